@@ -1,0 +1,2 @@
+// The program `assay`.
+int main() { return 2; }

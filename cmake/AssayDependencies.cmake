@@ -1,0 +1,12 @@
+# Third-party libraries: all of them Debian 12 packages, each used in one room.
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)   # text/: pre-tokenizer expressions
+pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)  # text/, chat/: Unicode
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)   # engine/: digests
+find_package(Boost 1.74 REQUIRED COMPONENTS json)              # chat/, apps/: JSON
+find_package(fmt REQUIRED)                                     # messages
+find_package(CLI11 REQUIRED)                                   # apps/: flags
+if(ASSAY_TESTS)
+  find_package(GTest REQUIRED)
+endif()

@@ -1,0 +1,58 @@
+# assay_room(NAME SOURCES ... DEPS rooms... LIBS targets... TESTS stems... SLOW_TESTS stems...)
+#   One static library assay_NAME (alias assay::NAME) from the listed sources. TESTS are file stems (foo_test -> foo_test.cpp):
+#   together they make the program NAME_tests, label `fast`; SLOW_TESTS make NAME_slow_tests, label `slow`.
+#   The build flags are part of the numerics contract: no contraction, no fast-math.
+
+add_library(assay_flags INTERFACE)
+target_compile_features(assay_flags INTERFACE cxx_std_20)
+target_compile_options(assay_flags INTERFACE -ffp-contract=off -fno-fast-math)
+if(ASSAY_WERROR)
+  target_compile_options(assay_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wno-psabi -Werror)
+endif()
+if(ASSAY_SANITIZE)
+  target_compile_options(assay_flags INTERFACE -fsanitize=${ASSAY_SANITIZE} -fno-omit-frame-pointer
+                                               -fno-sanitize-recover=all)
+  target_link_options(assay_flags INTERFACE -fsanitize=${ASSAY_SANITIZE})
+endif()
+if(ASSAY_FUZZ)
+  target_compile_options(assay_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+target_include_directories(assay_flags INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
+
+set_property(GLOBAL PROPERTY ASSAY_ROOMS "")
+
+if(ASSAY_TESTS)
+  enable_testing()
+  include(GoogleTest)
+  add_custom_target(fast_tests)  # builds every program whose tests carry the label `fast`
+endif()
+
+function(assay_test_program name label)
+  cmake_parse_arguments(ARG "" "" "STEMS;LIBS" ${ARGN})
+  list(TRANSFORM ARG_STEMS APPEND .cpp)
+  add_executable(${name} ${ARG_STEMS})
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  target_compile_definitions(${name} PRIVATE ASSAY_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data"
+                                             ASSAY_SHARED_DATA="${ASSAY_SHARED}")
+  target_link_libraries(${name} PRIVATE ${ARG_LIBS} GTest::gmock GTest::gtest_main)
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS ${label} TIMEOUT 1200)
+  if(label STREQUAL fast)
+    add_dependencies(fast_tests ${name})
+  endif()
+endfunction()
+
+function(assay_room room)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LIBS;TESTS;SLOW_TESTS" ${ARGN})
+  set(target assay_${room})
+  add_library(${target} STATIC ${ARG_SOURCES})
+  add_library(assay::${room} ALIAS ${target})
+  list(TRANSFORM ARG_DEPS PREPEND assay_)
+  target_link_libraries(${target} PUBLIC assay_flags ${ARG_DEPS} ${ARG_LIBS})
+  set_property(GLOBAL APPEND PROPERTY ASSAY_ROOMS ${target})
+  if(ASSAY_TESTS AND ARG_TESTS)
+    assay_test_program(${room}_tests fast STEMS ${ARG_TESTS} LIBS ${target})
+  endif()
+  if(ASSAY_TESTS AND ARG_SLOW_TESTS)
+    assay_test_program(${room}_slow_tests slow STEMS ${ARG_SLOW_TESTS} LIBS ${target})
+  endif()
+endfunction()

@@ -1,0 +1,52 @@
+// A GGUF file (v2 or v3, little-endian), mapped: metadata and tensor directory as views over the map. Split files are opened through
+// their first shard. The limits of every count are the constants below; a limit that is hit names itself in the Error.
+// Source: the GGUF specification of the ggml project.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "gguf/metadata.h"
+#include "tensor/view.h"
+
+namespace assay::gguf {
+
+struct Tensor {
+  std::string_view name;
+  tensor::TensorView view;   // shape row-major
+  int shard = 0;             // which file of a split model
+  uint64_t file_offset = 0;  // bytes from the start of that file
+};
+
+class File {
+ public:
+  // Maps and checks the file and, where it is the first of a split, its other shards. Throws Error(io) where it cannot be
+  // opened, Error(bad_file) where it breaks the format, Error(unsupported) for big-endian files and type numbers not served.
+  static File open(const std::filesystem::path& path);
+  // The same over bytes in memory, which must outlive the File (for tests and fuzzing).
+  static File parse(std::span<const std::byte> bytes);
+
+  File(File&&) noexcept;
+  File& operator=(File&&) noexcept;
+  ~File();
+
+  uint32_t version() const noexcept;
+  uint64_t alignment() const noexcept;
+  uint64_t file_bytes() const noexcept;  // of all shards
+  int n_shards() const noexcept;
+  const Metadata& metadata() const noexcept;
+  std::span<const Tensor> tensors() const noexcept;
+  const Tensor* find(std::string_view name) const noexcept;
+
+ private:
+  struct State;
+  explicit File(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace assay::gguf

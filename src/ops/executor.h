@@ -1,0 +1,62 @@
+// What a device offers: run a Plan over a batch of tokens and keep the KV cache between runs. One implementation per backend folder.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "ops/plan.h"
+
+namespace assay::ops {
+
+// Tokens to run in one go. Positions of one sequence ascend by 1 and begin where its cache ends.
+struct Batch {
+  std::span<const int32_t> tokens;     // ids, checked by the caller
+  std::span<const int32_t> positions;  // as many
+  std::span<const int32_t> sequences;  // as many; empty: all 0
+  std::span<const uint8_t> outputs;    // as many: 1 where logits are wanted
+};
+
+enum class CacheType { f32, f16, q8_0 };
+
+struct ExecutorOptions {
+  int64_t n_ctx = 0;         // positions per sequence
+  int64_t n_batch_max = 512; // tokens per run at most
+  int64_t n_outputs_max = 512;
+  int n_sequences = 1;
+  CacheType cache_k = CacheType::f16;
+  CacheType cache_v = CacheType::f16;
+  bool weights_as_f32 = false;  // mode f32: every weight decoded, activations f32, Lanes32
+  int planes = 2;               // mode exact: 2 planes (15 bits) or 1 (8 bits)
+};
+
+// Sees the value that each op wrote. Observing never changes what runs; a fused op announces its members one by one.
+class OpObserver {
+ public:
+  virtual ~OpObserver() = default;
+  virtual bool wants(const Op& op) = 0;
+  // values: [n_rows, width] row-major; what KvStore and SelectOutputs pass on is the value they read.
+  virtual void on_op(const Op& op, int64_t n_rows, int64_t width, std::span<const double> values) = 0;
+};
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  // Runs the batch; afterwards logits(i) is valid for the i-th token with outputs == 1, until the next run.
+  virtual void run(const Batch& batch) = 0;
+  virtual std::span<const float> logits(int64_t i_output) const = 0;
+  // The same in double: exact widening, but the oracle's own numbers in mode oracle.
+  virtual void read_logits(int64_t i_output, std::span<double> out) const = 0;
+  // Forgets the positions of a sequence from n_positions on.
+  virtual void truncate(int sequence, int64_t n_positions) = 0;
+  virtual int64_t n_positions(int sequence) const = 0;
+  // The cache's bits, for digests and comparison: layer by layer, K of all positions, then V of all positions, position-major, in the
+  // cache's type whatever the layout in memory.
+  virtual void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const = 0;
+  virtual void set_observer(OpObserver* observer) = 0;  // nullptr: off. Must outlive the runs.
+  virtual size_t cache_bytes() const = 0;
+  virtual size_t arena_bytes() const = 0;  // activations and scratch
+};
+
+}  // namespace assay::ops
