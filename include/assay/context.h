@@ -1,0 +1,101 @@
+// A context: a model at work. It holds the KV cache, the scratch memory and the threads, and runs tokens to logits. One thread uses it at a
+// time; contexts of one model are independent. Results depend on the tokens and the numerics alone: not on threads, chunks or kernels.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "assay/model.h"
+
+namespace assay {
+
+enum class Numerics {
+  exact,   // integer dots over activations of activation_bits; the same bits on every machine
+  f32,     // weights decoded to f32, activations f32; the same bits on every machine, closest to the file's own values
+  oracle,  // float64 throughout, plain loops, slow; the cache is float64 whatever cache_k and cache_v say
+};
+enum class KvType { f16, q8_0, f32 };
+enum class Kernels { best, reference, avx2, avx512 };  // best: what the machine has
+
+// By the names that flags have: "exact", "f32", "oracle"; "f16", "q8_0", "f32"; "auto", "reference", "avx2", "avx512".
+// parse_x: Error(bad_request) that lists the names.
+std::string_view name(Numerics numerics) noexcept;
+std::string_view name(KvType type) noexcept;
+std::string_view name(Kernels kernels) noexcept;
+Numerics parse_numerics(std::string_view text);
+KvType parse_kv_type(std::string_view text);
+Kernels parse_kernels(std::string_view text);
+
+struct ContextOptions {
+  int64_t n_ctx = 0;          // positions per sequence (-c); 0: the smaller of the model's own and 4096
+  int64_t n_ubatch = 512;     // tokens per chunk at most (-ub)
+  int64_t n_outputs_max = 0;  // logits rows kept at a time by decode_all, which makes its chunks that small; 0: as many as 16 MiB hold
+  int n_threads = 0;          // 0: one per physical core
+  bool pin_threads = false;
+  Numerics numerics = Numerics::exact;
+  int activation_bits = 15;   // mode exact: 15 or 8
+  KvType cache_k = KvType::f16;
+  KvType cache_v = KvType::f16;
+  Kernels kernels = Kernels::best;
+  int n_sequences = 1;        // independent token sequences, each with n_ctx positions
+};
+
+struct MemoryFigures {
+  int64_t weights_bytes = 0;  // mapped from the file
+  int64_t cache_bytes = 0;
+  int64_t arena_bytes = 0;    // activations, logits and scratch
+};
+
+class Context {
+ public:
+  // Error(bad_request) for options that cannot be served, Error(out_of_memory) with need.
+  Context(std::shared_ptr<const Model> model, const ContextOptions& options = {});
+  ~Context();
+  Context(Context&&) noexcept;
+  Context& operator=(Context&&) noexcept;
+
+  const Model& model() const noexcept;
+  const ContextOptions& options() const noexcept;  // with every 0 replaced by what it stands for
+  std::string_view kernels() const noexcept;       // what runs, e.g. "avx512", "reference", "oracle"
+
+  // Runs the tokens at the positions that follow the sequence's last one. Before any work: Error(bad_request) where they are none, an id is
+  // not of the vocabulary, or they do not fit into n_ctx. Returns how many tokens were run: all, or fewer where the cancel hook said stop.
+  // decode: afterwards logits() are those after the last token run. decode_all: sink gets the logits after every token, in order,
+  // as doubles (in exact and f32 these are the floats, widened); the span is valid during the call.
+  using LogitsSink = std::function<void(int64_t position, std::span<const double> logits)>;
+  int64_t decode(std::span<const TokenId> tokens, int sequence = 0);
+  int64_t decode_all(std::span<const TokenId> tokens, const LogitsSink& sink, int sequence = 0);
+
+  // The logits after the last token run, vocab_size of them, valid until the next run. Error(bad_request) before the first run.
+  std::span<const float> logits() const;
+  std::span<const double> logits_double() const;  // mode oracle: its own numbers; else the floats, widened
+
+  int64_t n_ctx() const noexcept;
+  int64_t n_past(int sequence = 0) const;               // positions in the cache
+  void truncate(int64_t n_positions, int sequence = 0); // forgets the positions from n_positions on
+  void clear();                                         // forgets everything, of all sequences
+
+  // XXH3-128 in 32 hexadecimal digits. kv: the cache's bits, layer by layer, K then V, position by position. logits: the bits (f32; f64 in mode
+  // oracle) of every position of sequence 0, which decode_all must have run from position 0 on without truncation: else Error(bad_request).
+  std::string kv_digest(int sequence = 0) const;
+  std::string logits_digest() const;
+
+  MemoryFigures memory() const noexcept;
+
+  // Polled before every chunk; true ends the call of decode early.
+  void set_cancel(std::function<bool()> cancelled);
+  // Called after every chunk with the tokens of this call that are done.
+  void set_progress(std::function<void(int64_t done, int64_t total)> progress);
+
+  struct State;  // engine/context_state.h, for the library itself
+  State& state() noexcept { return *state_; }
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace assay
