@@ -1,0 +1,127 @@
+// The arrows between rooms (docs/architecture.md) point one way: every #include of src/ and apps/ against the list of what each room may use.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// What a room names; it may also include whatever those may include.
+const std::map<std::string, std::set<std::string>> kNamed = {
+    {"assay", {}},
+    {"base", {"assay"}},
+    {"num", {"base"}},
+    {"tensor", {"num"}},
+    {"gguf", {"tensor"}},
+    {"quant", {"tensor"}},
+    {"ops", {"quant"}},
+    {"text", {"gguf", "base", "num"}},
+    {"chat", {"gguf", "base"}},
+    {"model", {"ops", "gguf"}},
+    {"model/arch", {"model"}},
+    {"backend/cpu", {"ops"}},
+    {"backend/oracle", {"ops"}},
+    {"engine", {"model", "text", "chat", "backend/cpu", "backend/oracle"}},
+};
+
+std::set<std::string> reachable(const std::string& room) {
+  std::set<std::string> all = {room};
+  std::vector<std::string> open = {room};
+  while (!open.empty()) {
+    const std::string current = open.back();
+    open.pop_back();
+    for (const std::string& next : kNamed.at(current)) {
+      if (all.insert(next).second) open.push_back(next);
+    }
+  }
+  return all;
+}
+
+std::string room_of(std::string_view path) {  // path below src/ or as in an #include
+  const std::string folder = fs::path(path).parent_path().string();
+  return folder;
+}
+
+struct Include {
+  std::string file, name;
+};
+
+std::vector<Include> includes_below(const fs::path& folder) {
+  std::vector<Include> found;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    const std::string extension = entry.path().extension().string();
+    if (extension != ".h" && extension != ".cpp" && extension != ".cu" && extension != ".cuh") continue;
+    std::ifstream in(entry.path());
+    for (std::string line; std::getline(in, line);) {
+      if (!line.starts_with("#include \"")) continue;
+      const size_t begin = line.find('"') + 1;
+      found.push_back({entry.path().string(), line.substr(begin, line.find('"', begin) - begin)});
+    }
+  }
+  return found;
+}
+
+TEST(Layers, ArrowsPointUpTheTableOnly) {
+  const fs::path src = fs::path(ASSAY_SOURCE_DIR) / "src";
+  int checked = 0;
+  for (const Include& include : includes_below(src)) {
+    const std::string relative = fs::relative(include.file, src).string();
+    const std::string room = room_of(relative);
+    ASSERT_TRUE(kNamed.contains(room)) << include.file << " is in no room of the table";
+    if (include.name.starts_with("support/")) {
+      EXPECT_TRUE(relative.ends_with("_test.cpp")) << include.file << " includes test support " << include.name;
+      continue;
+    }
+    const std::string target = room_of(include.name);
+    ASSERT_TRUE(kNamed.contains(target)) << include.file << " includes " << include.name << ", which is in no room";
+    // A room may name the public API it implements; arch files and their room know one another through the list.
+    const bool allowed = target == "assay" || reachable(room).contains(target) || (room == "model" && target == "model/arch");
+    EXPECT_TRUE(allowed) << include.file << " may not include " << include.name;
+    ++checked;
+  }
+  EXPECT_GT(checked, 20);
+}
+
+TEST(Layers, PublicHeadersNameOnlyThemselves) {
+  const fs::path include_folder = fs::path(ASSAY_SOURCE_DIR) / "include";
+  for (const Include& include : includes_below(include_folder)) EXPECT_EQ(room_of(include.name), "assay") << include.file;
+}
+
+TEST(Layers, PublicHeadersUseNoThirdPartyTypes) {
+  for (const auto& entry : fs::recursive_directory_iterator(fs::path(ASSAY_SOURCE_DIR) / "include")) {
+    std::ifstream in(entry.path());
+    for (std::string line; std::getline(in, line);) {
+      for (const char* word : {"boost", "fmt/", "CLI/", "pcre2", "utf8proc", "xxhash", "gtest"}) {
+        EXPECT_FALSE(line.starts_with("#include") && line.find(word) != std::string::npos) << entry.path() << ": " << line;
+      }
+    }
+  }
+}
+
+TEST(Layers, AppsUseThePublicApi) {
+  const fs::path apps = fs::path(ASSAY_SOURCE_DIR) / "apps";
+  for (const Include& include : includes_below(apps)) {
+    const std::string room = room_of(include.name);
+    EXPECT_TRUE(room == "assay" || room == "support" || room.starts_with("cli") || room.starts_with("bench") || room.empty())
+        << include.file << " includes " << include.name;
+  }
+}
+
+TEST(Layers, EnvironmentIsReadInAppsOnly) {
+  for (const auto& entry : fs::recursive_directory_iterator(fs::path(ASSAY_SOURCE_DIR) / "src")) {
+    if (entry.path().string().ends_with("_test.cpp") || !entry.is_regular_file()) continue;
+    std::ifstream in(entry.path());
+    for (std::string line; std::getline(in, line);) {
+      EXPECT_EQ(line.find("getenv"), std::string::npos) << entry.path() << ": " << line;
+    }
+  }
+}
+
+}  // namespace
