@@ -6,11 +6,16 @@
 #include <memory>
 #include <type_traits>
 
+#include "base/processors.h"  // physical_cores(): the usual number of threads
+
 namespace assay::base {
+
+inline constexpr int kThreadsMax = 1024;
 
 class ThreadPool {
  public:
-  // n_threads >= 1 counts the caller: n_threads - 1 workers are started. pin: bind worker i to the i-th allowed processor.
+  // n_threads >= 1 counts the caller: n_threads - 1 workers are started. pin: bind worker i to the i-th of allowed_processors();
+  // the caller, thread 0, stays where the system puts it. Error(bad_request) for a number of threads beyond kThreadsMax.
   explicit ThreadPool(int n_threads, bool pin = false);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -32,8 +37,5 @@ class ThreadPool {
   struct State;
   std::unique_ptr<State> state_;
 };
-
-// Physical cores that this process may use (at least 1).
-int physical_cores();
 
 }  // namespace assay::base

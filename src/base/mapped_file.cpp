@@ -1,0 +1,89 @@
+// The map behind mapped_file.h.
+#include "base/mapped_file.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "assay/error.h"
+
+namespace assay::base {
+namespace {
+
+std::string reason(int error) { return std::generic_category().message(error); }
+
+const char* kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
+}  // namespace
+
+MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
+  try {
+    // Not blocking: opening a pipe without a writer would wait for ever.
+    descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (descriptor_ < 0) throw Error(Errc::io, fmt::format("{}: cannot be opened: {}", path.string(), reason(errno)));
+    struct stat info {};
+    if (::fstat(descriptor_, &info) != 0) {
+      throw Error(Errc::io, fmt::format("{}: cannot be examined: {}", path.string(), reason(errno)));
+    }
+    if (!S_ISREG(info.st_mode)) {
+      throw Error(Errc::io, fmt::format("{}: is {}; a regular file is needed", path.string(), kind_of(info.st_mode)));
+    }
+    if (info.st_size == 0) throw Error(Errc::bad_file, fmt::format("{}: is empty", path.string()));
+    const size_t size = static_cast<size_t>(info.st_size);
+    void* map = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor_, 0);
+    if (map == MAP_FAILED) {
+      const Errc code = errno == ENOMEM ? Errc::out_of_memory : Errc::io;
+      throw Error(code, fmt::format("{}: {} bytes cannot be mapped: {}", path.string(), size, reason(errno)));
+    }
+    bytes_ = {static_cast<const std::byte*>(map), size};
+  } catch (...) {
+    release();
+    throw;
+  }
+}
+
+MappedFile::~MappedFile() { release(); }
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      bytes_(std::exchange(other.bytes_, {})),
+      descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  if (this == &other) return *this;
+  release();
+  path_ = std::move(other.path_);
+  bytes_ = std::exchange(other.bytes_, {});
+  descriptor_ = std::exchange(other.descriptor_, -1);
+  return *this;
+}
+
+void MappedFile::check_size() const {
+  struct stat info {};
+  if (::fstat(descriptor_, &info) != 0) {
+    throw Error(Errc::io, fmt::format("{}: cannot be examined: {}", path_.string(), reason(errno)));
+  }
+  if (static_cast<uint64_t>(info.st_size) < bytes_.size()) {
+    throw Error(Errc::io, fmt::format("{}: was cut from {} to {} bytes while in use", path_.string(), bytes_.size(), info.st_size));
+  }
+}
+
+void MappedFile::release() noexcept {
+  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  bytes_ = {};
+  if (descriptor_ >= 0) ::close(descriptor_);
+  descriptor_ = -1;
+}
+
+}  // namespace assay::base
