@@ -49,12 +49,13 @@ struct CacheLayer {  // what one layer keeps per position
 
 enum class GateActivation { silu, gelu_tanh };
 
-struct Embed { WeightId table; float scale; ValueId y; };              // y = decode(table[token]) * scale, rounded once
+// Scales are doubles for the oracle's sake; f32 executors round them once, to float.
+struct Embed { WeightId table; double scale; ValueId y; };             // y = decode(table[token]) * scale, rounded once
 struct RmsNorm { ValueId x; WeightId w; float eps; int64_t d; ValueId y; };  // every run of d elements of a token on its own
 struct Linear { ValueId x; WeightId w; WeightId bias; ValueId y; };    // w [width(y), width(x)]; bias kNone or f32 [width(y)]
 struct Rope { ValueId x; RopeId rope; int64_t n_heads, head_dim; ValueId y; };
 struct KvStore { ValueId k, v; int32_t layer; };                       // appends to the cache, in the cache's type
-struct Attention { ValueId q; int32_t layer; int64_t n_heads, n_kv_heads, head_dim; float scale; int64_t window; ValueId y; };
+struct Attention { ValueId q; int32_t layer; int64_t n_heads, n_kv_heads, head_dim; double scale; int64_t window; ValueId y; };
 struct Add { ValueId a, b; ValueId y; };
 struct Gate { ValueId gate, up; GateActivation activation; ValueId y; };  // y = activation(gate) * up
 struct SelectOutputs { ValueId x; ValueId y; };                        // keeps the tokens whose logits are wanted
