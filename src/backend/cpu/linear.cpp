@@ -1,0 +1,51 @@
+// Choice of kernel for a matrix product, and the scalar reference that stands behind every empty slot.
+#include "backend/cpu/linear.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace assay::backend::cpu {
+
+namespace {
+
+void linear_rows_reference(const LinearTask& task, int64_t row_begin, int64_t row_end) noexcept {
+  for (int64_t r = row_begin; r < row_end; ++r) {
+    const std::byte* row = task.weights + r * task.row_bytes;
+    for (int64_t t = 0; t < task.n_tokens; ++t) {
+      const float dot = task.as_f32 ? quant::dot_f32_ref(*task.format, row, task.x_f32.row(t), task.k)
+                                    : quant::dot_ref(*task.format, row, task.x, t);
+      task.y(t, r) = task.bias == nullptr ? dot : dot + task.bias[r];
+    }
+  }
+}
+
+}  // namespace
+
+KernelSet best_kernel_set() noexcept {
+#if defined(__x86_64__)
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  const bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+  const bool avx2 = f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512vnni");
+  if (avx512) return KernelSet::avx512;
+  if (avx2) return KernelSet::avx2;
+#endif
+  return KernelSet::reference;
+}
+
+void linear_rows(KernelSet, const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte*) noexcept {
+  linear_rows_reference(task, row_begin, row_end);
+}
+
+size_t linear_scratch_bytes(KernelSet, const LinearTask&) noexcept { return 0; }
+
+int64_t linear_row_step(KernelSet, const LinearTask&) noexcept { return 1; }
+
+void quantise_rows(KernelSet, tensor::ConstMat x, const quant::Activations& out, int64_t row_begin, int64_t row_end) noexcept {
+  for (int64_t r = row_begin; r < row_end; ++r) quant::quantise_row_ref(x.row(r), out, r);
+}
+
+}  // namespace assay::backend::cpu

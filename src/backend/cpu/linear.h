@@ -1,0 +1,48 @@
+// Matrix products of the CPU backend: weight rows in their file format times activation rows, contract dot/1 (quant/activations.h) or Lanes32 in mode
+// f32. Every kernel set gives the bits of the reference, for any number of tokens and any split of the rows.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "quant/activations.h"
+#include "quant/format.h"
+#include "tensor/view.h"
+
+namespace assay::backend::cpu {
+
+// Families of kernels; each needs what its name says of the processor.
+enum class KernelSet {
+  reference,  // the scalar contract
+  avx2,       // AVX2, FMA, F16C
+  avx512,     // AVX-512 F, BW, VL, DQ, VNNI
+};
+
+// The best set that this processor and operating system can run.
+KernelSet best_kernel_set() noexcept;
+
+// y[t, r] = dot(weights row r, activation row t) + bias[r]. Views into memory of the caller, which must outlive the calls.
+struct LinearTask {
+  const quant::Format* format = nullptr;
+  const std::byte* weights = nullptr;  // row r begins at weights + r * row_bytes; any alignment
+  int64_t row_bytes = 0;
+  int64_t k = 0;           // elements of a row
+  bool as_f32 = false;     // float weights, or any weights in mode f32: x_f32 counts, else x
+  quant::Activations x;    // n_tokens rows of format->activation
+  tensor::ConstMat x_f32;  // [n_tokens, k]
+  int64_t n_tokens = 0;
+  const float* bias = nullptr;  // f32 [rows] or null
+  tensor::Mat y;                // [n_tokens, rows]
+};
+
+// Writes y[:, row_begin..row_end). Threads may share a task on disjoint rows, each with its own scratch of linear_scratch_bytes, aligned
+// to 64. row_begin is a multiple of linear_row_step; row_end is one too, or the number of rows.
+void linear_rows(KernelSet set, const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept;
+
+size_t linear_scratch_bytes(KernelSet set, const LinearTask& task) noexcept;
+int64_t linear_row_step(KernelSet set, const LinearTask& task) noexcept;
+
+// Quantises rows [row_begin, row_end) of x [n, out.k] into the same rows of out; the bits of quant::quantise_row_ref.
+void quantise_rows(KernelSet set, tensor::ConstMat x, const quant::Activations& out, int64_t row_begin, int64_t row_end) noexcept;
+
+}  // namespace assay::backend::cpu
