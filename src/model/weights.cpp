@@ -1,0 +1,95 @@
+// See weights.h.
+#include "model/weights.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "assay/error.h"
+#include "quant/format.h"
+
+namespace assay::model {
+namespace {
+
+std::string describe(const tensor::Shape& shape) {
+  std::string text;
+  for (int i = 0; i < shape.rank; ++i) text += fmt::format("{}{}", i == 0 ? "" : " x ", shape.dims[static_cast<size_t>(i)]);
+  return text;
+}
+
+void check_vector(const gguf::Tensor& tensor, int64_t n) {
+  const tensor::Shape& shape = tensor.view.shape;
+  if (shape.rows() != 1 || shape.cols() != n) {
+    throw Error(Errc::bad_file, fmt::format("{}: needs {} elements, found {}", tensor.name, n, describe(shape)));
+  }
+  if (tensor.view.dtype != tensor::DType::F32) {
+    throw Error(Errc::unsupported, fmt::format("{}: norms and biases are served in F32, found {}", tensor.name,
+                                               traits(tensor.view.dtype).name));
+  }
+}
+
+// Frequencies of old converters, which RoPE needs no more.
+bool is_of_no_use(std::string_view name) {
+  return name.find(".attn_rot_embd") != std::string_view::npos || name.find(".rotary_emb.inv_freq") != std::string_view::npos;
+}
+
+}  // namespace
+
+const gguf::Tensor& Weights::require(const std::string& name) const {
+  const gguf::Tensor* tensor = file_->find(name);
+  if (tensor == nullptr) throw Error(Errc::bad_file, fmt::format("{}: the file has no tensor of this name", name));
+  return *tensor;
+}
+
+ops::WeightId Weights::enter(const gguf::Tensor& tensor) {
+  const auto [entry, is_new] = entered_.try_emplace(std::string(tensor.name), static_cast<ops::WeightId>(plan_->weights.size()));
+  if (is_new) plan_->weights.push_back({std::string(tensor.name), tensor.view});
+  return entry->second;
+}
+
+ops::WeightId Weights::matrix(const std::string& name, int64_t rows, int64_t cols) {
+  const gguf::Tensor& tensor = require(name);
+  const tensor::Shape& shape = tensor.view.shape;
+  if (shape.rank > 2 || shape.rows() != rows || shape.cols() != cols) {
+    throw Error(Errc::bad_file, fmt::format("{}: needs {} x {}, found {}", name, rows, cols, describe(shape)));
+  }
+  if (quant::find_format(tensor.view.dtype) == nullptr) {
+    throw Error(Errc::unsupported, fmt::format("{}: {} is no weight format", name, traits(tensor.view.dtype).name));
+  }
+  return enter(tensor);
+}
+
+ops::WeightId Weights::vector(const std::string& name, int64_t n) {
+  const gguf::Tensor& tensor = require(name);
+  check_vector(tensor, n);
+  return enter(tensor);
+}
+
+ops::WeightId Weights::optional_matrix(const std::string& name, int64_t rows, int64_t cols) {
+  return file_->find(name) == nullptr ? ops::kNone : matrix(name, rows, cols);
+}
+
+ops::WeightId Weights::optional_vector(const std::string& name, int64_t n) {
+  return file_->find(name) == nullptr ? ops::kNone : vector(name, n);
+}
+
+std::vector<float> Weights::optional_values(const std::string& name, int64_t n) {
+  const gguf::Tensor* tensor = file_->find(name);
+  if (tensor == nullptr) return {};
+  check_vector(*tensor, n);
+  read_otherwise_.insert(name);
+  std::vector<float> values(static_cast<size_t>(n));
+  std::memcpy(values.data(), tensor->view.data.data(), values.size() * sizeof(float));
+  return values;
+}
+
+void Weights::check_all_used(std::string_view architecture) const {
+  for (const gguf::Tensor& tensor : file_->tensors()) {
+    const std::string name(tensor.name);
+    if (entered_.contains(name) || read_otherwise_.contains(name) || is_of_no_use(name)) continue;
+    throw Error(Errc::unsupported, fmt::format("{}: a tensor that this build's {} does not use; running without it would give wrong "
+                                               "answers", name, architecture));
+  }
+}
+
+}  // namespace assay::model

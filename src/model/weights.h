@@ -1,0 +1,43 @@
+// The tensors of a file by name, each checked against the shape that the hyper-parameters ask for, entered into the Plan once.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "gguf/file.h"
+#include "ops/plan.h"
+
+namespace assay::model {
+
+class Weights {
+ public:
+  // Both must outlive this; the file also the plan.
+  Weights(const gguf::File& file, ops::Plan& plan) : file_(&file), plan_(&plan) {}
+
+  // [rows, cols] in any weight format. Error(bad_file) with needed and found where it is missing or has another shape, Error(unsupported)
+  // where its type is no weight format.
+  ops::WeightId matrix(const std::string& name, int64_t rows, int64_t cols);
+  // f32 [n].
+  ops::WeightId vector(const std::string& name, int64_t n);
+  // The same, kNone where the file has none.
+  ops::WeightId optional_matrix(const std::string& name, int64_t rows, int64_t cols);
+  ops::WeightId optional_vector(const std::string& name, int64_t n);
+  // The values of an f32 vector that the plan's ops do not read (rope_freqs.weight); empty where the file has none.
+  std::vector<float> optional_values(const std::string& name, int64_t n);
+
+  // Error(unsupported) where the file has a tensor that nobody asked for: running without it would give wrong answers in silence.
+  void check_all_used(std::string_view architecture) const;
+
+ private:
+  const gguf::Tensor& require(const std::string& name) const;
+  ops::WeightId enter(const gguf::Tensor& tensor);
+
+  const gguf::File* file_;
+  ops::Plan* plan_;
+  std::unordered_map<std::string, ops::WeightId> entered_;
+  std::unordered_set<std::string> read_otherwise_;
+};
+
+}  // namespace assay::model
