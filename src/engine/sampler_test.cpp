@@ -1,0 +1,252 @@
+// The sampling chain against expectations written with numpy (tests/data/make_sampler.py), the generator against its published vectors, and the
+// properties that the chain promises.
+#include "assay/sampler.h"
+
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <numeric>
+#include <sstream>
+
+#include <boost/json.hpp>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "assay/error.h"
+#include "engine/philox.h"
+#include "num/exp_log64.h"
+#include "support/shared_data.h"
+
+namespace assay {
+namespace {
+
+namespace json = boost::json;
+using testing::HasSubstr;
+
+json::value read_json(const std::string& name) {
+  std::stringstream text;
+  text << std::ifstream(test::data(name)).rdbuf();
+  return json::parse(text.str());
+}
+
+double number(const json::object& o, std::string_view key) { return o.at(key).to_number<double>(); }
+
+SamplerOptions options_of(const json::object& o) {
+  SamplerOptions s;
+  s.temperature = number(o, "temperature");
+  s.dynamic_range = number(o, "dynamic_range");
+  s.dynamic_exponent = number(o, "dynamic_exponent");
+  s.top_k = o.at("top_k").to_number<int64_t>();
+  s.top_p = number(o, "top_p");
+  s.min_p = number(o, "min_p");
+  s.typical_p = number(o, "typical_p");
+  s.top_n_sigma = number(o, "top_n_sigma");
+  s.xtc_probability = number(o, "xtc_probability");
+  s.xtc_threshold = number(o, "xtc_threshold");
+  s.penalty_last_n = o.at("penalty_last_n").to_number<int64_t>();
+  s.repeat_penalty = number(o, "repeat_penalty");
+  s.frequency_penalty = number(o, "frequency_penalty");
+  s.presence_penalty = number(o, "presence_penalty");
+  s.dry_multiplier = number(o, "dry_multiplier");
+  s.dry_base = number(o, "dry_base");
+  s.dry_allowed_length = o.at("dry_allowed_length").to_number<int64_t>();
+  s.dry_penalty_last_n = o.at("dry_penalty_last_n").to_number<int64_t>();
+  for (const json::value& b : o.at("logit_bias").as_array()) {
+    s.logit_bias.push_back({b.at(0).to_number<TokenId>(), static_cast<float>(b.at(1).to_number<double>())});
+  }
+  return s;
+}
+
+TEST(Philox, KnownAnswers) {  // from the authors' Random123 distribution, kat_vectors
+  using engine::philox4x32;
+  EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}), (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  const uint32_t f = 0xffffffff;
+  EXPECT_EQ(philox4x32({f, f, f, f}, {f, f}), (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
+            (std::array<uint32_t, 4>{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+TEST(ExpLog64, WithinOneUlpOfTheTruth) {
+  const auto ulps = [](double found, long double truth) {
+    const auto near = static_cast<double>(truth);
+    const double ulp = std::nextafter(std::fabs(near), std::numeric_limits<double>::infinity()) - std::fabs(near);
+    return static_cast<double>(std::fabs(static_cast<long double>(found) - truth) / static_cast<long double>(ulp));
+  };
+  double worst_exp = 0, worst_log = 0;
+  for (uint64_t i = 0; i < 40'000; ++i) {
+    const double u = engine::draws(1, 2, i).token;
+    const double x = (u - 0.51) * (i % 2 == 0 ? 1400.0 : 8.0);
+    worst_exp = std::max(worst_exp, ulps(num::exp64(x), std::exp(static_cast<long double>(x))));
+    const double y = i % 2 == 0 ? std::ldexp(u + 0.5, static_cast<int>(i % 1500) - 1040) : u + 0.5;
+    if (y != 1) worst_log = std::max(worst_log, ulps(num::log64(y), std::log(static_cast<long double>(y))));
+  }
+  EXPECT_LE(worst_exp, 1.0);
+  EXPECT_LE(worst_log, 1.0);
+  const double infinity = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(num::exp64(-infinity), 0.0);
+  EXPECT_EQ(num::exp64(infinity), infinity);
+  EXPECT_EQ(num::exp64(0), 1.0);
+  EXPECT_EQ(num::log64(1), 0.0);
+  EXPECT_EQ(num::log64(0), -infinity);
+  EXPECT_EQ(num::log64(infinity), infinity);
+  EXPECT_TRUE(std::isnan(num::exp64(std::numeric_limits<double>::quiet_NaN())));
+  EXPECT_TRUE(std::isnan(num::log64(-1)));
+}
+
+TEST(Sampler, EveryStepAndTheChainAsNumpyHasThem) {
+  const json::value data = read_json("sampler.json");
+  std::vector<std::string> pieces;
+  for (const json::value& p : data.at("pieces").as_array()) pieces.emplace_back(p.as_string());
+  int n = 0;
+  for (const json::value& c : data.at("cases").as_array()) {
+    SCOPED_TRACE(n++);
+    SamplerOptions options = options_of(c.at("options").as_object());
+    options.seed = c.at("seed").to_number<uint64_t>();
+    options.dry_sequence_breakers = json::value_to<std::vector<std::string>>(data.at("breakers"));
+    const auto logits = json::value_to<std::vector<float>>(c.at("logits"));
+    const auto history = json::value_to<std::vector<TokenId>>(c.at("history"));
+    Sampler sampler(options, static_cast<int64_t>(pieces.size()), [&](TokenId id) { return pieces.at(static_cast<size_t>(id)); });
+    sampler.start(history, c.at("request").to_number<uint64_t>());
+    const TokenId token = sampler.sample(logits, c.at("position").to_number<int64_t>());
+    std::vector<TokenId> ids;
+    for (const Candidate& x : sampler.candidates()) ids.push_back(x.id);
+    ASSERT_EQ(ids, json::value_to<std::vector<TokenId>>(c.at("ids")));
+    for (size_t i = 0; i < ids.size(); ++i) {
+      ASSERT_NEAR(sampler.candidates()[i].probability, c.at("probabilities").at(i).to_number<double>(), 2e-6);
+    }
+    ASSERT_EQ(token, c.at("token").to_number<TokenId>());
+  }
+  EXPECT_EQ(n, 250);
+}
+
+SamplerOptions plain() {
+  SamplerOptions o;
+  o.temperature = 1;
+  o.top_k = 0;
+  o.top_p = 1;
+  o.min_p = 0;
+  return o;
+}
+
+TEST(Sampler, DrawsFollowTheProbabilities) {
+  const std::vector<float> logits = {0.0f, 1.0f, -1.0f, 2.0f, 0.5f};
+  double sum = 0;
+  for (float x : logits) sum += std::exp(x);
+  Sampler sampler(plain(), 5);
+  constexpr int kDraws = 200'000;
+  std::array<int, 5> counts{};
+  for (int i = 0; i < kDraws; ++i) ++counts[static_cast<size_t>(sampler.sample(logits, i))];
+  double chi_squared = 0;
+  for (size_t i = 0; i < 5; ++i) {
+    const double expected = kDraws * std::exp(logits[i]) / sum;
+    chi_squared += (counts[i] - expected) * (counts[i] - expected) / expected;
+  }
+  EXPECT_LT(chi_squared, 18.5);  // 4 degrees of freedom: exceeded by chance once in 1,000
+}
+
+TEST(Sampler, ADrawDependsOnSeedRequestAndPositionOnly) {
+  std::vector<float> logits(100);
+  for (size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(i % 7);
+  const auto stream = [&](uint64_t seed, uint64_t request) {
+    SamplerOptions o = plain();
+    o.seed = seed;
+    Sampler sampler(o, 100);
+    sampler.start({}, request);
+    std::vector<TokenId> ids;
+    for (int i = 0; i < 40; ++i) ids.push_back(sampler.sample(logits, i));
+    return ids;
+  };
+  EXPECT_EQ(stream(5, 1), stream(5, 1));
+  EXPECT_NE(stream(5, 1), stream(6, 1));
+  EXPECT_NE(stream(5, 1), stream(5, 2));
+  Sampler sampler(plain(), 100);
+  const TokenId late = sampler.sample(logits, 1000);
+  for (int i = 0; i < 17; ++i) sampler.sample(logits, i);
+  EXPECT_EQ(sampler.sample(logits, 1000), late);
+}
+
+TEST(Sampler, TemperatureZeroIsTheLargestLogitAndTheLowestIdAmongEquals) {
+  SamplerOptions o;
+  o.temperature = 0;
+  std::vector<float> logits(1003, 1.0f);
+  EXPECT_EQ(Sampler(o, 1003).sample(logits, 0), 0);
+  logits[500] = logits[1002] = logits[77] = 3.0f;
+  EXPECT_EQ(Sampler(o, 1003).sample(logits, 0), 77);
+  EXPECT_EQ(argmax(logits), 77);
+  o.repeat_penalty = 100;
+  Sampler penalised(o, 1003);
+  penalised.start(std::vector<TokenId>{77});
+  EXPECT_EQ(penalised.sample(logits, 0), 500);
+  penalised.accept(500);
+  EXPECT_EQ(penalised.sample(logits, 0), 1002);
+}
+
+TEST(Sampler, TopKKeepsTheLowestIdsAmongEquals) {
+  SamplerOptions o = plain();
+  o.top_k = 3;
+  const std::vector<float> logits = {1, 2, 1, 1, 2, 0, 1};
+  Sampler sampler(o, 7);
+  sampler.sample(logits, 0);
+  ASSERT_EQ(sampler.candidates().size(), 3u);
+  EXPECT_EQ(sampler.candidates()[0].id, 1);
+  EXPECT_EQ(sampler.candidates()[1].id, 4);
+  EXPECT_EQ(sampler.candidates()[2].id, 0);
+}
+
+TEST(Sampler, NoStepDropsTheLastCandidate) {
+  SamplerOptions o = plain();
+  o.top_p = 0;
+  o.min_p = 1;
+  o.typical_p = 0;
+  o.top_n_sigma = 1e-9;
+  o.xtc_probability = 1;
+  o.xtc_threshold = 0;
+  o.temperature = 1e-30;
+  const std::vector<float> logits = {3e38f, -3e38f, 0.0f};
+  Sampler sampler(o, 3);
+  EXPECT_EQ(sampler.sample(logits, 0), 0);
+  EXPECT_EQ(sampler.candidates().size(), 1u);
+}
+
+TEST(Sampler, RefusesWhatIsNoNumber) {
+  Sampler sampler(SamplerOptions{}, 40);
+  for (float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    for (size_t at : {0u, 31u, 39u}) {
+      std::vector<float> logits(40, 0.0f);
+      logits[at] = bad;
+      EXPECT_THROW(sampler.sample(logits, 0), Error);
+      EXPECT_THROW(argmax(logits), Error);
+    }
+  }
+  EXPECT_THROW(sampler.sample(std::vector<float>(40, -std::numeric_limits<float>::infinity()), 0), Error);
+  EXPECT_THROW(sampler.sample(std::vector<float>(39), 0), Error);
+  EXPECT_THROW(sampler.accept(40), Error);
+}
+
+TEST(Sampler, RefusesOptionsOutOfRangeByName) {
+  const auto message = [](auto change) -> std::string {
+    SamplerOptions o;
+    change(o);
+    try {
+      Sampler(o, 10);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code, Errc::bad_request);
+      return e.what();
+    }
+    return "accepted";
+  };
+  EXPECT_THAT(message([](auto& o) { o.top_p = -0.5; }), HasSubstr("top-p is -0.5"));
+  EXPECT_THAT(message([](auto& o) { o.temperature = std::nan(""); }), HasSubstr("temperature"));
+  EXPECT_THAT(message([](auto& o) { o.min_p = 2; }), HasSubstr("min-p"));
+  EXPECT_THAT(message([](auto& o) { o.repeat_penalty = 0; }), HasSubstr("repeat penalty"));
+  EXPECT_THAT(message([](auto& o) { o.dry_allowed_length = -1; }), HasSubstr("dry allowed length"));
+  EXPECT_THAT(message([](auto& o) { o.penalty_last_n = -2; }), HasSubstr("repeat last n"));
+  EXPECT_THAT(message([](auto& o) { o.dry_sequence_breakers = {""}; }), HasSubstr("breaker"));
+  EXPECT_THAT(message([](auto& o) { o.logit_bias = {{10, 1.0f}}; }), HasSubstr("token 10"));
+  EXPECT_THAT(message([](auto& o) { o.logit_bias = {{1, std::nanf("")}}; }), HasSubstr("logit bias"));
+  EXPECT_EQ(message([](auto& o) { o.top_k = -7; }), "accepted");
+}
+
+}  // namespace
+}  // namespace assay

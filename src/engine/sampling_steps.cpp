@@ -1,0 +1,202 @@
+// The steps of the sampling chain. All decisions are made from exp64, log64 and sums in list order (num/exp_log64.h), never from libm.
+#include "engine/sampling_steps.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "assay/error.h"
+#include "num/exp_log64.h"
+
+namespace assay::engine {
+namespace {
+
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+// The share of the whole that each candidate has, and log of the sum: -log p = log_sum - (logit - max).
+double fill_probabilities(Candidates& c) {
+  double best = c.front().logit;
+  for (const Candidate& x : c) best = std::max(best, static_cast<double>(x.logit));
+  double sum = 0;
+  for (Candidate& x : c) {
+    x.probability = num::exp64(static_cast<double>(x.logit) - best);
+    sum += x.probability;
+  }
+  for (Candidate& x : c) x.probability /= sum;
+  return num::log64(sum) + best;
+}
+
+}  // namespace
+
+float checked_max(std::span<const float> logits) {
+  constexpr size_t kLanes = 16;  // independent maxima, so that the compiler can use vectors
+  float best[kLanes];
+  std::fill(best, best + kLanes, kMinusInfinity);
+  int32_t bad[kLanes] = {};
+  const auto see = [&](size_t lane, float x) {
+    best[lane] = x > best[lane] ? x : best[lane];
+    bad[lane] |= !(x < std::numeric_limits<float>::infinity());
+  };
+  size_t i = 0;
+  for (; i + kLanes <= logits.size(); i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) see(lane, logits[i + lane]);
+  }
+  for (; i < logits.size(); ++i) see(0, logits[i]);
+  if (std::any_of(bad, bad + kLanes, [](int32_t b) { return b != 0; })) {
+    throw Error(Errc::bad_file, "the model's logits are no finite numbers: its weights may be damaged");
+  }
+  const float max = *std::max_element(best, best + kLanes);
+  if (max == kMinusInfinity) throw Error(Errc::bad_request, "no token is left to choose from: the logit bias forbids all of them");
+  return max;
+}
+
+TokenId first_equal(std::span<const float> logits, float value) noexcept {
+  return static_cast<TokenId>(std::find(logits.begin(), logits.end(), value) - logits.begin());
+}
+
+void apply_penalties(std::span<float> logits, std::span<const TokenId> window, float repeat, float frequency, float presence,
+                     std::vector<TokenId>& scratch) {
+  scratch.assign(window.begin(), window.end());
+  std::sort(scratch.begin(), scratch.end());
+  for (size_t i = 0; i < scratch.size();) {
+    size_t end = i;
+    while (end < scratch.size() && scratch[end] == scratch[i]) ++end;
+    float& logit = logits[static_cast<size_t>(scratch[i])];
+    logit = logit > 0 ? logit / repeat : logit * repeat;
+    logit -= static_cast<float>(end - i) * frequency + presence;
+    i = end;
+  }
+}
+
+void top_n_sigma(std::span<float> logits, double n) {
+  double sum = 0, count = 0, best = -std::numeric_limits<double>::infinity();
+  for (float x : logits) {
+    if (x == kMinusInfinity) continue;
+    sum += x;
+    count += 1;
+    best = std::max(best, static_cast<double>(x));
+  }
+  const double mean = sum / count;
+  double squares = 0;
+  for (float x : logits) {
+    if (x != kMinusInfinity) squares += (x - mean) * (x - mean);
+  }
+  const double least = best - n * std::sqrt(squares / count);
+  for (float& x : logits) {
+    if (x < least) x = kMinusInfinity;
+  }
+}
+
+bool select_top_k(std::span<const float> logits, int64_t k, Candidates& out) {
+  out.clear();
+  const auto size = static_cast<int64_t>(logits.size());
+  if (k <= 0 || k >= size) {
+    for (int64_t i = 0; i < size; ++i) {
+      if (logits[static_cast<size_t>(i)] != kMinusInfinity) out.push_back({static_cast<TokenId>(i), logits[static_cast<size_t>(i)], 0});
+    }
+    return false;
+  }
+  // A heap whose top is the worst of the k best so far; most logits fail the one comparison with it. Ids ascend, so that an equal
+  // logit never displaces an earlier one.
+  float worst = kMinusInfinity;
+  for (int64_t i = 0; i < size; ++i) {
+    const float x = logits[static_cast<size_t>(i)];
+    if (!(x > worst)) continue;
+    if (static_cast<int64_t>(out.size()) == k) {
+      std::pop_heap(out.begin(), out.end(), ranks_before);
+      out.pop_back();
+    }
+    out.push_back({static_cast<TokenId>(i), x, 0});
+    std::push_heap(out.begin(), out.end(), ranks_before);
+    if (static_cast<int64_t>(out.size()) == k) worst = out.front().logit;
+  }
+  std::sort_heap(out.begin(), out.end(), ranks_before);
+  return true;
+}
+
+void rank(Candidates& c) { std::sort(c.begin(), c.end(), ranks_before); }
+
+void softmax(Candidates& c) { fill_probabilities(c); }
+
+double entropy(const Candidates& c) noexcept {
+  double sum = 0;
+  for (const Candidate& x : c) {
+    if (x.probability > 0) sum -= x.probability * num::log64(x.probability);
+  }
+  return sum;
+}
+
+void typical(Candidates& c, double p) {
+  const double log_sum = fill_probabilities(c);
+  const double h = entropy(c);
+  const auto distance = [&](const Candidate& x) { return std::fabs(log_sum - static_cast<double>(x.logit) - h); };
+  std::sort(c.begin(), c.end(), [&](const Candidate& a, const Candidate& b) {
+    const double da = distance(a), db = distance(b);
+    return da < db || (da == db && ranks_before(a, b));
+  });
+  double sum = 0;
+  size_t n_kept = 0;
+  while (n_kept < c.size()) {
+    sum += c[n_kept++].probability;
+    if (sum > p) break;
+  }
+  c.resize(n_kept);
+  rank(c);
+}
+
+void top_p(Candidates& c, double p) {
+  fill_probabilities(c);
+  double sum = 0;
+  size_t n_kept = 0;
+  while (n_kept < c.size()) {
+    sum += c[n_kept++].probability;
+    if (sum >= p) break;
+  }
+  c.resize(n_kept);
+}
+
+void min_p(Candidates& c, double p) {
+  const double least = static_cast<double>(c.front().logit) + num::log64(p);
+  size_t n_kept = 1;
+  while (n_kept < c.size() && static_cast<double>(c[n_kept].logit) >= least) ++n_kept;
+  c.resize(n_kept);
+}
+
+void xtc(Candidates& c, double probability, double threshold, double draw) {
+  if (c.size() < 2 || draw > probability) return;
+  fill_probabilities(c);
+  size_t n_above = 0;
+  while (n_above < c.size() && c[n_above].probability >= threshold) ++n_above;
+  if (n_above > 1) c.erase(c.begin(), c.begin() + static_cast<std::ptrdiff_t>(n_above - 1));
+}
+
+void temperature(Candidates& c, double t, double range, double exponent) {
+  if (range > 0 && c.size() > 1) {
+    fill_probabilities(c);
+    const double normalized = entropy(c) / num::log64(static_cast<double>(c.size()));
+    const double least = std::max(0.0, t - range);
+    const double power = normalized > 0 ? num::exp64(exponent * num::log64(normalized)) : 0.0;
+    t = least + (t + range - least) * power;
+  }
+  const double best = c.front().logit;
+  if (t <= 0) {
+    c.resize(1);
+    return;
+  }
+  // Relative to the best, which changes no probability, so that a small temperature overflows to probability 0 and not to NaN.
+  for (Candidate& x : c) x.logit = static_cast<float>((static_cast<double>(x.logit) - best) / t);
+}
+
+TokenId pick(const Candidates& c, double draw) noexcept {
+  double sum = 0;
+  for (const Candidate& x : c) sum += x.probability;
+  const double target = draw * sum;
+  double reached = 0;
+  for (const Candidate& x : c) {
+    reached += x.probability;
+    if (reached > target) return x.id;
+  }
+  return c.front().id;  // only where rounding put the target at the very end
+}
+
+}  // namespace assay::engine
