@@ -1,0 +1,9 @@
+// How the small functions are declared that host files and device code share. They have internal linkage, so that a file compiled for a
+// wider instruction set keeps its own copy and never lends it to another.
+#pragma once
+
+#if defined(__CUDACC__)
+#define ASSAY_FN static inline __host__ __device__
+#else
+#define ASSAY_FN static inline
+#endif

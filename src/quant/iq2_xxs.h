@@ -1,0 +1,33 @@
+// IQ2_XXS: rows of 8 from a grid of 256. 32 weights take 8 bytes: four row numbers, then four times 7 sign bits and a scale s of 4 bits,
+// value (d / 8) * (2s + 1) * level.
+#pragma once
+
+#include "quant/block.h"
+#include "quant/iq_signs.h"
+
+namespace assay::quant {
+
+struct BlockIQ2_XXS {
+  static constexpr bool kHasMin = false;
+  static constexpr int kMaxWeight = 43, kMaxScale = 31, kMaxMin = 0;
+  uint16_t d;
+  uint8_t q[64];
+};
+static_assert(sizeof(BlockIQ2_XXS) == 66);
+
+ASSAY_FN BlockScales scales(const BlockIQ2_XXS& b) noexcept { return {num::half_to_float(b.d) * 0.125f, 0}; }
+
+ASSAY_FN void unpack(const BlockIQ2_XXS& b, Integers256& n) noexcept {
+  for (int i = 0; i < 8; ++i) {
+    uint32_t signs_and_scale;
+    std::memcpy(&signs_and_scale, b.q + 8 * i + 4, 4);
+    for (int part = 0; part < 4; ++part) {
+      const uint32_t signs = even_signs((signs_and_scale >> (7 * part)) & 127);
+      put_signed(kGridIq2Xxs[b.q[8 * i + part]], signs, 8, n.w + 32 * i + 8 * part);
+    }
+    n.scale[2 * i] = n.scale[2 * i + 1] = static_cast<int16_t>(2 * (signs_and_scale >> 28) + 1);
+    n.min[2 * i] = n.min[2 * i + 1] = 0;
+  }
+}
+
+}  // namespace assay::quant

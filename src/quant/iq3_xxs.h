@@ -1,0 +1,34 @@
+// IQ3_XXS: rows of 4 from a grid of 256. Each 32 weights have a word of four times 7 sign bits and a scale s of 4 bits:
+// value (d / 4) * (2s + 1) * level.
+#pragma once
+
+#include "quant/block.h"
+#include "quant/iq_signs.h"
+
+namespace assay::quant {
+
+struct BlockIQ3_XXS {
+  static constexpr bool kHasMin = false;
+  static constexpr int kMaxWeight = 62, kMaxScale = 31, kMaxMin = 0;
+  uint16_t d;
+  uint8_t q[64];
+  uint8_t signs_and_scales[32];
+};
+static_assert(sizeof(BlockIQ3_XXS) == 98);
+
+ASSAY_FN BlockScales scales(const BlockIQ3_XXS& b) noexcept { return {num::half_to_float(b.d) * 0.25f, 0}; }
+
+ASSAY_FN void unpack(const BlockIQ3_XXS& b, Integers256& n) noexcept {
+  for (int i = 0; i < 8; ++i) {
+    uint32_t signs_and_scale;
+    std::memcpy(&signs_and_scale, b.signs_and_scales + 4 * i, 4);
+    for (int part = 0; part < 8; ++part) {
+      const uint32_t signs = even_signs((signs_and_scale >> (7 * (part / 2))) & 127) >> (4 * (part % 2));
+      put_signed(kGridIq3Xxs[b.q[8 * i + part]], signs, 4, n.w + 32 * i + 4 * part);
+    }
+    n.scale[2 * i] = n.scale[2 * i + 1] = static_cast<int16_t>(2 * (signs_and_scale >> 28) + 1);
+    n.min[2 * i] = n.min[2 * i + 1] = 0;
+  }
+}
+
+}  // namespace assay::quant
