@@ -10,6 +10,7 @@
 #include <string>
 
 #include "assay/error.h"
+#include "support/temp_folder.h"
 
 namespace assay::base {
 namespace {
@@ -18,13 +19,6 @@ namespace fs = std::filesystem;
 
 class MappedFileTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "assay-map-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   fs::path write(const std::string& name, const std::string& text) const {
     std::ofstream(folder_ / name, std::ios::binary) << text;
     return folder_ / name;
@@ -38,7 +32,7 @@ class MappedFileTest : public ::testing::Test {
     }
     return std::nullopt;
   }
-  fs::path folder_;
+  test::TempFolder folder_;
 };
 
 TEST_F(MappedFileTest, ShowsTheBytes) {
@@ -53,7 +47,7 @@ TEST_F(MappedFileTest, ShowsTheBytes) {
 
 TEST_F(MappedFileTest, RefusesWhatIsNoFile) {
   EXPECT_EQ(refusal(folder_ / "missing"), Errc::io);
-  EXPECT_EQ(refusal(folder_), Errc::io);
+  EXPECT_EQ(refusal(folder_.path()), Errc::io);
   ASSERT_EQ(mkfifo((folder_ / "pipe").c_str(), 0600), 0);
   EXPECT_EQ(refusal(folder_ / "pipe"), Errc::io);
   EXPECT_EQ(refusal("/dev/zero"), Errc::io);

@@ -16,6 +16,19 @@
 
 namespace assay::gguf {
 
+// Limits. A string or array may also never announce more than the bytes that are left.
+inline constexpr uint64_t kEntriesMax = 65'536;
+inline constexpr uint64_t kTensorsMax = 131'072;
+inline constexpr uint64_t kKeyBytesMax = 65'535;
+inline constexpr uint64_t kTensorNameBytesMax = 63;  // other readers keep names in 64 bytes with a terminator
+inline constexpr uint64_t kStringBytesMax = 16 << 20;
+inline constexpr int kArrayDepthMax = 4;             // an array of arrays has depth 2
+inline constexpr uint32_t kRankMax = 4;
+inline constexpr uint64_t kDimensionMax = uint64_t{1} << 40;
+inline constexpr uint64_t kAlignmentMin = 8;
+inline constexpr uint64_t kAlignmentMax = 65'536;
+inline constexpr uint64_t kShardsMax = 1024;
+
 struct Tensor {
   std::string_view name;
   tensor::TensorView view;   // shape row-major
@@ -28,7 +41,7 @@ class File {
   // Maps and checks the file and, where it is the first of a split, its other shards. Throws Error(io) where it cannot be
   // opened, Error(bad_file) where it breaks the format, Error(unsupported) for big-endian files and type numbers not served.
   static File open(const std::filesystem::path& path);
-  // The same over bytes in memory, which must outlive the File (for tests and fuzzing).
+  // The same over bytes in memory, which must outlive the File (for tests and fuzzing). A shard of a split is refused here.
   static File parse(std::span<const std::byte> bytes);
 
   File(File&&) noexcept;
@@ -39,9 +52,11 @@ class File {
   uint64_t alignment() const noexcept;
   uint64_t file_bytes() const noexcept;  // of all shards
   int n_shards() const noexcept;
-  const Metadata& metadata() const noexcept;
+  const Metadata& metadata() const noexcept;  // of the first shard; the others describe only themselves
   std::span<const Tensor> tensors() const noexcept;
   const Tensor* find(std::string_view name) const noexcept;
+  // Error(io) if a file has been cut since it was opened, so that its map must not be touched. Cheap: one system call a shard.
+  void check_sizes() const;
 
  private:
   struct State;

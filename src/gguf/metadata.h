@@ -17,8 +17,10 @@ namespace assay::gguf {
 
 enum class ValueType : uint32_t { u8 = 0, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
 std::string_view name(ValueType type) noexcept;
+size_t scalar_bytes(ValueType type) noexcept;  // 0 for strings and arrays
 
-// One entry. bytes is the value's encoding in the file: a scalar's bytes, a string's characters, or an array's encoded elements.
+// One entry. bytes is the value's encoding in the file: a scalar's bytes, a string's characters, or an array's encoded elements
+// (strings with their lengths, inner arrays with their type and count).
 struct Entry {
   std::string_view key;
   ValueType type = ValueType::u8;
@@ -56,6 +58,8 @@ class Metadata {
   bool add(std::string_view key, ValueType type, ValueType element_type, uint64_t count, std::span<const std::byte> bytes);
 
  private:
+  const Entry* find_array(std::string_view key, std::string_view wanted, bool (*accepts)(ValueType)) const;
+
   std::deque<Entry> entries_;
   std::unordered_map<std::string_view, const Entry*> by_key_;
 };
