@@ -5,6 +5,8 @@
 #include <cpuid.h>
 #endif
 
+#include "backend/cpu/gemv.h"
+
 namespace assay::backend::cpu {
 
 namespace {
@@ -18,6 +20,16 @@ void linear_rows_reference(const LinearTask& task, int64_t row_begin, int64_t ro
       task.y(t, r) = task.bias == nullptr ? dot : dot + task.bias[r];
     }
   }
+}
+
+GemvKernel find_gemv(KernelSet set, const LinearTask& task) noexcept {
+  if (task.as_f32) return nullptr;
+  switch (set) {
+    case KernelSet::reference: return nullptr;
+    case KernelSet::avx2: return gemv_a32_avx2(task.format->dtype);
+    case KernelSet::avx512: return gemv_a32_avx512(task.format->dtype);
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -36,11 +48,19 @@ KernelSet best_kernel_set() noexcept {
   return KernelSet::reference;
 }
 
-void linear_rows(KernelSet, const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte*) noexcept {
-  linear_rows_reference(task, row_begin, row_end);
+void linear_rows(KernelSet set, const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept {
+  const GemvKernel gemv = find_gemv(set, task);
+  if (gemv == nullptr) return linear_rows_reference(task, row_begin, row_end);
+  for (int64_t token = 0; token < task.n_tokens;) {
+    const int tokens = gemv_tokens(task, token);
+    gemv(task, gemv_prepare(task, token, tokens, scratch), token, row_begin, row_end);
+    token += tokens;
+  }
 }
 
-size_t linear_scratch_bytes(KernelSet, const LinearTask&) noexcept { return 0; }
+size_t linear_scratch_bytes(KernelSet set, const LinearTask& task) noexcept {
+  return find_gemv(set, task) != nullptr ? gemv_scratch_bytes(task) : 0;
+}
 
 int64_t linear_row_step(KernelSet, const LinearTask&) noexcept { return 1; }
 

@@ -1,0 +1,49 @@
+// Activations laid out for the matrix-vector kernels. The 8 chunks of contract dot/1 are the 8 lanes of a register: step s of a row handles block
+// first_block(lane) + s of every lane, and the last step is masked because chunks differ in length by one block.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "backend/cpu/linear.h"
+
+namespace assay::backend::cpu {
+
+inline constexpr int kLanes = 8;
+inline constexpr int kGemvColumnsMax = 4;  // planes times tokens that one pass over the weights serves
+
+// How the chunks of a row of n blocks lie over the lanes.
+struct GemvChain {
+  int64_t n_blocks = 0;
+  int64_t full_steps = 0;     // steps with a block in every lane
+  int64_t steps = 0;          // full_steps, or one more
+  int64_t first[kLanes];      // block of a lane at step 0
+  int64_t last[kLanes];       // block to read at the last step: the lane's own, or any valid one where the mask is 0
+  int32_t last_mask[kLanes];  // -1: the lane has a block at the last step
+};
+
+// Activations of up to kGemvColumnsMax columns in the order of the steps, in 64-byte aligned scratch. Column = token * planes + plane.
+// Lanes without a block hold zeros.
+struct GemvOperand {
+  GemvChain chain;
+  int planes = 1;
+  int tokens = 1;
+  // A32 only. [steps][columns][4][64]: first halves (elements 0..15) of the blocks of lanes 0 4 1 5, their second halves, then lanes
+  // 2 6 3 7 alike.
+  const int8_t* q = nullptr;
+  const int32_t* sums = nullptr;  // A32 only. [steps][columns][8]: sums of the 32 elements
+  const float* g = nullptr;       // A32 only. [steps][tokens][8]: the sums as the float G of the contract
+  const float* d = nullptr;       // [steps][tokens][8]
+};
+
+GemvChain gemv_chain(int64_t n_blocks) noexcept;
+
+size_t gemv_scratch_bytes(const LinearTask& task) noexcept;
+
+// Tokens of the next pass that begins at `token`: 1, 2 or 4, at most kGemvColumnsMax columns.
+int gemv_tokens(const LinearTask& task, int64_t token) noexcept;
+
+// Fills scratch with tokens [token, token + tokens) of the task.
+GemvOperand gemv_prepare(const LinearTask& task, int64_t token, int tokens, std::byte* scratch) noexcept;
+
+}  // namespace assay::backend::cpu

@@ -1,0 +1,181 @@
+// Every kernel of every set against the scalar reference, bit by bit, over the shapes of the contract's section 9.
+#include "backend/cpu/linear.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+#include <string>
+
+#include "support/random_weights.h"
+
+namespace assay::backend::cpu {
+namespace {
+
+using quant::Format;
+using test::Random;
+
+struct Free {
+  void operator()(void* p) const { std::free(p); }
+};
+using Bytes = std::unique_ptr<std::byte, Free>;
+
+Bytes aligned_bytes(size_t n) { return Bytes(static_cast<std::byte*>(std::aligned_alloc(64, (n + 127) / 64 * 64))); }
+
+std::vector<KernelSet> sets_here() {
+  std::vector<KernelSet> sets;
+  if (best_kernel_set() >= KernelSet::avx2) sets.push_back(KernelSet::avx2);
+  if (best_kernel_set() >= KernelSet::avx512) sets.push_back(KernelSet::avx512);
+  return sets;
+}
+
+const char* name_of(KernelSet set) { return set == KernelSet::avx2 ? "avx2" : "avx512"; }
+
+bool same(float a, float b) { return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) || (std::isnan(a) && std::isnan(b)); }
+
+// Random weights and activations of one shape, with the reference's results for all tokens.
+struct Case {
+  const Format& format;
+  int64_t k, rows, tokens;
+  int planes;  // 0: as f32
+  std::vector<std::byte> memory;  // weights begin at 1, an odd address
+  std::vector<float> x, bias, expected;
+  Bytes activation_bytes;
+  LinearTask task;
+
+  Case(const Format& f, int64_t k_, int64_t rows_, int64_t tokens_, int planes_, uint64_t seed)
+      : format(f), k(k_), rows(rows_), tokens(tokens_), planes(planes_) {
+    memory.assign(1, std::byte{0});
+    for (int64_t r = 0; r < rows; ++r) {
+      const std::vector<std::byte> row = test::random_weights(format, k, seed + static_cast<uint64_t>(r));
+      memory.insert(memory.end(), row.begin(), row.end());
+    }
+    memory.shrink_to_fit();
+    x = test::random_activations(tokens * k, seed + 77);
+    Random random(seed + 99);
+    for (int64_t r = 0; r < rows; ++r) bias.push_back(random.normal());
+  }
+
+  void poison(uint64_t seed) {  // zeros, subnormals, infinities, NaN in scales and activations
+    constexpr uint16_t kScales[] = {0, 0x8000, 1, 0x83FF, 0x7BFF, 0x7C00, 0xFC00, 0x7E00};
+    constexpr float kValues[] = {0, -0.0f, 1e-40f, 1e-31f, 3e38f, -3e38f, std::numeric_limits<float>::infinity(),
+                                 std::numeric_limits<float>::quiet_NaN()};
+    Random random(seed);
+    const tensor::DTypeTraits& t = tensor::traits(format.dtype);
+    const test::ScaleOffsets offsets = test::scale_offsets(format.dtype);
+    for (size_t at = 1; at < memory.size(); at += static_cast<size_t>(t.block_bytes)) {
+      if (random.below(8) != 0) continue;
+      const uint16_t scale = kScales[random.below(8)];
+      if (offsets.d >= 0) std::memcpy(&memory[at + static_cast<size_t>(offsets.d)], &scale, 2);
+      if (format.dtype == tensor::DType::MXFP4) memory[at] = static_cast<std::byte>(random.below(2) == 0 ? random.below(3) : 253 + random.below(3));
+    }
+    for (int64_t begin = 0; begin < tokens * k; begin += 32) {
+      const int kind = random.below(40);
+      for (int64_t j = begin; j < std::min(begin + 32, tokens * k); ++j) {
+        if (kind == 0) x[static_cast<size_t>(j)] = 0;
+        if (kind == 1) x[static_cast<size_t>(j)] *= 1e-38f;
+        if (kind == 2) x[static_cast<size_t>(j)] *= 1e37f;
+      }
+      if (kind == 3) x[static_cast<size_t>(begin)] = kValues[random.below(8)];
+    }
+  }
+
+  void prepare() {
+    const tensor::DTypeTraits& t = tensor::traits(format.dtype);
+    task.format = &format;
+    task.weights = memory.data() + 1;
+    task.row_bytes = k / t.block_elements * t.block_bytes;
+    task.k = k;
+    task.as_f32 = planes == 0;
+    task.n_tokens = tokens;
+    task.x_f32 = tensor::ConstMat(x.data(), tokens, k, k);
+    if (planes > 0) {
+      activation_bytes = aligned_bytes(quant::activations_bytes(format.activation, planes, tokens, k));
+      task.x = quant::carve(format.activation, planes, tokens, k, activation_bytes.get());
+      quantise_rows(KernelSet::reference, task.x_f32, task.x, 0, tokens);
+    }
+    expected.assign(static_cast<size_t>(tokens * rows), 0);
+    task.y = tensor::Mat{expected.data(), tokens, rows, rows};
+    linear_rows(KernelSet::reference, task, 0, rows, nullptr);
+  }
+
+  // Runs the first n tokens in two ranges of rows and compares; returns how many values were compared.
+  int64_t compare(KernelSet set, int64_t n, bool with_bias) {
+    LinearTask part = task;
+    part.n_tokens = n;
+    part.bias = with_bias ? bias.data() : nullptr;
+    const int64_t stride = rows + 3;
+    std::vector<float> y(static_cast<size_t>(n * stride), -12345.0f);
+    part.y = tensor::Mat{y.data(), n, rows, stride};
+    const int64_t step = linear_row_step(set, part);
+    const int64_t cut = std::min(rows, (rows / 2 + step - 1) / step * step);
+    const Bytes scratch = aligned_bytes(linear_scratch_bytes(set, part));
+    linear_rows(set, part, 0, cut, scratch.get());
+    linear_rows(set, part, cut, rows, scratch.get());
+    int64_t wrong = 0;
+    for (int64_t t = 0; t < n; ++t) {
+      for (int64_t r = 0; r < rows; ++r) {
+        const float dot = expected[static_cast<size_t>(t * rows + r)];
+        const float wanted = with_bias ? dot + bias[static_cast<size_t>(r)] : dot;
+        const float got = y[static_cast<size_t>(t * stride + r)];
+        if (!same(wanted, got) && wrong++ == 0) {
+          ADD_FAILURE() << tensor::traits(format.dtype).name << " " << name_of(set) << " k " << k << " rows " << rows << " tokens " << n
+                        << " planes " << planes << ": token " << t << " row " << r << " is " << got << " instead of " << wanted;
+        }
+      }
+      for (int64_t r = rows; r < stride; ++r) EXPECT_EQ(y[static_cast<size_t>(t * stride + r)], -12345.0f) << "written past the rows";
+    }
+    return n * rows;
+  }
+};
+
+class LinearKernels : public testing::TestWithParam<size_t> {
+ protected:
+  const Format& format() const { return quant::all_formats()[GetParam()]; }
+  int64_t block() const { return std::max<int64_t>(32, tensor::traits(format().dtype).block_elements); }
+};
+
+int64_t run_shapes(const Format& format, int64_t block, int planes) {
+  int64_t compared = 0;
+  uint64_t seed = 1;
+  const auto both = [&](Case& c, int64_t n, bool with_bias) {
+    for (const KernelSet set : sets_here()) compared += c.compare(set, n, with_bias);
+  };
+  for (int64_t blocks : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 37}) {
+    Case c(format, blocks * block, 7, 9, planes, seed++);
+    if (blocks % 2 == 0) c.poison(seed);
+    c.prepare();
+    for (int64_t n : {1, 2, 3, 9}) both(c, n, blocks % 3 == 0);
+  }
+  for (int64_t rows : {1, 8, 9, 33}) {
+    Case c(format, 3 * block, rows, rows == 33 ? 64 : 17, planes, seed++);
+    c.prepare();
+    for (int64_t n = 1; n <= 17; ++n) both(c, n, n % 2 == 0);
+    if (rows == 33) both(c, 64, true);
+  }
+  return compared;
+}
+
+TEST_P(LinearKernels, EqualTheReferenceInExactMode) {
+  if (format().activation == quant::Activation::f32) GTEST_SKIP() << "float weights run as f32";
+  for (const int planes : {1, 2}) {
+    const int64_t compared = run_shapes(format(), block(), planes);
+    std::printf("%s, %d plane%s: %lld values compared\n", std::string(tensor::traits(format().dtype).name).c_str(), planes,
+                planes == 1 ? "" : "s", static_cast<long long>(compared));
+  }
+}
+
+TEST_P(LinearKernels, EqualTheReferenceInModeF32) {
+  const int64_t compared = run_shapes(format(), block(), 0);
+  std::printf("%s as f32: %lld values compared\n", std::string(tensor::traits(format().dtype).name).c_str(), static_cast<long long>(compared));
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, LinearKernels, testing::Range<size_t>(0, quant::all_formats().size()), [](const auto& param) {
+  return std::string(tensor::traits(quant::all_formats()[param.param].dtype).name);
+});
+
+}  // namespace
+}  // namespace assay::backend::cpu
