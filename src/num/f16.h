@@ -5,9 +5,11 @@
 #include <bit>
 #include <cstdint>
 
+#include "num/device.h"
+
 namespace assay::num {
 
-inline float half_to_float(uint16_t h) noexcept {
+ASSAY_FN float half_to_float(uint16_t h) noexcept {
   const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
   const uint32_t exponent = (h >> 10) & 0x1Fu;
   const uint32_t mantissa = h & 0x3FFu;
@@ -20,7 +22,7 @@ inline float half_to_float(uint16_t h) noexcept {
   return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
 }
 
-inline uint16_t float_to_half(float x) noexcept {
+ASSAY_FN uint16_t float_to_half(float x) noexcept {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   const uint32_t sign = (bits >> 16) & 0x8000u;
   const uint32_t magnitude = bits & 0x7FFFFFFFu;
@@ -34,9 +36,9 @@ inline uint16_t float_to_half(float x) noexcept {
   return static_cast<uint16_t>(sign | ((magnitude - 0x38000000u + 0xFFFu + odd) >> 13));
 }
 
-inline float bf16_to_float(uint16_t b) noexcept { return std::bit_cast<float>(static_cast<uint32_t>(b) << 16); }
+ASSAY_FN float bf16_to_float(uint16_t b) noexcept { return std::bit_cast<float>(static_cast<uint32_t>(b) << 16); }
 
-inline uint16_t float_to_bf16(float x) noexcept {
+ASSAY_FN uint16_t float_to_bf16(float x) noexcept {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
   return static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);

@@ -5,9 +5,11 @@
 #include <cmath>
 #include <cstdint>
 
+#include "num/device.h"
+
 namespace assay::num {
 
-inline float fma(float a, float b, float c) noexcept { return std::fma(a, b, c); }
+ASSAY_FN float fma(float a, float b, float c) noexcept { return std::fma(a, b, c); }
 
 struct Lanes32 {
   float lane[32] = {};
