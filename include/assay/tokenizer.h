@@ -13,7 +13,7 @@ namespace assay {
 
 using TokenId = int32_t;
 
-enum class TokenKind { normal, unknown, control, user_defined, unused, byte };
+enum class TokenKind : uint8_t { normal, unknown, control, user_defined, unused, byte };
 
 struct EncodeOptions {
   bool parse_special = false;         // text of a control token becomes that token; false: it stays text

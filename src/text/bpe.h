@@ -1,0 +1,69 @@
+// Byte-level byte pair encoding (model "gpt2"): a pre-tokenizer cuts the text into words; in a word the pair of neighbours with the
+// strongest merge, leftmost first, becomes one token until no pair merges.
+// Sources: Sennrich et al. 2016, arXiv:1508.07909; the byte alphabet of GPT-2 (byte_alphabet.h).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "text/splitter.h"
+#include "text/vocabulary.h"
+#include "text/word_encoder.h"
+
+namespace assay::text {
+
+inline constexpr size_t kMergesMax = size_t{1} << 22;
+
+// Merges by rank, and from a pair of ids to its merge.
+class MergeTable {
+ public:
+  struct Merge {
+    TokenId left = -1;
+    TokenId right = -1;
+    TokenId result = -1;
+  };
+  // Throws Error(bad_file) for a merge without a blank between two texts or with a text that is no token.
+  MergeTable(std::span<const std::string_view> merges, const Vocabulary& vocabulary);
+
+  const Merge& operator[](uint32_t rank) const noexcept { return merges_[rank]; }
+  int64_t find_rank(TokenId left, TokenId right) const noexcept;  // -1: the pair does not merge
+
+ private:
+  struct Slot {
+    uint64_t pair = 0;
+    uint32_t rank_plus_1 = 0;  // 0: empty
+  };
+  static uint64_t pair_of(TokenId left, TokenId right) noexcept {
+    return (uint64_t{static_cast<uint32_t>(left)} << 32) | static_cast<uint32_t>(right);
+  }
+  size_t slot_of(uint64_t pair) const noexcept { return (pair * 0x9E3779B97F4A7C15u) >> shift_; }
+
+  std::vector<Merge> merges_;
+  std::vector<Slot> slots_;
+  int shift_ = 0;
+};
+
+class BpeEncoder final : public WordEncoder {
+ public:
+  // The vocabulary must outlive the encoder.
+  BpeEncoder(const Vocabulary& vocabulary, std::span<const std::string_view> merges, const PreTokenizerRules& rules);
+
+  void encode(std::string_view text, bool opens, std::vector<TokenId>& out) const override;
+  void append_bytes(TokenId id, std::string& out) const override;
+  bool adds_space() const noexcept override { return false; }
+
+ private:
+  struct Work;
+  void encode_word(std::string_view word, Work& work, std::vector<TokenId>& out) const;
+
+  const Vocabulary& vocabulary_;
+  MergeTable merges_;
+  Splitter splitter_;
+  bool ignores_merges_ = false;
+  std::array<TokenId, 256> byte_token_{};  // -1: the vocabulary has none; such a byte vanishes, as in Hugging Face's tokenizers
+};
+
+}  // namespace assay::text

@@ -1,0 +1,34 @@
+// What a file says about its vocabulary, as plain data: the one input from which a tokenizer is built. Views, which need to live
+// only until it is.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "assay/tokenizer.h"
+
+namespace assay::text {
+
+struct SpecialIds {
+  std::optional<TokenId> bos, eos, eot, eom, unknown;
+  std::optional<TokenId> fim_prefix, fim_suffix, fim_middle, fim_pad, fim_repo, fim_separator;
+};
+
+struct VocabularyFacts {
+  std::string_view model;          // tokenizer.ggml.model: "llama", "gpt2"
+  std::string_view pre_tokenizer;  // tokenizer.ggml.pre
+  std::string_view model_name;     // general.name
+  std::vector<std::string_view> tokens;
+  std::vector<TokenKind> kinds;          // empty: all normal
+  std::vector<float> scores;             // "llama"
+  std::vector<std::string_view> merges;  // "gpt2": "left right", the earlier the stronger
+  SpecialIds special;
+  std::optional<bool> add_bos, add_eos, add_space_prefix, remove_extra_whitespaces;
+};
+
+// Throws Error(bad_file) for facts that contradict each other, Error(unsupported) for kinds of tokenizer that are not served.
+std::shared_ptr<const Tokenizer> make_tokenizer(const VocabularyFacts& facts);
+
+}  // namespace assay::text

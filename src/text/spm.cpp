@@ -1,0 +1,172 @@
+// A text of n bytes takes O(n log n): the pairs wait in a heap, and one that no longer stands is dropped when it comes up.
+#include "text/spm.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "assay/error.h"
+
+namespace assay::text {
+namespace {
+
+constexpr std::string_view kBlank = "\xE2\x96\x81";  // U+2581
+
+int hex_digit(char c) noexcept {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  return -1;
+}
+
+// The byte of a token spelled "<0xXX>", -1 for another text.
+int byte_of(std::string_view text) noexcept {
+  if (text.size() != 6 || text.substr(0, 3) != "<0x" || text[5] != '>') return -1;
+  const int high = hex_digit(text[3]);
+  const int low = hex_digit(text[4]);
+  return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
+// Bytes of the character that this byte leads, whatever follows it.
+int character_bytes(char lead) noexcept {
+  const auto byte = static_cast<uint8_t>(lead);
+  return byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+}
+
+}  // namespace
+
+SpmEncoder::SpmEncoder(const Vocabulary& vocabulary, SpmRules rules, TokenId unknown)
+    : vocabulary_(vocabulary), rules_(rules), unknown_(unknown) {
+  for (int byte = 0; byte < 256; ++byte) {
+    const char one = static_cast<char>(byte);
+    byte_token_[byte] = vocabulary.find_id({&one, 1});
+  }
+  for (TokenId id = 0; id < vocabulary.size(); ++id) {
+    if (vocabulary.kind(id) != TokenKind::byte) continue;
+    const int byte = byte_of(vocabulary.text(id));
+    if (byte < 0) {
+      throw Error(Errc::bad_file, fmt::format("token {} is a byte token but its text \"{}\" is not <0x00> to <0xFF>", id,
+                                              vocabulary.text(id)));
+    }
+    byte_token_[byte] = id;
+  }
+}
+
+// Control, unknown and byte tokens are no pieces of text, however it is spelled (as in SentencePiece itself).
+TokenId SpmEncoder::find_piece(std::string_view text) const noexcept {
+  const TokenId id = vocabulary_.find_id(text);
+  if (id < 0) return -1;
+  const TokenKind kind = vocabulary_.kind(id);
+  return kind == TokenKind::control || kind == TokenKind::unknown || kind == TokenKind::byte ? -1 : id;
+}
+
+std::string SpmEncoder::escaped(std::string_view text, bool opens) const {
+  std::string out;
+  out.reserve(text.size() + text.size() / 2 + kBlank.size());
+  if (rules_.add_space_prefix && opens) out += kBlank;
+  const bool collapse = rules_.remove_extra_whitespaces;
+  bool after_blank = true;
+  for (const char c : text) {
+    if (c != ' ') {
+      out += c;
+    } else if (!collapse || !after_blank) {
+      out += kBlank;
+    }
+    after_blank = c == ' ';
+  }
+  if (collapse && after_blank && !text.empty() && text.find_first_not_of(' ') != std::string_view::npos) {
+    out.resize(out.size() - kBlank.size());
+  }
+  return out;
+}
+
+struct SpmEncoder::Symbol {
+  uint32_t begin = 0;
+  uint32_t bytes = 0;  // 0: merged into the one before
+  int32_t previous = -1;
+  int32_t next = -1;
+};
+
+struct SpmEncoder::Candidate {
+  float score = 0;
+  int32_t left = 0;
+  uint32_t bytes = 0;  // of both symbols, as they were when this was made
+  bool operator<(const Candidate& other) const noexcept {
+    return score < other.score || (score == other.score && left > other.left);
+  }
+};
+
+void SpmEncoder::encode(std::string_view raw, bool opens, std::vector<TokenId>& out) const {
+  const std::string text = escaped(raw, opens);
+  if (text.empty()) return;
+  std::vector<Symbol> symbols;
+  symbols.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const size_t bytes = std::min<size_t>(character_bytes(text[at]), text.size() - at);
+    const auto i = static_cast<int32_t>(symbols.size());
+    symbols.push_back({static_cast<uint32_t>(at), static_cast<uint32_t>(bytes), i - 1, i + 1});
+    at += bytes;
+  }
+  symbols.back().next = -1;
+
+  std::vector<Candidate> heap;
+  const auto add = [&](int32_t left) {  // false: the pair at left is no token
+    if (left < 0 || symbols[left].next < 0) return false;
+    const Symbol& symbol = symbols[left];
+    const uint32_t bytes = symbol.bytes + symbols[symbol.next].bytes;
+    const TokenId id = find_piece(std::string_view(text).substr(symbol.begin, bytes));
+    if (id < 0) return false;
+    heap.push_back({vocabulary_.score(id), left, bytes});
+    return true;
+  };
+  for (int32_t i = 0; i + 1 < static_cast<int32_t>(symbols.size()); ++i) add(i);
+  std::make_heap(heap.begin(), heap.end());
+
+  while (!heap.empty()) {
+    const Candidate top = heap.front();
+    std::pop_heap(heap.begin(), heap.end());
+    heap.pop_back();
+    Symbol& left = symbols[top.left];
+    if (left.bytes == 0 || left.next < 0 || left.bytes + symbols[left.next].bytes != top.bytes) continue;
+    Symbol& right = symbols[left.next];
+    left.bytes = top.bytes;
+    left.next = right.next;
+    right.bytes = 0;
+    if (left.next >= 0) symbols[left.next].previous = top.left;
+    if (add(left.previous)) std::push_heap(heap.begin(), heap.end());
+    if (add(top.left)) std::push_heap(heap.begin(), heap.end());
+  }
+  for (int32_t i = 0; i >= 0; i = symbols[i].next) {
+    append_symbol(std::string_view(text).substr(symbols[i].begin, symbols[i].bytes), out);
+  }
+}
+
+void SpmEncoder::append_symbol(std::string_view text, std::vector<TokenId>& out) const {
+  if (const TokenId id = find_piece(text); id >= 0) {
+    out.push_back(id);
+    return;
+  }
+  for (const char c : text) {
+    const auto byte = static_cast<uint8_t>(c);
+    const TokenId id = byte_token_[byte] >= 0 ? byte_token_[byte] : unknown_;
+    if (id < 0) {
+      throw Error(Errc::bad_request, fmt::format("byte 0x{:02X} has no token, and the vocabulary has no unknown token", byte));
+    }
+    out.push_back(id);
+  }
+}
+
+void SpmEncoder::append_bytes(TokenId id, std::string& out) const {
+  const std::string_view text = vocabulary_.text(id);
+  if (vocabulary_.kind(id) == TokenKind::byte) {
+    out.push_back(static_cast<char>(byte_of(text)));
+    return;
+  }
+  size_t at = 0;
+  for (size_t blank; (blank = text.find(kBlank, at)) != std::string_view::npos; at = blank + kBlank.size()) {
+    out.append(text, at, blank - at).push_back(' ');
+  }
+  out.append(text, at);
+}
+
+}  // namespace assay::text

@@ -1,0 +1,44 @@
+// SentencePiece-style vocabularies (model "llama"): a blank is U+2581, the pair of neighbours whose joined text is the token of the
+// highest score, leftmost first, becomes one until none does; a character without a token becomes its bytes' tokens "<0xXX>".
+// Source: Kudo and Richardson 2018, arXiv:1808.06226.
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/vocabulary.h"
+#include "text/word_encoder.h"
+
+namespace assay::text {
+
+struct SpmRules {
+  bool add_space_prefix = true;           // a blank before a text that opens
+  bool remove_extra_whitespaces = false;  // blanks at the ends go, others become one
+};
+
+class SpmEncoder final : public WordEncoder {
+ public:
+  // unknown: for bytes without a token, -1 if there is none. The vocabulary must outlive the encoder. Throws Error(bad_file) for a
+  // byte token that is not spelled "<0xXX>".
+  SpmEncoder(const Vocabulary& vocabulary, SpmRules rules, TokenId unknown);
+
+  void encode(std::string_view text, bool opens, std::vector<TokenId>& out) const override;
+  void append_bytes(TokenId id, std::string& out) const override;
+  bool adds_space() const noexcept override { return rules_.add_space_prefix; }
+
+ private:
+  struct Symbol;
+  struct Candidate;
+  std::string escaped(std::string_view text, bool opens) const;
+  TokenId find_piece(std::string_view text) const noexcept;
+  void append_symbol(std::string_view text, std::vector<TokenId>& out) const;
+
+  const Vocabulary& vocabulary_;
+  SpmRules rules_;
+  TokenId unknown_ = -1;
+  std::array<TokenId, 256> byte_token_{};
+};
+
+}  // namespace assay::text

@@ -1,0 +1,103 @@
+// UTF-8 decoding and encoding. Source: The Unicode Standard, chapter 3.9, table 3-7.
+#include "text/utf8.h"
+
+#include <cstring>
+
+namespace assay::text {
+namespace {
+
+// The bytes allowed second after a lead byte, and how many bytes follow in all.
+struct Lead {
+  int length = 0;  // 0: no lead byte
+  uint8_t second_min = 0x80;
+  uint8_t second_max = 0xBF;
+  uint8_t code_bits = 0;
+};
+
+Lead lead_of(uint8_t byte) noexcept {
+  if (byte < 0x80) return {1, 0, 0, byte};
+  if (byte < 0xC2) return {};
+  if (byte < 0xE0) return {2, 0x80, 0xBF, static_cast<uint8_t>(byte & 0x1F)};
+  const auto low = static_cast<uint8_t>(byte & 0x0F);
+  if (byte < 0xF0) {
+    return {3, static_cast<uint8_t>(byte == 0xE0 ? 0xA0 : 0x80), static_cast<uint8_t>(byte == 0xED ? 0x9F : 0xBF), low};
+  }
+  if (byte < 0xF5) {
+    return {4, static_cast<uint8_t>(byte == 0xF0 ? 0x90 : 0x80), static_cast<uint8_t>(byte == 0xF4 ? 0x8F : 0xBF), low};
+  }
+  return {};
+}
+
+}  // namespace
+
+Char char_at(std::string_view text, size_t at) noexcept {
+  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
+  const Lead lead = lead_of(byte(at));
+  if (lead.length == 0) return {};
+  uint32_t code = lead.code_bits;
+  for (int i = 1; i < lead.length; ++i) {
+    if (at + i >= text.size()) return {CharState::cut_short, kReplacementChar, i};
+    const uint8_t next = byte(at + i);
+    const bool allowed = i == 1 ? next >= lead.second_min && next <= lead.second_max : (next & 0xC0) == 0x80;
+    if (!allowed) return {CharState::broken, kReplacementChar, i};
+    code = (code << 6) | (next & 0x3F);
+  }
+  return {CharState::whole, code, lead.length};
+}
+
+bool is_utf8(std::string_view text) noexcept {
+  size_t at = 0;
+  while (at < text.size()) {
+    if (text.size() - at >= 8) {  // eight ASCII bytes at once
+      uint64_t word = 0;
+      std::memcpy(&word, text.data() + at, 8);
+      if ((word & 0x8080808080808080u) == 0) {
+        at += 8;
+        continue;
+      }
+    }
+    const Char c = char_at(text, at);
+    if (c.state != CharState::whole) return false;
+    at += c.length;
+  }
+  return true;
+}
+
+void append_utf8(std::string& out, uint32_t code) {
+  const auto put = [&](uint32_t byte) { out.push_back(static_cast<char>(byte)); };
+  const auto follow = [&](int shift) { put(0x80 | ((code >> shift) & 0x3F)); };
+  if (code < 0x80) {
+    put(code);
+  } else if (code < 0x800) {
+    put(0xC0 | (code >> 6));
+    follow(0);
+  } else if (code < 0x10000) {
+    put(0xE0 | (code >> 12));
+    follow(6);
+    follow(0);
+  } else {
+    put(0xF0 | (code >> 18));
+    follow(12);
+    follow(6);
+    follow(0);
+  }
+}
+
+std::string repaired_utf8(std::string_view text) {
+  std::string out;
+  out.reserve(text.size() + 16);
+  size_t at = 0;
+  while (at < text.size()) {
+    const Char c = char_at(text, at);
+    if (c.state == CharState::whole) {
+      out.append(text, at, c.length);
+      at += c.length;
+    } else {
+      append_utf8(out, kReplacementChar);
+      at += 1;
+    }
+  }
+  return out;
+}
+
+}  // namespace assay::text

@@ -1,0 +1,56 @@
+// The tokens of a model: their texts (one block of bytes), scores and kinds, and the way from a text back to its id.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "assay/tokenizer.h"
+
+namespace assay::text {
+
+inline constexpr size_t kVocabSizeMax = size_t{1} << 22;
+inline constexpr size_t kTokenBytesMax = size_t{1} << 14;
+
+class Vocabulary {
+ public:
+  // Copies the texts. kinds, scores: empty (all normal, all 0) or one for each token. Throws Error(bad_file) for an empty list, a text
+  // that is too long, no UTF-8, or there twice. Empty texts are kept; nothing finds them.
+  Vocabulary(std::span<const std::string_view> texts, std::vector<TokenKind> kinds, std::vector<float> scores);
+
+  int32_t size() const noexcept { return static_cast<int32_t>(kinds_.size()); }
+  bool has(TokenId id) const noexcept { return id >= 0 && id < size(); }
+  std::string_view text(TokenId id) const noexcept {  // valid as long as the vocabulary lives, even if it is moved
+    return {bytes_.data() + begin_[id], begin_[id + 1] - begin_[id]};
+  }
+  TokenKind kind(TokenId id) const noexcept { return kinds_[id]; }
+  void set_kind(TokenId id, TokenKind kind) noexcept { kinds_[id] = kind; }
+  float score(TokenId id) const noexcept { return scores_.empty() ? 0.0f : scores_[id]; }
+  size_t token_bytes_max() const noexcept { return token_bytes_max_; }
+
+  std::optional<TokenId> find(std::string_view text) const noexcept {
+    const TokenId id = find_id(text);
+    return id < 0 ? std::nullopt : std::optional<TokenId>(id);
+  }
+  TokenId find_id(std::string_view text) const noexcept;  // -1: no such token
+
+ private:
+  struct Slot {
+    uint32_t hash = 0;
+    TokenId id = -1;
+  };
+  void copy_texts(std::span<const std::string_view> texts);
+  void build_index();
+
+  std::vector<char> bytes_;
+  std::vector<uint32_t> begin_;  // size() + 1
+  std::vector<TokenKind> kinds_;
+  std::vector<float> scores_;
+  std::vector<Slot> slots_;  // open addressing, a power of two, at most half full
+  size_t token_bytes_max_ = 0;
+};
+
+}  // namespace assay::text
