@@ -63,13 +63,15 @@ class Tokenizer {
 // Turns a stream of ids into text, holding back bytes until they form whole UTF-8 characters. Bytes that can never become one come out as U+FFFD.
 class StreamDecoder {
  public:
-  explicit StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool special = false);
+  // continues: the ids go on after a prompt, so a blank before their first word is text. false: they are a text of their own, and the
+  // blank that some vocabularies put before a text is left out, as in Tokenizer::decode.
+  explicit StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool special = false, bool continues = true);
   std::string push(TokenId id);  // what can be shown now
   std::string finish();          // what is left
  private:
   std::shared_ptr<const Tokenizer> tokenizer_;
   bool special_ = false;
-  bool first_ = true;
+  bool continues_ = true;
   std::string pending_;
 };
 

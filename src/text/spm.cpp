@@ -39,7 +39,8 @@ SpmEncoder::SpmEncoder(const Vocabulary& vocabulary, SpmRules rules, TokenId unk
     : vocabulary_(vocabulary), rules_(rules), unknown_(unknown) {
   for (int byte = 0; byte < 256; ++byte) {
     const char one = static_cast<char>(byte);
-    byte_token_[byte] = vocabulary.find_id({&one, 1});
+    const TokenId spelled = vocabulary.find_id(fmt::format("<0x{:02X}>", byte));
+    byte_token_[byte] = spelled >= 0 ? spelled : vocabulary.find_id({&one, 1});
   }
   for (TokenId id = 0; id < vocabulary.size(); ++id) {
     if (vocabulary.kind(id) != TokenKind::byte) continue;
