@@ -70,7 +70,8 @@ class Context {
   int64_t decode(std::span<const TokenId> tokens, int sequence = 0);
   int64_t decode_all(std::span<const TokenId> tokens, const LogitsSink& sink, int sequence = 0);
 
-  // The logits after the last token run, vocab_size of them, valid until the next run. Error(bad_request) before the first run.
+  // The logits after the last token run, vocab_size of them, valid until the next run. Error(bad_request) before the first run and after a
+  // cancelled call of decode.
   std::span<const float> logits() const;
   std::span<const double> logits_double() const;  // mode oracle: its own numbers; else the floats, widened
 

@@ -1,0 +1,182 @@
+// See assay/context.h.
+#include "assay/context.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "assay/error.h"
+#include "engine/context_options.h"
+#include "engine/context_state.h"
+
+namespace assay {
+namespace {
+
+std::shared_ptr<const Model> require_model(std::shared_ptr<const Model> model) {
+  if (model == nullptr) throw Error(Errc::bad_request, "a context needs a model, found none");
+  return model;
+}
+
+}  // namespace
+
+Context::State::State(std::shared_ptr<const Model> loaded, const ContextOptions& asked)
+    : model(require_model(std::move(loaded))), options(engine::resolve(asked, *model)), pool(options.n_threads, options.pin_threads) {
+  engine::ChosenExecutor chosen = engine::make_executor(*model, options, pool);
+  executor = std::move(chosen.executor);
+  kernels = std::move(chosen.kernels);
+  positions.reserve(static_cast<size_t>(options.n_ubatch));
+  sequences.reserve(static_cast<size_t>(options.n_ubatch));
+  outputs.reserve(static_cast<size_t>(options.n_ubatch));
+  logits_double.resize(static_cast<size_t>(model->vocab_size()));
+}
+
+void Context::State::check_sequence(int sequence) const {
+  if (sequence < 0 || sequence >= options.n_sequences) {
+    throw Error(Errc::bad_request, fmt::format("sequence: needs 0 to {}, found {}", options.n_sequences - 1, sequence));
+  }
+}
+
+void Context::State::check_request(std::span<const TokenId> tokens, int sequence) const {
+  check_sequence(sequence);
+  if (tokens.empty()) throw Error(Errc::bad_request, "decode: needs at least one token, found none");
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0 || tokens[i] >= model->vocab_size()) {
+      throw Error(Errc::bad_request, fmt::format("token {} of the prompt: needs an id from 0 to {}, found {}", i, model->vocab_size() - 1,
+                                                 tokens[i]));
+    }
+  }
+  const int64_t n_past = executor->n_positions(sequence);
+  const int64_t n_tokens = static_cast<int64_t>(tokens.size());
+  if (n_tokens > options.n_ctx - n_past) {
+    throw Error(Errc::bad_request, fmt::format("the context is full: {} tokens after {} do not fit into the {} positions of the context; "
+                                               "-c raises them", n_tokens, n_past, options.n_ctx));
+  }
+}
+
+int64_t Context::State::run(std::span<const TokenId> tokens, int sequence, int64_t n_chunk_max, bool all_outputs,
+                            const std::function<void(int64_t, int64_t)>& done) {
+  const int64_t n_tokens = static_cast<int64_t>(tokens.size());
+  int64_t n_done = 0;
+  i_logits = -1;
+  while (n_done < n_tokens) {
+    if (cancelled && cancelled()) break;
+    const int64_t n = std::min(n_chunk_max, n_tokens - n_done);
+    const bool is_last = n_done + n == n_tokens;
+    const int64_t n_past = executor->n_positions(sequence);
+    positions.clear();
+    for (int64_t i = 0; i < n; ++i) positions.push_back(static_cast<int32_t>(n_past + i));
+    sequences.assign(static_cast<size_t>(n), sequence);
+    outputs.assign(static_cast<size_t>(n), all_outputs ? 1 : 0);
+    if (is_last) outputs.back() = 1;
+    executor->run({tokens.subspan(static_cast<size_t>(n_done), static_cast<size_t>(n)), positions, sequences, outputs});
+    i_logits = all_outputs ? n - 1 : (is_last ? 0 : -1);
+    done(n_done, n);
+    n_done += n;
+    if (progress) progress(n_done, n_tokens);
+  }
+  return n_done;
+}
+
+std::span<const double> Context::State::read_logits(int64_t i_output) {
+  executor->read_logits(i_output, logits_double);
+  return logits_double;
+}
+
+void Context::State::add_to_digest(int64_t i_output, int64_t position, int sequence) {
+  if (sequence != 0 || position != n_digested) return;  // a gap: logits_digest() will say so
+  if (options.numerics == Numerics::oracle) {
+    logits_digest.add(std::as_bytes(std::span(logits_double)));
+  } else {
+    logits_digest.add(std::as_bytes(executor->logits(i_output)));
+  }
+  ++n_digested;
+}
+
+Context::Context(std::shared_ptr<const Model> model, const ContextOptions& options)
+    : state_(std::make_unique<State>(std::move(model), options)) {}
+Context::~Context() = default;
+Context::Context(Context&&) noexcept = default;
+Context& Context::operator=(Context&&) noexcept = default;
+
+const Model& Context::model() const noexcept { return *state_->model; }
+const ContextOptions& Context::options() const noexcept { return state_->options; }
+std::string_view Context::kernels() const noexcept { return state_->kernels; }
+
+int64_t Context::decode(std::span<const TokenId> tokens, int sequence) {
+  state_->check_request(tokens, sequence);
+  return state_->run(tokens, sequence, state_->options.n_ubatch, false, [](int64_t, int64_t) {});
+}
+
+int64_t Context::decode_all(std::span<const TokenId> tokens, const LogitsSink& sink, int sequence) {
+  State& s = *state_;
+  s.check_request(tokens, sequence);
+  const int64_t n_past = s.executor->n_positions(sequence);
+  return s.run(tokens, sequence, s.options.n_outputs_max, true, [&](int64_t i_first, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+      const std::span<const double> logits = s.read_logits(i);
+      s.add_to_digest(i, n_past + i_first + i, sequence);
+      if (sink) sink(n_past + i_first + i, logits);
+    }
+  });
+}
+
+std::span<const float> Context::logits() const {
+  if (state_->i_logits < 0) throw Error(Errc::bad_request, "logits: no token was run, or its call was cancelled");
+  return state_->executor->logits(state_->i_logits);
+}
+
+std::span<const double> Context::logits_double() const {
+  if (state_->i_logits < 0) throw Error(Errc::bad_request, "logits: no token was run, or its call was cancelled");
+  return state_->read_logits(state_->i_logits);
+}
+
+int64_t Context::n_ctx() const noexcept { return state_->options.n_ctx; }
+
+int64_t Context::n_past(int sequence) const {
+  state_->check_sequence(sequence);
+  return state_->executor->n_positions(sequence);
+}
+
+void Context::truncate(int64_t n_positions, int sequence) {
+  state_->check_sequence(sequence);
+  if (n_positions < 0) throw Error(Errc::bad_request, fmt::format("truncate: needs 0 positions or more, found {}", n_positions));
+  state_->executor->truncate(sequence, n_positions);
+  if (sequence == 0 && n_positions == 0) {
+    state_->logits_digest.reset();
+    state_->n_digested = 0;
+  } else if (sequence == 0 && n_positions < state_->n_digested) {
+    state_->n_digested = -1;  // bits of positions that are gone cannot be taken out again
+  }
+}
+
+void Context::clear() {
+  for (int sequence = 0; sequence < state_->options.n_sequences; ++sequence) truncate(0, sequence);
+}
+
+std::string Context::kv_digest(int sequence) const {
+  state_->check_sequence(sequence);
+  engine::BitsDigest digest;
+  state_->executor->visit_cache(sequence, [&](std::span<const std::byte> bytes) { digest.add(bytes); });
+  return digest.hex();
+}
+
+std::string Context::logits_digest() const {
+  const int64_t n_past = state_->executor->n_positions(0);
+  if (n_past == 0 || state_->n_digested != n_past) {
+    throw Error(Errc::bad_request, fmt::format("logits digest: needs the logits of all {} positions, which decode_all computes from "
+                                               "position 0 on", n_past));
+  }
+  return state_->logits_digest.hex();
+}
+
+MemoryFigures Context::memory() const noexcept {
+  return {state_->model->weights_bytes(), static_cast<int64_t>(state_->executor->cache_bytes()),
+          static_cast<int64_t>(state_->executor->arena_bytes())};
+}
+
+void Context::set_cancel(std::function<bool()> cancelled) { state_->cancelled = std::move(cancelled); }
+
+void Context::set_progress(std::function<void(int64_t, int64_t)> progress) { state_->progress = std::move(progress); }
+
+}  // namespace assay

@@ -1,0 +1,137 @@
+// See context_options.h.
+#include "engine/context_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "assay/error.h"
+#include "backend/cpu/cpu_executor.h"
+#include "backend/oracle/oracle_executor.h"
+#include "engine/model_state.h"
+
+namespace assay {
+namespace {
+
+template <class Enum, size_t n>
+using Names = std::array<std::pair<Enum, std::string_view>, n>;
+
+constexpr Names<Numerics, 3> kNumerics{{{Numerics::exact, "exact"}, {Numerics::f32, "f32"}, {Numerics::oracle, "oracle"}}};
+constexpr Names<KvType, 3> kKvTypes{{{KvType::f16, "f16"}, {KvType::q8_0, "q8_0"}, {KvType::f32, "f32"}}};
+constexpr Names<Kernels, 4> kKernels{
+    {{Kernels::best, "auto"}, {Kernels::reference, "reference"}, {Kernels::avx2, "avx2"}, {Kernels::avx512, "avx512"}}};
+
+template <class Enum, size_t n>
+std::string_view name_in(const Names<Enum, n>& names, Enum wanted) noexcept {
+  for (const auto& [value, text] : names) {
+    if (value == wanted) return text;
+  }
+  return "?";
+}
+
+template <class Enum, size_t n>
+Enum parse_in(const Names<Enum, n>& names, std::string_view what, std::string_view wanted) {
+  std::string known;
+  for (const auto& [value, text] : names) {
+    if (text == wanted) return value;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", text);
+  }
+  throw Error(Errc::bad_request, fmt::format("{}: needs one of {}, found \"{}\"", what, known, wanted));
+}
+
+void require_range(std::string_view what, int64_t found, int64_t min, int64_t max) {
+  if (found < min || found > max) {
+    throw Error(Errc::bad_request, fmt::format("{}: needs a value from {} to {}, found {}", what, min, max, found));
+  }
+}
+
+}  // namespace
+
+std::string_view name(Numerics numerics) noexcept { return name_in(kNumerics, numerics); }
+std::string_view name(KvType type) noexcept { return name_in(kKvTypes, type); }
+std::string_view name(Kernels kernels) noexcept { return name_in(kKernels, kernels); }
+Numerics parse_numerics(std::string_view text) { return parse_in(kNumerics, "numerics", text); }
+KvType parse_kv_type(std::string_view text) { return parse_in(kKvTypes, "cache type", text); }
+Kernels parse_kernels(std::string_view text) { return parse_in(kKernels, "kernels", text); }
+
+namespace engine {
+namespace {
+
+constexpr int64_t kContextDefault = 4096;
+constexpr int64_t kContextMax = (int64_t{1} << 31) - 1;  // positions are int32
+constexpr int64_t kOutputsBytesDefault = 16 << 20;
+
+ops::CacheType cache_type(KvType type) {
+  switch (type) {
+    case KvType::f16: return ops::CacheType::f16;
+    case KvType::q8_0: return ops::CacheType::q8_0;
+    case KvType::f32: return ops::CacheType::f32;
+  }
+  throw Error(Errc::bad_request, "cache type: not one of f16, q8_0, f32");
+}
+
+backend::cpu::KernelSet kernel_set(Kernels kernels) {
+  using backend::cpu::KernelSet;
+  const KernelSet best = backend::cpu::best_kernel_set();
+  KernelSet wanted = best;
+  if (kernels == Kernels::reference) wanted = KernelSet::reference;
+  if (kernels == Kernels::avx2) wanted = KernelSet::avx2;
+  if (kernels == Kernels::avx512) wanted = KernelSet::avx512;
+  if (static_cast<int>(wanted) > static_cast<int>(best)) {
+    throw Error(Errc::bad_request, fmt::format("kernels: this machine cannot run {}", name(kernels)));
+  }
+  return wanted;
+}
+
+std::string_view name_of(backend::cpu::KernelSet set) {
+  switch (set) {
+    case backend::cpu::KernelSet::reference: return name(Kernels::reference);
+    case backend::cpu::KernelSet::avx2: return name(Kernels::avx2);
+    case backend::cpu::KernelSet::avx512: return name(Kernels::avx512);
+  }
+  return "?";
+}
+
+}  // namespace
+
+ContextOptions resolve(const ContextOptions& asked, const Model& model) {
+  ContextOptions options = asked;
+  require_range("context size (-c)", options.n_ctx, 0, kContextMax);
+  require_range("chunk size (-ub)", options.n_ubatch, 1, kContextMax);
+  require_range("logits rows kept at a time", options.n_outputs_max, 0, kContextMax);
+  require_range("threads (-t)", options.n_threads, 0, 1024);
+  require_range("sequences", options.n_sequences, 1, 1024);
+  if (options.activation_bits != 15 && options.activation_bits != 8) {
+    throw Error(Errc::bad_request, fmt::format("activations: needs 15 or 8 bits, found {}", options.activation_bits));
+  }
+  if (options.n_ctx == 0) options.n_ctx = std::min(model.n_ctx_train(), kContextDefault);
+  options.n_ubatch = std::min(options.n_ubatch, options.n_ctx);
+  if (options.n_outputs_max == 0) {
+    options.n_outputs_max = std::max<int64_t>(1, kOutputsBytesDefault / (model.vocab_size() * static_cast<int64_t>(sizeof(float))));
+  }
+  options.n_outputs_max = std::min(options.n_outputs_max, options.n_ubatch);
+  if (options.n_threads == 0) options.n_threads = base::physical_cores();
+  return options;
+}
+
+ChosenExecutor make_executor(const Model& model, const ContextOptions& options, base::ThreadPool& pool) {
+  const ops::Plan& plan = model.state().built.plan;
+  ops::ExecutorOptions executor;
+  executor.n_ctx = options.n_ctx;
+  executor.n_batch_max = options.n_ubatch;
+  executor.n_outputs_max = options.n_outputs_max;
+  executor.n_sequences = options.n_sequences;
+  executor.cache_k = cache_type(options.cache_k);
+  executor.cache_v = cache_type(options.cache_v);
+  executor.weights_as_f32 = options.numerics == Numerics::f32;
+  executor.planes = options.activation_bits == 15 ? 2 : 1;
+  if (options.numerics == Numerics::oracle) return {backend::oracle::make_oracle_executor(plan, executor, pool), "oracle"};
+  const backend::cpu::KernelSet set = kernel_set(options.kernels);
+  return {backend::cpu::make_cpu_executor(plan, executor, {set}, pool), std::string(name_of(set))};
+}
+
+}  // namespace engine
+}  // namespace assay

@@ -1,0 +1,24 @@
+// A Context's options with every default worked out, and the executor that they ask for.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "assay/context.h"
+#include "base/thread_pool.h"
+#include "ops/executor.h"
+
+namespace assay::engine {
+
+// Error(bad_request) naming the option where one cannot be served.
+ContextOptions resolve(const ContextOptions& asked, const Model& model);
+
+struct ChosenExecutor {
+  std::unique_ptr<ops::Executor> executor;
+  std::string kernels;  // what it runs
+};
+
+// The model and the pool must outlive it. options: as resolve() gives them.
+ChosenExecutor make_executor(const Model& model, const ContextOptions& options, base::ThreadPool& pool);
+
+}  // namespace assay::engine

@@ -1,0 +1,46 @@
+// What a Context holds, for the rooms' own use (trace, verify). Programs use assay/context.h.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "assay/context.h"
+#include "base/thread_pool.h"
+#include "engine/bits_digest.h"
+#include "ops/executor.h"
+
+namespace assay {
+
+struct Context::State {
+  State(std::shared_ptr<const Model> loaded, const ContextOptions& asked);
+
+  // Runs tokens in chunks of at most n_chunk_max; after each, done(i_first, n) is called. Returns the tokens run.
+  int64_t run(std::span<const TokenId> tokens, int sequence, int64_t n_chunk_max, bool all_outputs,
+              const std::function<void(int64_t i_first, int64_t n)>& done);
+  void check_request(std::span<const TokenId> tokens, int sequence) const;
+  void check_sequence(int sequence) const;
+  std::span<const double> read_logits(int64_t i_output);
+  void add_to_digest(int64_t i_output, int64_t position, int sequence);
+
+  std::shared_ptr<const Model> model;
+  ContextOptions options;  // resolved
+  base::ThreadPool pool;
+  std::unique_ptr<ops::Executor> executor;
+  std::string kernels;
+
+  // Of the chunk at work; sized once.
+  std::vector<int32_t> positions;
+  std::vector<int32_t> sequences;
+  std::vector<uint8_t> outputs;
+
+  int64_t i_logits = -1;              // which of the executor's outputs logits() means; -1: none
+  std::vector<double> logits_double;  // vocab_size
+  engine::BitsDigest logits_digest;   // of sequence 0's positions [0, n_digested)
+  int64_t n_digested = 0;
+  std::function<bool()> cancelled;
+  std::function<void(int64_t, int64_t)> progress;
+};
+
+}  // namespace assay

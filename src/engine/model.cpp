@@ -1,0 +1,90 @@
+// See assay/model.h.
+#include "assay/model.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <map>
+#include <utility>
+
+#include "assay/error.h"
+#include "engine/model_state.h"
+
+namespace assay {
+namespace {
+
+// The type that most elements of the plan's matrices have.
+std::string most_common_type(const ops::Plan& plan) {
+  std::map<std::string_view, int64_t> elements;
+  for (const ops::Weight& weight : plan.weights) {
+    elements[tensor::traits(weight.view.dtype).name] += weight.view.shape.elements();
+  }
+  std::string_view most;
+  for (const auto& [type, n] : elements) {
+    if (most.empty() || n > elements[most]) most = type;
+  }
+  return std::string(most);
+}
+
+void check_vocabulary(const Model::State& state) {
+  const int64_t n_tokens = state.tokenizer->vocab_size();
+  if (n_tokens != state.built.plan.vocab_size) {
+    throw Error(Errc::bad_file, fmt::format("token_embd.weight: needs a row for each of the {} tokens of tokenizer.ggml.tokens, found {}",
+                                            n_tokens, state.built.plan.vocab_size));
+  }
+}
+
+void parse_chat_template(Model::State& state) {
+  state.chat_template_source = std::string(state.file.metadata().find_string("tokenizer.chat_template").value_or(""));
+  if (state.chat_template_source.empty()) return;
+  try {
+    state.chat_template = ChatTemplate::parse(state.chat_template_source);
+  } catch (const Error&) {
+    state.chat_template_error = std::current_exception();  // told to who asks for the template
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<const Model> Model::load(const std::string& path, const LoadOptions& options) {
+  auto state = std::make_unique<State>(path, gguf::File::open(path));
+  state->built = model::build_model(state->file);
+  const gguf::Metadata& metadata = state->file.metadata();
+  state->architecture = std::string(metadata.require_string("general.architecture"));
+  state->name = std::string(metadata.find_string("general.name").value_or(""));
+  if (state->name.empty()) state->name = std::filesystem::path(path).stem().string();
+  for (const gguf::Tensor& tensor : state->file.tensors()) state->n_parameters += tensor.view.shape.elements();
+  for (const ops::Weight& weight : state->built.plan.weights) state->weights_bytes += static_cast<int64_t>(weight.view.data.size());
+  state->weights_type = most_common_type(state->built.plan);
+  if (options.tokenizer) {
+    state->tokenizer = Tokenizer::load(path);
+    check_vocabulary(*state);
+  }
+  parse_chat_template(*state);
+  return std::make_shared<const Model>(std::move(state));
+}
+
+Model::Model(std::unique_ptr<const State> state) : state_(std::move(state)) {}
+Model::~Model() = default;
+
+const std::shared_ptr<const Tokenizer>& Model::tokenizer() const noexcept { return state_->tokenizer; }
+
+const std::shared_ptr<const ChatTemplate>& Model::chat_template() const {
+  if (state_->chat_template_error) std::rethrow_exception(state_->chat_template_error);
+  return state_->chat_template;
+}
+
+std::string_view Model::chat_template_source() const noexcept { return state_->chat_template_source; }
+const std::string& Model::path() const noexcept { return state_->path; }
+std::string_view Model::name() const noexcept { return state_->name; }
+std::string_view Model::architecture() const noexcept { return state_->architecture; }
+std::string_view Model::weights_type() const noexcept { return state_->weights_type; }
+int64_t Model::vocab_size() const noexcept { return state_->built.plan.vocab_size; }
+int64_t Model::n_ctx_train() const noexcept { return state_->built.hparams.n_ctx_train; }
+int64_t Model::d_model() const noexcept { return state_->built.hparams.d_model; }
+int64_t Model::n_layers() const noexcept { return state_->built.hparams.n_layers; }
+int64_t Model::n_parameters() const noexcept { return state_->n_parameters; }
+int64_t Model::file_bytes() const noexcept { return static_cast<int64_t>(state_->file.file_bytes()); }
+int64_t Model::weights_bytes() const noexcept { return state_->weights_bytes; }
+
+}  // namespace assay

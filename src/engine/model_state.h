@@ -1,0 +1,31 @@
+// What a Model holds, for the rooms' own use (contexts, inspect, trace). Programs use assay/model.h.
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <string>
+
+#include "assay/model.h"
+#include "gguf/file.h"
+#include "model/build.h"
+
+namespace assay {
+
+struct Model::State {
+  State(std::string file_path, gguf::File opened) : path(std::move(file_path)), file(std::move(opened)) {}
+
+  std::string path;
+  gguf::File file;
+  model::BuiltModel built;  // its plan's weights point into the file's map
+  std::string name;
+  std::string architecture;
+  std::string weights_type;
+  int64_t n_parameters = 0;
+  int64_t weights_bytes = 0;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::string chat_template_source;
+  std::shared_ptr<const ChatTemplate> chat_template;
+  std::exception_ptr chat_template_error;  // why the source could not be parsed
+};
+
+}  // namespace assay
