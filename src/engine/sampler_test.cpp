@@ -15,7 +15,6 @@
 
 #include "assay/error.h"
 #include "engine/philox.h"
-#include "num/exp_log64.h"
 #include "support/shared_data.h"
 
 namespace assay {
@@ -65,33 +64,6 @@ TEST(Philox, KnownAnswers) {  // from the authors' Random123 distribution, kat_v
   EXPECT_EQ(philox4x32({f, f, f, f}, {f, f}), (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
   EXPECT_EQ(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
             (std::array<uint32_t, 4>{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
-}
-
-TEST(ExpLog64, WithinOneUlpOfTheTruth) {
-  const auto ulps = [](double found, long double truth) {
-    const auto near = static_cast<double>(truth);
-    const double ulp = std::nextafter(std::fabs(near), std::numeric_limits<double>::infinity()) - std::fabs(near);
-    return static_cast<double>(std::fabs(static_cast<long double>(found) - truth) / static_cast<long double>(ulp));
-  };
-  double worst_exp = 0, worst_log = 0;
-  for (uint64_t i = 0; i < 40'000; ++i) {
-    const double u = engine::draws(1, 2, i).token;
-    const double x = (u - 0.51) * (i % 2 == 0 ? 1400.0 : 8.0);
-    worst_exp = std::max(worst_exp, ulps(num::exp64(x), std::exp(static_cast<long double>(x))));
-    const double y = i % 2 == 0 ? std::ldexp(u + 0.5, static_cast<int>(i % 1500) - 1040) : u + 0.5;
-    if (y != 1) worst_log = std::max(worst_log, ulps(num::log64(y), std::log(static_cast<long double>(y))));
-  }
-  EXPECT_LE(worst_exp, 1.0);
-  EXPECT_LE(worst_log, 1.0);
-  const double infinity = std::numeric_limits<double>::infinity();
-  EXPECT_EQ(num::exp64(-infinity), 0.0);
-  EXPECT_EQ(num::exp64(infinity), infinity);
-  EXPECT_EQ(num::exp64(0), 1.0);
-  EXPECT_EQ(num::log64(1), 0.0);
-  EXPECT_EQ(num::log64(0), -infinity);
-  EXPECT_EQ(num::log64(infinity), infinity);
-  EXPECT_TRUE(std::isnan(num::exp64(std::numeric_limits<double>::quiet_NaN())));
-  EXPECT_TRUE(std::isnan(num::log64(-1)));
 }
 
 TEST(Sampler, EveryStepAndTheChainAsNumpyHasThem) {

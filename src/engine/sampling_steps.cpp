@@ -1,4 +1,4 @@
-// The steps of the sampling chain. All decisions are made from exp64, log64 and sums in list order (num/exp_log64.h), never from libm.
+// The steps of the sampling chain. All decisions are made from exp64, log64 and sums in list order (num/math64.h), never from libm.
 #include "engine/sampling_steps.h"
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "assay/error.h"
-#include "num/exp_log64.h"
+#include "num/math64.h"
 
 namespace assay::engine {
 namespace {
