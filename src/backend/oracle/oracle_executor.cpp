@@ -12,7 +12,7 @@
 #include "backend/oracle/kv_cache.h"
 #include "backend/oracle/matrix.h"
 #include "backend/oracle/slots.h"
-#include "num/exp_log64.h"
+#include "num/math64.h"
 #include "quant/format.h"
 
 namespace assay::backend::oracle {
