@@ -17,15 +17,6 @@ struct Integers32 {
   int8_t w[32];
 };
 
-// A superblock of 256 weights: value j is (d * scale[j / 16]) * w[j], or that plus m * min[j / 16]. Formats whose sub-blocks are longer
-// repeat their scale.
-struct Integers256 {
-  int8_t w[256];
-  int16_t scale[16];
-  int16_t min[16];
-};
-
-// Blocks in a file are not aligned.
 template <class Block>
 ASSAY_FN Block load_block(const std::byte* bytes) noexcept {
   Block block;
@@ -95,14 +86,20 @@ ASSAY_FN BlockScales scales_of(const std::byte* bytes) noexcept {
   return scales(load_block<Block>(bytes));
 }
 
+template <class Block>
+ASSAY_FN void integers_of(const std::byte* bytes, Integers256& out) noexcept {
+  unpack(load_block<Block>(bytes), out);
+}
+
 // The Format of a block type; list.cpp is the only caller.
 template <class Block>
 constexpr Format make_format_32(tensor::DType dtype) noexcept {
-  return {dtype, Activation::a32, Block::kHasMin, &decode_32<Block>, &sums_32<Block>, &scales_of<Block>};
+  return {dtype, Activation::a32, Block::kHasMin, &decode_32<Block>, &sums_32<Block>, &scales_of<Block>, nullptr};
 }
 template <class Block>
 constexpr Format make_format_256(tensor::DType dtype) noexcept {
-  return {dtype, Activation::a256, Block::kHasMin, &decode_256<Block>, &sums_256<Block>, &scales_of<Block>};
+  return {dtype,           Activation::a256,  Block::kHasMin, &decode_256<Block>, &sums_256<Block>, &scales_of<Block>,
+          &integers_of<Block>};
 }
 
 }  // namespace assay::quant

@@ -30,6 +30,14 @@ struct BlockScales {
   float m = 0;
 };
 
+// A superblock of 256 weights: value j is (d * scale[j / 16]) * w[j], or that plus m * min[j / 16]. Formats whose sub-blocks are longer
+// repeat their scale.
+struct Integers256 {
+  int8_t w[256];
+  int16_t scale[16];
+  int16_t min[16];
+};
+
 struct Format {
   tensor::DType dtype;
   Activation activation;
@@ -39,6 +47,8 @@ struct Format {
   // Null where activation == f32. q: block_elements integers in -127..127 (or a second plane in -64..64).
   IntegerSums (*sums)(const std::byte* block, const int8_t* q) noexcept;
   BlockScales (*scales)(const std::byte* block) noexcept;
+  // The integers themselves; null except where activation == a256.
+  void (*integers)(const std::byte* block, Integers256& out) noexcept;
 };
 
 // The format of a type; nullptr for integer and f64 tensors, which are no weights.

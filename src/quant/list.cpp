@@ -31,9 +31,9 @@ namespace {
 using tensor::DType;
 
 constexpr Format kFormats[] = {
-    {DType::F32, Activation::f32, false, &decode_f32, nullptr, nullptr},
-    {DType::F16, Activation::f32, false, &decode_f16, nullptr, nullptr},
-    {DType::BF16, Activation::f32, false, &decode_bf16, nullptr, nullptr},
+    {DType::F32, Activation::f32, false, &decode_f32, nullptr, nullptr, nullptr},
+    {DType::F16, Activation::f32, false, &decode_f16, nullptr, nullptr, nullptr},
+    {DType::BF16, Activation::f32, false, &decode_bf16, nullptr, nullptr, nullptr},
     make_format_32<BlockQ4_0>(DType::Q4_0),
     make_format_32<BlockQ4_1>(DType::Q4_1),
     make_format_32<BlockQ5_0>(DType::Q5_0),

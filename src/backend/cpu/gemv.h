@@ -11,5 +11,8 @@ using GemvKernel = void (*)(const LinearTask& task, const GemvOperand& x, int64_
 // Null where there is no kernel for the format. Formats with blocks of 32.
 GemvKernel gemv_a32_avx2(tensor::DType dtype) noexcept;
 GemvKernel gemv_a32_avx512(tensor::DType dtype) noexcept;
+// Superblocks of 256.
+GemvKernel gemv_a256_avx2(tensor::DType dtype) noexcept;
+GemvKernel gemv_a256_avx512(tensor::DType dtype) noexcept;
 
 }  // namespace assay::backend::cpu

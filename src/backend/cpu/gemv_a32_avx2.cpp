@@ -134,13 +134,13 @@ struct UnpackMXFP4 : PowerScale {
 GemvKernel gemv_a32_avx2(tensor::DType dtype) noexcept {
   using tensor::DType;
   switch (dtype) {
-    case DType::Q4_0: return &gemv_a32_any<Dots<UnpackQ4_0>>;
-    case DType::Q4_1: return &gemv_a32_any<Dots<UnpackQ4_1>>;
-    case DType::Q5_0: return &gemv_a32_any<Dots<UnpackQ5_0>>;
-    case DType::Q5_1: return &gemv_a32_any<Dots<UnpackQ5_1>>;
-    case DType::Q8_0: return &gemv_a32_any<Dots<UnpackQ8_0>>;
-    case DType::IQ4_NL: return &gemv_a32_any<Dots<UnpackIQ4_NL>>;
-    case DType::MXFP4: return &gemv_a32_any<Dots<UnpackMXFP4>>;
+    case DType::Q4_0: return &gemv_any<FormatA32<Dots<UnpackQ4_0>>>;
+    case DType::Q4_1: return &gemv_any<FormatA32<Dots<UnpackQ4_1>>>;
+    case DType::Q5_0: return &gemv_any<FormatA32<Dots<UnpackQ5_0>>>;
+    case DType::Q5_1: return &gemv_any<FormatA32<Dots<UnpackQ5_1>>>;
+    case DType::Q8_0: return &gemv_any<FormatA32<Dots<UnpackQ8_0>>>;
+    case DType::IQ4_NL: return &gemv_any<FormatA32<Dots<UnpackIQ4_NL>>>;
+    case DType::MXFP4: return &gemv_any<FormatA32<Dots<UnpackMXFP4>>>;
     default: return nullptr;
   }
 }

@@ -24,10 +24,12 @@ void linear_rows_reference(const LinearTask& task, int64_t row_begin, int64_t ro
 
 GemvKernel find_gemv(KernelSet set, const LinearTask& task) noexcept {
   if (task.as_f32) return nullptr;
+  const tensor::DType dtype = task.format->dtype;
+  const bool a32 = task.format->activation == quant::Activation::a32;
   switch (set) {
     case KernelSet::reference: return nullptr;
-    case KernelSet::avx2: return gemv_a32_avx2(task.format->dtype);
-    case KernelSet::avx512: return gemv_a32_avx512(task.format->dtype);
+    case KernelSet::avx2: return a32 ? gemv_a32_avx2(dtype) : gemv_a256_avx2(dtype);
+    case KernelSet::avx512: return a32 ? gemv_a32_avx512(dtype) : gemv_a256_avx512(dtype);
   }
   return nullptr;
 }
