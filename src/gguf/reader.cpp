@@ -76,16 +76,17 @@ Header read_header(Cursor& in) {
   in.reading("the magic");
   const auto magic = in.take(4);
   if (std::memcmp(magic.data(), "FUGG", 4) == 0) in.fail("is that of a big-endian file; only little-endian is served", Errc::unsupported);
-  if (std::memcmp(magic.data(), "GGUF", 4) != 0) {
-    in.fail(fmt::format("is {}; 'GGUF' is needed", base::shown({reinterpret_cast<const char*>(magic.data()), 4})));
-  }
+  // What the file begins with instead is not told: the path may be that of a secret.
+  if (std::memcmp(magic.data(), "GGUF", 4) != 0) in.fail("is not 'GGUF': this is no GGUF file");
   Header header;
   in.reading("the version");
   header.version = in.number<uint32_t>();
   if (header.version != 0 && (header.version & 0xffff) == 0) {
     in.fail(fmt::format("is {:#010x}, that of a big-endian file; only little-endian is served", header.version), Errc::unsupported);
   }
-  if (header.version != 2 && header.version != 3) in.fail(fmt::format("is {}; 2 and 3 are served", header.version), Errc::unsupported);
+  if (header.version != 2 && header.version != 3) {
+    in.fail(fmt::format("is {}; 2 and 3 are served", header.version), header.version == 0 ? Errc::bad_file : Errc::unsupported);
+  }
   in.reading("the number of tensors");
   header.n_tensors = in.number<uint64_t>();
   if (header.n_tensors > kTensorsMax) in.fail(fmt::format("is {}; the limit is {}", header.n_tensors, kTensorsMax));

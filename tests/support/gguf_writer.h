@@ -25,8 +25,9 @@ using Bytes = std::vector<std::byte>;
 
 inline void append(Bytes& out, const void* data, size_t n) {
   if (n == 0) return;
-  const auto* begin = static_cast<const std::byte*>(data);
-  out.insert(out.end(), begin, begin + n);
+  const size_t at = out.size();
+  out.resize(at + n);
+  std::memcpy(out.data() + at, data, n);
 }
 template <class T>
   requires std::is_arithmetic_v<T>
