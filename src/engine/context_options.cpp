@@ -61,7 +61,7 @@ namespace engine {
 namespace {
 
 constexpr int64_t kContextDefault = 4096;
-constexpr int64_t kContextMax = (int64_t{1} << 31) - 1;  // positions are int32
+constexpr int64_t kContextMax = int64_t{1} << 20;  // where num::cos64 still has its accuracy
 constexpr int64_t kOutputsBytesDefault = 16 << 20;
 
 ops::CacheType cache_type(KvType type) {

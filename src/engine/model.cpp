@@ -9,6 +9,7 @@
 
 #include "assay/error.h"
 #include "engine/model_state.h"
+#include "text/from_gguf.h"
 
 namespace assay {
 namespace {
@@ -57,7 +58,7 @@ std::shared_ptr<const Model> Model::load(const std::string& path, const LoadOpti
   for (const ops::Weight& weight : state->built.plan.weights) state->weights_bytes += static_cast<int64_t>(weight.view.data.size());
   state->weights_type = most_common_type(state->built.plan);
   if (options.tokenizer) {
-    state->tokenizer = Tokenizer::load(path);
+    state->tokenizer = text::make_tokenizer(metadata);
     check_vocabulary(*state);
   }
   parse_chat_template(*state);

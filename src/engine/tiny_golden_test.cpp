@@ -52,8 +52,8 @@ TEST_P(TinyGolden, Follows) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TinyGolden, ::testing::Combine(::testing::ValuesIn(kModels), ::testing::Values(Numerics::f32, Numerics::oracle)),
-                         [](const auto& info) {
-                           std::string text = std::string(std::get<0>(info.param)) + "_" + std::string(name(std::get<1>(info.param)));
+                         [](const auto& parameters) {
+                           std::string text = std::string(std::get<0>(parameters.param)) + "_" + std::string(name(std::get<1>(parameters.param)));
                            std::replace(text.begin(), text.end(), '-', '_');
                            return text;
                          });

@@ -10,16 +10,17 @@
 #include <string>
 
 #include "assay/error.h"
+#include "num/math64.h"
 
 namespace assay::model {
 namespace {
 
 // YaRN's softmax temperature, as a factor on queries and keys both.
-double yarn_magnitude(double factor, double multiplier) { return factor <= 1 ? 1.0 : 0.1 * multiplier * std::log(factor) + 1.0; }
+double yarn_magnitude(double factor, double multiplier) { return factor <= 1 ? 1.0 : 0.1 * multiplier * num::log64(factor) + 1.0; }
 
 // The pair (fractional index) whose frequency makes `rotations` full turns within n_ctx_original positions.
 double pair_of_rotations(double rotations, double dim, double theta, double n_ctx_original) {
-  return dim * std::log(n_ctx_original / (rotations * 2 * std::numbers::pi)) / (2 * std::log(theta));
+  return dim * num::log64(n_ctx_original / (rotations * 2 * std::numbers::pi)) / (2 * num::log64(theta));
 }
 
 void refuse_if_set(const KeyReader& keys, std::string_view name, double neutral) {
@@ -79,7 +80,7 @@ ops::RopeSpec make_rope(int64_t dim, double theta, bool interleaved, const RopeS
     high = std::min(d - 1, std::ceil(pair_of_rotations(scaling.beta_slow, d, theta, scaling.n_ctx_original)));
   }
   for (int64_t i = 0; i < dim / 2; ++i) {
-    double kept = std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(dim));
+    double kept = num::pow64(theta, -2.0 * static_cast<double>(i) / static_cast<double>(dim));
     if (!factors.empty()) kept /= static_cast<double>(factors[static_cast<size_t>(i)]);
     const double stretched = kept / scaling.factor;
     double share_stretched = scaling.kind == RopeScaling::Kind::none ? 0.0 : 1.0;

@@ -18,13 +18,8 @@
 namespace assay::backend::oracle {
 namespace {
 
-double sigmoid(double x) { return 1.0 / (1.0 + num::exp64(-x)); }
-double silu(double x) { return x * sigmoid(x); }
-// 0.5 * x * (1 + tanh(u)) with tanh(u) = 2 * sigmoid(2u) - 1
-double gelu_tanh(double x) {
-  const double u = std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x);
-  return x * sigmoid(2.0 * u);
-}
+double silu(double x) { return x / (1.0 + num::exp64(-x)); }
+double gelu_tanh(double x) { return 0.5 * x * (1.0 + num::tanh64(std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x))); }
 
 int64_t widest_input(const ops::Plan& plan) {
   int64_t widest = 1;
@@ -138,7 +133,7 @@ void OracleExecutor::make_rotations() {
     for (const int32_t position : batch_.positions) {
       for (const double frequency : rope.inverse_frequency) {
         const double angle = position * frequency;
-        table.emplace_back(std::cos(angle) * rope.magnitude, std::sin(angle) * rope.magnitude);
+        table.emplace_back(num::cos64(angle) * rope.magnitude, num::sin64(angle) * rope.magnitude);
       }
     }
   }

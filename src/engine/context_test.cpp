@@ -1,0 +1,232 @@
+#include "assay/context.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "assay/error.h"
+#include "engine/context_state.h"
+#include "support/temp_folder.h"
+#include "support/tiny_llama.h"
+
+namespace assay {
+namespace {
+
+using ::testing::HasSubstr;
+
+// One small model for all tests of this file; no vocabulary.
+class ContextTest : public ::testing::TestWithParam<Numerics> {
+ protected:
+  ContextTest() {
+    test::TinyLlama spec;
+    spec.d_model = 64;
+    spec.d_ff = 96;
+    spec.head_dim = 16;
+    spec.n_ctx_train = 64;
+    test::TinyLlamaWriter(spec).file().write(folder_ / "tiny.gguf");
+    model_ = Model::load((folder_ / "tiny.gguf").string(), {.tokenizer = false});
+    options_.numerics = GetParam();
+    options_.n_threads = 2;
+  }
+
+  static std::vector<TokenId> tokens(int n) {
+    std::vector<TokenId> ids;
+    for (int i = 0; i < n; ++i) ids.push_back((i * 37 + 11) % 96);
+    return ids;
+  }
+  static std::vector<double> last_logits(Context& context, std::span<const TokenId> ids) {
+    context.decode(ids);
+    return {context.logits_double().begin(), context.logits_double().end()};
+  }
+  static std::string refusal(const std::function<void()>& call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code, Errc::bad_request);
+      return error.what();
+    }
+    return "no error";
+  }
+
+  test::TempFolder folder_;
+  std::shared_ptr<const Model> model_;
+  ContextOptions options_;
+};
+
+INSTANTIATE_TEST_SUITE_P(All, ContextTest, ::testing::Values(Numerics::exact, Numerics::f32, Numerics::oracle),
+                         [](const auto& parameters) { return std::string(name(parameters.param)); });
+
+TEST_P(ContextTest, TellsWhatItIs) {
+  Context context(model_, options_);
+  EXPECT_EQ(context.n_ctx(), 64);
+  EXPECT_EQ(context.options().n_ubatch, 64);
+  EXPECT_EQ(context.n_past(), 0);
+  EXPECT_EQ(model_->vocab_size(), 96);
+  EXPECT_EQ(model_->n_layers(), 2);
+  EXPECT_EQ(model_->architecture(), "llama");
+  EXPECT_EQ(model_->name(), "tiny");
+  EXPECT_EQ(model_->weights_type(), "F32");
+  EXPECT_EQ(model_->tokenizer(), nullptr);
+  EXPECT_EQ(model_->chat_template(), nullptr);
+  EXPECT_GT(context.memory().cache_bytes, 0);
+  EXPECT_GT(context.memory().arena_bytes, 0);
+  EXPECT_EQ(context.memory().weights_bytes, model_->weights_bytes());
+  EXPECT_EQ(context.kernels() == "oracle", GetParam() == Numerics::oracle);
+}
+
+TEST_P(ContextTest, RefusesBeforeAnyWork) {
+  Context context(model_, options_);
+  const std::vector<TokenId> prompt = tokens(60);
+  EXPECT_THAT(refusal([&] { (void)context.logits(); }), HasSubstr("no token was run"));
+  context.decode(prompt);
+  const std::string before = context.kv_digest();
+  EXPECT_THAT(refusal([&] { context.decode(tokens(5)); }), HasSubstr("5 tokens after 60 do not fit into the 64 positions of the context; -c"));
+  EXPECT_THAT(refusal([&] { context.decode(std::vector<TokenId>{1, -1}); }), HasSubstr("from 0 to 95, found -1"));
+  EXPECT_THAT(refusal([&] { context.decode(std::vector<TokenId>{96}); }), HasSubstr("from 0 to 95, found 96"));
+  EXPECT_THAT(refusal([&] { context.decode({}); }), HasSubstr("at least one token"));
+  EXPECT_THAT(refusal([&] { context.decode(tokens(1), 1); }), HasSubstr("sequence: needs 0 to 0, found 1"));
+  EXPECT_THAT(refusal([&] { context.truncate(-1); }), HasSubstr("truncate"));
+  EXPECT_EQ(context.kv_digest(), before);
+  EXPECT_EQ(context.n_past(), 60);
+  context.decode(tokens(4));
+  EXPECT_EQ(context.n_past(), 64);
+}
+
+TEST_P(ContextTest, RefusesOptions) {
+  const auto with = [&](auto change) {
+    ContextOptions options = options_;
+    change(options);
+    return refusal([&] { Context(model_, options); });
+  };
+  EXPECT_THAT(with([](ContextOptions& o) { o.n_ctx = -1; }), HasSubstr("(-c)"));
+  EXPECT_THAT(with([](ContextOptions& o) { o.n_ubatch = 0; }), HasSubstr("(-ub)"));
+  EXPECT_THAT(with([](ContextOptions& o) { o.n_threads = -1; }), HasSubstr("(-t)"));
+  EXPECT_THAT(with([](ContextOptions& o) { o.n_threads = 100'000; }), HasSubstr("(-t)"));
+  EXPECT_THAT(with([](ContextOptions& o) { o.activation_bits = 10; }), HasSubstr("15 or 8 bits, found 10"));
+  EXPECT_THAT(with([](ContextOptions& o) { o.n_sequences = 0; }), HasSubstr("sequences"));
+  EXPECT_THAT(refusal([&] { Context(nullptr, options_); }), HasSubstr("needs a model"));
+}
+
+TEST_P(ContextTest, TruncationGoesBack) {
+  Context context(model_, options_);
+  const std::vector<TokenId> prompt = tokens(40);
+  const std::vector<double> expected = last_logits(context, prompt);
+  const std::string digest = context.kv_digest();
+  context.decode(tokens(9));
+  context.truncate(30);
+  EXPECT_EQ(context.n_past(), 30);
+  EXPECT_EQ(last_logits(context, std::span(prompt).subspan(30)), expected);
+  EXPECT_EQ(context.kv_digest(), digest);
+  context.clear();
+  EXPECT_EQ(context.n_past(), 0);
+  EXPECT_EQ(last_logits(context, prompt), expected);
+  EXPECT_EQ(context.kv_digest(), digest);
+}
+
+TEST_P(ContextTest, AllLogitsEndWithTheLast) {
+  Context one(model_, options_), all(model_, options_);
+  const std::vector<TokenId> prompt = tokens(20);
+  const std::vector<double> expected = last_logits(one, prompt);
+  int64_t next = 0;
+  std::vector<double> last;
+  all.decode_all(prompt, [&](int64_t position, std::span<const double> logits) {
+    EXPECT_EQ(position, next++);
+    last.assign(logits.begin(), logits.end());
+  });
+  EXPECT_EQ(next, 20);
+  EXPECT_EQ(last, expected);
+  EXPECT_EQ(std::vector<double>(all.logits_double().begin(), all.logits_double().end()), expected);
+  for (size_t i = 0; i < last.size(); ++i) EXPECT_EQ(all.logits()[i], static_cast<float>(last[i]));
+  EXPECT_EQ(one.kv_digest(), all.kv_digest());
+}
+
+TEST_P(ContextTest, LogitsDigestNeedsAllPositions) {
+  Context context(model_, options_);
+  EXPECT_THAT(refusal([&] { (void)context.logits_digest(); }), HasSubstr("logits digest"));
+  const std::vector<TokenId> prompt = tokens(12);
+  context.decode_all(prompt, nullptr);
+  const std::string digest = context.logits_digest();
+  EXPECT_EQ(digest.size(), 32u);
+  context.decode(tokens(1));
+  EXPECT_THAT(refusal([&] { (void)context.logits_digest(); }), HasSubstr("all 13 positions"));
+  context.truncate(5);
+  context.decode_all(std::span(prompt).subspan(5), nullptr);
+  EXPECT_THAT(refusal([&] { (void)context.logits_digest(); }), HasSubstr("logits digest"));
+  context.clear();
+  context.decode_all(std::span(prompt).subspan(0, 5), nullptr);
+  context.decode_all(std::span(prompt).subspan(5), nullptr);
+  EXPECT_EQ(context.logits_digest(), digest);
+}
+
+TEST_P(ContextTest, CancelsBetweenChunksAndTellsProgress) {
+  options_.n_ubatch = 8;
+  Context context(model_, options_);
+  std::vector<int64_t> done;
+  context.set_progress([&](int64_t n, int64_t total) {
+    EXPECT_EQ(total, 30);
+    done.push_back(n);
+  });
+  context.set_cancel([&] { return done.size() == 2; });
+  EXPECT_EQ(context.decode(tokens(30)), 16);
+  EXPECT_EQ(done, (std::vector<int64_t>{8, 16}));
+  EXPECT_EQ(context.n_past(), 16);
+  EXPECT_THAT(refusal([&] { (void)context.logits(); }), HasSubstr("cancelled"));
+  context.set_cancel(nullptr);
+  done.clear();
+  context.truncate(0);
+  EXPECT_EQ(context.decode(tokens(30)), 30);
+  EXPECT_EQ(done, (std::vector<int64_t>{8, 16, 24, 30}));
+}
+
+TEST_P(ContextTest, SequencesDoNotSeeEachOther) {
+  Context alone(model_, options_);
+  const std::vector<TokenId> prompt = tokens(20);
+  const std::vector<double> expected = last_logits(alone, prompt);
+  options_.n_sequences = 3;
+  Context context(model_, options_);
+  context.decode(std::vector<TokenId>{5, 6, 7}, 1);
+  context.decode(std::span(prompt).first(11), 0);
+  context.decode(tokens(30), 2);
+  context.decode(std::vector<TokenId>{8}, 1);
+  EXPECT_EQ(last_logits(context, std::span(prompt).subspan(11)), expected);
+  EXPECT_EQ(context.n_past(1), 4);
+  EXPECT_EQ(context.n_past(2), 30);
+  EXPECT_EQ(context.kv_digest(0), alone.kv_digest());
+}
+
+// Observing never changes what runs, and sees every op of the plan once, in order.
+TEST_P(ContextTest, ObserversSeeEveryOpAndChangeNothing) {
+  struct Recorder final : ops::OpObserver {
+    std::vector<std::string> names;
+    bool wants(const ops::Op&) override { return true; }
+    void on_op(const ops::Op& op, int64_t n_rows, int64_t width, std::span<const double> values) override {
+      names.push_back(op.name);
+      EXPECT_EQ(static_cast<int64_t>(values.size()), n_rows * width) << op.name;
+    }
+  };
+  Context context(model_, options_);
+  const std::vector<double> expected = last_logits(context, tokens(9));
+  const std::string digest = context.kv_digest();
+  context.clear();
+  Recorder recorder;
+  context.state().executor->set_observer(&recorder);
+  EXPECT_EQ(last_logits(context, tokens(9)), expected);
+  EXPECT_EQ(context.kv_digest(), digest);
+  EXPECT_EQ(recorder.names.size(), 37u);
+  EXPECT_EQ(recorder.names.front(), "token_embd");
+  EXPECT_EQ(recorder.names.back(), "output");
+}
+
+TEST(ContextOptionNames, ReadBack) {
+  for (const Numerics value : {Numerics::exact, Numerics::f32, Numerics::oracle}) EXPECT_EQ(parse_numerics(name(value)), value);
+  for (const KvType value : {KvType::f16, KvType::q8_0, KvType::f32}) EXPECT_EQ(parse_kv_type(name(value)), value);
+  for (const Kernels value : {Kernels::best, Kernels::reference, Kernels::avx2, Kernels::avx512}) EXPECT_EQ(parse_kernels(name(value)), value);
+  try {
+    parse_kv_type("q4_0");
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("f16, q8_0, f32, found \"q4_0\""));
+  }
+}
+
+}  // namespace
+}  // namespace assay
