@@ -3,8 +3,8 @@
 
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <limits>
 
 namespace assay::num {
@@ -43,17 +43,19 @@ double exp_sum(double x, double low) noexcept {
   if (x != x) return x;
   if (x > 710) return kInfinity;
   if (x < -746) return 0;
-  const double shifted = std::fma(x, kLog2E, kRoundMagic);
-  const double n = shifted - kRoundMagic;
-  const double high = std::fma(n, -kLn2High, x);  // exact
-  const double rest = std::fma(n, -kLn2Low, low);
+  // Sampling takes this of a whole vocabulary, so it does without fma, which is a call on machines that lack the instruction.
+  const double n = (x * kLog2E + kRoundMagic) - kRoundMagic;
+  const double high = x - n * kLn2High;  // exact
+  const double rest = low - n * kLn2Low;
   const double r = high + rest;
   const double r_low = (high - r) + rest;
   constexpr double kInverseFactorials[] = {1.0 / 2,        1.0 / 6,         1.0 / 24,          1.0 / 120,
                                            1.0 / 720,      1.0 / 5040,      1.0 / 40320,       1.0 / 362880,
                                            1.0 / 3628800,  1.0 / 39916800,  1.0 / 479001600,   1.0 / 6227020800,
                                            1.0 / 87178291200};
-  const double tail = std::fma(r * r, horner(kInverseFactorials, r), r_low);
+  double sum = kInverseFactorials[12];
+  for (size_t i = 12; i-- > 0;) sum = sum * r + kInverseFactorials[i];
+  const double tail = (r * r) * sum + r_low;
   const Pair whole = two_sum(1.0, r);
   const double p = whole.high + (whole.low + tail);
   const auto count = static_cast<int64_t>(n);
@@ -142,7 +144,7 @@ double cos_small(double r, double r_low) noexcept {
   return head + (head_low + std::fma(z * z, horner(kTerms, z), -r * r_low));
 }
 
-constexpr double kAngleMax = 0x1p20 * 0x1.921fb54442d18p+0;
+constexpr double kAngleMax = 0x1p31;
 
 // sin(x + quarter_turns * pi / 2)
 double sin_turned(double x, unsigned quarter_turns) noexcept {

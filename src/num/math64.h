@@ -1,5 +1,5 @@
 // Transcendental functions of binary64 for RoPE's tables and the oracle. Own code, so that the tables have the same bits wherever they are
-// made; host only. Errors are below 1.5 ulp where stated in docs/numerics.md.
+// made; host only. Errors stand in docs/numerics.md.
 #pragma once
 
 namespace assay::num {
@@ -7,7 +7,7 @@ namespace assay::num {
 double exp64(double x) noexcept;
 double log64(double x) noexcept;            // x > 0; 0 gives -infinity, below 0 a NaN
 double pow64(double x, double y) noexcept;  // x > 0; pow64(x, 0) == 1
-// |x| <= 2^20 * pi / 2 (a million positions at one radian each); a NaN beyond, never a wrong value.
+// |x| <= 2^31 (every position at one radian each); a NaN beyond, never a wrong value.
 double sin64(double x) noexcept;
 double cos64(double x) noexcept;
 double tanh64(double x) noexcept;

@@ -32,7 +32,7 @@ TEST(Math64, Exp) {
     worst = std::max(worst, ulps(exp64(x), std::exp(static_cast<long double>(x))));
   }
   for (double x = -745; x < -708; x += 0.013) worst = std::max(worst, ulps(exp64(x), std::exp(static_cast<long double>(x))));
-  EXPECT_LE(worst, 0.75);
+  EXPECT_LE(worst, 1.0);
   RecordProperty("ulp_max", std::to_string(worst));
   EXPECT_EQ(exp64(0), 1);
   EXPECT_EQ(exp64(-kInfinity), 0);
@@ -49,13 +49,13 @@ TEST(Math64, Log) {
     const double x = i % 2 == 0 ? uniform(random, 0.5, 2) : std::ldexp(uniform(random, 1, 2), random.below(2000) - 1000);
     worst = std::max(worst, ulps(log64(x), std::log(static_cast<long double>(x))));
   }
-  EXPECT_LE(worst, 0.55);
+  EXPECT_LE(worst, 1.0);
   RecordProperty("ulp_max", std::to_string(worst));
   EXPECT_EQ(log64(1), 0);
   EXPECT_EQ(log64(0), -kInfinity);
   EXPECT_EQ(log64(kInfinity), kInfinity);
   EXPECT_TRUE(std::isnan(log64(-1)));
-  EXPECT_LE(ulps(log64(0x1p-1074), std::log(0x1p-1074L)), 0.55);
+  EXPECT_LE(ulps(log64(0x1p-1074), std::log(0x1p-1074L)), 1.0);
 }
 
 TEST(Math64, Pow) {
@@ -70,7 +70,7 @@ TEST(Math64, Pow) {
       worst = std::max(worst, ulps(pow64(theta, -i / 128.0), std::pow(static_cast<long double>(theta), -i / 128.0L)));
     }
   }
-  EXPECT_LE(worst, 0.75);
+  EXPECT_LE(worst, 1.5);
   RecordProperty("ulp_max", std::to_string(worst));
   EXPECT_EQ(pow64(10000, 0), 1);
   EXPECT_EQ(pow64(10000, 1), 10000);
@@ -79,7 +79,7 @@ TEST(Math64, Pow) {
   EXPECT_TRUE(std::isnan(pow64(-1, 0.5)));
 }
 
-TEST(Math64, SinAndCosOfAMillionPositions) {
+TEST(Math64, SinAndCosOfEveryPosition) {
   test::Random random(4);
   double worst = 0;
   const auto check = [&](double x) {
@@ -87,15 +87,15 @@ TEST(Math64, SinAndCosOfAMillionPositions) {
     worst = std::max(worst, ulps(cos64(x), std::cos(static_cast<long double>(x))));
   };
   for (int i = 0; i < 100000; ++i) check(uniform(random, -8, 8));
-  for (int i = 0; i < 100000; ++i) check(uniform(random, 0, 0x1p20));
+  for (int i = 0; i < 100000; ++i) check(uniform(random, 0, i % 2 == 0 ? 0x1p20 : 0x1p31));
   for (int i = 0; i < 1000000; i += 7) check(i);  // whole positions, the first pair of every RoPE
   for (int i = 0; i < 2000; ++i) check(i * 0x1.921fb54442d18p+0);  // beside the zeros
-  EXPECT_LE(worst, 0.9);
+  EXPECT_LE(worst, 0.8);
   RecordProperty("ulp_max", std::to_string(worst));
   EXPECT_EQ(sin64(0), 0);
   EXPECT_TRUE(std::signbit(sin64(-0.0)));
   EXPECT_EQ(cos64(0), 1);
-  EXPECT_TRUE(std::isnan(sin64(1e7)));
+  EXPECT_TRUE(std::isnan(sin64(1e10)));
   EXPECT_TRUE(std::isnan(cos64(kInfinity)));
 }
 
