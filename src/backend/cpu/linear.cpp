@@ -5,6 +5,7 @@
 #include <cpuid.h>
 #endif
 
+#include "backend/cpu/gemm.h"
 #include "backend/cpu/gemv.h"
 
 namespace assay::backend::cpu {
@@ -34,6 +35,12 @@ GemvKernel find_gemv(KernelSet set, const LinearTask& task) noexcept {
   return nullptr;
 }
 
+GemmKernel find_gemm(KernelSet set, const LinearTask& task) noexcept {
+  if (task.as_f32 || task.n_tokens * task.x.planes <= kGemvColumnsMax) return {};
+  if (set == KernelSet::avx512 && task.format->activation == quant::Activation::a32) return gemm_a32_avx512(task.format->dtype);
+  return {};
+}
+
 }  // namespace
 
 KernelSet best_kernel_set() noexcept {
@@ -51,6 +58,7 @@ KernelSet best_kernel_set() noexcept {
 }
 
 void linear_rows(KernelSet set, const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept {
+  if (const GemmKernel gemm = find_gemm(set, task); gemm.run != nullptr) return gemm.run(task, row_begin, row_end, scratch);
   const GemvKernel gemv = find_gemv(set, task);
   if (gemv == nullptr) return linear_rows_reference(task, row_begin, row_end);
   for (int64_t token = 0; token < task.n_tokens;) {
@@ -61,10 +69,11 @@ void linear_rows(KernelSet set, const LinearTask& task, int64_t row_begin, int64
 }
 
 size_t linear_scratch_bytes(KernelSet set, const LinearTask& task) noexcept {
+  if (const GemmKernel gemm = find_gemm(set, task); gemm.run != nullptr) return gemm.scratch_bytes(task);
   return find_gemv(set, task) != nullptr ? gemv_scratch_bytes(task) : 0;
 }
 
-int64_t linear_row_step(KernelSet, const LinearTask&) noexcept { return 1; }
+int64_t linear_row_step(KernelSet set, const LinearTask& task) noexcept { return find_gemm(set, task).run != nullptr ? kGemmRowStep : 1; }
 
 void quantise_rows(KernelSet, tensor::ConstMat x, const quant::Activations& out, int64_t row_begin, int64_t row_end) noexcept {
   for (int64_t r = row_begin; r < row_end; ++r) quant::quantise_row_ref(x.row(r), out, r);

@@ -1,0 +1,240 @@
+// Matrix-matrix products of the formats with blocks of 32 by AVX-512 VNNI. 16 rows are the 16 lanes of a register; each vpdpbusd multiplies 4
+// elements of 16 rows with 4 of one activation column (a plane of a token).
+#include <immintrin.h>
+
+#include "backend/cpu/gemm.h"
+#include "backend/cpu/panel_a32.h"
+
+namespace assay::backend::cpu {
+namespace {
+
+constexpr int64_t kRows = 16;
+constexpr int kColumnsMax = 8;
+// A block of 16 rows in the panel: 8 registers of weights, then d, then m.
+constexpr int64_t kWeightBytes = 8 * 64, kBlockBytes = kWeightBytes + 2 * 64;
+
+int64_t padded(int64_t n_blocks) noexcept { return (n_blocks + 15) / 16 * 16; }
+int64_t smaller(int64_t a, int64_t b) noexcept { return a < b ? a : b; }
+
+int64_t panel_groups(int64_t n_blocks) noexcept {
+  const int64_t groups = kPanelBytes / (n_blocks * kBlockBytes) / 2 * 2;
+  return groups < 2 ? 2 : groups;
+}
+
+// 16 rows of 8 dwords to 8 registers of 16 rows. row(i) gives 32 bytes.
+template <class Row>
+inline void transpose_16(const Row& row, __m512i* out) noexcept {
+  const auto pair = [&](int i) { return _mm512_inserti64x4(_mm512_castsi256_si512(row(i)), row(i + 4), 1); };
+  __m512i parts[2][4];
+  for (int h = 0; h < 2; ++h) {
+    const __m512i a = pair(8 * h), b = pair(8 * h + 1), c = pair(8 * h + 2), d = pair(8 * h + 3);
+    const __m512i ab_low = _mm512_unpacklo_epi32(a, b), ab_high = _mm512_unpackhi_epi32(a, b);
+    const __m512i cd_low = _mm512_unpacklo_epi32(c, d), cd_high = _mm512_unpackhi_epi32(c, d);
+    parts[h][0] = _mm512_unpacklo_epi64(ab_low, cd_low);
+    parts[h][1] = _mm512_unpackhi_epi64(ab_low, cd_low);
+    parts[h][2] = _mm512_unpacklo_epi64(ab_high, cd_high);
+    parts[h][3] = _mm512_unpackhi_epi64(ab_high, cd_high);
+  }
+  for (int j = 0; j < 4; ++j) {
+    out[j] = _mm512_shuffle_i32x4(parts[0][j], parts[1][j], 0x88);
+    out[j + 4] = _mm512_shuffle_i32x4(parts[0][j], parts[1][j], 0xDD);
+  }
+}
+
+// Rows past the end repeat the last one; their results are not stored.
+template <class Format>
+void build_group(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* out) noexcept {
+  const int64_t n_blocks = task.k / 32;
+  const std::byte* rows[kRows];
+  for (int64_t i = 0; i < kRows; ++i) rows[i] = task.weights + smaller(row_begin + i, row_end - 1) * task.row_bytes;
+  for (int64_t b = 0; b < n_blocks; ++b, out += kBlockBytes) {
+    __m512i w[8];
+    transpose_16([&](int i) { return Format::weights(rows[i] + b * Format::kBlockBytes); }, w);
+    for (int j = 0; j < 8; ++j) _mm512_store_si512(out + 64 * j, w[j]);
+    alignas(64) std::byte heads[kRows * 4];
+    for (int64_t i = 0; i < kRows; ++i) __builtin_memcpy(heads + 4 * i, rows[i] + b * Format::kBlockBytes, 4);
+    float* d = reinterpret_cast<float*>(out + kWeightBytes);
+    for (int64_t i = 0; i < kRows; i += 8) {
+      _mm256_store_ps(d + i, Format::d(heads + 4 * i, 4));
+      if constexpr (Format::kHasMin) _mm256_store_ps(d + kRows + i, Format::m(heads + 4 * i, 4));
+    }
+  }
+}
+
+// What a tile needs beyond the panel, for kTokens tokens; column = token * planes + plane.
+struct Tile {
+  const int8_t* q[kColumnsMax];
+  const float* d[kColumnsMax];
+  const int32_t* start;  // [columns][padded blocks]: -offset * sum, where the sums of integers begin
+  const float* g;        // [tokens][padded blocks]: G of the contract, where the format has a minimum
+  int64_t n_blocks;
+};
+
+template <class Format, int kPlanes, int kTokens>
+Tile make_tile(const LinearTask& task, int64_t token, std::byte* scratch) noexcept {
+  const int64_t n_blocks = task.k / 32, stride = padded(n_blocks);
+  Tile tile;
+  tile.n_blocks = n_blocks;
+  int32_t* start = reinterpret_cast<int32_t*>(scratch);
+  float* g = reinterpret_cast<float*>(scratch + kColumnsMax * stride * 4);
+  tile.start = start;
+  tile.g = g;
+  for (int t = 0; t < kTokens; ++t) {
+    const int64_t row = smaller(token + t, task.n_tokens - 1);
+    tile.d[t] = task.x.d + row * n_blocks;
+    const int column = t * kPlanes;
+    tile.q[column] = task.x.q + row * task.k;
+    if constexpr (kPlanes == 2) tile.q[column + 1] = task.x.l + row * task.k;
+    for (int64_t b = 0; b < n_blocks; b += 16) {
+      const __mmask16 mask = static_cast<__mmask16>(n_blocks - b >= 16 ? 0xFFFF : (1 << (n_blocks - b)) - 1);
+      const auto sums = [&](const int16_t* of_plane) {
+        return _mm512_cvtepi16_epi32(_mm256_maskz_loadu_epi16(mask, of_plane + row * n_blocks + b));
+      };
+      const __m512i first = sums(task.x.q_sums);
+      __m512i refined = _mm512_setzero_si512();
+      if constexpr (kPlanes == 2) refined = sums(task.x.l_sums);
+      if constexpr (Format::kHasMin) {
+        const __m512 f = _mm512_cvtepi32_ps(first);
+        _mm512_store_ps(g + t * stride + b, kPlanes == 2 ? _mm512_fmadd_ps(_mm512_set1_ps(0x1p-7f), _mm512_cvtepi32_ps(refined), f) : f);
+      } else {
+        const __m512i factor = _mm512_set1_epi32(-Format::kOffset);
+        _mm512_store_si512(start + column * stride + b, _mm512_mullo_epi32(first, factor));
+        if constexpr (kPlanes == 2) _mm512_store_si512(start + (column + 1) * stride + b, _mm512_mullo_epi32(refined, factor));
+      }
+    }
+  }
+  return tile;
+}
+
+inline __m512i broadcast_4(const int8_t* p) noexcept {
+  int32_t bytes;
+  __builtin_memcpy(&bytes, p, 4);
+  return _mm512_set1_epi32(bytes);
+}
+
+// Terms t of one block for kGroups groups of rows and the chains c.
+template <bool kHasMin, int kPlanes, int kTokens, int kGroups>
+inline void add_block(const Tile& tile, int64_t b, const std::byte* const* panel, __m512 (&c)[kTokens][kGroups]) noexcept {
+  constexpr int kColumns = kPlanes * kTokens;
+  const int64_t stride = padded(tile.n_blocks);
+  __m512i sum[kColumns][kGroups];
+  for (int column = 0; column < kColumns; ++column) {
+    for (int g = 0; g < kGroups; ++g) {
+      sum[column][g] = kHasMin ? _mm512_setzero_si512() : _mm512_set1_epi32(tile.start[column * stride + b]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int j = 0; j < 8; ++j) {
+    __m512i w[kGroups];
+    for (int g = 0; g < kGroups; ++g) w[g] = _mm512_load_si512(panel[g] + b * kBlockBytes + 64 * j);
+    for (int column = 0; column < kColumns; ++column) {
+      const __m512i x = broadcast_4(tile.q[column] + 32 * b + 4 * j);
+      for (int g = 0; g < kGroups; ++g) sum[column][g] = _mm512_dpbusd_epi32(sum[column][g], w[g], x);
+    }
+  }
+  for (int g = 0; g < kGroups; ++g) {
+    const __m512 d = _mm512_load_ps(panel[g] + b * kBlockBytes + kWeightBytes);
+    for (int t = 0; t < kTokens; ++t) {
+      __m512 f = _mm512_cvtepi32_ps(sum[t * kPlanes][g]);
+      if constexpr (kPlanes == 2) f = _mm512_fmadd_ps(_mm512_set1_ps(0x1p-7f), _mm512_cvtepi32_ps(sum[t * kPlanes + 1][g]), f);
+      __m512 term;
+      if constexpr (kHasMin) {
+        const __m512 m = _mm512_load_ps(panel[g] + b * kBlockBytes + kWeightBytes + 64);
+        term = _mm512_fmadd_ps(d, f, _mm512_mul_ps(m, _mm512_set1_ps(tile.g[t * stride + b])));
+      } else {
+        term = _mm512_mul_ps(d, f);
+      }
+      c[t][g] = _mm512_fmadd_ps(_mm512_set1_ps(tile.d[t][b]), term, c[t][g]);
+    }
+  }
+}
+
+// kTokens tokens against kGroups * 16 rows: the 8 chunks and the tree of the contract, then the bias.
+template <bool kHasMin, int kPlanes, int kTokens, int kGroups>
+void run_tile(const LinearTask& task, const Tile& tile, int64_t token, const std::byte* panel, int64_t row, int64_t row_end) noexcept {
+  const std::byte* groups[kGroups];
+  for (int g = 0; g < kGroups; ++g) groups[g] = panel + g * tile.n_blocks * kBlockBytes;
+  __m512 chunks[8][kTokens][kGroups];
+  for (int64_t i = 0; i < 8; ++i) {
+    __m512 c[kTokens][kGroups];
+    for (int t = 0; t < kTokens; ++t) {
+      for (int g = 0; g < kGroups; ++g) c[t][g] = _mm512_setzero_ps();
+    }
+    const int64_t end = (i + 1) * tile.n_blocks / 8;
+    for (int64_t b = i * tile.n_blocks / 8; b < end; ++b) add_block<kHasMin, kPlanes, kTokens, kGroups>(tile, b, groups, c);
+    for (int t = 0; t < kTokens; ++t) {
+      for (int g = 0; g < kGroups; ++g) chunks[i][t][g] = c[t][g];
+    }
+  }
+  for (int t = 0; t < kTokens && token + t < task.n_tokens; ++t) {
+    float* y = task.y.data + (token + t) * task.y.stride + row;
+    for (int g = 0; g < kGroups; ++g) {
+      const auto pair = [&](int i) { return _mm512_add_ps(chunks[i][t][g], chunks[i + 1][t][g]); };
+      __m512 sum = _mm512_add_ps(_mm512_add_ps(pair(0), pair(2)), _mm512_add_ps(pair(4), pair(6)));
+      const int64_t rows = row_end - row - g * kRows;
+      const __mmask16 mask = static_cast<__mmask16>(rows >= kRows ? 0xFFFF : rows > 0 ? (1 << rows) - 1 : 0);
+      if (task.bias != nullptr) sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(mask, task.bias + row + g * kRows));
+      _mm512_mask_storeu_ps(y + g * kRows, mask, sum);
+    }
+  }
+}
+
+template <class Format, int kPlanes, int kTokens>
+void run_tokens(const LinearTask& task, int64_t token, const std::byte* panel, int64_t row_begin, int64_t row_end,
+                std::byte* scratch) noexcept {
+  const Tile tile = make_tile<Format, kPlanes, kTokens>(task, token, scratch);
+  int64_t row = row_begin;
+  for (; row + kRows < row_end; row += 2 * kRows, panel += 2 * tile.n_blocks * kBlockBytes) {
+    run_tile<Format::kHasMin, kPlanes, kTokens, 2>(task, tile, token, panel, row, row_end);
+  }
+  if (row < row_end) run_tile<Format::kHasMin, kPlanes, kTokens, 1>(task, tile, token, panel, row, row_end);
+}
+
+template <class Format>
+void gemm(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept {
+  const int64_t n_blocks = task.k / 32, groups = panel_groups(n_blocks);
+  std::byte* tile_scratch = scratch + groups * n_blocks * kBlockBytes;
+  for (int64_t begin = row_begin; begin < row_end; begin += groups * kRows) {
+    const int64_t end = smaller(begin + groups * kRows, row_end);
+    for (int64_t row = begin; row < end; row += kRows) {
+      build_group<Format>(task, row, end, scratch + (row - begin) / kRows * n_blocks * kBlockBytes);
+    }
+    for (int64_t token = 0; token < task.n_tokens;) {
+      const int64_t left = task.n_tokens - token;
+      if (task.x.planes == 2) {
+        if (left > 2) run_tokens<Format, 2, 4>(task, token, scratch, begin, end, tile_scratch);
+        if (left <= 2) run_tokens<Format, 2, 2>(task, token, scratch, begin, end, tile_scratch);
+        token += 4;
+      } else if (left > 4 && left != 8) {
+        run_tokens<Format, 1, 6>(task, token, scratch, begin, end, tile_scratch);
+        token += 6;
+      } else {
+        run_tokens<Format, 1, 4>(task, token, scratch, begin, end, tile_scratch);
+        token += 4;
+      }
+    }
+  }
+}
+
+size_t scratch_bytes(const LinearTask& task) noexcept {
+  const int64_t n_blocks = task.k / 32;
+  return static_cast<size_t>(panel_groups(n_blocks) * n_blocks * kBlockBytes + 2 * kColumnsMax * padded(n_blocks) * 4);
+}
+
+}  // namespace
+
+GemmKernel gemm_a32_avx512(tensor::DType dtype) noexcept {
+  using tensor::DType;
+  switch (dtype) {
+    case DType::Q4_0: return {&gemm<RowsQ4_0>, &scratch_bytes};
+    case DType::Q4_1: return {&gemm<RowsQ4_1>, &scratch_bytes};
+    case DType::Q5_0: return {&gemm<RowsQ5_0>, &scratch_bytes};
+    case DType::Q5_1: return {&gemm<RowsQ5_1>, &scratch_bytes};
+    case DType::Q8_0: return {&gemm<RowsQ8_0>, &scratch_bytes};
+    case DType::IQ4_NL: return {&gemm<RowsIQ4_NL>, &scratch_bytes};
+    case DType::MXFP4: return {&gemm<RowsMXFP4>, &scratch_bytes};
+    default: return {};
+  }
+}
+
+}  // namespace assay::backend::cpu
