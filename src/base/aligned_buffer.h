@@ -14,11 +14,12 @@ class AlignedBuffer {
   static constexpr size_t kAlignment = 64;  // at least; in fact whole pages
 
   AlignedBuffer() = default;
-  // Reserves address space for `bytes`, which may be much and is lazily filled with zero pages. what: named in the Error(out_of_memory),
-  // which is thrown where the machine could never hold it.
+  // Reserves address space for `bytes`, which may be much and is lazily filled with zero pages. what: named in the
+  // Error(out_of_memory), which is thrown where the machine could never hold it.
   AlignedBuffer(uint64_t bytes, std::string_view what);
   ~AlignedBuffer() { release(); }
-  AlignedBuffer(AlignedBuffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  AlignedBuffer(AlignedBuffer&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
   AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);

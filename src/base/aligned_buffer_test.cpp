@@ -35,7 +35,8 @@ TEST(AlignedBuffer, SaysWhatIsNeededAndWhatThereIs) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code, Errc::out_of_memory);
-    EXPECT_NE(std::string(error.what()).find("the KV cache needs 4611686018427387904 bytes"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("the KV cache needs 4611686018427387904 bytes"), std::string::npos)
+        << error.what();
   }
 }
 

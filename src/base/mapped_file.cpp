@@ -75,7 +75,8 @@ void MappedFile::check_size() const {
     throw Error(Errc::io, fmt::format("{}: cannot be examined: {}", path_.string(), reason(errno)));
   }
   if (static_cast<uint64_t>(info.st_size) < bytes_.size()) {
-    throw Error(Errc::io, fmt::format("{}: was cut from {} to {} bytes while in use", path_.string(), bytes_.size(), info.st_size));
+    throw Error(Errc::io, fmt::format("{}: was cut from {} to {} bytes while in use", path_.string(), bytes_.size(),
+                                      info.st_size));
   }
 }
 

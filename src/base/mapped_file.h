@@ -8,9 +8,10 @@
 
 namespace assay::base {
 
-// Only regular files are taken: Error(io) for what cannot be opened and for folders, pipes, sockets and devices, Error(bad_file) for
-// an empty file. A file replaced by renaming stays readable through the map. A file cut short while mapped does not: touching the lost
-// pages raises SIGBUS, which only the program can turn into a message; check_size() finds it out before use.
+// Only regular files are taken: Error(io) for what cannot be opened and for folders, pipes, sockets and devices,
+// Error(bad_file) for an empty file. A file replaced by renaming stays readable through the map. A file cut short while
+// mapped does not: touching the lost pages raises SIGBUS, which only the program can turn into a message; check_size()
+// finds it out before use.
 class MappedFile {
  public:
   explicit MappedFile(const std::filesystem::path& path);

@@ -99,7 +99,8 @@ std::optional<int> control_group_share() {
 std::vector<int> allowed_processors() {
   std::vector<int> first, siblings;
   std::set<std::pair<long, long>> cores;
-  for (int processor : affinity_mask()) (cores.insert(core_of(processor)).second ? first : siblings).push_back(processor);
+  for (int processor : affinity_mask())
+    (cores.insert(core_of(processor)).second ? first : siblings).push_back(processor);
   first.insert(first.end(), siblings.begin(), siblings.end());
   return first;
 }

@@ -6,7 +6,8 @@
 
 namespace assay::base {
 
-// In single quotes; control characters and bytes beyond ASCII as \xNN, cut after 80 characters with "..." behind the quote.
+// In single quotes; control characters and bytes beyond ASCII as \xNN, cut after 80 characters with "..." behind the
+// quote.
 std::string shown(std::string_view text);
 
 }  // namespace assay::base

@@ -1,6 +1,7 @@
-// The pool behind thread_pool.h. A round is one call of run. Its chunks are claimed by compare-and-swap on one word that holds the round's
-// number and how many chunks are left; who has claimed a chunk may read the round's job, because the round cannot end before
-// that chunk is done. So a worker that comes late finds either nothing left or a chunk of the current round, never an old job.
+// The pool behind thread_pool.h. A round is one call of run. Its chunks are claimed by compare-and-swap on one word
+// that holds the round's number and how many chunks are left; who has claimed a chunk may read the round's job, because
+// the round cannot end before that chunk is done. So a worker that comes late finds either nothing left or a chunk of
+// the current round, never an old job.
 #include "base/thread_pool.h"
 
 #include <pthread.h>
@@ -67,10 +68,10 @@ struct ThreadPool::State {
     void* context = nullptr;
   };
 
-  Job job;  // written by run() while nothing is claimed or claimable
-  alignas(64) std::atomic<uint64_t> claim{0};     // round << 32 | chunks left to claim
+  Job job;                                         // written by run() while nothing is claimed or claimable
+  alignas(64) std::atomic<uint64_t> claim{0};      // round << 32 | chunks left to claim
   alignas(64) std::atomic<int32_t> unfinished{0};  // chunks of this round whose body has not returned
-  alignas(64) std::atomic<uint32_t> wake{0};      // changes with every round; workers sleep on it
+  alignas(64) std::atomic<uint32_t> wake{0};       // changes with every round; workers sleep on it
   std::atomic<bool> failed{false};
   std::atomic<bool> stop{false};
   std::mutex error_mutex;
@@ -88,7 +89,8 @@ void ThreadPool::State::run_chunk(const Job& current, int64_t i_chunk, int threa
   const int64_t begin = i_chunk * current.chunk;
   const int64_t end = std::min(current.n, begin + current.chunk);
   try {
-    for (int64_t i = begin; i < end && !failed.load(std::memory_order_relaxed); ++i) current.call(current.context, i, thread);
+    for (int64_t i = begin; i < end && !failed.load(std::memory_order_relaxed); ++i)
+      current.call(current.context, i, thread);
   } catch (...) {
     const std::lock_guard lock(error_mutex);
     if (!error) error = std::current_exception();

@@ -30,8 +30,8 @@ TEST(ThreadPool, CallsEveryIndexOnce) {
   }
 }
 
-// Every round has a function object of its own on the stack and plain (not atomic) results: a worker that came late and ran an old function
-// or an index twice would be seen here, and by the thread sanitizer.
+// Every round has a function object of its own on the stack and plain (not atomic) results: a worker that came late and
+// ran an old function or an index twice would be seen here, and by the thread sanitizer.
 TEST(ThreadPool, ManyTinyRoundsNeverMix) {
   for (int n_threads : {2, 4}) {
     ThreadPool pool(n_threads);
@@ -59,7 +59,11 @@ TEST(ThreadPool, AThreadRunsOneBodyAtATime) {
 TEST(ThreadPool, RethrowsAndGoesOn) {
   ThreadPool pool(4);
   for (int round = 0; round < 100; ++round) {
-    EXPECT_THROW(pool.run(1000, [](int64_t i, int) { if (i % 100 == 37) throw Error(Errc::device, "lost"); }), Error);
+    EXPECT_THROW(pool.run(1000,
+                          [](int64_t i, int) {
+                            if (i % 100 == 37) throw Error(Errc::device, "lost");
+                          }),
+                 Error);
     std::atomic<int> n{0};
     pool.run(1000, [&](int64_t, int) { ++n; });
     ASSERT_EQ(n.load(), 1000);
@@ -83,7 +87,8 @@ TEST(ThreadPool, OversubscribedRoundsStayShort) {
   for (int i = 0; i < 4; ++i) {
     crowd.emplace_back([&] {
       ThreadPool pool(8);
-      for (int round = 0; round < 500; ++round) pool.run(16, [&](int64_t, int) { total.fetch_add(1, std::memory_order_relaxed); });
+      for (int round = 0; round < 500; ++round)
+        pool.run(16, [&](int64_t, int) { total.fetch_add(1, std::memory_order_relaxed); });
     });
   }
   crowd.clear();

@@ -34,7 +34,8 @@ std::string refusal(const fs::path& path, Errc code = Errc::bad_file) {
     EXPECT_EQ(static_cast<int>(error.code), static_cast<int>(code)) << message;
   }
   EXPECT_NE(message, "accepted");
-  EXPECT_LE(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2)) << message;  // a pipe or device would block for ever
+  EXPECT_LE(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2))
+      << message;  // a pipe or device would block for ever
   return message;
 }
 
@@ -92,7 +93,8 @@ TEST_F(BadSplit, B24_NumberDoesNotMatchTheName) {
 
 TEST_F(BadSplit, B24_NotTheFirst) {
   shard(1, 2, "b", 2).write(second());
-  EXPECT_THAT(refusal(second(), Errc::bad_request), HasSubstr("name the first one, which ends in -00001-of-00002.gguf"));
+  EXPECT_THAT(refusal(second(), Errc::bad_request),
+              HasSubstr("name the first one, which ends in -00001-of-00002.gguf"));
 }
 
 TEST_F(BadSplit, B24_NumberOfTensors) {
@@ -115,7 +117,8 @@ TEST(BadPath, B86_NothingBlocksAndNothingIsTold) {
   EXPECT_THAT(refusal(folder / "link"), AllOf(HasSubstr("no GGUF file"), Not(HasSubstr("pass"))));
   fs::create_symlink("loop", folder / "loop");
   refusal(folder / "loop", Errc::io);
-  for (const char* device : {"/dev/random", "/dev/zero", "/dev/null"}) EXPECT_THAT(refusal(device, Errc::io), HasSubstr("is a device"));
+  for (const char* device : {"/dev/random", "/dev/zero", "/dev/null"})
+    EXPECT_THAT(refusal(device, Errc::io), HasSubstr("is a device"));
   ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
   EXPECT_THAT(refusal(folder / "pipe", Errc::io), HasSubstr("is a pipe"));
   EXPECT_THAT(refusal(folder.path(), Errc::io), HasSubstr("is a folder"));

@@ -43,12 +43,15 @@ std::optional<Split> read_split(const Metadata& metadata, const std::string& sou
   const auto n_tensors = metadata.find_unsigned("split.tensors.count");
   if (!count && !number && !n_tensors) return std::nullopt;
   if (!count || !number) fail(source, "has metadata 'split.count' or 'split.no' without the other; both are needed");
-  if (*count == 0 || *count > kShardsMax) fail(source, fmt::format("metadata 'split.count' is {}; 1 to {} are possible", *count, kShardsMax));
+  if (*count == 0 || *count > kShardsMax)
+    fail(source, fmt::format("metadata 'split.count' is {}; 1 to {} are possible", *count, kShardsMax));
   if (*number >= *count) fail(source, fmt::format("metadata 'split.no' is {} of {} shards", *number, *count));
   return Split{*number, *count, n_tensors};
 }
 
-std::string shard_suffix(uint64_t number, uint64_t count) { return fmt::format("-{:05}-of-{:05}.gguf", number + 1, count); }
+std::string shard_suffix(uint64_t number, uint64_t count) {
+  return fmt::format("-{:05}-of-{:05}.gguf", number + 1, count);
+}
 
 // The path of the other shard, by the name of the first.
 std::filesystem::path sibling(const std::filesystem::path& first, uint64_t count, uint64_t number) {
@@ -60,12 +63,12 @@ std::filesystem::path sibling(const std::filesystem::path& first, uint64_t count
 void check_first_shard(const Split& split, const std::filesystem::path& path) {
   const std::string source = path.string();
   if (!path.filename().string().ends_with(shard_suffix(split.number, split.count))) {
-    fail(source, fmt::format("is shard {} of {} by its metadata; its name must end in {}", split.number + 1, split.count,
-                             shard_suffix(split.number, split.count)));
+    fail(source, fmt::format("is shard {} of {} by its metadata; its name must end in {}", split.number + 1,
+                             split.count, shard_suffix(split.number, split.count)));
   }
   if (split.number != 0) {
-    throw Error(Errc::bad_request, fmt::format("{}: is shard {} of {}; name the first one, which ends in {}", source, split.number + 1,
-                                               split.count, shard_suffix(0, split.count)));
+    throw Error(Errc::bad_request, fmt::format("{}: is shard {} of {}; name the first one, which ends in {}", source,
+                                               split.number + 1, split.count, shard_suffix(0, split.count)));
   }
 }
 
@@ -99,17 +102,20 @@ File File::open(const std::filesystem::path& path) {
       const Contents shard = read_contents(map.bytes(), shard_source);
       const auto own = read_split(shard.metadata, shard_source);
       if (!own || own->number != number || own->count != split->count) {
-        fail(shard_source, fmt::format("its metadata does not say that it is shard {} of {}", number + 1, split->count));
+        fail(shard_source,
+             fmt::format("its metadata does not say that it is shard {} of {}", number + 1, split->count));
       }
       state->file_bytes += map.bytes().size();
       for (Tensor tensor : shard.tensors) {
         tensor.shard = static_cast<int>(number);
         tensors.push_back(tensor);
       }
-      if (tensors.size() > kTensorsMax) fail(source, fmt::format("its shards have more than {} tensors, which is the limit", kTensorsMax));
+      if (tensors.size() > kTensorsMax)
+        fail(source, fmt::format("its shards have more than {} tensors, which is the limit", kTensorsMax));
     }
     if (split->n_tensors && *split->n_tensors != tensors.size()) {
-      fail(source, fmt::format("metadata 'split.tensors.count' is {}; its shards have {}", *split->n_tensors, tensors.size()));
+      fail(source,
+           fmt::format("metadata 'split.tensors.count' is {}; its shards have {}", *split->n_tensors, tensors.size()));
     }
     state->n_shards = static_cast<int>(split->count);
   }
@@ -123,7 +129,8 @@ File File::parse(std::span<const std::byte> bytes) {
   state->contents = read_contents(bytes, source);
   state->file_bytes = bytes.size();
   const auto split = read_split(state->contents.metadata, source);
-  if (split && split->count > 1) fail(source, fmt::format("is shard {} of {}; only open() finds the others", split->number + 1, split->count));
+  if (split && split->count > 1)
+    fail(source, fmt::format("is shard {} of {}; only open() finds the others", split->number + 1, split->count));
   state->index(source);
   return File(std::move(state));
 }

@@ -1,6 +1,6 @@
-// A GGUF file (v2 or v3, little-endian), mapped: metadata and tensor directory as views over the map. Split files are opened through
-// their first shard. The limits of every count are the constants below; a limit that is hit names itself in the Error.
-// Source: the GGUF specification of the ggml project.
+// A GGUF file (v2 or v3, little-endian), mapped: metadata and tensor directory as views over the map. Split files are
+// opened through their first shard. The limits of every count are the constants below; a limit that is hit names itself
+// in the Error. Source: the GGUF specification of the ggml project.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ inline constexpr uint64_t kTensorsMax = 131'072;
 inline constexpr uint64_t kKeyBytesMax = 65'535;
 inline constexpr uint64_t kTensorNameBytesMax = 63;  // other readers keep names in 64 bytes with a terminator
 inline constexpr uint64_t kStringBytesMax = 16 << 20;
-inline constexpr int kArrayDepthMax = 4;             // an array of arrays has depth 2
+inline constexpr int kArrayDepthMax = 4;  // an array of arrays has depth 2
 inline constexpr uint32_t kRankMax = 4;
 inline constexpr uint64_t kDimensionMax = uint64_t{1} << 40;
 inline constexpr uint64_t kAlignmentMin = 8;
@@ -38,10 +38,12 @@ struct Tensor {
 
 class File {
  public:
-  // Maps and checks the file and, where it is the first of a split, its other shards. Throws Error(io) where it cannot be
-  // opened, Error(bad_file) where it breaks the format, Error(unsupported) for big-endian files and type numbers not served.
+  // Maps and checks the file and, where it is the first of a split, its other shards. Throws Error(io) where it cannot
+  // be opened, Error(bad_file) where it breaks the format, Error(unsupported) for big-endian files and type numbers not
+  // served.
   static File open(const std::filesystem::path& path);
-  // The same over bytes in memory, which must outlive the File (for tests and fuzzing). A shard of a split is refused here.
+  // The same over bytes in memory, which must outlive the File (for tests and fuzzing). A shard of a split is refused
+  // here.
   static File parse(std::span<const std::byte> bytes);
 
   File(File&&) noexcept;
@@ -55,7 +57,8 @@ class File {
   const Metadata& metadata() const noexcept;  // of the first shard; the others describe only themselves
   std::span<const Tensor> tensors() const noexcept;
   const Tensor* find(std::string_view name) const noexcept;
-  // Error(io) if a file has been cut since it was opened, so that its map must not be touched. Cheap: one system call a shard.
+  // Error(io) if a file has been cut since it was opened, so that its map must not be touched. Cheap: one system call a
+  // shard.
   void check_sizes() const;
 
  private:

@@ -122,7 +122,8 @@ TEST(GgufFile, OpensAPath) {
   EXPECT_THROW(moved.check_sizes(), Error);
 }
 
-void write_shard(const std::filesystem::path& path, int number, int count, int n_tensors, const std::vector<std::string>& names) {
+void write_shard(const std::filesystem::path& path, int number, int count, int n_tensors,
+                 const std::vector<std::string>& names) {
   GgufWriter writer;
   if (number == 0) writer.set("general.architecture", "test");
   writer.set("split.no", static_cast<uint16_t>(number)).set("split.count", static_cast<uint16_t>(count));

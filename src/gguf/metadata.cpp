@@ -29,7 +29,8 @@ std::string type_of(const Entry& entry) {
 }
 
 [[noreturn]] void wrong_type(const Entry& entry, std::string_view wanted) {
-  throw Error(Errc::bad_file, fmt::format("metadata {} is {}; {} is needed", base::shown(entry.key), type_of(entry), wanted));
+  throw Error(Errc::bad_file,
+              fmt::format("metadata {} is {}; {} is needed", base::shown(entry.key), type_of(entry), wanted));
 }
 
 bool is_integer(ValueType type) noexcept {
@@ -136,7 +137,8 @@ std::optional<uint64_t> Metadata::find_unsigned(std::string_view key) const {
   bool beyond = false;
   const int64_t value = load_integer(entry->type, entry->bytes.data(), beyond);
   if (value < 0) {
-    throw Error(Errc::bad_file, fmt::format("metadata {} is {}; a number of at least 0 is needed", base::shown(key), value));
+    throw Error(Errc::bad_file,
+                fmt::format("metadata {} is {}; a number of at least 0 is needed", base::shown(key), value));
   }
   return static_cast<uint64_t>(value);
 }
@@ -178,8 +180,11 @@ std::optional<std::vector<int64_t>> Metadata::find_integers(std::string_view key
   std::vector<int64_t> values(entry->count);
   const size_t stride = scalar_bytes(entry->element_type);
   bool beyond = false;
-  for (size_t i = 0; i < values.size(); ++i) values[i] = load_integer(entry->element_type, entry->bytes.data() + i * stride, beyond);
-  if (beyond) throw Error(Errc::bad_file, fmt::format("metadata {} has a number of 2^63 or more; less is needed", base::shown(key)));
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = load_integer(entry->element_type, entry->bytes.data() + i * stride, beyond);
+  if (beyond)
+    throw Error(Errc::bad_file,
+                fmt::format("metadata {} has a number of 2^63 or more; less is needed", base::shown(key)));
   return values;
 }
 
@@ -240,7 +245,8 @@ std::vector<std::string_view> Metadata::require_strings(std::string_view key) co
   return std::move(*value);
 }
 
-bool Metadata::add(std::string_view key, ValueType type, ValueType element_type, uint64_t count, std::span<const std::byte> bytes) {
+bool Metadata::add(std::string_view key, ValueType type, ValueType element_type, uint64_t count,
+                   std::span<const std::byte> bytes) {
   const auto [it, is_new] = by_key_.try_emplace(key, nullptr);
   if (!is_new) return false;
   Entry& entry = entries_.emplace_back();

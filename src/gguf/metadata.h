@@ -1,5 +1,5 @@
-// The key-value part of a GGUF file, as views over the mapped bytes, with getters that state the type they want. Every successful or
-// failed look-up of a key marks it as read, so that `inspect` can tell which keys nobody used.
+// The key-value part of a GGUF file, as views over the mapped bytes, with getters that state the type they want. Every
+// successful or failed look-up of a key marks it as read, so that `inspect` can tell which keys nobody used.
 #pragma once
 
 #include <atomic>
@@ -19,8 +19,8 @@ enum class ValueType : uint32_t { u8 = 0, i8, u16, i16, u32, i32, f32, boolean, 
 std::string_view name(ValueType type) noexcept;
 size_t scalar_bytes(ValueType type) noexcept;  // 0 for strings and arrays
 
-// One entry. bytes is the value's encoding in the file: a scalar's bytes, a string's characters, or an array's encoded elements
-// (strings with their lengths, inner arrays with their type and count).
+// One entry. bytes is the value's encoding in the file: a scalar's bytes, a string's characters, or an array's encoded
+// elements (strings with their lengths, inner arrays with their type and count).
 struct Entry {
   std::string_view key;
   ValueType type = ValueType::u8;
@@ -30,9 +30,9 @@ struct Entry {
   mutable std::atomic<bool> read{false};
 };
 
-// find_x: nullopt where the key is absent; Error(bad_file) naming key, wanted and found type where it has another type or range.
-// require_x: Error(bad_file) naming the key where it is absent.
-// "integer" accepts every integer type of the file whose value fits; float accepts f32 and f64; arrays likewise by element.
+// find_x: nullopt where the key is absent; Error(bad_file) naming key, wanted and found type where it has another type
+// or range. require_x: Error(bad_file) naming the key where it is absent. "integer" accepts every integer type of the
+// file whose value fits; float accepts f32 and f64; arrays likewise by element.
 class Metadata {
  public:
   bool has(std::string_view key) const;  // does not mark it as read
@@ -55,7 +55,8 @@ class Metadata {
   std::vector<std::string_view> require_strings(std::string_view key) const;
 
   // For the reader of a file: appends an entry. False where the key exists already.
-  bool add(std::string_view key, ValueType type, ValueType element_type, uint64_t count, std::span<const std::byte> bytes);
+  bool add(std::string_view key, ValueType type, ValueType element_type, uint64_t count,
+           std::span<const std::byte> bytes);
 
  private:
   const Entry* find_array(std::string_view key, std::string_view wanted, bool (*accepts)(ValueType)) const;

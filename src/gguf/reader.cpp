@@ -1,5 +1,5 @@
-// The parser of reader.h. Rules: every count is compared with the bytes that are left before anything is allocated for it, sizes are
-// multiplied with checks, nothing recurses on the input's depth.
+// The parser of reader.h. Rules: every count is compared with the bytes that are left before anything is allocated for
+// it, sizes are multiplied with checks, nothing recurses on the input's depth.
 #include "gguf/reader.h"
 
 #include <fmt/core.h>
@@ -18,8 +18,8 @@
 namespace assay::gguf {
 namespace {
 
-constexpr uint64_t kEntryBytesMin = 8 + 1 + 4 + 1;           // key length, key, type, value
-constexpr uint64_t kTensorBytesMin = 8 + 1 + 4 + 4 + 8;      // name length, name, rank, type, offset
+constexpr uint64_t kEntryBytesMin = 8 + 1 + 4 + 1;       // key length, key, type, value
+constexpr uint64_t kTensorBytesMin = 8 + 1 + 4 + 4 + 8;  // name length, name, rank, type, offset
 constexpr std::string_view kAlignmentKey = "general.alignment";
 
 // A position in the bytes, and what is being read there, for messages.
@@ -75,17 +75,20 @@ struct Header {
 Header read_header(Cursor& in) {
   in.reading("the magic");
   const auto magic = in.take(4);
-  if (std::memcmp(magic.data(), "FUGG", 4) == 0) in.fail("is that of a big-endian file; only little-endian is served", Errc::unsupported);
+  if (std::memcmp(magic.data(), "FUGG", 4) == 0)
+    in.fail("is that of a big-endian file; only little-endian is served", Errc::unsupported);
   // What the file begins with instead is not told: the path may be that of a secret.
   if (std::memcmp(magic.data(), "GGUF", 4) != 0) in.fail("is not 'GGUF': this is no GGUF file");
   Header header;
   in.reading("the version");
   header.version = in.number<uint32_t>();
   if (header.version != 0 && (header.version & 0xffff) == 0) {
-    in.fail(fmt::format("is {:#010x}, that of a big-endian file; only little-endian is served", header.version), Errc::unsupported);
+    in.fail(fmt::format("is {:#010x}, that of a big-endian file; only little-endian is served", header.version),
+            Errc::unsupported);
   }
   if (header.version != 2 && header.version != 3) {
-    in.fail(fmt::format("is {}; 2 and 3 are served", header.version), header.version == 0 ? Errc::bad_file : Errc::unsupported);
+    in.fail(fmt::format("is {}; 2 and 3 are served", header.version),
+            header.version == 0 ? Errc::bad_file : Errc::unsupported);
   }
   in.reading("the number of tensors");
   header.n_tensors = in.number<uint64_t>();
@@ -96,15 +99,17 @@ Header read_header(Cursor& in) {
   const uint64_t least = header.n_entries * kEntryBytesMin + header.n_tensors * kTensorBytesMin;
   if (least > in.left()) {
     in.reading("the header");
-    in.fail(fmt::format("announces {} metadata entries and {} tensors, which need at least {} bytes; the file has {} left",
-                        header.n_entries, header.n_tensors, least, in.left()));
+    in.fail(
+        fmt::format("announces {} metadata entries and {} tensors, which need at least {} bytes; the file has {} left",
+                    header.n_entries, header.n_tensors, least, in.left()));
   }
   return header;
 }
 
 ValueType read_type(Cursor& in) {
   const auto number = in.number<uint32_t>();
-  if (number > static_cast<uint32_t>(ValueType::f64)) in.fail(fmt::format("has the type number {}; 0 to 12 exist", number));
+  if (number > static_cast<uint32_t>(ValueType::f64))
+    in.fail(fmt::format("has the type number {}; 0 to 12 exist", number));
   return static_cast<ValueType>(number);
 }
 
@@ -138,7 +143,8 @@ void skip_elements(Cursor& in, const ArrayHead& head) {
     for (uint64_t i = 0; i < head.count; ++i) in.string(kStringBytesMax);
     return;
   }
-  const auto values = in.take(head.count * scalar_bytes(head.element_type));  // no overflow: count was compared with the bytes left
+  const auto values =
+      in.take(head.count * scalar_bytes(head.element_type));  // no overflow: count was compared with the bytes left
   if (head.element_type == ValueType::boolean) check_bools(in, values);
 }
 
@@ -149,7 +155,8 @@ void skip_array(Cursor& in, const ArrayHead& outer) {
   ArrayHead head = outer;
   for (;;) {
     if (head.element_type == ValueType::array) {
-      if (depth + 1 == left.size()) in.fail(fmt::format("has arrays nested deeper than the limit of {}", kArrayDepthMax));
+      if (depth + 1 == left.size())
+        in.fail(fmt::format("has arrays nested deeper than the limit of {}", kArrayDepthMax));
       left[depth++] = head.count;
     } else {
       skip_elements(in, head);
@@ -215,7 +222,8 @@ tensor::Shape read_shape(Cursor& in) {
 
 std::string describe(const tensor::DTypeTraits& type, const tensor::Shape& shape) {
   std::string text(type.name);
-  for (int i = 0; i < shape.rank; ++i) text += fmt::format("{}{}", i == 0 ? " " : " x ", shape.dims[static_cast<size_t>(i)]);
+  for (int i = 0; i < shape.rank; ++i)
+    text += fmt::format("{}{}", i == 0 ? " " : " x ", shape.dims[static_cast<size_t>(i)]);
   return text;
 }
 
@@ -223,9 +231,12 @@ uint64_t data_bytes(const Cursor& in, const tensor::DTypeTraits& type, const ten
   if (shape.cols() % type.block_elements != 0) {
     in.fail(fmt::format("is {}; rows must be a multiple of {} elements", describe(type, shape), type.block_elements));
   }
-  std::optional<uint64_t> bytes = static_cast<uint64_t>(shape.cols() / type.block_elements * type.block_bytes);  // < 2^48
-  for (int i = 0; i + 1 < shape.rank && bytes; ++i) bytes = base::checked_mul(*bytes, static_cast<uint64_t>(shape.dims[static_cast<size_t>(i)]));
-  if (!bytes || *bytes > static_cast<uint64_t>(INT64_MAX)) in.fail(fmt::format("is {}, which is beyond 2^63 bytes", describe(type, shape)));
+  std::optional<uint64_t> bytes =
+      static_cast<uint64_t>(shape.cols() / type.block_elements * type.block_bytes);  // < 2^48
+  for (int i = 0; i + 1 < shape.rank && bytes; ++i)
+    bytes = base::checked_mul(*bytes, static_cast<uint64_t>(shape.dims[static_cast<size_t>(i)]));
+  if (!bytes || *bytes > static_cast<uint64_t>(INT64_MAX))
+    in.fail(fmt::format("is {}, which is beyond 2^63 bytes", describe(type, shape)));
   return *bytes;
 }
 
@@ -254,7 +265,8 @@ Line read_line(Cursor& in) {
 }
 
 // The data of all tensors: one after the other in the order of the directory, each padded to the alignment.
-std::vector<Tensor> place_data(Cursor& in, std::span<const std::byte> file, std::vector<Line> lines, uint64_t alignment) {
+std::vector<Tensor> place_data(Cursor& in, std::span<const std::byte> file, std::vector<Line> lines,
+                               uint64_t alignment) {
   std::vector<Tensor> tensors;
   if (lines.empty()) return tensors;  // a vocabulary or an adapter's header: no data, whatever the padding
   const auto data_begin = base::checked_round_up(in.position(), alignment);
@@ -267,14 +279,15 @@ std::vector<Tensor> place_data(Cursor& in, std::span<const std::byte> file, std:
   uint64_t expected = 0;
   for (Line& line : lines) {
     in.reading("tensor", line.tensor.name);
-    if (line.offset % alignment != 0) in.fail(fmt::format("has the offset {}, which is no multiple of the alignment {}", line.offset, alignment));
+    if (line.offset % alignment != 0)
+      in.fail(fmt::format("has the offset {}, which is no multiple of the alignment {}", line.offset, alignment));
     if (line.offset != expected) {
       in.fail(fmt::format("has the offset {}, which {} the data before it; {} is needed", line.offset,
                           line.offset < expected ? "overlaps" : "leaves a gap after", expected));
     }
     if (line.offset > data.size() || line.bytes > data.size() - line.offset) {
-      in.fail(fmt::format("is {} and needs {} bytes at offset {} of the data, the data has {} bytes", describe(*line.type, line.tensor.view.shape),
-                          line.bytes, line.offset, data.size()));
+      in.fail(fmt::format("is {} and needs {} bytes at offset {} of the data, the data has {} bytes",
+                          describe(*line.type, line.tensor.view.shape), line.bytes, line.offset, data.size()));
     }
     line.tensor.view.data = data.subspan(line.offset, line.bytes);
     line.tensor.file_offset = *data_begin + line.offset;

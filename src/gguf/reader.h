@@ -1,4 +1,5 @@
-// Reads one GGUF file's header, metadata and tensor directory from its bytes; for file.cpp, which knows about paths and shards.
+// Reads one GGUF file's header, metadata and tensor directory from its bytes; for file.cpp, which knows about paths and
+// shards.
 #pragma once
 
 #include <cstdint>

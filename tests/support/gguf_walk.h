@@ -1,5 +1,5 @@
-// Uses all of a parsed GGUF file: every getter on every entry, the ends of every tensor. For fuzzing and mutation tests, where a wrong
-// view shows up as a sanitizer's report.
+// Uses all of a parsed GGUF file: every getter on every entry, the ends of every tensor. For fuzzing and mutation
+// tests, where a wrong view shows up as a sanitizer's report.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,8 @@ inline uint64_t walk(const gguf::File& file) {
     seen += count_of([&] {
       const auto texts = data.find_strings(key);
       if (texts) {
-        for (std::string_view text : *texts) seen += text.empty() ? 0 : static_cast<unsigned char>(text.front()) + static_cast<unsigned char>(text.back());
+        for (std::string_view text : *texts)
+          seen += text.empty() ? 0 : static_cast<unsigned char>(text.front()) + static_cast<unsigned char>(text.back());
       }
       return texts;
     });

@@ -1,8 +1,8 @@
 // Writes small GGUF files for tests, right ones and, through the raw_ and declared_ members, broken ones.
 //   GgufWriter file;
-//   file.set("general.architecture", "llama").set("llama.block_count", uint32_t{2}).set("xs", std::vector<float>{1, 2});
-//   file.tensor("output_norm.weight", {4}, std::vector<float>{1, 2, 3, 4});   // row-major shape, last dimension contiguous
-//   auto model = gguf::File::parse(bytes = file.bytes());                     // or file.write(path)
+//   file.set("general.architecture", "llama").set("llama.block_count", uint32_t{2}).set("xs", std::vector<float>{1,
+//   2}); file.tensor("output_norm.weight", {4}, std::vector<float>{1, 2, 3, 4});   // row-major shape, last dimension
+//   contiguous auto model = gguf::File::parse(bytes = file.bytes());                     // or file.write(path)
 #pragma once
 
 #include <cstdint>
@@ -30,10 +30,8 @@ inline void append(Bytes& out, const void* data, size_t n) {
   std::memcpy(out.data() + at, data, n);
 }
 template <class T>
-  requires std::is_arithmetic_v<T>
-void append(Bytes& out, T number) {
-  append(out, &number, sizeof number);
-}
+requires std::is_arithmetic_v<T>
+void append(Bytes& out, T number) { append(out, &number, sizeof number); }
 inline void append(Bytes& out, std::string_view text) {  // as GGUF writes a string
   append(out, uint64_t{text.size()});
   append(out, text.data(), text.size());
@@ -41,11 +39,16 @@ inline void append(Bytes& out, std::string_view text) {  // as GGUF writes a str
 
 template <class T>
 constexpr uint32_t gguf_type() {
-  if constexpr (std::is_same_v<T, bool>) return 7;
-  else if constexpr (std::is_same_v<T, float>) return 6;
-  else if constexpr (std::is_same_v<T, double>) return 12;
-  else if constexpr (sizeof(T) == 8) return std::is_signed_v<T> ? 11 : 10;
-  else return (sizeof(T) == 1 ? 0u : sizeof(T) == 2 ? 2u : 4u) + (std::is_signed_v<T> ? 1u : 0u);
+  if constexpr (std::is_same_v<T, bool>)
+    return 7;
+  else if constexpr (std::is_same_v<T, float>)
+    return 6;
+  else if constexpr (std::is_same_v<T, double>)
+    return 12;
+  else if constexpr (sizeof(T) == 8)
+    return std::is_signed_v<T> ? 11 : 10;
+  else
+    return (sizeof(T) == 1 ? 0u : sizeof(T) == 2 ? 2u : 4u) + (std::is_signed_v<T> ? 1u : 0u);
 }
 inline constexpr uint32_t kGgufString = 8;
 inline constexpr uint32_t kGgufArray = 9;
@@ -57,8 +60,7 @@ class GgufWriter {
   }
 
   template <class T>
-    requires std::is_arithmetic_v<T>
-  GgufWriter& set(std::string_view key, T value) {
+  requires std::is_arithmetic_v<T> GgufWriter& set(std::string_view key, T value) {
     Bytes payload;
     append(payload, value);
     return raw_entry(key, gguf_type<T>(), payload);
@@ -85,7 +87,8 @@ class GgufWriter {
   }
 
   // shape is row-major; data holds the encoded rows.
-  GgufWriter& tensor(std::string_view name, tensor::DType dtype, std::vector<int64_t> shape, std::span<const std::byte> data) {
+  GgufWriter& tensor(std::string_view name, tensor::DType dtype, std::vector<int64_t> shape,
+                     std::span<const std::byte> data) {
     const std::vector<uint64_t> dims(shape.rbegin(), shape.rend());
     raw_tensor(name, dims, static_cast<uint32_t>(dtype), data_.size());
     append(data_, data.data(), data.size());
@@ -136,7 +139,8 @@ class GgufWriter {
   }
   void write(const std::filesystem::path& path) const {
     const Bytes all = bytes();
-    std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(all.data()), static_cast<std::streamsize>(all.size()));
+    std::ofstream(path, std::ios::binary)
+        .write(reinterpret_cast<const char*>(all.data()), static_cast<std::streamsize>(all.size()));
   }
 
  private:
