@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "num/math_bounds.h"
+#include "support/random_numbers.h"
 
 namespace assay::num {
 namespace {
@@ -15,6 +16,26 @@ TEST(Math, WithinTheStatedUlp) {
     const Survey s = survey(4099, bound.low, bound.high, bound.ours, bound.truth);
     EXPECT_LE(s.ulp_max, bound.ulp) << bound.name << " at " << s.worst;
     EXPECT_TRUE(s.specials_agree) << bound.name;
+  }
+}
+
+// Their bits are part of the contract. Numerics 1; NaNs count as a class.
+TEST(Math, GoldenDigests) {
+  const struct {
+    const char* name;
+    float (*f)(float);
+    uint64_t digest;
+  } golden[] = {{"exp", exp, 0x27a1776b3adcdc14u},
+                {"silu", silu, 0x33283fffb6987c54u},
+                {"gelu_tanh", gelu_tanh, 0x27212f3ecbee8d5eu},
+                {"tanh", tanh, 0x71544835deeee46du}};
+  for (const auto& g : golden) {
+    test::Digest digest;
+    for (uint64_t bits = 0; bits < (uint64_t{1} << 32); bits += 65521) {
+      const float y = g.f(std::bit_cast<float>(static_cast<uint32_t>(bits)));
+      digest.add(std::isnan(y) ? std::numeric_limits<float>::quiet_NaN() : y);
+    }
+    EXPECT_EQ(digest.value(), g.digest) << g.name << std::hex << " now 0x" << digest.value();
   }
 }
 

@@ -1,6 +1,7 @@
 // The dots of the contract: exact terms, the order of the chain, poison, and golden digests, so that nobody changes the contract unseen.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -9,6 +10,7 @@
 
 #include "num/lanes.h"
 #include "quant/activations.h"
+#include "support/json_facts.h"
 #include "support/random_weights.h"
 
 namespace assay::quant {
@@ -154,6 +156,29 @@ TEST(Dot, FloatOrderWithRaggedTails) {
     }
     const float expected = ((c[0] + c[1]) + (c[2] + c[3])) + ((c[4] + c[5]) + (c[6] + c[7]));
     EXPECT_EQ(dot_f32_ref(format, weights.data(), x.data(), k), expected) << k;
+  }
+}
+
+// Rows of the facts, evaluated elsewhere in rational arithmetic with each rounding done by hand (tests/data/make_dots.py).
+TEST(Dot, EqualsTheFormulasInRationalArithmetic) {
+  const boost::json::value dots = test::read_json("dots.json"), blocks = test::read_json("blocks.json");
+  EXPECT_EQ(dots.as_object().size(), 21u);
+  for (const auto& [key, expected] : dots.as_object()) {
+    const Format& format = *test::format_named(std::string_view(key.data(), key.size()));
+    SCOPED_TRACE(name_of(format));
+    std::vector<std::byte> row;
+    for (int b = 0; b < 8; ++b) {
+      const std::vector<std::byte> block = test::from_hex(test::text(blocks.at(key).at("blocks").as_array().at(static_cast<size_t>(b))));
+      row.insert(row.end(), block.begin(), block.end());
+    }
+    std::vector<float> x(static_cast<size_t>(8 * tensor::traits(format.dtype).block_elements));
+    for (size_t j = 0; j < x.size(); ++j) {
+      x[j] = static_cast<float>(static_cast<int>((j * 7919 + 13) % 2003) - 1001) / 512.0f * (j % 97 == 0 ? 9.0f : 1.0f);
+    }
+    const auto bits = [&](size_t i) { return static_cast<uint32_t>(std::stoul(std::string(test::text(expected.as_array().at(i))), nullptr, 16)); };
+    EXPECT_EQ(std::bit_cast<uint32_t>(dot_ref(format, row.data(), quantise(x, format.activation, 2).a, 0)), bits(0));
+    EXPECT_EQ(std::bit_cast<uint32_t>(dot_ref(format, row.data(), quantise(x, format.activation, 1).a, 0)), bits(1));
+    EXPECT_EQ(std::bit_cast<uint32_t>(dot_f32_ref(format, row.data(), x.data(), static_cast<int64_t>(x.size()))), bits(2));
   }
 }
 

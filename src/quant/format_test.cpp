@@ -4,10 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <bit>
-#include <boost/json.hpp>
 #include <cstring>
-#include <fstream>
-#include <iterator>
+#include <limits>
 #include <set>
 #include <string>
 #include <vector>
@@ -17,45 +15,14 @@
 #include "quant/q5_0.h"
 #include "quant/q5_1.h"
 #include "quant/q8_0.h"
+#include "support/json_facts.h"
 #include "support/random_weights.h"
-#include "support/shared_data.h"
 
 namespace assay::quant {
 namespace {
 
 using tensor::DType;
-
-std::vector<std::byte> from_hex(std::string_view hex) {
-  std::vector<std::byte> bytes;
-  for (size_t i = 0; i + 1 < hex.size(); i += 2) {
-    bytes.push_back(static_cast<std::byte>(std::stoi(std::string(hex.substr(i, 2)), nullptr, 16)));
-  }
-  return bytes;
-}
-
-std::vector<float> floats_from_hex(std::string_view hex) {
-  const std::vector<std::byte> bytes = from_hex(hex);
-  std::vector<float> values(bytes.size() / 4);
-  std::memcpy(values.data(), bytes.data(), bytes.size());
-  return values;
-}
-
-boost::json::value read_json(const std::string& name) {
-  std::ifstream in(test::data(name), std::ios::binary);
-  return boost::json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
-}
-
-std::string_view text(const boost::json::value& value) {
-  const boost::json::string& s = value.as_string();
-  return {s.data(), s.size()};
-}
-
-const Format* format_named(std::string_view name) {
-  for (const Format& format : all_formats()) {
-    if (tensor::traits(format.dtype).name == name) return &format;
-  }
-  return nullptr;
-}
+using test::floats_from_hex, test::format_named, test::from_hex, test::read_json, test::text;
 
 std::vector<uint32_t> bits_of(const std::vector<float>& values) {
   std::vector<uint32_t> bits;

@@ -1,0 +1,25 @@
+# The contract's references must not be contracted: a * b + c written as two operations stays two. Checked in what the compiler made.
+# usage: cmake -DOBJDUMP=... -DLIBRARIES="a;b" -DCOMPILE_COMMANDS=... -P contraction_test.cmake
+# 1. The references are built for the baseline processor, where num::fma is a call, so no fused instruction may appear in them.
+foreach(library IN LISTS LIBRARIES)
+  execute_process(COMMAND ${OBJDUMP} -d --no-show-raw-insn ${library} OUTPUT_VARIABLE code COMMAND_ERROR_IS_FATAL ANY)
+  if(code MATCHES "[ \t]v?fn?m(add|sub)[a-z0-9]*[ \t]")
+    message(FATAL_ERROR "${library}: fused instruction ${CMAKE_MATCH_0}")
+  endif()
+  if(NOT code MATCHES "mulss")
+    message(FATAL_ERROR "${library}: no float code found, the check would be empty")
+  endif()
+endforeach()
+# 2. Every source is compiled with contraction off and without fast-math.
+file(READ ${COMPILE_COMMANDS} commands)
+string(REGEX MATCHALL "\"command\": \"[^\n]*" lines "${commands}")
+list(LENGTH lines n_lines)
+if(n_lines LESS 20)
+  message(FATAL_ERROR "${COMPILE_COMMANDS}: only ${n_lines} commands found")
+endif()
+foreach(line IN LISTS lines)
+  if(NOT line MATCHES "-ffp-contract=off" OR line MATCHES "-ffast-math|-Ofast|-funsafe-math|-ffp-contract=(on|fast)")
+    message(FATAL_ERROR "float flags of the contract are missing or undone: ${line}")
+  endif()
+endforeach()
+message(STATUS "no contraction; ${n_lines} commands carry the float flags")
