@@ -1,0 +1,119 @@
+// Scalar reference of attention and of the cache's element types; the contract stands in attention.h.
+#include "ops/attention.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "num/f16.h"
+#include "num/lanes.h"
+#include "num/math.h"
+#include "quant/activations.h"
+
+namespace assay::ops {
+namespace {
+
+constexpr int64_t kQ8Elements = 32;  // of the cache's q8_0 blocks, an f16 scale before them
+constexpr int64_t kQ8Bytes = 2 + kQ8Elements;
+
+float score(const float* q, const float* k, int64_t head_dim, float scale) noexcept {
+  float sum = 0.0f;
+  for (int64_t j = 0; j < head_dim; ++j) sum = num::fma(q[j], k[j], sum);
+  return sum * scale;
+}
+
+}  // namespace
+
+void attention_ref(const float* q, tensor::ConstMat keys, tensor::ConstMat values, int64_t first, int64_t last, float scale,
+                   float* y) noexcept {
+  const int64_t head_dim = keys.cols;
+  float m = 0.0f, l = 0.0f;
+  bool started = false;
+  for (int64_t begin = first; begin <= last;) {
+    const int64_t end = std::min(last + 1, (begin / kAttentionSegment + 1) * kAttentionSegment);
+    float p[kAttentionSegment];
+    float m_segment = -std::numeric_limits<float>::infinity();
+    for (int64_t t = begin; t < end; ++t) {
+      p[t - begin] = score(q, keys.row(t), head_dim, scale);
+      m_segment = p[t - begin] > m_segment ? p[t - begin] : m_segment;
+    }
+    num::Lanes32 sum;
+    for (int64_t t = begin; t < end; ++t) {
+      p[t - begin] = num::exp(p[t - begin] - m_segment);
+      sum.add(t, p[t - begin]);
+    }
+    const float l_segment = sum.fold();
+    const float m_both = m_segment > m ? m_segment : m;
+    const float a = num::exp(m - m_both), b = num::exp(m_segment - m_both);
+    for (int64_t j = 0; j < head_dim; ++j) {
+      float o = 0.0f;
+      for (int64_t t = begin; t < end; ++t) o = num::fma(p[t - begin], values(t, j), o);
+      y[j] = started ? num::fma(y[j], a, o * b) : o;
+    }
+    l = started ? num::fma(l, a, l_segment * b) : l_segment;
+    m = started ? m_both : m_segment;
+    started = true;
+    begin = end;
+  }
+  for (int64_t j = 0; j < head_dim; ++j) y[j] = y[j] / l;
+}
+
+int64_t cache_row_bytes(CacheType type, int64_t head_dim) noexcept {
+  switch (type) {
+    case CacheType::f32: return head_dim * 4;
+    case CacheType::f16: return head_dim * 2;
+    case CacheType::q8_0: return head_dim / kQ8Elements * kQ8Bytes;
+  }
+  return 0;
+}
+
+void cache_encode_ref(CacheType type, const float* x, int64_t head_dim, std::byte* row) noexcept {
+  if (type == CacheType::f32) {
+    std::memcpy(row, x, static_cast<size_t>(head_dim) * sizeof(float));
+  } else if (type == CacheType::f16) {
+    for (int64_t j = 0; j < head_dim; ++j) {
+      const uint16_t half = num::float_to_half(x[j]);
+      std::memcpy(row + 2 * j, &half, sizeof half);
+    }
+  } else {
+    for (int64_t block = 0; block < head_dim / kQ8Elements; ++block) {
+      float d = 0.0f;
+      int8_t q[kQ8Elements];
+      int16_t sums[1];
+      quant::Activations out;
+      out.kind = quant::Activation::a32;
+      out.planes = 1;
+      out.n_rows = 1;
+      out.k = kQ8Elements;
+      out.q = q;
+      out.d = &d;
+      out.q_sums = sums;
+      quant::quantise_row_ref(x + block * kQ8Elements, out, 0);
+      const uint16_t half = num::float_to_half(d);
+      std::memcpy(row + block * kQ8Bytes, &half, sizeof half);
+      std::memcpy(row + block * kQ8Bytes + 2, q, sizeof q);
+    }
+  }
+}
+
+void cache_decode_ref(CacheType type, const std::byte* row, int64_t head_dim, float* x) noexcept {
+  if (type == CacheType::f32) {
+    std::memcpy(x, row, static_cast<size_t>(head_dim) * sizeof(float));
+  } else if (type == CacheType::f16) {
+    for (int64_t j = 0; j < head_dim; ++j) {
+      uint16_t half;
+      std::memcpy(&half, row + 2 * j, sizeof half);
+      x[j] = num::half_to_float(half);
+    }
+  } else {
+    for (int64_t j = 0; j < head_dim; ++j) {
+      const std::byte* block = row + j / kQ8Elements * kQ8Bytes;
+      uint16_t half;
+      std::memcpy(&half, block, sizeof half);
+      const auto q = static_cast<int8_t>(block[2 + j % kQ8Elements]);
+      x[j] = num::half_to_float(half) * static_cast<float>(q);
+    }
+  }
+}
+
+}  // namespace assay::ops

@@ -1,0 +1,51 @@
+// Attention of one query head over the cache: the contract, in code. How a backend lays out its cache is its own affair; what a key or value
+// is when read back is defined here.
+//
+//   y[j] = sum_p softmax(scale * q . k[p])[p] * v[p, j]   over the visible positions p
+//
+// Visible to a query at position t: every p <= t of its sequence; in a layer with a window only those with t - p < window.
+// Bits (numerics contract, section 5):
+//   Read back: keys and values are what the cache stores, also for tokens of the running batch. f32: themselves; f16: rounded to nearest
+//     even, widened exactly; q8_0: blocks of 32 elements quantised as A32 with one plane (section 1), the scale rounded to f16, the value
+//     is scale * q, one rounding.
+//   Score: chain of fma(q[j], k[j], .) over j ascending from +0; then * scale, one rounding.
+//   Segment: 256 positions, aligned to absolute position. Over its visible keys: m = maximum of the scores that are numbers (-infinity
+//     if there is none); p = exp(s - m); l = sum of the p, key at position t in lane t % 32 (Lanes32), folded; o[j] = chain of
+//     fma(p, v[j], .) over keys ascending from +0. A masked key takes no part in any of these.
+//   Segments ascending, the first visible one as it is, each further one (m', l', o') merged by: M = max(m, m'), a = exp(m - M),
+//     b = exp(m' - M), l = fma(l, a, l' * b), o = fma(o, a, o' * b), m = M.
+//   y = o / l.
+//   So a row's bits depend on its query, its position and its visible keys alone. A NaN among a query's scores makes all its outputs NaN.
+// Why one chain a score: keys lie side by side in a SIMD register, no fold is needed, and a query's row of scores is one column block of a
+//   matrix product whose inner sum is never split.
+// Source: Vaswani et al. 2017, arXiv:1706.03762; merging of partial softmax: Milakov and Gimelshein 2018, arXiv:1805.02867.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "ops/executor.h"
+#include "tensor/view.h"
+
+namespace assay::ops {
+
+inline constexpr int64_t kAttentionSegment = 256;
+
+// First position visible to the query at `position`; the last one is `position` itself.
+constexpr int64_t first_visible(int64_t position, int64_t window) noexcept {
+  return window > 0 && position >= window ? position - window + 1 : 0;
+}
+
+// One query head. keys and values: row p is position p, head_dim columns, as read back; rows first .. last are visible. y: head_dim floats,
+// must not overlap q.
+void attention_ref(const float* q, tensor::ConstMat keys, tensor::ConstMat values, int64_t first, int64_t last, float scale,
+                   float* y) noexcept;
+
+// How one head's key or value of one position is stored, and read back. q8_0: head_dim / 32 blocks as in a GGUF file, an f16 scale and then
+// 32 integers each.
+int64_t cache_row_bytes(CacheType type, int64_t head_dim) noexcept;
+void cache_encode_ref(CacheType type, const float* x, int64_t head_dim, std::byte* row) noexcept;
+void cache_decode_ref(CacheType type, const std::byte* row, int64_t head_dim, float* x) noexcept;
+
+}  // namespace assay::ops
