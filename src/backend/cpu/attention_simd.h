@@ -1,0 +1,338 @@
+// Attention over one block of query rows, written once over Vec: include after simd_avx2.h or simd_avx512.h. Contract: ops/attention.h.
+// Scores and weighted values are the same small product, C[r, c] = chain of fma over k of A[r, k] * B[k, c]: with the queries, elements
+// of a head and 32 keys side by side; then with the probabilities, keys, and the elements of the values side by side.
+#pragma once
+
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/math_simd.h"
+
+namespace assay::backend::cpu {
+namespace {
+
+constexpr int64_t kSegment = ops::kAttentionSegment;
+constexpr int64_t kQueryStride = 16;  // packed queries: [head_dim][kQueryStride], one row of the block in each column
+constexpr int64_t kHalves = kSegment / 16;  // of key tiles, in a segment
+constexpr float kMinusInfinity = -__builtin_inff();
+
+// ---- B of the scores: get(k, c) is element k of 16 keys, the c-th 16 from `half` on, which is even where c goes beyond 0.
+struct KeysF32 {
+  const std::byte* base;
+  int64_t tile_bytes;
+  KeysF32(const CacheHead& head, int64_t half) noexcept : base(head.k + half / 2 * head.k_tile_bytes + half % 2 * 64), tile_bytes(head.k_tile_bytes) {}
+  Vec get(int64_t k, int c) const noexcept { return load(reinterpret_cast<const float*>(base + c / 2 * tile_bytes + c % 2 * 64 + k * 128)); }
+};
+struct KeysF16 {
+  const std::byte* base;
+  int64_t tile_bytes;
+  KeysF16(const CacheHead& head, int64_t half) noexcept : base(head.k + half / 2 * head.k_tile_bytes + half % 2 * 32), tile_bytes(head.k_tile_bytes) {}
+  Vec get(int64_t k, int c) const noexcept { return load_half(base + c / 2 * tile_bytes + c % 2 * 32 + k * 64); }
+};
+struct KeysQ8 {
+  const std::byte* scales;
+  const std::byte* integers;
+  int64_t tile_bytes;
+  KeysQ8(const CacheHead& head, int64_t half) noexcept
+      : scales(head.k + half / 2 * head.k_tile_bytes + half % 2 * 32),
+        integers(head.k + half / 2 * head.k_tile_bytes + head.head_dim * 2 + half % 2 * 16),
+        tile_bytes(head.k_tile_bytes) {}
+  Vec get(int64_t k, int c) const noexcept {
+    const int64_t tile = c / 2 * tile_bytes;
+    return mul(load_half(scales + tile + c % 2 * 32 + k / 32 * 64), load_int8(integers + tile + c % 2 * 16 + k * 32));
+  }
+};
+
+// ---- B of the weighted values: get(k, c) is elements 16 (column + c) .. + 15 of the value at position + k; column is even where c goes
+// beyond 0.
+struct ValuesF32 {
+  const std::byte* base;
+  int64_t row_bytes;
+  ValuesF32(const CacheHead& head, int64_t position, int64_t column) noexcept
+      : base(head.v + position * head.v_row_bytes + column * 64), row_bytes(head.v_row_bytes) {}
+  Vec get(int64_t k, int c) const noexcept { return load(reinterpret_cast<const float*>(base + k * row_bytes + c * 64)); }
+};
+struct ValuesF16 {
+  const std::byte* base;
+  int64_t row_bytes;
+  ValuesF16(const CacheHead& head, int64_t position, int64_t column) noexcept
+      : base(head.v + position * head.v_row_bytes + column * 32), row_bytes(head.v_row_bytes) {}
+  Vec get(int64_t k, int c) const noexcept { return load_half(base + k * row_bytes + c * 32); }
+};
+struct ValuesQ8 {
+  const std::byte* base;
+  const std::byte* scales;
+  int64_t row_bytes, scale_row_bytes;
+  ValuesQ8(const CacheHead& head, int64_t position, int64_t column) noexcept
+      : base(head.v + position * head.v_row_bytes + column * 16),
+        scales(head.v_scales + (position * (head.head_dim / 32) + column / 2) * 2),
+        row_bytes(head.v_row_bytes),
+        scale_row_bytes(head.head_dim / 32 * 2) {}
+  Vec get(int64_t k, int c) const noexcept {
+    uint16_t scale;
+    __builtin_memcpy(&scale, scales + k * scale_row_bytes + c / 2 * 2, sizeof scale);
+    return mul(splat(half_bits_to_float(scale)), load_int8(base + k * row_bytes + c * 16));
+  }
+};
+
+// acc[r][c] += over k ascending a[k * kStepK + r * kStepR] * b.get(k, c).
+template <int kRows, int kCols, int64_t kStepK, int64_t kStepR, class B>
+static inline void product(const float* a, const B& b, int64_t n_k, Vec (&acc)[kRows][kCols]) noexcept {
+  for (int64_t k = 0; k < n_k; ++k) {
+    Vec column[kCols];
+#pragma GCC unroll 8
+    for (int c = 0; c < kCols; ++c) column[c] = b.get(k, c);
+#pragma GCC unroll 12
+    for (int r = 0; r < kRows; ++r) {
+      const Vec x = splat(a[k * kStepK + r * kStepR]);
+#pragma GCC unroll 8
+      for (int c = 0; c < kCols; ++c) acc[r][c] = fma(x, column[c], acc[r][c]);
+    }
+  }
+}
+
+constexpr int widest_tile(int rows) noexcept {
+  int cols = 1;
+  while (cols < 8 && cols * 2 * rows <= kTileRegisters) cols *= 2;
+  return cols;
+}
+
+// Scores of kRows rows and keys of halves [half, end), which count from the segment's begin, into p [kRows][kSegment].
+template <class Keys, int kRows, int kCols>
+static inline void score_columns(const AttentionBlock& block, const float* q, int64_t segment, int64_t half, int64_t end, float* p) noexcept {
+  const Vec scale = splat(block.scale);
+  for (; half + kCols <= end; half += kCols) {
+    Vec acc[kRows][kCols];
+    for (int r = 0; r < kRows; ++r) {
+      for (int c = 0; c < kCols; ++c) acc[r][c] = splat(0.0f);
+    }
+    product<kRows, kCols, kQueryStride, 1>(q, Keys(block.cache, segment * kHalves + half), block.cache.head_dim, acc);
+#pragma GCC unroll 12
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+      for (int c = 0; c < kCols; ++c) store(p + r * kSegment + (half + c) * 16, mul(acc[r][c], scale));
+    }
+  }
+  if constexpr (kCols > 1) score_columns<Keys, kRows, kCols / 2>(block, q, segment, half, end, p);
+}
+
+// o[r, :] += over keys [begin, end), which count from the segment's begin; p and o of the first row.
+template <class Values, int kRows, int kCols>
+static inline void value_columns(const CacheHead& head, const float* p, int64_t segment, int64_t begin, int64_t end, int64_t column,
+                                 float* o) noexcept {
+  const int64_t n_columns = head.v_cols / 16;
+  for (; column + kCols <= n_columns; column += kCols) {
+    Vec acc[kRows][kCols];
+#pragma GCC unroll 12
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+      for (int c = 0; c < kCols; ++c) acc[r][c] = load(o + r * head.v_cols + (column + c) * 16);
+    }
+    product<kRows, kCols, 1, kSegment>(p + begin, Values(head, segment * kSegment + begin, column), end - begin, acc);
+#pragma GCC unroll 12
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+      for (int c = 0; c < kCols; ++c) store(o + r * head.v_cols + (column + c) * 16, acc[r][c]);
+    }
+  }
+  if constexpr (kCols > 1) value_columns<Values, kRows, kCols / 2>(head, p, segment, begin, end, column, o);
+}
+
+// Calls work.template operator()<R>(first row) over n_rows rows, R rounded up to a size that exists: memory for kAttentionRows is there.
+template <class Work>
+static inline void for_row_tiles(int64_t n_rows, const Work& work) noexcept {
+  for (int64_t row = 0; row < n_rows; row += kTileRows) {
+    const int64_t left = n_rows - row < kTileRows ? n_rows - row : kTileRows;
+    if (left == 1) {
+      work.template rows<1>(row);
+    } else if (left <= 3) {
+      work.template rows<3>(row);
+    } else if (left == 4) {
+      work.template rows<4>(row);
+    } else if (left <= 6) {
+      work.template rows<6>(row);
+    } else if constexpr (kTileRows > 6) {
+      left <= 8 ? work.template rows<8>(row) : work.template rows<12>(row);
+    }
+  }
+}
+
+template <class Keys>
+struct ScoreWork {
+  const AttentionBlock& block;
+  const float* q;
+  int64_t segment, half, end;
+  float* p;
+  template <int kRows>
+  void rows(int64_t row) const noexcept {
+    score_columns<Keys, kRows, widest_tile(kRows)>(block, q + row, segment, half, end, p + row * kSegment);
+  }
+};
+
+template <class Values>
+struct ValueWork {
+  const CacheHead& head;
+  const float* p;
+  int64_t segment, begin, end;
+  float* o;
+  template <int kRows>
+  void rows(int64_t row) const noexcept {
+    value_columns<Values, kRows, widest_tile(kRows)>(head, p + row * kSegment, segment, begin, end, 0, o + row * head.v_cols);
+  }
+};
+
+// Visible keys of each row in one segment, counted from its begin; begin >= end: none.
+struct Visible {
+  int64_t begin[kAttentionRows], end[kAttentionRows];
+  int64_t first = kSegment, last = 0;         // of any row, end exclusive
+  int64_t common_begin = 0, common_end = kSegment;  // of all rows that see a key
+  Visible(const AttentionBlock& block, int64_t segment) noexcept {
+    for (int64_t r = 0; r < block.n_rows; ++r) {
+      const int64_t from = block.first[r] - segment * kSegment, to = block.last[r] + 1 - segment * kSegment;
+      begin[r] = from < 0 ? 0 : from;
+      end[r] = to > kSegment ? kSegment : to;
+      if (begin[r] >= end[r]) continue;
+      first = begin[r] < first ? begin[r] : first;
+      last = end[r] > last ? end[r] : last;
+      common_begin = begin[r] > common_begin ? begin[r] : common_begin;
+      common_end = end[r] < common_end ? end[r] : common_end;
+    }
+  }
+};
+
+// Scores in p become probabilities, masked ones of touched registers +0; m and l of the row.
+static inline void soften(float* p, int64_t begin, int64_t end, float* m, float* l) noexcept {
+  const int64_t half_begin = begin / 16, half_end = (end + 15) / 16;
+  Vec top = splat(kMinusInfinity);
+  for (int64_t half = half_begin; half < half_end; ++half) {
+    const Vec s = within(load(p + half * 16), begin - half * 16, end - half * 16, splat(kMinusInfinity));
+    top = greater(s, top);
+  }
+  *m = largest(top);
+  Vec sum[2] = {splat(0.0f), splat(0.0f)};  // a masked lane adds +0 to a sum that is never -0
+  for (int64_t half = half_begin; half < half_end; ++half) {
+    const Vec e = within(exp(sub(load(p + half * 16), splat(*m))), begin - half * 16, end - half * 16, splat(0.0f));
+    store(p + half * 16, e);
+    sum[half % 2] = add(sum[half % 2], e);
+  }
+  *l = fold(sum[0], sum[1]);
+}
+
+template <class Values>
+static void weigh(const AttentionBlock& block, const Visible& visible, int64_t segment, const float* p, float* o) noexcept {
+  const CacheHead& head = block.cache;
+  const bool common = visible.common_begin < visible.common_end;
+  // A masked key must not enter a chain even as 0 * v, so the ragged ends are done row by row.
+  for (int64_t r = 0; r < block.n_rows; ++r) {
+    const int64_t begin = visible.begin[r];
+    const int64_t end = common && visible.end[r] > visible.common_begin ? visible.common_begin : visible.end[r];
+    for (int64_t j = 0; j < head.v_cols; j += 16) store(o + r * head.v_cols + j, splat(0.0f));
+    if (begin < end) value_columns<Values, 1, widest_tile(1)>(head, p + r * kSegment, segment, begin, end, 0, o + r * head.v_cols);
+  }
+  if (!common) return;
+  for_row_tiles(block.n_rows, ValueWork<Values>{head, p, segment, visible.common_begin, visible.common_end, o});
+  for (int64_t r = 0; r < block.n_rows; ++r) {
+    const int64_t begin = visible.common_end, end = visible.end[r];
+    if (begin < end) value_columns<Values, 1, widest_tile(1)>(head, p + r * kSegment, segment, begin, end, 0, o + r * head.v_cols);
+  }
+}
+
+static inline void pack_queries(const AttentionBlock& block, float* q) noexcept {
+  for (int64_t r = 0; r < block.n_rows; ++r) {
+    for (int64_t j = 0; j < block.cache.head_dim; ++j) q[j * kQueryStride + r] = block.q[r][j];
+  }
+}
+
+// scratch: p [kAttentionRows][kSegment], packed queries, one partial.
+static inline float* queries_in(std::byte* scratch) noexcept { return reinterpret_cast<float*>(scratch) + kAttentionRows * kSegment; }
+
+static void segment_share(const AttentionBlock& block, int64_t segment, float* partial, std::byte* scratch) noexcept {
+  auto* p = reinterpret_cast<float*>(scratch);
+  const float* q = queries_in(scratch);
+  const Visible visible(block, segment);
+  if (visible.first >= visible.last) return;
+  const int64_t half = visible.first / 32 * 2, half_end = (visible.last + 31) / 32 * 2;
+  if (block.cache.type_k == ops::CacheType::f16) {
+    for_row_tiles(block.n_rows, ScoreWork<KeysF16>{block, q, segment, half, half_end, p});
+  } else if (block.cache.type_k == ops::CacheType::f32) {
+    for_row_tiles(block.n_rows, ScoreWork<KeysF32>{block, q, segment, half, half_end, p});
+  } else {
+    for_row_tiles(block.n_rows, ScoreWork<KeysQ8>{block, q, segment, half, half_end, p});
+  }
+  for (int64_t r = 0; r < block.n_rows; ++r) {
+    if (visible.begin[r] < visible.end[r]) soften(p + r * kSegment, visible.begin[r], visible.end[r], partial + r, partial + kPartialL + r);
+  }
+  if (block.cache.type_v == ops::CacheType::f16) {
+    weigh<ValuesF16>(block, visible, segment, p, partial + kPartialO);
+  } else if (block.cache.type_v == ops::CacheType::f32) {
+    weigh<ValuesF32>(block, visible, segment, p, partial + kPartialO);
+  } else {
+    weigh<ValuesQ8>(block, visible, segment, p, partial + kPartialO);
+  }
+}
+
+// Merges the share of `segment` into what the segments before it gave; a row's first visible segment starts it.
+static void merge_share(const AttentionBlock& block, int64_t segment, const float* share, float* total) noexcept {
+  const int64_t v_cols = block.cache.v_cols;
+  for (int64_t r = 0; r < block.n_rows; ++r) {
+    const int64_t first = block.first[r] / kSegment;
+    if (segment < first || segment > block.last[r] / kSegment) continue;
+    const float* o_share = share + kPartialO + r * v_cols;
+    float* o = total + kPartialO + r * v_cols;
+    float& m = total[r];
+    float& l = total[kPartialL + r];
+    if (segment == first) {
+      m = share[r];
+      l = share[kPartialL + r];
+      for (int64_t j = 0; j < v_cols; j += 16) store(o + j, load(o_share + j));
+      continue;
+    }
+    const float m_both = share[r] > m ? share[r] : m;
+    const float a = num::exp(m - m_both), b = num::exp(share[r] - m_both);
+    l = num::fma(l, a, share[kPartialL + r] * b);
+    m = m_both;
+    for (int64_t j = 0; j < v_cols; j += 16) store(o + j, fma(load(o + j), splat(a), mul(load(o_share + j), splat(b))));
+  }
+}
+
+static void write_rows(const AttentionBlock& block, const float* total) noexcept {
+  const int64_t head_dim = block.cache.head_dim;
+  for (int64_t r = 0; r < block.n_rows; ++r) {
+    const float* o = total + kPartialO + r * block.cache.v_cols;
+    const Vec l = splat(total[kPartialL + r]);
+    int64_t j = 0;
+    for (; j + 16 <= head_dim; j += 16) store(block.y[r] + j, div(load(o + j), l));
+    if (j < head_dim) store_first(block.y[r] + j, div(load(o + j), l), head_dim - j);
+  }
+}
+
+// ---- The table's entries.
+static size_t attention_scratch(int64_t head_dim, int64_t) noexcept {
+  const int64_t v_cols = (head_dim + 15) / 16 * 16;
+  return static_cast<size_t>(kAttentionRows * kSegment + kQueryStride * head_dim + 2 * (kPartialO + kAttentionRows * v_cols)) * sizeof(float);
+}
+
+static void attention_segment(const AttentionBlock& block, int64_t segment, float* partial, std::byte* scratch) noexcept {
+  pack_queries(block, queries_in(scratch));
+  segment_share(block, segment, partial, scratch);
+}
+
+static void attention_merge(const AttentionBlock& block, int64_t first, int64_t n_segments, float* partials) noexcept {
+  const int64_t floats = kPartialO + kAttentionRows * block.cache.v_cols;
+  for (int64_t i = 1; i < n_segments; ++i) merge_share(block, first + i, partials + i * floats, partials);
+  write_rows(block, partials);
+}
+
+static void attention(const AttentionBlock& block, std::byte* scratch) noexcept {
+  float* total = queries_in(scratch) + kQueryStride * block.cache.head_dim;
+  float* share = total + kPartialO + kAttentionRows * block.cache.v_cols;
+  pack_queries(block, queries_in(scratch));
+  const int64_t first = block.first[0] / kSegment;
+  segment_share(block, first, total, scratch);
+  for (int64_t segment = first + 1; segment <= block.last[block.n_rows - 1] / kSegment; ++segment) {
+    segment_share(block, segment, share, scratch);
+    merge_share(block, segment, share, total);
+  }
+  write_rows(block, total);
+}
+
+}  // namespace
+}  // namespace assay::backend::cpu

@@ -1,0 +1,284 @@
+// The CPU executor: takes memory for everything once, then walks the schedule for every batch.
+#include "backend/cpu/cpu_executor.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "assay/error.h"
+#include "backend/cpu/plan_check.h"
+#include "backend/cpu/run_state.h"
+#include "backend/cpu/schedule.h"
+#include "backend/cpu/steps.h"
+#include "ops/buffer_plan.h"
+
+namespace assay::backend::cpu {
+namespace {
+
+using ops::kNone;
+
+size_t round_up_64(size_t bytes) noexcept { return (bytes + 63) / 64 * 64; }
+
+class CpuExecutor final : public ops::Executor {
+ public:
+  CpuExecutor(const ops::Plan& plan, const ops::ExecutorOptions& options, const CpuOptions& cpu, base::ThreadPool& pool)
+      : plan_(plan),
+        options_(options),
+        schedule_((check_plan(plan, options), make_schedule(plan, options))),
+        cache_(plan.cache_layers, options),
+        state_(plan, cpu.kernels, cache_, pool),
+        n_positions_(static_cast<size_t>(options.n_sequences), 0) {
+    for (const ops::RopeSpec& spec : plan.ropes) state_.rope_tables.emplace_back(spec, options.n_ctx);
+    state_.selected.reserve(static_cast<size_t>(options.n_outputs_max));
+    state_.token_runs.reserve(static_cast<size_t>(options.n_batch_max));
+    next_position_.resize(n_positions_.size());
+    widen_small_weights();
+    place_values();
+    for (const Step& step : schedule_.steps) {
+      linear_steps_.push_back(step.kind == Step::Kind::linears ? make_linear_step(state_, step, options_) : LinearStep{});
+    }
+    place_scratch();
+  }
+
+  void run(const ops::Batch& batch) override {
+    begin(batch);
+    for (size_t i = 0; i < schedule_.steps.size(); ++i) {
+      const Step& step = schedule_.steps[i];
+      if (state_.n_rows(step.outputs_only) == 0) continue;
+      switch (step.kind) {
+        case Step::Kind::rows: run_row_step(state_, step); break;
+        case Step::Kind::linears: run_linear_step(state_, linear_steps_[i], state_.n_rows(step.outputs_only)); break;
+        case Step::Kind::attention: run_attention_step(state_, attention(step), reinterpret_cast<float*>(partials_.data())); break;
+      }
+      if (observer_ != nullptr) [[unlikely]] observe(step);
+    }
+    n_positions_ = next_position_;
+  }
+
+  std::span<const float> logits(int64_t i_output) const override {
+    return {state_.row(plan_.logits, i_output), static_cast<size_t>(plan_.vocab_size)};
+  }
+
+  void read_logits(int64_t i_output, std::span<double> out) const override {
+    const std::span<const float> row = logits(i_output);
+    std::copy(row.begin(), row.end(), out.begin());
+  }
+
+  void truncate(int sequence, int64_t n_positions) override {
+    check_sequence(sequence);
+    int64_t& kept = n_positions_[static_cast<size_t>(sequence)];
+    kept = std::clamp<int64_t>(n_positions, 0, kept);
+  }
+
+  int64_t n_positions(int sequence) const override {
+    check_sequence(sequence);
+    return n_positions_[static_cast<size_t>(sequence)];
+  }
+
+  void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const override {
+    cache_.visit(sequence, n_positions(sequence), sink);
+  }
+
+  void set_observer(ops::OpObserver* observer) override { observer_ = observer; }
+  size_t cache_bytes() const override { return cache_.bytes(); }
+  size_t arena_bytes() const override {
+    size_t bytes = arena_.size() + scratch_.size() + partials_.size() + small_weights_.size();
+    for (const RopeTable& table : state_.rope_tables) bytes += table.bytes();
+    return bytes;
+  }
+
+ private:
+  const ops::Attention& attention(const Step& step) const {
+    return std::get<ops::Attention>(plan_.ops[static_cast<size_t>(step.attention)].record);
+  }
+
+  void check_sequence(int64_t sequence) const {
+    if (sequence < 0 || sequence >= options_.n_sequences) {
+      throw Error(Errc::bad_request, "sequence " + std::to_string(sequence) + " was asked for; the context has " +
+                                         std::to_string(options_.n_sequences));
+    }
+  }
+
+  // Norm weights and biases as aligned f32: where the file does not have them so, a copy.
+  void widen_small_weights() {
+    state_.small_weights.assign(plan_.weights.size(), nullptr);
+    const std::vector<ops::WeightId> small = small_weights_of(plan_);
+    const auto usable = [&](const tensor::TensorView& view) {
+      return view.dtype == tensor::DType::F32 && reinterpret_cast<uintptr_t>(view.data.data()) % alignof(float) == 0;
+    };
+    size_t bytes = 0;
+    for (const ops::WeightId id : small) {
+      const tensor::TensorView& view = plan_.weights[static_cast<size_t>(id)].view;
+      if (!usable(view)) bytes += round_up_64(static_cast<size_t>(view.shape.elements()) * sizeof(float));
+    }
+    small_weights_ = base::AlignedBuffer(bytes, "norm weights and biases");
+    auto* place = reinterpret_cast<float*>(small_weights_.data());
+    for (const ops::WeightId id : small) {
+      const tensor::TensorView& view = plan_.weights[static_cast<size_t>(id)].view;
+      const float*& at = state_.small_weights[static_cast<size_t>(id)];
+      if (at != nullptr) continue;
+      if (usable(view)) {
+        at = reinterpret_cast<const float*>(view.data.data());
+      } else {
+        quant::decode_row(*quant::find_format(view.dtype), view.data.data(), view.shape.elements(), place);
+        at = place;
+        place += round_up_64(static_cast<size_t>(view.shape.elements()) * sizeof(float)) / sizeof(float);
+      }
+    }
+  }
+
+  int64_t rows_max(ops::ValueId value) const {
+    return plan_.values[static_cast<size_t>(value)].outputs_only ? options_.n_outputs_max : options_.n_batch_max;
+  }
+
+  // Values and their quantised twins share one arena.
+  void place_values() {
+    struct Wanted {
+      ops::BufferNeed need;
+      int32_t value = kNone, quantised = kNone;
+    };
+    std::vector<Wanted> wanted;
+    for (size_t i = 0; i < plan_.values.size(); ++i) {
+      const Lifetime& life = schedule_.lifetimes[i];
+      const auto id = static_cast<ops::ValueId>(i);
+      const auto bytes = static_cast<size_t>(rows_max(id) * plan_.values[i].width) * sizeof(float);
+      const auto last = id == plan_.logits ? static_cast<int32_t>(schedule_.steps.size()) : life.last_step;
+      wanted.push_back({{bytes, life.first_step, last, life.in_place_of}, id, kNone});
+    }
+    for (size_t i = 0; i < schedule_.quantised.size(); ++i) {
+      const QuantisedValue& q = schedule_.quantised[i];
+      const int64_t k = plan_.values[static_cast<size_t>(q.x)].width;
+      const size_t bytes = quant::activations_bytes(q.kind, options_.planes, rows_max(q.x), k);
+      wanted.push_back({{bytes, q.first_step, q.last_step, kNone}, kNone, static_cast<int32_t>(i)});
+    }
+    // In order of time; a value comes before the one that takes over its memory because it is written in an earlier step.
+    std::stable_sort(wanted.begin(), wanted.end(), [](const Wanted& a, const Wanted& b) { return a.need.first_step < b.need.first_step; });
+    std::vector<int32_t> place_of(plan_.values.size(), kNone);
+    std::vector<ops::BufferNeed> needs;
+    for (const Wanted& w : wanted) {
+      ops::BufferNeed need = w.need;
+      if (need.in_place_of != kNone) need.in_place_of = place_of[static_cast<size_t>(need.in_place_of)];
+      if (w.value != kNone) place_of[static_cast<size_t>(w.value)] = static_cast<int32_t>(needs.size());
+      needs.push_back(need);
+    }
+    const ops::BufferPlan placed = ops::place_buffers(needs);
+    arena_ = base::AlignedBuffer(placed.bytes, "the activations of " + std::to_string(options_.n_batch_max) + " tokens");
+    state_.values.resize(plan_.values.size());
+    state_.quantised.resize(schedule_.quantised.size());
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      std::byte* at = arena_.data() + placed.offsets[i];
+      if (wanted[i].value != kNone) {
+        state_.values[static_cast<size_t>(wanted[i].value)] = reinterpret_cast<float*>(at);
+      } else {
+        const QuantisedValue& q = schedule_.quantised[static_cast<size_t>(wanted[i].quantised)];
+        state_.quantised[static_cast<size_t>(wanted[i].quantised)] =
+            quant::carve(q.kind, options_.planes, rows_max(q.x), plan_.values[static_cast<size_t>(q.x)].width, at);
+      }
+    }
+    for (const QuantisedValue& q : schedule_.quantised) state_.quantised_values.push_back(q.x);
+  }
+
+  void place_scratch() {
+    size_t bytes = 64, partials = 0;
+    for (const LinearStep& step : linear_steps_) {
+      for (const LinearTask& task : step.tasks) bytes = std::max(bytes, linear_scratch_bytes(state_.kernel_set, task));
+    }
+    for (const ops::Op& op : plan_.ops) {
+      const auto* record = std::get_if<ops::Attention>(&op.record);
+      if (record == nullptr) continue;
+      bytes = std::max(bytes, state_.kernels.attention_scratch_bytes(record->head_dim, options_.n_ctx));
+      partials = std::max(partials, attention_partials_bytes(*record, options_.n_ctx));
+    }
+    for (const ops::CacheLayer& layer : plan_.cache_layers) {
+      bytes = std::max(bytes, static_cast<size_t>(layer.head_dim) * sizeof(float));  // one row on its way into the cache
+    }
+    bytes = round_up_64(bytes) + 64;  // no two threads on one cache line pair
+    scratch_ = base::AlignedBuffer(bytes * static_cast<size_t>(state_.pool.n_threads()), "scratch memory of the threads");
+    partials_ = base::AlignedBuffer(partials, "scratch memory of attention");
+    for (int i = 0; i < state_.pool.n_threads(); ++i) state_.scratch.push_back(scratch_.data() + static_cast<size_t>(i) * bytes);
+  }
+
+  // Checks the batch, before anything is touched, and notes its shape.
+  void begin(const ops::Batch& batch) {
+    const size_t n = batch.tokens.size();
+    if (n > static_cast<size_t>(options_.n_batch_max) || batch.positions.size() != n || batch.outputs.size() != n ||
+        (!batch.sequences.empty() && batch.sequences.size() != n)) {
+      throw Error(Errc::bad_request, "a batch of " + std::to_string(n) + " tokens with " + std::to_string(batch.positions.size()) +
+                                         " positions and " + std::to_string(batch.outputs.size()) + " output marks; at most " +
+                                         std::to_string(options_.n_batch_max) + " tokens, and as many of the others, are possible");
+    }
+    next_position_ = n_positions_;
+    state_.selected.clear();
+    state_.token_runs.clear();
+    for (size_t t = 0; t < n; ++t) {
+      const int64_t sequence = batch.sequences.empty() ? 0 : batch.sequences[t];
+      check_sequence(sequence);
+      int64_t& expected = next_position_[static_cast<size_t>(sequence)];
+      if (batch.positions[t] != expected || expected >= options_.n_ctx) {
+        throw Error(Errc::bad_request, "position " + std::to_string(batch.positions[t]) + " of sequence " + std::to_string(sequence) +
+                                           " cannot be run: it holds " + std::to_string(expected) + " of " +
+                                           std::to_string(options_.n_ctx) + " positions of the context");
+      }
+      if (t == 0 || state_.token_runs.back().sequence != sequence) {
+        state_.token_runs.push_back({static_cast<int64_t>(t), 0, sequence, expected});
+      }
+      ++state_.token_runs.back().n;
+      ++expected;
+      if (batch.outputs[t] != 0) {
+        if (state_.selected.size() == static_cast<size_t>(options_.n_outputs_max)) {
+          throw Error(Errc::bad_request, "the logits of more than " + std::to_string(options_.n_outputs_max) +
+                                             " tokens of one batch were asked for; the context was made for that many");
+        }
+        state_.selected.push_back(static_cast<int64_t>(t));
+      }
+    }
+    state_.tokens = batch.tokens;
+    state_.positions = batch.positions;
+    state_.sequences = batch.sequences;
+    const int64_t n_positions = *std::max_element(next_position_.begin(), next_position_.end());
+    for (RopeTable& table : state_.rope_tables) table.fill_to(n_positions);
+  }
+
+  void observe(const Step& step) {
+    for (const RowWork& work : step.rows) {
+      if (work.op != kNone) announce(work.op);
+    }
+    for (const LinearWork& work : step.linears) announce(work.op);
+    if (step.attention != kNone) announce(step.attention);
+  }
+
+  void announce(int32_t i_op) {
+    const ops::Op& op = plan_.ops[static_cast<size_t>(i_op)];
+    if (!observer_->wants(op)) return;
+    const OpValues ids = values_of(op);
+    const bool passes_on = std::holds_alternative<ops::KvStore>(op.record) || std::holds_alternative<ops::SelectOutputs>(op.record);
+    const ops::ValueId value = passes_on ? ids.inputs[0] : ids.output;
+    const int64_t n_rows = state_.n_rows(plan_.values[static_cast<size_t>(value)].outputs_only);
+    const float* begin = state_.row(value, 0);
+    observed_.assign(begin, begin + n_rows * state_.width(value));
+    observer_->on_op(op, n_rows, state_.width(value), observed_);
+  }
+
+  const ops::Plan& plan_;
+  const ops::ExecutorOptions options_;
+  const Schedule schedule_;
+  KvCache cache_;
+  RunState state_;
+  std::vector<LinearStep> linear_steps_;  // one per step, empty where it is none
+  base::AlignedBuffer small_weights_, arena_, scratch_, partials_;
+  std::vector<int64_t> n_positions_, next_position_;  // per sequence
+  ops::OpObserver* observer_ = nullptr;
+  std::vector<double> observed_;
+};
+
+}  // namespace
+
+std::unique_ptr<ops::Executor> make_cpu_executor(const ops::Plan& plan, const ops::ExecutorOptions& options, const CpuOptions& cpu,
+                                                 base::ThreadPool& pool) {
+  return std::make_unique<CpuExecutor>(plan, options, cpu, pool);
+}
+
+}  // namespace assay::backend::cpu

@@ -1,0 +1,66 @@
+// The table of references, and the choice of what overwrites it.
+#include "backend/cpu/kernels.h"
+
+#include <algorithm>
+
+#include "backend/cpu/simd_kernels.h"
+#include "ops/add.h"
+#include "ops/attention.h"
+#include "ops/gate.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
+
+namespace assay::backend::cpu {
+namespace {
+
+void store_key_reference(const CacheHead& head, int64_t position, const float* k, std::byte* scratch) noexcept {
+  ops::cache_encode_ref(head.type_k, k, head.head_dim, scratch);
+  put_key(head, position, scratch);
+}
+
+void store_value_reference(const CacheHead& head, int64_t position, const float* v, std::byte* scratch) noexcept {
+  ops::cache_encode_ref(head.type_v, v, head.head_dim, scratch);
+  put_value(head, position, scratch);
+}
+
+// scratch: one stored row, then all keys and all values of the head as floats.
+size_t attention_scratch_reference(int64_t head_dim, int64_t n_ctx) noexcept {
+  return static_cast<size_t>(head_dim * (1 + 2 * n_ctx)) * sizeof(float);
+}
+
+void attention_reference(const AttentionBlock& block, std::byte* scratch) noexcept {
+  const int64_t head_dim = block.cache.head_dim;
+  const int64_t n = block.last[block.n_rows - 1] + 1;
+  auto* keys = reinterpret_cast<float*>(scratch) + head_dim;
+  float* values = keys + n * head_dim;
+  for (int64_t position = block.first[0]; position < n; ++position) {
+    get_key(block.cache, position, scratch);
+    ops::cache_decode_ref(block.cache.type_k, scratch, head_dim, keys + position * head_dim);
+    get_value(block.cache, position, scratch);
+    ops::cache_decode_ref(block.cache.type_v, scratch, head_dim, values + position * head_dim);
+  }
+  for (int64_t r = 0; r < block.n_rows; ++r) {
+    ops::attention_ref(block.q[r], {keys, n, head_dim, head_dim}, {values, n, head_dim, head_dim}, block.first[r], block.last[r], block.scale,
+                       block.y[r]);
+  }
+}
+
+}  // namespace
+
+Kernels make_kernels(KernelSet set) noexcept {
+  Kernels kernels{};
+  kernels.rms_norm = ops::rms_norm_ref;
+  kernels.rope = ops::rope_ref;
+  kernels.add = ops::add_ref;
+  kernels.gate_silu = ops::gate_silu_ref;
+  kernels.gate_gelu_tanh = ops::gate_gelu_tanh_ref;
+  kernels.store_key = store_key_reference;
+  kernels.store_value = store_value_reference;
+  kernels.attention = attention_reference;
+  kernels.attention_scratch_bytes = attention_scratch_reference;
+  if (set != KernelSet::reference) add_avx2_kernels(kernels);
+  if (set == KernelSet::avx512) add_avx512_kernels(kernels);
+  return kernels;
+}
+
+}  // namespace assay::backend::cpu

@@ -1,0 +1,214 @@
+// Every small kernel against its reference, by bits: lane widths +-1, ragged tails, misaligned views, zeros, subnormals, infinities.
+#include "backend/cpu/kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "backend/cpu/kernel_sets.h"
+#include "support/random_weights.h"
+
+namespace assay::backend::cpu {
+namespace {
+
+constexpr int64_t kLengths[] = {1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 80, 255, 256, 257, 576, 640, 1536, 2049};
+
+// NaNs are alike whatever their payload: the contract asks only that one stays one.
+uint32_t bits_of(float x) { return std::isnan(x) ? 0x7FC00000u : std::bit_cast<uint32_t>(x); }
+
+std::vector<uint32_t> bits_of(const std::vector<float>& x) {
+  std::vector<uint32_t> bits;
+  for (const float value : x) bits.push_back(bits_of(value));
+  return bits;
+}
+
+// n values of every kind, from the smallest subnormal to infinity where `extremes` asks for them.
+std::vector<float> values(int64_t n, uint64_t seed, bool extremes) {
+  const float special[] = {0.0f, -0.0f, 1e-45f, -1e-40f, 1e-30f, 100.0f, -100.0f, 1e30f, -3e38f, 88.72f, -87.4f, -103.9f};
+  test::Random random(seed);
+  std::vector<float> x(static_cast<size_t>(n));
+  for (float& value : x) {
+    value = random.normal();
+    if (extremes && random.below(4) == 0) value = special[random.below(12)];
+    if (extremes && random.below(200) == 0) value = random.below(2) != 0 ? INFINITY : std::numeric_limits<float>::quiet_NaN();
+  }
+  return x;
+}
+
+class SmallKernels : public testing::TestWithParam<KernelSet> {
+ protected:
+  const Kernels reference = make_kernels(KernelSet::reference);
+  const Kernels fast = make_kernels(GetParam());
+};
+
+TEST_P(SmallKernels, RmsNorm) {
+  for (const int64_t n : kLengths) {
+    for (const int offset : {0, 1, 3}) {
+      const auto x = values(n + offset, static_cast<uint64_t>(n), false), w = values(n + offset, 7, false);
+      std::vector<float> a(static_cast<size_t>(n + offset)), b = a;
+      reference.rms_norm(x.data() + offset, w.data() + offset, 1e-5f, n, a.data() + offset);
+      fast.rms_norm(x.data() + offset, w.data() + offset, 1e-5f, n, b.data() + offset);
+      EXPECT_EQ(bits_of(a), bits_of(b)) << n << " + " << offset;
+      b = x;
+      fast.rms_norm(b.data() + offset, w.data() + offset, 1e-5f, n, b.data() + offset);
+      for (int i = 0; i < offset; ++i) b[static_cast<size_t>(i)] = 0;
+      EXPECT_EQ(bits_of(a), bits_of(b)) << "in place, " << n;
+    }
+  }
+}
+
+TEST_P(SmallKernels, AddAndGates) {
+  for (const bool extremes : {false, true}) {
+    for (const int64_t n : kLengths) {
+      for (const size_t offset : {0, 1, 3}) {
+        const auto x = values(n + 3, static_cast<uint64_t>(n), extremes), y = values(n + 3, 99, extremes);
+        for (const auto kernel : {&Kernels::add, &Kernels::gate_silu, &Kernels::gate_gelu_tanh}) {
+          std::vector<float> a(x.size()), b = a;
+          (reference.*kernel)(x.data() + offset, y.data() + offset, n, a.data() + offset);
+          (fast.*kernel)(x.data() + offset, y.data() + offset, n, b.data() + offset);
+          EXPECT_EQ(bits_of(a), bits_of(b)) << n << " + " << offset;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(SmallKernels, Rope) {
+  for (const int64_t head_dim : {2, 16, 30, 64, 66, 80, 100, 128, 256}) {
+    for (const int64_t dim : {head_dim, head_dim / 4 * 2}) {
+      for (const bool interleaved : {true, false}) {
+        const auto x = values(head_dim, 3, false), cos = values(dim / 2, 4, false), sin = values(dim / 2, 5, false);
+        std::vector<float> a(x.size()), b = x;
+        reference.rope(x.data(), cos.data(), sin.data(), dim, interleaved, head_dim, a.data());
+        fast.rope(b.data(), cos.data(), sin.data(), dim, interleaved, head_dim, b.data());
+        EXPECT_EQ(bits_of(a), bits_of(b)) << dim << " of " << head_dim << (interleaved ? " interleaved" : " in halves");
+      }
+    }
+  }
+}
+
+// ---- Attention.
+
+struct Shape {
+  int64_t head_dim, n_group, n_tokens, position, window;
+};
+
+ops::ExecutorOptions cache_options(ops::CacheType k, ops::CacheType v, int64_t n_ctx) {
+  ops::ExecutorOptions options;
+  options.n_ctx = n_ctx;
+  options.cache_k = k;
+  options.cache_v = v;
+  return options;
+}
+
+void fill(const Kernels& kernels, const CacheHead& head, int64_t n_positions, uint64_t seed, bool extremes) {
+  std::vector<std::byte> scratch(static_cast<size_t>(head.head_dim + 16) * 4);
+  for (int64_t position = 0; position < n_positions; ++position) {
+    const auto row = static_cast<uint64_t>(position);
+    kernels.store_key(head, position, values(head.head_dim, seed + 2 * row, extremes).data(), scratch.data());
+    kernels.store_value(head, position, values(head.head_dim, seed + 2 * row + 1, extremes).data(), scratch.data());
+  }
+}
+
+std::vector<std::byte> contents(const KvCache& cache, int64_t n_positions) {
+  std::vector<std::byte> all;
+  cache.visit(0, n_positions, [&](std::span<const std::byte> row) { all.insert(all.end(), row.begin(), row.end()); });
+  return all;
+}
+
+struct Attended {
+  std::vector<float> whole, in_segments;
+};
+
+Attended attend(const Kernels& kernels, const CacheHead& head, const Shape& shape, const std::vector<float>& q) {
+  Attended result{std::vector<float>(q.size()), std::vector<float>(q.size())};
+  std::vector<std::byte> scratch(kernels.attention_scratch_bytes(head.head_dim, shape.position + shape.n_tokens));
+  const int64_t n_rows = shape.n_group * shape.n_tokens;
+  for (int64_t begin = 0; begin < n_rows; begin += kAttentionRows) {
+    AttentionBlock block;
+    block.cache = head;
+    block.scale = 0.125f;
+    block.n_rows = std::min(kAttentionRows, n_rows - begin);
+    for (int64_t i = 0; i < block.n_rows; ++i) {
+      block.q[i] = q.data() + (begin + i) * head.head_dim;
+      block.y[i] = result.whole.data() + (begin + i) * head.head_dim;
+      block.last[i] = shape.position + (begin + i) / shape.n_group;
+      block.first[i] = ops::first_visible(block.last[i], shape.window);
+    }
+    kernels.attention(block, scratch.data());
+    if (kernels.attention_segment == nullptr) continue;
+    for (int64_t i = 0; i < block.n_rows; ++i) block.y[i] = result.in_segments.data() + (begin + i) * head.head_dim;
+    const int64_t first = block.first[0] / ops::kAttentionSegment;
+    const int64_t n_segments = block.last[block.n_rows - 1] / ops::kAttentionSegment - first + 1;
+    const int64_t floats = partial_floats(head.v_cols);
+    std::vector<float> partials(static_cast<size_t>(n_segments * floats));
+    for (int64_t i = 0; i < n_segments; ++i) kernels.attention_segment(block, first + i, partials.data() + i * floats, scratch.data());
+    kernels.attention_merge(block, first, n_segments, partials.data());
+  }
+  return result;
+}
+
+void expect_same_attention(KernelSet set, const Shape& shape, ops::CacheType k, ops::CacheType v, bool extremes) {
+  const int64_t n_positions = shape.position + shape.n_tokens;
+  const ops::CacheLayer layer{1, shape.head_dim, shape.window};
+  const KvCache cache_a(std::span(&layer, 1), cache_options(k, v, n_positions));
+  const KvCache cache_b(std::span(&layer, 1), cache_options(k, v, n_positions));
+  const Kernels reference = make_kernels(KernelSet::reference), fast = make_kernels(set);
+  fill(reference, cache_a.head(0, 0, 0), n_positions, 11, extremes);
+  fill(fast, cache_b.head(0, 0, 0), n_positions, 11, extremes);
+  ASSERT_EQ(contents(cache_a, n_positions), contents(cache_b, n_positions));
+  const auto q = values(shape.n_group * shape.n_tokens * shape.head_dim, 5, false);
+  const Attended a = attend(reference, cache_a.head(0, 0, 0), shape, q), b = attend(fast, cache_b.head(0, 0, 0), shape, q);
+  const auto name = testing::Message() << "head_dim " << shape.head_dim << " group " << shape.n_group << " tokens " << shape.n_tokens
+                                       << " position " << shape.position << " window " << shape.window << " types " << static_cast<int>(k)
+                                       << static_cast<int>(v);
+  EXPECT_EQ(bits_of(a.whole), bits_of(b.whole)) << name;
+  EXPECT_EQ(bits_of(a.whole), bits_of(b.in_segments)) << name << " in segments";
+}
+
+using ops::CacheType;
+
+TEST_P(SmallKernels, AttentionOverShapes) {
+  for (const int64_t head_dim : {16, 40, 64, 80, 128, 256}) {
+    for (const int64_t n_group : {1, 2, 3, 4, 5, 7, 8, 13}) {
+      expect_same_attention(GetParam(), {head_dim, n_group, 3, 30, 0}, CacheType::f16, CacheType::f16, false);
+    }
+  }
+}
+
+TEST_P(SmallKernels, AttentionAtSegmentEdges) {
+  for (const int64_t position : {0, 1, 31, 32, 33, 250, 254, 255, 256, 257, 510, 512, 700}) {
+    for (const int64_t n_tokens : {1, 2, 5, 9}) {
+      for (const int64_t window : {0, 1, 2, 5, 32, 200, 256, 300}) {
+        expect_same_attention(GetParam(), {16, 3, n_tokens, position, window}, CacheType::f16, CacheType::f16, false);
+      }
+    }
+  }
+}
+
+TEST_P(SmallKernels, AttentionOverCacheTypes) {
+  for (const CacheType k : {CacheType::f32, CacheType::f16, CacheType::q8_0}) {
+    for (const CacheType v : {CacheType::f32, CacheType::f16, CacheType::q8_0}) {
+      for (const int64_t head_dim : {32, 64, 96, 160}) {
+        expect_same_attention(GetParam(), {head_dim, 4, 5, 290, 0}, k, v, false);
+        expect_same_attention(GetParam(), {head_dim, 1, 1, 40, 20}, k, v, false);
+      }
+    }
+  }
+}
+
+// A poisoned key or value must reach exactly those who may see it.
+TEST_P(SmallKernels, AttentionKeepsPoisonVisible) {
+  for (const CacheType type : {CacheType::f32, CacheType::f16, CacheType::q8_0}) {
+    for (const int64_t window : {0, 3, 100}) expect_same_attention(GetParam(), {32, 2, 12, 250, window}, type, type, true);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sets, SmallKernels, testing::ValuesIn(fast_kernel_sets()),
+                         [](const auto& set) { return set.param == KernelSet::avx2 ? "avx2" : "avx512"; });
+
+}  // namespace
+}  // namespace assay::backend::cpu

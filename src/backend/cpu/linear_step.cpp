@@ -1,0 +1,67 @@
+// All linears of one step as one parallel region, split by rows of their weights.
+#include <algorithm>
+
+#include "backend/cpu/steps.h"
+
+namespace assay::backend::cpu {
+namespace {
+
+// Units of work: enough of them that a thread which was held up is helped out, none so small that taking it costs more than it.
+constexpr int64_t kUnitsPerThread = 8;
+constexpr int64_t kUnitBytesMin = 8 * 1024;
+
+LinearTask make_task(const RunState& state, const ops::Linear& op, const LinearWork& work, const ops::ExecutorOptions& options) {
+  const tensor::TensorView& weights = state.plan.weights[static_cast<size_t>(op.w)].view;
+  const ops::Value& y = state.plan.values[static_cast<size_t>(op.y)];
+  LinearTask task;
+  task.format = quant::find_format(weights.dtype);
+  task.weights = weights.data.data();
+  task.row_bytes = weights.row_bytes();
+  task.k = weights.shape.cols();
+  task.as_f32 = work.quantised == ops::kNone;
+  task.n_tokens = y.outputs_only ? options.n_outputs_max : options.n_batch_max;
+  if (!task.as_f32) task.x = state.quantised[static_cast<size_t>(work.quantised)];
+  task.x_f32 = tensor::ConstMat(state.values[static_cast<size_t>(op.x)], task.n_tokens, task.k, task.k);
+  task.bias = op.bias == ops::kNone ? nullptr : state.small_weights[static_cast<size_t>(op.bias)];
+  task.y = tensor::Mat{state.values[static_cast<size_t>(op.y)], task.n_tokens, y.width, y.width};
+  return task;
+}
+
+}  // namespace
+
+LinearStep make_linear_step(const RunState& state, const Step& step, const ops::ExecutorOptions& options) {
+  LinearStep made;
+  int64_t bytes = 0;
+  for (const LinearWork& work : step.linears) {
+    const auto& op = std::get<ops::Linear>(state.plan.ops[static_cast<size_t>(work.op)].record);
+    made.tasks.push_back(make_task(state, op, work, options));
+    made.quantised.push_back(work.quantised);
+    bytes += made.tasks.back().y.cols * made.tasks.back().row_bytes;
+  }
+  const int64_t unit_bytes = std::max(kUnitBytesMin, bytes / (kUnitsPerThread * state.pool.n_threads()));
+  made.first_chunk.push_back(0);
+  for (const LinearTask& task : made.tasks) {
+    const int64_t row_step = linear_row_step(state.kernel_set, task);
+    const int64_t rows = std::max<int64_t>(1, unit_bytes / std::max<int64_t>(1, task.row_bytes));
+    made.chunk_rows.push_back((rows + row_step - 1) / row_step * row_step);
+    made.first_chunk.push_back(made.first_chunk.back() + (task.y.cols + made.chunk_rows.back() - 1) / made.chunk_rows.back());
+  }
+  return made;
+}
+
+void run_linear_step(const RunState& state, const LinearStep& step, int64_t n_tokens) {
+  if (n_tokens == 0) return;
+  state.pool.run(step.first_chunk.back(), [&](int64_t unit, int thread) {
+    size_t i = 0;
+    while (unit >= step.first_chunk[i + 1]) ++i;
+    LinearTask task = step.tasks[i];
+    task.n_tokens = n_tokens;
+    task.x.n_rows = n_tokens;
+    task.x_f32.rows = n_tokens;
+    task.y.rows = n_tokens;
+    const int64_t begin = (unit - step.first_chunk[i]) * step.chunk_rows[i];
+    linear_rows(state.kernel_set, task, begin, std::min(task.y.cols, begin + step.chunk_rows[i]), state.scratch[static_cast<size_t>(thread)]);
+  });
+}
+
+}  // namespace assay::backend::cpu

@@ -1,0 +1,17 @@
+// What the CPU asks of a Plan before it takes any memory.
+#pragma once
+
+#include <vector>
+
+#include "ops/executor.h"
+#include "ops/plan.h"
+
+namespace assay::backend::cpu {
+
+// Throws Error(unsupported) for a plan that the kernels cannot run, Error(bad_request) for options that make no sense.
+void check_plan(const ops::Plan& plan, const ops::ExecutorOptions& options);
+
+// Weights that kernels want as f32 whatever the file has: norms and biases, each once.
+std::vector<ops::WeightId> small_weights_of(const ops::Plan& plan);
+
+}  // namespace assay::backend::cpu

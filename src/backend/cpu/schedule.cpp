@@ -1,0 +1,221 @@
+// List scheduling of a Plan's ops into steps; see schedule.h.
+#include "backend/cpu/schedule.h"
+
+#include <algorithm>
+#include <string>
+#include <variant>
+
+#include "assay/error.h"
+#include "quant/format.h"
+
+namespace assay::backend::cpu {
+namespace {
+
+using ops::kNone;
+
+template <class Record>
+bool is(const ops::Op& op) {
+  return std::holds_alternative<Record>(op.record);
+}
+
+class Scheduler {
+ public:
+  Scheduler(const ops::Plan& plan, const ops::ExecutorOptions& options) : plan_(plan), options_(options) {}
+
+  Schedule run() {
+    ready_in_.assign(plan_.values.size(), kNone);
+    stored_in_.assign(plan_.cache_layers.size(), kNone);
+    done_.assign(plan_.ops.size(), false);
+    schedule_.lifetimes.resize(plan_.values.size());
+    while (n_done_ < plan_.ops.size()) {
+      const size_t before = n_done_;
+      add_row_step(false);
+      add_row_step(true);
+      add_linear_step();
+      add_attention_steps();
+      if (n_done_ == before) {
+        const size_t stuck = static_cast<size_t>(std::find(done_.begin(), done_.end(), false) - done_.begin());
+        throw Error(Errc::unsupported, "the plan's op " + plan_.ops[stuck].name + " waits for a value that no op writes");
+      }
+    }
+    find_in_place();
+    return std::move(schedule_);
+  }
+
+ private:
+  int32_t current() const { return static_cast<int32_t>(schedule_.steps.size()); }
+  bool outputs_only(ops::ValueId value) const { return plan_.values[static_cast<size_t>(value)].outputs_only; }
+
+  int64_t width_of(ops::ValueId value) const { return plan_.values[static_cast<size_t>(value)].width; }
+
+  // Whether all inputs are written before the current step or, where same_step allows it, in it.
+  bool ready(const OpValues& values, bool same_step) const {
+    return std::all_of(values.inputs.begin(), values.inputs.end(), [&](ops::ValueId value) {
+      const int32_t step = ready_in_[static_cast<size_t>(value)];
+      return step != kNone && (step < current() || same_step);
+    });
+  }
+
+  void read(ops::ValueId value) {
+    Lifetime& lifetime = schedule_.lifetimes[static_cast<size_t>(value)];
+    lifetime.last_step = std::max(lifetime.last_step, current());
+  }
+
+  void take(size_t i_op, const OpValues& values) {
+    done_[i_op] = true;
+    ++n_done_;
+    for (const ops::ValueId value : values.inputs) read(value);
+    if (values.output != kNone) {
+      ready_in_[static_cast<size_t>(values.output)] = current();
+      schedule_.lifetimes[static_cast<size_t>(values.output)] = {current(), current(), kNone};
+    }
+    if (const auto* store = std::get_if<ops::KvStore>(&plan_.ops[i_op].record)) stored_in_[static_cast<size_t>(store->layer)] = current();
+  }
+
+  void add_row_step(bool of_outputs) {
+    Step step;
+    step.kind = Step::Kind::rows;
+    step.outputs_only = of_outputs;
+    for (size_t i = 0; i < plan_.ops.size(); ++i) {
+      const ops::Op& op = plan_.ops[i];
+      if (done_[i] || is<ops::Linear>(op) || is<ops::Attention>(op)) continue;
+      const OpValues values = values_of(op);
+      const ops::ValueId domain = values.output != kNone ? values.output : values.inputs[0];
+      // A selected row comes from another row of its input, so another thread may have written it.
+      if (outputs_only(domain) != of_outputs || !ready(values, !is<ops::SelectOutputs>(op))) continue;
+      step.rows.push_back({static_cast<int32_t>(i), kNone, width_of(domain)});
+      take(i, values);
+    }
+    if (!step.rows.empty()) schedule_.steps.push_back(std::move(step));
+  }
+
+  void add_linear_step() {
+    Step step;
+    step.kind = Step::Kind::linears;
+    std::vector<size_t> members;
+    for (size_t i = 0; i < plan_.ops.size(); ++i) {
+      if (done_[i] || !is<ops::Linear>(plan_.ops[i])) continue;
+      const OpValues values = values_of(plan_.ops[i]);
+      if (!ready(values, false)) continue;
+      if (members.empty()) step.outputs_only = outputs_only(values.output);
+      if (outputs_only(values.output) == step.outputs_only) members.push_back(i);
+    }
+    if (members.empty()) return;
+    std::vector<int32_t> quantised;
+    for (const size_t i : members) quantised.push_back(quantise_for(std::get<ops::Linear>(plan_.ops[i].record), step.outputs_only));
+    for (size_t i = 0; i < members.size(); ++i) {
+      step.linears.push_back({static_cast<int32_t>(members[i]), quantised[i]});
+      if (quantised[i] != kNone) schedule_.quantised[static_cast<size_t>(quantised[i])].last_step = current();
+      take(members[i], values_of(plan_.ops[members[i]]));
+    }
+    schedule_.steps.push_back(std::move(step));
+  }
+
+  // The quantised twin of a linear's input, made at the end of the last step if that works on rows, else in a step of its own.
+  int32_t quantise_for(const ops::Linear& linear, bool of_outputs) {
+    const quant::Format* format = quant::find_format(plan_.weights[static_cast<size_t>(linear.w)].view.dtype);
+    if (options_.weights_as_f32 || format == nullptr || format->activation == quant::Activation::f32) return kNone;
+    for (size_t i = 0; i < schedule_.quantised.size(); ++i) {
+      const QuantisedValue& known = schedule_.quantised[i];
+      if (known.x == linear.x && known.kind == format->activation) return static_cast<int32_t>(i);
+    }
+    if (schedule_.steps.empty() || schedule_.steps.back().kind != Step::Kind::rows || schedule_.steps.back().outputs_only != of_outputs) {
+      Step step;
+      step.outputs_only = of_outputs;
+      schedule_.steps.push_back(std::move(step));
+    }
+    const auto id = static_cast<int32_t>(schedule_.quantised.size());
+    schedule_.steps.back().rows.push_back({kNone, id, width_of(linear.x)});
+    schedule_.quantised.push_back({linear.x, format->activation, current() - 1, current()});
+    Lifetime& lifetime = schedule_.lifetimes[static_cast<size_t>(linear.x)];
+    lifetime.last_step = std::max(lifetime.last_step, current() - 1);
+    return id;
+  }
+
+  void add_attention_steps() {
+    for (size_t i = 0; i < plan_.ops.size(); ++i) {
+      const auto* attention = std::get_if<ops::Attention>(&plan_.ops[i].record);
+      if (done_[i] || attention == nullptr) continue;
+      const OpValues values = values_of(plan_.ops[i]);
+      const int32_t stored = stored_in_[static_cast<size_t>(attention->layer)];
+      if (!ready(values, false) || stored == kNone || stored >= current()) continue;
+      Step step;
+      step.kind = Step::Kind::attention;
+      step.attention = static_cast<int32_t>(i);
+      take(i, values);
+      schedule_.steps.push_back(std::move(step));
+    }
+  }
+
+  // An op that reads element i of an input before it writes element i of its output may write it to the same place, if nobody else
+  // reads the input from this step on. Inputs written in the same step keep their memory, so that an observer can still see them.
+  void find_in_place() {
+    std::vector<int32_t> readers_in_last_step(plan_.values.size(), 0);
+    for (size_t s = 0; s < schedule_.steps.size(); ++s) {
+      const Step& step = schedule_.steps[s];
+      for (const RowWork& work : step.rows) {
+        const auto inputs = work.op != kNone ? values_of(plan_.ops[static_cast<size_t>(work.op)]).inputs
+                                             : std::vector{schedule_.quantised[static_cast<size_t>(work.quantised)].x};
+        for (const ops::ValueId x : inputs) {
+          if (schedule_.lifetimes[static_cast<size_t>(x)].last_step == static_cast<int32_t>(s)) ++readers_in_last_step[static_cast<size_t>(x)];
+        }
+      }
+    }
+    for (size_t s = 0; s < schedule_.steps.size(); ++s) {
+      for (const RowWork& work : schedule_.steps[s].rows) {
+        if (work.op != kNone) reuse_an_input(plan_.ops[static_cast<size_t>(work.op)], static_cast<int32_t>(s), readers_in_last_step);
+      }
+    }
+  }
+
+  void reuse_an_input(const ops::Op& op, int32_t step, std::vector<int32_t>& readers_in_last_step) {
+    if (is<ops::Embed>(op) || is<ops::SelectOutputs>(op) || is<ops::KvStore>(op)) return;
+    const OpValues values = values_of(op);
+    for (const ops::ValueId x : values.inputs) {
+      const auto i = static_cast<size_t>(x);
+      const Lifetime& input = schedule_.lifetimes[i];
+      if (input.first_step < step && input.last_step == step && readers_in_last_step[i] == 1 && x != plan_.logits &&
+          plan_.values[i].width == plan_.values[static_cast<size_t>(values.output)].width) {
+        schedule_.lifetimes[static_cast<size_t>(values.output)].in_place_of = x;
+        readers_in_last_step[i] = 0;  // taken
+        return;
+      }
+    }
+  }
+
+  const ops::Plan& plan_;
+  const ops::ExecutorOptions& options_;
+  Schedule schedule_;
+  std::vector<int32_t> ready_in_;   // per value: the step that writes it
+  std::vector<int32_t> stored_in_;  // per cache layer: the step of its KvStore
+  std::vector<bool> done_;
+  size_t n_done_ = 0;
+};
+
+template <class... Cases>
+struct Overloaded : Cases... {
+  using Cases::operator()...;
+};
+template <class... Cases>
+Overloaded(Cases...) -> Overloaded<Cases...>;
+
+}  // namespace
+
+OpValues values_of(const ops::Op& op) {
+  return std::visit(Overloaded{
+                        [](const ops::Embed& r) { return OpValues{{}, r.y}; },
+                        [](const ops::RmsNorm& r) { return OpValues{{r.x}, r.y}; },
+                        [](const ops::Linear& r) { return OpValues{{r.x}, r.y}; },
+                        [](const ops::Rope& r) { return OpValues{{r.x}, r.y}; },
+                        [](const ops::KvStore& r) { return OpValues{{r.k, r.v}, kNone}; },
+                        [](const ops::Attention& r) { return OpValues{{r.q}, r.y}; },
+                        [](const ops::Add& r) { return OpValues{{r.a, r.b}, r.y}; },
+                        [](const ops::Gate& r) { return OpValues{{r.gate, r.up}, r.y}; },
+                        [](const ops::SelectOutputs& r) { return OpValues{{r.x}, r.y}; },
+                    },
+                    op.record);
+}
+
+Schedule make_schedule(const ops::Plan& plan, const ops::ExecutorOptions& options) { return Scheduler(plan, options).run(); }
+
+}  // namespace assay::backend::cpu
