@@ -1,0 +1,130 @@
+// Gathers what assay/inspect.h tells; inspect_report.cpp prints it.
+#include "assay/inspect.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "base/aligned_buffer.h"
+#include "engine/metadata_json.h"
+#include "engine/model_state.h"
+#include "model/build.h"
+#include "text/from_gguf.h"
+#include "text/utf8.h"
+
+namespace assay {
+namespace {
+
+// Runs a step whose Error becomes a problem of that part.
+template <class Step>
+void attempt(Inspection& out, const char* part, Step step) {
+  try {
+    step();
+  } catch (const Error& error) {
+    out.problems.push_back({part, error.code, error.what()});
+  }
+}
+
+// A file whose model cannot be loaded: every part on its own, for its problems and for the marks on the keys it reads.
+void try_parts(Inspection& out, const gguf::File& file) {
+  const gguf::Metadata& metadata = file.metadata();
+  if (out.vocabulary_only) {
+    Inspection expected;  // that a vocabulary has no weights is no problem of it
+    attempt(expected, "model", [&] { model::build_model(file); });
+  } else {
+    attempt(out, "model", [&] { model::build_model(file); });
+  }
+  attempt(out, "tokenizer", [&] { text::make_tokenizer(metadata); });
+  attempt(out, "chat template", [&] {
+    const auto source = metadata.find_string("tokenizer.chat_template");
+    if (source) ChatTemplate::parse(*source);
+  });
+}
+
+void plan_memory(Inspection& out, const std::shared_ptr<const Model>& model, const ContextOptions& options) {
+  attempt(out, "memory", [&] {
+    const Context context(model, options);
+    out.memory.push_back({context.options(), context.memory(), static_cast<int64_t>(base::memory_available_bytes())});
+  });
+}
+
+void describe_file(Inspection& out, const gguf::File& file, int64_t items_max) {
+  out.version = static_cast<int>(file.version());
+  out.alignment = static_cast<int64_t>(file.alignment());
+  out.file_bytes = static_cast<int64_t>(file.file_bytes());
+  out.n_shards = file.n_shards();
+  for (const gguf::Entry& entry : file.metadata().entries()) {
+    const bool is_array = entry.type == gguf::ValueType::array;
+    engine::JsonValue value = engine::metadata_json(entry, items_max);
+    MetadataFact fact;
+    fact.key = text::repaired_utf8(entry.key);
+    fact.type =
+        is_array ? fmt::format("array of {}", gguf::name(entry.element_type)) : std::string(gguf::name(entry.type));
+    fact.count = is_array ? static_cast<int64_t>(entry.count) : 1;
+    fact.json = std::move(value.text);
+    fact.shortened = value.shortened;
+    fact.read = entry.read.load(std::memory_order_relaxed);
+    out.metadata.push_back(std::move(fact));
+  }
+  for (const gguf::Tensor& tensor : file.tensors()) {
+    const tensor::Shape& shape = tensor.view.shape;
+    TensorFact fact;
+    fact.name = text::repaired_utf8(tensor.name);
+    fact.type = tensor::traits(tensor.view.dtype).name;
+    fact.shape.assign(shape.dims.begin(), shape.dims.begin() + shape.rank);
+    fact.shard = tensor.shard;
+    fact.offset = static_cast<int64_t>(tensor.file_offset);
+    fact.bytes = static_cast<int64_t>(tensor.view.data.size());
+    out.n_parameters += shape.elements();
+    out.tensors.push_back(std::move(fact));
+  }
+}
+
+// A key of the file as text, whatever the file says of it; not counted as a use.
+std::string text_of(const gguf::File& file, std::string_view key) {
+  for (const gguf::Entry& entry : file.metadata().entries()) {
+    if (entry.key == key && entry.type == gguf::ValueType::string) {
+      return text::repaired_utf8({reinterpret_cast<const char*>(entry.bytes.data()), entry.bytes.size()});
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+int64_t Inspection::n_unread() const noexcept {
+  return std::count_if(metadata.begin(), metadata.end(), [](const MetadataFact& fact) { return !fact.read; });
+}
+
+Inspection inspect(const std::string& path, const InspectOptions& options) {
+  const gguf::File file = gguf::File::open(path);
+  Inspection out;
+  out.path = path;
+  out.vocabulary_only = file.tensors().empty();
+  out.name = text_of(file, "general.name");
+  out.architecture = text_of(file, "general.architecture");
+
+  std::shared_ptr<const Model> model;
+  if (!out.vocabulary_only) {
+    try {
+      model = Model::load(path);
+    } catch (const Error&) {
+      model = nullptr;  // try_parts says what is wrong, part by part
+    }
+  }
+  if (!model) {
+    try_parts(out, file);
+    describe_file(out, file, options.array_items_max);
+    return out;
+  }
+  out.weights_type = std::string(model->weights_type());
+  attempt(out, "chat template", [&] { model->chat_template(); });
+  plan_memory(out, model, options.context);
+  describe_file(out, model->state().file, options.array_items_max);
+  return out;
+}
+
+}  // namespace assay
