@@ -18,5 +18,7 @@ struct GemmKernel {
 
 // Without run where there is no kernel for the format. Formats with blocks of 32.
 GemmKernel gemm_a32_avx512(tensor::DType dtype) noexcept;
+// Superblocks of 256.
+GemmKernel gemm_a256_avx512(tensor::DType dtype) noexcept;
 
 }  // namespace assay::backend::cpu

@@ -1,44 +1,20 @@
 // Matrix-matrix products of the formats with blocks of 32 by AVX-512 VNNI. 16 rows are the 16 lanes of a register; each vpdpbusd multiplies 4
 // elements of 16 rows with 4 of one activation column (a plane of a token).
-#include <immintrin.h>
-
-#include "backend/cpu/gemm.h"
+#include "backend/cpu/gemm_avx512.h"
 #include "backend/cpu/panel_a32.h"
 
 namespace assay::backend::cpu {
 namespace {
 
-constexpr int64_t kRows = 16;
 constexpr int kColumnsMax = 8;
 // A block of 16 rows in the panel: 8 registers of weights, then d, then m.
 constexpr int64_t kWeightBytes = 8 * 64, kBlockBytes = kWeightBytes + 2 * 64;
 
 int64_t padded(int64_t n_blocks) noexcept { return (n_blocks + 15) / 16 * 16; }
-int64_t smaller(int64_t a, int64_t b) noexcept { return a < b ? a : b; }
 
 int64_t panel_groups(int64_t n_blocks) noexcept {
   const int64_t groups = kPanelBytes / (n_blocks * kBlockBytes) / 2 * 2;
   return groups < 2 ? 2 : groups;
-}
-
-// 16 rows of 8 dwords to 8 registers of 16 rows. row(i) gives 32 bytes.
-template <class Row>
-inline void transpose_16(const Row& row, __m512i* out) noexcept {
-  const auto pair = [&](int i) { return _mm512_inserti64x4(_mm512_castsi256_si512(row(i)), row(i + 4), 1); };
-  __m512i parts[2][4];
-  for (int h = 0; h < 2; ++h) {
-    const __m512i a = pair(8 * h), b = pair(8 * h + 1), c = pair(8 * h + 2), d = pair(8 * h + 3);
-    const __m512i ab_low = _mm512_unpacklo_epi32(a, b), ab_high = _mm512_unpackhi_epi32(a, b);
-    const __m512i cd_low = _mm512_unpacklo_epi32(c, d), cd_high = _mm512_unpackhi_epi32(c, d);
-    parts[h][0] = _mm512_unpacklo_epi64(ab_low, cd_low);
-    parts[h][1] = _mm512_unpackhi_epi64(ab_low, cd_low);
-    parts[h][2] = _mm512_unpacklo_epi64(ab_high, cd_high);
-    parts[h][3] = _mm512_unpackhi_epi64(ab_high, cd_high);
-  }
-  for (int j = 0; j < 4; ++j) {
-    out[j] = _mm512_shuffle_i32x4(parts[0][j], parts[1][j], 0x88);
-    out[j + 4] = _mm512_shuffle_i32x4(parts[0][j], parts[1][j], 0xDD);
-  }
 }
 
 // Rows past the end repeat the last one; their results are not stored.
@@ -106,12 +82,6 @@ Tile make_tile(const LinearTask& task, int64_t token, std::byte* scratch) noexce
   return tile;
 }
 
-inline __m512i broadcast_4(const int8_t* p) noexcept {
-  int32_t bytes;
-  __builtin_memcpy(&bytes, p, 4);
-  return _mm512_set1_epi32(bytes);
-}
-
 // Terms t of one block for kGroups groups of rows and the chains c.
 template <bool kHasMin, int kPlanes, int kTokens, int kGroups>
 inline void add_block(const Tile& tile, int64_t b, const std::byte* const* panel, __m512 (&c)[kTokens][kGroups]) noexcept {
@@ -166,17 +136,7 @@ void run_tile(const LinearTask& task, const Tile& tile, int64_t token, const std
       for (int g = 0; g < kGroups; ++g) chunks[i][t][g] = c[t][g];
     }
   }
-  for (int t = 0; t < kTokens && token + t < task.n_tokens; ++t) {
-    float* y = task.y.data + (token + t) * task.y.stride + row;
-    for (int g = 0; g < kGroups; ++g) {
-      const auto pair = [&](int i) { return _mm512_add_ps(chunks[i][t][g], chunks[i + 1][t][g]); };
-      __m512 sum = _mm512_add_ps(_mm512_add_ps(pair(0), pair(2)), _mm512_add_ps(pair(4), pair(6)));
-      const int64_t rows = row_end - row - g * kRows;
-      const __mmask16 mask = static_cast<__mmask16>(rows >= kRows ? 0xFFFF : rows > 0 ? (1 << rows) - 1 : 0);
-      if (task.bias != nullptr) sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(mask, task.bias + row + g * kRows));
-      _mm512_mask_storeu_ps(y + g * kRows, mask, sum);
-    }
-  }
+  store_tile<kTokens, kGroups>(task, chunks, token, row, row_end);
 }
 
 template <class Format, int kPlanes, int kTokens>

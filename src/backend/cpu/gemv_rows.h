@@ -4,17 +4,13 @@
 
 #include <immintrin.h>
 
+#include "backend/cpu/block_scales.h"
 #include "backend/cpu/gemv_prepare.h"
 
 namespace assay::backend::cpu {
 namespace {
 
 constexpr int64_t kPrefetchBytes = 3072;  // ahead of the row; where reads from memory were fastest
-
-// The floats of 8 blocks, m only where the format has a minimum.
-struct Scales {
-  __m256 d, m;
-};
 
 // The blocks that one step handles: p[lane] is block number first[lane] + add of the row.
 struct StepBlocks {

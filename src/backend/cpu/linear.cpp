@@ -37,7 +37,9 @@ GemvKernel find_gemv(KernelSet set, const LinearTask& task) noexcept {
 
 GemmKernel find_gemm(KernelSet set, const LinearTask& task) noexcept {
   if (task.as_f32 || task.n_tokens * task.x.planes <= kGemvColumnsMax) return {};
-  if (set == KernelSet::avx512 && task.format->activation == quant::Activation::a32) return gemm_a32_avx512(task.format->dtype);
+  const tensor::DType dtype = task.format->dtype;
+  const bool a32 = task.format->activation == quant::Activation::a32;
+  if (set == KernelSet::avx512) return a32 ? gemm_a32_avx512(dtype) : gemm_a256_avx512(dtype);
   return {};
 }
 

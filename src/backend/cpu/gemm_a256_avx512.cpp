@@ -1,0 +1,324 @@
+// Matrix-matrix products of the formats with superblocks of 256 by AVX-512 VNNI. 16 rows are the 16 lanes of a register; each vpdpbusd multiplies 4
+// elements of 16 rows with 4 of one activation column (a plane of a token).
+//   The sums S of the sub-blocks are multiplied with their integer scales as floats, which is exact while every partial sum stays within
+// 2^24 (a window); windows are joined as integers, or where there are two by one float addition, which rounds their exact sum once.
+#include "backend/cpu/gemm_avx512.h"
+#include "backend/cpu/unpack_a256.h"
+
+namespace assay::backend::cpu {
+namespace {
+
+constexpr int kColumns = 6;  // of a tile
+
+// A superblock of 16 rows in the panel: weights as bytes without sign, the scales as floats, the minima as pairs of words, d, m.
+template <class Format>
+struct Layout {
+  static constexpr int kSubs = 256 / Format::kSubBlock;
+  static constexpr int kStored = Format::kSigned ? 128 : Format::kOffset;  // weights are stored as weight + kStored
+  static constexpr int kWindowFits = (1 << 24) / (Format::kSubBlock * 127 * Format::kWeightMax * Format::kScaleMax);
+  static constexpr int kWindow = kWindowFits >= kSubs ? kSubs : kWindowFits >= 8 ? 8 : kWindowFits >= 4 ? 4 : kWindowFits >= 2 ? 2 : 1;
+  static_assert(kWindowFits >= 1);
+  static constexpr int kWindows = kSubs / kWindow;
+  static constexpr int64_t kScales = 256 * kRows;
+  static constexpr int64_t kMinima = kScales + kSubs * 64;
+  static constexpr int64_t kD = kMinima + (Format::kHasMin ? kSubs / 2 * 64 : 0);
+  static constexpr int64_t kBytes = kD + 2 * 64;
+};
+
+template <class Format>
+int64_t panel_groups(int64_t n_blocks) noexcept {
+  const int64_t groups = kPanelBytes / (n_blocks * Layout<Format>::kBytes) / 2 * 2;
+  return groups < 2 ? 2 : groups;
+}
+
+// The words of 16 rows, transposed: register p holds words 2p and 2p + 1 of every row.
+inline void transpose_words(const __m256i* rows, __m512i* pairs) noexcept {
+  transpose_16([&](int i) { return rows[i]; }, pairs);
+}
+
+inline __m512 low_words(__m512i pairs) noexcept { return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(pairs, 16), 16)); }
+inline __m512 high_words(__m512i pairs) noexcept { return _mm512_cvtepi32_ps(_mm512_srai_epi32(pairs, 16)); }
+
+template <class Format>
+void put_scales(const __m256i* scale, const __m256i* min, std::byte* out) noexcept {
+  using L = Layout<Format>;
+  __m512i pairs[8];
+  transpose_words(scale, pairs);
+  float* scales = reinterpret_cast<float*>(out + L::kScales);
+  for (int p = 0; p < 8; ++p) {
+    if constexpr (L::kSubs == 16) {
+      _mm512_store_ps(scales + 2 * p * kRows, low_words(pairs[p]));
+      _mm512_store_ps(scales + (2 * p + 1) * kRows, high_words(pairs[p]));
+    } else {
+      _mm512_store_ps(scales + p * kRows, high_words(pairs[p]));  // both words are the scale of the sub-block
+    }
+  }
+  if constexpr (Format::kHasMin) {
+    transpose_words(min, pairs);
+    for (int p = 0; p < L::kSubs / 2; ++p) {
+      const __m512i minima = L::kSubs == 16 ? pairs[p] : _mm512_mask_blend_epi16(0xAAAAAAAA, pairs[2 * p], pairs[2 * p + 1]);
+      _mm512_store_si512(out + L::kMinima + 64 * p, minima);
+    }
+  }
+}
+
+// Rows past the end repeat the last one; their results are not stored.
+template <class Format>
+void build_group(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* out) noexcept {
+  using L = Layout<Format>;
+  const int64_t n_blocks = task.k / 256, block_bytes = Format::block_bytes(task);
+  const std::byte* p[kRows];
+  for (int64_t i = 0; i < kRows; ++i) p[i] = task.weights + smaller(row_begin + i, row_end - 1) * task.row_bytes;
+  for (int64_t b = 0; b < n_blocks; ++b, out += L::kBytes) {
+    __m256i bytes[8][kRows], scale[kRows], min[kRows];
+    for (int64_t i = 0; i < kRows; ++i) {
+      const auto block = Format::open(task, p[i]);
+      const SubScales s = Format::sub_scales(block);
+      scale[i] = s.scale;
+      min[i] = s.min;
+      for (int half = 0; half < 2; ++half) {
+        __m256i w[4];
+        Format::unpack(block, half, w);
+        for (int j = 0; j < 4; ++j) bytes[4 * half + j][i] = Format::kSigned ? _mm256_xor_si256(w[j], _mm256_set1_epi8(-128)) : w[j];
+      }
+    }
+    for (int j = 0; j < 8; ++j) {
+      __m512i w[8];
+      transpose_16([&](int i) { return bytes[j][i]; }, w);
+      for (int i = 0; i < 8; ++i) _mm512_store_si512(out + 512 * j + 64 * i, w[i]);
+    }
+    put_scales<Format>(scale, min, out);
+    for (int i = 0; i < kRows; i += kLanes) {
+      const Scales s = Format::scales(task, p + i);
+      _mm256_store_ps(reinterpret_cast<float*>(out + L::kD) + i, s.d);
+      _mm256_store_ps(reinterpret_cast<float*>(out + L::kD + 64) + i, s.m);
+    }
+    for (int64_t i = 0; i < kRows; ++i) p[i] += block_bytes;
+  }
+}
+
+// What a tile needs beyond the panel; column = token * planes + plane.
+struct Tile {
+  const int8_t* q[kColumns];
+  const float* d[kColumns];
+  // Of every sub-block of a column: where the sums of integers begin (-stored offset * sum of activations), or, where the format has a
+  // minimum, pairs of the sums as words.
+  const int32_t* start[kColumns];
+  int64_t n_blocks;
+};
+
+// Sums of 32 groups of 16 activations to the numbers of a tile.
+template <class Format>
+inline void put_sums(const int16_t* sums, int64_t group, int64_t n_groups, int32_t* out) noexcept {
+  using L = Layout<Format>;
+  const __mmask32 mask = static_cast<__mmask32>(n_groups - group >= 32 ? 0xFFFFFFFF : (1u << (n_groups - group)) - 1);
+  const __m512i words = _mm512_maskz_loadu_epi16(mask, sums + group);
+  if constexpr (Format::kHasMin) {
+    if constexpr (L::kSubs == 16) {
+      _mm512_storeu_si512(out + group / 2, words);
+    } else {
+      const __m512i sums_32 = _mm512_madd_epi16(words, _mm512_set1_epi16(1));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + group / 4), _mm512_cvtepi32_epi16(sums_32));
+    }
+  } else if constexpr (L::kSubs == 16) {
+    const __m512i factor = _mm512_set1_epi32(-L::kStored);
+    _mm512_storeu_si512(out + group, _mm512_mullo_epi32(_mm512_cvtepi16_epi32(_mm512_castsi512_si256(words)), factor));
+    _mm512_storeu_si512(out + group + 16, _mm512_mullo_epi32(_mm512_cvtepi16_epi32(_mm512_extracti64x4_epi64(words, 1)), factor));
+  } else {
+    _mm512_storeu_si512(out + group / 2, _mm512_madd_epi16(words, _mm512_set1_epi16(-L::kStored)));
+  }
+}
+
+int64_t sums_stride(int64_t k) noexcept { return (k / 16 + 31) / 32 * 32; }  // dwords of a column, for any layout
+
+template <class Format, int kPlanes, int kTokens>
+Tile make_tile(const LinearTask& task, int64_t token, std::byte* scratch) noexcept {
+  Tile tile;
+  tile.n_blocks = task.k / 256;
+  const int64_t n_groups = task.k / 16;
+  for (int t = 0; t < kTokens; ++t) {
+    const int64_t row = smaller(token + t, task.n_tokens - 1);
+    tile.d[t] = task.x.d + row * tile.n_blocks;
+    for (int plane = 0; plane < kPlanes; ++plane) {
+      const int column = t * kPlanes + plane;
+      tile.q[column] = (plane == 0 ? task.x.q : task.x.l) + row * task.k;
+      int32_t* start = reinterpret_cast<int32_t*>(scratch) + column * sums_stride(task.k);
+      tile.start[column] = start;
+      const int16_t* sums = (plane == 0 ? task.x.q_sums : task.x.l_sums) + row * n_groups;
+      for (int64_t group = 0; group < n_groups; group += 32) put_sums<Format>(sums, group, n_groups, start);
+    }
+  }
+  return tile;
+}
+
+// I of one superblock as float(I), for every column and group of rows.
+template <class Format, int kUsed, int kGroups>
+inline void dot_block(const Tile& tile, int64_t b, const std::byte* const* panel, __m512 (&f)[kUsed][kGroups]) noexcept {
+  using L = Layout<Format>;
+  __m512i total[kUsed][kGroups];
+  __m512 first[kUsed][kGroups];
+  for (int window = 0; window < L::kWindows; ++window) {
+    for (int column = 0; column < kUsed; ++column) {
+      for (int g = 0; g < kGroups; ++g) f[column][g] = _mm512_setzero_ps();
+    }
+    for (int sub = window * L::kWindow; sub < (window + 1) * L::kWindow; ++sub) {
+      __m512i sum[kUsed][kGroups];
+      for (int column = 0; column < kUsed; ++column) {
+        for (int g = 0; g < kGroups; ++g) {
+          sum[column][g] = Format::kHasMin ? _mm512_setzero_si512() : _mm512_set1_epi32(tile.start[column][b * L::kSubs + sub]);
+        }
+      }
+#pragma GCC unroll 8
+      for (int j = 0; j < Format::kSubBlock / 4; ++j) {
+        __m512i w[kGroups];
+        for (int g = 0; g < kGroups; ++g) w[g] = _mm512_load_si512(panel[g] + sub * (Format::kSubBlock * kRows) + 64 * j);
+        for (int column = 0; column < kUsed; ++column) {
+          const __m512i x = broadcast_4(tile.q[column] + 256 * b + sub * Format::kSubBlock + 4 * j);
+          for (int g = 0; g < kGroups; ++g) sum[column][g] = _mm512_dpbusd_epi32(sum[column][g], w[g], x);
+        }
+      }
+      for (int g = 0; g < kGroups; ++g) {
+        const __m512 scale = _mm512_load_ps(panel[g] + L::kScales + 64 * sub);
+        for (int column = 0; column < kUsed; ++column) {
+          f[column][g] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[column][g]), scale, f[column][g]);
+        }
+      }
+    }
+    if constexpr (L::kWindows == 2) {
+      for (int column = 0; column < kUsed; ++column) {
+        for (int g = 0; g < kGroups; ++g) {
+          if (window == 0) first[column][g] = f[column][g];
+          if (window == 1) f[column][g] = _mm512_add_ps(first[column][g], f[column][g]);
+        }
+      }
+    } else if constexpr (L::kWindows > 2) {
+      for (int column = 0; column < kUsed; ++column) {
+        for (int g = 0; g < kGroups; ++g) {
+          const __m512i part = _mm512_cvtps_epi32(f[column][g]);
+          total[column][g] = window == 0 ? part : _mm512_add_epi32(total[column][g], part);
+          if (window == L::kWindows - 1) f[column][g] = _mm512_cvtepi32_ps(total[column][g]);
+        }
+      }
+    }
+  }
+}
+
+// M of one superblock as float(M).
+template <class Format>
+inline __m512 dot_minima(const Tile& tile, int64_t b, int column, const std::byte* panel) noexcept {
+  using L = Layout<Format>;
+  __m512i sum = _mm512_setzero_si512();
+  for (int p = 0; p < L::kSubs / 2; ++p) {
+    const __m512i x = _mm512_set1_epi32(tile.start[column][b * (L::kSubs / 2) + p]);
+    sum = _mm512_dpwssd_epi32(sum, _mm512_load_si512(panel + L::kMinima + 64 * p), x);
+  }
+  return _mm512_cvtepi32_ps(sum);
+}
+
+template <int kPlanes>
+inline __m512 join(__m512 first, __m512 refined) noexcept {
+  return kPlanes == 2 ? _mm512_fmadd_ps(_mm512_set1_ps(0x1p-7f), refined, first) : first;
+}
+
+template <class Format, int kPlanes, int kTokens, int kGroups>
+void run_tile(const LinearTask& task, const Tile& tile, int64_t token, const std::byte* panel, int64_t row, int64_t row_end) noexcept {
+  using L = Layout<Format>;
+  __m512 chunks[8][kTokens][kGroups];
+  for (int64_t i = 0; i < 8; ++i) {
+    auto& c = chunks[i];
+    for (int t = 0; t < kTokens; ++t) {
+      for (int g = 0; g < kGroups; ++g) c[t][g] = _mm512_setzero_ps();
+    }
+    for (int64_t b = i * tile.n_blocks / 8; b < (i + 1) * tile.n_blocks / 8; ++b) {
+      const std::byte* groups[kGroups];
+      for (int g = 0; g < kGroups; ++g) groups[g] = panel + (g * tile.n_blocks + b) * L::kBytes;
+      __m512 f[kTokens * kPlanes][kGroups];
+      dot_block<Format, kTokens * kPlanes, kGroups>(tile, b, groups, f);
+      for (int t = 0; t < kTokens; ++t) {
+        const __m512 scale = _mm512_set1_ps(tile.d[t][b]);
+        const int column = t * kPlanes, last = column + kPlanes - 1;
+        for (int g = 0; g < kGroups; ++g) {
+          const __m512 d = _mm512_load_ps(groups[g] + L::kD);
+          __m512 term = join<kPlanes>(f[column][g], f[last][g]);
+          if constexpr (Format::kHasMin) {
+            const __m512 m = _mm512_load_ps(groups[g] + L::kD + 64);
+            const __m512 first = dot_minima<Format>(tile, b, column, groups[g]);
+            const __m512 refined = kPlanes == 2 ? dot_minima<Format>(tile, b, last, groups[g]) : first;
+            term = _mm512_fmadd_ps(d, term, _mm512_mul_ps(m, join<kPlanes>(first, refined)));
+          } else {
+            term = _mm512_mul_ps(d, term);
+          }
+          c[t][g] = _mm512_fmadd_ps(scale, term, c[t][g]);
+        }
+      }
+    }
+  }
+  store_tile<kTokens, kGroups>(task, chunks, token, row, row_end);
+}
+
+template <class Format, int kPlanes, int kTokens>
+void run_tokens(const LinearTask& task, int64_t token, const std::byte* panel, int64_t row_begin, int64_t row_end,
+                std::byte* scratch) noexcept {
+  const Tile tile = make_tile<Format, kPlanes, kTokens>(task, token, scratch);
+  int64_t row = row_begin;
+  for (; row + kRows < row_end; row += 2 * kRows, panel += 2 * tile.n_blocks * Layout<Format>::kBytes) {
+    run_tile<Format, kPlanes, kTokens, 2>(task, tile, token, panel, row, row_end);
+  }
+  if (row < row_end) run_tile<Format, kPlanes, kTokens, 1>(task, tile, token, panel, row, row_end);
+}
+
+template <class Format>
+void gemm(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept {
+  const int64_t n_blocks = task.k / 256, groups = panel_groups<Format>(n_blocks), group_bytes = n_blocks * Layout<Format>::kBytes;
+  std::byte* tile_scratch = scratch + groups * group_bytes;
+  for (int64_t begin = row_begin; begin < row_end; begin += groups * kRows) {
+    const int64_t end = smaller(begin + groups * kRows, row_end);
+    for (int64_t row = begin; row < end; row += kRows) {
+      build_group<Format>(task, row, end, scratch + (row - begin) / kRows * group_bytes);
+    }
+    const int64_t tokens = kColumns / task.x.planes;
+    for (int64_t token = 0; token < task.n_tokens; token += tokens) {
+      if (task.x.planes == 2) {
+        run_tokens<Format, 2, 3>(task, token, scratch, begin, end, tile_scratch);
+      } else {
+        run_tokens<Format, 1, 6>(task, token, scratch, begin, end, tile_scratch);
+      }
+    }
+  }
+}
+
+template <class Format>
+size_t scratch_bytes(const LinearTask& task) noexcept {
+  const int64_t n_blocks = task.k / 256;
+  return static_cast<size_t>(panel_groups<Format>(n_blocks) * n_blocks * Layout<Format>::kBytes + kColumns * sums_stride(task.k) * 4);
+}
+
+template <class Format>
+GemmKernel kernel() noexcept {
+  return {&gemm<Format>, &scratch_bytes<Format>};
+}
+
+}  // namespace
+
+GemmKernel gemm_a256_avx512(tensor::DType dtype) noexcept {
+  using tensor::DType;
+  switch (dtype) {
+    case DType::Q2_K: return kernel<UnpackQ2_K>();
+    case DType::Q3_K: return kernel<UnpackQ3_K>();
+    case DType::Q4_K: return kernel<UnpackQ4_K>();
+    case DType::Q5_K: return kernel<UnpackQ5_K>();
+    case DType::Q6_K: return kernel<UnpackQ6_K>();
+    case DType::IQ4_XS: return kernel<UnpackIQ4_XS>();
+    case DType::IQ1_S:
+    case DType::IQ2_XXS:
+    case DType::IQ2_XS:
+    case DType::IQ2_S:
+    case DType::IQ3_XXS:
+    case DType::IQ3_S:
+    case DType::TQ1_0:
+    case DType::TQ2_0: return kernel<UnpackAny>();
+    default: return {};
+  }
+}
+
+}  // namespace assay::backend::cpu

@@ -1,0 +1,61 @@
+// What the AVX-512 matrix-matrix kernels share: 16 rows are the 16 lanes of a register. Included by kernel files only; everything here is local to the
+// file that includes it.
+#pragma once
+
+#include <immintrin.h>
+
+#include "backend/cpu/gemm.h"
+
+namespace assay::backend::cpu {
+namespace {
+
+constexpr int64_t kRows = 16;
+
+inline int64_t smaller(int64_t a, int64_t b) noexcept { return a < b ? a : b; }
+
+inline __mmask16 first_lanes(int64_t n) noexcept { return static_cast<__mmask16>(n >= 16 ? 0xFFFF : n > 0 ? (1 << n) - 1 : 0); }
+
+// 16 rows of 8 dwords to 8 registers of 16 rows. row(i) gives 32 bytes.
+template <class Row>
+inline void transpose_16(const Row& row, __m512i* out) noexcept {
+  const auto pair = [&](int i) { return _mm512_inserti64x4(_mm512_castsi256_si512(row(i)), row(i + 4), 1); };
+  __m512i parts[2][4];
+  for (int h = 0; h < 2; ++h) {
+    const __m512i a = pair(8 * h), b = pair(8 * h + 1), c = pair(8 * h + 2), d = pair(8 * h + 3);
+    const __m512i ab_low = _mm512_unpacklo_epi32(a, b), ab_high = _mm512_unpackhi_epi32(a, b);
+    const __m512i cd_low = _mm512_unpacklo_epi32(c, d), cd_high = _mm512_unpackhi_epi32(c, d);
+    parts[h][0] = _mm512_unpacklo_epi64(ab_low, cd_low);
+    parts[h][1] = _mm512_unpackhi_epi64(ab_low, cd_low);
+    parts[h][2] = _mm512_unpacklo_epi64(ab_high, cd_high);
+    parts[h][3] = _mm512_unpackhi_epi64(ab_high, cd_high);
+  }
+  for (int j = 0; j < 4; ++j) {
+    out[j] = _mm512_shuffle_i32x4(parts[0][j], parts[1][j], 0x88);
+    out[j + 4] = _mm512_shuffle_i32x4(parts[0][j], parts[1][j], 0xDD);
+  }
+}
+
+inline __m512i broadcast_4(const int8_t* p) noexcept {
+  int32_t bytes;
+  __builtin_memcpy(&bytes, p, 4);
+  return _mm512_set1_epi32(bytes);
+}
+
+// The tree of the contract over the 8 chunks, then the bias.
+template <int kTokens, int kGroups>
+inline void store_tile(const LinearTask& task, const __m512 (&chunks)[8][kTokens][kGroups], int64_t token, int64_t row,
+                       int64_t row_end) noexcept {
+  for (int t = 0; t < kTokens && token + t < task.n_tokens; ++t) {
+    float* y = task.y.data + (token + t) * task.y.stride + row;
+    for (int g = 0; g < kGroups; ++g) {
+      const auto pair = [&](int i) { return _mm512_add_ps(chunks[i][t][g], chunks[i + 1][t][g]); };
+      __m512 sum = _mm512_add_ps(_mm512_add_ps(pair(0), pair(2)), _mm512_add_ps(pair(4), pair(6)));
+      const __mmask16 mask = first_lanes(row_end - row - g * kRows);
+      if (task.bias != nullptr) sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(mask, task.bias + row + g * kRows));
+      _mm512_mask_storeu_ps(y + g * kRows, mask, sum);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace assay::backend::cpu
