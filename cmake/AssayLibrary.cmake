@@ -12,3 +12,14 @@ target_include_directories(assay PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/in
 target_link_libraries(assay PRIVATE $<BUILD_INTERFACE:assay_flags>)
 target_link_libraries(assay PUBLIC Threads::Threads PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::XXHASH Boost::json
                                    fmt::fmt)
+
+# What `cmake --install` gives: the library with its headers and a CMake package, and the program (apps/cli installs that).
+include(CMakePackageConfigHelpers)
+install(TARGETS assay EXPORT assayTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/assay DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(EXPORT assayTargets NAMESPACE assay:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/assay)
+configure_package_config_file(${CMAKE_SOURCE_DIR}/cmake/assayConfig.cmake.in ${CMAKE_BINARY_DIR}/assayConfig.cmake
+                              INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/assay)
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/assayConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/assayConfig.cmake ${CMAKE_BINARY_DIR}/assayConfigVersion.cmake
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/assay)
