@@ -15,7 +15,7 @@
 
 #include "assay/error.h"
 #include "backend/cpu/kernel_sets.h"
-#include "backend/cpu/tiny_plan.h"
+#include "support/tiny_plan.h"
 
 namespace {
 std::atomic<int64_t> n_allocations{0};
