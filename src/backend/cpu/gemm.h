@@ -14,11 +14,19 @@ inline constexpr int64_t kPanelBytes = 192 * 1024;  // what a panel may take of 
 struct GemmKernel {
   void (*run)(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept = nullptr;
   size_t (*scratch_bytes)(const LinearTask& task) noexcept = nullptr;
+  int64_t row_step = kGemmRowStep;
 };
 
 // Without run where there is no kernel for the format. Formats with blocks of 32.
 GemmKernel gemm_a32_avx512(tensor::DType dtype) noexcept;
 // Superblocks of 256.
 GemmKernel gemm_a256_avx512(tensor::DType dtype) noexcept;
+
+inline constexpr int64_t kFloatRowStep = 4;
+// Any format as floats (LinearTask::as_f32), any number of tokens.
+void float_rows_avx2(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept;
+void float_rows_avx512(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept;
+size_t float_scratch_bytes_avx2(const LinearTask& task) noexcept;
+size_t float_scratch_bytes_avx512(const LinearTask& task) noexcept;
 
 }  // namespace assay::backend::cpu

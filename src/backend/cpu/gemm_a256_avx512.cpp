@@ -295,7 +295,7 @@ size_t scratch_bytes(const LinearTask& task) noexcept {
 
 template <class Format>
 GemmKernel kernel() noexcept {
-  return {&gemm<Format>, &scratch_bytes<Format>};
+  return {&gemm<Format>, &scratch_bytes<Format>, kGemmRowStep};
 }
 
 }  // namespace

@@ -186,13 +186,13 @@ size_t scratch_bytes(const LinearTask& task) noexcept {
 GemmKernel gemm_a32_avx512(tensor::DType dtype) noexcept {
   using tensor::DType;
   switch (dtype) {
-    case DType::Q4_0: return {&gemm<RowsQ4_0>, &scratch_bytes};
-    case DType::Q4_1: return {&gemm<RowsQ4_1>, &scratch_bytes};
-    case DType::Q5_0: return {&gemm<RowsQ5_0>, &scratch_bytes};
-    case DType::Q5_1: return {&gemm<RowsQ5_1>, &scratch_bytes};
-    case DType::Q8_0: return {&gemm<RowsQ8_0>, &scratch_bytes};
-    case DType::IQ4_NL: return {&gemm<RowsIQ4_NL>, &scratch_bytes};
-    case DType::MXFP4: return {&gemm<RowsMXFP4>, &scratch_bytes};
+    case DType::Q4_0: return {&gemm<RowsQ4_0>, &scratch_bytes, kGemmRowStep};
+    case DType::Q4_1: return {&gemm<RowsQ4_1>, &scratch_bytes, kGemmRowStep};
+    case DType::Q5_0: return {&gemm<RowsQ5_0>, &scratch_bytes, kGemmRowStep};
+    case DType::Q5_1: return {&gemm<RowsQ5_1>, &scratch_bytes, kGemmRowStep};
+    case DType::Q8_0: return {&gemm<RowsQ8_0>, &scratch_bytes, kGemmRowStep};
+    case DType::IQ4_NL: return {&gemm<RowsIQ4_NL>, &scratch_bytes, kGemmRowStep};
+    case DType::MXFP4: return {&gemm<RowsMXFP4>, &scratch_bytes, kGemmRowStep};
     default: return {};
   }
 }

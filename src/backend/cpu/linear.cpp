@@ -7,6 +7,7 @@
 
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/gemv.h"
+#include "backend/cpu/quantise.h"
 
 namespace assay::backend::cpu {
 
@@ -36,9 +37,14 @@ GemvKernel find_gemv(KernelSet set, const LinearTask& task) noexcept {
 }
 
 GemmKernel find_gemm(KernelSet set, const LinearTask& task) noexcept {
-  if (task.as_f32 || task.n_tokens * task.x.planes <= kGemvColumnsMax) return {};
+  if (set == KernelSet::reference) return {};
   const tensor::DType dtype = task.format->dtype;
   const bool a32 = task.format->activation == quant::Activation::a32;
+  if (task.as_f32) {
+    if (set == KernelSet::avx512) return {&float_rows_avx512, &float_scratch_bytes_avx512, kFloatRowStep};
+    return {&float_rows_avx2, &float_scratch_bytes_avx2, kFloatRowStep};
+  }
+  if (task.n_tokens * task.x.planes <= kGemvColumnsMax) return {};
   if (set == KernelSet::avx512) return a32 ? gemm_a32_avx512(dtype) : gemm_a256_avx512(dtype);
   return {};
 }
@@ -75,9 +81,13 @@ size_t linear_scratch_bytes(KernelSet set, const LinearTask& task) noexcept {
   return find_gemv(set, task) != nullptr ? gemv_scratch_bytes(task) : 0;
 }
 
-int64_t linear_row_step(KernelSet set, const LinearTask& task) noexcept { return find_gemm(set, task).run != nullptr ? kGemmRowStep : 1; }
+int64_t linear_row_step(KernelSet set, const LinearTask& task) noexcept {
+  const GemmKernel gemm = find_gemm(set, task);
+  return gemm.run != nullptr ? gemm.row_step : 1;
+}
 
-void quantise_rows(KernelSet, tensor::ConstMat x, const quant::Activations& out, int64_t row_begin, int64_t row_end) noexcept {
+void quantise_rows(KernelSet set, tensor::ConstMat x, const quant::Activations& out, int64_t row_begin, int64_t row_end) noexcept {
+  if (set != KernelSet::reference) return quantise_rows_avx2(x, out, row_begin, row_end);
   for (int64_t r = row_begin; r < row_end; ++r) quant::quantise_row_ref(x.row(r), out, r);
 }
 

@@ -169,7 +169,16 @@ TEST_P(LinearKernels, EqualTheReferenceInExactMode) {
 }
 
 TEST_P(LinearKernels, EqualTheReferenceInModeF32) {
-  const int64_t compared = run_shapes(format(), block(), 0);
+  int64_t compared = run_shapes(format(), block(), 0);
+  if (format().activation == quant::Activation::f32) {  // rows of any length
+    for (const int64_t k : {1, 7, 31, 33, 100, 255, 263}) {
+      Case c(format(), k, 5, 7, 0, static_cast<uint64_t>(k));
+      c.prepare();
+      for (const KernelSet set : sets_here()) {
+        for (int64_t n : {1, 2, 7}) compared += c.compare(set, n, n == 2);
+      }
+    }
+  }
   std::printf("%s as f32: %lld values compared\n", std::string(tensor::traits(format().dtype).name).c_str(), static_cast<long long>(compared));
 }
 
