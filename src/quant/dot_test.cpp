@@ -175,7 +175,8 @@ TEST(Dot, EqualsTheFormulasInRationalArithmetic) {
     for (size_t j = 0; j < x.size(); ++j) {
       x[j] = static_cast<float>(static_cast<int>((j * 7919 + 13) % 2003) - 1001) / 512.0f * (j % 97 == 0 ? 9.0f : 1.0f);
     }
-    const auto bits = [&](size_t i) { return static_cast<uint32_t>(std::stoul(std::string(test::text(expected.as_array().at(i))), nullptr, 16)); };
+    const boost::json::array& results = expected.as_array();
+    const auto bits = [&results](size_t i) { return static_cast<uint32_t>(std::stoul(std::string(test::text(results.at(i))), nullptr, 16)); };
     EXPECT_EQ(std::bit_cast<uint32_t>(dot_ref(format, row.data(), quantise(x, format.activation, 2).a, 0)), bits(0));
     EXPECT_EQ(std::bit_cast<uint32_t>(dot_ref(format, row.data(), quantise(x, format.activation, 1).a, 0)), bits(1));
     EXPECT_EQ(std::bit_cast<uint32_t>(dot_f32_ref(format, row.data(), x.data(), static_cast<int64_t>(x.size()))), bits(2));
