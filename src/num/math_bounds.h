@@ -21,12 +21,12 @@ inline double gelu_tanh_truth(double x) {
 
 inline constexpr float kAll = std::numeric_limits<float>::infinity();
 inline constexpr Bound kBounds[] = {
-    {"exp", -kAll, kAll, 1.0, exp, [](double x) { return std::exp(x); }},
-    {"tanh", -kAll, kAll, 2.0, tanh, [](double x) { return std::tanh(x); }},
-    {"silu, x >= -87", -87, kAll, 3.0, silu, silu_truth},
-    {"gelu_tanh, x >= 0", 0, kAll, 3.0, gelu_tanh, gelu_tanh_truth},
-    {"gelu_tanh, -1 <= x < 0", -1, -0.0f, 4.0, gelu_tanh, gelu_tanh_truth},
-    {"gelu_tanh, -5 <= x < -1", -5, -1, 40.0, gelu_tanh, gelu_tanh_truth},
+    {"exp", -kAll, kAll, 0.9, exp, [](double x) { return std::exp(x); }},
+    {"tanh", -kAll, kAll, 1.4, tanh, [](double x) { return std::tanh(x); }},
+    {"silu, x >= -87", -87, kAll, 2.4, silu, silu_truth},
+    {"gelu_tanh, x >= 0", 0, kAll, 1.9, gelu_tanh, gelu_tanh_truth},
+    {"gelu_tanh, -1 <= x < 0", -1, -0.0f, 2.7, gelu_tanh, gelu_tanh_truth},
+    {"gelu_tanh, -5 <= x < -1", -5, -1, 32.0, gelu_tanh, gelu_tanh_truth},
 };
 
 }  // namespace assay::num
