@@ -1,2 +1,0 @@
-// Holds the room until its first source lands.
-namespace assay { int placeholder_chat() { return 0; } }
