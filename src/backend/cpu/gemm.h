@@ -18,8 +18,10 @@ struct GemmKernel {
 };
 
 // Without run where there is no kernel for the format. Formats with blocks of 32.
+GemmKernel gemm_a32_avx2(tensor::DType dtype) noexcept;
 GemmKernel gemm_a32_avx512(tensor::DType dtype) noexcept;
 // Superblocks of 256.
+GemmKernel gemm_a256_avx2(tensor::DType dtype) noexcept;
 GemmKernel gemm_a256_avx512(tensor::DType dtype) noexcept;
 
 inline constexpr int64_t kFloatRowStep = 4;

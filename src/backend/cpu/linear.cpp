@@ -46,7 +46,7 @@ GemmKernel find_gemm(KernelSet set, const LinearTask& task) noexcept {
   }
   if (task.n_tokens * task.x.planes <= kGemvColumnsMax) return {};
   if (set == KernelSet::avx512) return a32 ? gemm_a32_avx512(dtype) : gemm_a256_avx512(dtype);
-  return {};
+  return a32 ? gemm_a32_avx2(dtype) : gemm_a256_avx2(dtype);
 }
 
 }  // namespace
