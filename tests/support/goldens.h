@@ -60,7 +60,8 @@ struct GoldenPrompt {
 
 inline std::vector<GoldenPrompt> read_goldens(const std::filesystem::path& path) {
   std::vector<GoldenPrompt> prompts;
-  for (const boost::json::value& value : read_json(path).at("prompts").as_array()) {
+  const boost::json::object goldens = read_json(path);
+  for (const boost::json::value& value : goldens.at("prompts").as_array()) {
     const boost::json::object& p = value.as_object();
     GoldenPrompt& prompt = prompts.emplace_back();
     prompt.name = p.at("name").as_string().c_str();

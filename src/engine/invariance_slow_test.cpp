@@ -1,0 +1,83 @@
+// Issue 6.3 whole: small random models in every weight format and both real models; threads 1, 2, 3, 5; chunks 1, 7, 64, 512; 20 random
+// partitions; every kernel set. One digest of the logits and one of the cache per numerics setting, equal to the golden ones.
+#include <gtest/gtest.h>
+
+#include "quant/format.h"
+#include "support/invariance.h"
+#include "support/temp_folder.h"
+#include "support/tiny_llama.h"
+
+namespace assay {
+namespace {
+
+std::vector<test::Way> main_ways() {
+  return {{2, 512, Kernels::best, {}}, {1, 64, Kernels::best, {}},  {3, 7, Kernels::avx2, {}},
+          {5, 1, Kernels::avx512, {}}, {2, 64, Kernels::avx2, {}}, {3, 512, Kernels::avx512, {}}};
+}
+
+void add_partitions(std::vector<test::Way>& ways, size_t n_tokens) {
+  constexpr int kThreads[] = {1, 2, 3, 5};
+  for (uint64_t seed = 1; seed <= 20; ++seed) ways.push_back({kThreads[seed % 4], 64, Kernels::best, test::random_pieces(n_tokens, seed)});
+}
+
+bool is_default(const test::Setting& setting) {
+  return setting.numerics == Numerics::exact && setting.activation_bits == 15 && setting.cache == KvType::f16;
+}
+
+class EveryFormat : public ::testing::TestWithParam<tensor::DType> {};
+
+TEST_P(EveryFormat, IsInvariant) {
+  const test::DigestBook book;
+  const std::vector<TokenId> ids = test::random_tokens(100, 96);
+  test::TinyLlama spec;
+  spec.dtype = GetParam();
+  test::TempFolder folder;
+  test::TinyLlamaWriter(spec).file().write(folder / "tiny.gguf");
+  const auto model = Model::load((folder / "tiny.gguf").string(), {.tokenizer = false});
+  const std::string name = std::string("random ") + std::string(tensor::traits(GetParam()).name);
+  int64_t n_runs = 0;
+  for (const test::Setting& setting : test::all_settings()) {
+    std::vector<test::Way> ways = main_ways();
+    if (setting.cache == KvType::f16) ways.push_back({2, 64, Kernels::reference, {}});
+    if (is_default(setting)) add_partitions(ways, ids.size());
+    test::expect_invariant(name, model, ids, setting, ways, book, n_runs);
+  }
+  std::printf("%s: %lld runs, one digest for each of 9 settings\n", name.c_str(), static_cast<long long>(n_runs));
+}
+
+std::vector<tensor::DType> all_dtypes() {
+  std::vector<tensor::DType> dtypes;
+  for (const quant::Format& format : quant::all_formats()) dtypes.push_back(format.dtype);
+  return dtypes;
+}
+INSTANTIATE_TEST_SUITE_P(All, EveryFormat, ::testing::ValuesIn(all_dtypes()),
+                         [](const auto& parameters) { return std::string(tensor::traits(parameters.param).name); });
+
+void check_real_model(const std::string& name, const std::filesystem::path& path) {
+  const test::DigestBook book;
+  const std::vector<test::GoldenPrompt> prompts = test::read_goldens(test::data("goldens/" + path.stem().string() + ".json"));
+  const auto longest = std::max_element(prompts.begin(), prompts.end(), [](const auto& a, const auto& b) { return a.ids.size() < b.ids.size(); });
+  const std::span<const TokenId> ids = std::span(longest->ids).first(100);
+  const auto model = Model::load(path.string());
+  int64_t n_runs = 0;
+  for (const test::Setting& setting : test::all_settings()) {
+    std::vector<test::Way> ways = main_ways();
+    if (setting.cache != KvType::f16) ways.resize(3);  // the kernels of the cache's type; the rest has been seen
+    if (is_default(setting)) add_partitions(ways, ids.size());
+    test::expect_invariant(name, model, ids, setting, ways, book, n_runs);
+  }
+  std::printf("%s: %lld runs, one digest for each of 9 settings\n", name.c_str(), static_cast<long long>(n_runs));
+}
+
+TEST(RealModelInvariance, SmolLm2) {
+  ASSAY_REQUIRE_FILE(test::smollm2());
+  check_real_model("smollm2-135m-instruct-Q4_1", test::smollm2());
+}
+
+TEST(RealModelInvariance, Gemma3) {
+  ASSAY_REQUIRE_FILE(test::gemma3());
+  check_real_model("gemma3-270m-Q4_K_M", test::gemma3());
+}
+
+}  // namespace
+}  // namespace assay

@@ -1,0 +1,114 @@
+// How far the integer modes are from the oracle on real text: the Kullback-Leibler divergence of the next token's distribution, averaged
+// over the first 400 and the first 1,000 tokens of the GPL, run in one sequence from position 0.
+// llama.cpp's figures (its 8-bit activations, on the first 400) are the bounds for 8 bits: ../shared/numerics.md, section 1.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <sstream>
+
+#include "assay/context.h"
+#include "base/thread_pool.h"
+#include "support/logits.h"
+#include "support/shared_data.h"
+
+namespace assay {
+namespace {
+
+constexpr size_t kTokens = 1000;
+constexpr size_t kFirst = 400;
+constexpr size_t kChunk = 100;
+
+struct Divergence {
+  double kld = 0;
+  bool same_best = false;
+};
+
+Divergence diverge(std::span<const double> truth, std::span<const double> found) {
+  const double truth_sum = test::log_sum_exp(truth), found_sum = test::log_sum_exp(found);
+  Divergence result;
+  for (size_t i = 0; i < truth.size(); ++i) {
+    const double log_p = truth[i] - truth_sum;
+    if (log_p > -60) result.kld += std::exp(log_p) * (log_p - (found[i] - found_sum));  // what is left out adds less than 1e-20
+  }
+  result.same_best = test::best_of(truth).token == test::best_of(found).token;
+  return result;
+}
+
+struct Case {
+  const char* name;
+  std::filesystem::path path;
+  double kld_max_8;
+};
+
+class Kld : public ::testing::TestWithParam<Case> {};
+
+std::vector<TokenId> gpl_tokens(const Model& model) {
+  std::ifstream file("/usr/share/common-licenses/GPL-3");
+  std::stringstream text;
+  text << file.rdbuf();
+  std::vector<TokenId> ids = model.tokenizer()->encode(text.str());
+  ids.resize(std::min(ids.size(), kTokens));
+  return ids;
+}
+
+Context make_context(const std::shared_ptr<const Model>& model, Numerics numerics, int activation_bits) {
+  ContextOptions options;
+  options.numerics = numerics;
+  options.activation_bits = activation_bits;
+  options.n_ctx = kTokens;
+  options.n_outputs_max = kChunk;
+  return Context(model, options);
+}
+
+TEST_P(Kld, StaysBelowItsBound) {
+  ASSAY_REQUIRE_FILE(GetParam().path);
+  ASSAY_REQUIRE_FILE("/usr/share/common-licenses/GPL-3");
+  const std::shared_ptr<const Model> model = Model::load(GetParam().path.string());
+  const std::vector<TokenId> ids = gpl_tokens(*model);
+  ASSERT_EQ(ids.size(), kTokens);
+  Context oracle = make_context(model, Numerics::oracle, 15);
+  Context found[] = {make_context(model, Numerics::exact, 8), make_context(model, Numerics::exact, 15)};
+  std::vector<Divergence> divergence[2] = {std::vector<Divergence>(kTokens), std::vector<Divergence>(kTokens)};
+
+  base::ThreadPool pool(base::physical_cores());
+  const size_t vocab = static_cast<size_t>(model->vocab_size());
+  std::vector<double> truth(kChunk * vocab), rows(kChunk * vocab);
+  for (size_t begin = 0; begin < kTokens; begin += kChunk) {
+    const auto into = [&](std::vector<double>& matrix) {
+      return [&](int64_t position, std::span<const double> logits) {
+        std::copy(logits.begin(), logits.end(), matrix.begin() + static_cast<std::ptrdiff_t>((static_cast<size_t>(position) - begin) * vocab));
+      };
+    };
+    const std::span<const TokenId> chunk = std::span(ids).subspan(begin, kChunk);
+    oracle.decode_all(chunk, into(truth));
+    for (size_t mode = 0; mode < 2; ++mode) {
+      found[mode].decode_all(chunk, into(rows));
+      pool.run(kChunk, [&](int64_t i, int) {
+        const size_t at = static_cast<size_t>(i) * vocab;
+        divergence[mode][begin + static_cast<size_t>(i)] = diverge(std::span(truth).subspan(at, vocab), std::span(rows).subspan(at, vocab));
+      });
+    }
+  }
+
+  for (size_t mode = 0; mode < 2; ++mode) {
+    double kld[2] = {}, turned[2] = {};
+    for (size_t i = 0; i < kTokens; ++i) {
+      kld[1] += divergence[mode][i].kld / kTokens;
+      turned[1] += divergence[mode][i].same_best ? 0.0 : 1.0 / kTokens;
+      if (i < kFirst) kld[0] += divergence[mode][i].kld / kFirst;
+      if (i < kFirst) turned[0] += divergence[mode][i].same_best ? 0.0 : 1.0 / kFirst;
+    }
+    std::printf("%s, %d bits: KLD %.3g on %zu tokens (%.2g %% of best tokens turned), %.3g on %zu (%.2g %%)\n", GetParam().name,
+                found[mode].options().activation_bits, kld[0], kFirst, 100 * turned[0], kld[1], kTokens, 100 * turned[1]);
+    EXPECT_LE(kld[0], mode == 0 ? GetParam().kld_max_8 : 1e-5);
+    EXPECT_LE(kld[1], mode == 0 ? GetParam().kld_max_8 : 1e-5);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Kld, ::testing::Values(Case{"smollm2", test::smollm2(), 4.4e-3}, Case{"gemma3", test::gemma3(), 6.4e-3}),
+                         [](const auto& parameters) { return std::string(parameters.param.name); });
+
+}  // namespace
+}  // namespace assay

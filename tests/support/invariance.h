@@ -1,0 +1,140 @@
+// Runs the same tokens in every way that must not matter (threads, chunks, kernels, partitions) and compares the digests of all logits
+// and of the cache, with each other and with the golden ones in tests/data/digests.json.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "assay/context.h"
+#include "backend/cpu/linear.h"
+#include "support/goldens.h"
+#include "support/random_weights.h"
+#include "support/shared_data.h"
+
+namespace assay::test {
+
+struct Digests {
+  std::string logits;
+  std::string kv;
+  friend bool operator==(const Digests&, const Digests&) = default;
+};
+inline std::ostream& operator<<(std::ostream& out, const Digests& d) { return out << d.logits << " " << d.kv; }
+
+// One numerics setting.
+struct Setting {
+  Numerics numerics = Numerics::exact;
+  int activation_bits = 15;
+  KvType cache = KvType::f16;
+
+  std::string name() const {
+    const std::string mode = numerics == Numerics::exact ? "exact/" + std::to_string(activation_bits) : std::string(assay::name(numerics));
+    return mode + " " + std::string(assay::name(cache));
+  }
+};
+
+inline std::vector<Setting> all_settings() {
+  std::vector<Setting> settings;
+  for (const KvType cache : {KvType::f16, KvType::q8_0, KvType::f32}) {
+    settings.push_back({Numerics::exact, 15, cache});
+    settings.push_back({Numerics::exact, 8, cache});
+    settings.push_back({Numerics::f32, 15, cache});
+  }
+  return settings;
+}
+
+// One way to run, none of which may change a bit.
+struct Way {
+  int n_threads = 2;
+  int64_t n_ubatch = 512;
+  Kernels kernels = Kernels::best;
+  std::vector<size_t> pieces;  // lengths of the calls; empty: one call
+
+  std::string name() const {
+    return std::to_string(n_threads) + " threads, ubatch " + std::to_string(n_ubatch) + ", " + std::string(assay::name(kernels)) + ", " +
+           std::to_string(std::max<size_t>(1, pieces.size())) + " calls";
+  }
+};
+
+inline bool can_run(Kernels kernels) {
+  const auto best = backend::cpu::best_kernel_set();
+  if (kernels == Kernels::avx2) return best >= backend::cpu::KernelSet::avx2;
+  if (kernels == Kernels::avx512) return best >= backend::cpu::KernelSet::avx512;
+  return true;
+}
+
+inline std::vector<size_t> random_pieces(size_t n_tokens, uint64_t seed) {
+  Random random(seed);
+  const int longest = 1 + random.below(60);
+  std::vector<size_t> pieces;
+  for (size_t done = 0; done < n_tokens; done += pieces.back()) {
+    pieces.push_back(std::min(n_tokens - done, static_cast<size_t>(1 + random.below(longest))));
+  }
+  return pieces;
+}
+
+inline std::vector<TokenId> random_tokens(int n, int vocab_size) {
+  Random random(7);
+  std::vector<TokenId> ids;
+  for (int i = 0; i < n; ++i) ids.push_back(random.below(vocab_size));
+  return ids;
+}
+
+inline Digests run_digests(const std::shared_ptr<const Model>& model, std::span<const TokenId> ids, const Setting& setting, const Way& way) {
+  ContextOptions options;
+  options.n_ctx = static_cast<int64_t>(ids.size()) + 20;
+  options.n_ubatch = way.n_ubatch;
+  options.n_outputs_max = way.n_ubatch;
+  options.n_threads = way.n_threads;
+  options.numerics = setting.numerics;
+  options.activation_bits = setting.activation_bits;
+  options.cache_k = options.cache_v = setting.cache;
+  options.kernels = way.kernels;
+  Context context(model, options);
+  if (way.pieces.empty()) context.decode_all(ids, nullptr);
+  for (size_t piece = 0, done = 0; piece < way.pieces.size(); done += way.pieces[piece++]) {
+    context.decode_all(ids.subspan(done, way.pieces[piece]), nullptr);
+  }
+  return {context.logits_digest(), context.kv_digest()};
+}
+
+// The golden digests of numerics version 1.
+class DigestBook {
+ public:
+  DigestBook() {
+    const boost::json::object book = read_json(data("digests.json"));
+    for (const auto& entry : book.at("digests").as_object()) {
+      const boost::json::array& pair = entry.value().as_array();
+      digests_[std::string(entry.key())] = {pair[0].as_string().c_str(), pair[1].as_string().c_str()};
+    }
+  }
+  void check(const std::string& key, const Digests& found) const {
+    const auto entry = digests_.find(key);
+    if (entry == digests_.end() || !(entry->second == found)) {
+      ADD_FAILURE() << "not the golden digest of numerics 1:\n    \"" << key << "\": [\"" << found.logits << "\", \"" << found.kv << "\"],";
+    }
+  }
+
+ private:
+  std::map<std::string, Digests> digests_;
+};
+
+// Every way must give the digests of the first, and these must be the golden ones.
+inline void expect_invariant(const std::string& model_name, const std::shared_ptr<const Model>& model, std::span<const TokenId> ids,
+                             const Setting& setting, const std::vector<Way>& ways, const DigestBook& book, int64_t& n_runs) {
+  const std::string key = model_name + " " + setting.name();
+  const Digests first = run_digests(model, ids, setting, ways.front());
+  book.check(key, first);
+  ++n_runs;
+  for (size_t i = 1; i < ways.size(); ++i) {
+    if (!can_run(ways[i].kernels)) continue;
+    EXPECT_EQ(run_digests(model, ids, setting, ways[i]), first) << key << ": " << ways[i].name();
+    ++n_runs;
+  }
+}
+
+}  // namespace assay::test
