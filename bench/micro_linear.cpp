@@ -64,7 +64,8 @@ void run(benchmark::State& state, Setting s) {
 
 void add(const Setting& s) {
   const std::string name = std::string(tensor::traits(s.format->dtype).name) + (s.set == KernelSet::avx2 ? "/avx2" : "/avx512") +
-                           "/tokens:" + std::to_string(s.tokens) + "/planes:" + std::to_string(s.planes);
+                           "/tokens:" + std::to_string(s.tokens) + "/planes:" + std::to_string(s.planes) + "/k:" +
+                           std::to_string(s.k) + "/rows:" + std::to_string(s.rows);
   benchmark::RegisterBenchmark(name.c_str(), [s](benchmark::State& state) { run(state, s); });
 }
 
@@ -77,6 +78,7 @@ int main(int argc, char** argv) {
       for (const int planes : {0, 1, 2}) {
         if (planes > 0 && format.activation == quant::Activation::f32) continue;
         for (const int64_t tokens : {1, 4, 12, 128}) add({&format, set, tokens, planes, 2048, tokens == 1 ? 512 : 256});
+        add({&format, set, 1, planes, 768, 40});
       }
     }
   }

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "num/lanes.h"
-
 namespace assay::backend::cpu {
 namespace {
 
@@ -19,21 +17,30 @@ int64_t block_at(const GemvChain& chain, int lane, int64_t step) noexcept {
   return chain.first[lane] + step;
 }
 
-void lay_column(const GemvChain& chain, const quant::Activations& x, const int8_t* plane, int64_t row, int64_t step, int8_t* out,
-                const int16_t* plane_sums, int32_t* sums) noexcept {
+// One step of one column. plane and plane_sums: of its row.
+void lay_column(const int64_t* blocks, const int8_t* plane, const int16_t* plane_sums, int8_t* out, int32_t* sums) noexcept {
   for (int place = 0; place < kLanes; ++place) {
     const int lane = kLaneOfPlace[place];
     int8_t* first_half = out + 128 * (place / 4) + 16 * (place % 4);
-    const int64_t block = block_at(chain, lane, step);
+    const int64_t block = blocks[lane];
     if (block < 0) {
       std::memset(first_half, 0, 16);
       std::memset(first_half + 64, 0, 16);
       sums[lane] = 0;
-      continue;
+    } else {
+      std::memcpy(first_half, plane + 32 * block, 16);
+      std::memcpy(first_half + 64, plane + 32 * block + 16, 16);
+      sums[lane] = plane_sums[block];
     }
-    std::memcpy(first_half, plane + row * x.k + 32 * block, 16);
-    std::memcpy(first_half + 64, plane + row * x.k + 32 * block + 16, 16);
-    sums[lane] = plane_sums[row * (x.k / 32) + block];
+  }
+}
+
+// G of the contract. A sum of 32 is at most 4064, so both planes together are an exact integer below 2^24 and this is
+// fma(1/128, float(l), float(q)).
+static_assert(128 * 32 * 127 + 32 * 64 < 1 << 24);
+void put_g(const int32_t* sums, int planes, float* g) noexcept {
+  for (int lane = 0; lane < kLanes; ++lane) {
+    g[lane] = planes == 2 ? static_cast<float>(128 * sums[lane] + sums[kLanes + lane]) * 0x1p-7f : static_cast<float>(sums[lane]);
   }
 }
 
@@ -72,38 +79,29 @@ GemvOperand gemv_prepare(const LinearTask& task, int64_t token, int tokens, std:
   operand.planes = x.planes;
   operand.tokens = tokens;
   const int64_t steps = operand.chain.steps;
-  const int columns = tokens * x.planes;
   const size_t floats = round_up(static_cast<size_t>(steps) * kGemvColumnsMax * kLanes * sizeof(float));
   float* d = reinterpret_cast<float*>(scratch);
-  operand.d = d;
-  for (int64_t step = 0; step < steps; ++step) {
-    for (int t = 0; t < tokens; ++t) {
-      for (int lane = 0; lane < kLanes; ++lane) {
-        const int64_t block = block_at(operand.chain, lane, step);
-        d[(step * tokens + t) * kLanes + lane] = block < 0 ? 0.0f : x.d[(token + t) * operand.chain.n_blocks + block];
-      }
-    }
-  }
-  if (x.block() != 32) return operand;
-
   float* g = reinterpret_cast<float*>(scratch + floats);
   int32_t* sums = reinterpret_cast<int32_t*>(scratch + 2 * floats);
   int8_t* q = reinterpret_cast<int8_t*>(scratch + 3 * floats);
-  operand.g = g;
-  operand.sums = sums;
-  operand.q = q;
+  const bool a32 = x.block() == 32;
+  operand.d = d;
+  operand.g = a32 ? g : nullptr;
+  operand.sums = a32 ? sums : nullptr;
+  operand.q = a32 ? q : nullptr;
   for (int64_t step = 0; step < steps; ++step) {
-    for (int t = 0; t < tokens; ++t) {
-      const int64_t column = step * columns + t * x.planes;
-      lay_column(operand.chain, x, x.q, token + t, step, q + column * 256, x.q_sums, sums + column * kLanes);
-      if (x.planes == 2) {
-        lay_column(operand.chain, x, x.l, token + t, step, q + (column + 1) * 256, x.l_sums, sums + (column + 1) * kLanes);
-      }
-      for (int lane = 0; lane < kLanes; ++lane) {
-        const float first = static_cast<float>(sums[column * kLanes + lane]);
-        const float refined = x.planes == 2 ? static_cast<float>(sums[(column + 1) * kLanes + lane]) : 0.0f;
-        g[(step * tokens + t) * kLanes + lane] = x.planes == 2 ? num::fma(0x1p-7f, refined, first) : first;
-      }
+    int64_t blocks[kLanes];
+    for (int lane = 0; lane < kLanes; ++lane) blocks[lane] = block_at(operand.chain, lane, step);
+    for (int64_t row = token; row < token + tokens; ++row, d += kLanes) {
+      const float* of_row = x.d + row * operand.chain.n_blocks;
+      for (int lane = 0; lane < kLanes; ++lane) d[lane] = blocks[lane] < 0 ? 0.0f : of_row[blocks[lane]];
+      if (!a32) continue;
+      lay_column(blocks, x.q + row * x.k, x.q_sums + row * operand.chain.n_blocks, q, sums);
+      if (x.planes == 2) lay_column(blocks, x.l + row * x.k, x.l_sums + row * operand.chain.n_blocks, q + 256, sums + kLanes);
+      put_g(sums, x.planes, g);
+      q += 256 * x.planes;
+      sums += kLanes * x.planes;
+      g += kLanes;
     }
   }
   return operand;
