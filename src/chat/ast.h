@@ -78,9 +78,11 @@ using Body = std::vector<StmtPtr>;
 struct MacroDef {
   std::string name;  // empty: a call block's body
   std::vector<int32_t> parameters;
+  std::vector<std::string> parameter_names;
   std::vector<ExprPtr> defaults;  // of the last ones
   bool uses_caller = false, uses_kwargs = false, uses_varargs = false;
-  bool explicit_caller = false;
+  bool explicit_caller = false;      // a parameter of that name
+  bool caller_needs_default = false;
   Body body;
 };
 

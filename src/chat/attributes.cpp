@@ -33,6 +33,11 @@ std::optional<Value> loop_attribute(const Loop& loop, std::string_view name) {
 std::optional<Value> macro_attribute(Heap& heap, const Macro& macro, std::string_view name) {
   const MacroDef& definition = *macro.definition;
   if (name == "name") return definition.name.empty() ? Value() : make_text(heap, definition.name, true);
+  if (name == "arguments") {
+    ListBuilder names(heap);
+    for (const std::string& parameter : definition.parameter_names) names.push(make_text(heap, parameter, true));
+    return names.take(Kind::tuple);
+  }
   if (name == "catch_kwargs") return Value::boolean(definition.uses_kwargs);
   if (name == "catch_varargs") return Value::boolean(definition.uses_varargs);
   if (name == "caller") return Value::boolean(definition.uses_caller);

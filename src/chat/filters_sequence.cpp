@@ -41,7 +41,7 @@ Value first(I& in, V self, Args&) {
     Seq& source = self.as<Seq>();
     return source.next_item < source.items.size() ? source.items[source.next_item++] : Value::undefined();
   }
-  if (self.is_string() && !bytes_of(self).empty()) return item_at(self, 0);
+  if (self.is_string() && !bytes_of(self).empty()) return plain(text_of(item_at(self, 0)));
   const Items items(in, self);
   return items.all.empty() ? Value::undefined() : items.all.front();
 }
@@ -54,12 +54,11 @@ Value last(I& in, V self, Args&) {
 
 Value reverse(I& in, V self, Args&) {
   if (self.is_string()) {
-    Args none;
-    Value bounds[3] = {Value::absent(), Value::absent(), Value::integer(-1)};
-    return slice(in.heap(), self, bounds[0], bounds[1], bounds[2]);
+    return slice(in.heap(), self, Value(), Value(), Value::integer(-1));
   }
   const Items items(in, self);
-  return as_iterator(in, {items.all.rbegin(), items.all.rend()});
+  const Kind kind = self.is(Kind::iterator) ? Kind::list : Kind::iterator;  // as Python: what cannot be reversed becomes a list
+  return make_list(in.heap(), kind, {items.all.rbegin(), items.all.rend()});
 }
 
 // Keys for sorting: one or several attributes, letters of either case alike unless asked otherwise.

@@ -32,7 +32,7 @@ Value capitalise(I& in, V self, Args&) {
 }
 Value title_filter(I& in, V self, Args&) {
   const Value text = to_text(in.heap(), self);
-  return title(text_of(text), true);
+  return title_of_words(text_of(text));
 }
 Value trim(I& in, V self, Args& a) {
   const Value text = soft_text(in.heap(), self);
@@ -95,14 +95,14 @@ Value indent(I& in, V self, Args& a) {
 }
 
 Value truncate(I& in, V self, Args& a) {
-  const Str& text = need_text(self, "truncate's value");
   const int64_t n = a[0].is_absent() ? 255 : need_integer(a[0], "truncate's length");
   const Value end = a[2].is_absent() ? make_text(in.heap(), "...", true) : a[2];
   const int64_t n_end = length(need_text(end, "truncate's end"));
   const int64_t leeway = a[3].is_absent() || a[3].is(Kind::none) ? 5 : need_integer(a[3], "truncate's leeway");
   if (n < n_end) fail("truncate needs a length of at least " + std::to_string(n_end));
   if (leeway < 0) fail("truncate needs a leeway of at least 0");
-  if (length(text) <= n || length(text) - n <= leeway) return self;
+  if (size_of(self) <= n || size_of(self) - n <= leeway) return self;
+  const Str& text = need_text(self, "truncate's value");
   Value kept = part(text, 0, offset_of(text, n - n_end));
   if (!truthy(a[1])) {
     const size_t blank = rfind(bytes_of(kept), " ");

@@ -140,13 +140,6 @@ Value file_size(I& in, V self, Args& a) {
   return concat(text_of(text), text_of(make_text(in.heap(), name, true)));
 }
 
-Value pretty(I& in, V self, Args&) {
-  TextBuilder out(in.heap());
-  write_repr(out, self);
-  if (out.bytes().size() > 80) fail("pprint of a value that does not fit on one line is not supported");
-  return out.take();
-}
-
 constexpr Builtin kFilters[] = {
     {"default", default_value, "default_value boolean", 0},
     {"d", default_value, "default_value boolean", 0},
@@ -157,7 +150,6 @@ constexpr Builtin kFilters[] = {
     {"round", round_filter, "precision method", 0},
     {"attr", attr, "name", 1},
     {"filesizeformat", file_size, "binary", 0},
-    {"pprint", pretty, "", 0},
 };
 
 }  // namespace

@@ -123,13 +123,16 @@ Interpreter::Flow Interpreter::exec_loop(const Stmt& stmt, Ref<Scope> scope, con
   const Nest nest(*this, kLoopDepthWeight);
   Value items = items_of(heap_, iterable);
   if (stmt.exprs[1]) items = filtered(items, stmt, scope);
-  if (items.as<Seq>().items.empty()) {
-    if (stmt.bodies.size() < 2) return Flow::next;
-    return exec_scoped(stmt.bodies[1], scope);
-  }
+  if (!run_iterations(stmt, scope, items, depth) && stmt.bodies.size() > 1) return exec_scoped(stmt.bodies[1], scope);
+  return Flow::next;
+}
+
+// Whether any iteration came to its end: if none did, Jinja runs the loop's else, even after a break or continue.
+bool Interpreter::run_iterations(const Stmt& stmt, const Ref<Scope>& scope, const Value& items, int64_t depth) {
   const Ref<Loop> loop(heap_.make<Loop>(stmt, scope, items, depth));
   const Value loop_value(Kind::loop, loop.get());
   const Swap<Ref<Scope>> inside(scope_, Ref<Scope>());
+  bool any_complete = false;
   for (const Value& item : items.as<Seq>().items) {
     heap_.step();
     ++loop->index0;
@@ -137,9 +140,10 @@ Interpreter::Flow Interpreter::exec_loop(const Stmt& stmt, Ref<Scope> scope, con
     if (name_loop_ >= 0) scope_->set(name_loop_, loop_value);
     assign(stmt.targets[0], item);
     const Flow flow = exec(stmt.bodies[0]);
+    any_complete |= flow == Flow::next;
     if (flow == Flow::break_) break;
   }
-  return Flow::next;
+  return any_complete;
 }
 
 Value Interpreter::walk_loop(Loop& loop, const Value& items) {
@@ -251,7 +255,7 @@ void Interpreter::bind_macro(const MacroDef& definition, Scope& scope, Args& arg
   std::vector<bool> missing(n, false);
   bool caller_found = definition.explicit_caller && args.positional.size() >= n;
   for (size_t i = 0; i < n; ++i) {
-    const std::string& name = program_.strings[static_cast<size_t>(definition.parameters[i])];
+    const std::string& name = definition.parameter_names[i];
     Value value = i < args.positional.size() ? args.positional[i] : named(name);
     if (i >= args.positional.size() && name == "caller") caller_found = true;
     missing[i] = value.is_absent();

@@ -87,6 +87,7 @@ class Interpreter {
   Flow exec_if(const Stmt& stmt);
   Flow exec_for(const Stmt& stmt);
   Flow exec_loop(const Stmt& stmt, Ref<Scope> scope, const Value& iterable, int64_t depth);
+  bool run_iterations(const Stmt& stmt, const Ref<Scope>& scope, const Value& items, int64_t depth);
   Flow exec_with(const Stmt& stmt);
   Flow exec_scoped(const Body& body, Ref<Scope> parent);
   Flow exec_captured(const Stmt& stmt);

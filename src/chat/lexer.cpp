@@ -141,7 +141,8 @@ class Lexer {
 
   void comment(size_t tag) {
     const size_t end = text_.find("#}", at_);
-    if (end == std::string_view::npos) error(tag, "a comment without its end #}");
+    if (end == std::string_view::npos && at_ < text_.size()) error(tag, "a comment without its end #}");
+    if (end == std::string_view::npos) return;
     const char last = end > at_ ? text_[end - 1] : ' ';
     after_block(end + 2, last == '-' || last == '+' ? last : ' ');
   }
@@ -159,7 +160,11 @@ class Lexer {
     line_starting_ = text_[body - 1] == '\n';
     for (size_t at = body;; ++at) {
       at = text_.find("{%", at);
-      if (at == std::string_view::npos) error(tag, "a raw block without its end {% endraw %}");
+      if (at == std::string_view::npos && body < text_.size()) error(tag, "a raw block without its end {% endraw %}");
+      if (at == std::string_view::npos) {
+        at_ = body;
+        return;
+      }
       size_t inner = at + 2;
       const char sign = inner < text_.size() && (text_[inner] == '-' || text_[inner] == '+') ? text_[inner] : ' ';
       inner = skip_space(inner + (sign != ' '));

@@ -28,18 +28,7 @@ Value pad_method(I&, V self, Args& a) {
   return pad(text_of(self), need_integer(a[0], "a width"), fill, side);
 }
 
-Value swap_case(I& in, V self, Args&) {
-  const Str& text = text_of(self);
-  TextBuilder out(in.heap());
-  for (size_t i = 0; i < text.bytes.size();) {
-    const size_t start = i;
-    const char32_t c = next_point(text.bytes, i);
-    const Value letter = part(text, start, i);
-    out.add(is_upper(c) || is_lower(c) ? change_case(text_of(letter), is_upper(c) ? Case::lower : Case::upper) : letter);
-  }
-  return out.take(text.markup);
-}
-
+Value swap_case_method(I&, V self, Args&) { return swap_case(text_of(self)); }
 Value split_method(I&, V self, Args& a) { return split(text_of(self), optional_text(a[0], "split's separator"), optional_integer(a[1], -1, "maxsplit")); }
 Value rsplit_method(I&, V self, Args& a) { return rsplit(text_of(self), optional_text(a[0], "rsplit's separator"), optional_integer(a[1], -1, "maxsplit")); }
 Value split_lines_method(I&, V self, Args& a) { return split_lines(text_of(self), truthy(a[0])); }
@@ -266,7 +255,7 @@ Value expand_tabs(I& in, V self, Args& a) {
   return out.take(text.markup);
 }
 
-Value title_method(I&, V self, Args&) { return title(text_of(self), false); }
+Value title_method(I&, V self, Args&) { return title(text_of(self)); }
 Value capitalize_method(I&, V self, Args&) { return capitalize(text_of(self)); }
 
 constexpr Builtin kMethods[] = {
@@ -275,7 +264,7 @@ constexpr Builtin kMethods[] = {
     {"rstrip", strip_method<Side::right>, "/ chars", 0},
     {"upper", case_method<Case::upper>, "", 0},
     {"lower", case_method<Case::lower>, "", 0},
-    {"swapcase", swap_case, "", 0},
+    {"swapcase", swap_case_method, "", 0},
     {"title", title_method, "", 0},
     {"capitalize", capitalize_method, "", 0},
     {"split", split_method, "sep maxsplit", 0},

@@ -175,7 +175,7 @@ Value integers(Op op, int64_t a, int64_t b) {
     case Op::add: return checked(__builtin_add_overflow(a, b, &out), out);
     case Op::sub: return checked(__builtin_sub_overflow(a, b, &out), out);
     case Op::mul: return checked(__builtin_mul_overflow(a, b, &out), out);
-    case Op::div: return Value::real(static_cast<double>(a) / static_cast<double>(b));
+    case Op::div: return Value::real(static_cast<double>(static_cast<long double>(a) / static_cast<long double>(b)));
     case Op::floordiv:
       if (b == -1) return checked(__builtin_sub_overflow(int64_t{0}, a, &out), out);
       return Value::integer(a / b - (a % b != 0 && (a % b < 0) != (b < 0)));

@@ -182,9 +182,8 @@ Value joined(const Value& a, const Value& b) {
 }  // namespace
 
 Value binary(Heap& heap, Op op, const Value& a, const Value& b) {
-  if (a.is_undefined() || b.is_undefined()) return a.is_undefined() ? a : b;  // the caller names it
-  if (a.is_number() && b.is_number()) return arithmetic(op, a, b);
   if (op == Op::mod && a.is_string()) return percent_format(heap, text_of(a), b);
+  if (a.is_number() && b.is_number()) return arithmetic(op, a, b);
   if (op == Op::add) {
     if (a.is_string() && b.is_string()) return concat(text_of(a), text_of(b));
     if (a.is_sequence() && a.kind() == b.kind()) return joined(a, b);
@@ -222,7 +221,10 @@ Value items_of(Heap& heap, const Value& value) {
     case Kind::string: {
       const Str& text = text_of(value);
       heap.step(static_cast<int64_t>(text.bytes.size() / 16));
-      for (size_t i = 0; i < text.bytes.size();) items.push(character(text, i));
+      for (size_t i = 0; i < text.bytes.size();) {
+        const Value one = character(text, i);
+        items.push(text_of(one).markup ? plain(text_of(one)) : one);  // walking a Markup gives plain strings
+      }
       break;
     }
     case Kind::dict:

@@ -141,10 +141,10 @@ StmtPtr Parser::parse_if() {
 StmtPtr Parser::parse_for() {
   StmtPtr stmt = make_stmt(Stmt::Kind::for_);
   const Token first = now();
-  stmt->targets.push_back(target(true, "in", false));
+  stmt->targets.push_back(target(true, false));
   if (first.type == Tok::name && first.text == "loop" && !stmt->targets[0].is_tuple) error(first, "cannot assign to 'loop' here");
   if (!skip_name("in")) error("expected 'in', found " + describe(now()));
-  stmt->exprs.push_back(tuple(false, "recursive"));
+  stmt->exprs.push_back(tuple(false));
   ++frame_;
   stmt->exprs.push_back(skip_name("if") ? expression() : nullptr);
   stmt->recursive = skip_name("recursive");
@@ -159,7 +159,7 @@ StmtPtr Parser::parse_for() {
 Target Parser::single_target(bool with_namespace) {
   if (skip(Tok::lparen)) {
     const Nest nest(*this);
-    Target inner = target(true, {}, with_namespace);
+    Target inner = target(true, with_namespace);
     expect(Tok::rparen);
     return inner;
   }
@@ -175,14 +175,14 @@ Target Parser::single_target(bool with_namespace) {
   return one;
 }
 
-Target Parser::target(bool with_tuple, std::string_view end_name, bool with_namespace) {
+Target Parser::target(bool with_tuple, bool with_namespace) {
   Target first = single_target(with_namespace);
   if (!with_tuple || !is(Tok::comma)) return first;
   Target several;
   several.is_tuple = true;
   several.parts.push_back(std::move(first));
   while (skip(Tok::comma)) {
-    if (at_tuple_end(end_name) || is(Tok::assign)) break;
+    if (at_tuple_end() || is(Tok::assign)) break;
     several.parts.push_back(single_target(with_namespace));
   }
   return several;
@@ -190,7 +190,7 @@ Target Parser::target(bool with_tuple, std::string_view end_name, bool with_name
 
 StmtPtr Parser::parse_set() {
   StmtPtr stmt = make_stmt(Stmt::Kind::set);
-  stmt->targets.push_back(target(true, {}, true));
+  stmt->targets.push_back(target(true, true));
   if (skip(Tok::assign)) {
     stmt->exprs.push_back(tuple());
     return stmt;
@@ -207,7 +207,7 @@ StmtPtr Parser::parse_with() {
   StmtPtr stmt = make_stmt(Stmt::Kind::with);
   while (!is(Tok::block_end)) {
     if (!stmt->targets.empty()) expect(Tok::comma);
-    stmt->targets.push_back(target(false, {}, false));
+    stmt->targets.push_back(target(false, false));
     expect(Tok::assign);
     stmt->exprs.push_back(expression());
   }
@@ -226,9 +226,11 @@ void Parser::signature(MacroDef& macro) {
     for (const int32_t other : macro.parameters)
       if (other == parameter.name) error(name, "the parameter '" + std::string(name.text) + "' is there twice");
     macro.parameters.push_back(parameter.name);
-    macro.explicit_caller |= name.text == "caller";
+    macro.parameter_names.emplace_back(name.text);
     if (skip(Tok::assign)) macro.defaults.push_back(expression());
     else if (!macro.defaults.empty()) error(name, "a parameter without a default behind one with");
+    if (name.text == "caller") macro.explicit_caller = true;
+    if (name.text == "caller" && macro.defaults.empty()) macro.caller_needs_default = true;
   }
   expect(Tok::rparen);
 }
@@ -237,7 +239,9 @@ void Parser::macro_body(MacroDef& macro, std::string_view end) {
   macros_.push_back(&macro);
   const int loops = std::exchange(loops_, 0);
   ++frame_;
+  const Token start = now();
   macro.body = block_body_and_end(end);
+  if (macro.uses_caller && macro.caller_needs_default) error(start, "the parameter 'caller' must be left out or have a default");
   --frame_;
   loops_ = loops;
   macros_.pop_back();

@@ -184,7 +184,7 @@ ExprPtr Parser::primary() {
     case Tok::real: return number();
     case Tok::lparen:
       take();
-      value = tuple(true, {}, true);
+      value = tuple(true, true);
       expect(Tok::rparen);
       return value;
     case Tok::lbracket: return list();
@@ -226,16 +226,14 @@ ExprPtr Parser::number() {
   return value;
 }
 
-bool Parser::at_tuple_end(std::string_view end_name) const {
-  return is(Tok::variable_end) || is(Tok::block_end) || is(Tok::rparen) || (!end_name.empty() && is_name(end_name));
-}
+bool Parser::at_tuple_end() const { return is(Tok::variable_end) || is(Tok::block_end) || is(Tok::rparen); }
 
-ExprPtr Parser::tuple(bool with_conditional, std::string_view end_name, bool parentheses) {
+ExprPtr Parser::tuple(bool with_conditional, bool parentheses) {
   ExprPtr whole = make(Expr::Kind::tuple);
   bool is_tuple = false;
   for (;;) {
     if (!whole->parts.empty()) expect(Tok::comma);
-    if (at_tuple_end(end_name)) break;
+    if (at_tuple_end()) break;
     whole->parts.push_back(expression(with_conditional));
     if (!is(Tok::comma)) break;
     is_tuple = true;
@@ -348,7 +346,10 @@ void Parser::subscript(std::vector<Step>& steps) {
 }
 
 void Parser::subscribed(Step& step) {
-  if (is(Tok::rbracket)) error("expected an index");
+  if (is(Tok::rbracket)) {
+    step.index[0] = make(Expr::Kind::tuple);
+    return;
+  }
   if (!is(Tok::colon)) {
     step.index[0] = expression();
     if (!is(Tok::colon)) return;

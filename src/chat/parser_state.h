@@ -82,7 +82,7 @@ class Parser {
   ExprPtr power();
   ExprPtr unary(bool with_filters = true);
   ExprPtr primary();
-  ExprPtr tuple(bool with_conditional = true, std::string_view end_name = {}, bool parentheses = false);
+  ExprPtr tuple(bool with_conditional = true, bool parentheses = false);
   ExprPtr list();
   ExprPtr dict();
   ExprPtr number();
@@ -96,7 +96,7 @@ class Parser {
   void test(std::vector<Step>& steps);
   std::unique_ptr<CallArgs> call_args();
   std::string dotted_name();
-  bool at_tuple_end(std::string_view end_name) const;
+  bool at_tuple_end() const;
   void note_name(std::string_view name);
 
   // statements (parser.cpp)
@@ -117,7 +117,7 @@ class Parser {
   StmtPtr parse_jump(Stmt::Kind kind);
   void signature(MacroDef& macro);
   void macro_body(MacroDef& macro, std::string_view end);
-  Target target(bool with_tuple, std::string_view end_name, bool with_namespace);
+  Target target(bool with_tuple, bool with_namespace);
   Target single_target(bool with_namespace);
 
   const std::string& source_;

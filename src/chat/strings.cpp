@@ -120,12 +120,18 @@ bool is_final_sigma(std::string_view bytes, size_t start, size_t end) {
 
 class CaseWriter {
  public:
-  explicit CaseWriter(const Str& text) : text_(text), builder_(text.heap) {}
+  explicit CaseWriter(const Str& text) : text_(text), builder_(text.heap), last_(text.bytes.size()) {}
+  // The text that the sigma rule looks at: what Python had cut out before it changed the case.
+  void within(size_t first, size_t last) {
+    first_ = first;
+    last_ = last;
+  }
   void add(size_t start, size_t end, char32_t c, Case which) {
     letter_.clear();
     if (c == 0x3A3 && which == Case::lower) {
       text_.heap.step();
-      append_point(letter_, is_final_sigma(text_.bytes, start, end) ? 0x3C2 : 0x3C3);
+      const auto seen = std::string_view(text_.bytes).substr(first_, last_ - first_);
+      append_point(letter_, is_final_sigma(seen, start - first_, end - first_) ? 0x3C2 : 0x3C3);
     } else {
       append_case(letter_, c, which);
     }
@@ -136,6 +142,7 @@ class CaseWriter {
  private:
   const Str& text_;
   TextBuilder builder_;
+  size_t first_ = 0, last_;
   std::string letter_;
 };
 
@@ -163,21 +170,49 @@ Value capitalize(const Str& text) {
   return writer.take();
 }
 
-Value title(const Str& text, bool by_words_of_jinja) {
+Value title(const Str& text) {
   CaseWriter writer(text);
   text.heap.step(static_cast<int64_t>(text.bytes.size() / 8));
   bool inside = false;
   for (size_t i = 0; i < text.bytes.size();) {
     const size_t start = i;
     const char32_t c = next_point(text.bytes, i);
-    if (by_words_of_jinja) {  // words begin after blanks, hyphens and opening brackets
-      const bool breaks = c == '-' || is_space(c) || c == '(' || c == '{' || c == '[' || c == '<';
-      writer.add(start, i, c, inside || breaks ? Case::lower : Case::upper);
-      inside = !breaks;
-    } else {
-      writer.add(start, i, c, inside ? Case::lower : Case::title);
-      inside = is_cased(c);
+    writer.add(start, i, c, inside ? Case::lower : Case::title);
+    inside = is_cased(c);
+  }
+  return writer.take();
+}
+
+Value title_of_words(const Str& text) {
+  const auto breaks = [](char32_t c) { return c == '-' || is_space(c) || c == '(' || c == '{' || c == '[' || c == '<'; };
+  CaseWriter writer(text);
+  const std::string& bytes = text.bytes;
+  text.heap.step(static_cast<int64_t>(bytes.size() / 8));
+  for (size_t i = 0; i < bytes.size();) {
+    size_t start = i;
+    char32_t c = next_point(bytes, i);
+    writer.add(start, i, c, Case::upper);
+    if (breaks(c)) continue;
+    const size_t second = i;
+    size_t end = i;
+    for (size_t j = i; end < bytes.size() && !breaks(next_point(bytes, j));) end = j;
+    writer.within(second, end);
+    while (i < end) {
+      start = i;
+      c = next_point(bytes, i);
+      writer.add(start, i, c, Case::lower);
     }
+  }
+  return writer.take();
+}
+
+Value swap_case(const Str& text) {
+  CaseWriter writer(text);
+  text.heap.step(static_cast<int64_t>(text.bytes.size() / 8));
+  for (size_t i = 0; i < text.bytes.size();) {
+    const size_t start = i;
+    const char32_t c = next_point(text.bytes, i);
+    writer.add(start, i, c, is_upper(c) ? Case::lower : Case::upper);
   }
   return writer.take();
 }
@@ -213,7 +248,6 @@ Value replace(Heap& heap, const Str& text, const Str& from, const Str& to, int64
 
 namespace {
 
-// Offsets of the white space around each word.
 Value split_blanks(const Str& text, int64_t n_max) {
   ListBuilder parts(text.heap);
   const std::string& bytes = text.bytes;
@@ -225,14 +259,7 @@ Value split_blanks(const Str& text, int64_t n_max) {
   for (skip(); i < bytes.size(); skip()) {
     const size_t start = i;
     if (n_max >= 0 && static_cast<int64_t>(parts.items.size()) >= n_max) {
-      size_t end = bytes.size();
-      while (end > start) {
-        const size_t before = previous_offset(bytes, end);
-        size_t j = before;
-        if (!is_space(next_point(bytes, j))) break;
-        end = before;
-      }
-      parts.push(part(text, start, end));
+      parts.push(part(text, start, bytes.size()));
       break;
     }
     for (size_t j = i; i < bytes.size() && !is_space(next_point(bytes, j));) i = j;
@@ -257,9 +284,7 @@ Value rsplit_blanks(const Str& text, int64_t n_max) {
   for (back_while(true); end > 0; back_while(true)) {
     const size_t stop = end;
     if (n_max >= 0 && static_cast<int64_t>(parts.items.size()) >= n_max) {
-      size_t start = 0;
-      for (size_t j = 0; start < stop && is_space(next_point(bytes, j));) start = j;
-      parts.push(part(text, start, stop));
+      parts.push(part(text, 0, stop));
       break;
     }
     back_while(false);
@@ -338,6 +363,12 @@ Value pad(const Str& text, int64_t width, const Str* fill, Side text_side) {
   return builder.take(text.markup);
 }
 
+Value plain(const Str& text) {
+  TextBuilder builder(text.heap);
+  builder.add(text);
+  return builder.take();
+}
+
 Value escape(Heap& heap, const Str& text) {
   if (text.markup) return part(text, 0, text.bytes.size());
   TextBuilder builder(heap);
@@ -364,7 +395,9 @@ Value escape(Heap& heap, const Str& text) {
 Value repeat(const Str& text, int64_t n) {
   TextBuilder builder(text.heap);
   const auto size = static_cast<int64_t>(text.bytes.size());
-  if (n > 0 && size > 0) {
+  if (text.runs.empty()) {
+    builder.fill(n, text.bytes, text.own);
+  } else if (n > 0) {
     if (n > text.heap.limits().value_bytes_max / size) text.heap.need(text.heap.limits().value_bytes_max + 1);
     text.heap.need(n * size);
     for (int64_t i = 0; i < n; ++i) {

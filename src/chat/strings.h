@@ -22,13 +22,16 @@ size_t rfind(std::string_view hay, std::string_view needle);                   /
 enum class Side { left, right, both };
 Value strip(const Str& text, Side side, const Str* chars);                     // nullptr: white space
 Value change_case(const Str& text, Case which);
-Value title(const Str& text, bool by_words_of_jinja);                          // str.title(), or the filter's own rule
+Value title(const Str& text);                                                  // str.title()
+Value title_of_words(const Str& text);                                         // Jinja's filter: words begin after blanks, hyphens, brackets
+Value swap_case(const Str& text);
 Value capitalize(const Str& text);
 Value replace(Heap& heap, const Str& text, const Str& from, const Str& to, int64_t count);  // count < 0: all
 Value split(const Str& text, const Str* separator, int64_t n_max);             // nullptr: white space; n_max < 0: all
 Value rsplit(const Str& text, const Str* separator, int64_t n_max);
 Value split_lines(const Str& text, bool keep_ends);
 Value pad(const Str& text, int64_t width, const Str* fill, Side text_side);    // both: centred as Python does
+Value plain(const Str& text);                                                  // the same, no Markup
 Value escape(Heap& heap, const Str& text);                                     // HTML; a Markup stays as it is
 Value repeat(const Str& text, int64_t n);
 Value concat(const Str& a, const Str& b);                                      // +, with Markup's escaping

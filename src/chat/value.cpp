@@ -110,10 +110,15 @@ void TextBuilder::add(const Str& text, size_t from, size_t to) {
 
 void TextBuilder::fill(int64_t n, std::string_view unit, bool own) {
   if (n <= 0 || unit.empty()) return;
-  if (n > heap_.limits().value_bytes_max) heap_.need(n);
-  const int64_t total = n * static_cast<int64_t>(unit.size());
-  if (bytes_max_ < 0) heap_.need(total);
-  for (int64_t i = 0; i < n; ++i) add(unit, own);
+  const auto size = static_cast<int64_t>(unit.size());
+  if (n > heap_.limits().value_bytes_max / size) heap_.need(heap_.limits().value_bytes_max + 1);
+  if (bytes_max_ < 0) heap_.need(n * size);
+  constexpr int64_t kChunkBytes = 4096;
+  const int64_t n_chunk = std::min(n, std::max<int64_t>(1, kChunkBytes / size));
+  std::string chunk;
+  for (int64_t i = 0; i < n_chunk; ++i) chunk += unit;
+  for (; n >= n_chunk; n -= n_chunk) add(chunk, own);
+  add(std::string_view(chunk).substr(0, static_cast<size_t>(n * size)), own);
 }
 
 Value TextBuilder::take(bool markup) {

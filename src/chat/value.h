@@ -44,7 +44,12 @@ class Heap {
     steps_ += n;
     if (steps_ > limits_.steps_max) over_steps();
   }
-  void work(size_t bytes) { step(static_cast<int64_t>(bytes >> 6)); }  // time that grows with the text touched
+  void work(size_t bytes) {  // time that grows with the text touched: a step for every 64 bytes
+    work_bytes_ += static_cast<int64_t>(bytes);
+    if (work_bytes_ < 64) return;
+    step(work_bytes_ >> 6);
+    work_bytes_ &= 63;
+  }
   // Fails where `bytes` more would break the budget; called before anything large is made.
   void need(int64_t bytes) const {
     if (bytes > limits_.value_bytes_max - live_bytes_) over_bytes(bytes);
@@ -83,6 +88,7 @@ class Heap {
 
   TemplateLimits limits_;
   int64_t steps_ = 0;
+  int64_t work_bytes_ = 0;
   int64_t live_bytes_ = 0;
   Object* first_ = nullptr;
   Object* doomed_ = nullptr;  // waiting for deletion, linked by `next`: deep values are taken apart without recursion
