@@ -99,7 +99,7 @@ constexpr Step kChameleonSteps[] = {{R"(<sentinel:[0-9]+>)"},
                                     {R"([\p{P}!-/:-@\[-`{-~])"},
                                     {kGpt2}};
 // "\d{1,3}(?=(?:\d{3})*\b)": a run of digits at whose end a word ends is cut in threes from the right; another stays whole here.
-constexpr Step kTinyAyaSteps[] = {{R"(\d++(?:(?![\p{L}\p{M}\p{Pc}])|(*SKIP)(*FAIL)))"},
+constexpr Step kTinyAyaSteps[] = {{R"(\d++(?:(?![\p{Alphabetic}\p{M}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}])|(*SKIP)(*FAIL)))"},
                                   {R"(\A\d{4,}\z)", Cut::threes},
                                   {kGpt4o}};
 // "(?=(\d{3})+(?!\d))" cuts before every place from which a multiple of three digits is left.
