@@ -1,18 +1,46 @@
-// A word of n bytes takes O(n log n): the pairs wait in a heap, and one that no longer stands is dropped when it comes up.
+// A word of n bytes takes O(n log n): the pairs wait in a queue, and one that no longer stands is dropped when it comes up.
 #include "text/bpe.h"
 
-#include <algorithm>
 #include <bit>
-#include <functional>
+#include <optional>
 #include <string>
 
 #include <fmt/format.h>
 
 #include "assay/error.h"
 #include "text/byte_alphabet.h"
+#include "text/pair_queue.h"
 #include "text/utf8.h"
 
 namespace assay::text {
+namespace {
+
+// For each merge the ids of its left text, its right text and both joined; -1 where there is no such token.
+std::vector<TokenId> resolved(std::span<const std::string_view> merges, const Vocabulary& vocabulary) {
+  size_t n_bytes = 0;
+  for (const std::string_view merge : merges) n_bytes += merge.size();
+  std::string joined;
+  joined.reserve(n_bytes);  // the views below point into it
+  std::vector<std::string_view> texts;
+  texts.reserve(3 * merges.size());
+  for (const std::string_view merge : merges) {
+    const size_t blank = merge.find(' ', 1);
+    if (blank == std::string_view::npos || blank + 1 == merge.size()) {
+      throw Error(Errc::bad_file, fmt::format("tokenizer.ggml.merges: entry {} is not two texts with a blank between",
+                                              texts.size() / 3));
+    }
+    const size_t begin = joined.size();
+    joined.append(merge, 0, blank).append(merge, blank + 1);
+    texts.push_back(merge.substr(0, blank));
+    texts.push_back(merge.substr(blank + 1));
+    texts.push_back(std::string_view(joined).substr(begin));
+  }
+  std::vector<TokenId> ids(texts.size());
+  vocabulary.find_ids(texts, ids);
+  return ids;
+}
+
+}  // namespace
 
 MergeTable::MergeTable(std::span<const std::string_view> merges, const Vocabulary& vocabulary) {
   if (merges.size() > kMergesMax) {
@@ -21,22 +49,14 @@ MergeTable::MergeTable(std::span<const std::string_view> merges, const Vocabular
   const size_t n_slots = std::bit_ceil(2 * merges.size() + 2);
   slots_.resize(n_slots);
   shift_ = 64 - std::countr_zero(n_slots);
-  merges_.reserve(merges.size());
+  const std::vector<TokenId> ids = resolved(merges, vocabulary);
+  merges_.resize(merges.size());
   size_t probes_left = 64 * merges.size() + 4096;
-  std::string joined;
   for (size_t rank = 0; rank < merges.size(); ++rank) {
-    const std::string_view merge = merges[rank];
-    const size_t blank = merge.find(' ', 1);
-    if (blank == std::string_view::npos || blank + 1 == merge.size()) {
-      throw Error(Errc::bad_file, fmt::format("tokenizer.ggml.merges: entry {} is not two texts with a blank between", rank));
-    }
-    joined.assign(merge, 0, blank).append(merge, blank + 1);
-    const Merge made{vocabulary.find_id(merge.substr(0, blank)), vocabulary.find_id(merge.substr(blank + 1)),
-                     vocabulary.find_id(joined)};
+    const Merge& made = merges_[rank] = {ids[3 * rank], ids[3 * rank + 1], ids[3 * rank + 2]};
     if (made.left < 0 || made.right < 0 || made.result < 0) {
       throw Error(Errc::bad_file, fmt::format("tokenizer.ggml.merges: entry {} has a text that is no token", rank));
     }
-    merges_.push_back(made);
     const uint64_t pair = pair_of(made.left, made.right);
     size_t i = slot_of(pair);
     while (slots_[i].rank_plus_1 != 0 && slots_[i].pair != pair) {
@@ -63,7 +83,7 @@ struct BpeEncoder::Work {
     int32_t next = -1;
   };
   std::vector<Symbol> symbols;
-  std::vector<uint64_t> heap;  // rank << 32 | index of the left symbol, least first
+  PairQueue queue;  // by rank
 };
 
 BpeEncoder::BpeEncoder(const Vocabulary& vocabulary, std::span<const std::string_view> merges, const PreTokenizerRules& rules)
@@ -97,9 +117,9 @@ void BpeEncoder::encode_word(std::string_view word, Work& work, std::vector<Toke
     }
   }
   auto& symbols = work.symbols;
-  auto& heap = work.heap;
+  auto& queue = work.queue;
   symbols.clear();
-  heap.clear();
+  queue.clear();
   for (const char byte : word) {
     const TokenId id = byte_token_[static_cast<uint8_t>(byte)];
     const auto i = static_cast<int32_t>(symbols.size());
@@ -108,28 +128,20 @@ void BpeEncoder::encode_word(std::string_view word, Work& work, std::vector<Toke
   if (symbols.empty()) return;
   symbols.back().next = -1;
 
-  const auto candidate = [&](int32_t left) -> int64_t {  // the heap's entry for the pair at left, -1 if it does not merge
-    if (left < 0 || symbols[left].next < 0) return -1;
+  const auto key_at = [&](int32_t left) -> std::optional<uint64_t> {  // nullopt: the pair at left does not merge
+    if (left < 0 || symbols[left].next < 0) return std::nullopt;
     const int64_t rank = merges_.find_rank(symbols[left].id, symbols[symbols[left].next].id);
-    return rank < 0 ? -1 : (rank << 32) | left;
-  };
-  const auto push = [&](int32_t left) {
-    const int64_t entry = candidate(left);
-    if (entry < 0) return;
-    heap.push_back(static_cast<uint64_t>(entry));
-    std::push_heap(heap.begin(), heap.end(), std::greater<>());
+    if (rank < 0) return std::nullopt;
+    return (static_cast<uint64_t>(rank) << 32) | static_cast<uint32_t>(left);
   };
   for (int32_t i = 0; i + 1 < static_cast<int32_t>(symbols.size()); ++i) {
-    if (const int64_t entry = candidate(i); entry >= 0) heap.push_back(static_cast<uint64_t>(entry));
+    if (const auto key = key_at(i)) queue.add(*key);
   }
-  std::make_heap(heap.begin(), heap.end(), std::greater<>());
-
-  while (!heap.empty()) {
-    const uint64_t top = heap.front();
-    std::pop_heap(heap.begin(), heap.end(), std::greater<>());
-    heap.pop_back();
-    const auto i = static_cast<int32_t>(top & 0xFFFFFFFFu);
-    const MergeTable::Merge& merge = merges_[static_cast<uint32_t>(top >> 32)];
+  queue.sort_in();
+  while (!queue.empty()) {
+    const uint64_t key = queue.pop();
+    const auto i = static_cast<int32_t>(key & 0xFFFFFFFFu);
+    const MergeTable::Merge& merge = merges_[static_cast<uint32_t>(key >> 32)];
     auto& left = symbols[i];
     if (left.id != merge.left || left.next < 0 || symbols[left.next].id != merge.right) continue;
     auto& right = symbols[left.next];
@@ -137,8 +149,9 @@ void BpeEncoder::encode_word(std::string_view word, Work& work, std::vector<Toke
     right.id = -1;
     left.next = right.next;
     if (left.next >= 0) symbols[left.next].previous = i;
-    push(left.previous);
-    push(i);
+    for (const int32_t changed : {left.previous, i}) {
+      if (const auto pair = key_at(changed)) queue.push(*pair);
+    }
   }
   for (int32_t i = 0; i >= 0; i = symbols[i].next) out.push_back(symbols[i].id);
 }

@@ -1,11 +1,13 @@
-// A text of n bytes takes O(n log n): the pairs wait in a heap, and one that no longer stands is dropped when it comes up.
+// A text of n bytes takes O(n log n): the pairs wait in a queue, and one that no longer stands is dropped when it comes up.
 #include "text/spm.h"
 
 #include <algorithm>
+#include <bit>
 
 #include <fmt/format.h>
 
 #include "assay/error.h"
+#include "text/pair_queue.h"
 
 namespace assay::text {
 namespace {
@@ -31,6 +33,13 @@ int byte_of(std::string_view text) noexcept {
 int character_bytes(char lead) noexcept {
   const auto byte = static_cast<uint8_t>(lead);
   return byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+}
+
+// Least for the highest score, and never 0.
+uint32_t priority_of(float score) noexcept {
+  const auto bits = std::bit_cast<uint32_t>(score + 0.0f);  // -0 counts as 0
+  const uint32_t ascending = (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
+  return ~ascending;
 }
 
 }  // namespace
@@ -86,15 +95,7 @@ struct SpmEncoder::Symbol {
   uint32_t bytes = 0;  // 0: merged into the one before
   int32_t previous = -1;
   int32_t next = -1;
-};
-
-struct SpmEncoder::Candidate {
-  float score = 0;
-  int32_t left = 0;
-  uint32_t bytes = 0;  // of both symbols, as they were when this was made
-  bool operator<(const Candidate& other) const noexcept {
-    return score < other.score || (score == other.score && left > other.left);
-  }
+  uint64_t key = 0;  // under which the pair of this and the next symbol waits; 0: it is no token
 };
 
 void SpmEncoder::encode(std::string_view raw, bool opens, std::vector<TokenId>& out) const {
@@ -110,32 +111,33 @@ void SpmEncoder::encode(std::string_view raw, bool opens, std::vector<TokenId>& 
   }
   symbols.back().next = -1;
 
-  std::vector<Candidate> heap;
-  const auto add = [&](int32_t left) {  // false: the pair at left is no token
-    if (left < 0 || symbols[left].next < 0) return false;
-    const Symbol& symbol = symbols[left];
+  const auto update_key = [&](int32_t left) {  // false: nothing to wait for
+    Symbol& symbol = symbols[left];
+    symbol.key = 0;
+    if (symbol.next < 0) return false;
     const uint32_t bytes = symbol.bytes + symbols[symbol.next].bytes;
     const TokenId id = find_piece(std::string_view(text).substr(symbol.begin, bytes));
-    if (id < 0) return false;
-    heap.push_back({vocabulary_.score(id), left, bytes});
-    return true;
+    if (id >= 0) symbol.key = (uint64_t{priority_of(vocabulary_.score(id))} << 32) | static_cast<uint32_t>(left);
+    return id >= 0;
   };
-  for (int32_t i = 0; i + 1 < static_cast<int32_t>(symbols.size()); ++i) add(i);
-  std::make_heap(heap.begin(), heap.end());
-
-  while (!heap.empty()) {
-    const Candidate top = heap.front();
-    std::pop_heap(heap.begin(), heap.end());
-    heap.pop_back();
-    Symbol& left = symbols[top.left];
-    if (left.bytes == 0 || left.next < 0 || left.bytes + symbols[left.next].bytes != top.bytes) continue;
+  PairQueue queue;
+  for (int32_t i = 0; i + 1 < static_cast<int32_t>(symbols.size()); ++i) {
+    if (update_key(i)) queue.add(symbols[i].key);
+  }
+  queue.sort_in();
+  while (!queue.empty()) {
+    const uint64_t key = queue.pop();
+    const auto i = static_cast<int32_t>(key & 0xFFFFFFFFu);
+    Symbol& left = symbols[i];
+    if (left.key != key) continue;  // another pair stands there by now
     Symbol& right = symbols[left.next];
-    left.bytes = top.bytes;
+    left.bytes += right.bytes;
     left.next = right.next;
     right.bytes = 0;
-    if (left.next >= 0) symbols[left.next].previous = top.left;
-    if (add(left.previous)) std::push_heap(heap.begin(), heap.end());
-    if (add(top.left)) std::push_heap(heap.begin(), heap.end());
+    right.key = 0;
+    if (left.next >= 0) symbols[left.next].previous = i;
+    if (left.previous >= 0 && update_key(left.previous)) queue.push(symbols[left.previous].key);
+    if (update_key(i)) queue.push(left.key);
   }
   for (int32_t i = 0; i >= 0; i = symbols[i].next) {
     append_symbol(std::string_view(text).substr(symbols[i].begin, symbols[i].bytes), out);

@@ -30,7 +30,6 @@ class SpmEncoder final : public WordEncoder {
 
  private:
   struct Symbol;
-  struct Candidate;
   std::string escaped(std::string_view text, bool opens) const;
   TokenId find_piece(std::string_view text) const noexcept;
   void append_symbol(std::string_view text, std::vector<TokenId>& out) const;

@@ -36,20 +36,30 @@ class Vocabulary {
     return id < 0 ? std::nullopt : std::optional<TokenId>(id);
   }
   TokenId find_id(std::string_view text) const noexcept;  // -1: no such token
+  // The same for many texts, several times as fast: the memory of one look-up is fetched while others are at work.
+  void find_ids(std::span<const std::string_view> texts, std::span<TokenId> ids) const noexcept;
 
  private:
   struct Slot {
     uint32_t hash = 0;
-    TokenId id = -1;
+    TokenId id = -1;  // -1: empty
+    uint32_t begin = 0;
+    uint32_t bytes = 0;
   };
+  size_t mask() const noexcept { return slots_.size() - 1; }
+  bool holds(const Slot& slot, uint32_t hash, std::string_view text) const noexcept {
+    return slot.hash == hash && std::string_view(bytes_.data() + slot.begin, slot.bytes) == text;
+  }
+  TokenId find_hashed(std::string_view text, uint32_t hash) const noexcept;
   void copy_texts(std::span<const std::string_view> texts);
+  void require_utf8() const;
   void build_index();
 
   std::vector<char> bytes_;
   std::vector<uint32_t> begin_;  // size() + 1
   std::vector<TokenKind> kinds_;
   std::vector<float> scores_;
-  std::vector<Slot> slots_;  // open addressing, a power of two, at most half full
+  std::vector<Slot> slots_;  // open addressing, a power of two
   size_t token_bytes_max_ = 0;
 };
 

@@ -26,6 +26,10 @@ class ByteReader {
     const uint32_t low = u8();
     return low | (u8() << 8);
   }
+  uint32_t u32() {
+    const uint32_t low = u16();
+    return low | (u16() << 16);
+  }
   std::string string(size_t n_bytes) {
     if (bytes_.size() - at_ < n_bytes) throw std::runtime_error("a file in tests/data ends too soon");
     at_ += n_bytes;

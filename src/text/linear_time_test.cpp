@@ -1,0 +1,110 @@
+// B45 and its kin: a megabyte of anything takes well under a second, for every vocabulary and every pre-tokenizer.
+#include <ctime>
+#include <iostream>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+#include "assay/tokenizer.h"
+#include "support/shared_data.h"
+#include "text/splitter.h"
+
+namespace assay {
+namespace {
+
+constexpr size_t kMegabyte = size_t{1} << 20;
+constexpr double kSecondsMax = 1.0;  // of processor time; 0.1 to 0.4 are usual
+
+std::string repeated(const std::string& unit, size_t bytes = kMegabyte) {
+  std::string text;
+  while (text.size() + unit.size() <= bytes) text += unit;
+  return text;
+}
+
+std::vector<std::pair<std::string, std::string>> hostile_texts() {
+  std::vector<std::pair<std::string, std::string>> texts;
+  for (const char* unit : {"a", "A", " ", "\n", "\t", "\r\n", "\xFF", "\xE2", "0", "1a", "!", "'", "'s", "\xF0\x9F\x98\x80", "中", "é",
+                           "e\xCC\x81", "\xCC\x81", "a b ", " \n", "ab", "<", "<|", "<0x", "\xE3\x80\x80", "\xC2\xA0", "ǅ", "ʰ", "\x01"}) {
+    texts.emplace_back(unit, repeated(unit));
+  }
+  texts.emplace_back("blanks, x", repeated(" ") + "x");
+  texts.emplace_back("blanks, line end", repeated(" ") + "\nx");
+  texts.emplace_back("digits, letter", repeated("1") + "x");
+  texts.emplace_back("capitals, digit", repeated("A") + "1");
+  std::string noise;
+  uint64_t state = 1;
+  while (noise.size() < kMegabyte) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    noise += static_cast<char>(state >> 56);
+  }
+  texts.emplace_back("noise", noise);
+  return texts;
+}
+
+template <class Work>
+double seconds(Work work) {  // of processor time, so that a busy machine does not fail a test
+  const std::clock_t begin = std::clock();
+  work();
+  return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+}
+
+void expect_fast(const std::filesystem::path& path) {
+  const auto tokenizer = Tokenizer::load(path.string());
+  double worst = 0;
+  std::string worst_name;
+  for (const auto& [name, text] : hostile_texts()) {
+    const double taken = seconds([&] {
+      EncodeOptions options;
+      options.parse_special = true;
+      EXPECT_FALSE(tokenizer->encode(text, options).empty());
+    });
+    EXPECT_LT(taken, kSecondsMax) << path.filename() << ": 1 MB of " << ::testing::PrintToString(name);
+    if (taken > worst) {
+      worst = taken;
+      worst_name = name;
+    }
+  }
+  std::cout << path.filename() << ": slowest megabyte " << worst << " s, of " << ::testing::PrintToString(worst_name) << "\n";
+}
+
+class LinearTime : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(LinearTime, B45) {
+  const auto path = test::shared("vectors/tokenizers/ggml-vocab-" + std::string(GetParam()) + ".gguf");
+  ASSAY_REQUIRE_FILE(path);
+  expect_fast(path);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shared, LinearTime,
+                         ::testing::Values("llama-spm", "phi-3", "llama-bpe", "qwen2", "gpt-2", "deepseek-coder", "starcoder"));
+
+TEST(LinearTimeOfModels, B45SmolLm2) {
+  ASSAY_REQUIRE_FILE(test::smollm2());
+  expect_fast(test::smollm2());
+}
+
+TEST(LinearTimeOfModels, B45Gemma3) {
+  ASSAY_REQUIRE_FILE(test::gemma3());
+  expect_fast(test::gemma3());
+}
+
+TEST(LinearTimeOfSplitters, B44EveryName) {
+  double worst = 0;
+  std::string worst_name;
+  for (const std::string_view name : text::pre_tokenizer_names()) {
+    const text::Splitter splitter(*text::find_pre_tokenizer(name));
+    for (const auto& [what, text] : hostile_texts()) {
+      if (what == "noise" || what == "\xFF" || what == "\xE2") continue;  // a splitter is given UTF-8
+      const double taken = seconds([&] { EXPECT_FALSE(splitter.split(text).empty()); });
+      EXPECT_LT(taken, kSecondsMax) << name << ": 1 MB of " << ::testing::PrintToString(what);
+      if (taken > worst) {
+        worst = taken;
+        worst_name = std::string(name) + " on " + ::testing::PrintToString(what);
+      }
+    }
+  }
+  std::cout << "slowest: " << worst << " s, " << worst_name << "\n";
+}
+
+}  // namespace
+}  // namespace assay
