@@ -9,6 +9,7 @@
 #include "assay/error.h"
 #include "engine/context_options.h"
 #include "engine/context_state.h"
+#include "engine/model_state.h"
 
 namespace assay {
 namespace {
@@ -39,6 +40,7 @@ void Context::State::check_sequence(int sequence) const {
 
 void Context::State::check_request(std::span<const TokenId> tokens, int sequence) const {
   check_sequence(sequence);
+  model->state().file.check_sizes();  // a file cut since it was loaded is an Error here and a dead process where its map is read
   if (tokens.empty()) throw Error(Errc::bad_request, "decode: needs at least one token, found none");
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < 0 || tokens[i] >= model->vocab_size()) {
