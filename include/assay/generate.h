@@ -1,4 +1,5 @@
-// From a prompt's tokens to an answer: prefill, then one token at a time, with stop strings, limits, a stream of text and timings.
+// From a prompt's tokens to an answer: prefill, then one token at a time, with stop strings,
+// limits, a stream of text and timings.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,8 @@
 namespace assay {
 
 enum class FinishReason {
-  stop,       // an end-of-generation token or a stop string
-  length,     // n_predict tokens, or the context is full
+  stop,    // an end-of-generation token or a stop string
+  length,  // n_predict tokens, or the context is full
   cancelled,
 };
 std::string_view name(FinishReason reason) noexcept;
@@ -26,41 +27,46 @@ struct GenerateOptions {
   int64_t n_predict = -1;         // tokens at most; < 0: until the context is full
   std::vector<std::string> stop;  // the answer ends before the first of these
   bool ignore_eos = false;        // forbids the end-of-generation tokens, as llama.cpp's flag does
-  bool stop_at_end = true;        // false: an end-of-generation token is a token like any other (to compare streams)
-  bool special = false;           // control tokens appear in the text
-  uint64_t request = 0;           // keys the draws together with the seed
+  bool stop_at_end =
+      true;  // false: an end-of-generation token is a token like any other (to compare streams)
+  bool special = false;  // control tokens appear in the text
+  uint64_t request = 0;  // keys the draws together with the seed
   SamplerOptions sampling;
 };
 
 struct PhaseTiming {
   int64_t tokens = 0;
   double ms = 0;
-  double tokens_per_second() const noexcept { return ms > 0 ? static_cast<double>(tokens) * 1000 / ms : 0; }
+  double tokens_per_second() const noexcept {
+    return ms > 0 ? static_cast<double>(tokens) * 1000 / ms : 0;
+  }
 };
 
 struct Generation {
   std::string text;
   std::vector<TokenId> ids;  // all tokens drawn, the ending one among them
   FinishReason finish_reason = FinishReason::length;
-  bool context_full = false;      // finish_reason is length because n_ctx positions are used up
-  std::string stop_string;        // which one ended the answer; empty: none did
+  bool context_full = false;  // finish_reason is length because n_ctx positions are used up
+  std::string stop_string;    // which one ended the answer; empty: none did
   int64_t n_prompt = 0;
-  int64_t n_prompt_cached = 0;    // of these were in the KV cache already
-  PhaseTiming prefill;            // tokens run before the first draw
-  PhaseTiming decode;             // tokens run after it
+  int64_t n_prompt_cached = 0;  // of these were in the KV cache already
+  PhaseTiming prefill;          // tokens run before the first draw
+  PhaseTiming decode;           // tokens run after it
 };
 
-// Runs prompts in one sequence of a context and keeps what their beginnings have in common in the KV cache.
+// Runs prompts in one sequence of a context and keeps what their beginnings have in common in the
+// KV cache.
 class Generator {
  public:
   explicit Generator(Context& context, int sequence = 0);  // the context must outlive it
 
   // Called with text as it becomes certain: whole characters, never a part of a stop string.
   using TextSink = std::function<void(std::string_view)>;
-  // Error(bad_request) before any work where the prompt is empty or does not fit into the context. `cancelled` is polled between tokens
-  // and chunks; once it says true, what there is so far is returned.
-  Generation run(std::span<const TokenId> prompt, const GenerateOptions& options, const TextSink& sink = {},
-                 const std::function<bool()>& cancelled = {});
+  // Error(bad_request) before any work where the prompt is empty or does not fit into the context.
+  // `cancelled` is polled between tokens and chunks; once it says true, what there is so far is
+  // returned.
+  Generation run(std::span<const TokenId> prompt, const GenerateOptions& options,
+                 const TextSink& sink = {}, const std::function<bool()>& cancelled = {});
 
  private:
   int64_t prefill(std::span<const TokenId> prompt, Generation& result);

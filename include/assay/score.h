@@ -1,4 +1,5 @@
-// What a model says about a text: the logits after its last token, how likely the text was, and digests of everything computed.
+// What a model says about a text: the logits after its last token, how likely the text was, and
+// digests of everything computed.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +13,11 @@
 namespace assay {
 
 struct Score {
-  std::vector<std::pair<TokenId, double>> top;  // the largest logits after the last token, descending; ties by the lowest id
-  double logsumexp = 0;                         // of all logits after the last token
-  double mean_nll = 0;                          // mean of -log p of every token after the first; 0 for a single token
-  std::string logits_digest;                    // over the bits of all positions, as Context says
+  std::vector<std::pair<TokenId, double>>
+      top;  // the largest logits after the last token, descending; ties by the lowest id
+  double logsumexp = 0;       // of all logits after the last token
+  double mean_nll = 0;        // mean of -log p of every token after the first; 0 for a single token
+  std::string logits_digest;  // over the bits of all positions, as Context says
   std::string kv_digest;
 };
 

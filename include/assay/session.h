@@ -1,5 +1,5 @@
-// A conversation: messages, the prompt that a chat template makes of them, and answers. What two prompts have in common at their
-// beginning stays in the KV cache.
+// A conversation: messages, the prompt that a chat template makes of them, and answers. What two
+// prompts have in common at their beginning stays in the KV cache.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,8 @@ struct Message {
   std::string content;
 };
 
-// What a GGUF file says about chatting; a vocabulary-only file will do. Error(bad_request) where it has no template.
+// What a GGUF file says about chatting; a vocabulary-only file will do. Error(bad_request) where it
+// has no template.
 struct ChatFacts {
   std::string chat_template;  // Jinja
   std::string bos_token;      // as text; empty: none
@@ -28,25 +29,34 @@ struct ChatFacts {
 };
 ChatFacts read_chat_facts(const std::string& path);
 
-// The template that a model is talked to with: `text` (Jinja) if there is any, else the file's own. Error(bad_request) where there is neither.
-std::shared_ptr<const ChatTemplate> require_chat_template(const Model& model, std::string_view text = {});
+// The template that a model is talked to with: `text` (Jinja) if there is any, else the file's own.
+// Error(bad_request) where there is neither.
+std::shared_ptr<const ChatTemplate> require_chat_template(const Model& model,
+                                                          std::string_view text = {});
 
-// The prompt's tokens. What comes from the messages stays text, whatever it looks like; exactly one beginning-of-sequence token where the
-// file asks for one. Error(bad_request) for a message that is not UTF-8 or that the template refuses.
-std::vector<TokenId> chat_prompt(const Model& model, const ChatTemplate& chat_template, const std::vector<Message>& messages);
+// The prompt's tokens. What comes from the messages stays text, whatever it looks like; exactly one
+// beginning-of-sequence token where the file asks for one. Error(bad_request) for a message that is
+// not UTF-8 or that the template refuses.
+std::vector<TokenId> chat_prompt(const Model& model, const ChatTemplate& chat_template,
+                                 const std::vector<Message>& messages);
 
 class ChatSession {
  public:
   // system: the system message; empty: none. The template may be any (see require_chat_template).
-  ChatSession(Context context, std::shared_ptr<const ChatTemplate> chat_template, GenerateOptions options, std::string system = {});
+  ChatSession(Context context, std::shared_ptr<const ChatTemplate> chat_template,
+              GenerateOptions options, std::string system = {});
   ~ChatSession();
   ChatSession(ChatSession&&) noexcept;
   ChatSession& operator=(ChatSession&&) noexcept;
 
-  // One turn. An Error leaves the conversation as it was; a cancelled answer stays in it as far as it came.
-  Generation say(std::string text, const Generator::TextSink& sink = {}, const std::function<bool()>& cancelled = {});
-  // Another answer to the last message of the user: with the same seed a different draw. Error(bad_request) where there is none.
-  Generation regenerate(const Generator::TextSink& sink = {}, const std::function<bool()>& cancelled = {});
+  // One turn. An Error leaves the conversation as it was; a cancelled answer stays in it as far as
+  // it came.
+  Generation say(std::string text, const Generator::TextSink& sink = {},
+                 const std::function<bool()>& cancelled = {});
+  // Another answer to the last message of the user: with the same seed a different draw.
+  // Error(bad_request) where there is none.
+  Generation regenerate(const Generator::TextSink& sink = {},
+                        const std::function<bool()>& cancelled = {});
 
   void set_system(std::string text);  // from the next turn on; empty: none
   void clear();                       // forgets all turns; the system message stays
@@ -54,8 +64,10 @@ class ChatSession {
   GenerateOptions& options() noexcept;
   const Context& context() const noexcept;
 
-  std::string save() const;          // JSON: {"assay_session": 1, "model": name, "messages": [{"role", "content"}, ...]}
-  void load(std::string_view text);  // Error(bad_request) for anything else; the conversation is then as it was
+  std::string save()
+      const;  // JSON: {"assay_session": 1, "model": name, "messages": [{"role", "content"}, ...]}
+  void load(std::string_view
+                text);  // Error(bad_request) for anything else; the conversation is then as it was
 
  private:
   struct State;

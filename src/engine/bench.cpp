@@ -1,6 +1,7 @@
 // Measurements.
 #include "assay/bench.h"
 
+#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -9,8 +10,6 @@
 #include <cmath>
 #include <fstream>
 #include <numeric>
-
-#include <fmt/format.h>
 
 #include "assay/error.h"
 #include "base/thread_pool.h"
@@ -38,7 +37,8 @@ bool run_tokens(Context& context, const BenchTest& test, std::span<const TokenId
 }
 
 template <class T>
-std::pair<double, double> mean_and_deviation(const std::vector<T>& samples) {  // of the sample, n - 1
+std::pair<double, double> mean_and_deviation(
+    const std::vector<T>& samples) {  // of the sample, n - 1
   if (samples.empty()) return {0, 0};
   const auto n = static_cast<double>(samples.size());
   const double mean = static_cast<double>(std::accumulate(samples.begin(), samples.end(), T{})) / n;
@@ -49,15 +49,22 @@ std::pair<double, double> mean_and_deviation(const std::vector<T>& samples) {  /
 
 }  // namespace
 
-BenchResult run_bench(Context& context, const BenchTest& test, int64_t n_repetitions, bool warm_up, const std::function<bool()>& cancelled) {
+BenchResult run_bench(Context& context, const BenchTest& test, int64_t n_repetitions, bool warm_up,
+                      const std::function<bool()>& cancelled) {
   const int64_t n_timed = test.n_prompt + test.n_gen;
-  if (test.n_prompt < 0 || test.n_gen < 0 || test.n_depth < 0 || n_timed == 0 || n_repetitions < 1) {
-    throw Error(Errc::bad_request, fmt::format("a benchmark of {} prompt tokens, {} generated ones, depth {}, {} repetitions: needs at "
-                                               "least one token and one repetition", test.n_prompt, test.n_gen, test.n_depth, n_repetitions));
+  if (test.n_prompt < 0 || test.n_gen < 0 || test.n_depth < 0 || n_timed == 0 ||
+      n_repetitions < 1) {
+    throw Error(Errc::bad_request,
+                fmt::format("a benchmark of {} prompt tokens, {} generated ones, depth {}, {} "
+                            "repetitions: needs at "
+                            "least one token and one repetition",
+                            test.n_prompt, test.n_gen, test.n_depth, n_repetitions));
   }
   if (n_timed > context.n_ctx() - test.n_depth) {
-    throw Error(Errc::bad_request, fmt::format("the benchmark needs {} positions, the context holds {}: raise it with -c",
-                                               n_timed + test.n_depth, context.n_ctx()));
+    throw Error(
+        Errc::bad_request,
+        fmt::format("the benchmark needs {} positions, the context holds {}: raise it with -c",
+                    n_timed + test.n_depth, context.n_ctx()));
   }
   const std::vector<TokenId> ids = random_tokens(n_timed, context.model().vocab_size());
   const std::vector<TokenId> depth = random_tokens(test.n_depth, context.model().vocab_size());
@@ -67,14 +74,17 @@ BenchResult run_bench(Context& context, const BenchTest& test, int64_t n_repetit
   context.set_cancel(cancelled);
   bool goes_on = depth.empty() || context.decode(depth) == test.n_depth;
   if (goes_on && warm_up) {
-    const BenchTest brief{std::min<int64_t>(test.n_prompt, context.options().n_ubatch), std::min<int64_t>(test.n_gen, 1), 0};
+    const BenchTest brief{std::min<int64_t>(test.n_prompt, context.options().n_ubatch),
+                          std::min<int64_t>(test.n_gen, 1), 0};
     goes_on = run_tokens(context, brief, ids);
   }
   for (int64_t i = 0; i < n_repetitions && goes_on; ++i) {
     context.truncate(test.n_depth);
     const auto start = std::chrono::steady_clock::now();
     goes_on = run_tokens(context, test, ids);
-    const int64_t ns = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
+    const int64_t ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                           std::chrono::steady_clock::now() - start)
+                           .count();
     if (!goes_on) break;
     result.samples_ns.push_back(ns);
     result.samples_ts.push_back(static_cast<double>(n_timed) * 1e9 / static_cast<double>(ns));
@@ -90,7 +100,8 @@ double measure_read_bandwidth(int n_threads) {
   constexpr int kPasses = 4;
   base::ThreadPool pool(n_threads);
   std::vector<std::vector<uint64_t>> buffers(static_cast<size_t>(n_threads));
-  pool.run(n_threads, [&](int64_t i, int) { buffers[static_cast<size_t>(i)].assign(kWordsPerThread, 1); });
+  pool.run(n_threads,
+           [&](int64_t i, int) { buffers[static_cast<size_t>(i)].assign(kWordsPerThread, 1); });
   std::atomic<uint64_t> total{0};  // the sums are used, so that no read can be left out
   double best = 0;
   for (int pass = 0; pass < kPasses; ++pass) {
@@ -103,8 +114,10 @@ double measure_read_bandwidth(int n_threads) {
       }
       total += std::accumulate(lane, lane + 16, uint64_t{0});
     });
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    best = std::max(best, static_cast<double>(n_threads) * kWordsPerThread * sizeof(uint64_t) / seconds);
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    best = std::max(best,
+                    static_cast<double>(n_threads) * kWordsPerThread * sizeof(uint64_t) / seconds);
   }
   return total == static_cast<uint64_t>(n_threads) * kWordsPerThread * kPasses ? best : 0;
 }

@@ -1,6 +1,6 @@
-// DRY ("don't repeat yourself"): penalises the token that would go on a repetition of what stands in the history, the more the longer
-// it already is. Sequence breakers, such as a line break, end a repetition.
-// Source: the description by its author in text-generation-webui, pull request 5677.
+// DRY ("don't repeat yourself"): penalises the token that would go on a repetition of what stands
+// in the history, the more the longer it already is. Sequence breakers, such as a line break, end a
+// repetition. Source: the description by its author in text-generation-webui, pull request 5677.
 #pragma once
 
 #include <cstdint>

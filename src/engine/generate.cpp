@@ -1,11 +1,11 @@
 // The loop of generation.
 #include "assay/generate.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <limits>
-
-#include <fmt/format.h>
 
 #include "assay/error.h"
 #include "engine/stop_strings.h"
@@ -14,14 +14,16 @@ namespace assay {
 namespace {
 
 double ms_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+      .count();
 }
 
 Sampler make_sampler(const Model& model, const GenerateOptions& options) {
   SamplerOptions sampling = options.sampling;
   const auto& tokenizer = model.tokenizer();
   if (options.ignore_eos && tokenizer) {
-    for (TokenId id : tokenizer->end_of_generation()) sampling.logit_bias.push_back({id, -std::numeric_limits<float>::infinity()});
+    for (TokenId id : tokenizer->end_of_generation())
+      sampling.logit_bias.push_back({id, -std::numeric_limits<float>::infinity()});
   }
   Sampler::TokenText text;
   if (tokenizer) text = [tokenizer](TokenId id) { return tokenizer->piece(id); };
@@ -31,7 +33,8 @@ Sampler make_sampler(const Model& model, const GenerateOptions& options) {
 // The text side of an answer: ids in, certain text out. Without a tokenizer there is no text.
 class Text {
  public:
-  Text(const Model& model, const GenerateOptions& options, const Generator::TextSink& sink, std::string& out)
+  Text(const Model& model, const GenerateOptions& options, const Generator::TextSink& sink,
+       std::string& out)
       : stop_(options.stop), sink_(sink), out_(out) {
     if (model.tokenizer()) decoder_.emplace(model.tokenizer(), options.special);
   }
@@ -61,7 +64,9 @@ class Text {
 // Hands the cancel hook to the context for the length of a run.
 class CancelScope {
  public:
-  CancelScope(Context& context, const std::function<bool()>& cancelled) : context_(context) { context_.set_cancel(cancelled); }
+  CancelScope(Context& context, const std::function<bool()>& cancelled) : context_(context) {
+    context_.set_cancel(cancelled);
+  }
   ~CancelScope() { context_.set_cancel({}); }
   CancelScope(const CancelScope&) = delete;
   CancelScope& operator=(const CancelScope&) = delete;
@@ -74,39 +79,49 @@ class CancelScope {
 
 std::string_view name(FinishReason reason) noexcept {
   switch (reason) {
-    case FinishReason::stop: return "stop";
-    case FinishReason::length: return "length";
-    case FinishReason::cancelled: return "cancelled";
+    case FinishReason::stop:
+      return "stop";
+    case FinishReason::length:
+      return "length";
+    case FinishReason::cancelled:
+      return "cancelled";
   }
   return "";
 }
 
 Generator::Generator(Context& context, int sequence) : context_(&context), sequence_(sequence) {}
 
-// Runs what the cache does not hold yet, all but the last token at least; returns how many of the prompt's tokens are in the cache now.
+// Runs what the cache does not hold yet, all but the last token at least; returns how many of the
+// prompt's tokens are in the cache now.
 int64_t Generator::prefill(std::span<const TokenId> prompt, Generation& result) {
   const auto size = static_cast<int64_t>(prompt.size());
   if (size == 0) throw Error(Errc::bad_request, "the prompt is empty");
   if (size > context_->n_ctx()) {
-    throw Error(Errc::bad_request, fmt::format("the prompt has {} tokens, the context holds {}: raise it with -c {}", size,
-                                               context_->n_ctx(), size + 256));
+    throw Error(Errc::bad_request,
+                fmt::format("the prompt has {} tokens, the context holds {}: raise it with -c {}",
+                            size, context_->n_ctx(), size + 256));
   }
-  if (context_->n_past(sequence_) != static_cast<int64_t>(cached_.size())) cached_.clear();  // someone else used the sequence
-  const auto common = std::mismatch(cached_.begin(), cached_.end(), prompt.begin(), prompt.end()).first - cached_.begin();
+  if (context_->n_past(sequence_) != static_cast<int64_t>(cached_.size()))
+    cached_.clear();  // someone else used the sequence
+  const auto common =
+      std::mismatch(cached_.begin(), cached_.end(), prompt.begin(), prompt.end()).first -
+      cached_.begin();
   const int64_t n_cached = std::min<int64_t>(common, size - 1);
   context_->truncate(n_cached, sequence_);
   cached_.resize(static_cast<size_t>(n_cached));
   result.n_prompt = size;
   result.n_prompt_cached = n_cached;
   const auto start = std::chrono::steady_clock::now();
-  result.prefill.tokens = context_->decode(prompt.subspan(static_cast<size_t>(n_cached)), sequence_);
+  result.prefill.tokens =
+      context_->decode(prompt.subspan(static_cast<size_t>(n_cached)), sequence_);
   result.prefill.ms = ms_since(start);
-  cached_.assign(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(n_cached + result.prefill.tokens));
+  cached_.assign(prompt.begin(),
+                 prompt.begin() + static_cast<std::ptrdiff_t>(n_cached + result.prefill.tokens));
   return n_cached + result.prefill.tokens;
 }
 
-Generation Generator::run(std::span<const TokenId> prompt, const GenerateOptions& options, const TextSink& sink,
-                          const std::function<bool()>& cancelled) {
+Generation Generator::run(std::span<const TokenId> prompt, const GenerateOptions& options,
+                          const TextSink& sink, const std::function<bool()>& cancelled) {
   const Model& model = context_->model();
   Generation result;
   Sampler sampler = make_sampler(model, options);
@@ -119,7 +134,8 @@ Generation Generator::run(std::span<const TokenId> prompt, const GenerateOptions
   }
   sampler.start(prompt, options.request);
   const auto start = std::chrono::steady_clock::now();
-  const auto n_predict = options.n_predict < 0 ? std::numeric_limits<int64_t>::max() : options.n_predict;
+  const auto n_predict =
+      options.n_predict < 0 ? std::numeric_limits<int64_t>::max() : options.n_predict;
   while (static_cast<int64_t>(result.ids.size()) < n_predict) {
     if (is_cancelled()) {
       result.finish_reason = FinishReason::cancelled;
@@ -138,10 +154,12 @@ Generation Generator::run(std::span<const TokenId> prompt, const GenerateOptions
       cached_.push_back(last);
       result.decode.tokens += 1;
     }
-    const TokenId id = sampler.sample(context_->logits(), static_cast<int64_t>(prompt.size() + result.ids.size()));
+    const TokenId id =
+        sampler.sample(context_->logits(), static_cast<int64_t>(prompt.size() + result.ids.size()));
     sampler.accept(id);
     result.ids.push_back(id);
-    const bool ends = options.stop_at_end && model.tokenizer() && model.tokenizer()->is_end_of_generation(id);
+    const bool ends =
+        options.stop_at_end && model.tokenizer() && model.tokenizer()->is_end_of_generation(id);
     if (ends || text.push(id)) {
       result.finish_reason = FinishReason::stop;
       break;

@@ -1,5 +1,6 @@
-// Philox 4x32-10: four random words as a pure function of a counter and a key. A draw is keyed by what it is for, not by how many came before.
-// Source: Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+// Philox 4x32-10: four random words as a pure function of a counter and a key. A draw is keyed by
+// what it is for, not by how many came before. Source: Salmon, Moraes, Dror and Shaw, "Parallel
+// random numbers: as easy as 1, 2, 3", SC 2011.
 #pragma once
 
 #include <array>
@@ -7,7 +8,8 @@
 
 namespace assay::engine {
 
-inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) noexcept {
+inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter,
+                                          std::array<uint32_t, 2> key) noexcept {
   for (int round = 0; round < 10; ++round) {
     const uint64_t a = uint64_t{0xD2511F53u} * counter[0];
     const uint64_t b = uint64_t{0xCD9E8D57u} * counter[2];
@@ -26,8 +28,11 @@ struct Draws {
 inline Draws draws(uint64_t seed, uint64_t request, uint64_t position) noexcept {
   const auto low = [](uint64_t x) { return static_cast<uint32_t>(x); };
   const auto high = [](uint64_t x) { return static_cast<uint32_t>(x >> 32); };
-  const auto w = philox4x32({low(position), high(position), low(request), high(request)}, {low(seed), high(seed)});
-  const auto unit = [](uint32_t a, uint32_t b) { return static_cast<double>(((uint64_t{a} << 32) | b) >> 11) * 0x1p-53; };
+  const auto w = philox4x32({low(position), high(position), low(request), high(request)},
+                            {low(seed), high(seed)});
+  const auto unit = [](uint32_t a, uint32_t b) {
+    return static_cast<double>(((uint64_t{a} << 32) | b) >> 11) * 0x1p-53;
+  };
   return {unit(w[0], w[1]), unit(w[2], w[3])};
 }
 

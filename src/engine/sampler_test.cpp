@@ -1,17 +1,17 @@
-// The sampling chain against expectations written with numpy (tests/data/make_sampler.py), the generator against its published vectors, and the
-// properties that the chain promises.
+// The sampling chain against expectations written with numpy (tests/data/make_sampler.py), the
+// generator against its published vectors, and the properties that the chain promises.
 #include "assay/sampler.h"
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include <array>
+#include <boost/json.hpp>
 #include <cmath>
 #include <fstream>
 #include <limits>
 #include <numeric>
 #include <sstream>
-
-#include <boost/json.hpp>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include "assay/error.h"
 #include "engine/philox.h"
@@ -52,16 +52,19 @@ SamplerOptions options_of(const json::object& o) {
   s.dry_allowed_length = o.at("dry_allowed_length").to_number<int64_t>();
   s.dry_penalty_last_n = o.at("dry_penalty_last_n").to_number<int64_t>();
   for (const json::value& b : o.at("logit_bias").as_array()) {
-    s.logit_bias.push_back({b.at(0).to_number<TokenId>(), static_cast<float>(b.at(1).to_number<double>())});
+    s.logit_bias.push_back(
+        {b.at(0).to_number<TokenId>(), static_cast<float>(b.at(1).to_number<double>())});
   }
   return s;
 }
 
 TEST(Philox, KnownAnswers) {  // from the authors' Random123 distribution, kat_vectors
   using engine::philox4x32;
-  EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}), (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}),
+            (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   const uint32_t f = 0xffffffff;
-  EXPECT_EQ(philox4x32({f, f, f, f}, {f, f}), (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox4x32({f, f, f, f}, {f, f}),
+            (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
   EXPECT_EQ(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
             (std::array<uint32_t, 4>{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
@@ -78,14 +81,16 @@ TEST(Sampler, EveryStepAndTheChainAsNumpyHasThem) {
     options.dry_sequence_breakers = json::value_to<std::vector<std::string>>(data.at("breakers"));
     const auto logits = json::value_to<std::vector<float>>(c.at("logits"));
     const auto history = json::value_to<std::vector<TokenId>>(c.at("history"));
-    Sampler sampler(options, static_cast<int64_t>(pieces.size()), [&](TokenId id) { return pieces.at(static_cast<size_t>(id)); });
+    Sampler sampler(options, static_cast<int64_t>(pieces.size()),
+                    [&](TokenId id) { return pieces.at(static_cast<size_t>(id)); });
     sampler.start(history, c.at("request").to_number<uint64_t>());
     const TokenId token = sampler.sample(logits, c.at("position").to_number<int64_t>());
     std::vector<TokenId> ids;
     for (const Candidate& x : sampler.candidates()) ids.push_back(x.id);
     ASSERT_EQ(ids, json::value_to<std::vector<TokenId>>(c.at("ids")));
     for (size_t i = 0; i < ids.size(); ++i) {
-      ASSERT_NEAR(sampler.candidates()[i].probability, c.at("probabilities").at(i).to_number<double>(), 2e-6);
+      ASSERT_NEAR(sampler.candidates()[i].probability,
+                  c.at("probabilities").at(i).to_number<double>(), 2e-6);
     }
     ASSERT_EQ(token, c.at("token").to_number<TokenId>());
   }
@@ -183,7 +188,8 @@ TEST(Sampler, NoStepDropsTheLastCandidate) {
 
 TEST(Sampler, RefusesWhatIsNoNumber) {
   Sampler sampler(SamplerOptions{}, 40);
-  for (float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+  for (float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     for (size_t at : {0u, 31u, 39u}) {
       std::vector<float> logits(40, 0.0f);
       logits[at] = bad;
@@ -191,7 +197,8 @@ TEST(Sampler, RefusesWhatIsNoNumber) {
       EXPECT_THROW(argmax(logits), Error);
     }
   }
-  EXPECT_THROW(sampler.sample(std::vector<float>(40, -std::numeric_limits<float>::infinity()), 0), Error);
+  EXPECT_THROW(sampler.sample(std::vector<float>(40, -std::numeric_limits<float>::infinity()), 0),
+               Error);
   EXPECT_THROW(sampler.sample(std::vector<float>(39), 0), Error);
   EXPECT_THROW(sampler.accept(40), Error);
 }
@@ -216,7 +223,10 @@ TEST(Sampler, RefusesOptionsOutOfRangeByName) {
   EXPECT_THAT(message([](auto& o) { o.penalty_last_n = -2; }), HasSubstr("repeat last n"));
   EXPECT_THAT(message([](auto& o) { o.dry_sequence_breakers = {""}; }), HasSubstr("breaker"));
   EXPECT_THAT(message([](auto& o) { o.logit_bias = {{10, 1.0f}}; }), HasSubstr("token 10"));
-  EXPECT_THAT(message([](auto& o) { o.logit_bias = {{1, std::nanf("")}}; }), HasSubstr("logit bias"));
+  EXPECT_THAT(message([](auto& o) {
+                o.logit_bias = {{1, std::nanf("")}};
+              }),
+              HasSubstr("logit bias"));
   EXPECT_EQ(message([](auto& o) { o.top_k = -7; }), "accepted");
 }
 

@@ -1,4 +1,5 @@
-// The steps of the sampling chain. All decisions are made from exp64, log64 and sums in list order (num/math64.h), never from libm.
+// The steps of the sampling chain. All decisions are made from exp64, log64 and sums in list order
+// (num/math64.h), never from libm.
 #include "engine/sampling_steps.h"
 
 #include <algorithm>
@@ -13,7 +14,8 @@ namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-// The share of the whole that each candidate has, and log of the sum: -log p = log_sum - (logit - max).
+// The share of the whole that each candidate has, and log of the sum: -log p = log_sum - (logit -
+// max).
 double fill_probabilities(Candidates& c) {
   double best = c.front().logit;
   for (const Candidate& x : c) best = std::max(best, static_cast<double>(x.logit));
@@ -43,10 +45,13 @@ float checked_max(std::span<const float> logits) {
   }
   for (; i < logits.size(); ++i) see(0, logits[i]);
   if (std::any_of(bad, bad + kLanes, [](int32_t b) { return b != 0; })) {
-    throw Error(Errc::bad_file, "the model's logits are no finite numbers: its weights may be damaged");
+    throw Error(Errc::bad_file,
+                "the model's logits are no finite numbers: its weights may be damaged");
   }
   const float max = *std::max_element(best, best + kLanes);
-  if (max == kMinusInfinity) throw Error(Errc::bad_request, "no token is left to choose from: the logit bias forbids all of them");
+  if (max == kMinusInfinity)
+    throw Error(Errc::bad_request,
+                "no token is left to choose from: the logit bias forbids all of them");
   return max;
 }
 
@@ -54,8 +59,8 @@ TokenId first_equal(std::span<const float> logits, float value) noexcept {
   return static_cast<TokenId>(std::find(logits.begin(), logits.end(), value) - logits.begin());
 }
 
-void apply_penalties(std::span<float> logits, std::span<const TokenId> window, float repeat, float frequency, float presence,
-                     std::vector<TokenId>& scratch) {
+void apply_penalties(std::span<float> logits, std::span<const TokenId> window, float repeat,
+                     float frequency, float presence, std::vector<TokenId>& scratch) {
   scratch.assign(window.begin(), window.end());
   std::sort(scratch.begin(), scratch.end());
   for (size_t i = 0; i < scratch.size();) {
@@ -92,12 +97,13 @@ bool select_top_k(std::span<const float> logits, int64_t k, Candidates& out) {
   const auto size = static_cast<int64_t>(logits.size());
   if (k <= 0 || k >= size) {
     for (int64_t i = 0; i < size; ++i) {
-      if (logits[static_cast<size_t>(i)] != kMinusInfinity) out.push_back({static_cast<TokenId>(i), logits[static_cast<size_t>(i)], 0});
+      if (logits[static_cast<size_t>(i)] != kMinusInfinity)
+        out.push_back({static_cast<TokenId>(i), logits[static_cast<size_t>(i)], 0});
     }
     return false;
   }
-  // A heap whose top is the worst of the k best so far; most logits fail the one comparison with it. Ids ascend, so that an equal
-  // logit never displaces an earlier one.
+  // A heap whose top is the worst of the k best so far; most logits fail the one comparison with
+  // it. Ids ascend, so that an equal logit never displaces an earlier one.
   float worst = kMinusInfinity;
   for (int64_t i = 0; i < size; ++i) {
     const float x = logits[static_cast<size_t>(i)];
@@ -129,7 +135,9 @@ double entropy(const Candidates& c) noexcept {
 void typical(Candidates& c, double p) {
   const double log_sum = fill_probabilities(c);
   const double h = entropy(c);
-  const auto distance = [&](const Candidate& x) { return std::fabs(log_sum - static_cast<double>(x.logit) - h); };
+  const auto distance = [&](const Candidate& x) {
+    return std::fabs(log_sum - static_cast<double>(x.logit) - h);
+  };
   std::sort(c.begin(), c.end(), [&](const Candidate& a, const Candidate& b) {
     const double da = distance(a), db = distance(b);
     return da < db || (da == db && ranks_before(a, b));
@@ -183,7 +191,8 @@ void temperature(Candidates& c, double t, double range, double exponent) {
     c.resize(1);
     return;
   }
-  // Relative to the best, which changes no probability, so that a small temperature overflows to probability 0 and not to NaN.
+  // Relative to the best, which changes no probability, so that a small temperature overflows to
+  // probability 0 and not to NaN.
   for (Candidate& x : c) x.logit = static_cast<float>((static_cast<double>(x.logit) - best) / t);
 }
 

@@ -1,10 +1,10 @@
 // Scores of a text.
 #include "assay/score.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
-
-#include <fmt/format.h>
 
 #include "assay/error.h"
 #include "num/math64.h"
@@ -16,7 +16,8 @@ double log_sum_exp(std::span<const double> x) {
   for (double v : x) best = std::max(best, v);
   double lane[8] = {};  // element i goes to lane i % 8, which lets the compiler use vectors
   for (size_t i = 0; i < x.size(); ++i) lane[i % 8] += num::exp64(x[i] - best);
-  const double sum = ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+  const double sum =
+      ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
   return best + num::log64(sum);
 }
 

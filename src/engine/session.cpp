@@ -1,10 +1,10 @@
 // Conversations.
 #include "assay/session.h"
 
-#include <utility>
+#include <fmt/format.h>
 
 #include <boost/json.hpp>
-#include <fmt/format.h>
+#include <utility>
 
 #include "assay/error.h"
 #include "assay/utf8.h"
@@ -26,7 +26,9 @@ std::string token_text(const Tokenizer& tokenizer, std::optional<TokenId> id) {
 }
 
 const Tokenizer& require_tokenizer(const Model& model) {
-  if (!model.tokenizer()) throw Error(Errc::bad_request, "the model was loaded without its tokenizer, which a conversation needs");
+  if (!model.tokenizer())
+    throw Error(Errc::bad_request,
+                "the model was loaded without its tokenizer, which a conversation needs");
   return *model.tokenizer();
 }
 
@@ -35,9 +37,14 @@ constexpr std::string_view kRoles[] = {"system", "user", "assistant"};
 std::vector<Message> messages_from(const json::value& list) {
   std::vector<Message> messages;
   for (const json::value& item : list.as_array()) {
-    Message m{std::string(item.at("role").as_string()), std::string(item.at("content").as_string())};
+    Message m{std::string(item.at("role").as_string()),
+              std::string(item.at("content").as_string())};
     if (std::find(std::begin(kRoles), std::end(kRoles), m.role) == std::end(kRoles)) {
-      throw Error(Errc::bad_request, fmt::format("the session file has a message of role '{}': needs system, user or assistant", m.role));
+      throw Error(
+          Errc::bad_request,
+          fmt::format(
+              "the session file has a message of role '{}': needs system, user or assistant",
+              m.role));
     }
     messages.push_back(std::move(m));
   }
@@ -46,23 +53,30 @@ std::vector<Message> messages_from(const json::value& list) {
 
 }  // namespace
 
-std::shared_ptr<const ChatTemplate> require_chat_template(const Model& model, std::string_view text) {
+std::shared_ptr<const ChatTemplate> require_chat_template(const Model& model,
+                                                          std::string_view text) {
   if (!text.empty()) return ChatTemplate::parse(text);
   if (model.chat_template()) return model.chat_template();
-  throw Error(Errc::bad_request, fmt::format("{}: the file has no chat template: give one with --chat-template FILE, or "
-                                             "use the raw text with --no-chat-template", model.path()));
+  throw Error(
+      Errc::bad_request,
+      fmt::format("{}: the file has no chat template: give one with --chat-template FILE, or "
+                  "use the raw text with --no-chat-template",
+                  model.path()));
 }
 
-std::vector<TokenId> chat_prompt(const Model& model, const ChatTemplate& chat_template, const std::vector<Message>& messages) {
+std::vector<TokenId> chat_prompt(const Model& model, const ChatTemplate& chat_template,
+                                 const std::vector<Message>& messages) {
   const Tokenizer& tokenizer = require_tokenizer(model);
-  for (const Message& m : messages) require_utf8(m.content, fmt::format("the message of role {}", m.role));
+  for (const Message& m : messages)
+    require_utf8(m.content, fmt::format("the message of role {}", m.role));
   TemplateInput input;
   input.messages_json = json::serialize(to_json(messages));
   input.bos_token = token_text(tokenizer, tokenizer.bos());
   input.eos_token = token_text(tokenizer, tokenizer.eos());
   const std::vector<TextPiece> pieces = chat_template.render_pieces(input);
   EncodeOptions options;
-  const bool begins_with_bos = !input.bos_token.empty() && !pieces.empty() && pieces.front().parse_special &&
+  const bool begins_with_bos = !input.bos_token.empty() && !pieces.empty() &&
+                               pieces.front().parse_special &&
                                pieces.front().text.starts_with(input.bos_token);
   if (begins_with_bos) options.add_bos = false;
   options.add_eos = false;
@@ -79,7 +93,11 @@ struct ChatSession::State {
   uint64_t n_answers = 0;         // answers so far, kept or not: the request number of the next
 
   State(Context c, std::shared_ptr<const ChatTemplate> t, GenerateOptions o, std::string s)
-      : context(std::move(c)), generator(context), chat_template(std::move(t)), options(std::move(o)), system(std::move(s)) {}
+      : context(std::move(c)),
+        generator(context),
+        chat_template(std::move(t)),
+        options(std::move(o)),
+        system(std::move(s)) {}
 
   std::vector<Message> with_system() const {
     std::vector<Message> all;
@@ -98,13 +116,16 @@ struct ChatSession::State {
   }
 };
 
-ChatSession::ChatSession(Context context, std::shared_ptr<const ChatTemplate> chat_template, GenerateOptions options, std::string system)
-    : state_(std::make_unique<State>(std::move(context), std::move(chat_template), std::move(options), std::move(system))) {}
+ChatSession::ChatSession(Context context, std::shared_ptr<const ChatTemplate> chat_template,
+                         GenerateOptions options, std::string system)
+    : state_(std::make_unique<State>(std::move(context), std::move(chat_template),
+                                     std::move(options), std::move(system))) {}
 ChatSession::~ChatSession() = default;
 ChatSession::ChatSession(ChatSession&&) noexcept = default;
 ChatSession& ChatSession::operator=(ChatSession&&) noexcept = default;
 
-Generation ChatSession::say(std::string text, const Generator::TextSink& sink, const std::function<bool()>& cancelled) {
+Generation ChatSession::say(std::string text, const Generator::TextSink& sink,
+                            const std::function<bool()>& cancelled) {
   const std::vector<Message> before = state_->messages;
   try {
     state_->messages.push_back({"user", std::move(text)});
@@ -115,11 +136,14 @@ Generation ChatSession::say(std::string text, const Generator::TextSink& sink, c
   }
 }
 
-Generation ChatSession::regenerate(const Generator::TextSink& sink, const std::function<bool()>& cancelled) {
+Generation ChatSession::regenerate(const Generator::TextSink& sink,
+                                   const std::function<bool()>& cancelled) {
   const std::vector<Message> before = state_->messages;
   try {
-    while (!state_->messages.empty() && state_->messages.back().role == "assistant") state_->messages.pop_back();
-    if (state_->messages.empty()) throw Error(Errc::bad_request, "there is no message to answer again");
+    while (!state_->messages.empty() && state_->messages.back().role == "assistant")
+      state_->messages.pop_back();
+    if (state_->messages.empty())
+      throw Error(Errc::bad_request, "there is no message to answer again");
     return state_->answer(sink, cancelled);
   } catch (...) {
     state_->messages = before;
@@ -138,7 +162,8 @@ GenerateOptions& ChatSession::options() noexcept { return state_->options; }
 const Context& ChatSession::context() const noexcept { return state_->context; }
 
 std::string ChatSession::save() const {
-  const json::object all = {{"assay_session", 1}, {"model", std::string(state_->context.model().name())},
+  const json::object all = {{"assay_session", 1},
+                            {"model", std::string(state_->context.model().name())},
                             {"messages", to_json(state_->with_system())}};
   return json::serialize(all) + "\n";
 }
@@ -148,13 +173,16 @@ void ChatSession::load(std::string_view text) {
   try {
     const json::value all = json::parse(json::string_view(text.data(), text.size()));
     if (all.at("assay_session").to_number<int64_t>() != 1) {
-      throw Error(Errc::bad_request, "the session file has another version than 1, the only one that is known");
+      throw Error(Errc::bad_request,
+                  "the session file has another version than 1, the only one that is known");
     }
     messages = messages_from(all.at("messages"));
   } catch (const Error&) {
     throw;
   } catch (const std::exception& e) {  // what Boost.JSON throws for syntax, types and missing keys
-    throw Error(Errc::bad_request, fmt::format("no session file (JSON with \"assay_session\" and \"messages\"): {}", e.what()));
+    throw Error(Errc::bad_request,
+                fmt::format("no session file (JSON with \"assay_session\" and \"messages\"): {}",
+                            e.what()));
   }
   std::string system;
   if (!messages.empty() && messages.front().role == "system") {

@@ -12,7 +12,8 @@ namespace {
 std::string run(const std::vector<std::string>& stops, const std::string& text, size_t n) {
   StopStrings stop(stops);
   std::string shown;
-  for (size_t i = 0; i < text.size() && !stop.matched(); i += n) shown += stop.push(text.substr(i, n));
+  for (size_t i = 0; i < text.size() && !stop.matched(); i += n)
+    shown += stop.push(text.substr(i, n));
   shown += stop.finish();
   return shown + "[" + (stop.matched() ? *stop.matched() : "") + "]";
 }
@@ -24,7 +25,7 @@ TEST(StopStrings, EndTheTextBeforeTheFirstComplete) {
     EXPECT_EQ(run({"User:"}, "Use User User:", n), "Use User [User:]");
     EXPECT_EQ(run({"aab"}, "aaaaab.", n), "aaa[aab]");
     EXPECT_EQ(run({"xyz"}, "ends with xy", n), "ends with xy[]");
-    EXPECT_EQ(run({"abcd", "bc"}, "zabcd", n), "za[bc]");  // bc is complete first
+    EXPECT_EQ(run({"abcd", "bc"}, "zabcd", n), "za[bc]");   // bc is complete first
     EXPECT_EQ(run({"cd", "abcd"}, "zabcd", n), "z[abcd]");  // both end together: the longer one
     EXPECT_EQ(run({"\xC3\xA9"}, "caf\xC3\xA9.", n), "caf[\xC3\xA9]");
     EXPECT_EQ(run({}, "all of it", n), "all of it[]");

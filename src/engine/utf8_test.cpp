@@ -9,7 +9,8 @@ namespace assay {
 namespace {
 
 TEST(Utf8, AcceptsWellFormedText) {
-  for (const char* text : {"", "plain", "caf\u00E9", "\u65E5\u672C", "\U0001F600", "\u07FF\u0800\uFFFF\U00010000\U0010FFFF", "\uD7FF\uE000"}) {
+  for (const char* text : {"", "plain", "caf\u00E9", "\u65E5\u672C", "\U0001F600",
+                           "\u07FF\u0800\uFFFF\U00010000\U0010FFFF", "\uD7FF\uE000"}) {
     EXPECT_EQ(find_invalid_utf8(text), std::nullopt) << text;
   }
 }

@@ -1,0 +1,21 @@
+// The commands of the program, one source each. Each takes the arguments after its name and returns
+// the exit code; errors are thrown.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace assay::cli {
+
+using Arguments = std::vector<std::string>;
+
+int run_command(const Arguments& arguments);
+int chat_command(const Arguments& arguments);
+int tokenize_command(const Arguments& arguments);
+int detokenize_command(const Arguments& arguments);
+int template_command(const Arguments& arguments);
+int logits_command(const Arguments& arguments);
+int inspect_command(const Arguments& arguments);
+int bench_command(const Arguments& arguments);
+
+}  // namespace assay::cli

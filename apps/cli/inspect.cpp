@@ -1,0 +1,42 @@
+// assay inspect: what a file holds and the memory that running it takes.
+#include "assay/inspect.h"
+
+#include <fmt/format.h>
+
+#include "commands.h"
+#include "options.h"
+#include "terminal.h"
+
+namespace assay::cli {
+
+int inspect_command(const Arguments& arguments) {
+  Flags flags("inspect",
+              "Shows a file's metadata (and which keys nobody reads), its tensors, and the memory "
+              "it takes at a context size.",
+              "  assay inspect model.gguf\n"
+              "  assay inspect model.gguf -c 32768 -ctk q8_0 -ctv q8_0     does it fit?\n"
+              "  assay inspect model.gguf --json | jq '.tensors[0]'\n");
+  ModelFlag model;
+  RuntimeFlags runtime;
+  InspectOptions options;
+  bool as_json = false;
+  model.add(flags);
+  flags.on("--json", as_json, "One JSON object");
+  flags.value("--array-items", options.array_items_max, "N",
+              "Items of an array that are shown; 0: all");
+  runtime.add(flags);
+  if (!flags.parse(arguments)) {
+    Output().write(flags.help());
+    return 0;
+  }
+  if (options.array_items_max < 0) throw UsageError("--array-items needs a count, or 0 for all");
+  const std::string path = model.path();
+  options.context = runtime.options();
+  const Inspection found = inspect(path, options);
+  Output().write(as_json ? found.to_json() : found.to_text());
+  for (const InspectProblem& problem : found.problems)
+    notice(fmt::format("{}: {}: {}", path, problem.part, problem.message));
+  return found.problems.empty() ? 0 : exit_code_of(found.problems.front().code);
+}
+
+}  // namespace assay::cli

@@ -1,0 +1,93 @@
+// assay logits: what the model says about a text.
+#include <fmt/format.h>
+
+#include <boost/json.hpp>
+
+#include "assay/error.h"
+#include "assay/score.h"
+#include "assay/utf8.h"
+#include "commands.h"
+#include "id_list.h"
+#include "json_text.h"
+#include "options.h"
+#include "terminal.h"
+
+namespace assay::cli {
+namespace {
+
+namespace json = boost::json;
+
+json::object score_json(const Score& s, const std::vector<TokenId>& ids, const Context& context) {
+  json::array top;
+  for (const auto& [id, logit] : s.top) top.push_back(json::array{id, logit});
+  return {{"ids", json::value_from(ids)},      {"top", std::move(top)},
+          {"logsumexp", s.logsumexp},          {"mean_nll", s.mean_nll},
+          {"logits_digest", s.logits_digest},  {"kv_digest", s.kv_digest},
+          {"numerics", numerics_json(context)}};
+}
+
+std::string score_text(const Score& s, const std::vector<TokenId>& ids, const Model& model) {
+  std::string text =
+      fmt::format("{} tokens, mean negative log-likelihood {:.6f}\n\n{:>8}  {:>10}  {:>8}  token\n",
+                  ids.size(), s.mean_nll, "id", "logit", "p");
+  for (const auto& [id, logit] : s.top) {
+    const std::string piece =
+        model.tokenizer() ? json::serialize(json::value(model.tokenizer()->text(id))) : "";
+    text += fmt::format("{:>8}  {:>10.5f}  {:>7.3f}%  {}\n", id, logit,
+                        100 * std::exp(logit - s.logsumexp), piece);
+  }
+  return text + fmt::format("\nlogits {}\nkv     {}\n", s.logits_digest, s.kv_digest);
+}
+
+}  // namespace
+
+int logits_command(const Arguments& arguments) {
+  Flags flags("logits",
+              "Runs a text and shows the largest logits after its last token, its likelihood, and "
+              "digests over the bits of everything computed.",
+              "  assay logits model.gguf -p 'The capital of France is'\n"
+              "  assay logits model.gguf --ids 504,3575,282 --json --top 5\n"
+              "  assay logits model.gguf -p 'Hi' -t 1 --json | jq .logits_digest    the same for "
+              "any -t and -ub\n");
+  ModelFlag model_flag;
+  RuntimeFlags runtime;
+  std::optional<std::string> prompt, list, file;
+  int64_t n_top = 10;
+  bool as_json = false;
+  model_flag.add(flags);
+  flags.value("-p,--prompt", prompt, "TEXT",
+              "The text, raw: control tokens in it are tokens, BOS as the file says");
+  flags.value("--ids", list, "LIST", "Token ids in place of text, e.g. 1,2,3");
+  flags.value("--ids-file", file, "FILE", "The same from a file");
+  flags.value("--top", n_top, "N", "How many of the largest logits");
+  flags.on("--json", as_json,
+           "Prints ids, top, logsumexp, mean_nll, logits_digest, kv_digest, numerics");
+  runtime.add(flags);
+  if (!flags.parse(arguments)) {
+    Output().write(flags.help());
+    return 0;
+  }
+  if (int{prompt.has_value()} + int{list.has_value()} + int{file.has_value()} != 1) {
+    throw UsageError("needs one of -p TEXT, --ids LIST and --ids-file FILE");
+  }
+  const std::string path = model_flag.path();
+  ContextOptions options = runtime.options();
+  if (prompt) require_utf8(*prompt, "the text");
+  std::vector<TokenId> ids;
+  if (!prompt) ids = parse_ids(list ? *list : read_file(*file));
+  const auto model = Model::load(path, {.tokenizer = prompt.has_value() || !as_json});
+  if (prompt)
+    ids = model->tokenizer()->encode(*prompt,
+                                     {.parse_special = true, .add_bos = {}, .add_eos = false});
+  if (options.n_ctx == 0)
+    options.n_ctx = static_cast<int64_t>(ids.size());  // exactly what this text needs
+  Context context(model, options);
+  Progress progress("running the text");
+  context.set_progress([&](int64_t done, int64_t total) { progress.update(done, total); });
+  const Score s = score(context, ids, n_top);
+  Output().write(as_json ? to_text(score_json(s, ids, context)) + "\n"
+                         : score_text(s, ids, *model));
+  return 0;
+}
+
+}  // namespace assay::cli

@@ -1,0 +1,189 @@
+// assay run: one answer to one prompt. Only the answer goes to standard output.
+#include <fmt/format.h>
+
+#include <boost/json.hpp>
+#include <chrono>
+
+#include "assay/error.h"
+#include "assay/session.h"
+#include "assay/utf8.h"
+#include "commands.h"
+#include "json_text.h"
+#include "options.h"
+#include "terminal.h"
+
+namespace assay::cli {
+namespace {
+
+namespace json = boost::json;
+
+struct RunFlags {
+  ModelFlag model;
+  RuntimeFlags runtime;
+  SamplingFlags sampling;
+  TemplateFlags templates;
+  std::optional<std::string> prompt, file;
+  bool as_json = false, raw = false, stats = false, escapes = false;
+
+  void add(Flags& flags) {
+    model.add(flags);
+    flags.value("-p,--prompt", prompt, "TEXT",
+                "The prompt; without -p and -f it is read from standard input");
+    flags.value("-f,--file", file, "FILE",
+                "The prompt from a file; one line break at its end is dropped");
+    flags.on("-e,--escape", escapes,
+             "Reads \\n, \\t, \\\\, \\\" and \\' in -p as what they stand for");
+    flags.on("--no-chat-template", raw,
+             "Gives the model the raw text; control tokens in it are tokens");
+    flags.on("--json", as_json,
+             "Prints text, ids, finish_reason, usage, timings and numerics as JSON, at the end");
+    flags.on("--stats", stats,
+             "Prints tokens and speed on standard error (always, where that is a terminal)");
+    sampling.add(flags);
+    templates.add(flags);
+    runtime.add(flags);
+  }
+};
+
+std::string unescape(const std::string& text) {
+  std::string result;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\\' || i + 1 == text.size()) {
+      result += text[i];
+      continue;
+    }
+    const char c = text[++i];
+    switch (c) {
+      case 'n':
+        result += '\n';
+        break;
+      case 't':
+        result += '\t';
+        break;
+      case 'r':
+        result += '\r';
+        break;
+      case '\\':
+      case '"':
+      case '\'':
+        result += c;
+        break;
+      default:
+        result += {'\\', c};
+        break;
+    }
+  }
+  return result;
+}
+
+std::string prompt_of(const RunFlags& f) {
+  if (f.prompt && f.file) throw UsageError("-p and -f exclude each other");
+  if (f.file) return prompt_from_file(*f.file);
+  if (!f.prompt && stdin_is_terminal())
+    throw UsageError("no prompt given: -p TEXT, -f FILE, or text on standard input");
+  std::string text = f.prompt ? *f.prompt : without_last_line_break(read_stdin());
+  require_utf8(text, "the prompt");
+  return f.escapes ? unescape(text) : text;
+}
+
+// The prompt's tokens: through a chat template where the model has one or the flags give one, else
+// the raw text.
+std::vector<TokenId> prompt_ids(const RunFlags& f, const Model& model, const std::string& prompt) {
+  const std::string template_text = f.templates.template_text();
+  const std::string system = f.templates.system_text();
+  if (f.raw && (!template_text.empty() || !system.empty())) {
+    throw UsageError("--no-chat-template excludes --chat-template and -sys");
+  }
+  const bool has_template = !template_text.empty() || !model.chat_template_source().empty();
+  if (f.raw || (!has_template && system.empty()))
+    return model.tokenizer()->encode(prompt,
+                                     {.parse_special = true, .add_bos = {}, .add_eos = false});
+  std::vector<Message> messages;
+  if (!system.empty()) messages.push_back({"system", system});
+  messages.push_back({"user", prompt});
+  return chat_prompt(model, *require_chat_template(model, template_text), messages);
+}
+
+json::object result_json(const Generation& g, const Context& context, double load_ms,
+                         uint64_t seed) {
+  const auto n_answer = static_cast<int64_t>(g.ids.size());
+  return {{"text", g.text},
+          {"ids", json::value_from(g.ids)},
+          {"finish_reason", name(g.finish_reason)},
+          {"usage",
+           {{"prompt_tokens", g.n_prompt},
+            {"completion_tokens", n_answer},
+            {"total_tokens", g.n_prompt + n_answer}}},
+          {"timings",
+           {{"load", {{"tokens", 0}, {"ms", load_ms}, {"tokens_per_second", 0}}},
+            {"prefill", timing_json(g.prefill)},
+            {"decode", timing_json(g.decode)}}},
+          {"numerics", numerics_json(context)},
+          {"model", context.model().name()},
+          {"seed", seed}};
+}
+
+}  // namespace
+
+void show_stats(const Generation& g, double load_ms) {
+  fmt::print(stderr,
+             "assay: loaded in {:.0f} ms; prompt {} tokens, {:.1f} tokens/s; answer {} tokens, "
+             "{:.1f} tokens/s\n",
+             load_ms, g.n_prompt, g.prefill.tokens_per_second(), g.ids.size(),
+             g.decode.tokens_per_second());
+}
+
+int run_command(const Arguments& arguments) {
+  const auto start = std::chrono::steady_clock::now();
+  Flags flags(
+      "run",
+      "Answers one prompt. Only the answer goes to standard output, all else to standard error.",
+      "  assay run model.gguf -p 'Why is the sky blue?'\n"
+      "  assay run model.gguf -sys 'Answer in one word.' -p 'Capital of Norway?' --temp 0\n"
+      "  git diff | assay run model.gguf -sys 'Write a commit message for this diff.' -n 200\n"
+      "  assay run model.gguf -p 'Once upon a time' --no-chat-template -n 64 --seed 7\n"
+      "  assay run model.gguf -p 'Hi' --json | jq .timings\n");
+  RunFlags f;
+  f.add(flags);
+  if (!flags.parse(arguments)) {
+    Output().write(flags.help());
+    return 0;
+  }
+  const std::string path = f.model.path();
+  const ContextOptions context_options = f.runtime.options();
+  const std::string prompt = prompt_of(f);
+  catch_interrupts();
+  const auto loading =
+      f.prompt || f.file
+          ? start
+          : std::chrono::steady_clock::now();  // waiting for standard input is no loading
+  const auto model = Model::load(path);
+  const std::vector<TokenId> ids = prompt_ids(f, *model, prompt);
+  const GenerateOptions options = f.sampling.options(*model);
+  Context context(model, context_options);
+  const double load_ms =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - loading).count();
+
+  Output out;
+  Progress progress("reading the prompt");
+  context.set_progress([&](int64_t done, int64_t total) {
+    if (total > 1) progress.update(done, total);
+  });
+  Generator generator(context);
+  const auto show = [&](std::string_view text) {
+    if (!f.as_json) out.write(text);
+  };
+  const Generation g =
+      generator.run(ids, options, show, [&] { return interrupted() != 0 || out.gone(); });
+  if (f.as_json) {
+    out.write(to_text(result_json(g, context, load_ms, options.sampling.seed)) + "\n");
+  } else if (!g.text.ends_with('\n')) {
+    out.write("\n");
+  }
+  if (g.context_full)
+    notice(fmt::format("the context of {} tokens is full: raise it with -c", context.n_ctx()));
+  if (f.stats || (stderr_is_terminal() && !f.as_json)) show_stats(g, load_ms);
+  return interrupted() != 0 ? exit_code_of_signal(interrupted()) : 0;
+}
+
+}  // namespace assay::cli

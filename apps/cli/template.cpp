@@ -1,0 +1,101 @@
+// assay template: the prompt text that a chat template makes of messages.
+#include <fmt/format.h>
+
+#include <boost/json.hpp>
+#include <fstream>
+
+#include "assay/chat.h"
+#include "assay/error.h"
+#include "assay/session.h"
+#include "assay/tokenizer.h"
+#include "assay/utf8.h"
+#include "commands.h"
+#include "options.h"
+#include "terminal.h"
+
+namespace assay::cli {
+namespace {
+
+namespace json = boost::json;
+
+json::value parse_json(const std::string& text, const std::string& name) {
+  json::error_code failure;
+  json::value value = json::parse(text, failure);
+  if (failure)
+    throw Error(Errc::bad_request, fmt::format("{}: no JSON: {}", name, failure.message()));
+  return value;
+}
+
+// The array itself, or the one under `key` of an object, as chat APIs send it.
+std::string list_in(const std::string& path, const char* key) {
+  const json::value all = parse_json(path == "-" ? read_stdin() : read_file(path), path);
+  const json::object* object = all.if_object();
+  const json::value* list = object ? object->if_contains(key) : &all;
+  if (!list || !list->is_array())
+    throw Error(
+        Errc::bad_request,
+        fmt::format("{}: needs a JSON array, or an object with one under \"{}\"", path, key));
+  return json::serialize(*list);
+}
+
+bool is_gguf(const std::string& path) {
+  char magic[4] = {};
+  std::ifstream(path, std::ios::binary).read(magic, 4);
+  return std::string_view(magic, 4) == "GGUF";
+}
+
+}  // namespace
+
+int template_command(const Arguments& arguments) {
+  Flags flags("template",
+              "Renders messages with the chat template of a model (or of a Jinja file) and prints "
+              "the prompt text, nothing else.",
+              "  assay template model.gguf --messages chat.json\n"
+              "  assay template llama3.jinja --messages chat.json --tools tools.json --bos-token "
+              "'<|begin_of_text|>'\n"
+              "  echo '[{\"role\":\"user\",\"content\":\"Hi\"}]' | assay template model.gguf "
+              "--messages -\n");
+  ModelFlag model;
+  std::optional<std::string> messages, tools, extra, bos_token, eos_token;
+  std::optional<int64_t> now;
+  bool no_generation_prompt = false;
+  model.add(flags);
+  flags.value(
+      "--messages", messages, "FILE",
+      "JSON: an array of messages, or an object with it under \"messages\"; - is standard input");
+  flags.value("--tools", tools, "FILE", "JSON: an array of tool definitions");
+  flags.value("--variables", extra, "FILE", "JSON: an object of further variables of the template");
+  flags.on("--no-generation-prompt", no_generation_prompt,
+           "Ends after the last message, not where the answer would begin");
+  flags.value("--bos-token", bos_token, "TEXT", "In place of the file's own");
+  flags.value("--eos-token", eos_token, "TEXT", "In place of the file's own");
+  flags.value("--now", now, "SECONDS", "The time that strftime_now shows, in seconds since 1970");
+  if (!flags.parse(arguments)) {
+    Output().write(flags.help());
+    return 0;
+  }
+  if (!messages) throw UsageError("no messages given: --messages FILE");
+  const std::string path = model.path();
+  TemplateInput input;
+  std::string source;
+  if (is_gguf(path)) {
+    ChatFacts facts = read_chat_facts(path);
+    source = std::move(facts.chat_template);
+    input.bos_token = std::move(facts.bos_token);
+    input.eos_token = std::move(facts.eos_token);
+  } else {
+    source = read_file(path);
+    require_utf8(source, path);
+  }
+  input.messages_json = list_in(*messages, "messages");
+  if (tools) input.tools_json = list_in(*tools, "tools");
+  if (extra) input.extra_json = read_file(*extra);
+  input.add_generation_prompt = !no_generation_prompt;
+  input.now_unix = now;
+  if (bos_token) input.bos_token = *bos_token;
+  if (eos_token) input.eos_token = *eos_token;
+  Output().write(ChatTemplate::parse(source)->render(input));
+  return 0;
+}
+
+}  // namespace assay::cli

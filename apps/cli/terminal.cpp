@@ -1,0 +1,144 @@
+// Standard input, output and signals, by POSIX.
+#include "terminal.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+
+#include "assay/error.h"
+#include "flags.h"
+
+namespace assay::cli {
+namespace {
+
+std::atomic<int> interrupt_signal{0};  // static, because a signal handler reaches nothing else
+
+void on_interrupt(int signal) {
+  if (interrupt_signal.exchange(signal) != 0) _exit(exit_code_of_signal(signal));
+}
+
+void on_bus_error(int) {
+  static const char text[] =
+      "assay: a mapped file was cut or could not be read any more (SIGBUS): is the model's file "
+      "still being written?\n";
+  const ssize_t written = ::write(STDERR_FILENO, text, sizeof text - 1);
+  _exit(written < 0 ? 1 : 3);
+}
+
+void handle(int signal, void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  sigemptyset(&action.sa_mask);
+  sigaction(signal, &action, nullptr);
+}
+
+std::string read_all(int fd, const std::string& name) {
+  std::string text;
+  char buffer[1 << 16];
+  while (true) {
+    const ssize_t n = ::read(fd, buffer, sizeof buffer);
+    if (n < 0 && errno == EINTR && interrupted() == 0) continue;
+    if (n < 0) throw Error(Errc::io, fmt::format("{}: {}", name, std::strerror(errno)));
+    if (n == 0) return text;
+    text.append(buffer, static_cast<size_t>(n));
+  }
+}
+
+int64_t now_ms() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+bool stdin_is_terminal() { return isatty(STDIN_FILENO) == 1; }
+bool stdout_is_terminal() { return isatty(STDOUT_FILENO) == 1; }
+bool stderr_is_terminal() { return isatty(STDERR_FILENO) == 1; }
+
+void Output::write(std::string_view text) {
+  while (!text.empty() && !gone_) {
+    const ssize_t n = ::write(STDOUT_FILENO, text.data(), text.size());
+    if (n >= 0) {
+      text.remove_prefix(static_cast<size_t>(n));
+    } else if (errno == EPIPE) {
+      gone_ = true;
+    } else if (errno != EINTR) {
+      throw Error(Errc::io, fmt::format("standard output: {}", std::strerror(errno)));
+    }
+  }
+}
+
+void notice(std::string_view text) { fmt::print(stderr, "assay: {}\n", text); }
+
+std::string read_stdin() { return read_all(STDIN_FILENO, "standard input"); }
+
+std::string read_file(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) throw Error(Errc::io, fmt::format("{}: {}", path, std::strerror(errno)));
+  struct Closer {
+    int fd;
+    ~Closer() { ::close(fd); }
+  } closer{fd};
+  return read_all(fd, path);
+}
+
+bool want_colour(const std::string& mode) {
+  if (mode == "on" || mode == "always") return true;
+  if (mode == "off" || mode == "never") return false;
+  if (mode != "auto") throw UsageError(fmt::format("--color {}: needs on, off or auto", mode));
+  const char* no_colour = std::getenv("NO_COLOR");
+  return stdout_is_terminal() && (no_colour == nullptr || *no_colour == '\0');
+}
+
+void catch_interrupts() {
+  handle(SIGINT, on_interrupt);
+  handle(SIGTERM, on_interrupt);
+}
+int interrupted() noexcept { return interrupt_signal.load(); }
+void clear_interrupt() noexcept { interrupt_signal.store(0); }
+int exit_code_of_signal(int signal) noexcept { return 128 + signal; }
+
+int exit_code_of(Errc code) noexcept {
+  switch (code) {
+    case Errc::bad_request:
+      return 2;
+    case Errc::bad_file:
+    case Errc::unsupported:
+      return 3;
+    case Errc::out_of_memory:
+      return 4;
+    case Errc::io:
+    case Errc::device:
+      return 1;
+  }
+  return 1;
+}
+
+void set_up_signals() {
+  handle(SIGPIPE, SIG_IGN);
+  handle(SIGBUS, on_bus_error);
+}
+
+Progress::Progress(std::string what) : what_(std::move(what)), start_ms_(now_ms()) {}
+Progress::~Progress() {
+  if (shown_) fmt::print(stderr, "\r\x1b[K");
+}
+void Progress::update(int64_t done, int64_t total) {
+  if (done <= last_done_) start_ms_ = now_ms();  // another task began
+  last_done_ = done;
+  if (!stderr_is_terminal() || now_ms() - start_ms_ < 1000) return;
+  shown_ = done < total;
+  fmt::print(stderr, "\r\x1b[K");
+  if (shown_)
+    fmt::print(stderr, "{}: {} of {} tokens ({} %)", what_, done, total, done * 100 / total);
+}
+
+}  // namespace assay::cli
