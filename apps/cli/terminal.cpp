@@ -135,8 +135,8 @@ void Progress::update(int64_t done, int64_t total) {
   if (done <= last_done_) start_ms_ = now_ms();  // another task began
   last_done_ = done;
   if (!stderr_is_terminal() || now_ms() - start_ms_ < 1000) return;
+  if (shown_) fmt::print(stderr, "\r\x1b[K");
   shown_ = done < total;
-  fmt::print(stderr, "\r\x1b[K");
   if (shown_)
     fmt::print(stderr, "{}: {} of {} tokens ({} %)", what_, done, total, done * 100 / total);
 }

@@ -80,7 +80,8 @@ class Sampler {
   // The token for `position` (the number of tokens before it). Does not accept it. Error(bad_file)
   // where the logits hold a NaN or an infinity, or where nothing is left to choose from.
   TokenId sample(std::span<const float> logits, int64_t position);
-  // What the last call of sample chose from, with the probabilities of the draw.
+  // What the last call of sample chose from, with the probabilities of the draw, in
+  // ascending order of ids.
   std::span<const Candidate> candidates() const noexcept;
 
  private:

@@ -159,13 +159,24 @@ TokenId Sampler::State::choose(std::span<const float> adjusted, int64_t position
     return id;
   }
   const engine::Draws draw = engine::draws(options.seed, request, static_cast<uint64_t>(position));
-  if (!engine::select_top_k(adjusted, options.top_k, candidates)) engine::rank(candidates);
-  if (typical) engine::typical(candidates, options.typical_p);
-  if (options.top_p < 1) engine::top_p(candidates, options.top_p);
+  bool ranked = engine::select_top_k(adjusted, options.top_k, candidates);
+  if (typical) {
+    engine::typical(candidates, options.typical_p);
+    ranked = true;
+  }
+  if (options.top_p < 1) {
+    engine::top_p(candidates, options.top_p, ranked);
+    ranked = true;
+  }
   if (options.min_p > 0) engine::min_p(candidates, options.min_p);
-  if (xtc) engine::xtc(candidates, options.xtc_probability, options.xtc_threshold, draw.xtc);
+  if (xtc) {
+    if (!ranked) engine::rank(candidates);
+    engine::xtc(candidates, options.xtc_probability, options.xtc_threshold, draw.xtc);
+    ranked = true;
+  }
   engine::temperature(candidates, options.temperature, options.dynamic_range,
                       options.dynamic_exponent);
+  if (ranked) engine::order_by_id(candidates);
   engine::softmax(candidates);
   return engine::pick(candidates, draw.token);
 }

@@ -166,9 +166,9 @@ TEST(Sampler, TopKKeepsTheLowestIdsAmongEquals) {
   Sampler sampler(o, 7);
   sampler.sample(logits, 0);
   ASSERT_EQ(sampler.candidates().size(), 3u);
-  EXPECT_EQ(sampler.candidates()[0].id, 1);
-  EXPECT_EQ(sampler.candidates()[1].id, 4);
-  EXPECT_EQ(sampler.candidates()[2].id, 0);
+  EXPECT_EQ(sampler.candidates()[0].id, 0);
+  EXPECT_EQ(sampler.candidates()[1].id, 1);
+  EXPECT_EQ(sampler.candidates()[2].id, 4);
 }
 
 TEST(Sampler, NoStepDropsTheLastCandidate) {

@@ -14,11 +14,19 @@ namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-// The share of the whole that each candidate has, and log of the sum: -log p = log_sum - (logit -
-// max).
-double fill_probabilities(Candidates& c) {
+Candidates::iterator at(Candidates& c, size_t i) {
+  return c.begin() + static_cast<std::ptrdiff_t>(i);
+}
+
+double best_logit(const Candidates& c) {
   double best = c.front().logit;
   for (const Candidate& x : c) best = std::max(best, static_cast<double>(x.logit));
+  return best;
+}
+
+// The share of the whole that each candidate has, and log of the sum: -log p = log_sum - logit.
+double fill_probabilities(Candidates& c) {
+  const double best = best_logit(c);
   double sum = 0;
   for (Candidate& x : c) {
     x.probability = num::exp64(static_cast<double>(x.logit) - best);
@@ -122,6 +130,10 @@ bool select_top_k(std::span<const float> logits, int64_t k, Candidates& out) {
 
 void rank(Candidates& c) { std::sort(c.begin(), c.end(), ranks_before); }
 
+void order_by_id(Candidates& c) {
+  std::sort(c.begin(), c.end(), [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
+}
+
 void softmax(Candidates& c) { fill_probabilities(c); }
 
 double entropy(const Candidates& c) noexcept {
@@ -152,11 +164,16 @@ void typical(Candidates& c, double p) {
   rank(c);
 }
 
-void top_p(Candidates& c, double p) {
+void top_p(Candidates& c, double p, bool ranked) {
   fill_probabilities(c);
   double sum = 0;
-  size_t n_kept = 0;
+  size_t n_kept = 0, n_ranked = ranked ? c.size() : 0;
   while (n_kept < c.size()) {
+    if (n_kept == n_ranked) {  // most of a vocabulary never has to be ranked
+      n_ranked = std::min(c.size(), std::max<size_t>(64, 4 * n_ranked));
+      std::nth_element(at(c, n_kept), at(c, n_ranked), c.end(), ranks_before);
+      std::sort(at(c, n_kept), at(c, n_ranked), ranks_before);
+    }
     sum += c[n_kept++].probability;
     if (sum >= p) break;
   }
@@ -164,10 +181,11 @@ void top_p(Candidates& c, double p) {
 }
 
 void min_p(Candidates& c, double p) {
-  const double least = static_cast<double>(c.front().logit) + num::log64(p);
-  size_t n_kept = 1;
-  while (n_kept < c.size() && static_cast<double>(c[n_kept].logit) >= least) ++n_kept;
-  c.resize(n_kept);
+  const double least = best_logit(c) + num::log64(p);
+  const Candidate best = *std::min_element(c.begin(), c.end(), ranks_before);
+  std::erase_if(c, [&](const Candidate& x) {
+    return static_cast<double>(x.logit) < least && x.id != best.id;
+  });
 }
 
 void xtc(Candidates& c, double probability, double threshold, double draw) {
@@ -175,7 +193,7 @@ void xtc(Candidates& c, double probability, double threshold, double draw) {
   fill_probabilities(c);
   size_t n_above = 0;
   while (n_above < c.size() && c[n_above].probability >= threshold) ++n_above;
-  if (n_above > 1) c.erase(c.begin(), c.begin() + static_cast<std::ptrdiff_t>(n_above - 1));
+  if (n_above > 1) c.erase(c.begin(), at(c, n_above - 1));
 }
 
 void temperature(Candidates& c, double t, double range, double exponent) {
@@ -186,13 +204,13 @@ void temperature(Candidates& c, double t, double range, double exponent) {
     const double power = normalized > 0 ? num::exp64(exponent * num::log64(normalized)) : 0.0;
     t = least + (t + range - least) * power;
   }
-  const double best = c.front().logit;
   if (t <= 0) {
-    c.resize(1);
+    c = {*std::min_element(c.begin(), c.end(), ranks_before)};
     return;
   }
   // Relative to the best, which changes no probability, so that a small temperature overflows to
   // probability 0 and not to NaN.
+  const double best = best_logit(c);
   for (Candidate& x : c) x.logit = static_cast<float>((static_cast<double>(x.logit) - best) / t);
 }
 

@@ -35,6 +35,7 @@ void top_n_sigma(std::span<float> logits, double n);
 bool select_top_k(std::span<const float> logits, int64_t k, Candidates& out);
 
 void rank(Candidates& c);
+void order_by_id(Candidates& c);
 // Fills the probabilities: exp(logit - max) / sum, summed in list order.
 void softmax(Candidates& c);
 double entropy(const Candidates& c) noexcept;  // of the probabilities
@@ -42,10 +43,11 @@ double entropy(const Candidates& c) noexcept;  // of the probabilities
 // Keeps, in ascending order of | -log p - entropy |, the first candidates whose sum exceeds p.
 // Leaves the list ranked.
 void typical(Candidates& c, double p);
-void top_p(Candidates& c, double p);  // ranked: the first candidates whose sum reaches p
-void min_p(Candidates& c, double p);  // ranked: those with logit >= max + log p
-// ranked: where draw <= probability, drops all but the last of the candidates whose probability is
-// at least the threshold.
+// Keeps, in the order of ranks, the first candidates whose sum reaches p. Leaves the list ranked.
+void top_p(Candidates& c, double p, bool ranked);
+void min_p(Candidates& c, double p);  // keeps those with logit >= max + log p, in list order
+// The list must be ranked: where draw <= probability, drops all but the last of the candidates
+// whose probability is at least the threshold.
 void xtc(Candidates& c, double probability, double threshold, double draw);
 // Divides the logits; range > 0: by a temperature in [t - range, t + range] that follows (entropy /
 // log n) ^ exponent. 0: only the best stays.

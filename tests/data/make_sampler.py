@@ -119,6 +119,7 @@ def chain(logits, o, history, pieces, seed, request, position):
         low = max(0.0, t - o['dynamic_range'])
         t = low + (t + o['dynamic_range'] - low) * h ** o['dynamic_exponent']
     c = c[:1] if t <= 0 else [(i, (v - c[0][1]) / t) for i, v in c]
+    c.sort()  # the draw goes through the ids in ascending order
     p = probabilities(c)
     steps = np.cumsum(p)
     if np.min(np.abs(steps - u)) < 1e-6:
