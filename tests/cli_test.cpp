@@ -368,7 +368,7 @@ TEST_F(CliModel, ChatTakesLinesCommandsAndSessions) {
   EXPECT_GT(again.out.size(), 1u);
 }
 
-TEST_F(CliModel, AFileCutWhileMappedEndsWithOneLine) {
+TEST_F(CliModel, AFileCutWhileMappedIsAnError) {
   ASSAY_REQUIRE_FILE(model_);
   const test::TempFolder folder;
   const auto copy = folder / "cut.gguf";
@@ -384,7 +384,18 @@ TEST_F(CliModel, AFileCutWhileMappedEndsWithOneLine) {
   });
   const ProgramResult r = assay({"chat", copy.string(), "-n", "4"}, options);
   cutter.join();
+  EXPECT_EQ(r.exit_code, 1);
+  EXPECT_THAT(r.err, HasSubstr("was cut"));
+}
+
+TEST_F(CliModel, ABusErrorEndsWithOneLine) {  // a file that is cut in the middle of a run
+  ASSAY_REQUIRE_FILE(model_);
+  ProgramOptions options;
+  options.signal = SIGBUS;
+  const ProgramResult r =
+      assay({"run", model_, "-p", "Count.", "-n", "4000", "--ignore-eos"}, options);
   EXPECT_EQ(r.exit_code, 3);
+  EXPECT_THAT(r.err, StartsWith("assay: "));
   EXPECT_THAT(r.err, HasSubstr("SIGBUS"));
 }
 
