@@ -10,7 +10,7 @@
 #include "ops/plan.h"
 #include "support/random_weights.h"
 
-namespace assay::backend::cpu {
+namespace assay::test {
 
 struct TinyShape {
   int64_t vocab_size = 64, d_model = 64, d_ff = 96, n_layers = 2, n_heads = 4, n_kv_heads = 2, head_dim = 32, window = 0;
@@ -63,10 +63,10 @@ class TinyPlan {
   }
   ops::WeightId weight(int64_t rows, int64_t cols) {
     const quant::Format& format = *quant::find_format(s_.dtype);
-    return enter(s_.dtype, rows, cols, test::random_weights(format, rows * cols, ++seed_));
+    return enter(s_.dtype, rows, cols, random_weights(format, rows * cols, ++seed_));
   }
   ops::WeightId vector_weight(int64_t n, float base, float spread) {  // norms around 1, biases around 0
-    test::Random random(++seed_);
+    Random random(++seed_);
     std::vector<float> values;
     for (int64_t i = 0; i < n; ++i) values.push_back(base + spread * random.normal());
     std::vector<std::byte> bytes(values.size() * sizeof(float));
@@ -140,4 +140,4 @@ class TinyPlan {
   bool outputs_only_ = false;
 };
 
-}  // namespace assay::backend::cpu
+}  // namespace assay::test

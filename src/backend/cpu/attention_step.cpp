@@ -9,8 +9,8 @@ namespace {
 
 using ops::kAttentionSegment;
 
-// With fewer positions than this to attend to, one token's attention is not worth a fork.
-constexpr int64_t kForkPositions = 48;
+// One token's attention over fewer elements of keys than this (some 4 microseconds) is not worth a fork.
+constexpr int64_t kForkElements = 128 * 1024;
 
 // Query heads that share one KV head, over one run of tokens. Row i is head i % n_group of the group and token i / n_group of the run.
 struct HeadTask {
@@ -74,7 +74,7 @@ void run_attention_step(const RunState& state, const ops::Attention& op, float* 
     if (n_keys > kAttentionSegment && state.pool.n_threads() > 1 && state.kernels.attention_segment != nullptr) {
       return run_by_segments(task, partials);
     }
-    if (n_keys < kForkPositions) {
+    if (n_keys * op.n_heads * op.head_dim < kForkElements) {
       for (int64_t i = 0; i < op.n_kv_heads * task.n_blocks(); ++i) {
         state.kernels.attention(task.block(i % op.n_kv_heads, i / op.n_kv_heads), state.scratch[0]);
       }

@@ -98,8 +98,8 @@ std::vector<KernelSet> all_sets() {
   return sets;
 }
 
-void expect_invariant(const TinyShape& shape, const ops::ExecutorOptions& options, int64_t n_tokens) {
-  const TinyPlan tiny(shape);
+void expect_invariant(const test::TinyShape& shape, const ops::ExecutorOptions& options, int64_t n_tokens) {
+  const test::TinyPlan tiny(shape);
   const auto ids = tokens(n_tokens, shape.vocab_size);
   const Result expected = result_of(tiny.plan, options, {}, ids);
   for (const uint32_t bits : expected.logits) ASSERT_TRUE(std::isfinite(std::bit_cast<float>(bits)));
@@ -113,7 +113,7 @@ void expect_invariant(const TinyShape& shape, const ops::ExecutorOptions& option
 TEST(CpuExecutor, BitsDoNotDependOnKernelsThreadsOrChunks) {
   for (const bool gemma : {false, true}) {
     for (const tensor::DType dtype : {tensor::DType::Q4_0, tensor::DType::Q4_K, tensor::DType::F16}) {
-      TinyShape shape;
+      test::TinyShape shape;
       shape.gemma = gemma;
       shape.dtype = dtype;
       shape.window = gemma ? 6 : 0;
@@ -124,14 +124,14 @@ TEST(CpuExecutor, BitsDoNotDependOnKernelsThreadsOrChunks) {
 }
 
 TEST(CpuExecutor, BitsAcrossSegments) {
-  TinyShape shape;
+  test::TinyShape shape;
   shape.n_layers = 1;
   shape.n_kv_heads = 1;
   expect_invariant(shape, default_options(), 270);
 }
 
 TEST(CpuExecutor, BitsInEveryMode) {
-  TinyShape shape;
+  test::TinyShape shape;
   shape.n_layers = 1;
   for (const bool as_f32 : {false, true}) {
     for (const int planes : {1, 2}) {
@@ -148,8 +148,8 @@ TEST(CpuExecutor, BitsInEveryMode) {
 }
 
 TEST(CpuExecutor, SequencesDoNotSeeEachOther) {
-  const TinyShape shape;
-  const TinyPlan tiny(shape);
+  const test::TinyShape shape;
+  const test::TinyPlan tiny(shape);
   ops::ExecutorOptions options = default_options();
   const auto ids_a = tokens(9, shape.vocab_size, 1), ids_b = tokens(9, shape.vocab_size, 2);
   const Result a = result_of(tiny.plan, options, {best_kernel_set(), 1, {}}, ids_a), b = result_of(tiny.plan, options, {best_kernel_set(), 1, {}}, ids_b);
@@ -178,8 +178,8 @@ TEST(CpuExecutor, SequencesDoNotSeeEachOther) {
 }
 
 TEST(CpuExecutor, OnlyWantedLogits) {
-  const TinyShape shape;
-  const TinyPlan tiny(shape);
+  const test::TinyShape shape;
+  const test::TinyPlan tiny(shape);
   const auto ids = tokens(10, shape.vocab_size);
   const Result all = result_of(tiny.plan, default_options(), {best_kernel_set(), 1, {}}, ids);
   base::ThreadPool pool(2);
@@ -200,8 +200,8 @@ TEST(CpuExecutor, OnlyWantedLogits) {
 }
 
 TEST(CpuExecutor, TruncatedSequenceForgets) {
-  const TinyShape shape;
-  const TinyPlan tiny(shape);
+  const test::TinyShape shape;
+  const test::TinyPlan tiny(shape);
   const auto ids = tokens(20, shape.vocab_size);
   const Result expected = result_of(tiny.plan, default_options(), {best_kernel_set(), 1, {}}, ids);
   base::ThreadPool pool(2);
@@ -227,9 +227,9 @@ class Watcher : public ops::OpObserver {
 };
 
 TEST(CpuExecutor, ObserverSeesEveryOpAndChangesNothing) {
-  TinyShape shape;
+  test::TinyShape shape;
   shape.gemma = true;
-  const TinyPlan tiny(shape);
+  const test::TinyPlan tiny(shape);
   const auto ids = tokens(11, shape.vocab_size);
   const Result expected = result_of(tiny.plan, default_options(), {best_kernel_set(), 1, {}}, ids);
   std::map<const ops::Op*, std::vector<double>> seen[2];
@@ -248,8 +248,8 @@ TEST(CpuExecutor, ObserverSeesEveryOpAndChangesNothing) {
 }
 
 TEST(CpuExecutor, NoAllocationPerToken) {
-  const TinyShape shape;
-  const TinyPlan tiny(shape);
+  const test::TinyShape shape;
+  const test::TinyPlan tiny(shape);
   for (const KernelSet set : all_sets()) {
     base::ThreadPool pool(2);
     const auto executor = make_cpu_executor(tiny.plan, default_options(), {set}, pool);
@@ -268,9 +268,9 @@ TEST(CpuExecutor, NoAllocationPerToken) {
 }
 
 TEST(CpuExecutor, PoisonStaysVisible) {
-  TinyShape shape;
+  test::TinyShape shape;
   shape.dtype = tensor::DType::F32;
-  TinyPlan tiny(shape);
+  test::TinyPlan tiny(shape);
   // One weight of the last token's embedding is not a number; others must not notice.
   const auto ids = std::vector<int32_t>{3, 5, 7};
   const tensor::TensorView& table = tiny.plan.weights[0].view;
@@ -286,8 +286,8 @@ TEST(CpuExecutor, PoisonStaysVisible) {
 }
 
 TEST(CpuExecutor, RefusesWhatCannotBeRun) {
-  const TinyShape shape;
-  const TinyPlan tiny(shape);
+  const test::TinyShape shape;
+  const test::TinyPlan tiny(shape);
   base::ThreadPool pool(1);
   ops::ExecutorOptions options = default_options();
   options.n_ctx = 8;
@@ -306,10 +306,10 @@ TEST(CpuExecutor, RefusesWhatCannotBeRun) {
   EXPECT_THROW(executor->run({ids, beyond, {}, none}), Error);
   EXPECT_EQ(executor->n_positions(0), 6);
   options.cache_k = ops::CacheType::q8_0;
-  TinyShape odd;
+  test::TinyShape odd;
   odd.head_dim = 16;
   odd.n_heads = 4;
-  const TinyPlan tiny_odd(odd);
+  const test::TinyPlan tiny_odd(odd);
   EXPECT_THROW(make_cpu_executor(tiny_odd.plan, options, {}, pool), Error);
   options.n_ctx = 0;
   EXPECT_THROW(make_cpu_executor(tiny.plan, options, {}, pool), Error);
