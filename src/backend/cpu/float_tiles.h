@@ -3,14 +3,15 @@
 // Vector gives a register of kWidth lanes: Reg, zero, load, load_first (n lanes, others 0), fma, keep_first (n lanes of a, else b), fold_to_8.
 #pragma once
 
-#include <immintrin.h>
-
+#include "backend/cpu/decode_rows.h"
 #include "backend/cpu/gemm.h"
 
 namespace assay::backend::cpu {
 namespace {
 
 constexpr int kRows = 4;  // of a tile
+constexpr int kTokensMax = 6;
+constexpr int64_t kPanelRowsMax = 32;
 
 inline int64_t smaller(int64_t a, int64_t b) noexcept { return a < b ? a : b; }
 
@@ -72,100 +73,78 @@ inline void run_chunk(const float* const* w, const float* const* x, int64_t begi
   }
 }
 
-// Rows past row_end repeat the last one and tokens past the end likewise; their results are not stored.
+// A panel of decoded rows; rows past the end repeat the last one, and their results are not stored.
+struct Panel {
+  const float* w[kPanelRowsMax];
+  int64_t row, row_end;
+  __m256* partial;  // [rows / kRows][tokens][kRows][8 chunks]
+};
+
+// Tokens past the end repeat the last one; their results are not stored. Chunk by chunk over all rows, so that the activations of a chunk
+// stay in the first-level cache.
 template <class Vector, int kTokens>
-void run_tile(const LinearTask& task, int64_t token, const float* const* w, int64_t row, int64_t row_end) noexcept {
+void run_tokens(const LinearTask& task, int64_t token, const Panel& panel) noexcept {
   const float* x[kTokens];
   for (int t = 0; t < kTokens; ++t) x[t] = task.x_f32.data + smaller(token + t, task.n_tokens - 1) * task.x_f32.stride;
-  const int64_t n_blocks = (task.k + 31) / 32;
-  __m256 chunks[kTokens][kRows][8];
+  const int64_t n_blocks = (task.k + 31) / 32, rows = panel.row_end - panel.row;
+  const auto partial = [&](int64_t r) { return reinterpret_cast<__m256(*)[kRows][8]>(panel.partial + r * kTokens * 8); };
   for (int64_t i = 0; i < 8; ++i) {
     const int64_t begin = 32 * (i * n_blocks / 8), end = smaller(task.k, 32 * ((i + 1) * n_blocks / 8));
-    run_chunk<Vector, kTokens>(w, x, begin, end, chunks, i);
+    for (int64_t r = 0; r < rows; r += kRows) run_chunk<Vector, kTokens>(panel.w + r, x, begin, end, partial(r), i);
   }
   for (int t = 0; t < kTokens && token + t < task.n_tokens; ++t) {
-    float* y = task.y.data + (token + t) * task.y.stride;
-    for (int r = 0; r < kRows && row + r < row_end; ++r) {
-      const float dot = fold_chunks(chunks[t][r]);
-      y[row + r] = task.bias == nullptr ? dot : dot + task.bias[row + r];
+    float* y = task.y.data + (token + t) * task.y.stride + panel.row;
+    for (int64_t r = 0; r < rows; ++r) {
+      const float dot = fold_chunks(partial(r / kRows * kRows)[t][r % kRows]);
+      y[r] = task.bias == nullptr ? dot : dot + task.bias[panel.row + r];
     }
   }
 }
 
-// Rows decoded together: few for few tokens, so that they stay in the first-level cache; else a panel.
+// Rows decoded together: few for few tokens, so that they stay in the first-level cache.
 inline int64_t panel_rows(const LinearTask& task) noexcept {
   if (task.n_tokens < 4) return kRows;
   const int64_t rows = kPanelBytes / (task.k * 4) / kRows * kRows;
-  return rows < kRows ? kRows : rows;
+  return rows < kRows ? kRows : smaller(rows, kPanelRowsMax);
 }
 
 inline int64_t padded(int64_t k) noexcept { return (k + 15) / 16 * 16; }
 
+constexpr int64_t kPartialBytes = kPanelRowsMax * kTokensMax * 8 * static_cast<int64_t>(sizeof(__m256));
+
 inline size_t float_scratch_bytes(const LinearTask& task) noexcept {
   const bool in_place = task.format->dtype == tensor::DType::F32;
-  return in_place ? 0 : static_cast<size_t>(panel_rows(task) * padded(task.k)) * sizeof(float);
+  return static_cast<size_t>(kPartialBytes + (in_place ? 0 : panel_rows(task) * padded(task.k) * 4));
 }
 
-// decode(bytes, k, out): a row of the format to floats; null where the file's rows are floats already.
-using DecodeRow = void (*)(const LinearTask& task, const std::byte* row, float* out);
-
-template <class Vector, int kTokensMax>
+template <class Vector, int kTokens>
 void float_rows(const LinearTask& task, DecodeRow decode, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept {
+  static_assert(kTokens <= kTokensMax);
   const int64_t rows = panel_rows(task), stride = padded(task.k);
-  float* panel = reinterpret_cast<float*>(scratch);
+  float* decoded = reinterpret_cast<float*>(scratch + kPartialBytes);
+  Panel panel;
+  panel.partial = reinterpret_cast<__m256*>(scratch);
   for (int64_t begin = row_begin; begin < row_end; begin += rows) {
-    const int64_t end = smaller(begin + rows, row_end);
-    if (decode != nullptr) {
-      for (int64_t r = begin; r < end; ++r) decode(task, task.weights + r * task.row_bytes, panel + (r - begin) * stride);
+    panel.row = begin;
+    panel.row_end = smaller(begin + rows, row_end);
+    const int64_t n = panel.row_end - begin;
+    for (int64_t i = 0; i < n; ++i) {
+      const std::byte* row = task.weights + (begin + i) * task.row_bytes;
+      if (decode != nullptr) decode(task, row, decoded + i * stride);
+      panel.w[i] = decode != nullptr ? decoded + i * stride : reinterpret_cast<const float*>(row);
     }
+    for (int64_t i = n; i < (n + kRows - 1) / kRows * kRows; ++i) panel.w[i] = panel.w[n - 1];
     for (int64_t token = 0; token < task.n_tokens;) {
       const int64_t left = task.n_tokens - token;
-      for (int64_t row = begin; row < end; row += kRows) {
-        const float* w[kRows];
-        for (int64_t i = 0; i < kRows; ++i) {
-          const int64_t r = smaller(row + i, end - 1);
-          w[i] = decode != nullptr ? panel + (r - begin) * stride : reinterpret_cast<const float*>(task.weights + r * task.row_bytes);
-        }
-        if (left == 1) {
-          run_tile<Vector, 1>(task, token, w, row, end);
-        } else if (left == 2) {
-          run_tile<Vector, 2>(task, token, w, row, end);
-        } else {
-          run_tile<Vector, kTokensMax>(task, token, w, row, end);
-        }
+      if (left == 1) {
+        run_tokens<Vector, 1>(task, token, panel);
+      } else if (left == 2) {
+        run_tokens<Vector, 2>(task, token, panel);
+      } else {
+        run_tokens<Vector, kTokens>(task, token, panel);
       }
-      token += left <= 2 ? left : kTokensMax;
+      token += left <= 2 ? left : kTokens;
     }
-  }
-}
-
-constexpr int64_t kPrefetchBytes = 3072;
-
-// Half precision and bfloat16: 8 elements at a time by the processor's own conversion, which is exact.
-inline __m256 widen_half(const std::byte* p) noexcept { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
-inline __m256 widen_bf16(const std::byte* p) noexcept {
-  const __m256i words = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  return _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
-}
-
-template <__m256 (*widen)(const std::byte*)>
-void decode_16_bits(const LinearTask& task, const std::byte* row, float* out) {
-  int64_t j = 0;
-  for (; j + 32 <= task.k; j += 32) {
-    _mm_prefetch(reinterpret_cast<const char*>(row + 2 * j + kPrefetchBytes), _MM_HINT_T0);
-    for (int64_t i = 0; i < 32; i += 8) _mm256_storeu_ps(out + j + i, widen(row + 2 * (j + i)));
-  }
-  for (; j < task.k; ++j) task.format->decode(row + 2 * j, out + j);
-}
-
-inline void decode_by_format(const LinearTask& task, const std::byte* row, float* out) { quant::decode_row(*task.format, row, task.k, out); }
-
-inline DecodeRow find_decode(tensor::DType dtype) noexcept {
-  switch (dtype) {
-    case tensor::DType::F32: return nullptr;
-    case tensor::DType::F16: return &decode_16_bits<&widen_half>;
-    case tensor::DType::BF16: return &decode_16_bits<&widen_bf16>;
-    default: return &decode_by_format;
   }
 }
 
