@@ -1,7 +1,8 @@
 // Matrix-matrix products of the formats with superblocks of 256 by AVX-512 VNNI. 16 rows are the 16 lanes of a register; each vpdpbusd multiplies 4
 // elements of 16 rows with 4 of one activation column (a plane of a token).
 //   The sums S of the sub-blocks are multiplied with their integer scales as floats, which is exact while every partial sum stays within
-// 2^24 (a window); windows are joined as integers, or where there are two by one float addition, which rounds their exact sum once.
+// 2^24 (a window): cheaper than the 32-bit multiplication. Two windows are joined by one float addition, which rounds their exact sum once,
+// as the conversion of the integer would. Formats that need more windows multiply as integers.
 #include "backend/cpu/gemm_avx512.h"
 #include "backend/cpu/unpack_a256.h"
 
@@ -10,15 +11,15 @@ namespace {
 
 constexpr int kColumns = 6;  // of a tile
 
-// A superblock of 16 rows in the panel: weights as bytes without sign, the scales as floats, the minima as pairs of words, d, m.
+// A superblock of 16 rows in the panel: weights as bytes without sign, the scales as floats or dwords, the minima as pairs of words, d, m.
 template <class Format>
 struct Layout {
   static constexpr int kSubs = 256 / Format::kSubBlock;
   static constexpr int kStored = Format::kSigned ? 128 : Format::kOffset;  // weights are stored as weight + kStored
   static constexpr int kWindowFits = (1 << 24) / (Format::kSubBlock * 127 * Format::kWeightMax * Format::kScaleMax);
-  static constexpr int kWindow = kWindowFits >= kSubs ? kSubs : kWindowFits >= 8 ? 8 : kWindowFits >= 4 ? 4 : kWindowFits >= 2 ? 2 : 1;
-  static_assert(kWindowFits >= 1);
-  static constexpr int kWindows = kSubs / kWindow;
+  static constexpr bool kAsFloats = kWindowFits >= kSubs / 2;
+  static constexpr int kWindows = kWindowFits >= kSubs || !kAsFloats ? 1 : 2;
+  static constexpr int kWindow = kSubs / kWindows;
   static constexpr int64_t kScales = 256 * kRows;
   static constexpr int64_t kMinima = kScales + kSubs * 64;
   static constexpr int64_t kD = kMinima + (Format::kHasMin ? kSubs / 2 * 64 : 0);
@@ -36,21 +37,23 @@ inline void transpose_words(const __m256i* rows, __m512i* pairs) noexcept {
   transpose_16([&](int i) { return rows[i]; }, pairs);
 }
 
-inline __m512 low_words(__m512i pairs) noexcept { return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(pairs, 16), 16)); }
-inline __m512 high_words(__m512i pairs) noexcept { return _mm512_cvtepi32_ps(_mm512_srai_epi32(pairs, 16)); }
+template <class Format>
+inline void put_scale(__m512i scale, std::byte* out) noexcept {
+  _mm512_store_si512(out, Layout<Format>::kAsFloats ? _mm512_castps_si512(_mm512_cvtepi32_ps(scale)) : scale);
+}
 
 template <class Format>
 void put_scales(const __m256i* scale, const __m256i* min, std::byte* out) noexcept {
   using L = Layout<Format>;
   __m512i pairs[8];
   transpose_words(scale, pairs);
-  float* scales = reinterpret_cast<float*>(out + L::kScales);
   for (int p = 0; p < 8; ++p) {
+    const __m512i high = _mm512_srai_epi32(pairs[p], 16);
     if constexpr (L::kSubs == 16) {
-      _mm512_store_ps(scales + 2 * p * kRows, low_words(pairs[p]));
-      _mm512_store_ps(scales + (2 * p + 1) * kRows, high_words(pairs[p]));
+      put_scale<Format>(_mm512_srai_epi32(_mm512_slli_epi32(pairs[p], 16), 16), out + L::kScales + 128 * p);
+      put_scale<Format>(high, out + L::kScales + 128 * p + 64);
     } else {
-      _mm512_store_ps(scales + p * kRows, high_words(pairs[p]));  // both words are the scale of the sub-block
+      put_scale<Format>(high, out + L::kScales + 64 * p);  // both words are the scale of the sub-block
     }
   }
   if constexpr (Format::kHasMin) {
@@ -151,6 +154,26 @@ Tile make_tile(const LinearTask& task, int64_t token, std::byte* scratch) noexce
   return tile;
 }
 
+// The sums of one sub-block, for every column and group of rows.
+template <class Format, int kUsed, int kGroups>
+inline void dot_sub_block(const Tile& tile, int64_t b, int sub, const std::byte* const* panel, __m512i (&sum)[kUsed][kGroups]) noexcept {
+  using L = Layout<Format>;
+  for (int column = 0; column < kUsed; ++column) {
+    for (int g = 0; g < kGroups; ++g) {
+      sum[column][g] = Format::kHasMin ? _mm512_setzero_si512() : _mm512_set1_epi32(tile.start[column][b * L::kSubs + sub]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int j = 0; j < Format::kSubBlock / 4; ++j) {
+    __m512i w[kGroups];
+    for (int g = 0; g < kGroups; ++g) w[g] = _mm512_load_si512(panel[g] + sub * (Format::kSubBlock * kRows) + 64 * j);
+    for (int column = 0; column < kUsed; ++column) {
+      const __m512i x = broadcast_4(tile.q[column] + 256 * b + sub * Format::kSubBlock + 4 * j);
+      for (int g = 0; g < kGroups; ++g) sum[column][g] = _mm512_dpbusd_epi32(sum[column][g], w[g], x);
+    }
+  }
+}
+
 // I of one superblock as float(I), for every column and group of rows.
 template <class Format, int kUsed, int kGroups>
 inline void dot_block(const Tile& tile, int64_t b, const std::byte* const* panel, __m512 (&f)[kUsed][kGroups]) noexcept {
@@ -159,45 +182,30 @@ inline void dot_block(const Tile& tile, int64_t b, const std::byte* const* panel
   __m512 first[kUsed][kGroups];
   for (int window = 0; window < L::kWindows; ++window) {
     for (int column = 0; column < kUsed; ++column) {
-      for (int g = 0; g < kGroups; ++g) f[column][g] = _mm512_setzero_ps();
+      for (int g = 0; g < kGroups; ++g) {
+        f[column][g] = _mm512_setzero_ps();
+        total[column][g] = _mm512_setzero_si512();
+      }
     }
     for (int sub = window * L::kWindow; sub < (window + 1) * L::kWindow; ++sub) {
       __m512i sum[kUsed][kGroups];
-      for (int column = 0; column < kUsed; ++column) {
-        for (int g = 0; g < kGroups; ++g) {
-          sum[column][g] = Format::kHasMin ? _mm512_setzero_si512() : _mm512_set1_epi32(tile.start[column][b * L::kSubs + sub]);
-        }
-      }
-#pragma GCC unroll 8
-      for (int j = 0; j < Format::kSubBlock / 4; ++j) {
-        __m512i w[kGroups];
-        for (int g = 0; g < kGroups; ++g) w[g] = _mm512_load_si512(panel[g] + sub * (Format::kSubBlock * kRows) + 64 * j);
-        for (int column = 0; column < kUsed; ++column) {
-          const __m512i x = broadcast_4(tile.q[column] + 256 * b + sub * Format::kSubBlock + 4 * j);
-          for (int g = 0; g < kGroups; ++g) sum[column][g] = _mm512_dpbusd_epi32(sum[column][g], w[g], x);
-        }
-      }
+      dot_sub_block<Format, kUsed, kGroups>(tile, b, sub, panel, sum);
       for (int g = 0; g < kGroups; ++g) {
-        const __m512 scale = _mm512_load_ps(panel[g] + L::kScales + 64 * sub);
+        const __m512i scale = _mm512_load_si512(panel[g] + L::kScales + 64 * sub);
         for (int column = 0; column < kUsed; ++column) {
-          f[column][g] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[column][g]), scale, f[column][g]);
+          if constexpr (L::kAsFloats) {
+            f[column][g] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[column][g]), _mm512_castsi512_ps(scale), f[column][g]);
+          } else {
+            total[column][g] = _mm512_add_epi32(total[column][g], _mm512_mullo_epi32(sum[column][g], scale));
+          }
         }
       }
     }
-    if constexpr (L::kWindows == 2) {
-      for (int column = 0; column < kUsed; ++column) {
-        for (int g = 0; g < kGroups; ++g) {
-          if (window == 0) first[column][g] = f[column][g];
-          if (window == 1) f[column][g] = _mm512_add_ps(first[column][g], f[column][g]);
-        }
-      }
-    } else if constexpr (L::kWindows > 2) {
-      for (int column = 0; column < kUsed; ++column) {
-        for (int g = 0; g < kGroups; ++g) {
-          const __m512i part = _mm512_cvtps_epi32(f[column][g]);
-          total[column][g] = window == 0 ? part : _mm512_add_epi32(total[column][g], part);
-          if (window == L::kWindows - 1) f[column][g] = _mm512_cvtepi32_ps(total[column][g]);
-        }
+    for (int column = 0; column < kUsed; ++column) {
+      for (int g = 0; g < kGroups; ++g) {
+        if (!L::kAsFloats) f[column][g] = _mm512_cvtepi32_ps(total[column][g]);
+        if (L::kWindows == 2 && window == 0) first[column][g] = f[column][g];
+        if (L::kWindows == 2 && window == 1) f[column][g] = _mm512_add_ps(first[column][g], f[column][g]);
       }
     }
   }
