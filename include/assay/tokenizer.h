@@ -35,7 +35,8 @@ class Tokenizer {
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const;
   // The pieces as one text whose parts differ in whether special tokens are parsed (options.parse_special is not used).
   std::vector<TokenId> encode(std::span<const TextPiece> pieces, const EncodeOptions& options = {}) const;
-  // The bytes of the ids. special: control tokens appear as their text; false: they are left out. Throws Error(bad_request) for an id out of range.
+  // The bytes of the ids. special: control tokens appear as their text; false: they are left out. A blank that the vocabulary's rules put
+  // before a text, and after its special tokens, is taken off again. Throws Error(bad_request) for an id out of range.
   std::string decode(std::span<const TokenId> ids, bool special = false) const;
   std::string piece(TokenId id, bool special = true) const;  // the bytes one token stands for
 
@@ -72,6 +73,7 @@ class StreamDecoder {
   std::shared_ptr<const Tokenizer> tokenizer_;
   bool special_ = false;
   bool continues_ = true;
+  bool opens_ = false;  // a blank that only opens a text is still to come
   std::string pending_;
 };
 

@@ -149,11 +149,17 @@ void SpmEncoder::append_symbol(std::string_view text, std::vector<TokenId>& out)
     out.push_back(id);
     return;
   }
+  const size_t before = out.size();
   for (const char c : text) {
-    const auto byte = static_cast<uint8_t>(c);
-    const TokenId id = byte_token_[byte] >= 0 ? byte_token_[byte] : unknown_;
+    const TokenId id = byte_token_[static_cast<uint8_t>(c)];
     if (id < 0) {
-      throw Error(Errc::bad_request, fmt::format("byte 0x{:02X} has no token, and the vocabulary has no unknown token", byte));
+      if (unknown_ < 0) {
+        throw Error(Errc::bad_request, fmt::format("byte 0x{:02X} has no token, and the vocabulary has no unknown token",
+                                                   static_cast<uint8_t>(c)));
+      }
+      out.resize(before);
+      out.push_back(unknown_);  // one for the whole character
+      return;
     }
     out.push_back(id);
   }

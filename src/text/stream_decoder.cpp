@@ -27,15 +27,15 @@ std::string take_whole(std::string& pending, bool at_end) {
 }  // namespace
 
 StreamDecoder::StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool special, bool continues)
-    : tokenizer_(std::move(tokenizer)), special_(special), continues_(continues) {}
+    : tokenizer_(std::move(tokenizer)), special_(special), continues_(continues), opens_(!continues) {}
 
 std::string StreamDecoder::push(TokenId id) {
-  if (continues_) {
-    pending_ += tokenizer_->piece(id, special_);
-  } else {
-    pending_ += tokenizer_->decode({&id, 1}, special_);
-    const TokenKind kind = tokenizer_->kind(id);
-    continues_ = kind == TokenKind::normal || kind == TokenKind::user_defined || kind == TokenKind::byte;
+  pending_ += opens_ ? tokenizer_->decode({&id, 1}, special_) : tokenizer_->piece(id, special_);
+  const TokenKind kind = tokenizer_->kind(id);
+  if (kind == TokenKind::normal || kind == TokenKind::byte) {
+    opens_ = false;
+  } else if (kind == TokenKind::user_defined || special_) {
+    opens_ = !continues_;
   }
   return take_whole(pending_, false);
 }

@@ -117,15 +117,19 @@ std::vector<TokenId> Tokenizer::encode(std::span<const TextPiece> pieces, const 
 
 std::string Tokenizer::decode(std::span<const TokenId> ids, bool special) const {
   std::string out;
-  bool opens = state_->words->adds_space();  // the blank that encode put before the text is still to come
+  const bool adds_space = state_->words->adds_space();
+  bool opens = adds_space;  // the blank that encode put before a text is still to come
   for (const TokenId id : ids) {
     require_id(*state_, id);
     const TokenKind kind = state_->vocabulary.kind(id);
     const size_t before = out.size();
     append_piece(*state_, id, special, out);
-    if (kind == TokenKind::control || kind == TokenKind::unknown || kind == TokenKind::unused) continue;
-    if (opens && out.size() > before && out[before] == ' ') out.erase(before, 1);
-    opens = false;
+    if (kind == TokenKind::normal || kind == TokenKind::byte) {
+      if (opens && out.size() > before && out[before] == ' ') out.erase(before, 1);
+      opens = false;
+    } else if (kind == TokenKind::user_defined || special) {
+      opens = adds_space;
+    }
   }
   return out;
 }
