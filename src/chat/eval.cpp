@@ -183,11 +183,11 @@ void Interpreter::eval_args(const CallArgs& from, Args& to) {
     const Value more = eval(*from.double_star);
     if (!more.is(Kind::dict)) fail(std::string("** needs a mapping, not '") + type_name(more) + "'");
     for (const auto& [key, value] : more.as<Dict>().items) {
+      heap_.step(static_cast<int64_t>(1 + from.named.size() / 8));
       for (const auto& [name, unused] : from.named)
         if (key.is_string() && name == bytes_of(key)) fail("the keyword '" + name + "' is given twice");
       to.named.emplace_back(need_text(key, "a keyword").bytes, value);
     }
-    heap_.work(64 * more.as<Dict>().items.size());
   }
 }
 

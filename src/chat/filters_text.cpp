@@ -126,6 +126,7 @@ Value word_count(I& in, V self, Args&) {
 
 void quote_url(TextBuilder& out, const Str& text, bool query) {
   constexpr std::string_view kPlain = "_.-~";
+  text.heap.step(static_cast<int64_t>(text.bytes.size() / 8));
   for (size_t i = 0; i < text.bytes.size(); ++i) {
     const auto c = static_cast<unsigned char>(text.bytes[i]);
     const bool own = text.own_at(i);

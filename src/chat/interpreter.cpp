@@ -1,6 +1,8 @@
 // Statements: what {% %} does.
 #include "chat/interpreter.h"
 
+#include <unordered_map>
+
 #include "assay/error.h"
 #include "chat/json_input.h"
 #include "chat/ops.h"
@@ -43,10 +45,11 @@ void Interpreter::run(TextBuilder& out) {
 
 void Interpreter::define_inputs() {
   root_ = new_scope({});
+  std::unordered_map<std::string_view, int32_t> ids;
+  for (size_t i = 0; i < program_.strings.size(); ++i) ids.emplace(program_.strings[i], static_cast<int32_t>(i));
   const auto id_of = [&](std::string_view name) {
-    for (size_t i = 0; i < program_.strings.size(); ++i)
-      if (program_.strings[i] == name) return static_cast<int32_t>(i);
-    return -1;
+    const auto it = ids.find(name);
+    return it == ids.end() ? -1 : it->second;
   };
   const auto define = [&](std::string_view name, Value value) {
     if (const int32_t id = id_of(name); id >= 0) root_->set(id, std::move(value));
@@ -55,8 +58,7 @@ void Interpreter::define_inputs() {
   name_caller_ = id_of("caller");
   name_kwargs_ = id_of("kwargs");
   name_varargs_ = id_of("varargs");
-  for (size_t i = 0; i < program_.strings.size(); ++i)
-    if (const Builtin* global = find_global(program_.strings[i])) root_->set(static_cast<int32_t>(i), bound(heap_, global, Value()));
+  for (const Builtin& global : globals()) define(global.name, bound(heap_, &global, Value()));
   define("documents", Value());
   define("bos_token", make_text(heap_, input_.bos_token, true));
   define("eos_token", make_text(heap_, input_.eos_token, true));
@@ -243,6 +245,7 @@ Value Interpreter::call_macro(Macro& macro, Args& args) {
 void Interpreter::bind_macro(const MacroDef& definition, Scope& scope, Args& args) {
   const size_t n = definition.parameters.size();
   const auto named = [&](std::string_view name) {
+    heap_.step(static_cast<int64_t>(args.named.size() / 8));
     for (size_t i = 0; i < args.named.size(); ++i)
       if (args.named[i].first == name) {
         Value value = std::move(args.named[i].second);

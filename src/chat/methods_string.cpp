@@ -239,6 +239,7 @@ Value expand_tabs(I& in, V self, Args& a) {
   const Str& text = text_of(self);
   const int64_t size = optional_integer(a[0], 8, "the tab size");
   TextBuilder out(in.heap());
+  in.heap().step(static_cast<int64_t>(text.bytes.size() / 8));
   int64_t column = 0;
   for (size_t i = 0; i < text.bytes.size();) {
     const size_t start = i;

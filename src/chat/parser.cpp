@@ -1,6 +1,9 @@
 // The statement half of the parser, and its entry.
 #include "chat/parser.h"
 
+#include <algorithm>
+#include <unordered_set>
+
 #include "chat/parser_state.h"
 #include "chat/unicode.h"
 
@@ -133,8 +136,9 @@ StmtPtr Parser::parse_if() {
     if (end.text == "else") stmt->bodies.push_back(block_body_and_end("endif"));
     break;
   }
-  for (size_t i = unknown_.size(); i > unknown_before; --i)
-    if (unknown_[i - 1].frame == frame_) unknown_.erase(unknown_.begin() + static_cast<std::ptrdiff_t>(i - 1));
+  const auto reachable = std::remove_if(unknown_.begin() + static_cast<std::ptrdiff_t>(unknown_before), unknown_.end(),
+                                        [this](const Unknown& unknown) { return unknown.frame == frame_; });
+  unknown_.erase(reachable, unknown_.end());
   return stmt;
 }
 
@@ -219,12 +223,12 @@ StmtPtr Parser::parse_with() {
 
 void Parser::signature(MacroDef& macro) {
   expect(Tok::lparen);
+  std::unordered_set<int32_t> seen;
   while (!is(Tok::rparen)) {
     if (!macro.parameters.empty()) expect(Tok::comma);
     const Token name = now();
     const Target parameter = single_target(false);
-    for (const int32_t other : macro.parameters)
-      if (other == parameter.name) error(name, "the parameter '" + std::string(name.text) + "' is there twice");
+    if (!seen.insert(parameter.name).second) error(name, "the parameter '" + std::string(name.text) + "' is there twice");
     macro.parameters.push_back(parameter.name);
     macro.parameter_names.emplace_back(name.text);
     if (skip(Tok::assign)) macro.defaults.push_back(expression());

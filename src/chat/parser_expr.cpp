@@ -1,5 +1,6 @@
 // The expression half of the parser: one function per level of binding, as Jinja orders them.
 #include <charconv>
+#include <unordered_set>
 
 #include "chat/numbers.h"
 #include "chat/parser_state.h"
@@ -404,6 +405,7 @@ std::unique_ptr<CallArgs> Parser::call_args() {
     if (!ok) error(open, "the arguments of this call are out of order");
   };
   bool first = true;
+  std::unordered_set<std::string_view> names;
   while (!is(Tok::rparen)) {
     if (!first) expect(Tok::comma);
     if (is(Tok::rparen) && !first) break;
@@ -418,8 +420,7 @@ std::unique_ptr<CallArgs> Parser::call_args() {
       ensure(!args->double_star);
       const Token name = take();
       take();
-      for (const auto& [other, value] : args->named)
-        if (other == name.text) error(name, "the keyword '" + other + "' is given twice");
+      if (!names.insert(name.text).second) error(name, "the keyword '" + std::string(name.text) + "' is given twice");
       args->named.emplace_back(std::string(name.text), expression());
     } else {
       ensure(!args->star && !args->double_star && args->named.empty());

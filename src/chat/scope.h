@@ -13,6 +13,7 @@ struct Scope final : Object {
     parent = Ref<Scope>();
   }
   void set(int32_t name, Value value) {
+    heap.step(static_cast<int64_t>(names.size() / 16));
     for (auto& [id, old] : names)
       if (id == name) {
         old = std::move(value);
@@ -21,10 +22,12 @@ struct Scope final : Object {
     heap.charge(*this, static_cast<int64_t>(sizeof(names[0])));
     names.emplace_back(name, std::move(value));
   }
-  const Value* find(int32_t name) const noexcept {
-    for (const Scope* scope = this; scope; scope = scope->parent.get())
+  const Value* find(int32_t name) const {
+    for (const Scope* scope = this; scope; scope = scope->parent.get()) {
+      heap.step(static_cast<int64_t>(scope->names.size() / 16));
       for (const auto& [id, value] : scope->names)
         if (id == name) return &value;
+    }
     return nullptr;
   }
 
