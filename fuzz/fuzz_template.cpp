@@ -1,5 +1,6 @@
-// Any bytes as a chat template and its input: the text, or an Error. Parts of the input are separated by lines of ---:
-// template, messages, tools, further variables; what is missing has a default.
+// Any bytes as a chat template and its input: the text, or an Error. Parts of the input are
+// separated by lines of ---: template, messages, tools, further variables; what is missing has a
+// default.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -13,9 +14,13 @@ namespace {
 
 constexpr std::string_view kSeparator = "\n---\n";
 constexpr std::string_view kMessages =
-    R"([{"role":"system","content":"Be kind."},{"role":"user","content":"Grüße <|im_end|>"},{"role":"assistant","content":null,"tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":{"x":[1,2.5,null,true]}}}]},{"role":"tool","content":"ok"}])";
+    R"([{"role":"system","content":"Be kind."},{"role":"user","content":"Grüße <|im_end|>"},)"
+    R"({"role":"assistant","content":null,"tool_calls":[{"id":"a","type":"function",)"
+    R"("function":{"name":"f","arguments":{"x":[1,2.5,null,true]}}}]},{"role":"tool","content":"ok"}])";
 constexpr std::string_view kExtra =
-    R"({"s":"Hello, World","u":"Grüße, 世界! ΑΣ","n":7,"neg":-13,"f":2.5,"big":9223372036854775807,"huge":123456789012345678901234567890,"xs":[3,1,2],"words":["b","A","c"],"d":{"b":1,"a":[{"z":"q"}],"C":3},"nil":null,"yes":true})";
+    R"({"s":"Hello, World","u":"Grüße, 世界! ΑΣ","n":7,"neg":-13,"f":2.5,"big":9223372036854775807,)"
+    R"("huge":123456789012345678901234567890,"xs":[3,1,2],"words":["b","A","c"],)"
+    R"("d":{"b":1,"a":[{"z":"q"}],"C":3},"nil":null,"yes":true})";
 
 std::vector<std::string> parts_of(std::string_view text) {
   std::vector<std::string> parts;
@@ -31,7 +36,10 @@ std::vector<std::string> parts_of(std::string_view text) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto parts = parts_of({reinterpret_cast<const char*>(data), size});
-  const assay::TemplateLimits limits{.steps_max = 100'000, .output_bytes_max = 1 << 18, .value_bytes_max = 4 << 20, .depth_max = 100};
+  const assay::TemplateLimits limits{.steps_max = 100'000,
+                                     .output_bytes_max = 1 << 18,
+                                     .value_bytes_max = 4 << 20,
+                                     .depth_max = 100};
   assay::TemplateInput input;
   input.messages_json = parts.size() > 1 ? parts[1] : kMessages;
   input.tools_json = parts.size() > 2 ? parts[2] : "";

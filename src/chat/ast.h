@@ -1,5 +1,6 @@
 // The tree of a parsed template: plain data, made by the parser, walked by the interpreter.
-//   Chains (a + b - c, a.b[c]|d is e, a and b and c) are flat lists, so that only real nesting uses depth.
+//   Chains (a + b - c, a.b[c]|d is e, a and b and c) are flat lists, so that only real nesting uses
+//   depth.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,23 @@ namespace assay::chat {
 
 struct Builtin;  // builtins.h
 
-enum class Op : uint8_t { add, sub, mul, div, floordiv, mod, pow, eq, ne, lt, le, gt, ge, in, not_in };
+enum class Op : uint8_t {
+  add,
+  sub,
+  mul,
+  div,
+  floordiv,
+  mod,
+  pow,
+  eq,
+  ne,
+  lt,
+  le,
+  gt,
+  ge,
+  in,
+  not_in
+};
 
 struct Expr;
 using ExprPtr = std::unique_ptr<Expr>;
@@ -29,27 +46,38 @@ struct CallArgs {
 struct Step {
   enum class Kind : uint8_t { attribute, item, slice, call, filter, test };
   Kind kind = Kind::attribute;
-  bool negated = false;              // is not
+  bool negated = false;  // is not
   uint32_t line = 0;
-  int32_t name = -1;                 // attribute, filter, test: in the string pool
-  const Builtin* builtin = nullptr;  // filter, test; nullptr where none has that name: an error when it is reached
-  ExprPtr index[3];                  // item: [0]; slice: any may be missing
+  int32_t name = -1;  // attribute, filter, test: in the string pool
+  const Builtin* builtin =
+      nullptr;       // filter, test; nullptr where none has that name: an error when it is reached
+  ExprPtr index[3];  // item: [0]; slice: any may be missing
   std::unique_ptr<CallArgs> args;
 };
 
 struct Expr {
   enum class Kind : uint8_t {
-    none, boolean, integer, big, real, string,  // constants
+    none,
+    boolean,
+    integer,
+    big,
+    real,
+    string,  // constants
     name,
-    list, tuple, dict,   // parts; dict: key, value, key, value
-    binary,              // parts[0] ops[0] parts[1] ops[1] ..., left to right
-    compare,             // the same, as Python chains comparisons
-    concat,              // parts joined by ~
-    all, any, negation,  // and, or, not
-    minus, plus,
-    conditional,         // parts: condition, then, else (may be missing)
-    postfix,             // parts[0], then steps
-    captured,            // the text of the block that a filter block or block set holds
+    list,
+    tuple,
+    dict,     // parts; dict: key, value, key, value
+    binary,   // parts[0] ops[0] parts[1] ops[1] ..., left to right
+    compare,  // the same, as Python chains comparisons
+    concat,   // parts joined by ~
+    all,
+    any,
+    negation,  // and, or, not
+    minus,
+    plus,
+    conditional,  // parts: condition, then, else (may be missing)
+    postfix,      // parts[0], then steps
+    captured,     // the text of the block that a filter block or block set holds
   };
   Kind kind = Kind::none;
   uint32_t line = 0;
@@ -81,23 +109,37 @@ struct MacroDef {
   std::vector<std::string> parameter_names;
   std::vector<ExprPtr> defaults;  // of the last ones
   bool uses_caller = false, uses_kwargs = false, uses_varargs = false;
-  bool explicit_caller = false;      // a parameter of that name
+  bool explicit_caller = false;  // a parameter of that name
   bool caller_needs_default = false;
   Body body;
 };
 
 struct Stmt {
   enum class Kind : uint8_t {
-    text, output, if_, for_, set, set_block, macro, call_block, filter_block, with, block, generation, break_, continue_,
+    text,
+    output,
+    if_,
+    for_,
+    set,
+    set_block,
+    macro,
+    call_block,
+    filter_block,
+    with,
+    block,
+    generation,
+    break_,
+    continue_,
   };
   Kind kind = Kind::text;
   uint32_t line = 0;
   bool recursive = false;
-  int32_t id = -1;                                 // text: in the string pool; macro: its name
-  std::vector<ExprPtr> exprs;                      // output; if: conditions; for: iterable, filter (may be missing); set, with: values
-  std::vector<Body> bodies;                        // if: one more than conditions where there is an else; for: body, else
-  std::vector<Target> targets;                     // for, set, with
-  std::unique_ptr<MacroDef> macro;                 // macro, call_block
+  int32_t id = -1;  // text: in the string pool; macro: its name
+  std::vector<ExprPtr>
+      exprs;  // output; if: conditions; for: iterable, filter (may be missing); set, with: values
+  std::vector<Body> bodies;  // if: one more than conditions where there is an else; for: body, else
+  std::vector<Target> targets;      // for, set, with
+  std::unique_ptr<MacroDef> macro;  // macro, call_block
 };
 
 struct Program {

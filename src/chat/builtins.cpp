@@ -7,7 +7,8 @@ namespace assay::chat {
 namespace {
 
 const Builtin* find_in(std::span<const Builtin> table, std::string_view name) noexcept {
-  const auto it = std::find_if(table.begin(), table.end(), [name](const Builtin& b) { return b.name == name; });
+  const auto it =
+      std::find_if(table.begin(), table.end(), [name](const Builtin& b) { return b.name == name; });
   return it == table.end() ? nullptr : &*it;
 }
 
@@ -34,17 +35,27 @@ const Builtin* find_global(std::string_view name) noexcept { return find_in(glob
 
 const Builtin* find_method(const Value& value, std::string_view name) noexcept {
   switch (value.kind()) {
-    case Kind::string: return find_in(string_methods(), name);
-    case Kind::dict: return find_in(dict_methods(), name);
-    case Kind::list: return find_in(list_methods(), name);
-    case Kind::tuple: return find_in(tuple_methods(), name);
-    case Kind::range: return find_in(tuple_methods(), name);
-    case Kind::loop: return find_in(loop_methods(), name);
-    case Kind::cycler: return find_in(cycler_methods(), name);
+    case Kind::string:
+      return find_in(string_methods(), name);
+    case Kind::dict:
+      return find_in(dict_methods(), name);
+    case Kind::list:
+      return find_in(list_methods(), name);
+    case Kind::tuple:
+      return find_in(tuple_methods(), name);
+    case Kind::range:
+      return find_in(tuple_methods(), name);
+    case Kind::loop:
+      return find_in(loop_methods(), name);
+    case Kind::cycler:
+      return find_in(cycler_methods(), name);
     case Kind::boolean:
-    case Kind::integer: return find_in(integer_methods(), name);
-    case Kind::real: return find_in(real_methods(), name);
-    default: return nullptr;
+    case Kind::integer:
+      return find_in(integer_methods(), name);
+    case Kind::real:
+      return find_in(real_methods(), name);
+    default:
+      return nullptr;
   }
 }
 
@@ -55,7 +66,8 @@ void bind(const Builtin& builtin, Args& args) {
   if (by_position) names.erase(names.begin());
   const std::string title = "'" + std::string(builtin.name) + "'";
   if (args.positional.size() > names.size())
-    fail(title + " takes at most " + std::to_string(names.size()) + " arguments, " + std::to_string(args.positional.size()) + " were given");
+    fail(title + " takes at most " + std::to_string(names.size()) + " arguments, " +
+         std::to_string(args.positional.size()) + " were given");
   args.positional.resize(names.size(), Value::absent());
   for (auto& [key, value] : args.named) {
     const auto it = std::find(names.begin(), names.end(), key);
@@ -66,7 +78,8 @@ void bind(const Builtin& builtin, Args& args) {
   }
   args.named.clear();
   for (int i = 0; i < builtin.n_required; ++i)
-    if (args.positional[static_cast<size_t>(i)].is_absent()) fail(title + " needs the argument '" + std::string(names[static_cast<size_t>(i)]) + "'");
+    if (args.positional[static_cast<size_t>(i)].is_absent())
+      fail(title + " needs the argument '" + std::string(names[static_cast<size_t>(i)]) + "'");
 }
 
 }  // namespace assay::chat

@@ -1,4 +1,5 @@
-// The tables of filters, tests, global functions and methods. One record each: the name, its parameters, the code.
+// The tables of filters, tests, global functions and methods. One record each: the name, its
+// parameters, the code.
 #pragma once
 
 #include <span>
@@ -19,14 +20,15 @@ struct Args {
   const Value& operator[](size_t i) const { return positional[i]; }
 };
 
-// self: the value filtered, tested or whose method this is; none for a global function. The arguments are bound by then: one slot
-// per parameter, Kind::absent where it was not given.
+// self: the value filtered, tested or whose method this is; none for a global function. The
+// arguments are bound by then: one slot per parameter, Kind::absent where it was not given.
 using Native = Value (*)(Interpreter& interpreter, const Value& self, Args& args);
 
 struct Builtin {
   std::string_view name;
   Native run;
-  std::string_view parameters;  // names with a blank between; a "/" in front: by position only; "*": anything, not bound
+  std::string_view parameters;  // names with a blank between; a "/" in front: by position only;
+                                // "*": anything, not bound
   int n_required = 0;
 };
 

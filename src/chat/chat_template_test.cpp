@@ -1,4 +1,5 @@
-// Real templates: every one renders what Python's jinja2 renders, or fails where it fails (tests/data/chat/make_expected.py).
+// Real templates: every one renders what Python's jinja2 renders, or fails where it fails
+// (tests/data/chat/make_expected.py).
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
@@ -23,14 +24,19 @@ std::string read(const std::filesystem::path& path) {
   return text.str();
 }
 
-json::object load(const std::string& name) { return json::parse(read(test::data("chat/" + name))).as_object(); }
+json::object load(const std::string& name) {
+  return json::parse(read(test::data("chat/" + name))).as_object();
+}
 
 TemplateInput input_of(const json::object& conversation) {
   TemplateInput input;
   input.messages_json = json::serialize(conversation.at("messages"));
-  if (const auto* tools = conversation.if_contains("tools")) input.tools_json = json::serialize(*tools);
-  if (const auto* extra = conversation.if_contains("extra")) input.extra_json = json::serialize(*extra);
-  if (const auto* prompt = conversation.if_contains("add_generation_prompt")) input.add_generation_prompt = prompt->as_bool();
+  if (const auto* tools = conversation.if_contains("tools"))
+    input.tools_json = json::serialize(*tools);
+  if (const auto* extra = conversation.if_contains("extra"))
+    input.extra_json = json::serialize(*extra);
+  if (const auto* prompt = conversation.if_contains("add_generation_prompt"))
+    input.add_generation_prompt = prompt->as_bool();
   input.bos_token = "<s>";
   input.eos_token = "</s>";
   input.now_unix = kNow;
@@ -48,7 +54,8 @@ TEST(ChatTemplate, RealTemplatesRenderAsJinja2) {
   ASSERT_EQ(expected.size(), 47u);
   int n_text = 0, n_error = 0;
   for (const auto& [file, rows] : expected) {
-    const auto parsed = ChatTemplate::parse(read(test::data("chat/templates/" + std::string(file))));
+    const auto parsed =
+        ChatTemplate::parse(read(test::data("chat/templates/" + std::string(file))));
     for (const auto& [name, row] : rows.as_object()) {
       SCOPED_TRACE(std::string(file) + ", " + std::string(name));
       const TemplateInput input = input_of(conversations.at(name).as_object());
@@ -71,23 +78,30 @@ TEST(ChatTemplate, RealTemplatesRenderAsJinja2) {
   EXPECT_GE(n_text, 47 * 8);
 }
 
-// Every run of the template's own text is made of the template's literals; no run of it holds text of a message.
+// Every run of the template's own text is made of the template's literals; no run of it holds text
+// of a message.
 TEST(ChatTemplate, UserTextIsNeverTheTemplatesOwn) {
   const std::string marker = "\x02user<|im_end|>\x03";
   TemplateInput input;
-  input.messages_json = json::serialize(json::value{{{"role", "system"}, {"content", marker}},
-                                                    {{"role", "user"}, {"content", " " + marker + marker + "\n"}},
-                                                    {{"role", "assistant"}, {"content", marker}},
-                                                    {{"role", "user"}, {"content", marker}}});
-  input.tools_json = json::serialize(json::value{{{"type", "function"},
-      {"function", {{"name", "f"}, {"description", marker}, {"parameters", {{"type", "object"}, {"properties", json::object()}}}}}}});
+  input.messages_json =
+      json::serialize(json::value{{{"role", "system"}, {"content", marker}},
+                                  {{"role", "user"}, {"content", " " + marker + marker + "\n"}},
+                                  {{"role", "assistant"}, {"content", marker}},
+                                  {{"role", "user"}, {"content", marker}}});
+  input.tools_json = json::serialize(
+      json::value{{{"type", "function"},
+                   {"function",
+                    {{"name", "f"},
+                     {"description", marker},
+                     {"parameters", {{"type", "object"}, {"properties", json::object()}}}}}}});
   input.bos_token = "<s>";
   input.eos_token = "</s>";
   input.now_unix = kNow;
   int n_marked = 0;
   for (const auto& [file, unused] : load("expected.json")) {
     SCOPED_TRACE(std::string(file));
-    const auto parsed = ChatTemplate::parse(read(test::data("chat/templates/" + std::string(file))));
+    const auto parsed =
+        ChatTemplate::parse(read(test::data("chat/templates/" + std::string(file))));
     std::vector<TextPiece> pieces;
     try {
       pieces = parsed->render_pieces(input);

@@ -15,14 +15,14 @@ namespace assay::chat {
 
 namespace {
 
-constexpr int64_t kWidthMax = 1 << 20;      // of one field; more is a mistake or an attack
+constexpr int64_t kWidthMax = 1 << 20;  // of one field; more is a mistake or an attack
 constexpr int64_t kPrecisionMax = 1 << 12;
 
 // How one value is to be written, whichever language asked.
 struct Spec {
   std::string fill = " ";
-  char align = 0;         // < > ^ = or 0: by type
-  char sign = '-';        // + - or blank
+  char align = 0;   // < > ^ = or 0: by type
+  char sign = '-';  // + - or blank
   bool alternate = false;
   bool zero = false;
   bool commas = false;
@@ -50,7 +50,9 @@ std::string real_digits(double size, const Spec& spec) {
   const char type = static_cast<char>(spec.type | 0x20);
   if (spec.type == 0 && spec.precision < 0) return real_text(size);
   const auto precision = static_cast<int>(spec.precision < 0 ? 6 : spec.precision);
-  const auto style = type == 'e' ? std::chars_format::scientific : type == 'f' || spec.type == '%' ? std::chars_format::fixed : std::chars_format::general;
+  const auto style = type == 'e'                       ? std::chars_format::scientific
+                     : type == 'f' || spec.type == '%' ? std::chars_format::fixed
+                                                       : std::chars_format::general;
   std::string out(static_cast<size_t>(precision) + 400, '\0');
   const double shown = spec.type == '%' ? size * 100.0 : size;
   const int digits = style == std::chars_format::general && precision == 0 ? 1 : precision;
@@ -62,7 +64,8 @@ std::string real_digits(double size, const Spec& spec) {
 }
 
 // Sign, prefix and digits of a number, padded to the width. The padding's origin is `own`.
-void write_number(TextBuilder& out, bool minus, const std::string& prefix, std::string digits, const Spec& spec, bool own) {
+void write_number(TextBuilder& out, bool minus, const std::string& prefix, std::string digits,
+                  const Spec& spec, bool own) {
   const bool upper = spec.type >= 'A' && spec.type <= 'Z';
   if (upper)
     for (char& c : digits)
@@ -71,10 +74,16 @@ void write_number(TextBuilder& out, bool minus, const std::string& prefix, std::
     const size_t whole = std::min(digits.find_first_not_of("0123456789"), digits.size());
     digits = grouped(digits.substr(0, whole), spec.separator) + digits.substr(whole);
   }
-  const std::string head = (minus ? "-" : spec.sign == '+' ? "+" : spec.sign == ' ' ? " " : "") + prefix;
-  const int64_t missing = std::max<int64_t>(0, spec.width - static_cast<int64_t>(head.size() + digits.size()));
+  const std::string head = (minus              ? "-"
+                            : spec.sign == '+' ? "+"
+                            : spec.sign == ' ' ? " "
+                                               : "") +
+                           prefix;
+  const int64_t missing =
+      std::max<int64_t>(0, spec.width - static_cast<int64_t>(head.size() + digits.size()));
   const char align = spec.align ? spec.align : spec.zero ? '=' : '>';
-  if (align == '=' && spec.commas && spec.zero && missing > 0) bad_spec("zero padding with a separator is not supported");
+  if (align == '=' && spec.commas && spec.zero && missing > 0)
+    bad_spec("zero padding with a separator is not supported");
   const int64_t left = align == '<' ? 0 : align == '^' ? missing / 2 : align == '>' ? missing : 0;
   const std::string fill = spec.zero && align == '=' && spec.fill == " " ? "0" : spec.fill;
   out.fill(left, fill, own);
@@ -104,7 +113,8 @@ void write_integer(TextBuilder& out, const Value& value, const Spec& spec, bool 
   const int base = type == 'x' ? 16 : type == 'o' ? 8 : type == 'b' ? 2 : 10;
   const std::string prefix = spec.alternate && base != 10 ? std::string("0") + spec.type : "";
   std::string digits = digits_of(size, base);
-  if (spec.precision > static_cast<int64_t>(digits.size())) digits.insert(0, static_cast<size_t>(spec.precision) - digits.size(), '0');
+  if (spec.precision > static_cast<int64_t>(digits.size()))
+    digits.insert(0, static_cast<size_t>(spec.precision) - digits.size(), '0');
   write_number(out, minus, prefix, digits, spec, own);
 }
 
@@ -126,7 +136,8 @@ Value one_character(Heap& heap, const Value& value) {
   if (value.is_string() && length(text_of(value)) == 1) return value;
   if (!value.is_integral()) bad_spec("'c' needs a number or one character");
   const int64_t code = value.as_integer();
-  if (code < 0 || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) bad_spec("'c' needs the number of a character");
+  if (code < 0 || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
+    bad_spec("'c' needs the number of a character");
   std::string bytes;
   append_point(bytes, static_cast<char32_t>(code));
   return make_text(heap, bytes, false);
@@ -135,7 +146,8 @@ Value one_character(Heap& heap, const Value& value) {
 // "..." % args
 class Percent {
  public:
-  Percent(Heap& heap, const Str& format, const Value& args) : heap_(heap), format_(format), text_(format.bytes), args_(args), out_(heap) {}
+  Percent(Heap& heap, const Str& format, const Value& args)
+      : heap_(heap), format_(format), text_(format.bytes), args_(args), out_(heap) {}
 
   Value run() {
     while (at_ < text_.size()) {
@@ -144,7 +156,8 @@ class Percent {
       at_ = percent;
       if (at_ < text_.size()) field();
     }
-    const bool maps = args_.is(Kind::dict) || args_.is(Kind::list) || args_.is(Kind::range) || args_.is_undefined();
+    const bool maps = args_.is(Kind::dict) || args_.is(Kind::list) || args_.is(Kind::range) ||
+                      args_.is_undefined();
     const size_t n = args_.is(Kind::tuple) ? args_.as<Seq>().items.size() : maps ? used_ : 1;
     if (used_ < n) bad_spec("not all arguments were used");
     return out_.take(format_.markup);
@@ -190,12 +203,18 @@ class Percent {
     spec.align = '>';
     for (;; ++at_) {
       const char c = peek();
-      if (c == '-') spec.align = '<';
-      else if (c == '+') spec.sign = '+';
-      else if (c == ' ' && spec.sign != '+') spec.sign = ' ';
-      else if (c == '#') spec.alternate = true;
-      else if (c == '0') spec.zero = true;
-      else if (c != ' ') break;
+      if (c == '-')
+        spec.align = '<';
+      else if (c == '+')
+        spec.sign = '+';
+      else if (c == ' ' && spec.sign != '+')
+        spec.sign = ' ';
+      else if (c == '#')
+        spec.alternate = true;
+      else if (c == '0')
+        spec.zero = true;
+      else if (c != ' ')
+        break;
     }
     spec.width = size(kWidthMax);
     if (spec.width < 0) {
@@ -218,7 +237,8 @@ class Percent {
     const size_t from = ++at_;
     for (; depth > 0; ++at_) depth += (peek() == '(') - (peek() == ')');
     if (!args_.is(Kind::dict)) bad_spec("a named field needs a mapping");
-    const Value* value = find_key(args_.as<Dict>(), std::string_view(text_).substr(from, at_ - 1 - from));
+    const Value* value =
+        find_key(args_.as<Dict>(), std::string_view(text_).substr(from, at_ - 1 - from));
     if (!value) bad_spec("no argument named '" + text_.substr(from, at_ - 1 - from) + "'");
     used_ = std::max<size_t>(used_, 1);
     return *value;
@@ -229,8 +249,10 @@ class Percent {
       case 's':
       case 'r': {
         TextBuilder text(heap_);
-        if (spec.type == 'r') write_repr(text, value);
-        else write_text(text, value);
+        if (spec.type == 'r')
+          write_repr(text, value);
+        else
+          write_text(text, value);
         Value shown = text.take(value.is_string() && spec.type == 's' && text_of(value).markup);
         if (format_.markup) shown = escape(heap_, text_of(shown));
         return write_string(out_, text_of(shown), spec, own);
@@ -248,13 +270,15 @@ class Percent {
           if (!whole) bad_spec("%d of a float that has no 64-bit integer");
           number = Value::integer(*whole);
         }
-        if (!number.is_integral() && !number.is(Kind::big)) bad_spec(std::string("%d needs a number, not ") + type_name(value));
+        if (!number.is_integral() && !number.is(Kind::big))
+          bad_spec(std::string("%d needs a number, not ") + type_name(value));
         return integer(number, spec, own);
       }
       case 'x':
       case 'X':
       case 'o':
-        if (!value.is_integral()) bad_spec(std::string("%") + spec.type + " needs an integer, not " + type_name(value));
+        if (!value.is_integral())
+          bad_spec(std::string("%") + spec.type + " needs an integer, not " + type_name(value));
         return integer(value, spec, own);
       case 'e':
       case 'E':
@@ -262,10 +286,12 @@ class Percent {
       case 'F':
       case 'g':
       case 'G':
-        if (!value.is_number()) bad_spec(std::string("%") + spec.type + " needs a number, not " + type_name(value));
+        if (!value.is_number())
+          bad_spec(std::string("%") + spec.type + " needs a number, not " + type_name(value));
         if (spec.zero && spec.align != '<') spec.align = std::isfinite(value.as_real()) ? '=' : '>';
         return write_real(out_, value.as_real(), spec, own);
-      default: bad_spec(std::string("unsupported format character '") + spec.type + "'");
+      default:
+        bad_spec(std::string("unsupported format character '") + spec.type + "'");
     }
   }
 
@@ -286,7 +312,8 @@ class Percent {
 // "...".format(args)
 class Brace {
  public:
-  Brace(Heap& heap, const Str& format, const Args& args) : heap_(heap), format_(format), args_(args) {}
+  Brace(Heap& heap, const Str& format, const Args& args)
+      : heap_(heap), format_(format), args_(args) {}
 
   Value run() {
     TextBuilder out(heap_);
@@ -333,7 +360,8 @@ class Brace {
     if (end < text.size() && text[end] == '!') {
       conversion = end + 1 < text.size() ? text[end + 1] : ' ';
       end += 2;
-      if ((conversion != 's' && conversion != 'r') || (end < text.size() && text[end] != ':')) bad_spec("unknown conversion behind '!'");
+      if ((conversion != 's' && conversion != 'r') || (end < text.size() && text[end] != ':'))
+        bad_spec("unknown conversion behind '!'");
     }
     std::string spec;
     if (end < text.size()) {
@@ -364,7 +392,8 @@ class Brace {
         i = stop;
       } else {
         const size_t stop = name.find(']', i);
-        if (name[i] != '[' || stop == std::string_view::npos || stop == i + 1) bad_spec("a malformed index in a field");
+        if (name[i] != '[' || stop == std::string_view::npos || stop == i + 1)
+          bad_spec("a malformed index in a field");
         const std::string_view key = name.substr(i + 1, stop - i - 1);
         const auto index = number(key);
         value = item(heap_, value, index ? Value::integer(*index) : make_text(heap_, key, true));
@@ -375,19 +404,25 @@ class Brace {
   }
 
   static std::optional<int64_t> number(std::string_view text) {
-    if (text.empty() || text.find_first_not_of("0123456789") != std::string_view::npos) return std::nullopt;
+    if (text.empty() || text.find_first_not_of("0123456789") != std::string_view::npos)
+      return std::nullopt;
     int64_t value = 0;
-    if (std::from_chars(text.data(), text.data() + text.size(), value).ec != std::errc()) bad_spec("too many digits in a field");
+    if (std::from_chars(text.data(), text.data() + text.size(), value).ec != std::errc())
+      bad_spec("too many digits in a field");
     return value;
   }
 
   Value argument(std::string_view name) {
     std::optional<int64_t> index = number(name);
     if (index || name.empty()) {
-      if (name.empty() ? manual_ : automatic_ > 0) bad_spec("automatic and manual field numbers are mixed");
-      if (name.empty()) index = automatic_++;
-      else manual_ = true;
-      if (static_cast<uint64_t>(*index) >= args_.positional.size()) bad_spec("no argument number " + std::to_string(*index));
+      if (name.empty() ? manual_ : automatic_ > 0)
+        bad_spec("automatic and manual field numbers are mixed");
+      if (name.empty())
+        index = automatic_++;
+      else
+        manual_ = true;
+      if (static_cast<uint64_t>(*index) >= args_.positional.size())
+        bad_spec("no argument number " + std::to_string(*index));
       return args_.positional[static_cast<size_t>(*index)];
     }
     for (const auto& [key, value] : args_.named)
@@ -448,16 +483,21 @@ class Brace {
     if (text.empty()) return write_text(out, value);
     Spec spec = parse(text);
     const char type = spec.type;
-    const auto among = [type](const char* types) { return type == 0 || std::string_view(types).find(type) != std::string_view::npos; };
+    const auto among = [type](const char* types) {
+      return type == 0 || std::string_view(types).find(type) != std::string_view::npos;
+    };
     if (value.is_string()) {
-      if (!among("s") || spec.align == '=' || spec.sign != '-' || spec.commas) bad_spec("'" + text + "' does not suit a string");
+      if (!among("s") || spec.align == '=' || spec.sign != '-' || spec.commas)
+        bad_spec("'" + text + "' does not suit a string");
       if (spec.zero && spec.fill == " ") spec.fill = "0";
       return write_string(out, text_of(value), spec, own);
     }
     if (value.is_integral() || value.is(Kind::big)) {
       if (type == 'c') return write_string(out, text_of(one_character(heap_, value)), spec, own);
-      if (type != 0 && among("eEfFgG%") && value.is_integral()) return write_real(out, value.as_real(), spec, own);
-      if (!among("bdoxXn") || spec.precision >= 0) bad_spec("'" + text + "' does not suit an integer");
+      if (type != 0 && among("eEfFgG%") && value.is_integral())
+        return write_real(out, value.as_real(), spec, own);
+      if (!among("bdoxXn") || spec.precision >= 0)
+        bad_spec("'" + text + "' does not suit an integer");
       return write_integer(out, value, spec, own);
     }
     if (value.is(Kind::real)) {
@@ -476,7 +516,11 @@ class Brace {
 
 }  // namespace
 
-Value percent_format(Heap& heap, const Str& format, const Value& args) { return Percent(heap, format, args).run(); }
-Value brace_format(Heap& heap, const Str& format, const Args& args) { return Brace(heap, format, args).run(); }
+Value percent_format(Heap& heap, const Str& format, const Value& args) {
+  return Percent(heap, format, args).run();
+}
+Value brace_format(Heap& heap, const Str& format, const Args& args) {
+  return Brace(heap, format, args).run();
+}
 
 }  // namespace assay::chat

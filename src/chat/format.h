@@ -6,7 +6,8 @@
 
 namespace assay::chat {
 
-Value percent_format(Heap& heap, const Str& format, const Value& args);  // args: a tuple, a dict, or one value
+Value percent_format(Heap& heap, const Str& format,
+                     const Value& args);  // args: a tuple, a dict, or one value
 Value brace_format(Heap& heap, const Str& format, const Args& args);
 
 }  // namespace assay::chat

@@ -20,12 +20,13 @@ class Interpreter {
   Value call(const Value& function, Args& args);
   Value apply_filter(std::string_view name, const Value& value, Args args);  // for map()
   bool apply_test(std::string_view name, const Value& value, Args args);     // for select()
-  Value walk_loop(Loop& loop, const Value& items);                           // loop(items) of a recursive loop
+  Value walk_loop(Loop& loop, const Value& items);  // loop(items) of a recursive loop
 
  private:
   enum class Flow { next, break_, continue_ };
 
-  // Counts one level of evaluation while it lives, so that no template can use up the machine's stack.
+  // Counts one level of evaluation while it lives, so that no template can use up the machine's
+  // stack.
   class Nest {
    public:
     Nest(Interpreter& interpreter, int weight) : depth_(interpreter.depth_), weight_(weight) {

@@ -1,8 +1,7 @@
 #include "chat/json_input.h"
 
-#include <boost/json/basic_parser_impl.hpp>
-
 #include <algorithm>
+#include <boost/json/basic_parser_impl.hpp>
 #include <memory>
 
 #include "assay/error.h"
@@ -17,14 +16,17 @@ namespace json = boost::json;
 
 constexpr size_t kIntegerDigitsMax = 4300;  // Python's own limit
 
-// A role like "user" or "tool_result": some templates build a special token around it, and a word alone cannot be one.
+// A role like "user" or "tool_result": some templates build a special token around it, and a word
+// alone cannot be one.
 bool is_plain_role(std::string_view text) {
   return !text.empty() && text.size() <= 32 && std::all_of(text.begin(), text.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
   });
 }
 
-// Receives the parser's events and builds values, without a tree of Boost's in between: that one would turn large integers into floats.
+// Receives the parser's events and builds values, without a tree of Boost's in between: that one
+// would turn large integers into floats.
 class Builder {
  public:
   static constexpr size_t max_object_size = static_cast<size_t>(-1);
@@ -44,7 +46,8 @@ class Builder {
   bool on_string_part(json::string_view s, size_t, json::error_code&) { return gather(s); }
   bool on_string(json::string_view s, size_t, json::error_code&) {
     gather(s);
-    const bool is_role = is_messages_ && frames_.size() == 2 && frames_.back()->is_dict && frames_.back()->key_is_role;
+    const bool is_role = is_messages_ && frames_.size() == 2 && frames_.back()->is_dict &&
+                         frames_.back()->key_is_role;
     const Value text = make_text(heap_, text_, is_role && is_plain_role(text_));
     text_.clear();
     return put(text);
@@ -64,7 +67,8 @@ class Builder {
   }
   bool on_uint64(uint64_t, json::string_view s, json::error_code&) { return big(s); }
   bool on_double(double, json::string_view s, json::error_code&) {
-    const bool whole = text_.find_first_of(".eE") == std::string::npos && s.find_first_of(".eE") == json::string_view::npos;
+    const bool whole = text_.find_first_of(".eE") == std::string::npos &&
+                       s.find_first_of(".eE") == json::string_view::npos;
     if (whole) return big(s);
     gather(s);
     const double number = parse_real(text_);
@@ -102,14 +106,18 @@ class Builder {
   }
   bool put(Value value) {
     heap_.step();
-    if (frames_.empty()) result_ = std::move(value);
-    else if (frames_.back()->is_dict) frames_.back()->pairs.push(std::move(frames_.back()->key), std::move(value));
-    else frames_.back()->list.push(std::move(value));
+    if (frames_.empty())
+      result_ = std::move(value);
+    else if (frames_.back()->is_dict)
+      frames_.back()->pairs.push(std::move(frames_.back()->key), std::move(value));
+    else
+      frames_.back()->list.push(std::move(value));
     return true;
   }
   bool big(json::string_view s) {
     gather(s);
-    if (text_.size() > kIntegerDigitsMax) fail("an integer of more than " + std::to_string(kIntegerDigitsMax) + " digits");
+    if (text_.size() > kIntegerDigitsMax)
+      fail("an integer of more than " + std::to_string(kIntegerDigitsMax) + " digits");
     const Value digits = make_text(heap_, text_, true);
     text_.clear();
     return put(Value(Kind::big, digits.object()));
@@ -132,7 +140,10 @@ Value parse_json(Heap& heap, std::string_view text, const char* what, bool is_me
   const size_t n = parser.write_some(false, text.data(), text.size(), ec);
   if (!ec && n < text.size()) ec = json::error::extra_data;
   if (ec) {
-    std::string reason = ec == json::error::too_deep ? "nested deeper than " + std::to_string(heap.limits().depth_max) + " (limit depth_max)" : ec.message();
+    std::string reason =
+        ec == json::error::too_deep
+            ? "nested deeper than " + std::to_string(heap.limits().depth_max) + " (limit depth_max)"
+            : ec.message();
     fail(std::string(what) + ": not valid JSON at byte " + std::to_string(n) + ": " + reason);
   }
   return parser.handler().take();
@@ -159,7 +170,8 @@ void define_json(Heap& heap, const TemplateInput& input, const Define& define) {
   if (!extra.is(Kind::dict)) fail("extra: an object is needed");
   for (const auto& [key, value] : extra.as<Dict>().items) {
     const std::string& name = bytes_of(key);
-    if (name == "messages" || name == "tools" || name == "add_generation_prompt") fail("extra: '" + name + "' is given already");
+    if (name == "messages" || name == "tools" || name == "add_generation_prompt")
+      fail("extra: '" + name + "' is given already");
     define(name, value);
   }
 }

@@ -1,4 +1,5 @@
-// Template source to tokens, by Jinja's rules with trim_blocks and lstrip_blocks on (as Hugging Face has them).
+// Template source to tokens, by Jinja's rules with trim_blocks and lstrip_blocks on (as Hugging
+// Face has them).
 #pragma once
 
 #include <cstdint>
@@ -9,11 +10,41 @@
 namespace assay::chat {
 
 enum class Tok : uint8_t {
-  data, variable_begin, variable_end, block_begin, block_end,
-  name, string, integer, real,
-  add, sub, mul, div, floordiv, mod, pow, tilde,
-  lparen, rparen, lbracket, rbracket, lbrace, rbrace,
-  eq, ne, lt, le, gt, ge, assign, dot, colon, comma, pipe, semicolon,
+  data,
+  variable_begin,
+  variable_end,
+  block_begin,
+  block_end,
+  name,
+  string,
+  integer,
+  real,
+  add,
+  sub,
+  mul,
+  div,
+  floordiv,
+  mod,
+  pow,
+  tilde,
+  lparen,
+  rparen,
+  lbracket,
+  rbracket,
+  lbrace,
+  rbrace,
+  eq,
+  ne,
+  lt,
+  le,
+  gt,
+  ge,
+  assign,
+  dot,
+  colon,
+  comma,
+  pipe,
+  semicolon,
   end,
 };
 

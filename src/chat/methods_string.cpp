@@ -14,13 +14,21 @@ namespace {
 using I = Interpreter;
 using V = const Value&;
 
-const Str* optional_text(V value, const char* what) { return value.is_absent() || value.is(Kind::none) ? nullptr : &need_text(value, what); }
-int64_t optional_integer(V value, int64_t missing, const char* what) { return value.is_absent() ? missing : need_integer(value, what); }
+const Str* optional_text(V value, const char* what) {
+  return value.is_absent() || value.is(Kind::none) ? nullptr : &need_text(value, what);
+}
+int64_t optional_integer(V value, int64_t missing, const char* what) {
+  return value.is_absent() ? missing : need_integer(value, what);
+}
 
 template <Side side>
-Value strip_method(I&, V self, Args& a) { return strip(text_of(self), side, optional_text(a[0], "strip's characters")); }
+Value strip_method(I&, V self, Args& a) {
+  return strip(text_of(self), side, optional_text(a[0], "strip's characters"));
+}
 template <Case which>
-Value case_method(I&, V self, Args&) { return change_case(text_of(self), which); }
+Value case_method(I&, V self, Args&) {
+  return change_case(text_of(self), which);
+}
 template <Side side>
 Value pad_method(I&, V self, Args& a) {
   const Str* fill = a[1].is_absent() ? nullptr : &need_text(a[1], "the fill character");
@@ -29,11 +37,18 @@ Value pad_method(I&, V self, Args& a) {
 }
 
 Value swap_case_method(I&, V self, Args&) { return swap_case(text_of(self)); }
-Value split_method(I&, V self, Args& a) { return split(text_of(self), optional_text(a[0], "split's separator"), optional_integer(a[1], -1, "maxsplit")); }
-Value rsplit_method(I&, V self, Args& a) { return rsplit(text_of(self), optional_text(a[0], "rsplit's separator"), optional_integer(a[1], -1, "maxsplit")); }
+Value split_method(I&, V self, Args& a) {
+  return split(text_of(self), optional_text(a[0], "split's separator"),
+               optional_integer(a[1], -1, "maxsplit"));
+}
+Value rsplit_method(I&, V self, Args& a) {
+  return rsplit(text_of(self), optional_text(a[0], "rsplit's separator"),
+                optional_integer(a[1], -1, "maxsplit"));
+}
 Value split_lines_method(I&, V self, Args& a) { return split_lines(text_of(self), truthy(a[0])); }
 
-// The bytes between two optional indices, as find(), count() and startswith() take them. valid is false where start lies behind the end.
+// The bytes between two optional indices, as find(), count() and startswith() take them. valid is
+// false where start lies behind the end.
 struct Window {
   size_t from = 0, to = 0;
   bool valid = true;
@@ -60,8 +75,12 @@ int64_t find_in_window(const Str& text, Args& a, bool from_right) {
   return at == kNotFound ? -1 : point_at(text, w.from + at);
 }
 
-Value find_text(I&, V self, Args& a) { return Value::integer(find_in_window(text_of(self), a, false)); }
-Value rfind_method(I&, V self, Args& a) { return Value::integer(find_in_window(text_of(self), a, true)); }
+Value find_text(I&, V self, Args& a) {
+  return Value::integer(find_in_window(text_of(self), a, false));
+}
+Value rfind_method(I&, V self, Args& a) {
+  return Value::integer(find_in_window(text_of(self), a, true));
+}
 Value found(int64_t at) {
   if (at < 0) fail("substring not found");
   return Value::integer(at);
@@ -78,7 +97,8 @@ Value count_method(I& in, V self, Args& a) {
   in.heap().work(view.size());
   if (wanted.bytes.empty()) return Value::integer(count_points(view) + 1);
   int64_t n = 0;
-  for (size_t at = chat::find(view, wanted.bytes); at != kNotFound; at = chat::find(view, wanted.bytes, at + wanted.bytes.size())) {
+  for (size_t at = chat::find(view, wanted.bytes); at != kNotFound;
+       at = chat::find(view, wanted.bytes, at + wanted.bytes.size())) {
     in.heap().step();
     ++n;
   }
@@ -89,9 +109,11 @@ template <bool at_start>
 Value begins_or_ends(I& in, V self, Args& a) {
   const Str& text = text_of(self);
   const Window w = window(text, a[1], a[2]);
-  const auto view = w.valid ? std::string_view(text.bytes).substr(w.from, w.to - w.from) : std::string_view();
+  const auto view =
+      w.valid ? std::string_view(text.bytes).substr(w.from, w.to - w.from) : std::string_view();
   const auto fits = [&](V affix) {
-    const std::string& bytes = need_text(affix, at_start ? "startswith's prefix" : "endswith's suffix").bytes;
+    const std::string& bytes =
+        need_text(affix, at_start ? "startswith's prefix" : "endswith's suffix").bytes;
     in.heap().work(bytes.size());
     return w.valid && (at_start ? view.starts_with(bytes) : view.ends_with(bytes));
   };
@@ -104,12 +126,14 @@ Value begins_or_ends(I& in, V self, Args& a) {
 Value replace_method(I& in, V self, Args& a) {
   const Str& text = text_of(self);
   const Value to = text.markup ? escape(in.heap(), need_text(a[1], "replace's new")) : a[1];
-  return replace(in.heap(), text, need_text(a[0], "replace's old"), need_text(to, "replace's new"), optional_integer(a[2], -1, "replace's count"));
+  return replace(in.heap(), text, need_text(a[0], "replace's old"), need_text(to, "replace's new"),
+                 optional_integer(a[2], -1, "replace's count"));
 }
 
 Value join_method(I& in, V self, Args& a) {
   const Str& between = text_of(self);
-  if (!iterable(a[0])) fail(std::string("join needs something to walk, not '") + type_name(a[0]) + "'");
+  if (!iterable(a[0]))
+    fail(std::string("join needs something to walk, not '") + type_name(a[0]) + "'");
   const Value items = items_of(in.heap(), a[0]);
   TextBuilder out(in.heap());
   bool first = true;
@@ -118,8 +142,10 @@ Value join_method(I& in, V self, Args& a) {
     if (!first) out.add(between);
     first = false;
     const Str& text = need_text(item, "what join joins");
-    if (between.markup) out.add(escape(in.heap(), text));
-    else out.add(text);
+    if (between.markup)
+      out.add(escape(in.heap(), text));
+    else
+      out.add(text);
   }
   return out.take(between.markup);
 }
@@ -127,7 +153,8 @@ Value join_method(I& in, V self, Args& a) {
 Value format_method(I& in, V self, Args& a) { return brace_format(in.heap(), text_of(self), a); }
 
 Value format_map(I& in, V self, Args& a) {
-  if (a.positional.size() != 1 || !a.named.empty() || !a[0].is(Kind::dict)) fail("format_map takes one mapping");
+  if (a.positional.size() != 1 || !a.named.empty() || !a[0].is(Kind::dict))
+    fail("format_map takes one mapping");
   Args named;
   for (const auto& [key, value] : a[0].as<Dict>().items)
     if (key.is_string()) named.named.emplace_back(bytes_of(key), value);
@@ -143,7 +170,9 @@ Value all_are(I& in, V self, Args&) {
     if (!one(next_point(bytes, i))) return Value::boolean(false);
   return Value::boolean(!bytes.empty());
 }
-bool alphanumeric(char32_t c) { return is_alpha(c) || is_decimal(c) || is_digit(c) || is_numeric(c); }
+bool alphanumeric(char32_t c) {
+  return is_alpha(c) || is_decimal(c) || is_digit(c) || is_numeric(c);
+}
 bool space(char32_t c) { return is_space(c); }
 bool alpha(char32_t c) { return is_alpha(c); }
 bool decimal(char32_t c) { return is_decimal(c); }
@@ -180,7 +209,8 @@ Value is_title_method(I&, V self, Args&) {
 
 Value is_ascii(I&, V self, Args&) {
   const std::string& bytes = bytes_of(self);
-  return Value::boolean(std::all_of(bytes.begin(), bytes.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; }));
+  return Value::boolean(std::all_of(bytes.begin(), bytes.end(),
+                                    [](char c) { return static_cast<unsigned char>(c) < 0x80; }));
 }
 Value is_printable_method(I&, V self, Args&) {
   const std::string& bytes = bytes_of(self);
@@ -215,13 +245,18 @@ Value partition(I& in, V self, Args& a) {
   const Str& separator = need_text(a[0], "partition's separator");
   if (separator.bytes.empty()) fail("partition: empty separator");
   in.heap().work(text.bytes.size());
-  const size_t at = from_right ? rfind(text.bytes, separator.bytes) : chat::find(text.bytes, separator.bytes);
+  const size_t at =
+      from_right ? rfind(text.bytes, separator.bytes) : chat::find(text.bytes, separator.bytes);
   const size_t end = text.bytes.size();
   if (at == kNotFound) {
     const Value none = part(text, 0, 0);
-    return make_list(in.heap(), Kind::tuple, from_right ? std::vector<Value>{none, none, self} : std::vector<Value>{self, none, none});
+    return make_list(
+        in.heap(), Kind::tuple,
+        from_right ? std::vector<Value>{none, none, self} : std::vector<Value>{self, none, none});
   }
-  return make_list(in.heap(), Kind::tuple, {part(text, 0, at), part(text, at, at + separator.bytes.size()), part(text, at + separator.bytes.size(), end)});
+  return make_list(in.heap(), Kind::tuple,
+                   {part(text, 0, at), part(text, at, at + separator.bytes.size()),
+                    part(text, at + separator.bytes.size(), end)});
 }
 
 Value remove_prefix(I&, V self, Args& a) {

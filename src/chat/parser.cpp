@@ -9,9 +9,11 @@
 
 namespace assay::chat {
 
-std::shared_ptr<const Program> parse_program(std::string_view source, const TemplateLimits& limits) {
+std::shared_ptr<const Program> parse_program(std::string_view source,
+                                             const TemplateLimits& limits) {
   if (source.size() > kTemplateBytesMax)
-    throw Error(Errc::bad_file, "chat template: " + std::to_string(source.size()) + " bytes, the limit is " + std::to_string(kTemplateBytesMax));
+    throw Error(Errc::bad_file, "chat template: " + std::to_string(source.size()) +
+                                    " bytes, the limit is " + std::to_string(kTemplateBytesMax));
   if (!valid_utf8(source)) throw Error(Errc::bad_file, "chat template: not valid UTF-8");
   const std::string text = normalise_source(source);
   return Parser(text, limits).run();
@@ -51,7 +53,8 @@ StmtPtr Parser::make_stmt(Stmt::Kind kind) const {
   return stmt;
 }
 
-// Statements up to a block whose tag is one of the ends; the tag itself is left to the caller. No ends: to the end of the template.
+// Statements up to a block whose tag is one of the ends; the tag itself is left to the caller. No
+// ends: to the end of the template.
 Body Parser::body(std::initializer_list<std::string_view> ends) {
   const Nest nest(*this);
   Body out;
@@ -59,7 +62,8 @@ Body Parser::body(std::initializer_list<std::string_view> ends) {
     switch (now().type) {
       case Tok::end:
         if (ends.size() == 0) return out;
-        error("the template ends inside a block; expected '" + std::string(*(ends.end() - 1)) + "'");
+        error("the template ends inside a block; expected '" + std::string(*(ends.end() - 1)) +
+              "'");
       case Tok::data: {
         StmtPtr text = make_stmt(Stmt::Kind::text);
         text->id = intern(take().text);
@@ -99,17 +103,28 @@ Body Parser::block_body_and_end(std::string_view end) {
 void Parser::statement(Body& out) {
   const Token tag = expect(Tok::name);
   const std::string_view name = tag.text;
-  if (name == "if") out.push_back(parse_if());
-  else if (name == "for") out.push_back(parse_for());
-  else if (name == "set") out.push_back(parse_set());
-  else if (name == "macro") out.push_back(parse_macro());
-  else if (name == "call") out.push_back(parse_call_block());
-  else if (name == "filter") out.push_back(parse_filter_block());
-  else if (name == "with") out.push_back(parse_with());
-  else if (name == "generation") out.push_back(parse_scoped(Stmt::Kind::generation, "endgeneration"));
-  else if (name == "block") out.push_back(parse_block());
-  else if (name == "break") out.push_back(parse_jump(Stmt::Kind::break_));
-  else if (name == "continue") out.push_back(parse_jump(Stmt::Kind::continue_));
+  if (name == "if")
+    out.push_back(parse_if());
+  else if (name == "for")
+    out.push_back(parse_for());
+  else if (name == "set")
+    out.push_back(parse_set());
+  else if (name == "macro")
+    out.push_back(parse_macro());
+  else if (name == "call")
+    out.push_back(parse_call_block());
+  else if (name == "filter")
+    out.push_back(parse_filter_block());
+  else if (name == "with")
+    out.push_back(parse_with());
+  else if (name == "generation")
+    out.push_back(parse_scoped(Stmt::Kind::generation, "endgeneration"));
+  else if (name == "block")
+    out.push_back(parse_block());
+  else if (name == "break")
+    out.push_back(parse_jump(Stmt::Kind::break_));
+  else if (name == "continue")
+    out.push_back(parse_jump(Stmt::Kind::continue_));
   else if (name == "print") {
     StmtPtr output = make_stmt(Stmt::Kind::output);
     while (!is(Tok::block_end)) {
@@ -117,8 +132,10 @@ void Parser::statement(Body& out) {
       output->exprs.push_back(expression());
     }
     out.push_back(std::move(output));
-  } else if (name == "include" || name == "import" || name == "from" || name == "extends" || name == "autoescape") {
-    throw Error(Errc::unsupported, "chat template, line " + std::to_string(tag.line) + ": the tag '" + std::string(name) +
+  } else if (name == "include" || name == "import" || name == "from" || name == "extends" ||
+             name == "autoescape") {
+    throw Error(Errc::unsupported, "chat template, line " + std::to_string(tag.line) +
+                                       ": the tag '" + std::string(name) +
                                        "' is not supported: a chat template stands alone");
   } else {
     error(tag, "unknown tag '" + std::string(name) + "'");
@@ -136,8 +153,9 @@ StmtPtr Parser::parse_if() {
     if (end.text == "else") stmt->bodies.push_back(block_body_and_end("endif"));
     break;
   }
-  const auto reachable = std::remove_if(unknown_.begin() + static_cast<std::ptrdiff_t>(unknown_before), unknown_.end(),
-                                        [this](const Unknown& unknown) { return unknown.frame == frame_; });
+  const auto reachable =
+      std::remove_if(unknown_.begin() + static_cast<std::ptrdiff_t>(unknown_before), unknown_.end(),
+                     [this](const Unknown& unknown) { return unknown.frame == frame_; });
   unknown_.erase(reachable, unknown_.end());
   return stmt;
 }
@@ -146,7 +164,8 @@ StmtPtr Parser::parse_for() {
   StmtPtr stmt = make_stmt(Stmt::Kind::for_);
   const Token first = now();
   stmt->targets.push_back(target(true, false));
-  if (first.type == Tok::name && first.text == "loop" && !stmt->targets[0].is_tuple) error(first, "cannot assign to 'loop' here");
+  if (first.type == Tok::name && first.text == "loop" && !stmt->targets[0].is_tuple)
+    error(first, "cannot assign to 'loop' here");
   if (!skip_name("in")) error("expected 'in', found " + describe(now()));
   stmt->exprs.push_back(tuple(false));
   ++frame_;
@@ -228,11 +247,14 @@ void Parser::signature(MacroDef& macro) {
     if (!macro.parameters.empty()) expect(Tok::comma);
     const Token name = now();
     const Target parameter = single_target(false);
-    if (!seen.insert(parameter.name).second) error(name, "the parameter '" + std::string(name.text) + "' is there twice");
+    if (!seen.insert(parameter.name).second)
+      error(name, "the parameter '" + std::string(name.text) + "' is there twice");
     macro.parameters.push_back(parameter.name);
     macro.parameter_names.emplace_back(name.text);
-    if (skip(Tok::assign)) macro.defaults.push_back(expression());
-    else if (!macro.defaults.empty()) error(name, "a parameter without a default behind one with");
+    if (skip(Tok::assign))
+      macro.defaults.push_back(expression());
+    else if (!macro.defaults.empty())
+      error(name, "a parameter without a default behind one with");
     if (name.text == "caller") macro.explicit_caller = true;
     if (name.text == "caller" && macro.defaults.empty()) macro.caller_needs_default = true;
   }
@@ -245,7 +267,8 @@ void Parser::macro_body(MacroDef& macro, std::string_view end) {
   ++frame_;
   const Token start = now();
   macro.body = block_body_and_end(end);
-  if (macro.uses_caller && macro.caller_needs_default) error(start, "the parameter 'caller' must be left out or have a default");
+  if (macro.uses_caller && macro.caller_needs_default)
+    error(start, "the parameter 'caller' must be left out or have a default");
   --frame_;
   loops_ = loops;
   macros_.pop_back();
@@ -269,7 +292,8 @@ StmtPtr Parser::parse_call_block() {
   const Token start = now();
   stmt->exprs.push_back(expression());
   const Expr& call = *stmt->exprs.front();
-  if (call.kind != Expr::Kind::postfix || call.steps.back().kind != Step::Kind::call) error(start, "expected a call");
+  if (call.kind != Expr::Kind::postfix || call.steps.back().kind != Step::Kind::call)
+    error(start, "expected a call");
   macro_body(*stmt->macro, "endcall");
   return stmt;
 }
@@ -306,7 +330,8 @@ StmtPtr Parser::parse_scoped(Stmt::Kind kind, std::string_view end) {
 }
 
 StmtPtr Parser::parse_jump(Stmt::Kind kind) {
-  if (loops_ == 0) error(tokens_[at_ - 1], "'" + std::string(tokens_[at_ - 1].text) + "' outside of a loop");
+  if (loops_ == 0)
+    error(tokens_[at_ - 1], "'" + std::string(tokens_[at_ - 1].text) + "' outside of a loop");
   return make_stmt(kind);
 }
 

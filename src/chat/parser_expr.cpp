@@ -32,7 +32,9 @@ ExprPtr Parser::wrap(Expr::Kind kind, ExprPtr first) const {
   return expr;
 }
 
-ExprPtr Parser::expression(bool with_conditional) { return with_conditional ? conditional() : either(); }
+ExprPtr Parser::expression(bool with_conditional) {
+  return with_conditional ? conditional() : either();
+}
 
 ExprPtr Parser::conditional() {
   const Nest nest(*this);
@@ -42,8 +44,10 @@ ExprPtr Parser::conditional() {
     ExprPtr whole = make(Expr::Kind::conditional);
     whole->parts.push_back(either());
     whole->parts.push_back(std::move(value));
-    if (skip_name("else")) whole->parts.push_back(conditional());
-    else whole->parts.emplace_back();
+    if (skip_name("else"))
+      whole->parts.push_back(conditional());
+    else
+      whole->parts.emplace_back();
     value = std::move(whole);
     unknown_.resize(unknown_before);
   }
@@ -77,15 +81,24 @@ ExprPtr Parser::comparison() {
   ExprPtr whole;
   for (;;) {
     Op op;
-    if (is(Tok::eq)) op = Op::eq;
-    else if (is(Tok::ne)) op = Op::ne;
-    else if (is(Tok::lt)) op = Op::lt;
-    else if (is(Tok::le)) op = Op::le;
-    else if (is(Tok::gt)) op = Op::gt;
-    else if (is(Tok::ge)) op = Op::ge;
-    else if (is_name("in")) op = Op::in;
-    else if (is_name("not") && ahead().type == Tok::name && ahead().text == "in") op = Op::not_in;
-    else break;
+    if (is(Tok::eq))
+      op = Op::eq;
+    else if (is(Tok::ne))
+      op = Op::ne;
+    else if (is(Tok::lt))
+      op = Op::lt;
+    else if (is(Tok::le))
+      op = Op::le;
+    else if (is(Tok::gt))
+      op = Op::gt;
+    else if (is(Tok::ge))
+      op = Op::ge;
+    else if (is_name("in"))
+      op = Op::in;
+    else if (is_name("not") && ahead().type == Tok::name && ahead().text == "in")
+      op = Op::not_in;
+    else
+      break;
     take();
     if (op == Op::not_in) take();
     if (!whole) whole = wrap(Expr::Kind::compare, std::move(left));
@@ -119,11 +132,16 @@ ExprPtr Parser::product() {
   ExprPtr whole;
   for (;;) {
     Op op;
-    if (is(Tok::mul)) op = Op::mul;
-    else if (is(Tok::div)) op = Op::div;
-    else if (is(Tok::floordiv)) op = Op::floordiv;
-    else if (is(Tok::mod)) op = Op::mod;
-    else break;
+    if (is(Tok::mul))
+      op = Op::mul;
+    else if (is(Tok::div))
+      op = Op::div;
+    else if (is(Tok::floordiv))
+      op = Op::floordiv;
+    else if (is(Tok::mod))
+      op = Op::mod;
+    else
+      break;
     take();
     if (!whole) whole = wrap(Expr::Kind::binary, std::move(left));
     whole->ops.push_back(op);
@@ -182,15 +200,19 @@ ExprPtr Parser::primary() {
       return value;
     }
     case Tok::integer:
-    case Tok::real: return number();
+    case Tok::real:
+      return number();
     case Tok::lparen:
       take();
       value = tuple(true, true);
       expect(Tok::rparen);
       return value;
-    case Tok::lbracket: return list();
-    case Tok::lbrace: return dict();
-    default: error("unexpected " + describe(now()));
+    case Tok::lbracket:
+      return list();
+    case Tok::lbrace:
+      return dict();
+    default:
+      error("unexpected " + describe(now()));
   }
 }
 
@@ -227,7 +249,9 @@ ExprPtr Parser::number() {
   return value;
 }
 
-bool Parser::at_tuple_end() const { return is(Tok::variable_end) || is(Tok::block_end) || is(Tok::rparen); }
+bool Parser::at_tuple_end() const {
+  return is(Tok::variable_end) || is(Tok::block_end) || is(Tok::rparen);
+}
 
 ExprPtr Parser::tuple(bool with_conditional, bool parentheses) {
   ExprPtr whole = make(Expr::Kind::tuple);
@@ -335,7 +359,9 @@ void Parser::subscript(std::vector<Step>& steps) {
   step.kind = Step::Kind::item;
   subscribed(step);
   if (is(Tok::comma) || is(Tok::rbracket)) {
-    ExprPtr several = is(Tok::comma) && step.kind == Step::Kind::item ? wrap(Expr::Kind::tuple, std::move(step.index[0])) : nullptr;
+    ExprPtr several = is(Tok::comma) && step.kind == Step::Kind::item
+                          ? wrap(Expr::Kind::tuple, std::move(step.index[0]))
+                          : nullptr;
     while (several && skip(Tok::comma)) {
       if (is(Tok::rbracket)) error("expected an index behind the comma");
       several->parts.push_back(expression());
@@ -372,7 +398,9 @@ void Parser::filter(std::vector<Step>& steps) {
   Step step = step_of(Step::Kind::filter, token);
   step.name = intern(name);
   step.builtin = find_filter(name);
-  if (!step.builtin) unknown_.push_back({static_cast<size_t>(token.text.data() - source_.data()), frame_, "no filter named '" + name + "'"});
+  if (!step.builtin)
+    unknown_.push_back({static_cast<size_t>(token.text.data() - source_.data()), frame_,
+                        "no filter named '" + name + "'"});
   if (is(Tok::lparen)) step.args = call_args();
   steps.push_back(std::move(step));
 }
@@ -385,11 +413,14 @@ void Parser::test(std::vector<Step>& steps) {
   step.negated = negated;
   step.name = intern(name);
   step.builtin = find_test(name);
-  if (!step.builtin) unknown_.push_back({static_cast<size_t>(token.text.data() - source_.data()), frame_, "no test named '" + name + "'"});
+  if (!step.builtin)
+    unknown_.push_back({static_cast<size_t>(token.text.data() - source_.data()), frame_,
+                        "no test named '" + name + "'"});
   if (is(Tok::lparen)) {
     step.args = call_args();
-  } else if ((is(Tok::name) && !is_name("else") && !is_name("or") && !is_name("and")) || is(Tok::string) || is(Tok::integer) ||
-             is(Tok::real) || is(Tok::lbracket) || is(Tok::lbrace)) {
+  } else if ((is(Tok::name) && !is_name("else") && !is_name("or") && !is_name("and")) ||
+             is(Tok::string) || is(Tok::integer) || is(Tok::real) || is(Tok::lbracket) ||
+             is(Tok::lbrace)) {
     if (is_name("is")) error("tests cannot be chained with 'is'");
     const Nest nest(*this);
     step.args = std::make_unique<CallArgs>();
@@ -420,7 +451,8 @@ std::unique_ptr<CallArgs> Parser::call_args() {
       ensure(!args->double_star);
       const Token name = take();
       take();
-      if (!names.insert(name.text).second) error(name, "the keyword '" + std::string(name.text) + "' is given twice");
+      if (!names.insert(name.text).second)
+        error(name, "the keyword '" + std::string(name.text) + "' is given twice");
       args->named.emplace_back(std::string(name.text), expression());
     } else {
       ensure(!args->star && !args->double_star && args->named.empty());

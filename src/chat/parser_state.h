@@ -1,4 +1,5 @@
-// What the two halves of the parser share: the token stream, the string pool, the depth budget. Private to parser*.cpp.
+// What the two halves of the parser share: the token stream, the string pool, the depth budget.
+// Private to parser*.cpp.
 #pragma once
 
 #include <initializer_list>
@@ -13,7 +14,8 @@ namespace assay::chat {
 
 class Parser {
  public:
-  Parser(const std::string& source, const TemplateLimits& limits) : source_(source), tokens_(tokenize(source)), limits_(limits) {}
+  Parser(const std::string& source, const TemplateLimits& limits)
+      : source_(source), tokens_(tokenize(source)), limits_(limits) {}
   std::shared_ptr<const Program> run();
 
  private:
@@ -23,7 +25,8 @@ class Parser {
     explicit Nest(Parser& parser) : parser_(parser) {
       if (++parser_.depth_ > parser_.limits_.depth_max) {
         --parser_.depth_;
-        parser_.error("nested deeper than " + std::to_string(parser_.limits_.depth_max) + " (limit depth_max)");
+        parser_.error("nested deeper than " + std::to_string(parser_.limits_.depth_max) +
+                      " (limit depth_max)");
       }
     }
     ~Nest() { --parser_.depth_; }
@@ -33,7 +36,8 @@ class Parser {
    private:
     Parser& parser_;
   };
-  // A filter or test that does not exist: an error now, unless an `if` may keep it from being reached.
+  // A filter or test that does not exist: an error now, unless an `if` may keep it from being
+  // reached.
   struct Unknown {
     size_t offset;
     int frame;
@@ -125,8 +129,8 @@ class Parser {
   size_t at_ = 0;
   TemplateLimits limits_;
   int depth_ = 0;
-  int frame_ = 0;       // loops, macros and other scopes around
-  int loops_ = 0;       // loops that break and continue can reach
+  int frame_ = 0;  // loops, macros and other scopes around
+  int loops_ = 0;  // loops that break and continue can reach
   std::vector<Unknown> unknown_;
   std::vector<MacroDef*> macros_;
   std::unordered_map<std::string, int32_t> pool_;

@@ -14,7 +14,8 @@ namespace assay::chat {
 namespace {
 
 void check_depth(int depth) {
-  if (depth > kValueDepthMax) fail("a value is nested deeper than " + std::to_string(kValueDepthMax));
+  if (depth > kValueDepthMax)
+    fail("a value is nested deeper than " + std::to_string(kValueDepthMax));
 }
 
 std::string hex(char32_t c, int width) {
@@ -26,7 +27,8 @@ std::string hex(char32_t c, int width) {
 void write_text_repr(TextBuilder& out, const Str& text) {
   const std::string& bytes = text.bytes;
   if (text.markup) out.add("Markup(", false);
-  const bool double_quotes = bytes.find('\'') != std::string::npos && bytes.find('"') == std::string::npos;
+  const bool double_quotes =
+      bytes.find('\'') != std::string::npos && bytes.find('"') == std::string::npos;
   const char quote = double_quotes ? '"' : '\'';
   out.add(std::string_view(&quote, 1), false);
   size_t plain = 0;
@@ -34,12 +36,18 @@ void write_text_repr(TextBuilder& out, const Str& text) {
     const size_t start = i;
     const char32_t c = next_point(bytes, i);
     std::string escaped;
-    if (c == static_cast<char32_t>(quote) || c == '\\') escaped = {'\\', static_cast<char>(c)};
-    else if (c == '\n') escaped = "\\n";
-    else if (c == '\r') escaped = "\\r";
-    else if (c == '\t') escaped = "\\t";
-    else if (c < 0x20 || c == 0x7F || (c >= 0x80 && !is_printable(c))) escaped = c < 0x100 ? "\\x" + hex(c, 2) : c < 0x10000 ? "\\u" + hex(c, 4) : "\\U" + hex(c, 8);
-    else continue;
+    if (c == static_cast<char32_t>(quote) || c == '\\')
+      escaped = {'\\', static_cast<char>(c)};
+    else if (c == '\n')
+      escaped = "\\n";
+    else if (c == '\r')
+      escaped = "\\r";
+    else if (c == '\t')
+      escaped = "\\t";
+    else if (c < 0x20 || c == 0x7F || (c >= 0x80 && !is_printable(c)))
+      escaped = c < 0x100 ? "\\x" + hex(c, 2) : c < 0x10000 ? "\\u" + hex(c, 4) : "\\U" + hex(c, 8);
+    else
+      continue;
     out.add(text, plain, start);
     out.add(escaped, text.own_at(start));
     plain = i;
@@ -86,7 +94,9 @@ void write_opaque(TextBuilder& out, const Value& value) {
     out.add(name.empty() ? "<Macro anonymous>" : "<Macro '" + name + "'>", true);
   } else if (value.is(Kind::loop)) {
     const Loop& loop = value.as<Loop>();
-    out.add("<LoopContext " + std::to_string(loop.index0 + 1) + "/" + std::to_string(loop.length()) + ">", true);
+    out.add("<LoopContext " + std::to_string(loop.index0 + 1) + "/" +
+                std::to_string(loop.length()) + ">",
+            true);
   } else {
     out.add(std::string("<") + type_name(value) + " object>", true);
   }
@@ -98,13 +108,20 @@ void write_repr(TextBuilder& out, const Value& value, int depth) {
   check_depth(depth);
   switch (value.kind()) {
     case Kind::absent:
-    case Kind::undefined: return out.add("Undefined", true);
-    case Kind::none: return out.add("None", true);
-    case Kind::boolean: return out.add(value.as_integer() ? "True" : "False", true);
-    case Kind::integer: return out.add(std::to_string(value.as_integer()), true);
-    case Kind::big: return out.add(value);
-    case Kind::real: return out.add(real_text(value.as_real()), true);
-    case Kind::string: return write_text_repr(out, text_of(value));
+    case Kind::undefined:
+      return out.add("Undefined", true);
+    case Kind::none:
+      return out.add("None", true);
+    case Kind::boolean:
+      return out.add(value.as_integer() ? "True" : "False", true);
+    case Kind::integer:
+      return out.add(std::to_string(value.as_integer()), true);
+    case Kind::big:
+      return out.add(value);
+    case Kind::real:
+      return out.add(real_text(value.as_real()), true);
+    case Kind::string:
+      return write_text_repr(out, text_of(value));
     case Kind::list:
       out.add("[", false);
       write_items(out, value.as<Seq>().items, depth);
@@ -113,8 +130,10 @@ void write_repr(TextBuilder& out, const Value& value, int depth) {
       out.add("(", false);
       write_items(out, value.as<Seq>().items, depth);
       return out.add(value.as<Seq>().items.size() == 1 ? ",)" : ")", false);
-    case Kind::dict: return write_dict(out, value.as<Dict>(), depth);
-    case Kind::range: return write_range(out, value.as<Range>());
+    case Kind::dict:
+      return write_dict(out, value.as<Dict>(), depth);
+    case Kind::range:
+      return write_range(out, value.as<Range>());
     case Kind::view:
       out.add(std::string(value.as<Seq>().label) + "([", false);
       write_items(out, value.as<Seq>().items, depth);
@@ -129,7 +148,8 @@ void write_repr(TextBuilder& out, const Value& value, int depth) {
       }
       return out.add("}>", false);
     }
-    default: write_opaque(out, value);
+    default:
+      write_opaque(out, value);
   }
 }
 
@@ -146,7 +166,9 @@ Value to_text(Heap& heap, const Value& value) {
   return out.take();
 }
 
-Value soft_text(Heap& heap, const Value& value) { return value.is_string() ? value : to_text(heap, value); }
+Value soft_text(Heap& heap, const Value& value) {
+  return value.is_string() ? value : to_text(heap, value);
+}
 
 namespace {
 
@@ -158,16 +180,25 @@ class JsonWriter {
     check_depth(depth);
     out_.heap().step();
     switch (value.kind()) {
-      case Kind::none: return out_.add("null", false);
-      case Kind::boolean: return out_.add(value.as_integer() ? "true" : "false", false);
-      case Kind::integer: return out_.add(std::to_string(value.as_integer()), false);
-      case Kind::big: return out_.add(bytes_of(value), false);
-      case Kind::real: return out_.add(real(value.as_real()), false);
-      case Kind::string: return string(text_of(value));
+      case Kind::none:
+        return out_.add("null", false);
+      case Kind::boolean:
+        return out_.add(value.as_integer() ? "true" : "false", false);
+      case Kind::integer:
+        return out_.add(std::to_string(value.as_integer()), false);
+      case Kind::big:
+        return out_.add(bytes_of(value), false);
+      case Kind::real:
+        return out_.add(real(value.as_real()), false);
+      case Kind::string:
+        return string(text_of(value));
       case Kind::list:
-      case Kind::tuple: return list(value.as<Seq>().items, depth);
-      case Kind::dict: return dict(value.as<Dict>(), depth);
-      default: fail(std::string("object of type ") + type_name(value) + " is not JSON serializable");
+      case Kind::tuple:
+        return list(value.as<Seq>().items, depth);
+      case Kind::dict:
+        return dict(value.as<Dict>(), depth);
+      default:
+        fail(std::string("object of type ") + type_name(value) + " is not JSON serializable");
     }
   }
 
@@ -201,13 +232,21 @@ class JsonWriter {
 
   void key(const Value& key) {
     switch (key.kind()) {
-      case Kind::string: return string(text_of(key));
-      case Kind::none: return out_.add("\"null\"", false);
-      case Kind::boolean: return out_.add(key.as_integer() ? "\"true\"" : "\"false\"", false);
-      case Kind::integer: return out_.add("\"" + std::to_string(key.as_integer()) + "\"", false);
-      case Kind::real: return out_.add("\"" + real(key.as_real()) + "\"", false);
-      case Kind::big: return out_.add("\"" + bytes_of(key) + "\"", false);
-      default: fail(std::string("keys of JSON objects must be str, int, float, bool or None, not ") + type_name(key));
+      case Kind::string:
+        return string(text_of(key));
+      case Kind::none:
+        return out_.add("\"null\"", false);
+      case Kind::boolean:
+        return out_.add(key.as_integer() ? "\"true\"" : "\"false\"", false);
+      case Kind::integer:
+        return out_.add("\"" + std::to_string(key.as_integer()) + "\"", false);
+      case Kind::real:
+        return out_.add("\"" + real(key.as_real()) + "\"", false);
+      case Kind::big:
+        return out_.add("\"" + bytes_of(key) + "\"", false);
+      default:
+        fail(std::string("keys of JSON objects must be str, int, float, bool or None, not ") +
+             type_name(key));
     }
   }
 
@@ -215,7 +254,10 @@ class JsonWriter {
     if (dict.items.empty()) return out_.add("{}", false);
     std::vector<size_t> order(dict.items.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-    if (style_.sort_keys) merge_sort(order, [&](size_t a, size_t b) { return less(dict.items[a].first, dict.items[b].first); });
+    if (style_.sort_keys)
+      merge_sort(order, [&](size_t a, size_t b) {
+        return less(dict.items[a].first, dict.items[b].first);
+      });
     out_.add("{", false);
     bool first = true;
     for (const size_t i : order) {
@@ -248,14 +290,22 @@ class JsonWriter {
 
   static std::string escape_of(char32_t c) {
     switch (c) {
-      case '"': return "\\\"";
-      case '\\': return "\\\\";
-      case '\n': return "\\n";
-      case '\r': return "\\r";
-      case '\t': return "\\t";
-      case '\b': return "\\b";
-      case '\f': return "\\f";
-      default: break;
+      case '"':
+        return "\\\"";
+      case '\\':
+        return "\\\\";
+      case '\n':
+        return "\\n";
+      case '\r':
+        return "\\r";
+      case '\t':
+        return "\\t";
+      case '\b':
+        return "\\b";
+      case '\f':
+        return "\\f";
+      default:
+        break;
     }
     if (c < 0x10000) return "\\u" + hex(c, 4);
     c -= 0x10000;
@@ -268,6 +318,8 @@ class JsonWriter {
 
 }  // namespace
 
-void write_json(TextBuilder& out, const Value& value, const JsonStyle& style) { JsonWriter(out, style).write(value, 0); }
+void write_json(TextBuilder& out, const Value& value, const JsonStyle& style) {
+  JsonWriter(out, style).write(value, 0);
+}
 
 }  // namespace assay::chat

@@ -36,7 +36,8 @@ struct Scope final : Object {
 };
 
 struct Macro final : Object {
-  Macro(Heap& owner, const MacroDef& what, Ref<Scope> where) : Object(owner), definition(&what), scope(std::move(where)) {}
+  Macro(Heap& owner, const MacroDef& what, Ref<Scope> where)
+      : Object(owner), definition(&what), scope(std::move(where)) {}
   void clear() noexcept override { scope = Ref<Scope>(); }
   const MacroDef* definition;
   Ref<Scope> scope;  // where it was defined
@@ -44,7 +45,11 @@ struct Macro final : Object {
 
 struct Loop final : Object {
   Loop(Heap& owner, const Stmt& statement, Ref<Scope> where, Value all, int64_t depth_of_recursion)
-      : Object(owner), stmt(&statement), scope(std::move(where)), items(std::move(all)), depth0(depth_of_recursion) {}
+      : Object(owner),
+        stmt(&statement),
+        scope(std::move(where)),
+        items(std::move(all)),
+        depth0(depth_of_recursion) {}
   void clear() noexcept override {
     scope = Ref<Scope>();
     items = last_changed = Value();

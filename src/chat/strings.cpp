@@ -80,7 +80,9 @@ Value strip(const Str& text, Side side, const Str* chars) {
     for (size_t i = 0; i < chars->bytes.size();) set.push_back(next_point(chars->bytes, i));
     std::sort(set.begin(), set.end());
   }
-  const auto goes = [&](char32_t c) { return chars ? std::binary_search(set.begin(), set.end(), c) : is_space(c); };
+  const auto goes = [&](char32_t c) {
+    return chars ? std::binary_search(set.begin(), set.end(), c) : is_space(c);
+  };
   const std::string& bytes = text.bytes;
   text.heap.work(bytes.size());
   size_t from = 0, to = bytes.size();
@@ -98,7 +100,8 @@ Value strip(const Str& text, Side side, const Str* chars) {
 
 namespace {
 
-// The small sigma that ends a word is another letter than the one inside: the only case rule that looks at its neighbours.
+// The small sigma that ends a word is another letter than the one inside: the only case rule that
+// looks at its neighbours.
 bool is_final_sigma(std::string_view bytes, size_t start, size_t end) {
   bool cased_before = false;
   for (size_t i = start; i > 0;) {
@@ -120,7 +123,8 @@ bool is_final_sigma(std::string_view bytes, size_t start, size_t end) {
 
 class CaseWriter {
  public:
-  explicit CaseWriter(const Str& text) : text_(text), builder_(text.heap), last_(text.bytes.size()) {}
+  explicit CaseWriter(const Str& text)
+      : text_(text), builder_(text.heap), last_(text.bytes.size()) {}
   // The text that the sigma rule looks at: what Python had cut out before it changed the case.
   void within(size_t first, size_t last) {
     first_ = first;
@@ -184,7 +188,9 @@ Value title(const Str& text) {
 }
 
 Value title_of_words(const Str& text) {
-  const auto breaks = [](char32_t c) { return c == '-' || is_space(c) || c == '(' || c == '{' || c == '[' || c == '<'; };
+  const auto breaks = [](char32_t c) {
+    return c == '-' || is_space(c) || c == '(' || c == '{' || c == '[' || c == '<';
+  };
   CaseWriter writer(text);
   const std::string& bytes = text.bytes;
   text.heap.step(static_cast<int64_t>(bytes.size() / 8));
@@ -355,7 +361,9 @@ Value pad(const Str& text, int64_t width, const Str* fill, Side text_side) {
   const int64_t missing = width > length(text) ? width - length(text) : 0;
   const std::string unit = fill ? fill->bytes : " ";
   const bool own = fill ? fill->all_own() : true;
-  const int64_t left = text_side == Side::left ? 0 : text_side == Side::right ? missing : missing / 2 + (missing & width & 1);
+  const int64_t left = text_side == Side::left    ? 0
+                       : text_side == Side::right ? missing
+                                                  : missing / 2 + (missing & width & 1);
   TextBuilder builder(text.heap);
   builder.fill(left, unit, own);
   builder.add(text);
@@ -377,12 +385,23 @@ Value escape(Heap& heap, const Str& text) {
   for (size_t i = 0; i < bytes.size(); ++i) {
     const char* entity = nullptr;
     switch (bytes[i]) {
-      case '&': entity = "&amp;"; break;
-      case '<': entity = "&lt;"; break;
-      case '>': entity = "&gt;"; break;
-      case '\'': entity = "&#39;"; break;
-      case '"': entity = "&#34;"; break;
-      default: continue;
+      case '&':
+        entity = "&amp;";
+        break;
+      case '<':
+        entity = "&lt;";
+        break;
+      case '>':
+        entity = "&gt;";
+        break;
+      case '\'':
+        entity = "&#39;";
+        break;
+      case '"':
+        entity = "&#34;";
+        break;
+      default:
+        continue;
     }
     builder.add(text, plain, i);
     builder.add(entity, text.own_at(i));
@@ -398,7 +417,8 @@ Value repeat(const Str& text, int64_t n) {
   if (text.runs.empty()) {
     builder.fill(n, text.bytes, text.own);
   } else if (n > 0) {
-    if (n > text.heap.limits().value_bytes_max / size) text.heap.need(text.heap.limits().value_bytes_max + 1);
+    if (n > text.heap.limits().value_bytes_max / size)
+      text.heap.need(text.heap.limits().value_bytes_max + 1);
     text.heap.need(n * size);
     for (int64_t i = 0; i < n; ++i) {
       text.heap.step();

@@ -1,7 +1,9 @@
-// Values of a template: what expressions make, held on a heap with a budget. Nothing here knows the language.
-//   One Heap belongs to one render. Values are counted references into it; the budget counts live bytes, so a string that doubles
-//   itself stops at the limit while a long conversation that drops its temporaries does not. Cycles (a namespace that holds itself)
-//   die with the heap. One thread only.
+// Values of a template: what expressions make, held on a heap with a budget. Nothing here knows the
+// language.
+//   One Heap belongs to one render. Values are counted references into it; the budget counts live
+//   bytes, so a string that doubles itself stops at the limit while a long conversation that drops
+//   its temporaries does not. Cycles (a namespace that holds itself) die with the heap. One thread
+//   only.
 #pragma once
 
 #include <cstddef>
@@ -91,7 +93,8 @@ class Heap {
   int64_t work_bytes_ = 0;
   int64_t live_bytes_ = 0;
   Object* first_ = nullptr;
-  Object* doomed_ = nullptr;  // waiting for deletion, linked by `next`: deep values are taken apart without recursion
+  Object* doomed_ = nullptr;  // waiting for deletion, linked by `next`: deep values are taken apart
+                              // without recursion
   bool draining_ = false;
   std::vector<class Value> characters_;
 };
@@ -125,22 +128,22 @@ class Ref {
 };
 
 enum class Kind : uint8_t {
-  absent,     // an argument that was not given; never seen by a template
+  absent,  // an argument that was not given; never seen by a template
   undefined,
   none,
   boolean,
   integer,
-  big,        // an integer of the input beyond 64 bits: kept as its text, printed, never computed with
+  big,  // an integer of the input beyond 64 bits: kept as its text, printed, never computed with
   real,
   string,
   list,
   tuple,
   dict,
   range,
-  iterator,   // what Python makes as a generator: can be walked once
-  view,       // keys(), values(), items() of a dict
-  space,      // namespace()
-  function,   // a global or a method bound to its value
+  iterator,  // what Python makes as a generator: can be walked once
+  view,      // keys(), values(), items() of a dict
+  space,     // namespace()
+  function,  // a global or a method bound to its value
   macro,
   loop,
   cycler,
@@ -150,8 +153,13 @@ enum class Kind : uint8_t {
 class Value {
  public:
   Value() noexcept : integer_(0) {}
-  Value(Kind kind, Object* object) noexcept : kind_(kind), counted_(true), object_(object) { retain(object_); }
-  Value(const Value& other) noexcept : kind_(other.kind_), counted_(other.counted_), integer_(0) { take_bits(other); retain_own(); }
+  Value(Kind kind, Object* object) noexcept : kind_(kind), counted_(true), object_(object) {
+    retain(object_);
+  }
+  Value(const Value& other) noexcept : kind_(other.kind_), counted_(other.counted_), integer_(0) {
+    take_bits(other);
+    retain_own();
+  }
   Value(Value&& other) noexcept : kind_(other.kind_), counted_(other.counted_), integer_(0) {
     take_bits(other);
     other.counted_ = false;
@@ -188,11 +196,15 @@ class Value {
   bool is_absent() const noexcept { return kind_ == Kind::absent; }
   bool is_undefined() const noexcept { return kind_ == Kind::undefined; }
   bool is_string() const noexcept { return kind_ == Kind::string; }
-  bool is_integral() const noexcept { return kind_ == Kind::integer || kind_ == Kind::boolean; }  // Python: bool is an int
+  bool is_integral() const noexcept {
+    return kind_ == Kind::integer || kind_ == Kind::boolean;
+  }  // Python: bool is an int
   bool is_number() const noexcept { return is_integral() || kind_ == Kind::real; }
   bool is_sequence() const noexcept { return kind_ == Kind::list || kind_ == Kind::tuple; }
   int64_t as_integer() const noexcept { return integer_; }
-  double as_real() const noexcept { return kind_ == Kind::real ? real_ : static_cast<double>(integer_); }
+  double as_real() const noexcept {
+    return kind_ == Kind::real ? real_ : static_cast<double>(integer_);
+  }
   Object* object() const noexcept { return counted_ ? object_ : nullptr; }
   template <class T>
   T& as() const noexcept {
@@ -224,9 +236,9 @@ struct Run {
 struct Str final : Object {
   using Object::Object;
   std::string bytes;
-  std::vector<Run> runs;     // empty where the whole string has one origin
-  bool own = true;           // that origin
-  bool markup = false;       // Python's Markup: `safe` text that escapes what is joined to it
+  std::vector<Run> runs;  // empty where the whole string has one origin
+  bool own = true;        // that origin
+  bool markup = false;    // Python's Markup: `safe` text that escapes what is joined to it
   mutable int64_t n_points = -1;
 
   bool own_at(size_t offset) const noexcept;
@@ -281,7 +293,8 @@ struct Joiner final : Object {
 inline Str& text_of(const Value& value) noexcept { return value.as<Str>(); }
 inline const std::string& bytes_of(const Value& value) noexcept { return value.as<Str>().bytes; }
 
-// Makes a string piece by piece; its bytes count against the heap's budget, or against a limit of their own.
+// Makes a string piece by piece; its bytes count against the heap's budget, or against a limit of
+// their own.
 class TextBuilder {
  public:
   explicit TextBuilder(Heap& heap) : heap_(heap) {}
@@ -336,7 +349,8 @@ class DictBuilder {
   ~DictBuilder() { heap_.refund(charged_bytes_); }
   DictBuilder(const DictBuilder&) = delete;
   DictBuilder& operator=(const DictBuilder&) = delete;
-  void push(Value key, Value value);  // fails for a key that cannot be hashed; a key met again keeps its place, the later value wins
+  void push(Value key, Value value);  // fails for a key that cannot be hashed; a key met again
+                                      // keeps its place, the later value wins
   Value take();
 
  private:
@@ -347,9 +361,9 @@ class DictBuilder {
 
 Value make_text(Heap& heap, std::string_view text, bool own);
 Value make_list(Heap& heap, Kind kind, std::vector<Value> items);
-const Value* find_key(const Dict& dict, const Value& key);          // nullptr: not there
+const Value* find_key(const Dict& dict, const Value& key);  // nullptr: not there
 const Value* find_key(const Dict& dict, std::string_view key);
 bool hashable(const Value& value);
-const char* type_name(const Value& value) noexcept;                  // as Python says it: 'str', 'list', ...
+const char* type_name(const Value& value) noexcept;  // as Python says it: 'str', 'list', ...
 
 }  // namespace assay::chat
