@@ -67,7 +67,7 @@ TEST(Cli, WrongCallsEndWithTwo) {
   EXPECT_EQ(assay({}).exit_code, 2);
   expect_refusal(assay({"sing"}), 2, "there is no command 'sing'");
   expect_refusal(assay({"run"}), 2, "no model given");
-  expect_refusal(assay({"run", "m.gguf", "--frobnicate"}), 2, "--frobnicate");
+  expect_refusal(assay({"run", "m.gguf", "--frobnicate"}), 2, "there is no flag --frobnicate");
   expect_refusal(assay({"run", "m.gguf", "-p", "x", "-n", "many"}), 2, "many");
   expect_refusal(assay({"run", "m.gguf", "-m", "other.gguf", "-p", "x"}), 2, "two models");
   expect_refusal(assay({"run", "m.gguf", "-p", "x", "--numerics", "fuzzy"}), 2, "fuzzy");
@@ -98,7 +98,7 @@ TEST(Cli, MissingAndBadFilesSaySo) {
     std::vector<std::string> missing = rest, bad = rest;
     missing.insert(missing.end(), {"-m", (folder / "none.gguf").string()});
     bad.insert(bad.end(), {"-m", (folder / "bad.gguf").string()});
-    expect_refusal(assay(missing), 1, "none.gguf");
+    expect_refusal(assay(missing), 1, "none.gguf: there is no such file");
     expect_refusal(assay(bad), 3, "bad.gguf");
   }
 }
@@ -152,6 +152,7 @@ TEST_F(CliTiny, TheEnvironmentSetsFlagsAndTheCommandLineWins) {
   EXPECT_EQ(r.at("numerics").at("mode").as_string(), "f32");
   EXPECT_EQ(r.at("numerics").at("kernels").as_string(), "reference");
   EXPECT_EQ(r.at("top").as_array().size(), 4u);
+  options.environment["ASSAY_MODEL"] = "another.gguf";  // MODEL outranks it
   EXPECT_EQ(logits({"--numerics", "exact"}, options).at("numerics").at("mode").as_string(),
             "exact");
 }

@@ -195,7 +195,7 @@ int bench_command(const Arguments& arguments) {
     if (f.runtime.n_ctx == 0)
       options.n_ctx = std::max(options.n_ctx, t.n_prompt + t.n_gen + t.n_depth);
   }
-  const auto model = Model::load(f.model.path(), {.tokenizer = false});
+  const auto model = Model::load(existing(f.model.path()), {.tokenizer = false});
   Context context(model, options);
   catch_interrupts();
   std::vector<BenchResult> results;

@@ -230,7 +230,7 @@ int chat_command(const Arguments& arguments) {
   const ContextOptions context_options = runtime.options();
   const bool colours = want_colour(colour);
   const bool terminal = stdin_is_terminal() && stdout_is_terminal();
-  const auto model = Model::load(path);
+  const auto model = Model::load(existing(path));
   const auto chat_template = require_chat_template(*model, templates.template_text());
   Progress progress("reading the conversation");
   Context context(model, context_options);

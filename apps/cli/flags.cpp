@@ -192,6 +192,14 @@ bool Flags::parse(const std::vector<std::string>& arguments) {
     state_->app.parse(std::move(expanded));
   } catch (const CLI::CallForHelp&) {
     return false;
+  } catch (const CLI::ExtrasError& e) {
+    const std::vector<std::string> extra = state_->app.remaining();
+    const auto flag =
+        std::find_if(extra.begin(), extra.end(), [](const auto& x) { return x.starts_with('-'); });
+    if (flag != extra.end()) throw UsageError("there is no flag " + *flag);
+    throw UsageError("'" + extra.front() + "' is one argument too many");
+  } catch (const CLI::ConversionError& e) {
+    throw UsageError(std::string(e.what()) + ", which is no value of its kind");
   } catch (const CLI::ParseError& e) {
     throw UsageError(e.what());
   }

@@ -32,7 +32,7 @@ int inspect_command(const Arguments& arguments) {
   if (options.array_items_max < 0) throw UsageError("--array-items needs a count, or 0 for all");
   const std::string path = model.path();
   options.context = runtime.options();
-  const Inspection found = inspect(path, options);
+  const Inspection found = inspect(existing(path), options);
   Output().write(as_json ? found.to_json() : found.to_text());
   for (const InspectProblem& problem : found.problems)
     notice(fmt::format("{}: {}: {}", path, problem.part, problem.message));

@@ -75,7 +75,7 @@ int logits_command(const Arguments& arguments) {
   if (prompt) require_utf8(*prompt, "the text");
   std::vector<TokenId> ids;
   if (!prompt) ids = parse_ids(list ? *list : read_file(*file));
-  const auto model = Model::load(path, {.tokenizer = prompt.has_value() || !as_json});
+  const auto model = Model::load(existing(path), {.tokenizer = prompt.has_value() || !as_json});
   if (prompt)
     ids = model->tokenizer()->encode(*prompt,
                                      {.parse_special = true, .add_bos = {}, .add_eos = false});

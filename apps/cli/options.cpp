@@ -5,6 +5,8 @@
 
 #include <cctype>
 #include <charconv>
+#include <cstdlib>
+#include <filesystem>
 #include <limits>
 #include <random>
 
@@ -51,12 +53,23 @@ void ModelFlag::add(Flags& flags) {
 }
 
 std::string ModelFlag::path() const {
+  const char* variable = std::getenv("ASSAY_MODEL");  // outranked by an argument in either form
+  if (!positional.empty() && variable != nullptr && flag == variable) return positional;
   if (!positional.empty() && !flag.empty() && positional != flag) {
     throw UsageError(fmt::format("two models given: {} and {}", positional, flag));
   }
   if (positional.empty() && flag.empty())
     throw UsageError("no model given: name a GGUF file, e.g. -m model.gguf");
   return positional.empty() ? flag : positional;
+}
+
+const std::string& existing(const std::string& path) {
+  std::error_code unknown;
+  if (!std::filesystem::exists(path, unknown)) {
+    throw Error(Errc::io,
+                fmt::format("{}: there is no such file; needs the path of a GGUF file", path));
+  }
+  return path;
 }
 
 void RuntimeFlags::add(Flags& flags) {
@@ -210,7 +223,14 @@ std::string TemplateFlags::template_text() const {
   if (!chat_template) return {};
   const bool is_jinja = chat_template->find("{%") != std::string::npos ||
                         chat_template->find("{{") != std::string::npos;
-  return is_jinja ? *chat_template : read_file(*chat_template);
+  if (is_jinja) return *chat_template;
+  std::error_code unknown;
+  if (!std::filesystem::exists(*chat_template, unknown)) {
+    throw UsageError(fmt::format(
+        "--chat-template {}: neither Jinja text nor a file; templates have no names here",
+        *chat_template));
+  }
+  return read_file(*chat_template);
 }
 
 std::string TemplateFlags::system_text() const {

@@ -21,6 +21,9 @@ struct ModelFlag {
   std::string path() const;  // UsageError where there is none, or two
 };
 
+// The path itself; Error(io) that says what to do where nothing is there.
+const std::string& existing(const std::string& path);
+
 // Where and how numbers are computed.
 struct RuntimeFlags {
   int64_t n_ctx = 0, n_threads = 0, n_batch = 2048, n_ubatch = 512, activations = 15;

@@ -157,7 +157,7 @@ int run_command(const Arguments& arguments) {
       f.prompt || f.file
           ? start
           : std::chrono::steady_clock::now();  // waiting for standard input is no loading
-  const auto model = Model::load(path);
+  const auto model = Model::load(existing(path));
   const std::vector<TokenId> ids = prompt_ids(f, *model, prompt);
   const GenerateOptions options = f.sampling.options(*model);
   Context context(model, context_options);

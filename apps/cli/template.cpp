@@ -78,7 +78,7 @@ int template_command(const Arguments& arguments) {
   const std::string path = model.path();
   TemplateInput input;
   std::string source;
-  if (is_gguf(path)) {
+  if (is_gguf(existing(path))) {
     ChatFacts facts = read_chat_facts(path);
     source = std::move(facts.chat_template);
     input.bos_token = std::move(facts.bos_token);

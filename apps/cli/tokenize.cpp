@@ -41,7 +41,7 @@ int tokenize_command(const Arguments& arguments) {
     return 0;
   }
   if (prompt && file) throw UsageError("-p and -f exclude each other");
-  const auto tokenizer = Tokenizer::load(model.path());
+  const auto tokenizer = Tokenizer::load(existing(model.path()));
   if (!prompt && !file && stdin_is_terminal())
     notice("reading text from the terminal; Ctrl-D ends it");
   const std::string text = prompt ? *prompt : file ? read_file(*file) : read_stdin();
@@ -92,7 +92,7 @@ int detokenize_command(const Arguments& arguments) {
     return 0;
   }
   if (list && file) throw UsageError("--ids and --ids-file exclude each other");
-  const auto tokenizer = Tokenizer::load(model.path());
+  const auto tokenizer = Tokenizer::load(existing(model.path()));
   if (!list && !file && stdin_is_terminal())
     notice("reading ids from the terminal; Ctrl-D ends them");
   const std::vector<TokenId> ids = parse_ids(list ? *list : file ? read_file(*file) : read_stdin());
