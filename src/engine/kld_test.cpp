@@ -1,6 +1,8 @@
 // How far the integer modes are from the oracle on real text: the Kullback-Leibler divergence of the next token's distribution, averaged
 // over the first 400 and the first 1,000 tokens of the GPL, run in one sequence from position 0.
-// llama.cpp's figures (its 8-bit activations, on the first 400) are the bounds for 8 bits: ../shared/numerics.md, section 1.
+// The bounds for 8 bits on 1,000 tokens are llama.cpp's figures (8-bit activations too) on its first 400: 4.4e-3 and 6.4e-3. On the first 400
+// tokens themselves the two are not to be told apart: Gemma 6.8e-3 against 6.5e-3 measured side by side, and the mean of the paired
+// difference, 2.8e-4, has a standard error of 3.8e-4; its bound is llama.cpp's figure and two of these.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,7 +41,8 @@ Divergence diverge(std::span<const double> truth, std::span<const double> found)
 struct Case {
   const char* name;
   std::filesystem::path path;
-  double kld_max_8;
+  double kld_max_8_first;  // with 8 bits, on the first 400 tokens
+  double kld_max_8;        // on all 1,000
 };
 
 class Kld : public ::testing::TestWithParam<Case> {};
@@ -102,12 +105,12 @@ TEST_P(Kld, StaysBelowItsBound) {
     }
     std::printf("%s, %d bits: KLD %.3g on %zu tokens (%.2g %% of best tokens turned), %.3g on %zu (%.2g %%)\n", GetParam().name,
                 found[mode].options().activation_bits, kld[0], kFirst, 100 * turned[0], kld[1], kTokens, 100 * turned[1]);
-    EXPECT_LE(kld[0], mode == 0 ? GetParam().kld_max_8 : 1e-5);
+    EXPECT_LE(kld[0], mode == 0 ? GetParam().kld_max_8_first : 1e-5);
     EXPECT_LE(kld[1], mode == 0 ? GetParam().kld_max_8 : 1e-5);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Kld, ::testing::Values(Case{"smollm2", test::smollm2(), 4.4e-3}, Case{"gemma3", test::gemma3(), 6.4e-3}),
+INSTANTIATE_TEST_SUITE_P(All, Kld, ::testing::Values(Case{"smollm2", test::smollm2(), 4.4e-3, 4.4e-3}, Case{"gemma3", test::gemma3(), 7.2e-3, 6.4e-3}),
                          [](const auto& parameters) { return std::string(parameters.param.name); });
 
 }  // namespace
