@@ -1,6 +1,8 @@
 // Choice of kernel for a matrix product, and the scalar reference that stands behind every empty slot.
 #include "backend/cpu/linear.h"
 
+#include <algorithm>
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -77,8 +79,9 @@ void linear_rows(KernelSet set, const LinearTask& task, int64_t row_begin, int64
 }
 
 size_t linear_scratch_bytes(KernelSet set, const LinearTask& task) noexcept {
-  if (const GemmKernel gemm = find_gemm(set, task); gemm.run != nullptr) return gemm.scratch_bytes(task);
-  return find_gemv(set, task) != nullptr ? gemv_scratch_bytes(task) : 0;
+  size_t bytes = find_gemv(set, task) != nullptr ? gemv_scratch_bytes(task) : 0;
+  if (const GemmKernel gemm = find_gemm(set, task); gemm.run != nullptr) bytes = std::max(bytes, gemm.scratch_bytes(task));
+  return bytes;
 }
 
 int64_t linear_row_step(KernelSet set, const LinearTask& task) noexcept {

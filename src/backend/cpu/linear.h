@@ -39,6 +39,7 @@ struct LinearTask {
 // to 64. row_begin is a multiple of linear_row_step; row_end is one too, or the number of rows.
 void linear_rows(KernelSet set, const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept;
 
+// Both hold for any number of tokens up to the task's.
 size_t linear_scratch_bytes(KernelSet set, const LinearTask& task) noexcept;
 int64_t linear_row_step(KernelSet set, const LinearTask& task) noexcept;
 
