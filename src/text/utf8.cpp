@@ -1,6 +1,7 @@
 // UTF-8 decoding and encoding. Source: The Unicode Standard, chapter 3.9, table 3-7.
 #include "text/utf8.h"
 
+#include <array>
 #include <cstring>
 
 namespace assay::text {
@@ -14,7 +15,7 @@ struct Lead {
   uint8_t code_bits = 0;
 };
 
-Lead lead_of(uint8_t byte) noexcept {
+constexpr Lead lead_of(uint8_t byte) {
   if (byte < 0x80) return {1, 0, 0, byte};
   if (byte < 0xC2) return {};
   if (byte < 0xE0) return {2, 0x80, 0xBF, static_cast<uint8_t>(byte & 0x1F)};
@@ -28,11 +29,16 @@ Lead lead_of(uint8_t byte) noexcept {
   return {};
 }
 
-}  // namespace
+constexpr std::array<Lead, 256> all_leads() {
+  std::array<Lead, 256> all{};
+  for (int byte = 0; byte < 256; ++byte) all[byte] = lead_of(static_cast<uint8_t>(byte));
+  return all;
+}
+constexpr std::array<Lead, 256> kLeads = all_leads();
 
-Char char_at(std::string_view text, size_t at) noexcept {
+inline Char decoded(std::string_view text, size_t at) noexcept {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
-  const Lead lead = lead_of(byte(at));
+  const Lead& lead = kLeads[byte(at)];
   if (lead.length == 0) return {};
   uint32_t code = lead.code_bits;
   for (int i = 1; i < lead.length; ++i) {
@@ -45,6 +51,10 @@ Char char_at(std::string_view text, size_t at) noexcept {
   return {CharState::whole, code, lead.length};
 }
 
+}  // namespace
+
+Char char_at(std::string_view text, size_t at) noexcept { return decoded(text, at); }
+
 bool is_utf8(std::string_view text) noexcept {
   size_t at = 0;
   while (at < text.size()) {
@@ -56,7 +66,7 @@ bool is_utf8(std::string_view text) noexcept {
         continue;
       }
     }
-    const Char c = char_at(text, at);
+    const Char c = decoded(text, at);
     if (c.state != CharState::whole) return false;
     at += c.length;
   }
@@ -88,7 +98,7 @@ std::string repaired_utf8(std::string_view text) {
   out.reserve(text.size() + 16);
   size_t at = 0;
   while (at < text.size()) {
-    const Char c = char_at(text, at);
+    const Char c = decoded(text, at);
     if (c.state == CharState::whole) {
       out.append(text, at, c.length);
       at += c.length;
