@@ -267,7 +267,10 @@ struct Dict final : Object {
 struct Range final : Object {
   using Object::Object;
   int64_t start = 0, stop = 0, step = 1, length = 0;
-  int64_t at(int64_t i) const noexcept { return start + i * step; }
+  // i in [0, length). The product may leave 64 bits where the sum is back inside, so both wrap.
+  int64_t at(int64_t i) const noexcept {
+    return static_cast<int64_t>(static_cast<uint64_t>(start) + static_cast<uint64_t>(i) * static_cast<uint64_t>(step));
+  }
 };
 
 struct Space final : Object {
