@@ -1,5 +1,6 @@
-// Any bytes as text: two made-up vocabularies and every pre-tokenizer take them, and give them back.
-// The first byte chooses the vocabulary, the second the options, the third where the text is cut into two pieces.
+// Any bytes as text: two made-up vocabularies and every pre-tokenizer take them, and give them
+// back. The first byte chooses the vocabulary, the second the options, the third where the text is
+// cut into two pieces.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -16,8 +17,8 @@
 namespace {
 
 using assay::TextPiece;
-using assay::Tokenizer;
 using assay::TokenId;
+using assay::Tokenizer;
 
 std::vector<std::shared_ptr<const Tokenizer>> all_tokenizers() {
   std::vector<std::shared_ptr<const Tokenizer>> all;
@@ -52,16 +53,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::vector<TokenId> ids = tokenizer->encode(text, options);
   for (const TokenId id : ids) require(id >= 0 && id < tokenizer->vocab_size());
 
-  // What was encoded comes back, but for blanks: phi-3's special tokens swallow them, and U+2581 means one, even where it comes about
-  // between broken bytes.
+  // What was encoded comes back, but for blanks: phi-3's special tokens swallow them, and U+2581
+  // means one, even where it comes about between broken bytes.
   const bool is_llama = tokenizer->model() == "llama";
   const bool keeps_all = !is_llama || (tokenizer == tokenizers[0] && assay::text::is_utf8(text) &&
                                        text.find("\xE2\x96\x81") == std::string::npos);
-  if (keeps_all) require(tokenizer->decode(ids, true) == (is_llama ? text : assay::text::repaired_utf8(text)));
+  if (keeps_all)
+    require(tokenizer->decode(ids, true) == (is_llama ? text : assay::text::repaired_utf8(text)));
 
   // Two pieces with the same options are the text.
   const size_t cut = data[2] % (text.size() + 1);
-  const std::vector<TextPiece> pieces = {{text.substr(0, cut), options.parse_special}, {text.substr(cut), options.parse_special}};
+  const std::vector<TextPiece> pieces = {{text.substr(0, cut), options.parse_special},
+                                         {text.substr(cut), options.parse_special}};
   require(tokenizer->encode(pieces, options) == ids);
   const std::vector<TextPiece> mixed = {{text.substr(0, cut), true}, {text.substr(cut), false}};
   tokenizer->encode(mixed, options);

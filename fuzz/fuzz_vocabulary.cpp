@@ -23,7 +23,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     assay::EncodeOptions options;
     options.parse_special = parse_special;
     try {
-      tokenizer->decode(tokenizer->encode("Hello <s> <user>!  \n\n1234 é\xFF\xE2\x96\x81 <|im_end|>", options), parse_special);
+      tokenizer->decode(
+          tokenizer->encode("Hello <s> <user>!  \n\n1234 é\xFF\xE2\x96\x81 <|im_end|>", options),
+          parse_special);
     } catch (const assay::Error&) {  // bytes without a token in a vocabulary without an unknown one
     }
   }

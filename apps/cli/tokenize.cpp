@@ -98,7 +98,8 @@ int detokenize_command(const Arguments& arguments) {
   const std::vector<TokenId> ids = parse_ids(list ? *list : file ? read_file(*file) : read_stdin());
   Output out;
   if (as_json) {
-    StreamDecoder decoder(tokenizer, special.value_or(false));
+    StreamDecoder decoder(tokenizer, special.value_or(false),
+                          false);  // a text of its own, as decode
     std::string text;
     for (TokenId id : ids) text += decoder.push(id);
     text += decoder.finish();

@@ -16,12 +16,13 @@ using TokenId = int32_t;
 enum class TokenKind : uint8_t { normal, unknown, control, user_defined, unused, byte };
 
 struct EncodeOptions {
-  bool parse_special = false;         // text of a control token becomes that token; false: it stays text
-  std::optional<bool> add_bos;        // nullopt: as the file says
+  bool parse_special = false;   // text of a control token becomes that token; false: it stays text
+  std::optional<bool> add_bos;  // nullopt: as the file says
   std::optional<bool> add_eos;
 };
 
-// Part of a prompt: text from a user keeps special tokens as text, text from a template has them parsed.
+// Part of a prompt: text from a user keeps special tokens as text, text from a template has them
+// parsed.
 struct TextPiece {
   std::string text;
   bool parse_special = false;
@@ -29,14 +30,18 @@ struct TextPiece {
 
 class Tokenizer {
  public:
-  // The tokenizer of a GGUF file (a vocabulary-only file will do). Throws Error(io, bad_file, unsupported).
+  // The tokenizer of a GGUF file (a vocabulary-only file will do). Throws Error(io, bad_file,
+  // unsupported).
   static std::shared_ptr<const Tokenizer> load(const std::string& path);
 
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const;
-  // The pieces as one text whose parts differ in whether special tokens are parsed (options.parse_special is not used).
-  std::vector<TokenId> encode(std::span<const TextPiece> pieces, const EncodeOptions& options = {}) const;
-  // The bytes of the ids. special: control tokens appear as their text; false: they are left out. A blank that the vocabulary's rules put
-  // before a text, and after its special tokens, is taken off again. Throws Error(bad_request) for an id out of range.
+  // The pieces as one text whose parts differ in whether special tokens are parsed
+  // (options.parse_special is not used).
+  std::vector<TokenId> encode(std::span<const TextPiece> pieces,
+                              const EncodeOptions& options = {}) const;
+  // The bytes of the ids. special: control tokens appear as their text; false: they are left out. A
+  // blank that the vocabulary's rules put before a text, and after its special tokens, is taken off
+  // again. Throws Error(bad_request) for an id out of range.
   std::string decode(std::span<const TokenId> ids, bool special = false) const;
   std::string piece(TokenId id, bool special = true) const;  // the bytes one token stands for
 
@@ -49,7 +54,7 @@ class Tokenizer {
   bool adds_bos() const noexcept;
   bool adds_eos() const noexcept;
   bool is_end_of_generation(TokenId id) const noexcept;
-  std::vector<TokenId> end_of_generation() const;  // ascending
+  std::vector<TokenId> end_of_generation() const;   // ascending
   std::string_view model() const noexcept;          // "llama", "gpt2"
   std::string_view pre_tokenizer() const noexcept;  // "smollm", ...; empty for SentencePiece-style
 
@@ -61,12 +66,15 @@ class Tokenizer {
   std::unique_ptr<const State> state_;
 };
 
-// Turns a stream of ids into text, holding back bytes until they form whole UTF-8 characters. Bytes that can never become one come out as U+FFFD.
+// Turns a stream of ids into text, holding back bytes until they form whole UTF-8 characters. Bytes
+// that can never become one come out as U+FFFD.
 class StreamDecoder {
  public:
-  // continues: the ids go on after a prompt, so a blank before their first word is text. false: they are a text of their own, and the
-  // blank that some vocabularies put before a text is left out, as in Tokenizer::decode.
-  explicit StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool special = false, bool continues = true);
+  // continues: the ids go on after a prompt, so a blank before their first word is text. false:
+  // they are a text of their own, and the blank that some vocabularies put before a text is left
+  // out, as in Tokenizer::decode.
+  explicit StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool special = false,
+                         bool continues = true);
   std::string push(TokenId id);  // what can be shown now
   std::string finish();          // what is left
  private:

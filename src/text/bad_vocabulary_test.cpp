@@ -1,8 +1,9 @@
-// Vocabularies that contradict themselves, by the ids of the bad-input list: each is an Error, and quickly.
+// Vocabularies that contradict themselves, by the ids of the bad-input list: each is an Error, and
+// quickly.
+#include <gtest/gtest.h>
+
 #include <functional>
 #include <limits>
-
-#include <gtest/gtest.h>
 
 #include "assay/error.h"
 #include "gguf/file.h"
@@ -18,7 +19,9 @@ namespace {
 using test::add_token;
 using test::GgufWriter;
 
-std::vector<std::string> strings(const std::vector<std::string_view>& views) { return {views.begin(), views.end()}; }
+std::vector<std::string> strings(const std::vector<std::string_view>& views) {
+  return {views.begin(), views.end()};
+}
 
 std::vector<int32_t> kind_numbers(const text::VocabularyFacts& facts) {
   std::vector<int32_t> numbers;
@@ -34,11 +37,13 @@ GgufWriter file_of(const text::VocabularyFacts& facts, Parts parts = {}) {
   GgufWriter file;
   file.set("general.architecture", "llama");
   if (parts.model) file.set("tokenizer.ggml.model", facts.model);
-  if (parts.pre && !facts.pre_tokenizer.empty()) file.set("tokenizer.ggml.pre", facts.pre_tokenizer);
+  if (parts.pre && !facts.pre_tokenizer.empty())
+    file.set("tokenizer.ggml.pre", facts.pre_tokenizer);
   if (parts.tokens) file.set("tokenizer.ggml.tokens", strings(facts.tokens));
   if (parts.kinds) file.set("tokenizer.ggml.token_type", kind_numbers(facts));
   if (parts.scores && !facts.scores.empty()) file.set("tokenizer.ggml.scores", facts.scores);
-  if (parts.merges && !facts.merges.empty()) file.set("tokenizer.ggml.merges", strings(facts.merges));
+  if (parts.merges && !facts.merges.empty())
+    file.set("tokenizer.ggml.merges", strings(facts.merges));
   return file;
 }
 
@@ -73,14 +78,17 @@ TEST(BadVocabulary, WellFormedFilesLoadAndOutliveTheirBytes) {
 TEST(BadVocabulary, UnknownKindsAreNamed) {
   Parts no_model;
   no_model.model = false;
-  for (const char* model : {"bert", "t5", "rwkv", "plamo2", "no_vocab", "none", "gemma4", "hybriddna", ""}) {
-    expect_error(file_of(spm(), no_model).set("tokenizer.ggml.model", model), Errc::unsupported, "\"" + std::string(model) + "\"");
+  for (const char* model :
+       {"bert", "t5", "rwkv", "plamo2", "no_vocab", "none", "gemma4", "hybriddna", ""}) {
+    expect_error(file_of(spm(), no_model).set("tokenizer.ggml.model", model), Errc::unsupported,
+                 "\"" + std::string(model) + "\"");
   }
   expect_error(file_of(spm(), no_model), Errc::bad_file, "tokenizer.ggml.model");
   Parts no_pre;
   no_pre.pre = false;
   expect_error(file_of(bpe(), no_pre), Errc::bad_file, "tokenizer.ggml.pre");
-  expect_error(file_of(bpe(), no_pre).set("tokenizer.ggml.pre", "brand-new"), Errc::unsupported, "\"brand-new\"");
+  expect_error(file_of(bpe(), no_pre).set("tokenizer.ggml.pre", "brand-new"), Errc::unsupported,
+               "\"brand-new\"");
   Parts no_merges;
   no_merges.merges = false;
   expect_error(file_of(bpe(), no_merges), Errc::bad_file, "tokenizer.ggml.merges");
@@ -109,35 +117,44 @@ TEST(BadVocabulary, B34ArraysOfAnotherType) {
   const text::VocabularyFacts facts = spm();
   Parts no_kinds;
   no_kinds.kinds = false;
-  expect_error(file_of(facts, no_kinds).set("tokenizer.ggml.token_type", std::vector<uint8_t>(facts.tokens.size(), 1)),
+  expect_error(file_of(facts, no_kinds)
+                   .set("tokenizer.ggml.token_type", std::vector<uint8_t>(facts.tokens.size(), 1)),
                Errc::bad_file, "tokenizer.ggml.token_type");
-  expect_error(file_of(facts, no_kinds).set("tokenizer.ggml.token_type", std::vector<float>(facts.tokens.size(), 1)),
+  expect_error(file_of(facts, no_kinds)
+                   .set("tokenizer.ggml.token_type", std::vector<float>(facts.tokens.size(), 1)),
                Errc::bad_file, "tokenizer.ggml.token_type");
-  expect_error(file_of(facts, no_kinds).set("tokenizer.ggml.token_type", uint32_t{1}), Errc::bad_file,
-               "tokenizer.ggml.token_type");
-  expect_error(file_of(facts, no_kinds).set("tokenizer.ggml.token_type", std::vector<int32_t>(facts.tokens.size(), 7)),
+  expect_error(file_of(facts, no_kinds).set("tokenizer.ggml.token_type", uint32_t{1}),
+               Errc::bad_file, "tokenizer.ggml.token_type");
+  expect_error(file_of(facts, no_kinds)
+                   .set("tokenizer.ggml.token_type", std::vector<int32_t>(facts.tokens.size(), 7)),
                Errc::bad_file, "tokenizer.ggml.token_type");
   Parts no_scores;
   no_scores.scores = false;
-  expect_error(file_of(facts, no_scores).set("tokenizer.ggml.scores", std::vector<uint8_t>(facts.tokens.size(), 1)),
+  expect_error(file_of(facts, no_scores)
+                   .set("tokenizer.ggml.scores", std::vector<uint8_t>(facts.tokens.size(), 1)),
                Errc::bad_file, "tokenizer.ggml.scores");
-  expect_error(file_of(facts, no_scores).set("tokenizer.ggml.scores", std::vector<float>(facts.tokens.size() - 1, 1)),
+  expect_error(file_of(facts, no_scores)
+                   .set("tokenizer.ggml.scores", std::vector<float>(facts.tokens.size() - 1, 1)),
                Errc::bad_file, "tokenizer.ggml.scores");
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  expect_error(file_of(facts, no_scores).set("tokenizer.ggml.scores", std::vector<float>(facts.tokens.size(), nan)),
+  expect_error(file_of(facts, no_scores)
+                   .set("tokenizer.ggml.scores", std::vector<float>(facts.tokens.size(), nan)),
                Errc::bad_file, "NaN");
-  expect_error(file_of(facts, no_kinds).set("tokenizer.ggml.token_type", std::vector<int32_t>(3, 1)), Errc::bad_file,
-               "token_type has 3 entries");
+  expect_error(
+      file_of(facts, no_kinds).set("tokenizer.ggml.token_type", std::vector<int32_t>(3, 1)),
+      Errc::bad_file, "token_type has 3 entries");
 }
 
 TEST(BadVocabulary, B35SpecialIdsOutOfRange) {
-  for (const char* name : {"bos", "eos", "eot", "eom", "unknown", "padding", "seperator", "mask", "fim_pre", "fim_suf", "fim_mid",
-                           "fim_pad", "fim_rep", "fim_sep", "prefix", "suffix", "middle"}) {
+  for (const char* name :
+       {"bos", "eos", "eot", "eom", "unknown", "padding", "seperator", "mask", "fim_pre", "fim_suf",
+        "fim_mid", "fim_pad", "fim_rep", "fim_sep", "prefix", "suffix", "middle"}) {
     const std::string key = "tokenizer.ggml." + std::string(name) + "_token_id";
     const auto n_tokens = static_cast<uint32_t>(spm().tokens.size());
     expect_error(file_of(spm()).set(key, n_tokens), Errc::bad_file, std::to_string(n_tokens));
     expect_error(file_of(spm()).set(key, uint32_t{0xFFFFFFFF}), Errc::bad_file, "4294967295");
-    expect_error(file_of(spm()).set(key, uint64_t{1} << 40), Errc::bad_file, std::to_string(uint64_t{1} << 40));
+    expect_error(file_of(spm()).set(key, uint64_t{1} << 40), Errc::bad_file,
+                 std::to_string(uint64_t{1} << 40));
     expect_error(file_of(spm()).set(key, int32_t{-1}), Errc::bad_file, key);
     EXPECT_NO_THROW(load(file_of(spm()).set(key, n_tokens - 1)));
   }
@@ -154,7 +171,8 @@ TEST(BadVocabulary, B36FewerTokensThanUsualIds) {
   EXPECT_FALSE(tokenizer->eos());
   EXPECT_TRUE(tokenizer->end_of_generation().empty());
   EXPECT_FALSE(tokenizer->adds_bos());
-  EXPECT_EQ(tokenizer->encode("b"), (std::vector<TokenId>{0, 0})) << "the blank and b are unknown, and token 0 is the unknown token";
+  EXPECT_EQ(tokenizer->encode("b"), (std::vector<TokenId>{0, 0}))
+      << "the blank and b are unknown, and token 0 is the unknown token";
   expect_error(file_of(facts).set("tokenizer.ggml.add_bos_token", true), Errc::bad_file, "BOS");
   expect_error(file_of(facts).set("tokenizer.ggml.add_eos_token", true), Errc::bad_file, "EOS");
 }
@@ -168,10 +186,11 @@ TEST(BadVocabulary, B37SameTextTwice) {
 TEST(BadVocabulary, B38NoTokens) {
   Parts no_tokens;
   no_tokens.tokens = no_tokens.kinds = no_tokens.scores = false;
-  expect_error(file_of(spm(), no_tokens).set("tokenizer.ggml.tokens", std::vector<std::string>()), Errc::bad_file, "tokenizer.ggml");
+  expect_error(file_of(spm(), no_tokens).set("tokenizer.ggml.tokens", std::vector<std::string>()),
+               Errc::bad_file, "tokenizer.ggml");
   expect_error(file_of(spm(), no_tokens), Errc::bad_file, "tokenizer.ggml.tokens");
-  expect_error(file_of(spm(), no_tokens).set("tokenizer.ggml.tokens", std::vector<int32_t>(5, 5)), Errc::bad_file,
-               "tokenizer.ggml.tokens");
+  expect_error(file_of(spm(), no_tokens).set("tokenizer.ggml.tokens", std::vector<int32_t>(5, 5)),
+               Errc::bad_file, "tokenizer.ggml.tokens");
 }
 
 TEST(BadVocabulary, B39TextsThatAreNoUtf8) {
@@ -203,7 +222,8 @@ TEST(BadVocabulary, B39Merges) {
     facts.merges.push_back(merge);
     expect_error(file_of(facts), Errc::bad_file, "entry 4");
   }
-  text::VocabularyFacts cyclic = bpe();  // each token made of two of the other: there is no such text
+  text::VocabularyFacts cyclic =
+      bpe();  // each token made of two of the other: there is no such text
   add_token(cyclic, "xx");
   add_token(cyclic, "xxxx");
   cyclic.merges.insert(cyclic.merges.end(), {"xx xx", "x x", "xx xx", "x x"});
@@ -218,7 +238,9 @@ TEST(BadVocabulary, B39TooManyMerges) {
 }
 
 TEST(BadVocabulary, B39EndOfTurnThatIsBos) {
-  const auto tokenizer = load(file_of(spm()).set("tokenizer.ggml.bos_token_id", uint32_t{1}).set("tokenizer.ggml.eot_token_id", uint32_t{1}));
+  const auto tokenizer = load(file_of(spm())
+                                  .set("tokenizer.ggml.bos_token_id", uint32_t{1})
+                                  .set("tokenizer.ggml.eot_token_id", uint32_t{1}));
   EXPECT_TRUE(tokenizer->is_end_of_generation(1));
   EXPECT_EQ(tokenizer->encode("").size(), 1u);
 }

@@ -1,11 +1,12 @@
-// A word of n bytes takes O(n log n): the pairs wait in a queue, and one that no longer stands is dropped when it comes up.
+// A word of n bytes takes O(n log n): the pairs wait in a queue, and one that no longer stands is
+// dropped when it comes up.
 #include "text/bpe.h"
+
+#include <fmt/format.h>
 
 #include <bit>
 #include <optional>
 #include <string>
-
-#include <fmt/format.h>
 
 #include "assay/error.h"
 #include "text/byte_alphabet.h"
@@ -15,8 +16,10 @@
 namespace assay::text {
 namespace {
 
-// For each merge the ids of its left text, its right text and both joined; -1 where there is no such token.
-std::vector<TokenId> resolved(std::span<const std::string_view> merges, const Vocabulary& vocabulary) {
+// For each merge the ids of its left text, its right text and both joined; -1 where there is no
+// such token.
+std::vector<TokenId> resolved(std::span<const std::string_view> merges,
+                              const Vocabulary& vocabulary) {
   size_t n_bytes = 0;
   for (const std::string_view merge : merges) n_bytes += merge.size();
   std::string joined;
@@ -26,8 +29,10 @@ std::vector<TokenId> resolved(std::span<const std::string_view> merges, const Vo
   for (const std::string_view merge : merges) {
     const size_t blank = merge.find(' ', 1);
     if (blank == std::string_view::npos || blank + 1 == merge.size()) {
-      throw Error(Errc::bad_file, fmt::format("tokenizer.ggml.merges: entry {} is not two texts with a blank between",
-                                              texts.size() / 3));
+      throw Error(
+          Errc::bad_file,
+          fmt::format("tokenizer.ggml.merges: entry {} is not two texts with a blank between",
+                      texts.size() / 3));
     }
     const size_t begin = joined.size();
     joined.append(merge, 0, blank).append(merge, blank + 1);
@@ -44,7 +49,8 @@ std::vector<TokenId> resolved(std::span<const std::string_view> merges, const Vo
 
 MergeTable::MergeTable(std::span<const std::string_view> merges, const Vocabulary& vocabulary) {
   if (merges.size() > kMergesMax) {
-    throw Error(Errc::bad_file, fmt::format("tokenizer.ggml.merges: {} merges, the limit is {}", merges.size(), kMergesMax));
+    throw Error(Errc::bad_file, fmt::format("tokenizer.ggml.merges: {} merges, the limit is {}",
+                                            merges.size(), kMergesMax));
   }
   const size_t n_slots = std::bit_ceil(2 * merges.size() + 2);
   slots_.resize(n_slots);
@@ -55,13 +61,15 @@ MergeTable::MergeTable(std::span<const std::string_view> merges, const Vocabular
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const Merge& made = merges_[rank] = {ids[3 * rank], ids[3 * rank + 1], ids[3 * rank + 2]};
     if (made.left < 0 || made.right < 0 || made.result < 0) {
-      throw Error(Errc::bad_file, fmt::format("tokenizer.ggml.merges: entry {} has a text that is no token", rank));
+      throw Error(Errc::bad_file,
+                  fmt::format("tokenizer.ggml.merges: entry {} has a text that is no token", rank));
     }
     const uint64_t pair = pair_of(made.left, made.right);
     size_t i = slot_of(pair);
     while (slots_[i].rank_plus_1 != 0 && slots_[i].pair != pair) {
       i = (i + 1) & (n_slots - 1);
-      if (--probes_left == 0) throw Error(Errc::bad_file, "the merges are made to collide in a hash table");
+      if (--probes_left == 0)
+        throw Error(Errc::bad_file, "the merges are made to collide in a hash table");
     }
     if (slots_[i].rank_plus_1 == 0) slots_[i] = {pair, static_cast<uint32_t>(rank + 1)};
   }
@@ -86,8 +94,12 @@ struct BpeEncoder::Work {
   PairQueue queue;  // by rank
 };
 
-BpeEncoder::BpeEncoder(const Vocabulary& vocabulary, std::span<const std::string_view> merges, const PreTokenizerRules& rules)
-    : vocabulary_(vocabulary), merges_(merges, vocabulary), splitter_(rules), ignores_merges_(rules.ignores_merges) {
+BpeEncoder::BpeEncoder(const Vocabulary& vocabulary, std::span<const std::string_view> merges,
+                       const PreTokenizerRules& rules)
+    : vocabulary_(vocabulary),
+      merges_(merges, vocabulary),
+      splitter_(rules),
+      ignores_merges_(rules.ignores_merges) {
   for (int byte = 0; byte < 256; ++byte) {
     const char one = static_cast<char>(byte);
     byte_token_[byte] = vocabulary.find_id(kByteAlphabet.spell({&one, 1}));
@@ -128,7 +140,8 @@ void BpeEncoder::encode_word(std::string_view word, Work& work, std::vector<Toke
   if (symbols.empty()) return;
   symbols.back().next = -1;
 
-  const auto key_at = [&](int32_t left) -> std::optional<uint64_t> {  // nullopt: the pair at left does not merge
+  const auto key_at =
+      [&](int32_t left) -> std::optional<uint64_t> {  // nullopt: the pair at left does not merge
     if (left < 0 || symbols[left].next < 0) return std::nullopt;
     const int64_t rank = merges_.find_rank(symbols[left].id, symbols[symbols[left].next].id);
     if (rank < 0) return std::nullopt;

@@ -1,6 +1,7 @@
-// Byte-level byte pair encoding (model "gpt2"): a pre-tokenizer cuts the text into words; in a word the pair of neighbours with the
-// strongest merge, leftmost first, becomes one token until no pair merges.
-// Sources: Sennrich et al. 2016, arXiv:1508.07909; the byte alphabet of GPT-2 (byte_alphabet.h).
+// Byte-level byte pair encoding (model "gpt2"): a pre-tokenizer cuts the text into words; in a word
+// the pair of neighbours with the strongest merge, leftmost first, becomes one token until no pair
+// merges. Sources: Sennrich et al. 2016, arXiv:1508.07909; the byte alphabet of GPT-2
+// (byte_alphabet.h).
 #pragma once
 
 #include <array>
@@ -25,7 +26,8 @@ class MergeTable {
     TokenId right = -1;
     TokenId result = -1;
   };
-  // Throws Error(bad_file) for a merge without a blank between two texts or with a text that is no token.
+  // Throws Error(bad_file) for a merge without a blank between two texts or with a text that is no
+  // token.
   MergeTable(std::span<const std::string_view> merges, const Vocabulary& vocabulary);
 
   const Merge& operator[](uint32_t rank) const noexcept { return merges_[rank]; }
@@ -49,7 +51,8 @@ class MergeTable {
 class BpeEncoder final : public WordEncoder {
  public:
   // The vocabulary must outlive the encoder.
-  BpeEncoder(const Vocabulary& vocabulary, std::span<const std::string_view> merges, const PreTokenizerRules& rules);
+  BpeEncoder(const Vocabulary& vocabulary, std::span<const std::string_view> merges,
+             const PreTokenizerRules& rules);
 
   void encode(std::string_view text, bool opens, std::vector<TokenId>& out) const override;
   void append_bytes(TokenId id, std::string& out) const override;
@@ -63,7 +66,8 @@ class BpeEncoder final : public WordEncoder {
   MergeTable merges_;
   Splitter splitter_;
   bool ignores_merges_ = false;
-  std::array<TokenId, 256> byte_token_{};  // -1: the vocabulary has none; such a byte vanishes, as in Hugging Face's tokenizers
+  std::array<TokenId, 256> byte_token_{};  // -1: the vocabulary has none; such a byte vanishes, as
+                                           // in Hugging Face's tokenizers
 };
 
 }  // namespace assay::text

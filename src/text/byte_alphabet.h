@@ -1,5 +1,6 @@
-// Byte-level BPE vocabularies spell a byte as a printable character: those of Latin-1 that print stand for themselves, the
-// other 68 bytes, in order, for U+0100, U+0101, ... Source: Radford et al. 2019 (GPT-2), encoder.
+// Byte-level BPE vocabularies spell a byte as a printable character: those of Latin-1 that print
+// stand for themselves, the other 68 bytes, in order, for U+0100, U+0101, ... Source: Radford et
+// al. 2019 (GPT-2), encoder.
 #pragma once
 
 #include <array>
@@ -17,7 +18,8 @@ class ByteAlphabet {
   constexpr ByteAlphabet() {
     uint32_t next = 256;
     for (uint32_t byte = 0; byte < 256; ++byte) {
-      const bool prints = (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
+      const bool prints =
+          (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
       code_of_[byte] = prints ? byte : next++;
       byte_of_[code_of_[byte]] = static_cast<int16_t>(byte);
     }

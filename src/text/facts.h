@@ -1,5 +1,5 @@
-// What a file says about its vocabulary, as plain data: the one input from which a tokenizer is built. Views, which need to live
-// only until it is.
+// What a file says about its vocabulary, as plain data: the one input from which a tokenizer is
+// built. Views, which need to live only until it is.
 #pragma once
 
 #include <array>
@@ -28,7 +28,8 @@ struct VocabularyFacts {
   std::optional<bool> add_bos, add_eos, add_space_prefix, remove_extra_whitespaces;
 };
 
-// Throws Error(bad_file) for facts that contradict each other, Error(unsupported) for kinds of tokenizer that are not served.
+// Throws Error(bad_file) for facts that contradict each other, Error(unsupported) for kinds of
+// tokenizer that are not served.
 std::shared_ptr<const Tokenizer> make_tokenizer(const VocabularyFacts& facts);
 
 }  // namespace assay::text

@@ -1,10 +1,11 @@
-// The keys of a vocabulary. Source: the GGUF specification, section "Tokenizer", and llama.cpp 0.5.0 for those it does not list.
+// The keys of a vocabulary. Source: the GGUF specification, section "Tokenizer", and llama.cpp
+// 0.5.0 for those it does not list.
 #include "text/from_gguf.h"
+
+#include <fmt/format.h>
 
 #include <limits>
 #include <string>
-
-#include <fmt/format.h>
 
 #include "assay/error.h"
 #include "gguf/file.h"
@@ -25,7 +26,8 @@ std::optional<TokenId> read_id(const Metadata& metadata, const std::string& name
   return static_cast<TokenId>(*value);
 }
 
-std::optional<TokenId> read_id(const Metadata& metadata, const std::string& name, const std::string& old_name) {
+std::optional<TokenId> read_id(const Metadata& metadata, const std::string& name,
+                               const std::string& old_name) {
   const auto value = read_id(metadata, name);
   const auto old_value = read_id(metadata, old_name);
   return value ? value : old_value;
@@ -44,11 +46,13 @@ SpecialIds read_special(const Metadata& metadata, size_t n_tokens) {
   ids.fim_pad = read_id(metadata, "fim_pad");
   ids.fim_repo = read_id(metadata, "fim_rep");
   ids.fim_separator = read_id(metadata, "fim_sep");
-  for (const char* unused : {"seperator", "padding", "mask"}) {  // of no use to us, but wrong where they point nowhere
+  for (const char* unused :
+       {"seperator", "padding", "mask"}) {  // of no use to us, but wrong where they point nowhere
     const auto id = read_id(metadata, unused);
     if (id && static_cast<size_t>(*id) >= n_tokens) {
-      throw Error(Errc::bad_file, fmt::format("tokenizer.ggml.{}_token_id is {}, the vocabulary has {} tokens", unused, *id,
-                                              n_tokens));
+      throw Error(Errc::bad_file,
+                  fmt::format("tokenizer.ggml.{}_token_id is {}, the vocabulary has {} tokens",
+                              unused, *id, n_tokens));
     }
   }
   return ids;
@@ -58,23 +62,38 @@ std::vector<TokenKind> read_kinds(const Metadata& metadata) {
   constexpr const char* kKey = "tokenizer.ggml.token_type";
   const gguf::Entry* entry = metadata.find(kKey);
   if (entry == nullptr) return {};
-  if (entry->type == ValueType::array && entry->element_type != ValueType::i32 && entry->element_type != ValueType::u32) {
-    throw Error(Errc::bad_file, fmt::format("{} must hold 32-bit integers, it holds {}", kKey, name(entry->element_type)));
+  if (entry->type == ValueType::array && entry->element_type != ValueType::i32 &&
+      entry->element_type != ValueType::u32) {
+    throw Error(Errc::bad_file, fmt::format("{} must hold 32-bit integers, it holds {}", kKey,
+                                            name(entry->element_type)));
   }
   std::vector<TokenKind> kinds;
   const auto numbers = metadata.find_integers(kKey);
   kinds.reserve(numbers->size());
   for (const int64_t number : *numbers) {
     switch (number) {
-      case 1: kinds.push_back(TokenKind::normal); break;
-      case 2: kinds.push_back(TokenKind::unknown); break;
-      case 3: kinds.push_back(TokenKind::control); break;
-      case 4: kinds.push_back(TokenKind::user_defined); break;
+      case 1:
+        kinds.push_back(TokenKind::normal);
+        break;
+      case 2:
+        kinds.push_back(TokenKind::unknown);
+        break;
+      case 3:
+        kinds.push_back(TokenKind::control);
+        break;
+      case 4:
+        kinds.push_back(TokenKind::user_defined);
+        break;
       case 0:
-      case 5: kinds.push_back(TokenKind::unused); break;
-      case 6: kinds.push_back(TokenKind::byte); break;
+      case 5:
+        kinds.push_back(TokenKind::unused);
+        break;
+      case 6:
+        kinds.push_back(TokenKind::byte);
+        break;
       default:
-        throw Error(Errc::bad_file, fmt::format("{}: entry {} is {}, the kinds are 0 to 6", kKey, kinds.size(), number));
+        throw Error(Errc::bad_file, fmt::format("{}: entry {} is {}, the kinds are 0 to 6", kKey,
+                                                kinds.size(), number));
     }
   }
   return kinds;
@@ -85,13 +104,15 @@ std::vector<TokenKind> read_kinds(const Metadata& metadata) {
 VocabularyFacts read_facts(const Metadata& metadata) {
   VocabularyFacts facts;
   facts.model = metadata.require_string("tokenizer.ggml.model");
-  if (facts.model != "llama" && facts.model != "gpt2") return facts;  // refused by name where the tokenizer is made
+  if (facts.model != "llama" && facts.model != "gpt2")
+    return facts;  // refused by name where the tokenizer is made
   facts.pre_tokenizer = metadata.find_string("tokenizer.ggml.pre").value_or("");
   facts.model_name = metadata.find_string("general.name").value_or("");
   facts.tokens = metadata.require_strings("tokenizer.ggml.tokens");
   facts.kinds = read_kinds(metadata);
   facts.scores = metadata.find_floats("tokenizer.ggml.scores").value_or(std::vector<float>());
-  facts.merges = metadata.find_strings("tokenizer.ggml.merges").value_or(std::vector<std::string_view>());
+  facts.merges =
+      metadata.find_strings("tokenizer.ggml.merges").value_or(std::vector<std::string_view>());
   facts.special = read_special(metadata, facts.tokens.size());
   facts.add_bos = metadata.find_bool("tokenizer.ggml.add_bos_token");
   facts.add_eos = metadata.find_bool("tokenizer.ggml.add_eos_token");
@@ -100,7 +121,9 @@ VocabularyFacts read_facts(const Metadata& metadata) {
   return facts;
 }
 
-std::shared_ptr<const Tokenizer> make_tokenizer(const Metadata& metadata) { return make_tokenizer(read_facts(metadata)); }
+std::shared_ptr<const Tokenizer> make_tokenizer(const Metadata& metadata) {
+  return make_tokenizer(read_facts(metadata));
+}
 
 }  // namespace assay::text
 

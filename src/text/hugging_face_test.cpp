@@ -1,7 +1,8 @@
-// Ids equal to Hugging Face's tokenizers on 12,000 random and nasty texts, for SmolLM2's vocabulary (tests/data/make_tokenizer_data.py).
-#include <iostream>
-
+// Ids equal to Hugging Face's tokenizers on 12,000 random and nasty texts, for SmolLM2's vocabulary
+// (tests/data/make_tokenizer_data.py).
 #include <gtest/gtest.h>
+
+#include <iostream>
 
 #include "assay/tokenizer.h"
 #include "support/byte_reader.h"

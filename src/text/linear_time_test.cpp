@@ -1,10 +1,11 @@
-// B45 and its kin: a megabyte of anything takes well under a second, for every vocabulary and every pre-tokenizer.
+// B45 and its kin: a megabyte of anything takes well under a second, for every vocabulary and every
+// pre-tokenizer.
+#include <gtest/gtest.h>
+
 #include <ctime>
 #include <iostream>
 #include <set>
 #include <utility>
-
-#include <gtest/gtest.h>
 
 #include "assay/tokenizer.h"
 #include "support/shared_data.h"
@@ -24,8 +25,35 @@ std::string repeated(const std::string& unit, size_t bytes = kMegabyte) {
 
 std::vector<std::pair<std::string, std::string>> hostile_texts() {
   std::vector<std::pair<std::string, std::string>> texts;
-  for (const char* unit : {"a", "A", "\t", "\r\n", " ", "\xE2", "0", "1a", "\n", "!", "'", "'s", "\xFF", "<", "\x01", "ab", "\xF0\x9F\x98\x80", "中", "é",
-                           "e\xCC\x81", "\xCC\x81", "a b ", " \n", "<|", "<0x", "\xE3\x80\x80", "\xC2\xA0", "ǅ", "ʰ"}) {
+  for (const char* unit : {"a",
+                           "A",
+                           "\t",
+                           "\r\n",
+                           " ",
+                           "\xE2",
+                           "0",
+                           "1a",
+                           "\n",
+                           "!",
+                           "'",
+                           "'s",
+                           "\xFF",
+                           "<",
+                           "\x01",
+                           "ab",
+                           "\xF0\x9F\x98\x80",
+                           "中",
+                           "é",
+                           "e\xCC\x81",
+                           "\xCC\x81",
+                           "a b ",
+                           " \n",
+                           "<|",
+                           "<0x",
+                           "\xE3\x80\x80",
+                           "\xC2\xA0",
+                           "ǅ",
+                           "ʰ"}) {
     texts.emplace_back(unit, repeated(unit));
   }
   texts.emplace_back("blanks, x", repeated(" ") + "x");
@@ -61,25 +89,29 @@ void expect_fast(const std::filesystem::path& path, bool all) {
       options.parse_special = true;
       EXPECT_FALSE(tokenizer->encode(text, options).empty());
     });
-    EXPECT_LT(taken, kSecondsMax) << path.filename() << ": 1 MB of " << ::testing::PrintToString(name);
+    EXPECT_LT(taken, kSecondsMax) << path.filename() << ": 1 MB of "
+                                  << ::testing::PrintToString(name);
     if (taken > worst) {
       worst = taken;
       worst_name = name;
     }
   }
-  std::cout << path.filename() << ": slowest megabyte " << worst << " s, of " << ::testing::PrintToString(worst_name) << "\n";
+  std::cout << path.filename() << ": slowest megabyte " << worst << " s, of "
+            << ::testing::PrintToString(worst_name) << "\n";
 }
 
 class LinearTime : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(LinearTime, B45) {
-  const auto path = test::shared("vectors/tokenizers/ggml-vocab-" + std::string(GetParam()) + ".gguf");
+  const auto path =
+      test::shared("vectors/tokenizers/ggml-vocab-" + std::string(GetParam()) + ".gguf");
   ASSAY_REQUIRE_FILE(path);
   expect_fast(path, false);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shared, LinearTime,
-                         ::testing::Values("llama-spm", "phi-3", "llama-bpe", "qwen2", "gpt-2", "deepseek-coder", "starcoder"));
+                         ::testing::Values("llama-spm", "phi-3", "llama-bpe", "qwen2", "gpt-2",
+                                           "deepseek-coder", "starcoder"));
 
 TEST(LinearTimeOfModels, B45SmolLm2) {
   ASSAY_REQUIRE_FILE(test::smollm2());
@@ -100,7 +132,8 @@ TEST(LinearTimeOfSplitters, B44EveryName) {
     if (!done.insert(rules.steps.data()).second) continue;  // names that share their steps
     const text::Splitter splitter(rules);
     for (const auto& [what, text] : hostile_texts()) {
-      if (what == "noise" || what == "\xFF" || what == "\xE2") continue;  // a splitter is given UTF-8
+      if (what == "noise" || what == "\xFF" || what == "\xE2")
+        continue;  // a splitter is given UTF-8
       const double taken = seconds([&] { EXPECT_FALSE(splitter.split(text).empty()); });
       EXPECT_LT(taken, kSecondsMax) << name << ": 1 MB of " << ::testing::PrintToString(what);
       if (taken > worst) {

@@ -1,4 +1,5 @@
-// Ids and end-of-generation tokens equal to llama.cpp's (tests/data/make_llama_cpp_ids.cpp), with special tokens parsed and not.
+// Ids and end-of-generation tokens equal to llama.cpp's (tests/data/make_llama_cpp_ids.cpp), with
+// special tokens parsed and not.
 #include <gtest/gtest.h>
 
 #include "assay/tokenizer.h"
@@ -23,8 +24,10 @@ void expect_equal(const std::filesystem::path& vocabulary, const std::string& fa
     const std::string text = in.string(in.u16());
     EncodeOptions options;
     options.parse_special = in.u8() != 0;
-    ASSERT_EQ(tokenizer->encode(text, options), read_ids()) << ::testing::PrintToString(text) << options.parse_special;
-    if (!options.parse_special && text.find("\xE2\x96\x81") == std::string::npos) {  // U+2581 means a blank
+    ASSERT_EQ(tokenizer->encode(text, options), read_ids())
+        << ::testing::PrintToString(text) << options.parse_special;
+    if (!options.parse_special &&
+        text.find("\xE2\x96\x81") == std::string::npos) {  // U+2581 means a blank
       EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
     }
   }

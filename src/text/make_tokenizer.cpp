@@ -1,8 +1,9 @@
-// From the facts of a file to a tokenizer: checks them, and settles what the file leaves open by the rules of its kind.
+// From the facts of a file to a tokenizer: checks them, and settles what the file leaves open by
+// the rules of its kind.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
-
-#include <fmt/format.h>
 
 #include "assay/error.h"
 #include "text/bpe.h"
@@ -18,8 +19,9 @@ namespace {
 void require_in_range(const SpecialIds& special, const Vocabulary& vocabulary) {
   const auto check = [&](std::string_view name, std::optional<TokenId> id) {
     if (!id || vocabulary.has(*id)) return;
-    throw Error(Errc::bad_file, fmt::format("tokenizer.ggml.{}_token_id is {}, the vocabulary has {} tokens", name, *id,
-                                            vocabulary.size()));
+    throw Error(Errc::bad_file,
+                fmt::format("tokenizer.ggml.{}_token_id is {}, the vocabulary has {} tokens", name,
+                            *id, vocabulary.size()));
   };
   check("bos", special.bos);
   check("eos", special.eos);
@@ -44,11 +46,12 @@ void fill_llama_defaults(SpecialIds& special, const Vocabulary& vocabulary) {
   fill(special.eos, 2);
 }
 
-// Hugging Face's tokenizer of Phi-3 lets most special tokens swallow the blanks after them; GGUF has no field for that, so the
-// model's name decides, as in llama.cpp.
+// Hugging Face's tokenizer of Phi-3 lets most special tokens swallow the blanks after them; GGUF
+// has no field for that, so the model's name decides, as in llama.cpp.
 void set_phi3_strips(Tokenizer::State& state, std::string_view model_name) {
   std::string name(model_name);
-  std::transform(name.begin(), name.end(), name.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c + 32) : c; });
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? char(c + 32) : c; });
   if (name.find("phi-3") == std::string::npos && name.find("phi3") == std::string::npos) return;
   const Vocabulary& vocabulary = state.vocabulary;
   state.strips_right.resize(vocabulary.size());
@@ -73,8 +76,11 @@ void set_jina_strips(Tokenizer::State& state) {
 }
 
 void make_llama(const VocabularyFacts& facts, const SpecialIds& special, Tokenizer::State& state) {
-  if (facts.scores.empty()) throw Error(Errc::bad_file, "tokenizer.ggml.scores is missing, a \"llama\" vocabulary needs it");
-  const SpmRules rules{facts.add_space_prefix.value_or(true), facts.remove_extra_whitespaces.value_or(false)};
+  if (facts.scores.empty())
+    throw Error(Errc::bad_file,
+                "tokenizer.ggml.scores is missing, a \"llama\" vocabulary needs it");
+  const SpmRules rules{facts.add_space_prefix.value_or(true),
+                       facts.remove_extra_whitespaces.value_or(false)};
   state.words = std::make_unique<SpmEncoder>(state.vocabulary, rules, special.unknown.value_or(-1));
   state.adds_bos = facts.add_bos.value_or(state.bos.has_value());
   set_phi3_strips(state, facts.model_name);
@@ -83,13 +89,16 @@ void make_llama(const VocabularyFacts& facts, const SpecialIds& special, Tokeniz
 void make_gpt2(const VocabularyFacts& facts, Tokenizer::State& state) {
   if (facts.pre_tokenizer.empty()) {
     throw Error(Errc::bad_file,
-                "tokenizer.ggml.pre is missing: a \"gpt2\" vocabulary must name its pre-tokenizer, convert the model anew");
+                "tokenizer.ggml.pre is missing: a \"gpt2\" vocabulary must name its pre-tokenizer, "
+                "convert the model anew");
   }
   const auto rules = find_pre_tokenizer(facts.pre_tokenizer);
   if (!rules) {
-    throw Error(Errc::unsupported, fmt::format("unknown pre-tokenizer \"{}\" (tokenizer.ggml.pre)", facts.pre_tokenizer));
+    throw Error(Errc::unsupported, fmt::format("unknown pre-tokenizer \"{}\" (tokenizer.ggml.pre)",
+                                               facts.pre_tokenizer));
   }
-  if (facts.merges.empty()) throw Error(Errc::bad_file, "tokenizer.ggml.merges is missing, a \"gpt2\" vocabulary needs it");
+  if (facts.merges.empty())
+    throw Error(Errc::bad_file, "tokenizer.ggml.merges is missing, a \"gpt2\" vocabulary needs it");
   state.pre_tokenizer = facts.pre_tokenizer;
   state.words = std::make_unique<BpeEncoder>(state.vocabulary, facts.merges, *rules);
   state.adds_bos = facts.add_bos.value_or(rules->adds_bos && state.bos.has_value());
@@ -102,9 +111,11 @@ std::shared_ptr<const Tokenizer> make_tokenizer(const VocabularyFacts& facts) {
   const bool is_llama = facts.model == "llama";
   if (!is_llama && facts.model != "gpt2") {
     throw Error(Errc::unsupported,
-                fmt::format("tokenizer model \"{}\" is not served; \"llama\" and \"gpt2\" are", facts.model));
+                fmt::format("tokenizer model \"{}\" is not served; \"llama\" and \"gpt2\" are",
+                            facts.model));
   }
-  auto state = std::make_unique<Tokenizer::State>(Vocabulary(facts.tokens, facts.kinds, facts.scores));
+  auto state =
+      std::make_unique<Tokenizer::State>(Vocabulary(facts.tokens, facts.kinds, facts.scores));
   state->model = facts.model;
   SpecialIds special = facts.special;
   require_in_range(special, state->vocabulary);
@@ -118,8 +129,10 @@ std::shared_ptr<const Tokenizer> make_tokenizer(const VocabularyFacts& facts) {
     make_gpt2(facts, *state);
   }
   state->adds_eos = facts.add_eos.value_or(false);
-  if (state->adds_bos && !state->bos) throw Error(Errc::bad_file, "the file asks for a BOS token but names none");
-  if (state->adds_eos && !state->eos) throw Error(Errc::bad_file, "the file asks for an EOS token but names none");
+  if (state->adds_bos && !state->bos)
+    throw Error(Errc::bad_file, "the file asks for a BOS token but names none");
+  if (state->adds_eos && !state->eos)
+    throw Error(Errc::bad_file, "the file asks for an EOS token but names none");
   state->specials = std::make_unique<SpecialMatcher>(state->vocabulary);
   return std::make_shared<const Tokenizer>(std::move(state));
 }

@@ -1,5 +1,6 @@
-// Pairs of neighbours that wait to be merged: the least key comes first, key = priority << 32 | index of the left symbol. A heap with
-// four children to a node: a megabyte of text makes a million entries, and this halves the cache misses of a binary one.
+// Pairs of neighbours that wait to be merged: the least key comes first, key = priority << 32 |
+// index of the left symbol. A heap with four children to a node: a megabyte of text makes a million
+// entries, and this halves the cache misses of a binary one.
 #pragma once
 
 #include <algorithm>
@@ -42,7 +43,8 @@ class PairQueue {
     const size_t n = keys_.size();
     for (size_t child; (child = 4 * i + 1) < n; i = child) {
       const size_t end = std::min(child + 4, n);
-      for (size_t other = child + 1; other < end; ++other) child = keys_[other] < keys_[child] ? other : child;
+      for (size_t other = child + 1; other < end; ++other)
+        child = keys_[other] < keys_[child] ? other : child;
       if (keys_[child] >= key) break;
       keys_[i] = keys_[child];
     }

@@ -16,7 +16,8 @@ class Splitter {
   Splitter(Splitter&&) noexcept;
   ~Splitter();
 
-  // The ends of the pieces in ascending order, the last at text.size(); none for an empty text. The text is UTF-8.
+  // The ends of the pieces in ascending order, the last at text.size(); none for an empty text. The
+  // text is UTF-8.
   std::vector<uint32_t> split(std::string_view text) const;
 
  private:

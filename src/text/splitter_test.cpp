@@ -1,9 +1,9 @@
 // Pre-tokenizers against Hugging Face's engine, piece by piece (tests/data/make_tokenizer_data.py).
 #include "text/splitter.h"
 
-#include <algorithm>
-
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "assay/error.h"
 #include "support/byte_reader.h"
@@ -47,7 +47,8 @@ TEST(Splitter, EqualsHuggingFaceForEveryKindOfExpression) {
 }
 
 TEST(Splitter, EveryNameCompilesAndKeepsTheText) {
-  const std::string text = "It's 12345 o'CLOCK\n\n  in Straße 中文字 \r\n 1234x <sentinel:1>\t\tIMGIMGABZ e\u0301!?/ ";
+  const std::string text =
+      "It's 12345 o'CLOCK\n\n  in Straße 中文字 \r\n 1234x <sentinel:1>\t\tIMGIMGABZ e\u0301!?/ ";
   for (const std::string_view name : pre_tokenizer_names()) {
     const auto ends = Splitter(*find_pre_tokenizer(name)).split(text);
     ASSERT_FALSE(ends.empty()) << name;
@@ -69,7 +70,8 @@ TEST(Splitter, NamesAreThoseOfTheList) {
 
 TEST(Splitter, DeepseekLlm) {  // by hand: the language of its expressions
   using P = std::vector<std::string>;
-  EXPECT_EQ(pieces("deepseek-llm", "Hello, World 123\n  x  "), (P{"Hello", ",", " World", " ", "123", "\n", " ", " x", "  "}));
+  EXPECT_EQ(pieces("deepseek-llm", "Hello, World 123\n  x  "),
+            (P{"Hello", ",", " World", " ", "123", "\n", " ", " x", "  "}));
   EXPECT_EQ(pieces("deepseek-llm", "中文abc\r\n"), (P{"中文", "abc", "\r", "\n"}));
 }
 

@@ -1,10 +1,11 @@
-// A text of n bytes takes O(n log n): the pairs wait in a queue, and one that no longer stands is dropped when it comes up.
+// A text of n bytes takes O(n log n): the pairs wait in a queue, and one that no longer stands is
+// dropped when it comes up.
 #include "text/spm.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <bit>
-
-#include <fmt/format.h>
 
 #include "assay/error.h"
 #include "text/pair_queue.h"
@@ -55,19 +56,23 @@ SpmEncoder::SpmEncoder(const Vocabulary& vocabulary, SpmRules rules, TokenId unk
     if (vocabulary.kind(id) != TokenKind::byte) continue;
     const int byte = byte_of(vocabulary.text(id));
     if (byte < 0) {
-      throw Error(Errc::bad_file, fmt::format("token {} is a byte token but its text \"{}\" is not <0x00> to <0xFF>", id,
-                                              vocabulary.text(id)));
+      throw Error(
+          Errc::bad_file,
+          fmt::format("token {} is a byte token but its text \"{}\" is not <0x00> to <0xFF>", id,
+                      vocabulary.text(id)));
     }
     byte_token_[byte] = id;
   }
 }
 
-// Control, unknown and byte tokens are no pieces of text, however it is spelled (as in SentencePiece itself).
+// Control, unknown and byte tokens are no pieces of text, however it is spelled (as in
+// SentencePiece itself).
 TokenId SpmEncoder::find_piece(std::string_view text) const noexcept {
   const TokenId id = vocabulary_.find_id(text);
   if (id < 0) return -1;
   const TokenKind kind = vocabulary_.kind(id);
-  return kind == TokenKind::control || kind == TokenKind::unknown || kind == TokenKind::byte ? -1 : id;
+  return kind == TokenKind::control || kind == TokenKind::unknown || kind == TokenKind::byte ? -1
+                                                                                             : id;
 }
 
 std::string SpmEncoder::escaped(std::string_view text, bool opens) const {
@@ -84,7 +89,8 @@ std::string SpmEncoder::escaped(std::string_view text, bool opens) const {
     }
     after_blank = c == ' ';
   }
-  if (collapse && after_blank && !text.empty() && text.find_first_not_of(' ') != std::string_view::npos) {
+  if (collapse && after_blank && !text.empty() &&
+      text.find_first_not_of(' ') != std::string_view::npos) {
     out.resize(out.size() - kBlank.size());
   }
   return out;
@@ -117,7 +123,9 @@ void SpmEncoder::encode(std::string_view raw, bool opens, std::vector<TokenId>& 
     if (symbol.next < 0) return false;
     const uint32_t bytes = symbol.bytes + symbols[symbol.next].bytes;
     const TokenId id = find_piece(std::string_view(text).substr(symbol.begin, bytes));
-    if (id >= 0) symbol.key = (uint64_t{priority_of(vocabulary_.score(id))} << 32) | static_cast<uint32_t>(left);
+    if (id >= 0)
+      symbol.key =
+          (uint64_t{priority_of(vocabulary_.score(id))} << 32) | static_cast<uint32_t>(left);
     return id >= 0;
   };
   PairQueue queue;
@@ -154,8 +162,10 @@ void SpmEncoder::append_symbol(std::string_view text, std::vector<TokenId>& out)
     const TokenId id = byte_token_[static_cast<uint8_t>(c)];
     if (id < 0) {
       if (unknown_ < 0) {
-        throw Error(Errc::bad_request, fmt::format("byte 0x{:02X} has no token, and the vocabulary has no unknown token",
-                                                   static_cast<uint8_t>(c)));
+        throw Error(
+            Errc::bad_request,
+            fmt::format("byte 0x{:02X} has no token, and the vocabulary has no unknown token",
+                        static_cast<uint8_t>(c)));
       }
       out.resize(before);
       out.push_back(unknown_);  // one for the whole character
@@ -172,7 +182,8 @@ void SpmEncoder::append_bytes(TokenId id, std::string& out) const {
     return;
   }
   size_t at = 0;
-  for (size_t blank; (blank = text.find(kBlank, at)) != std::string_view::npos; at = blank + kBlank.size()) {
+  for (size_t blank; (blank = text.find(kBlank, at)) != std::string_view::npos;
+       at = blank + kBlank.size()) {
     out.append(text, at, blank - at).push_back(' ');
   }
   out.append(text, at);

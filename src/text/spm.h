@@ -1,6 +1,7 @@
-// SentencePiece-style vocabularies (model "llama"): a blank is U+2581, the pair of neighbours whose joined text is the token of the
-// highest score, leftmost first, becomes one until none does; a character without a token becomes its bytes' tokens "<0xXX>".
-// Source: Kudo and Richardson 2018, arXiv:1808.06226.
+// SentencePiece-style vocabularies (model "llama"): a blank is U+2581, the pair of neighbours whose
+// joined text is the token of the highest score, leftmost first, becomes one until none does; a
+// character without a token becomes its bytes' tokens "<0xXX>". Source: Kudo and Richardson 2018,
+// arXiv:1808.06226.
 #pragma once
 
 #include <array>
@@ -20,8 +21,8 @@ struct SpmRules {
 
 class SpmEncoder final : public WordEncoder {
  public:
-  // unknown: for bytes without a token, -1 if there is none. The vocabulary must outlive the encoder. Throws Error(bad_file) for a
-  // byte token that is not spelled "<0xXX>".
+  // unknown: for bytes without a token, -1 if there is none. The vocabulary must outlive the
+  // encoder. Throws Error(bad_file) for a byte token that is not spelled "<0xXX>".
   SpmEncoder(const Vocabulary& vocabulary, SpmRules rules, TokenId unknown);
 
   void encode(std::string_view text, bool opens, std::vector<TokenId>& out) const override;

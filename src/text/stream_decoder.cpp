@@ -26,8 +26,12 @@ std::string take_whole(std::string& pending, bool at_end) {
 
 }  // namespace
 
-StreamDecoder::StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool special, bool continues)
-    : tokenizer_(std::move(tokenizer)), special_(special), continues_(continues), opens_(!continues) {}
+StreamDecoder::StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool special,
+                             bool continues)
+    : tokenizer_(std::move(tokenizer)),
+      special_(special),
+      continues_(continues),
+      opens_(!continues) {}
 
 std::string StreamDecoder::push(TokenId id) {
   pending_ += opens_ ? tokenizer_->decode({&id, 1}, special_) : tokenizer_->piece(id, special_);

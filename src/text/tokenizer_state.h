@@ -25,7 +25,8 @@ struct Tokenizer::State {
   bool adds_bos = false;
   bool adds_eos = false;
   std::vector<TokenId> ends;  // of generation, ascending
-  // By token, empty where no token has it: blanks that follow (precede) a special token in a text belong to it.
+  // By token, empty where no token has it: blanks that follow (precede) a special token in a text
+  // belong to it.
   std::vector<bool> strips_right;
   std::vector<bool> strips_left;
 };

@@ -21,10 +21,12 @@ constexpr Lead lead_of(uint8_t byte) {
   if (byte < 0xE0) return {2, 0x80, 0xBF, static_cast<uint8_t>(byte & 0x1F)};
   const auto low = static_cast<uint8_t>(byte & 0x0F);
   if (byte < 0xF0) {
-    return {3, static_cast<uint8_t>(byte == 0xE0 ? 0xA0 : 0x80), static_cast<uint8_t>(byte == 0xED ? 0x9F : 0xBF), low};
+    return {3, static_cast<uint8_t>(byte == 0xE0 ? 0xA0 : 0x80),
+            static_cast<uint8_t>(byte == 0xED ? 0x9F : 0xBF), low};
   }
   if (byte < 0xF5) {
-    return {4, static_cast<uint8_t>(byte == 0xF0 ? 0x90 : 0x80), static_cast<uint8_t>(byte == 0xF4 ? 0x8F : 0xBF), low};
+    return {4, static_cast<uint8_t>(byte == 0xF0 ? 0x90 : 0x80),
+            static_cast<uint8_t>(byte == 0xF4 ? 0x8F : 0xBF), low};
   }
   return {};
 }
@@ -44,7 +46,8 @@ inline Char decoded(std::string_view text, size_t at) noexcept {
   for (int i = 1; i < lead.length; ++i) {
     if (at + i >= text.size()) return {CharState::cut_short, kReplacementChar, i};
     const uint8_t next = byte(at + i);
-    const bool allowed = i == 1 ? next >= lead.second_min && next <= lead.second_max : (next & 0xC0) == 0x80;
+    const bool allowed =
+        i == 1 ? next >= lead.second_min && next <= lead.second_max : (next & 0xC0) == 0x80;
     if (!allowed) return {CharState::broken, kReplacementChar, i};
     code = (code << 6) | (next & 0x3F);
   }

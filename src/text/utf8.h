@@ -16,8 +16,9 @@ enum class CharState {
   cut_short,  // the text ends inside what may still become a character
 };
 
-// What stands at a place in a text. length: of the character, or of the longest run of bytes that some character could begin with
-// (at least 1), so that replacing each broken run by one U+FFFD gives what other decoders give.
+// What stands at a place in a text. length: of the character, or of the longest run of bytes that
+// some character could begin with (at least 1), so that replacing each broken run by one U+FFFD
+// gives what other decoders give.
 struct Char {
   CharState state = CharState::broken;
   uint32_t code = kReplacementChar;
@@ -28,7 +29,8 @@ Char char_at(std::string_view text, size_t at) noexcept;  // at < text.size()
 bool is_utf8(std::string_view text) noexcept;
 void append_utf8(std::string& out, uint32_t code);
 
-// The text with every byte that is not part of a character replaced by U+FFFD (one for each byte, as llama.cpp does).
+// The text with every byte that is not part of a character replaced by U+FFFD (one for each byte,
+// as llama.cpp does).
 std::string repaired_utf8(std::string_view text);
 
 }  // namespace assay::text

@@ -21,11 +21,13 @@ TEST(Utf8, EveryCodePointThereAndBack) {
 
 TEST(Utf8, BrokenAndCutShort) {
   const auto at = [](std::string_view text) { return char_at(text, 0); };
-  for (const char* text : {"\x80", "\xBF", "\xC0\x80", "\xC1\xBF", "\xF5\x80\x80\x80", "\xFE", "\xFF"}) {
+  for (const char* text :
+       {"\x80", "\xBF", "\xC0\x80", "\xC1\xBF", "\xF5\x80\x80\x80", "\xFE", "\xFF"}) {
     EXPECT_EQ(at(text).state, CharState::broken);
     EXPECT_EQ(at(text).length, 1);
   }
-  for (const char* text : {"\xE0\x9F\x80", "\xED\xA0\x80", "\xF0\x8F\x80\x80", "\xF4\x90\x80\x80", "\xC3(", "\xE2("}) {
+  for (const char* text :
+       {"\xE0\x9F\x80", "\xED\xA0\x80", "\xF0\x8F\x80\x80", "\xF4\x90\x80\x80", "\xC3(", "\xE2("}) {
     EXPECT_EQ(at(text).state, CharState::broken);
     EXPECT_EQ(at(text).length, 1);
   }
@@ -42,7 +44,9 @@ TEST(Utf8, WholeTexts) {
   EXPECT_TRUE(is_utf8("plain ASCII, longer than eight bytes"));
   EXPECT_TRUE(is_utf8("12345678é"));
   EXPECT_FALSE(is_utf8("12345678\xC3"));
-  EXPECT_FALSE(is_utf8("1234\xFF" "5678"));
+  EXPECT_FALSE(
+      is_utf8("1234\xFF"
+              "5678"));
   EXPECT_EQ(repaired_utf8("a\xE2\x82z"), "a\uFFFD\uFFFDz");
   EXPECT_EQ(repaired_utf8("é"), "é");
 }

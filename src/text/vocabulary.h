@@ -1,4 +1,5 @@
-// The tokens of a model: their texts (one block of bytes), scores and kinds, and the way from a text back to its id.
+// The tokens of a model: their texts (one block of bytes), scores and kinds, and the way from a
+// text back to its id.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +18,16 @@ inline constexpr size_t kTokenBytesMax = size_t{1} << 14;
 
 class Vocabulary {
  public:
-  // Copies the texts. kinds, scores: empty (all normal, all 0) or one for each token. Throws Error(bad_file) for an empty list, a text
-  // that is too long, no UTF-8, or there twice. Empty texts are kept; nothing finds them.
-  Vocabulary(std::span<const std::string_view> texts, std::vector<TokenKind> kinds, std::vector<float> scores);
+  // Copies the texts. kinds, scores: empty (all normal, all 0) or one for each token. Throws
+  // Error(bad_file) for an empty list, a text that is too long, no UTF-8, or there twice. Empty
+  // texts are kept; nothing finds them.
+  Vocabulary(std::span<const std::string_view> texts, std::vector<TokenKind> kinds,
+             std::vector<float> scores);
 
   int32_t size() const noexcept { return static_cast<int32_t>(kinds_.size()); }
   bool has(TokenId id) const noexcept { return id >= 0 && id < size(); }
-  std::string_view text(TokenId id) const noexcept {  // valid as long as the vocabulary lives, even if it is moved
+  std::string_view text(
+      TokenId id) const noexcept {  // valid as long as the vocabulary lives, even if it is moved
     return {bytes_.data() + begin_[id], begin_[id + 1] - begin_[id]};
   }
   TokenKind kind(TokenId id) const noexcept { return kinds_[id]; }
@@ -36,7 +40,8 @@ class Vocabulary {
     return id < 0 ? std::nullopt : std::optional<TokenId>(id);
   }
   TokenId find_id(std::string_view text) const noexcept;  // -1: no such token
-  // The same for many texts, several times as fast: the memory of one look-up is fetched while others are at work.
+  // The same for many texts, several times as fast: the memory of one look-up is fetched while
+  // others are at work.
   void find_ids(std::span<const std::string_view> texts, std::span<TokenId> ids) const noexcept;
 
  private:

@@ -1,4 +1,5 @@
-// What differs between kinds of vocabularies: how plain text, with no special token in it, becomes ids, and what bytes an id is.
+// What differs between kinds of vocabularies: how plain text, with no special token in it, becomes
+// ids, and what bytes an id is.
 #pragma once
 
 #include <string>

@@ -1,6 +1,7 @@
-// Asks llama.cpp for the ids of texts, and writes them as facts for the tests. Not part of the build: link with libllama.
-// usage: make_llama_cpp_ids VOCABULARY.gguf TEXTS OUT     TEXTS: records of u16 bytes, text (both little-endian).
-// OUT: u16 number of end-of-generation tokens, u32 each; then u16 bytes, text, u8 parse_special, u16 number of ids, u32 each.
+// Asks llama.cpp for the ids of texts, and writes them as facts for the tests. Not part of the
+// build: link with libllama. usage: make_llama_cpp_ids VOCABULARY.gguf TEXTS OUT     TEXTS: records
+// of u16 bytes, text (both little-endian). OUT: u16 number of end-of-generation tokens, u32 each;
+// then u16 bytes, text, u8 parse_special, u16 number of ids, u32 each.
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -40,8 +41,9 @@ int main(int argc, char** argv) {
     if (std::fread(text.data(), 1, text.size(), in) != text.size()) return 1;
     for (const bool parse_special : {false, true}) {
       std::vector<llama_token> ids(text.size() + 8);
-      const int n = llama_tokenize(vocab, text.data(), static_cast<int32_t>(text.size()), ids.data(),
-                                   static_cast<int32_t>(ids.size()), true, parse_special);
+      const int n =
+          llama_tokenize(vocab, text.data(), static_cast<int32_t>(text.size()), ids.data(),
+                         static_cast<int32_t>(ids.size()), true, parse_special);
       if (n < 0) return 1;
       put(out, static_cast<uint32_t>(text.size()), 2);
       std::fwrite(text.data(), 1, text.size(), out);

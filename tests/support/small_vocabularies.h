@@ -32,7 +32,8 @@ inline text::VocabularyFacts sentence_piece_facts() {
   text::VocabularyFacts facts;
   facts.model = "llama";
   facts.tokens = {"<unk>", "<s>", "</s>", "<user>"};
-  facts.kinds = {TokenKind::unknown, TokenKind::control, TokenKind::control, TokenKind::user_defined};
+  facts.kinds = {TokenKind::unknown, TokenKind::control, TokenKind::control,
+                 TokenKind::user_defined};
   facts.scores = {0, 0, 0, 0};
   for (const std::string& hex : byte_spellings().hex) {
     facts.tokens.push_back(hex);
@@ -48,7 +49,8 @@ inline text::VocabularyFacts sentence_piece_facts() {
   return facts;
 }
 
-inline void add_token(text::VocabularyFacts& facts, std::string_view text, TokenKind kind = TokenKind::normal) {
+inline void add_token(text::VocabularyFacts& facts, std::string_view text,
+                      TokenKind kind = TokenKind::normal) {
   facts.tokens.push_back(text);
   facts.kinds.push_back(kind);
 }
