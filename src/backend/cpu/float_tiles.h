@@ -1,6 +1,7 @@
 // Matrix products in floats, shared by the instruction sets: Lanes32 in each of the 8 chunks of contract dot/1, then the tree. Rows of weights are decoded
 // to f32 in scratch and run against all tokens. Included by kernel files only; everything here is local to the file that includes it.
-// Vector gives a register of kWidth lanes: Reg, zero, load, load_first (n lanes, others 0), fma, keep_first (n lanes of a, else b), fold_to_8.
+// Vector gives registers of kWidth lanes: Reg, zero, load, load_first (n lanes, others 0), fma, keep_first (n lanes of a, else b); fold, which begins to
+// fold the 32 lanes to a Partial; and fold_8, which folds 8 Partials to one number each.
 #pragma once
 
 #include "backend/cpu/decode_rows.h"
@@ -10,94 +11,93 @@ namespace assay::backend::cpu {
 namespace {
 
 constexpr int kRows = 4;  // of a tile
-constexpr int kTokensMax = 6;
+constexpr int kTokens = 6;  // that pass over a panel together, by twos
 constexpr int64_t kPanelRowsMax = 32;
 
 inline int64_t smaller(int64_t a, int64_t b) noexcept { return a < b ? a : b; }
 
-// The 8 chunks of one output, folded from 32 to 8 lanes each: the rest of the fold (4, 2, 1), then the tree.
-inline float fold_chunks(const __m256* c) noexcept {
-  __m256 fours[4], twos[2];
-  for (int i = 0; i < 4; ++i) {  // chunk i in the lower half, i + 4 in the upper
-    fours[i] = _mm256_add_ps(_mm256_permute2f128_ps(c[i], c[i + 4], 0x20), _mm256_permute2f128_ps(c[i], c[i + 4], 0x31));
-  }
-  for (int i = 0; i < 2; ++i) {
-    const __m256 a = fours[2 * i], b = fours[2 * i + 1];
-    twos[i] = _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xEE));
-  }
-  const __m256 ones = _mm256_add_ps(_mm256_shuffle_ps(twos[0], twos[1], 0x88), _mm256_shuffle_ps(twos[0], twos[1], 0xDD));
-  const __m256 pairs = _mm256_hadd_ps(ones, ones);  // the lanes are the chunks 0..7
-  const __m256 quads = _mm256_hadd_ps(pairs, pairs);
-  return _mm_cvtss_f32(_mm_add_ss(_mm256_castps256_ps128(quads), _mm256_extractf128_ps(quads, 1)));
-}
-
-// One chunk, elements [begin, end), of kTokens x kRows outputs. Lane group by lane group, so that one register of each output is live.
-template <class Vector, int kTokens>
-inline void run_chunk(const float* const* w, const float* const* x, int64_t begin, int64_t end, __m256 (*out)[kRows][8], int64_t chunk) noexcept {
+// One chunk, elements [begin, end), of kUsed tokens x kRows outputs: [token][row] in the lanes of *out. kRagged: end - begin is no multiple
+// of 32.
+template <class Vector, int kUsed, bool kRagged>
+inline void run_chunk(const float* const* w, const float* const* x, int64_t begin, int64_t end, __m256* out) noexcept {
   using Reg = typename Vector::Reg;
   constexpr int kGroups = 32 / Vector::kWidth;
-  Reg groups[kGroups][kTokens][kRows];
-  for (int g = 0; g < kGroups; ++g) {
-    Reg sum[kTokens][kRows];
-    for (int t = 0; t < kTokens; ++t) {
+  Reg groups[kUsed][kRows][kGroups];
+  for (int g = 0; g < kGroups; ++g) {  // one group of lanes after the other, so that one register of each output is live
+    Reg sum[kUsed][kRows];
+    for (int t = 0; t < kUsed; ++t) {
       for (int r = 0; r < kRows; ++r) sum[t][r] = Vector::zero();
     }
-    int64_t j = begin + g * Vector::kWidth;
-    for (; j + Vector::kWidth <= end; j += 32) {
+    for (int64_t j = begin + g * Vector::kWidth; j < end; j += 32) {
       Reg weights[kRows];
-      for (int r = 0; r < kRows; ++r) weights[r] = Vector::load(w[r] + j);
-      for (int t = 0; t < kTokens; ++t) {
-        const Reg activation = Vector::load(x[t] + j);
-        for (int r = 0; r < kRows; ++r) sum[t][r] = Vector::fma(weights[r], activation, sum[t][r]);
-      }
-    }
-    if (j < end) {  // only where k is no multiple of 32
-      for (int t = 0; t < kTokens; ++t) {
-        const Reg activation = Vector::load_first(x[t] + j, end - j);
+      for (int r = 0; r < kRows; ++r) weights[r] = kRagged ? Vector::load_first(w[r] + j, end - j) : Vector::load(w[r] + j);
+      for (int t = 0; t < kUsed; ++t) {
+        const Reg activation = kRagged ? Vector::load_first(x[t] + j, end - j) : Vector::load(x[t] + j);
         for (int r = 0; r < kRows; ++r) {
-          const Reg next = Vector::fma(Vector::load_first(w[r] + j, end - j), activation, sum[t][r]);
-          sum[t][r] = Vector::keep_first(next, sum[t][r], end - j);
+          const Reg next = Vector::fma(weights[r], activation, sum[t][r]);
+          sum[t][r] = kRagged ? Vector::keep_first(next, sum[t][r], end - j) : next;
         }
       }
     }
-    for (int t = 0; t < kTokens; ++t) {
-      for (int r = 0; r < kRows; ++r) groups[g][t][r] = sum[t][r];
+    for (int t = 0; t < kUsed; ++t) {
+      for (int r = 0; r < kRows; ++r) groups[t][r][g] = sum[t][r];
     }
   }
-  for (int t = 0; t < kTokens; ++t) {
-    for (int r = 0; r < kRows; ++r) {
-      Reg lanes[kGroups];
-      for (int g = 0; g < kGroups; ++g) lanes[g] = groups[g][t][r];
-      out[t][r][chunk] = Vector::fold_to_8(lanes);
-    }
+  typename Vector::Partial partial[2][kRows];
+  for (int t = 0; t < 2; ++t) {
+    for (int r = 0; r < kRows; ++r) partial[t][r] = Vector::fold(groups[t < kUsed ? t : 0][r]);
   }
+  *out = Vector::fold_8(partial[0]);
+}
+
+// The same for one token or two.
+template <class Vector>
+inline __m256 run_chunk_of(int64_t n_tokens, const float* const* w, const float* const* x, int64_t begin, int64_t end) noexcept {
+  __m256 out;
+  if ((end - begin) % 32 != 0) {
+    run_chunk<Vector, 2, true>(w, x, begin, end, &out);
+  } else if (n_tokens >= 2) {
+    run_chunk<Vector, 2, false>(w, x, begin, end, &out);
+  } else {
+    run_chunk<Vector, 1, false>(w, x, begin, end, &out);
+  }
+  return out;
 }
 
 // A panel of decoded rows; rows past the end repeat the last one, and their results are not stored.
 struct Panel {
   const float* w[kPanelRowsMax];
   int64_t row, row_end;
-  __m256* partial;  // [rows / kRows][tokens][kRows][8 chunks]
+  __m256* chunks;  // [rows / kRows][token pairs][8]
 };
 
-// Tokens past the end repeat the last one; their results are not stored. Chunk by chunk over all rows, so that the activations of a chunk
-// stay in the first-level cache.
-template <class Vector, int kTokens>
-void run_tokens(const LinearTask& task, int64_t token, const Panel& panel) noexcept {
+// The tree of the contract for 2 tokens x kRows outputs, then the bias.
+inline void store_pair(const LinearTask& task, const __m256* c, int64_t token, int64_t n_tokens, int64_t row, int64_t row_end) noexcept {
+  const auto pair = [&](int i) { return _mm256_add_ps(c[i], c[i + 1]); };
+  alignas(32) float sum[2 * kRows];
+  _mm256_store_ps(sum, _mm256_add_ps(_mm256_add_ps(pair(0), pair(2)), _mm256_add_ps(pair(4), pair(6))));
+  const int64_t rows = smaller(kRows, row_end - row);
+  for (int64_t t = 0; t < smaller(2, n_tokens); ++t) {
+    float* y = task.y.data + (token + t) * task.y.stride + row;
+    for (int64_t r = 0; r < rows; ++r) y[r] = task.bias == nullptr ? sum[kRows * t + r] : sum[kRows * t + r] + task.bias[row + r];
+  }
+}
+
+// n_tokens <= kTokens. Chunk by chunk over all rows, so that the activations of a chunk stay in the first-level cache.
+template <class Vector>
+void run_tokens(const LinearTask& task, int64_t token, int64_t n_tokens, const Panel& panel) noexcept {
   const float* x[kTokens];
-  for (int t = 0; t < kTokens; ++t) x[t] = task.x_f32.data + smaller(token + t, task.n_tokens - 1) * task.x_f32.stride;
+  for (int64_t t = 0; t < kTokens; ++t) x[t] = task.x_f32.data + (token + smaller(t, n_tokens - 1)) * task.x_f32.stride;
   const int64_t n_blocks = (task.k + 31) / 32, rows = panel.row_end - panel.row;
-  const auto partial = [&](int64_t r) { return reinterpret_cast<__m256(*)[kRows][8]>(panel.partial + r * kTokens * 8); };
+  const auto chunks = [&](int64_t r, int64_t t) { return panel.chunks + (r / kRows * (kTokens / 2) + t / 2) * 8; };
   for (int64_t i = 0; i < 8; ++i) {
     const int64_t begin = 32 * (i * n_blocks / 8), end = smaller(task.k, 32 * ((i + 1) * n_blocks / 8));
-    for (int64_t r = 0; r < rows; r += kRows) run_chunk<Vector, kTokens>(panel.w + r, x, begin, end, partial(r), i);
-  }
-  for (int t = 0; t < kTokens && token + t < task.n_tokens; ++t) {
-    float* y = task.y.data + (token + t) * task.y.stride + panel.row;
-    for (int64_t r = 0; r < rows; ++r) {
-      const float dot = fold_chunks(partial(r / kRows * kRows)[t][r % kRows]);
-      y[r] = task.bias == nullptr ? dot : dot + task.bias[panel.row + r];
+    for (int64_t r = 0; r < rows; r += kRows) {
+      for (int64_t t = 0; t < n_tokens; t += 2) chunks(r, t)[i] = run_chunk_of<Vector>(n_tokens - t, panel.w + r, x + t, begin, end);
     }
+  }
+  for (int64_t r = 0; r < rows; r += kRows) {
+    for (int64_t t = 0; t < n_tokens; t += 2) store_pair(task, chunks(r, t), token + t, n_tokens - t, panel.row + r, panel.row_end);
   }
 }
 
@@ -110,20 +110,19 @@ inline int64_t panel_rows(const LinearTask& task) noexcept {
 
 inline int64_t padded(int64_t k) noexcept { return (k + 15) / 16 * 16; }
 
-constexpr int64_t kPartialBytes = kPanelRowsMax * kTokensMax * 8 * static_cast<int64_t>(sizeof(__m256));
+constexpr int64_t kChunkBytes = kPanelRowsMax / kRows * (kTokens / 2) * 8 * 32;
 
 inline size_t float_scratch_bytes(const LinearTask& task) noexcept {
   const bool in_place = task.format->dtype == tensor::DType::F32;
-  return static_cast<size_t>(kPartialBytes + (in_place ? 0 : panel_rows(task) * padded(task.k) * 4));
+  return static_cast<size_t>(kChunkBytes + (in_place ? 0 : panel_rows(task) * padded(task.k) * 4));
 }
 
-template <class Vector, int kTokens>
+template <class Vector>
 void float_rows(const LinearTask& task, DecodeRow decode, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept {
-  static_assert(kTokens <= kTokensMax);
   const int64_t rows = panel_rows(task), stride = padded(task.k);
-  float* decoded = reinterpret_cast<float*>(scratch + kPartialBytes);
+  float* decoded = reinterpret_cast<float*>(scratch + kChunkBytes);
   Panel panel;
-  panel.partial = reinterpret_cast<__m256*>(scratch);
+  panel.chunks = reinterpret_cast<__m256*>(scratch);
   for (int64_t begin = row_begin; begin < row_end; begin += rows) {
     panel.row = begin;
     panel.row_end = smaller(begin + rows, row_end);
@@ -134,16 +133,8 @@ void float_rows(const LinearTask& task, DecodeRow decode, int64_t row_begin, int
       panel.w[i] = decode != nullptr ? decoded + i * stride : reinterpret_cast<const float*>(row);
     }
     for (int64_t i = n; i < (n + kRows - 1) / kRows * kRows; ++i) panel.w[i] = panel.w[n - 1];
-    for (int64_t token = 0; token < task.n_tokens;) {
-      const int64_t left = task.n_tokens - token;
-      if (left == 1) {
-        run_tokens<Vector, 1>(task, token, panel);
-      } else if (left == 2) {
-        run_tokens<Vector, 2>(task, token, panel);
-      } else {
-        run_tokens<Vector, kTokens>(task, token, panel);
-      }
-      token += left <= 2 ? left : kTokens;
+    for (int64_t token = 0; token < task.n_tokens; token += kTokens) {
+      run_tokens<Vector>(task, token, smaller(kTokens, task.n_tokens - token), panel);
     }
   }
 }
