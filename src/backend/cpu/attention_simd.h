@@ -1,10 +1,11 @@
-// Attention over one block of query rows, written once over Vec: include after simd_avx2.h or simd_avx512.h. Contract: ops/attention.h.
+// Attention over one block of query rows, written once over Vec (simd.h). Contract: ops/attention.h.
 // Scores and weighted values are the same small product, C[r, c] = chain of fma over k of A[r, k] * B[k, c]: with the queries, elements
 // of a head and 32 keys side by side; then with the probabilities, keys, and the elements of the values side by side.
 #pragma once
 
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/math_simd.h"
+#include "backend/cpu/simd.h"
 
 namespace assay::backend::cpu {
 namespace {

@@ -1,9 +1,7 @@
 // The small kernels built for AVX-512.
-#include "backend/cpu/simd_kernels.h"
-#include "backend/cpu/simd_avx512.h"
-// After the Vec they are written over.
 #include "backend/cpu/attention_simd.h"
 #include "backend/cpu/row_simd.h"
+#include "backend/cpu/simd_kernels.h"
 
 namespace assay::backend::cpu {
 

@@ -1,6 +1,7 @@
-// num/math.h sixteen at a time, line by line, so with its bits. Written over Vec: include after simd_avx2.h or simd_avx512.h.
+// num/math.h sixteen at a time, line by line, so with its bits. Written over Vec (simd.h).
 #pragma once
 
+#include "backend/cpu/simd.h"
 #include "num/math.h"
 
 namespace assay::backend::cpu {

@@ -1,8 +1,9 @@
-// Kernels of the ops that work token by token, written once over Vec: include after simd_avx2.h or simd_avx512.h. Contracts: ops/<op>.h.
+// Kernels of the ops that work token by token, written once over Vec (simd.h). Contracts: ops/<op>.h.
 #pragma once
 
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/math_simd.h"
+#include "backend/cpu/simd.h"
 
 namespace assay::backend::cpu {
 namespace {

@@ -1,0 +1,8 @@
+// Vec, the vector of the instruction set that the including file is compiled for: its flags choose, so that a kernel is written once.
+#pragma once
+
+#ifdef __AVX512F__
+#include "backend/cpu/simd_avx512.h"
+#else
+#include "backend/cpu/simd_avx2.h"
+#endif
