@@ -40,10 +40,10 @@ TEST_P(EveryFormat, IsInvariant) {
     std::vector<test::Way> ways = main_ways();
     if (setting.cache == KvType::f16) {
       ways.push_back({2, 64, Kernels::reference, {}});
+      add_partitions(ways, ids.size());
     } else {
       ways.resize(3);  // the kernels of the cache's type; the rest has been seen
     }
-    if (is_default(setting)) add_partitions(ways, ids.size());
     test::expect_invariant(name, model, ids, setting, ways, book, n_runs);
   }
   std::printf("%s: %lld runs, one digest for each of 9 settings\n", name.c_str(), static_cast<long long>(n_runs));
@@ -66,9 +66,12 @@ void check_real_model(const std::string& name, const std::filesystem::path& path
   int64_t n_runs = 0;
   for (const test::Setting& setting : test::all_settings()) {
     std::vector<test::Way> ways = main_ways();
-    if (setting.cache != KvType::f16) ways.resize(3);
-    if (is_default(setting)) {
+    if (setting.cache == KvType::f16) {
       add_partitions(ways, ids.size());
+    } else {
+      ways.resize(3);
+    }
+    if (is_default(setting)) {
       ways.push_back({2, 64, Kernels::reference, {}});  // slow: the other settings see it on the small models
     }
     test::expect_invariant(name, model, ids, setting, ways, book, n_runs);
