@@ -14,6 +14,7 @@
 #include "backend/cpu/schedule.h"
 #include "backend/cpu/steps.h"
 #include "ops/buffer_plan.h"
+#include "ops/op_values.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -253,9 +254,7 @@ class CpuExecutor final : public ops::Executor {
   void announce(int32_t i_op) {
     const ops::Op& op = plan_.ops[static_cast<size_t>(i_op)];
     if (!observer_->wants(op)) return;
-    const OpValues ids = values_of(op);
-    const bool passes_on = std::holds_alternative<ops::KvStore>(op.record) || std::holds_alternative<ops::SelectOutputs>(op.record);
-    const ops::ValueId value = passes_on ? ids.inputs[0] : ids.output;
+    const ops::ValueId value = ops::announced_value(op);
     const int64_t n_rows = state_.n_rows(plan_.values[static_cast<size_t>(value)].outputs_only);
     const float* begin = state_.row(value, 0);
     observed_.assign(begin, begin + n_rows * state_.width(value));

@@ -6,12 +6,15 @@
 #include <variant>
 
 #include "assay/error.h"
+#include "ops/op_values.h"
 #include "quant/format.h"
 
 namespace assay::backend::cpu {
 namespace {
 
 using ops::kNone;
+using ops::OpValues;
+using ops::values_of;
 
 template <class Record>
 bool is(const ops::Op& op) {
@@ -192,29 +195,7 @@ class Scheduler {
   size_t n_done_ = 0;
 };
 
-template <class... Cases>
-struct Overloaded : Cases... {
-  using Cases::operator()...;
-};
-template <class... Cases>
-Overloaded(Cases...) -> Overloaded<Cases...>;
-
 }  // namespace
-
-OpValues values_of(const ops::Op& op) {
-  return std::visit(Overloaded{
-                        [](const ops::Embed& r) { return OpValues{{}, r.y}; },
-                        [](const ops::RmsNorm& r) { return OpValues{{r.x}, r.y}; },
-                        [](const ops::Linear& r) { return OpValues{{r.x}, r.y}; },
-                        [](const ops::Rope& r) { return OpValues{{r.x}, r.y}; },
-                        [](const ops::KvStore& r) { return OpValues{{r.k, r.v}, kNone}; },
-                        [](const ops::Attention& r) { return OpValues{{r.q}, r.y}; },
-                        [](const ops::Add& r) { return OpValues{{r.a, r.b}, r.y}; },
-                        [](const ops::Gate& r) { return OpValues{{r.gate, r.up}, r.y}; },
-                        [](const ops::SelectOutputs& r) { return OpValues{{r.x}, r.y}; },
-                    },
-                    op.record);
-}
 
 Schedule make_schedule(const ops::Plan& plan, const ops::ExecutorOptions& options) { return Scheduler(plan, options).run(); }
 

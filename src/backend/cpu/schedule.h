@@ -57,11 +57,4 @@ struct Schedule {
 
 Schedule make_schedule(const ops::Plan& plan, const ops::ExecutorOptions& options);
 
-// The values an op reads and the one it writes (kNone: none).
-struct OpValues {
-  std::vector<ops::ValueId> inputs;
-  ops::ValueId output = ops::kNone;
-};
-OpValues values_of(const ops::Op& op);
-
 }  // namespace assay::backend::cpu

@@ -8,10 +8,14 @@
 
 #include "assay/error.h"
 #include "backend/cpu/plan_check.h"
+#include "ops/op_values.h"
 #include "support/tiny_plan.h"
 
 namespace assay::backend::cpu {
 namespace {
+
+using ops::OpValues;
+using ops::values_of;
 
 std::vector<int32_t> ops_of(const Step& step) {
   std::vector<int32_t> ops;

@@ -13,6 +13,7 @@
 #include "backend/oracle/matrix.h"
 #include "backend/oracle/slots.h"
 #include "num/math64.h"
+#include "ops/op_values.h"
 #include "quant/format.h"
 
 namespace assay::backend::oracle {
@@ -121,7 +122,7 @@ void OracleExecutor::read_logits(int64_t i_output, std::span<double> out) const 
 
 void OracleExecutor::observe(const ops::Op& op) {
   if (!observer_->wants(op)) return;
-  const ops::ValueId id = value_of(op);
+  const ops::ValueId id = ops::announced_value(op);
   const int64_t rows = n_rows(id);
   observer_->on_op(op, rows, value(id).width, std::span(slots_.data(id), static_cast<size_t>(rows * value(id).width)));
 }

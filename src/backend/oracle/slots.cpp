@@ -4,42 +4,20 @@
 #include <algorithm>
 #include <variant>
 
+#include "ops/op_values.h"
+
 namespace assay::backend::oracle {
-namespace {
-
-struct ReadsOf {
-  using Ids = std::vector<ops::ValueId>;
-  Ids operator()(const ops::Embed&) const { return {}; }
-  Ids operator()(const ops::RmsNorm& op) const { return {op.x}; }
-  Ids operator()(const ops::Linear& op) const { return {op.x}; }
-  Ids operator()(const ops::Rope& op) const { return {op.x}; }
-  Ids operator()(const ops::KvStore& op) const { return {op.k, op.v}; }
-  Ids operator()(const ops::Attention& op) const { return {op.q}; }
-  Ids operator()(const ops::Add& op) const { return {op.a, op.b}; }
-  Ids operator()(const ops::Gate& op) const { return {op.gate, op.up}; }
-  Ids operator()(const ops::SelectOutputs& op) const { return {op.x}; }
-};
-
-struct ValueOf {
-  ops::ValueId operator()(const ops::KvStore& op) const { return op.k; }
-  template <class Record>
-  ops::ValueId operator()(const Record& op) const { return op.y; }
-};
-
-}  // namespace
-
-ops::ValueId value_of(const ops::Op& op) { return std::visit(ValueOf{}, op.record); }
 
 Slots::Slots(const ops::Plan& plan, int64_t n_tokens_max, int64_t n_outputs_max) : slot_of_(plan.values.size(), 0) {
   std::vector<size_t> last_reader(plan.values.size(), 0);  // index of an op
   for (size_t i = 0; i < plan.ops.size(); ++i) {
-    for (const ops::ValueId id : std::visit(ReadsOf{}, plan.ops[i].record)) last_reader[static_cast<size_t>(id)] = i;
+    for (const ops::ValueId id : ops::values_of(plan.ops[i]).inputs) last_reader[static_cast<size_t>(id)] = i;
   }
   std::vector<uint64_t> slot_elements;
   std::vector<size_t> free;
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     if (!std::holds_alternative<ops::KvStore>(plan.ops[i].record)) {
-      const ops::ValueId id = value_of(plan.ops[i]);
+      const ops::ValueId id = ops::values_of(plan.ops[i]).output;
       if (free.empty() || id == plan.logits) {  // the logits stay valid after the run: a slot of their own
         free.push_back(slot_elements.size());
         slot_elements.push_back(0);
@@ -51,7 +29,7 @@ Slots::Slots(const ops::Plan& plan, int64_t n_tokens_max, int64_t n_outputs_max)
       const int64_t n_rows = value.outputs_only ? n_outputs_max : n_tokens_max;
       slot_elements[slot] = std::max(slot_elements[slot], static_cast<uint64_t>(n_rows * value.width));
     }
-    std::vector<ops::ValueId> reads = std::visit(ReadsOf{}, plan.ops[i].record);
+    std::vector<ops::ValueId> reads = ops::values_of(plan.ops[i]).inputs;
     std::sort(reads.begin(), reads.end());
     reads.erase(std::unique(reads.begin(), reads.end()), reads.end());
     for (const ops::ValueId id : reads) {

@@ -9,9 +9,6 @@
 
 namespace assay::backend::oracle {
 
-// The value an op wrote; of one that writes none (KvStore), the first that it read.
-ops::ValueId value_of(const ops::Op& op);
-
 class Slots {
  public:
   Slots(const ops::Plan& plan, int64_t n_tokens_max, int64_t n_outputs_max);
