@@ -29,6 +29,8 @@ const std::map<std::string, std::set<std::string>> kNamed = {
     {"backend/cpu", {"ops"}},
     {"backend/oracle", {"ops"}},
     {"engine", {"model", "text", "chat", "backend/cpu", "backend/oracle"}},
+    {"trace", {"engine"}},
+    {"verify", {"trace"}},
 };
 
 std::set<std::string> reachable(const std::string& room) {

@@ -1,0 +1,1 @@
+namespace assay::trace {}  // until the room's first source

@@ -1,0 +1,57 @@
+// One op by itself, in float64 from given inputs, with an a-priori bound of the rounding error that a right implementation can make
+// (running error analysis). |found - y| <= bound for every element, or the op is wrong.
+//
+// With u the declared unit roundoff, gamma(n) = n u / (1 - n u), d* the error that the inputs themselves carry (zero where they were
+// observed), and step(x) half the quantisation step of x's block:
+//   linear     (gamma(n) |w| |x| + |w| (step(x) + dx)) per row, |w||x| by Cauchy-Schwarz over the row: ||w||_2 ||.||_2
+//   attention  scores: gamma |q||k| scale + rounding of k in the cache's type; shares: twice the worst score error, relative; values likewise
+//   others     a few u of the magnitudes that are added, as local_op.cpp derives beside each formula
+// Source of the method: Higham 2002, Accuracy and Stability of Numerical Algorithms, chapters 3 and 4.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "ops/plan.h"
+#include "trace/dump.h"
+
+namespace assay::verify {
+
+using trace::Declared;
+
+// [n, width] row-major. error: empty (exact inputs), or as many upper bounds of |value - true value|.
+struct Rows {
+  int64_t n = 0, width = 0;
+  std::span<const double> values;
+  std::span<const double> error;
+};
+
+// Keys and values of one layer and sequence as KvStore was given them, before the cache's rounding: [n_positions, n_kv_heads * head_dim].
+struct KvHistory {
+  std::vector<double> k, v;
+  std::vector<double> k_error, v_error;  // as Rows::error
+  int64_t width = 0;
+  int64_t n_positions() const noexcept { return width == 0 ? 0 : static_cast<int64_t>(k.size()) / width; }
+};
+
+struct OpInputs {
+  const ops::Plan& plan;
+  const ops::Op& op;
+  Rows a, b;                            // the values it reads, in the order of ops::values_of; b only for Add and Gate
+  std::span<const int32_t> tokens;      // of each row of the output
+  std::span<const int32_t> positions;
+  std::span<const KvHistory* const> history;  // Attention: of each row of the output
+};
+
+struct Expected {
+  std::vector<double> y;      // [n rows of the output, width]
+  std::vector<double> bound;  // as many
+};
+
+// Any op but KvStore.
+Expected local_op(const OpInputs& in, const Declared& declared, base::ThreadPool& pool);
+
+}  // namespace assay::verify

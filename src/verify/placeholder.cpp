@@ -1,0 +1,1 @@
+namespace assay::verify {}  // until the room's first source

@@ -1,0 +1,42 @@
+// What is verified: each part of an engine behind a function, so that every stage asks the same questions of our own engine, of a mode of
+// it, and of an engine with a known fault in the place of the right one.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "assay/chat.h"
+#include "assay/context.h"
+#include "assay/model.h"
+#include "assay/sampler.h"
+#include "assay/tokenizer.h"
+#include "ops/executor.h"
+#include "quant/format.h"
+#include "verify/local_op.h"
+
+namespace assay::verify {
+
+struct Subject {
+  std::string name;  // "cpu avx512, exact, 15 bits"
+  std::shared_ptr<const Model> model;
+  Declared declared;
+  std::function<std::unique_ptr<ops::Executor>(int64_t n_ctx, int64_t n_batch_max, int n_sequences)> make_executor;
+  std::function<void(const quant::Format& format, const std::byte* row, int64_t n_elements, float* out)> decode_row;
+  std::function<std::vector<TokenId>(std::string_view text, const EncodeOptions& options)> encode;
+  std::function<std::string(std::span<const TokenId> ids, bool special)> decode;
+  std::function<std::string(std::span<const TokenId> ids)> decode_stream;  // token by token, as a terminal shows them
+  std::function<std::string(const TemplateInput& input)> render;           // empty: the file has no template
+  std::function<std::vector<TokenId>(const SamplerOptions& options, std::span<const float> logits, std::span<const TokenId> history,
+                                     int64_t n_draws)> sample;             // draws at consecutive positions from the same logits
+  std::function<bool(TokenId id)> is_end_of_generation;
+};
+
+// Our own engine with these options.
+Subject own_subject(std::shared_ptr<const Model> model, const ContextOptions& options);
+
+}  // namespace assay::verify
