@@ -33,7 +33,8 @@ Kernels parse_kernels(std::string_view text);
 struct ContextOptions {
   int64_t n_ctx = 0;          // positions per sequence (-c); 0: the smaller of the model's own and 4096
   int64_t n_ubatch = 512;     // tokens per chunk at most (-ub)
-  int64_t n_outputs_max = 0;  // logits rows kept at a time by decode_all, which makes its chunks that small; 0: as many as 16 MiB hold
+  int64_t n_outputs_max = 0;  // logits rows kept at a time by decode_all, which makes its chunks that small, and by decode_batch; 0: one per
+                              // sequence, or as many as 16 MiB hold where that is more
   int n_threads = 0;          // 0: one per physical core
   bool pin_threads = false;
   Numerics numerics = Numerics::exact;
@@ -48,6 +49,12 @@ struct MemoryFigures {
   int64_t weights_bytes = 0;  // mapped from the file
   int64_t cache_bytes = 0;
   int64_t arena_bytes = 0;    // activations, logits and scratch
+};
+
+struct BatchToken {
+  TokenId token = 0;
+  int sequence = 0;
+  bool wants_logits = true;
 };
 
 class Context {
@@ -69,6 +76,13 @@ class Context {
   using LogitsSink = std::function<void(int64_t position, std::span<const double> logits)>;
   int64_t decode(std::span<const TokenId> tokens, int sequence = 0);
   int64_t decode_all(std::span<const TokenId> tokens, const LogitsSink& sink, int sequence = 0);
+
+  // Tokens of several sequences in one pass over the weights, at most n_ubatch of them and n_outputs_max that want logits: what a server
+  // that serves many at a time calls. A sequence's tokens stand in order and take the positions that follow its last one; which others run
+  // beside them changes no bit. Before any work: Error(bad_request) as decode. Afterwards batch_logits(i) are those after the i-th token
+  // that wants them, valid until the next run, and logits() are the last of these.
+  void decode_batch(std::span<const BatchToken> tokens);
+  std::span<const float> batch_logits(int64_t i_output) const;
 
   // The logits after the last token run, vocab_size of them, valid until the next run. Error(bad_request) before the first run and after a
   // cancelled call of decode.

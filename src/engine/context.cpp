@@ -29,6 +29,8 @@ Context::State::State(std::shared_ptr<const Model> loaded, const ContextOptions&
   positions.reserve(static_cast<size_t>(options.n_ubatch));
   sequences.reserve(static_cast<size_t>(options.n_ubatch));
   outputs.reserve(static_cast<size_t>(options.n_ubatch));
+  batch_tokens.reserve(static_cast<size_t>(options.n_ubatch));
+  next_position.resize(static_cast<size_t>(options.n_sequences));
   logits_double.resize(static_cast<size_t>(model->vocab_size()));
 }
 
@@ -42,18 +44,56 @@ void Context::State::check_request(std::span<const TokenId> tokens, int sequence
   check_sequence(sequence);
   model->state().file.check_sizes();  // a file cut since it was loaded is an Error here and a dead process where its map is read
   if (tokens.empty()) throw Error(Errc::bad_request, "decode: needs at least one token, found none");
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] < 0 || tokens[i] >= model->vocab_size()) {
-      throw Error(Errc::bad_request, fmt::format("token {} of the prompt: needs an id from 0 to {}, found {}", i, model->vocab_size() - 1,
-                                                 tokens[i]));
-    }
+  for (size_t i = 0; i < tokens.size(); ++i) check_token(tokens[i], i);
+  check_room(static_cast<int64_t>(tokens.size()), sequence);
+}
+
+void Context::State::check_token(TokenId token, size_t i) const {
+  if (token < 0 || token >= model->vocab_size()) {
+    throw Error(Errc::bad_request,
+                fmt::format("token {} of the prompt: needs an id from 0 to {}, found {}", i, model->vocab_size() - 1, token));
   }
+}
+
+void Context::State::check_room(int64_t n_tokens, int sequence) const {
   const int64_t n_past = executor->n_positions(sequence);
-  const int64_t n_tokens = static_cast<int64_t>(tokens.size());
   if (n_tokens > options.n_ctx - n_past) {
     throw Error(Errc::bad_request, fmt::format("the context is full: {} tokens after {} do not fit into the {} positions of the context; "
                                                "-c raises them", n_tokens, n_past, options.n_ctx));
   }
+}
+
+void Context::State::run_batch(std::span<const BatchToken> batch) {
+  model->state().file.check_sizes();
+  const auto n_wanted = std::count_if(batch.begin(), batch.end(), [](const BatchToken& t) { return t.wants_logits; });
+  if (batch.empty() || static_cast<int64_t>(batch.size()) > options.n_ubatch || n_wanted > options.n_outputs_max) {
+    throw Error(Errc::bad_request, fmt::format("a batch of {} tokens, {} of which want logits: needs 1 to {} tokens (-ub) and at most {} "
+                                               "logits rows", batch.size(), n_wanted, options.n_ubatch, options.n_outputs_max));
+  }
+  for (int sequence = 0; sequence < options.n_sequences; ++sequence) {
+    next_position[static_cast<size_t>(sequence)] = executor->n_positions(sequence);
+  }
+  batch_tokens.clear();
+  positions.clear();
+  sequences.clear();
+  outputs.clear();
+  for (size_t i = 0; i < batch.size(); ++i) {
+    check_sequence(batch[i].sequence);
+    check_token(batch[i].token, i);
+    int64_t& position = next_position[static_cast<size_t>(batch[i].sequence)];
+    batch_tokens.push_back(batch[i].token);
+    positions.push_back(static_cast<int32_t>(position++));
+    sequences.push_back(batch[i].sequence);
+    outputs.push_back(batch[i].wants_logits ? 1 : 0);
+  }
+  for (int sequence = 0; sequence < options.n_sequences; ++sequence) {
+    check_room(next_position[static_cast<size_t>(sequence)] - executor->n_positions(sequence), sequence);
+  }
+  i_logits = -1;
+  n_batch_outputs = 0;
+  executor->run({batch_tokens, positions, sequences, outputs});
+  n_batch_outputs = n_wanted;
+  i_logits = n_wanted - 1;
 }
 
 int64_t Context::State::run(std::span<const TokenId> tokens, int sequence, int64_t n_chunk_max, bool all_outputs,
@@ -61,6 +101,7 @@ int64_t Context::State::run(std::span<const TokenId> tokens, int sequence, int64
   const int64_t n_tokens = static_cast<int64_t>(tokens.size());
   int64_t n_done = 0;
   i_logits = -1;
+  n_batch_outputs = 0;
   while (n_done < n_tokens) {
     if (cancelled && cancelled()) break;
     const int64_t n = std::min(n_chunk_max, n_tokens - n_done);
@@ -121,6 +162,16 @@ int64_t Context::decode_all(std::span<const TokenId> tokens, const LogitsSink& s
       if (sink) sink(n_past + i_first + i, logits);
     }
   });
+}
+
+void Context::decode_batch(std::span<const BatchToken> tokens) { state_->run_batch(tokens); }
+
+std::span<const float> Context::batch_logits(int64_t i_output) const {
+  if (i_output < 0 || i_output >= state_->n_batch_outputs) {
+    throw Error(Errc::bad_request, fmt::format("batch logits: needs an output from 0 to {} of the last batch, found {}",
+                                               state_->n_batch_outputs - 1, i_output));
+  }
+  return state_->executor->logits(i_output);
 }
 
 std::span<const float> Context::logits() const {

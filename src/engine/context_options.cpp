@@ -108,9 +108,9 @@ ContextOptions resolve(const ContextOptions& asked, const Model& model) {
     throw Error(Errc::bad_request, fmt::format("activations: needs 15 or 8 bits, found {}", options.activation_bits));
   }
   if (options.n_ctx == 0) options.n_ctx = std::min(model.n_ctx_train(), kContextDefault);
-  options.n_ubatch = std::min(options.n_ubatch, options.n_ctx);
+  options.n_ubatch = std::min(options.n_ubatch, options.n_ctx * options.n_sequences);
   if (options.n_outputs_max == 0) {
-    options.n_outputs_max = std::max<int64_t>(1, kOutputsBytesDefault / (model.vocab_size() * static_cast<int64_t>(sizeof(float))));
+    options.n_outputs_max = std::max<int64_t>(options.n_sequences, kOutputsBytesDefault / (model.vocab_size() * static_cast<int64_t>(sizeof(float))));
   }
   options.n_outputs_max = std::min(options.n_outputs_max, options.n_ubatch);
   if (options.n_threads == 0) options.n_threads = base::physical_cores();

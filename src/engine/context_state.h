@@ -19,7 +19,10 @@ struct Context::State {
   // Runs tokens in chunks of at most n_chunk_max; after each, done(i_first, n) is called. Returns the tokens run.
   int64_t run(std::span<const TokenId> tokens, int sequence, int64_t n_chunk_max, bool all_outputs,
               const std::function<void(int64_t i_first, int64_t n)>& done);
+  void run_batch(std::span<const BatchToken> batch);
   void check_request(std::span<const TokenId> tokens, int sequence) const;
+  void check_token(TokenId token, size_t i) const;
+  void check_room(int64_t n_tokens, int sequence) const;
   void check_sequence(int sequence) const;
   std::span<const double> read_logits(int64_t i_output);
   void add_to_digest(int64_t i_output, int64_t position, int sequence);
@@ -31,11 +34,14 @@ struct Context::State {
   std::string kernels;
 
   // Of the chunk at work; sized once.
+  std::vector<int32_t> batch_tokens;  // of decode_batch
   std::vector<int32_t> positions;
   std::vector<int32_t> sequences;
   std::vector<uint8_t> outputs;
 
   int64_t i_logits = -1;              // which of the executor's outputs logits() means; -1: none
+  int64_t n_batch_outputs = 0;        // of the last run, where decode_batch made it
+  std::vector<int64_t> next_position; // per sequence
   std::vector<double> logits_double;  // vocab_size
   engine::BitsDigest logits_digest;   // of sequence 0's positions [0, n_digested)
   int64_t n_digested = 0;

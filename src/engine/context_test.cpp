@@ -193,6 +193,55 @@ TEST_P(ContextTest, SequencesDoNotSeeEachOther) {
   EXPECT_EQ(context.kv_digest(0), alone.kv_digest());
 }
 
+// A token's bits are those that it has alone, whatever runs beside it.
+TEST_P(ContextTest, BatchesOfSequencesGiveTheBitsOfEachAlone) {
+  constexpr int kSequences = 5;
+  std::vector<std::vector<TokenId>> prompts;
+  std::vector<std::vector<float>> expected;
+  std::vector<std::string> digests;
+  for (int i = 0; i < kSequences; ++i) {
+    prompts.push_back(tokens(3 + 4 * i));
+    prompts.back().front() = i;
+    Context alone(model_, options_);
+    alone.decode(prompts.back());
+    expected.emplace_back(alone.logits().begin(), alone.logits().end());
+    digests.push_back(alone.kv_digest());
+  }
+  options_.n_sequences = kSequences;
+  Context context(model_, options_);
+  std::vector<BatchToken> batch;  // everything but the last token of each, interleaved
+  for (size_t at = 0; at < 20; ++at) {
+    for (int i = 0; i < kSequences; ++i) {
+      const std::vector<TokenId>& prompt = prompts[static_cast<size_t>(i)];
+      if (at + 1 < prompt.size()) batch.push_back({prompt[at], i, false});
+    }
+  }
+  context.decode_batch(batch);
+  EXPECT_THAT(refusal([&] { (void)context.batch_logits(0); }), HasSubstr("batch logits"));
+  batch.clear();
+  for (int i = kSequences - 1; i >= 0; --i) batch.push_back({prompts[static_cast<size_t>(i)].back(), i, true});
+  context.decode_batch(batch);
+  for (int i = 0; i < kSequences; ++i) {
+    const std::span<const float> found = context.batch_logits(kSequences - 1 - i);
+    EXPECT_EQ(std::vector<float>(found.begin(), found.end()), expected[static_cast<size_t>(i)]) << "sequence " << i;
+    EXPECT_EQ(context.kv_digest(i), digests[static_cast<size_t>(i)]);
+  }
+  EXPECT_EQ(context.logits().data(), context.batch_logits(kSequences - 1).data());
+}
+
+TEST_P(ContextTest, RefusesBatchesBeforeAnyWork) {
+  options_.n_sequences = 2;
+  Context context(model_, options_);
+  const auto batch = [&](std::vector<BatchToken> tokens) { return refusal([&] { context.decode_batch(tokens); }); };
+  EXPECT_THAT(batch({}), HasSubstr("a batch of 0 tokens"));
+  EXPECT_THAT(batch(std::vector<BatchToken>(200)), HasSubstr("1 to 128 tokens"));
+  EXPECT_THAT(batch({{1, 2, true}}), HasSubstr("sequence: needs 0 to 1, found 2"));
+  EXPECT_THAT(batch({{1, 0, true}, {96, 1, true}}), HasSubstr("token 1 of the prompt"));
+  EXPECT_THAT(batch(std::vector<BatchToken>(65, {1, 1, false})), HasSubstr("65 tokens after 0 do not fit"));
+  EXPECT_EQ(context.n_past(0), 0);
+  EXPECT_EQ(context.n_past(1), 0);
+}
+
 // Observing never changes what runs, and sees every op of the plan once, in order.
 TEST_P(ContextTest, ObserversSeeEveryOpAndChangeNothing) {
   struct Recorder final : ops::OpObserver {
