@@ -24,10 +24,14 @@ struct Declared {
   double unit_roundoff = 0x1p-24;      // of its float operations
   int activation_bits = 0;             // of the activations that quantised weights are multiplied with: 0 (floats), 8 or 15
   int64_t activation_block = 0;        // elements that share a scale: 32, 256, or 0 for what our own contract takes for the format
-  bool activations_f16 = false;        // f16 and bf16 weights are multiplied with activations rounded to that type (llama.cpp)
+  bool activation_scale_f16 = false;   // of blocks of 32 activations, the scale and scale * sum are rounded to f16 (llama.cpp)
+  bool activations_f16 = false;        // f16 and bf16 weights are multiplied with activations rounded to that type; an f16 cache's keys
+                                       // and values with queries and shares rounded to f16 (llama.cpp)
   ops::CacheType cache_k = ops::CacheType::f16;
   ops::CacheType cache_v = ops::CacheType::f16;
   bool gelu_table_f16 = false;         // GELU through a table of half precision (llama.cpp)
+  bool rope_angle_f32 = false;         // RoPE's angles are made in f32: that of pair i is off by up to (2 i + 3) unit roundoffs of itself
+                                       // (llama.cpp multiplies step by step; transformers rounds the frequencies)
 };
 
 struct DumpHeader {
