@@ -1,1 +1,0 @@
-namespace assay::verify {}  // until the room's first source
