@@ -41,9 +41,9 @@ std::vector<int64_t> parse_counts(const std::string& text, const char* flag) {
 struct BenchFlags {
   ModelFlag model;
   RuntimeFlags runtime;
-  std::string prompt = "512", gen = "128", prompt_and_gen, depth = "0", output = "md";
+  std::string prompt = "512", gen = "128", prompt_and_gen, depth = "0", parallel = "1", output = "md";
   int64_t repetitions = 5;
-  bool no_warmup = false, no_bandwidth = false;
+  bool no_warmup = false, no_bandwidth = false, with_profile = false;
 
   void add(Flags& flags) {
     model.add(flags);
@@ -52,27 +52,34 @@ struct BenchFlags {
     flags.value("-pg,--prompt-and-gen", prompt_and_gen, "P,G",
                 "A test of P prompt tokens and then G generated ones");
     flags.value("-d,--n-depth", depth, "N,...", "Tokens in the context before a test begins");
+    flags.value("-npl,--n-parallel", parallel, "N,...",
+                "Sequences that run together, one token of each in one pass over the weights");
     flags.value("-r,--repetitions", repetitions, "N", "Runs of each test");
     flags.value("-o,--output", output, "FORMAT", "md (a table) or json");
     flags.on("--no-warmup", no_warmup, "No run before that does not count");
     flags.on("--no-bandwidth", no_bandwidth, "Does not measure the memory's read bandwidth");
+    flags.on("--profile", with_profile,
+             "Shows where the time of one generated token and of one prompt goes, in place of tests");
     runtime.add(flags);
   }
 
   std::vector<BenchTest> tests() const {
     std::vector<BenchTest> list;
-    for (int64_t n_depth : parse_counts(depth, "-d")) {
-      for (int64_t n : parse_counts(prompt, "-p")) {
-        if (n > 0) list.push_back({n, 0, n_depth});
-      }
-      for (int64_t n : parse_counts(gen, "-n")) {
-        if (n > 0) list.push_back({0, n, n_depth});
-      }
-      if (!prompt_and_gen.empty()) {
-        const std::vector<int64_t> pair = parse_counts(prompt_and_gen, "-pg");
-        if (pair.size() != 2)
-          throw UsageError(fmt::format("-pg {}: needs two counts such as 512,128", prompt_and_gen));
-        list.push_back({pair[0], pair[1], n_depth});
+    for (int64_t n_sequences : parse_counts(parallel, "-npl")) {
+      if (n_sequences < 1) throw UsageError("-npl needs 1 or more sequences");
+      for (int64_t n_depth : parse_counts(depth, "-d")) {
+        for (int64_t n : parse_counts(prompt, "-p")) {
+          if (n > 0) list.push_back({n, 0, n_depth, n_sequences});
+        }
+        for (int64_t n : parse_counts(gen, "-n")) {
+          if (n > 0) list.push_back({0, n, n_depth, n_sequences});
+        }
+        if (!prompt_and_gen.empty()) {
+          const std::vector<int64_t> pair = parse_counts(prompt_and_gen, "-pg");
+          if (pair.size() != 2)
+            throw UsageError(fmt::format("-pg {}: needs two counts such as 512,128", prompt_and_gen));
+          list.push_back({pair[0], pair[1], n_depth, n_sequences});
+        }
       }
     }
     if (list.empty()) throw UsageError("no test is left: -p and -n are both 0");
@@ -89,7 +96,8 @@ struct Machine {
 // 0 where it is not known.
 double share_of_bandwidth(const BenchResult& r, const Model& model, const Machine& machine) {
   if (r.test.n_prompt > 0 || machine.bandwidth <= 0) return 0;
-  return static_cast<double>(model.weights_bytes()) * r.avg_ts / machine.bandwidth;
+  return static_cast<double>(model.weights_bytes()) * r.avg_ts / static_cast<double>(r.test.n_sequences) /
+         machine.bandwidth;
 }
 
 std::string model_type(const Model& model) {
@@ -119,6 +127,7 @@ json::object result_json(const BenchResult& r, const Context& context, const Mac
       {"n_prompt", r.test.n_prompt},
       {"n_gen", r.test.n_gen},
       {"n_depth", r.test.n_depth},
+      {"n_parallel", r.test.n_sequences},
       {"test_time", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
       {"avg_ns", static_cast<int64_t>(r.avg_ns)},
       {"stddev_ns", static_cast<int64_t>(r.stddev_ns)},
@@ -144,6 +153,7 @@ std::string test_name(const BenchTest& t) {
   if (t.n_prompt > 0) text += fmt::format("pp{}", t.n_prompt);
   if (t.n_gen > 0) text += fmt::format("{}tg{}", text.empty() ? "" : "+", t.n_gen);
   if (t.n_depth > 0) text += fmt::format(" @ d{}", t.n_depth);
+  if (t.n_sequences > 1) text += fmt::format(" x {}", t.n_sequences);
   return text;
 }
 
@@ -171,6 +181,49 @@ std::string table(const std::vector<BenchResult>& results, const Context& contex
   return text + "\n";
 }
 
+json::object profile_json(const Profile& p) {
+  json::array rows;
+  for (const ProfileRow& row : p.rows) {
+    rows.push_back(json::object{{"ops", row.ops},
+                                {"n_steps", row.n_steps},
+                                {"seconds", row.seconds},
+                                {"share", row.seconds / p.seconds},
+                                {"bytes", row.bytes},
+                                {"multiply_adds", row.multiply_adds}});
+  }
+  return {{"n_tokens", p.n_tokens}, {"n_past", p.n_past}, {"seconds", p.seconds}, {"rows", std::move(rows)}};
+}
+
+std::string profile_text(const Profile& p) {
+  std::string text =
+      fmt::format("{} token{} after {}: {:.3f} ms\n\n{:>8} {:>7} {:>8} {:>9}  ops\n", p.n_tokens,
+                  p.n_tokens == 1 ? "" : "s", p.n_past, 1e3 * p.seconds, "ms", "share", "GB/s", "GMAC/s");
+  const auto rate = [](int64_t amount, double seconds) {
+    return amount > 0 ? fmt::format("{:.1f}", static_cast<double>(amount) / seconds / 1e9) : "";
+  };
+  for (const ProfileRow& row : p.rows) {
+    text += fmt::format("{:>8.3f} {:>6.1f}% {:>8} {:>9}  {}\n", 1e3 * row.seconds,
+                        100 * row.seconds / p.seconds, rate(row.bytes, row.seconds),
+                        rate(row.multiply_adds, row.seconds), row.ops);
+  }
+  return text;
+}
+
+// One generated token and one prompt, each after every depth.
+int run_profiles(Context& context, const std::vector<BenchTest>& tests, int64_t n_repetitions, bool as_json) {
+  json::array list;
+  std::string text;
+  for (const BenchTest& t : tests) {
+    const int64_t n_tokens = t.n_prompt > 0 ? std::min(t.n_prompt, context.options().n_ubatch) : 1;
+    const Profile p = profile(context, n_tokens, t.n_depth, t.n_prompt > 0 ? n_repetitions : 8 * n_repetitions);
+    list.push_back(profile_json(p));
+    text += profile_text(p) + "\n";
+    if (interrupted() != 0) return exit_code_of_signal(interrupted());
+  }
+  Output().write(as_json ? to_text(list, true) + "\n" : text);
+  return 0;
+}
+
 }  // namespace
 
 int bench_command(const Arguments& arguments) {
@@ -179,7 +232,9 @@ int bench_command(const Arguments& arguments) {
               "memory's bandwidth, and memory.",
               "  assay bench model.gguf\n"
               "  assay bench model.gguf -p 512 -n 128 -r 3 -o json     llama-bench's keys\n"
-              "  assay bench model.gguf -p 0 -n 64 -d 0,4096 --activations 8\n");
+              "  assay bench model.gguf -p 0 -n 64 -d 0,4096 --activations 8\n"
+              "  assay bench model.gguf -p 0 -n 64 -npl 1,8,32            several sequences at a time\n"
+              "  assay bench model.gguf --profile                         where the time goes\n");
   BenchFlags f;
   f.add(flags);
   if (!flags.parse(arguments)) {
@@ -194,10 +249,12 @@ int bench_command(const Arguments& arguments) {
   for (const BenchTest& t : tests) {
     if (f.runtime.n_ctx == 0)
       options.n_ctx = std::max(options.n_ctx, t.n_prompt + t.n_gen + t.n_depth);
+    options.n_sequences = std::max(options.n_sequences, static_cast<int>(std::min<int64_t>(t.n_sequences, 1 << 20)));
   }
   const auto model = Model::load(existing(f.model.path()), {.tokenizer = false});
   Context context(model, options);
   catch_interrupts();
+  if (f.with_profile) return run_profiles(context, tests, f.repetitions, f.output == "json");
   std::vector<BenchResult> results;
   for (const BenchTest& t : tests) {
     if (stderr_is_terminal()) notice(fmt::format("{}, {} times", test_name(t), f.repetitions));

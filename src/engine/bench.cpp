@@ -13,27 +13,38 @@
 
 #include "assay/error.h"
 #include "base/thread_pool.h"
-#include "engine/philox.h"
+#include "engine/random_tokens.h"
 
 namespace assay {
 namespace {
 
-std::vector<TokenId> random_tokens(int64_t n, int64_t vocab_size) {
-  std::vector<TokenId> ids(static_cast<size_t>(n));
-  for (size_t i = 0; i < ids.size(); ++i) {
-    ids[i] = static_cast<TokenId>(engine::draws(0, 0, i).token * static_cast<double>(vocab_size));
-  }
-  return ids;
-}
+using engine::random_tokens;
 
-// False where it was cancelled.
-bool run_tokens(Context& context, const BenchTest& test, std::span<const TokenId> ids) {
-  const auto n_prompt = static_cast<size_t>(test.n_prompt);
-  if (n_prompt > 0 && context.decode(ids.first(n_prompt)) != test.n_prompt) return false;
-  for (size_t i = 0; i < static_cast<size_t>(test.n_gen); ++i) {
-    if (context.decode(ids.subspan(n_prompt + i, 1)) == 0) return false;
+// One after the other into every sequence. False where it was cancelled.
+bool run_prompts(Context& context, std::span<const TokenId> ids, int64_t n_sequences) {
+  for (int64_t sequence = 0; sequence < n_sequences && !ids.empty(); ++sequence) {
+    if (context.decode(ids, static_cast<int>(sequence)) != static_cast<int64_t>(ids.size())) return false;
   }
   return true;
+}
+
+bool run_tokens(Context& context, const BenchTest& test, std::span<const TokenId> ids,
+                const std::function<bool()>& cancelled) {
+  const auto n_prompt = static_cast<size_t>(test.n_prompt);
+  if (!run_prompts(context, ids.first(n_prompt), test.n_sequences)) return false;
+  std::vector<BatchToken> batch(static_cast<size_t>(test.n_sequences));
+  for (size_t i = 0; i < static_cast<size_t>(test.n_gen); ++i) {
+    if (cancelled && cancelled()) return false;
+    for (size_t sequence = 0; sequence < batch.size(); ++sequence) {
+      batch[sequence] = {ids[n_prompt + i], static_cast<int>(sequence), true};
+    }
+    context.decode_batch(batch);
+  }
+  return true;
+}
+
+void truncate_all(Context& context, int64_t n_positions) {
+  for (int sequence = 0; sequence < context.options().n_sequences; ++sequence) context.truncate(n_positions, sequence);
 }
 
 template <class T>
@@ -60,6 +71,10 @@ BenchResult run_bench(Context& context, const BenchTest& test, int64_t n_repetit
                             "least one token and one repetition",
                             test.n_prompt, test.n_gen, test.n_depth, n_repetitions));
   }
+  if (test.n_sequences < 1 || test.n_sequences > context.options().n_sequences) {
+    throw Error(Errc::bad_request, fmt::format("a benchmark of {} sequences: the context holds {}", test.n_sequences,
+                                               context.options().n_sequences));
+  }
   if (n_timed > context.n_ctx() - test.n_depth) {
     throw Error(
         Errc::bad_request,
@@ -72,22 +87,22 @@ BenchResult run_bench(Context& context, const BenchTest& test, int64_t n_repetit
   result.test = test;
   context.clear();
   context.set_cancel(cancelled);
-  bool goes_on = depth.empty() || context.decode(depth) == test.n_depth;
+  bool goes_on = run_prompts(context, depth, test.n_sequences);
   if (goes_on && warm_up) {
     const BenchTest brief{std::min<int64_t>(test.n_prompt, context.options().n_ubatch),
-                          std::min<int64_t>(test.n_gen, 1), 0};
-    goes_on = run_tokens(context, brief, ids);
+                          std::min<int64_t>(test.n_gen, 1), 0, test.n_sequences};
+    goes_on = run_tokens(context, brief, ids, cancelled);
   }
   for (int64_t i = 0; i < n_repetitions && goes_on; ++i) {
-    context.truncate(test.n_depth);
+    truncate_all(context, test.n_depth);
     const auto start = std::chrono::steady_clock::now();
-    goes_on = run_tokens(context, test, ids);
+    goes_on = run_tokens(context, test, ids, cancelled);
     const int64_t ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
                            std::chrono::steady_clock::now() - start)
                            .count();
     if (!goes_on) break;
     result.samples_ns.push_back(ns);
-    result.samples_ts.push_back(static_cast<double>(n_timed) * 1e9 / static_cast<double>(ns));
+    result.samples_ts.push_back(static_cast<double>(n_timed * test.n_sequences) * 1e9 / static_cast<double>(ns));
   }
   context.set_cancel({});
   std::tie(result.avg_ns, result.stddev_ns) = mean_and_deviation(result.samples_ns);

@@ -40,6 +40,14 @@ class OpObserver {
   virtual void on_op(const Op& op, int64_t n_rows, int64_t width, std::span<const double> values) = 0;
 };
 
+// Told how long the parts of a run took.
+class StepTimer {
+ public:
+  virtual ~StepTimer() = default;
+  // i_ops: indices into Plan::ops of the ops that ran together.
+  virtual void on_step(std::span<const int32_t> i_ops, int64_t nanoseconds) = 0;
+};
+
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -55,6 +63,8 @@ class Executor {
   // cache's type whatever the layout in memory.
   virtual void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const = 0;
   virtual void set_observer(OpObserver* observer) = 0;  // nullptr: off. Must outlive the runs.
+  // nullptr: off. Must outlive the runs. False where this executor cannot tell.
+  virtual bool set_step_timer(StepTimer* timer) { return timer == nullptr; }
   virtual size_t cache_bytes() const = 0;
   virtual size_t arena_bytes() const = 0;  // activations and scratch
 };

@@ -2,6 +2,7 @@
 #include "backend/cpu/cpu_executor.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -49,10 +50,13 @@ class CpuExecutor final : public ops::Executor {
     for (size_t i = 0; i < schedule_.steps.size(); ++i) {
       const Step& step = schedule_.steps[i];
       if (state_.n_rows(step.outputs_only) == 0) continue;
-      switch (step.kind) {
-        case Step::Kind::rows: run_row_step(state_, step); break;
-        case Step::Kind::linears: run_linear_step(state_, linear_steps_[i], state_.n_rows(step.outputs_only)); break;
-        case Step::Kind::attention: run_attention_step(state_, attention(step), reinterpret_cast<float*>(partials_.data())); break;
+      if (timer_ == nullptr) {
+        run_step(i);
+      } else {
+        const auto start = std::chrono::steady_clock::now();
+        run_step(i);
+        const auto spent = std::chrono::steady_clock::now() - start;
+        timer_->on_step(step_ops_[i], std::chrono::duration_cast<std::chrono::nanoseconds>(spent).count());
       }
       if (observer_ != nullptr) [[unlikely]] observe(step);
     }
@@ -84,6 +88,13 @@ class CpuExecutor final : public ops::Executor {
   }
 
   void set_observer(ops::OpObserver* observer) override { observer_ = observer; }
+  bool set_step_timer(ops::StepTimer* timer) override {
+    timer_ = timer;
+    if (step_ops_.empty()) {
+      for (const Step& step : schedule_.steps) step_ops_.push_back(ops_of(step));
+    }
+    return true;
+  }
   size_t cache_bytes() const override { return cache_.bytes(); }
   size_t arena_bytes() const override {
     size_t bytes = arena_.size() + scratch_.size() + partials_.size() + small_weights_.size();
@@ -92,6 +103,15 @@ class CpuExecutor final : public ops::Executor {
   }
 
  private:
+  void run_step(size_t i) {
+    const Step& step = schedule_.steps[i];
+    switch (step.kind) {
+      case Step::Kind::rows: run_row_step(state_, step); break;
+      case Step::Kind::linears: run_linear_step(state_, linear_steps_[i], state_.n_rows(step.outputs_only)); break;
+      case Step::Kind::attention: run_attention_step(state_, attention(step), reinterpret_cast<float*>(partials_.data())); break;
+    }
+  }
+
   const ops::Attention& attention(const Step& step) const {
     return std::get<ops::Attention>(plan_.ops[static_cast<size_t>(step.attention)].record);
   }
@@ -244,11 +264,7 @@ class CpuExecutor final : public ops::Executor {
   }
 
   void observe(const Step& step) {
-    for (const RowWork& work : step.rows) {
-      if (work.op != kNone) announce(work.op);
-    }
-    for (const LinearWork& work : step.linears) announce(work.op);
-    if (step.attention != kNone) announce(step.attention);
+    for (const int32_t i_op : ops_of(step)) announce(i_op);
   }
 
   void announce(int32_t i_op) {
@@ -271,6 +287,8 @@ class CpuExecutor final : public ops::Executor {
   std::vector<int64_t> n_positions_, next_position_;  // per sequence
   ops::OpObserver* observer_ = nullptr;
   std::vector<double> observed_;
+  ops::StepTimer* timer_ = nullptr;
+  std::vector<std::vector<int32_t>> step_ops_;  // per step, once a timer was set
 };
 
 }  // namespace

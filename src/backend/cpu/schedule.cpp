@@ -197,6 +197,16 @@ class Scheduler {
 
 }  // namespace
 
+std::vector<int32_t> ops_of(const Step& step) {
+  std::vector<int32_t> i_ops;
+  for (const RowWork& work : step.rows) {
+    if (work.op != kNone) i_ops.push_back(work.op);
+  }
+  for (const LinearWork& work : step.linears) i_ops.push_back(work.op);
+  if (step.attention != kNone) i_ops.push_back(step.attention);
+  return i_ops;
+}
+
 Schedule make_schedule(const ops::Plan& plan, const ops::ExecutorOptions& options) { return Scheduler(plan, options).run(); }
 
 }  // namespace assay::backend::cpu

@@ -57,4 +57,7 @@ struct Schedule {
 
 Schedule make_schedule(const ops::Plan& plan, const ops::ExecutorOptions& options);
 
+// The ops of a step as indices into Plan::ops, in the order they run; none where it only quantises.
+std::vector<int32_t> ops_of(const Step& step);
+
 }  // namespace assay::backend::cpu
