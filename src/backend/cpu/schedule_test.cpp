@@ -17,15 +17,6 @@ namespace {
 using ops::OpValues;
 using ops::values_of;
 
-std::vector<int32_t> ops_of(const Step& step) {
-  std::vector<int32_t> ops;
-  for (const RowWork& work : step.rows) {
-    if (work.op != ops::kNone) ops.push_back(work.op);
-  }
-  for (const LinearWork& work : step.linears) ops.push_back(work.op);
-  if (step.attention != ops::kNone) ops.push_back(step.attention);
-  return ops;
-}
 
 TEST(Schedule, TenStepsALayer) {
   test::TinyShape shape;
