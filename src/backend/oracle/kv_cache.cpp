@@ -24,13 +24,10 @@ const double* KvCache::v_begin(int sequence, int32_t layer) const {
   return k_begin(sequence, layer) + layers_[static_cast<size_t>(layer)].width() * n_ctx_;
 }
 
-const double* KvCache::k_of_all(int sequence, int32_t layer, int64_t head, int64_t d) const {
-  return k_begin(sequence, layer) + (head * layers_[static_cast<size_t>(layer)].shape.head_dim + d) * n_ctx_;
-}
-
-const double* KvCache::v(int sequence, int32_t layer, int64_t head, int64_t position) const {
+HeadCache KvCache::head(int sequence, int32_t layer, int64_t head) const {
   const Layer& l = layers_[static_cast<size_t>(layer)];
-  return v_begin(sequence, layer) + position * l.width() + head * l.shape.head_dim;
+  const int64_t first = head * l.shape.head_dim;
+  return {k_begin(sequence, layer) + first, l.width(), v_begin(sequence, layer) + first, l.width()};
 }
 
 void KvCache::store(int sequence, int32_t layer, int64_t position, const double* k, const double* v) {
@@ -38,7 +35,7 @@ void KvCache::store(int sequence, int32_t layer, int64_t position, const double*
   const Layer& l = layers_[static_cast<size_t>(layer)];
   double* keys = elements + sequence * sequence_elements_ + l.offset;
   double* values = keys + l.width() * n_ctx_;
-  for (int64_t i = 0; i < l.width(); ++i) keys[i * n_ctx_ + position] = k[i];
+  std::copy(k, k + l.width(), keys + position * l.width());
   std::copy(v, v + l.width(), values + position * l.width());
 }
 
@@ -51,15 +48,10 @@ void KvCache::extend(int sequence, int64_t n_positions) { n_positions_[static_ca
 
 void KvCache::visit(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const {
   const int64_t n = n_positions(sequence);
-  std::vector<double> row;
   for (int32_t layer = 0; layer < static_cast<int32_t>(layers_.size()); ++layer) {
-    const int64_t width = layers_[static_cast<size_t>(layer)].width();
-    row.resize(static_cast<size_t>(width));
-    for (int64_t position = 0; position < n; ++position) {
-      for (int64_t i = 0; i < width; ++i) row[static_cast<size_t>(i)] = k_begin(sequence, layer)[i * n_ctx_ + position];
-      sink(std::as_bytes(std::span(row)));
-    }
-    sink(std::as_bytes(std::span(v_begin(sequence, layer), static_cast<size_t>(n * width))));
+    const auto elements = static_cast<size_t>(n * layers_[static_cast<size_t>(layer)].width());
+    sink(std::as_bytes(std::span(k_begin(sequence, layer), elements)));
+    sink(std::as_bytes(std::span(v_begin(sequence, layer), elements)));
   }
 }
 

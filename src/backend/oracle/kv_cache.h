@@ -1,4 +1,4 @@
-// The oracle's KV cache: float64, nothing rounded. K lies transposed, so that the scores of all keys are plain vector sums.
+// The oracle's KV cache: float64, nothing rounded, position-major.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "backend/oracle/oracle_ops.h"
 #include "base/aligned_buffer.h"
 #include "ops/plan.h"
 
@@ -18,9 +19,8 @@ class KvCache {
 
   // k, v: [n_kv_heads * head_dim] of one position
   void store(int sequence, int32_t layer, int64_t position, const double* k, const double* v);
-  // Element d of head h of every key: [n_ctx]
-  const double* k_of_all(int sequence, int32_t layer, int64_t head, int64_t d) const;
-  const double* v(int sequence, int32_t layer, int64_t head, int64_t position) const;  // [head_dim]
+  // A head's keys and values of all positions.
+  HeadCache head(int sequence, int32_t layer, int64_t head) const;
 
   void truncate(int sequence, int64_t n_positions);
   void extend(int sequence, int64_t n_positions);  // the positions that are there now

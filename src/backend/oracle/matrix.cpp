@@ -77,11 +77,16 @@ void MatrixProduct::pack(const double* x, int64_t n_tokens, int64_t k, base::Thr
   });
 }
 
-void MatrixProduct::run(const double* x, int64_t n_tokens, const tensor::TensorView& w, const float* bias, double* y,
+void MatrixProduct::run(const double* x, int64_t n_tokens, const tensor::TensorView& w, std::span<const double> bias, double* y,
                         base::ThreadPool& pool) {
-  const int64_t k = w.shape.cols();
-  const int64_t n_rows = w.shape.rows();
   const quant::Format& format = *quant::find_format(w.dtype);
+  const int64_t k = w.shape.cols();
+  const RowDecoder decode = [&](int64_t row, float* out) { quant::decode_row(format, w.row(row), k, out); };
+  run(x, n_tokens, k, w.shape.rows(), decode, bias, y, pool);
+}
+
+void MatrixProduct::run(const double* x, int64_t n_tokens, int64_t k, int64_t n_rows, const RowDecoder& decode, std::span<const double> bias,
+                        double* y, base::ThreadPool& pool) {
   const Tile tile = best_tile();
   pack(x, n_tokens, k, pool);
   const double* packed = static_cast<const double*>(static_cast<const void*>(packed_.data()));
@@ -92,7 +97,7 @@ void MatrixProduct::run(const double* x, int64_t n_tokens, const tensor::TensorV
     const int64_t begin = task * kRowsPerTask;
     const int64_t end = std::min(begin + kRowsPerTask, n_rows);
     for (int64_t r = begin; r < end; ++r) {
-      quant::decode_row(format, w.row(r), k, decoded);
+      decode(r, decoded);
       std::copy(decoded, decoded + k, rows + (r - begin) * k);
     }
     double sums[kRowsPerTile * kTokensPerTile];
@@ -101,7 +106,7 @@ void MatrixProduct::run(const double* x, int64_t n_tokens, const tensor::TensorV
       for (int64_t r = begin; r < end; r += kRowsPerTile) {  // beyond the end the tile reads rows of an earlier task, which nobody uses
         tile(packed + i_tile * k * kTokensPerTile, rows + (r - begin) * k, k, sums);
         for (int64_t j = r; j < std::min(r + kRowsPerTile, end); ++j) {
-          const double shift = bias == nullptr ? 0.0 : static_cast<double>(bias[j]);
+          const double shift = bias.empty() ? 0.0 : bias[static_cast<size_t>(j)];
           for (int64_t t = 0; t < n_here; ++t) {
             y[(i_tile * kTokensPerTile + t) * n_rows + j] = sums[(j - r) * kTokensPerTile + t] + shift;
           }

@@ -1,7 +1,10 @@
 // y = x * transpose(W) + bias in float64, with W decoded exactly from its file format.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <vector>
 
 #include "base/aligned_buffer.h"
@@ -14,8 +17,12 @@ class MatrixProduct {
  public:
   MatrixProduct(int64_t n_tokens_max, int64_t k_max, int n_threads);
 
-  // x [n_tokens, k], y [n_tokens, w.rows()], both row-major and dense; bias null or w.rows() floats. Every y is one sum over k ascending.
-  void run(const double* x, int64_t n_tokens, const tensor::TensorView& w, const float* bias, double* y, base::ThreadPool& pool);
+  // x [n_tokens, k], y [n_tokens, w.rows()], both row-major and dense; bias empty or w.rows() values. Every y is one sum over k ascending.
+  void run(const double* x, int64_t n_tokens, const tensor::TensorView& w, std::span<const double> bias, double* y, base::ThreadPool& pool);
+  // The same with rows as the caller decodes them: k floats of row `row`, from any thread.
+  using RowDecoder = std::function<void(int64_t row, float* out)>;
+  void run(const double* x, int64_t n_tokens, int64_t k, int64_t n_rows, const RowDecoder& decode, std::span<const double> bias, double* y,
+           base::ThreadPool& pool);
 
   size_t bytes() const noexcept;
 

@@ -2,25 +2,20 @@
 #include "backend/oracle/oracle_executor.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <numbers>
 #include <utility>
 #include <vector>
 
 #include "assay/error.h"
 #include "backend/oracle/kv_cache.h"
 #include "backend/oracle/matrix.h"
+#include "backend/oracle/oracle_ops.h"
 #include "backend/oracle/slots.h"
-#include "num/math64.h"
+#include "ops/attention.h"
 #include "ops/op_values.h"
 #include "quant/format.h"
 
 namespace assay::backend::oracle {
 namespace {
-
-double silu(double x) { return x / (1.0 + num::exp64(-x)); }
-double gelu_tanh(double x) { return 0.5 * x * (1.0 + num::tanh64(std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x))); }
 
 int64_t widest_input(const ops::Plan& plan) {
   int64_t widest = 1;
@@ -30,15 +25,13 @@ int64_t widest_input(const ops::Plan& plan) {
   return widest;
 }
 
-const float* as_floats(const ops::Weight& weight) { return static_cast<const float*>(static_cast<const void*>(weight.view.data.data())); }
-
 class OracleExecutor final : public ops::Executor {
  public:
   OracleExecutor(const ops::Plan& plan, const ops::ExecutorOptions& options, base::ThreadPool& pool)
       : plan_(plan), options_(options), pool_(pool), slots_(plan, options.n_batch_max, options.n_outputs_max),
         cache_(plan.cache_layers, options.n_ctx, options.n_sequences),
         matrix_(options.n_batch_max, widest_input(plan), pool.n_threads()),
-        scores_(static_cast<size_t>(pool.n_threads()), std::vector<double>(static_cast<size_t>(options.n_ctx))) {}
+        shares_(static_cast<size_t>(pool.n_threads()), std::vector<double>(static_cast<size_t>(options.n_ctx))) {}
 
   void run(const ops::Batch& batch) override;
   std::span<const float> logits(int64_t i_output) const override;
@@ -62,8 +55,6 @@ class OracleExecutor final : public ops::Executor {
   void run_op(const ops::Add& op);
   void run_op(const ops::Gate& op);
   void run_op(const ops::SelectOutputs& op);
-  void attend(const ops::Attention& op, int64_t row, int64_t head, double* scores);
-  void make_rotations();
   void observe(const ops::Op& op);
 
   const ops::Value& value(ops::ValueId id) const { return plan_.values[static_cast<size_t>(id)]; }
@@ -80,8 +71,7 @@ class OracleExecutor final : public ops::Executor {
   Slots slots_;
   KvCache cache_;
   MatrixProduct matrix_;
-  std::vector<std::vector<double>> scores_;              // per thread: one per key
-  std::vector<std::vector<std::pair<double, double>>> rotations_;  // per rope: cos and sin as [n_tokens, dim / 2]
+  std::vector<std::vector<double>> shares_;              // per thread: one per key
   std::vector<int64_t> output_tokens_;                   // which tokens of the batch have logits
   std::vector<float> logits_f32_;
   ops::OpObserver* observer_ = nullptr;
@@ -102,7 +92,6 @@ void OracleExecutor::run(const ops::Batch& batch) {
     throw Error(Errc::bad_request, "oracle: more tokens or outputs than the executor was made for");
   }
   for (int64_t t = 0; t < n_tokens_; ++t) cache_.extend(sequence_of(t), batch.positions[static_cast<size_t>(t)] + 1);
-  make_rotations();
   for (const ops::Op& op : plan_.ops) {
     std::visit([this](const auto& record) { run_op(record); }, op.record);
     if (observer_ != nullptr) [[unlikely]] observe(op);
@@ -127,19 +116,6 @@ void OracleExecutor::observe(const ops::Op& op) {
   observer_->on_op(op, rows, value(id).width, std::span(slots_.data(id), static_cast<size_t>(rows * value(id).width)));
 }
 
-void OracleExecutor::make_rotations() {
-  rotations_.clear();
-  for (const ops::RopeSpec& rope : plan_.ropes) {
-    std::vector<std::pair<double, double>>& table = rotations_.emplace_back();
-    for (const int32_t position : batch_.positions) {
-      for (const double frequency : rope.inverse_frequency) {
-        const double angle = position * frequency;
-        table.emplace_back(num::cos64(angle) * rope.magnitude, num::sin64(angle) * rope.magnitude);
-      }
-    }
-  }
-}
-
 void OracleExecutor::run_op(const ops::Embed& op) {
   const tensor::TensorView& table = weight(op.table).view;
   const quant::Format& format = *quant::find_format(table.dtype);
@@ -152,43 +128,28 @@ void OracleExecutor::run_op(const ops::Embed& op) {
 }
 
 void OracleExecutor::run_op(const ops::RmsNorm& op) {
-  const float* w = as_floats(weight(op.w));
+  const std::vector<double> w = vector_of(weight(op.w));
+  const auto d = static_cast<size_t>(op.d);
   pool_.run(n_rows(op.x), [&](int64_t i, int) {
     for (int64_t begin = 0; begin < value(op.x).width; begin += op.d) {
-      const double* x = row(op.x, i) + begin;
-      double* y = row(op.y, i) + begin;
-      double squares = 0;
-      for (int64_t j = 0; j < op.d; ++j) squares += x[j] * x[j];
-      const double root = std::sqrt(squares / static_cast<double>(op.d) + static_cast<double>(op.eps));
-      for (int64_t j = 0; j < op.d; ++j) y[j] = x[j] / root * static_cast<double>(w[j]);
+      rms_norm({row(op.x, i) + begin, d}, w, static_cast<double>(op.eps), {row(op.y, i) + begin, d});
     }
   });
 }
 
 void OracleExecutor::run_op(const ops::Linear& op) {
   if (n_rows(op.x) == 0) return;
-  const float* bias = op.bias == ops::kNone ? nullptr : as_floats(weight(op.bias));
+  std::vector<double> bias;
+  if (op.bias != ops::kNone) bias = vector_of(weight(op.bias));
   matrix_.run(slots_.data(op.x), n_rows(op.x), weight(op.w).view, bias, slots_.data(op.y), pool_);
 }
 
 void OracleExecutor::run_op(const ops::Rope& op) {
-  const ops::RopeSpec& rope = plan_.ropes[static_cast<size_t>(op.rope)];
-  const auto& table = rotations_[static_cast<size_t>(op.rope)];
-  const int64_t half = rope.dim / 2;
+  const ops::RopeSpec& spec = plan_.ropes[static_cast<size_t>(op.rope)];
+  const auto width = static_cast<size_t>(value(op.x).width);
   pool_.run(n_rows(op.x), [&](int64_t i, int) {
-    const auto* rotation = table.data() + token_of(op.x, i) * half;
-    for (int64_t head = 0; head < op.n_heads; ++head) {
-      const double* x = row(op.x, i) + head * op.head_dim;
-      double* y = row(op.y, i) + head * op.head_dim;
-      for (int64_t pair = 0; pair < half; ++pair) {
-        const int64_t a = rope.interleaved ? 2 * pair : pair;
-        const int64_t b = rope.interleaved ? 2 * pair + 1 : pair + half;
-        const auto [cos, sin] = rotation[pair];
-        y[a] = x[a] * cos - x[b] * sin;
-        y[b] = x[a] * sin + x[b] * cos;
-      }
-      std::copy(x + rope.dim, x + op.head_dim, y + rope.dim);
-    }
+    const int32_t position = batch_.positions[static_cast<size_t>(token_of(op.x, i))];
+    rotate(spec, position, op.n_heads, op.head_dim, {row(op.x, i), width}, {row(op.y, i), width});
   });
 }
 
@@ -199,42 +160,15 @@ void OracleExecutor::run_op(const ops::KvStore& op) {
 }
 
 void OracleExecutor::run_op(const ops::Attention& op) {
-  const int64_t rows = n_rows(op.q);
-  pool_.run(rows * op.n_heads, [&](int64_t i, int thread) {
-    attend(op, i / op.n_heads, i % op.n_heads, scores_[static_cast<size_t>(thread)].data());
+  const auto head_dim = static_cast<size_t>(op.head_dim);
+  pool_.run(n_rows(op.q) * op.n_heads, [&](int64_t i, int thread) {
+    const int64_t row_q = i / op.n_heads, head = i % op.n_heads;
+    const int64_t token = token_of(op.q, row_q);
+    const int64_t position = batch_.positions[static_cast<size_t>(token)];
+    attend({row(op.q, row_q) + head * op.head_dim, head_dim}, cache_.head(sequence_of(token), op.layer, head / (op.n_heads / op.n_kv_heads)),
+           ops::first_visible(position, op.window), position, op.scale, shares_[static_cast<size_t>(thread)],
+           {row(op.y, row_q) + head * op.head_dim, head_dim});
   });
-}
-
-void OracleExecutor::attend(const ops::Attention& op, int64_t i, int64_t head, double* scores) {
-  const int64_t token = token_of(op.q, i);
-  const int sequence = sequence_of(token);
-  const int64_t end = batch_.positions[static_cast<size_t>(token)] + 1;
-  const int64_t begin = op.window > 0 ? std::max<int64_t>(0, end - op.window) : 0;
-  const int64_t kv_head = head / (op.n_heads / op.n_kv_heads);
-  const double* q = row(op.q, i) + head * op.head_dim;
-  double* y = row(op.y, i) + head * op.head_dim;
-
-  std::fill(scores + begin, scores + end, 0.0);
-  for (int64_t d = 0; d < op.head_dim; ++d) {
-    const double* k = cache_.k_of_all(sequence, op.layer, kv_head, d);
-    for (int64_t j = begin; j < end; ++j) scores[j] += q[d] * k[j];
-  }
-  double largest = scores[begin] * op.scale;
-  for (int64_t j = begin; j < end; ++j) {
-    scores[j] *= op.scale;
-    largest = std::max(largest, scores[j]);
-  }
-  double sum = 0;
-  for (int64_t j = begin; j < end; ++j) {
-    scores[j] = num::exp64(scores[j] - largest);
-    sum += scores[j];
-  }
-  std::fill(y, y + op.head_dim, 0.0);
-  for (int64_t j = begin; j < end; ++j) {
-    const double share = scores[j] / sum;
-    const double* v = cache_.v(sequence, op.layer, kv_head, j);
-    for (int64_t d = 0; d < op.head_dim; ++d) y[d] += share * v[d];
-  }
 }
 
 void OracleExecutor::run_op(const ops::Add& op) {
