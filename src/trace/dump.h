@@ -22,6 +22,7 @@ namespace assay::trace {
 // What a source says of its own rounding; verify's bounds are made of it.
 struct Declared {
   double unit_roundoff = 0x1p-24;      // of its float operations
+  bool own_sums = false;               // sums in the order of docs/numerics.md, of few roundings each; else bounds allow for any order
   int activation_bits = 0;             // of the activations that quantised weights are multiplied with: 0 (floats), 8 or 15
   int64_t activation_block = 0;        // elements that share a scale: 32, 256, or 0 for what our own contract takes for the format
   bool activation_scale_f16 = false;   // of blocks of 32 activations, the scale and scale * sum are rounded to f16 (llama.cpp)
