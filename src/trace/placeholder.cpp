@@ -1,1 +1,0 @@
-namespace assay::trace {}  // until the room's first source
