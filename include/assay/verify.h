@@ -76,7 +76,7 @@ struct SourceFigures {  // of one source in a comparison of several
   std::optional<Place> first_failure;
   std::vector<OpFigures> ops;
   std::vector<Cause> causes;
-  double logits_error = 0;  // relative, against the float64 chain
+  double logits_error = 0;  // relative, against the float64 chain; negative: it has no logits
   bool outlier = false;
 };
 
@@ -107,7 +107,7 @@ struct VerifyOptions {
   ContextOptions context;             // what is verified
   bool quick = false;                 // short probes: seconds in place of minutes for a large model
   std::string prompt;                 // empty: probes chosen to touch every edge
-  std::vector<std::string> against;   // dumps (paths), or modes: "f32", "exact/8", "exact/15", "oracle", "reference", "avx2", "avx512"
+  std::vector<std::string> against;   // dumps (paths), or modes: "f32", "exact/8", "exact/15", "oracle", "reference", "avx2", "avx512", "chunks/N"
   std::vector<int32_t> attention_layers;  // whose attention maps the report keeps
   bool suspect_file = true;           // search for faults of the file itself where the probe's text is unlikely
   std::function<void(const VerifyStage&)> on_stage;                        // after each

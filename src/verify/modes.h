@@ -1,0 +1,26 @@
+// The modes of our own engine that `--against` knows by name.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "assay/context.h"
+
+namespace assay::verify {
+
+struct Mode {
+  ContextOptions options;
+  int64_t n_chunk = 0;  // tokens per run; 0: as the others
+};
+
+// "f32", "oracle", "exact/8", "exact/15", "reference", "avx2", "avx512", "chunks/N": `base` with that one thing changed. nullopt: no mode.
+std::optional<Mode> parse_mode(std::string_view text, const ContextOptions& base);
+
+std::string mode_names();  // for messages
+
+// Whether the two promise the same bits: the same numerics in all but kernels, threads and chunks.
+bool promise_same_bits(const ContextOptions& a, const ContextOptions& b);
+
+}  // namespace assay::verify
