@@ -22,6 +22,7 @@ GemmKernel gemm_a32_avx2(tensor::DType dtype) noexcept;
 GemmKernel gemm_a32_avx512(tensor::DType dtype) noexcept;
 // Superblocks of 256.
 GemmKernel gemm_a256_avx2(tensor::DType dtype) noexcept;
+GemmKernel gemm_a256_bytes_avx2(tensor::DType dtype) noexcept;  // for gemm_a256_avx2: the formats whose weights are small and unsigned
 GemmKernel gemm_a256_avx512(tensor::DType dtype) noexcept;
 
 inline constexpr int64_t kFloatRowStep = 4;

@@ -1,4 +1,4 @@
-// Matrix-matrix products of the formats with superblocks of 256 by AVX2: the integer scales are multiplied into the weights once (13 bits), so that a
+// Matrix-matrix products of the formats with superblocks of 256 by AVX2 whose weights are signed: the integer scales are multiplied into the weights once (13 bits), so that a
 // superblock is one exact integer sum.
 #include "backend/cpu/gemm_avx2.h"
 #include "backend/cpu/unpack_a256.h"
@@ -180,11 +180,6 @@ GemmKernel kernel() noexcept {
 GemmKernel gemm_a256_avx2(tensor::DType dtype) noexcept {
   using tensor::DType;
   switch (dtype) {
-    case DType::Q2_K: return kernel<UnpackQ2_K>();
-    case DType::Q3_K: return kernel<UnpackQ3_K>();
-    case DType::Q4_K: return kernel<UnpackQ4_K>();
-    case DType::Q5_K: return kernel<UnpackQ5_K>();
-    case DType::Q6_K: return kernel<UnpackQ6_K>();
     case DType::IQ4_XS: return kernel<UnpackIQ4_XS>();
     case DType::IQ1_S:
     case DType::IQ2_XXS:
@@ -194,7 +189,7 @@ GemmKernel gemm_a256_avx2(tensor::DType dtype) noexcept {
     case DType::IQ3_S:
     case DType::TQ1_0:
     case DType::TQ2_0: return kernel<UnpackAny>();
-    default: return {};
+    default: return gemm_a256_bytes_avx2(dtype);
   }
 }
 
