@@ -48,7 +48,9 @@ GemmKernel find_gemm(KernelSet set, const LinearTask& task) noexcept {
   }
   if (task.n_tokens * task.x.planes <= kGemvColumnsMax) return {};
   if (set == KernelSet::avx512) return a32 ? gemm_a32_avx512(dtype) : gemm_a256_avx512(dtype);
-  return a32 ? gemm_a32_avx2(dtype) : gemm_a256_avx2(dtype);
+  if (!a32) return gemm_a256_avx2(dtype);
+  const GemmKernel bytes = task.x.planes == 1 ? gemm_a32_bytes_avx2(dtype) : GemmKernel{};
+  return bytes.run != nullptr ? bytes : gemm_a32_avx2(dtype);
 }
 
 }  // namespace
