@@ -45,7 +45,7 @@ void expect_refusal(const ProgramResult& r, int exit_code, const std::string& pa
 }
 
 const std::vector<std::string> kCommands = {"run",      "chat",   "tokenize", "detokenize",
-                                            "template", "logits", "inspect",  "bench"};
+                                            "template", "logits", "inspect",  "bench", "perplexity"};
 
 TEST(Cli, HelpTeaches) {
   const ProgramResult all = assay({"--help"});
@@ -81,6 +81,8 @@ TEST(Cli, WrongCallsEndWithTwo) {
   expect_refusal(assay({"logits", "m.gguf"}), 2, "--ids");
   expect_refusal(assay({"bench", "m.gguf", "-p", "5,x"}), 2, "5,x");
   expect_refusal(assay({"template", "m.gguf"}), 2, "--messages");
+  expect_refusal(assay({"perplexity", "m.gguf", "-p", "x", "-f", "y"}), 2, "exclude");
+  expect_refusal(assay({"perplexity", "m.gguf", "-p", "x", "--chunks", "0"}), 2, "--chunks 0");
 }
 
 TEST(Cli, CudaIsRefusedByName) {
@@ -94,6 +96,7 @@ TEST(Cli, MissingAndBadFilesSaySo) {
                                                {"tokenize", "-p", "x"},
                                                {"logits", "--ids", "1"},
                                                {"bench"},
+                                               {"perplexity", "-p", "x"},
                                                {"inspect"}}) {
     std::vector<std::string> missing = rest, bad = rest;
     missing.insert(missing.end(), {"-m", (folder / "none.gguf").string()});
@@ -188,6 +191,56 @@ TEST_F(CliTiny, BenchSpeaksLlamaBenchsKeys) {
   EXPECT_EQ(tests[1].at("n_prompt").as_int64(), 32);
   EXPECT_EQ(tests[2].at("n_gen").as_int64(), 8);
   EXPECT_THAT(assay({"bench", path_, "-p", "8", "-n", "4", "-r", "1"}).out, HasSubstr("| tg4 |"));
+}
+
+// A tiny model with a vocabulary of bytes.
+class CliPerplexity : public ::testing::Test {
+ protected:
+  const std::string model_ = test::shared("goldens/tiny/llama.gguf").string();
+  const std::string text_ = "The sea is vast, and it never ends.";  // 52 tokens
+};
+
+TEST_F(CliPerplexity, JsonHasTheFiguresAndTheTokens) {
+  ASSAY_REQUIRE_FILE(model_);
+  const ProgramResult r = assay({"perplexity", model_, "-c", "10", "--chunks", "4", "--against", "oracle",
+                                 "--numerics", "f32", "--json", "--per-token"},
+                                input(text_ + "\n"));
+  ASSERT_EQ(r.exit_code, 0) << r.err;
+  const json::value v = json::parse(r.out);
+  EXPECT_EQ(v.at("n_chunks").as_int64(), 4);
+  EXPECT_EQ(v.at("n_scored").as_int64(), 16);
+  const json::array& tokens = v.at("tokens").as_array();
+  ASSERT_EQ(tokens.size(), 16u);
+  double sum = 0, base = 0, divergence = 0;
+  for (const json::value& token : tokens) {
+    sum += token.at("nll").to_number<double>();
+    base += token.at("base_nll").to_number<double>();
+    divergence += token.at("kl_divergence").to_number<double>();
+  }
+  EXPECT_EQ(tokens[0].at("index").as_int64(), 6);
+  EXPECT_NEAR(v.at("perplexity").to_number<double>(), std::exp(sum / 16), 1e-8);
+  EXPECT_NEAR(v.at("base").at("perplexity").to_number<double>(), std::exp(base / 16), 1e-8);
+  EXPECT_NEAR(v.at("kl_divergence").at("mean").to_number<double>(), divergence / 16, 1e-15);
+  EXPECT_EQ(v.at("numerics").at("mode").as_string(), "f32");
+  EXPECT_EQ(v.at("base").at("numerics").at("mode").as_string(), "oracle");
+  EXPECT_LT(v.at("kl_divergence").at("largest").to_number<double>(), 1e-4);  // the cache keeps f16
+}
+
+TEST_F(CliPerplexity, TextSaysWhatWasRunAndRefusalsSayWhatIsNeeded) {
+  ASSAY_REQUIRE_FILE(model_);
+  const ProgramResult r = assay({"perplexity", model_, "-c", "10", "-p", text_, "--per-token"});
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  EXPECT_EQ(r.err, "");
+  EXPECT_THAT(r.out, HasSubstr("5 chunks of 10, 20 tokens scored"));
+  EXPECT_THAT(r.out, HasSubstr("\nperplexity "));
+  EXPECT_THAT(r.out, HasSubstr("\"<0x"));
+  expect_refusal(assay({"perplexity", model_, "-p", text_}), 2, "two chunks or more, 1024 tokens; found one of 52");
+  expect_refusal(assay({"perplexity", model_, "-p", text_, "-c", "10", "--against", "fuzzy"}), 2,
+                 "--against fuzzy: neither a file nor a mode");
+  expect_refusal(assay({"perplexity", model_, "-f", "/nonexistent/text"}), 1, "/nonexistent/text");
+  const std::string gemma = test::gemma3().string();
+  ASSAY_REQUIRE_FILE(gemma);
+  expect_refusal(assay({"perplexity", model_, "-p", text_, "-c", "10", "--against", gemma}), 2, "needs the vocabulary of");
 }
 
 TEST(CliVocabulary, TokenizeAndDetokenizeAreInverse) {

@@ -17,5 +17,6 @@ int template_command(const Arguments& arguments);
 int logits_command(const Arguments& arguments);
 int inspect_command(const Arguments& arguments);
 int bench_command(const Arguments& arguments);
+int perplexity_command(const Arguments& arguments);
 
 }  // namespace assay::cli

@@ -31,6 +31,8 @@ constexpr Command kCommands[] = {
     {"logits", logits_command, "What the model says about a text: top logits, likelihood, digests"},
     {"inspect", inspect_command, "What a file holds, and the memory it needs"},
     {"bench", bench_command, "Tokens per second, share of bandwidth, memory"},
+    {"perplexity", perplexity_command,
+     "How well a model predicts a text, and how far from another file or mode"},
 };
 
 std::string overview() {

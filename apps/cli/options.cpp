@@ -72,10 +72,9 @@ const std::string& existing(const std::string& path) {
   return path;
 }
 
-void RuntimeFlags::add(Flags& flags) {
+void RuntimeFlags::add(Flags& flags, const std::string& about_n_ctx) {
   flags.group("Running");
-  flags.value("-c,--ctx-size", n_ctx, "N",
-              "Positions of the context; 0: the smaller of the model's own and 4096");
+  flags.value("-c,--ctx-size", n_ctx, "N", about_n_ctx);
   flags.value("-t,--threads", n_threads, "N",
               "Threads; 0: one per physical core. Never changes a result");
   flags.value("-b,--batch-size", n_batch, "N", "Tokens taken at a time from the prompt at most");

@@ -32,7 +32,9 @@ struct RuntimeFlags {
   std::optional<std::string> numerics;
   bool pin = false;
 
-  void add(Flags& flags);
+  // about_n_ctx: what -c means to the command.
+  void add(Flags& flags, const std::string& about_n_ctx =
+                             "Positions of the context; 0: the smaller of the model's own and 4096");
   ContextOptions options()
       const;  // Error(device) for a backend that is not built; notices for what has no effect
 };

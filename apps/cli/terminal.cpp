@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -49,6 +50,12 @@ std::string read_all(int fd, const std::string& name) {
     if (n == 0) return text;
     text.append(buffer, static_cast<size_t>(n));
   }
+}
+
+std::string duration(double seconds) {
+  if (seconds < 90) return fmt::format("{:.0f} s", seconds);
+  if (seconds < 90 * 60) return fmt::format("{:.0f} min", seconds / 60);
+  return fmt::format("{:.1f} h", seconds / 3600);
 }
 
 int64_t now_ms() {
@@ -131,14 +138,19 @@ Progress::Progress(std::string what) : what_(std::move(what)), start_ms_(now_ms(
 Progress::~Progress() {
   if (shown_) fmt::print(stderr, "\r\x1b[K");
 }
-void Progress::update(int64_t done, int64_t total) {
+void Progress::update(int64_t done, int64_t total, const std::string& remark) {
   if (done <= last_done_) start_ms_ = now_ms();  // another task began
   last_done_ = done;
-  if (!stderr_is_terminal() || now_ms() - start_ms_ < 1000) return;
+  const int64_t elapsed_ms = now_ms() - start_ms_;
+  if (!stderr_is_terminal() || elapsed_ms < 1000) return;
   if (shown_) fmt::print(stderr, "\r\x1b[K");
   shown_ = done < total;
-  if (shown_)
-    fmt::print(stderr, "{}: {} of {} tokens ({} %)", what_, done, total, done * 100 / total);
+  if (!shown_) return;
+  const double rest_ms =
+      static_cast<double>(elapsed_ms) *
+      (static_cast<double>(total - done) / static_cast<double>(std::max<int64_t>(done, 1)));
+  fmt::print(stderr, "{}: {} of {} tokens ({} %, {} left){}{}", what_, done, total,
+             done * 100 / total, duration(rest_ms / 1000), remark.empty() ? "" : ", ", remark);
 }
 
 }  // namespace assay::cli

@@ -46,13 +46,13 @@ int exit_code_of(Errc code) noexcept;          // 1 to 4, as `assay --help` says
 // while mapped ends the process with one line.
 void set_up_signals();
 
-// A line on standard error that is rewritten while something takes longer than a second; nothing
-// where that is no terminal.
+// A line on standard error that is rewritten while something takes longer than a second, with how
+// long the rest will take at the speed so far; nothing where that is no terminal.
 class Progress {
  public:
   explicit Progress(std::string what);
   ~Progress();
-  void update(int64_t done, int64_t total);
+  void update(int64_t done, int64_t total, const std::string& remark = "");
 
  private:
   std::string what_;

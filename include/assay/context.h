@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -44,6 +45,11 @@ struct ContextOptions {
   Kernels kernels = Kernels::best;
   int n_sequences = 1;        // independent token sequences, each with n_ctx positions
 };
+
+// The options in another mode: "exact/15" (also "exact"), "exact/8", "f32", "oracle", or, with the same bits as before, the kernels
+// "reference", "avx2", "avx512". Nothing where the text names no mode; kModeNames lists them.
+inline constexpr std::string_view kModeNames = "exact/15, exact/8, f32, oracle, reference, avx2, avx512";
+std::optional<ContextOptions> with_mode(ContextOptions options, std::string_view mode);
 
 struct MemoryFigures {
   int64_t weights_bytes = 0;  // mapped from the file

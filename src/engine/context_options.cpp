@@ -57,6 +57,25 @@ Numerics parse_numerics(std::string_view text) { return parse_in(kNumerics, "num
 KvType parse_kv_type(std::string_view text) { return parse_in(kKvTypes, "cache type", text); }
 Kernels parse_kernels(std::string_view text) { return parse_in(kKernels, "kernels", text); }
 
+std::optional<ContextOptions> with_mode(ContextOptions options, std::string_view mode) {
+  if (mode == "exact" || mode == "exact/15" || mode == "exact/8") {
+    options.numerics = Numerics::exact;
+    options.activation_bits = mode == "exact/8" ? 8 : 15;
+    return options;
+  }
+  for (const auto& [value, text] : kNumerics) {
+    if (text != mode) continue;
+    options.numerics = value;
+    return options;
+  }
+  for (const auto& [value, text] : kKernels) {
+    if (text != mode || value == Kernels::best) continue;
+    options.kernels = value;
+    return options;
+  }
+  return std::nullopt;
+}
+
 namespace engine {
 namespace {
 

@@ -15,6 +15,11 @@ _assay() {
       -ctk | -ctv | --cache-type-k | --cache-type-v) choices='f16 q8_0 f32' ;;
       --color | -co) choices='auto on off' ;;
       -o | --output) choices='md json' ;;
+      --against)
+        mapfile -t COMPREPLY < <(compgen -W 'exact/15 exact/8 f32 oracle reference avx2 avx512' -- "$word"; compgen -f -- "$word")
+        compopt -o filenames
+        return
+        ;;
       -f | --file | --ids-file | --messages | --tools | --variables | --chat-template-file | -sysf | --system-prompt-file)
         mapfile -t COMPREPLY < <(compgen -f -- "$word")
         compopt -o filenames
