@@ -203,14 +203,14 @@ void Comparison::judge_dump(const Source& source, SourceWatch& watch, size_t i) 
 }
 
 void Comparison::check_tokens(const Source& source) {
-  if (!source.dump) return;
+  if (!source.dump || source.dump->header.text.empty() || !subject_.encode) return;
   std::vector<int32_t> ids;  // of the first sequence
   for (const trace::DumpBatch& batch : source.dump->batches) {
     for (size_t i = 0; i < batch.tokens.size(); ++i) {
       if (batch.sequences[i] == 0) ids.push_back(batch.tokens[i]);
     }
   }
-  const std::optional<std::string> found = explain_tokens(subject_, source.dump->header.text, ids);
+  const std::optional<std::string> found = explain_tokens(*subject_.model->tokenizer(), subject_.encode, source.dump->header.text, ids);
   if (found) fail(fmt::format("{}: tokenizer: {}", source.name, *found));
 }
 

@@ -120,7 +120,9 @@ class Sorter {
     const auto found = indices_.find(tensor.op);
     if (found == indices_.end() || !has(found->second)) changed();
     const trace::DumpBatch& batch = source_.batches[i_batch_];
-    const ops::Value& value = plan_.values[static_cast<size_t>(ops::announced_value(plan_.ops[found->second]))];
+    const ops::Op& op = plan_.ops[found->second];
+    check_shape(source_.path, plan_, op, batch, tensor);  // the file may not be what it was when it was examined
+    const ops::Value& value = plan_.values[static_cast<size_t>(ops::announced_value(op))];
     if (value.outputs_only && tensor.n_rows == static_cast<int64_t>(batch.tokens.size())) keep_outputs(tensor, batch);
     held_.insert_or_assign(found->second, std::move(tensor));
     hand_on();

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <vector>
 
 #include "base/shown.h"
 
@@ -55,13 +54,11 @@ std::string reason(const Tokenizer& tokenizer, Ids ours, Ids found) {
 
 }  // namespace
 
-std::optional<std::string> explain_tokens(const Subject& subject, std::string_view text, std::span<const int32_t> found) {
-  if (!subject.encode || !subject.model->tokenizer() || text.empty()) return std::nullopt;
-  const Tokenizer& tokenizer = *subject.model->tokenizer();
+std::optional<std::string> explain_tokens(const Tokenizer& tokenizer, const Encode& encode, std::string_view text, std::span<const int32_t> found) {
   EncodeOptions options;
-  std::vector<int32_t> ours = subject.encode(text, options);
+  std::vector<TokenId> ours = encode(text, options);
   options.parse_special = true;
-  std::vector<int32_t> ours_special = subject.encode(text, options);
+  std::vector<TokenId> ours_special = encode(text, options);
   if (begins_with(found, ours) || begins_with(found, ours_special)) return std::nullopt;
   if (common_prefix(found, ours_special) > common_prefix(found, ours)) ours.swap(ours_special);
   const size_t i = common_prefix(found, ours);

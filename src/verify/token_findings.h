@@ -2,17 +2,20 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include "verify/subject.h"
+#include "assay/tokenizer.h"
 
 namespace assay::verify {
 
-// One line that names the first position that differs and what explains it; nullopt where the ids begin with those of the text (what follows
-// a prompt may have been generated), or where there is no tokenizer to ask.
-std::optional<std::string> explain_tokens(const Subject& subject, std::string_view text, std::span<const int32_t> found);
+// One line that names the first position that differs and what explains it; nullopt where the ids begin with those that `encode` gives the
+// text, with or without special tokens parsed (what follows a prompt may have been generated).
+using Encode = std::function<std::vector<TokenId>(std::string_view text, const EncodeOptions& options)>;
+std::optional<std::string> explain_tokens(const Tokenizer& tokenizer, const Encode& encode, std::string_view text, std::span<const int32_t> found);
 
 }  // namespace assay::verify
