@@ -1,0 +1,207 @@
+// See catalogue.h. Sources of the rows: public issues and commits of other projects, listed by id in docs/verify.md.
+#include "faults/catalogue.h"
+
+#include "faults/faulty_subject.h"
+
+namespace assay::faults {
+namespace {
+
+using ops::CacheType;
+
+// R: the bugs of one project's Llama engine, commit by commit.
+std::vector<Row> rows_r() {
+  return {
+      {.id = "R1", .what = "Q4_K's 6-bit scales unpacked wrongly from sub-block 4 on", .injected = "decoder", .fault = Fault::k_scales_high,
+       .stage = "dequantisation", .op = "blk.0.attn_q", .named_by = {"decode_k_scales"}},
+      {.id = "R2", .what = "Q4_K's minimum added", .injected = "decoder", .fault = Fault::k_min_sign, .stage = "dequantisation",
+       .op = "blk.0.attn_q", .named_by = {"decode_min_sign"}},
+      {.id = "R3", .what = "Q4_K's scales divided by 63", .injected = "decoder", .fault = Fault::k_scales_over_63, .stage = "dequantisation",
+       .op = "blk.0.attn_q", .named_by = {"decode_scales_63"}},
+      {.id = "R4", .what = "nibbles taken low, high, low, high", .injected = "decoder of Q4_0", .model = blocks_32,
+       .fault = Fault::nibbles_interleaved, .stage = "dequantisation", .op = "blk.0.attn_q", .named_by = {"decode_nibbles"}},
+      {.id = "R5", .what = "Q6_K read one after another", .injected = "decoder", .fault = Fault::q6_k_sequential, .stage = "dequantisation",
+       .op = "token_embd", .named_by = {"decode_q6_order"}},
+      {.id = "R6", .what = "Llama file run as a GPT", .injected = "engine with LayerNorm, GELU and no rotation", .fault = Fault::gpt_graph,
+       .op = "blk.0.attn_norm", .named_by = {"norm_layer_norm"}},
+      {.id = "R7", .what = "as many KV heads as heads", .injected = "attention", .fault = Fault::n_kv_heads_is_n_heads,
+       .op = "blk.0.attention", .named_by = {"attention_heads"}},
+      {.id = "R8", .what = "no causal mask", .injected = "attention", .fault = Fault::no_causal_mask, .op = "blk.0.attention",
+       .named_by = {"attention_mask"}},
+      {.id = "R9", .what = "cache misused: a decode step sees no earlier token", .injected = "attention", .fault = Fault::decode_sees_itself,
+       .op = "blk.0.attention", .named_by = {"attention"}},
+      {.id = "R10", .what = "embedding's column in place of its row", .injected = "embedding", .fault = Fault::embed_column,
+       .op = "token_embd", .named_by = {"embed_column"}},
+      {.id = "R11", .what = "no space prefix, then all white space made a blank", .injected = "encode", .change_subject = newline_as_space,
+       .stage = "tokenizer", .named_by = {"white space"}},
+      {.id = "R12", .what = "RoPE begins at 0 at each step", .injected = "rotation", .fault = Fault::rope_start_zero,
+       .op = "blk.0.attn_q_rope", .named_by = {"rope_position_start"}},
+      {.id = "R13", .what = "rope base hard-coded to 1e4", .injected = "rotation", .fault = Fault::rope_theta_1e4, .op = "blk.0.attn_q_rope",
+       .named_by = {"rope_theta"}},
+      {.id = "R14", .what = "LayerNorm for RMSNorm", .injected = "norm", .fault = Fault::layer_norm, .op = "blk.0.attn_norm",
+       .named_by = {"norm_layer_norm"}},
+      {.id = "R15", .what = "GELU for SiLU", .injected = "gate", .fault = Fault::gelu_for_silu, .op = "blk.0.ffn_act",
+       .named_by = {"gate_activation"}},
+      {.id = "R16", .what = "gate and up swapped", .injected = "gate", .fault = Fault::gate_up_swapped, .op = "blk.0.ffn_act",
+       .named_by = {"gate_swapped"}},
+      {.id = "R17", .what = "weights [out][in] read as [in][out]", .injected = "matrix product", .fault = Fault::weights_in_out,
+       .op = "blk.0.attn_q", .named_by = {"weight_layout"}},
+      {.id = "R18", .what = "overflow hidden: softmax falls back to equal shares", .injected = "attention", .model = large_scores,
+       .fault = Fault::softmax_uniform, .op = "blk.0.attention", .named_by = {"attention_uniform"}},
+      {.id = "R19", .what = "m and n of a product exchanged", .injected = "matrix product", .fault = Fault::result_transposed,
+       .op = "blk.0.attn_q", .named_by = {"layout", "weight_layout"}},
+      {.id = "R20", .what = "vocabulary size from a missing key", .injected = "embedding", .fault = Fault::vocab_assumed,
+       .op = "token_embd", .named_by = {"embed_row"}},
+  };
+}
+
+// C1: tokenizer, template, sampler, text.
+std::vector<Row> rows_text() {
+  return {
+      {.id = "C1", .what = "old tokenizer metadata in the file", .injected = "encode without the vocabulary's scores",
+       .change_subject = merge_without_scores, .stage = "tokenizer"},
+      {.id = "C2", .what = "pre-tokenizer's pattern missing", .injected = "encode", .model = blocks_32, .change_subject = split_by_default,
+       .stage = "tokenizer"},
+      {.id = "C3", .what = "another model's pre-tokenizer", .injected = "encode", .model = blocks_32, .change_subject = split_as_another,
+       .stage = "tokenizer"},
+      {.id = "C4", .what = "normaliser drifts from the definition", .injected = "encode", .change_subject = normalise_whitespace,
+       .stage = "tokenizer"},
+      {.id = "C5", .what = "prefix space dropped", .injected = "encode", .change_subject = no_space_prefix, .stage = "tokenizer"},
+      {.id = "C6", .what = "BOS twice", .injected = "prompt of a conversation", .change_subject = bos_twice, .stage = "template"},
+      {.id = "C7", .what = "BOS missing", .injected = "prompt of a conversation", .change_subject = bos_missing, .stage = "template"},
+      {.id = "C8", .what = "end of turn does not stop", .injected = "end of generation", .change_subject = end_of_turn_unknown,
+       .stage = "tokenizer"},
+      {.id = "C9", .what = "template engine drops constructs it does not know", .injected = "render",
+       .change_subject = template_without_filters, .stage = "template"},
+      {.id = "C10", .what = "U+FFFD for emoji and CJK", .injected = "streamed text", .change_subject = characters_by_token,
+       .stage = "detokenizer"},
+      {.id = "C11", .what = "temperature 0 is not greedy", .injected = "sampler", .change_subject = greedy_draws, .stage = "sampler"},
+      {.id = "C12", .what = "temperature before top-p", .injected = "sampler", .change_subject = temperature_first, .stage = "sampler"},
+      {.id = "C13", .what = "seed ignored", .injected = "sampler", .change_subject = seed_ignored, .stage = "sampler"},
+      {.id = "C14", .what = "penalties depend on other requests", .injected = "sampler", .change_subject = penalties_of_neighbours,
+       .stage = "sampler"},
+      {.id = "C15", .what = "same random draw at each step", .injected = "sampler", .change_subject = same_draw_each_step, .stage = "sampler"},
+      {.id = "C16", .what = "penalties parsed and unused", .injected = "sampler", .change_subject = penalties_unused, .stage = "sampler"},
+      {.id = "C17", .what = "a control token slips into the prompt", .injected = "prompt of a conversation",
+       .change_subject = control_token_added, .stage = "template"},
+      {.id = "C18", .what = "head's last shard lost", .injected = "output head: rows beyond a multiple of 64 are zero",
+       .fault = Fault::head_tail_zero, .op = "output", .named_by = {"tail_rows", "shards"}},
+  };
+}
+
+// C2: loader, conversion, dequantisation.
+std::vector<Row> rows_loader() {
+  return {
+      {.id = "C19", .what = "K permuted with n_heads for n_kv_heads", .injected = "rows of K", .fault = Fault::k_permuted_by_n_heads,
+       .op = "blk.0.attn_k", .named_by = {"rows_permuted"}},
+      {.id = "C20", .what = "repacking skips the permutation of Q and K", .injected = "rows of Q and K", .fault = Fault::qk_not_permuted,
+       .op = "blk.0.attn_q", .named_by = {"rows_permuted"}},
+      {.id = "C21", .what = "RoPE pairs of the other kind", .injected = "rotation", .fault = Fault::rope_pairing, .op = "blk.0.attn_q_rope",
+       .named_by = {"rope_pairing"}},
+      {.id = "C22", .what = "tied head not tied", .injected = "output head of a tied model: what memory held", .model = blocks_32,
+       .fault = Fault::head_random, .op = "output", .named_by = {"tied_head"}},
+      {.id = "C23", .what = "head tied though the file has one", .injected = "output head", .fault = Fault::head_tied, .op = "output",
+       .named_by = {"tied_head"}},
+      {.id = "C24", .what = "Q2_K's scales to the wrong lanes", .injected = "decoder", .fault = Fault::q2_k_scale_lanes,
+       .stage = "dequantisation", .op = "blk.0.ffn_up", .named_by = {"decode_scale_lanes"}},
+      {.id = "C25", .what = "nibble index lacks the group's term", .injected = "decoder of Q4_K", .fault = Fault::k_nibble_group,
+       .stage = "dequantisation", .op = "blk.0.attn_q", .named_by = {"decode_nibbles"}},
+      {.id = "C26", .what = "Q4_0 wrong only in the integer kernel", .injected = "kernel of Q4_0 x int8: nibbles interleaved, a sum lacks its scale",
+       .model = blocks_32, .fault = Fault::q4_0_dp4a, .activation_bits = 8, .op = "blk.0.attn_q", .named_by = {"decode_nibbles"}},
+      {.id = "C27", .what = "SIMD quantiser worse than a coarser format",
+       .injected = "run-time quantiser of activations: scale from half of the block (verify cannot know what a file was quantised from)",
+       .model = blocks_32, .fault = Fault::quantiser_half_block, .activation_bits = 8, .op = "blk.0.attn_q"},
+      {.id = "C28", .what = "activations' scale applied twice", .injected = "kernel", .model = blocks_32, .fault = Fault::activation_scale_twice,
+       .activation_bits = 8, .op = "blk.0.attn_q", .named_by = {"activation_scale"}},
+      {.id = "C29", .what = "tensor data in the other byte order", .injected = "file", .model = gemma, .change_file = tensor_bytes_swapped,
+       .stage = "file", .named_by = {"big-endian"}},
+      {.id = "C30", .what = "alignment ignored, bad head ratios accepted", .injected = "file laid out with 32 that declares 64",
+       .change_file = alignment_ignored, .stage = "file", .named_by = {"alignment"}},
+      {.id = "C31", .what = "row stride without the block size", .injected = "rows of quantised tensors", .fault = Fault::row_stride,
+       .op = "token_embd", .named_by = {"row_offset", "embed_row"}},
+  };
+}
+
+// C3: kernels, instruction sets, devices.
+std::vector<Row> rows_kernels() {
+  return {
+      {.id = "C32", .what = "scale covers half of two blocks, 16 values dropped", .injected = "kernel of 32-wide formats", .model = blocks_32,
+       .fault = Fault::half_block_dropped, .activation_bits = 8, .op = "blk.0.attn_q", .named_by = {"half_blocks"}},
+      {.id = "C33", .what = "K cache packed for another instruction set", .injected = "q8_0 keys", .model = gemma, .fault = Fault::cache_layout,
+       .cache = CacheType::q8_0, .op = "blk.0.attention", .named_by = {"attention_cache"}},
+      {.id = "C34", .what = "NaN where a row is no multiple of 128", .injected = "kernel's tail", .model = blocks_32,
+       .fault = Fault::row_tail_nan, .op = "blk.0.attn_output", .named_by = {"tail_columns"}},
+      {.id = "C35", .what = "int16 overflow in maddubs with offset 128", .injected = "kernel of Q8_0 x int8", .model = blocks_32,
+       .fault = Fault::maddubs_saturates, .activation_bits = 8, .op = "blk.0.attn_k", .named_by = {"int16_saturation"}},
+      {.id = "C36", .what = "-(-128) overflows in the sign trick", .injected = "kernel of Q6_K x int8", .fault = Fault::sign_of_minus_128,
+       .activation_bits = 8, .op = "blk.0.attn_v", .named_by = {"sign_of_minus_128"}},
+      {.id = "C37", .what = "f16 overflow of a block's sum", .injected = "kernel of Q4_1 x int8", .model = large_activations,
+       .fault = Fault::block_sum_f16, .activation_bits = 8, .op = "blk.0.ffn_down", .named_by = {"half_block_sum"}},
+      {.id = "C38", .what = "f16 overflow of K*Q", .injected = "attention's scores", .model = large_scores, .fault = Fault::scores_f16,
+       .op = "blk.0.attention", .named_by = {"attention_scores_f16"}},
+      {.id = "C39", .what = "strided cache view taken as packed", .injected = "cache", .fault = Fault::packed_strides, .op = "blk.0.attention",
+       .named_by = {"attention_heads"}},
+      {.id = "C40", .what = "reads out of bounds at odd shapes", .injected = "kernel's last tile of 64 rows", .model = blocks_32,
+       .fault = Fault::odd_rows_beyond, .op = "blk.0.attn_k", .named_by = {"tail_rows"}},
+      {.id = "C41", .what = "race: input read before it is whole", .injected = "output head, every third run", .fault = Fault::racy_input,
+       .stage = "logits"},
+      {.id = "C42", .what = "another precision on some devices", .injected = "bfloat16 in products of several tokens",
+       .fault = Fault::precision_bf16, .op = "blk.0.attn_q", .named_by = {"rounded", "activation_bits"}},
+      {.id = "C43", .what = "int8 kernel that a last-position check passes", .injected = "8 bits, one scale a row, floats declared",
+       .fault = Fault::int8_whole_row, .op = "blk.0.attn_q", .named_by = {"activation_bits"}},
+      {.id = "C44", .what = "copy between devices corrupted", .injected = "second layer's input: last quarter of every row lost",
+       .fault = Fault::layer_boundary, .op = "blk.1.attn_norm"},
+  };
+}
+
+// C4: attention, rotation, norm, feed-forward, cache.
+std::vector<Row> rows_attention() {
+  return {
+      {.id = "C45", .what = "llama3 rope scaling ignored", .injected = "rotation", .fault = Fault::rope_scaling_ignored,
+       .op = "blk.0.attn_q_rope", .named_by = {"rope_scaling"}},
+      {.id = "C46", .what = "YaRN's attention factor lost", .injected = "rotation", .model = blocks_32, .fault = Fault::rope_magnitude_ignored,
+       .op = "blk.0.attn_q_rope", .named_by = {"rope_magnitude"}},
+      {.id = "C47", .what = "half of the rotary dimensions", .injected = "rotation", .fault = Fault::rope_half_dims, .op = "blk.0.attn_q_rope",
+       .named_by = {"rope_dims"}},
+      {.id = "C48", .what = "eps hard-coded to 1e-6", .injected = "norm", .fault = Fault::eps_1e_6, .op = "blk.0.attn_norm",
+       .named_by = {"norm_eps"}},
+      {.id = "C49", .what = "KV heads tiled, not repeated", .injected = "attention", .fault = Fault::kv_heads_tiled, .op = "blk.0.attention",
+       .named_by = {"attention_heads"}},
+      {.id = "C50", .what = "window ignored", .injected = "attention", .model = blocks_32, .fault = Fault::window_ignored,
+       .op = "blk.0.attention", .named_by = {"attention_window"}},
+      {.id = "C51", .what = "window off by one", .injected = "attention", .model = blocks_32, .fault = Fault::window_plus_one,
+       .op = "blk.0.attention", .named_by = {"attention_window"}},
+      {.id = "C52", .what = "softcap on one path only", .injected = "logits of a model that has none", .fault = Fault::logits_softcap,
+       .op = "output", .named_by = {"logits_softcap"}},
+      {.id = "C53", .what = "scale of d_model / n_heads for head_dim", .injected = "attention", .fault = Fault::scale_of_d_model,
+       .op = "blk.0.attention", .named_by = {"attention_scale"}},
+      {.id = "C54", .what = "offset is the number of retained rows", .injected = "rotation with a window", .model = blocks_32,
+       .fault = Fault::rope_retained_rows, .op = "blk.0.attn_q_rope", .named_by = {"rope_position_start"}},
+      {.id = "C55", .what = "RoPE's offset moved by the cache's update in a batch", .injected = "rotation, runs of several sequences",
+       .fault = Fault::rope_batch_offset, .stage = "kv_cache"},
+      {.id = "C56", .what = "wrong on a cache hit only", .injected = "attention of a resumed prefill", .fault = Fault::ring_off_by_one,
+       .op = "blk.0.attention"},
+      {.id = "C57", .what = "decodes as if the query stood at 0", .injected = "rotation of queries", .fault = Fault::rope_q_start_zero,
+       .op = "blk.0.attn_q_rope", .named_by = {"rope_position_start"}},
+      {.id = "C58", .what = "recycled block not cleared", .injected = "attention after a truncation", .fault = Fault::stale_cells,
+       .stage = "kv_cache"},
+      {.id = "C59", .what = "MoE outputs not weighted", .injected = "",
+       .why_not = "the Plan has no op for experts yet; a model with experts is refused by name when it is loaded"},
+      {.id = "C60", .what = "shortcut for the empty cache", .injected = "attention at position 0", .fault = Fault::first_position_short,
+       .op = "blk.0.attention", .named_by = {"attention_first_position"}},
+  };
+}
+
+std::vector<Row> make_catalogue() {
+  std::vector<Row> all;
+  for (const auto& part : {rows_r(), rows_text(), rows_loader(), rows_kernels(), rows_attention()}) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
+}  // namespace
+
+const std::vector<Row>& catalogue() {
+  static const std::vector<Row> rows = make_catalogue();
+  return rows;
+}
+
+}  // namespace assay::faults
