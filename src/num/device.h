@@ -7,3 +7,10 @@
 #else
 #define ASSAY_FN static inline
 #endif
+
+// How the constant tables are declared that such functions index: the device's compiler needs them in the device's memory.
+#if defined(__CUDA_ARCH__)
+#define ASSAY_TABLE static __device__ const
+#else
+#define ASSAY_TABLE static constexpr
+#endif

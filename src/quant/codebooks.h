@@ -4,17 +4,13 @@
 
 #include <cstdint>
 
+#include "num/device.h"
+#include "quant/codebook_grids.h"
+
 namespace assay::quant {
 
-extern const uint64_t kGridIq2Xxs[256];
-extern const uint64_t kGridIq2Xs[512];
-extern const uint64_t kGridIq2S[1024];
-extern const uint32_t kGridIq3Xxs[256];
-extern const uint32_t kGridIq3S[512];
-extern const uint64_t kGridIq1S[2048];
-
 // Non-linear 4-bit levels of IQ4_NL and IQ4_XS; twice the values of MXFP4's 4-bit floats.
-inline constexpr int8_t kLevelsIq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-inline constexpr int8_t kLevelsMxfp4[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+ASSAY_TABLE int8_t kLevelsIq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+ASSAY_TABLE int8_t kLevelsMxfp4[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 }  // namespace assay::quant
