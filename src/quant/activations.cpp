@@ -2,12 +2,11 @@
 #include "quant/activations.h"
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 
 #include "num/lanes.h"
-#include "num/round.h"
 #include "quant/encode.h"
+#include "quant/steps.h"
 
 namespace assay::quant {
 namespace {
@@ -30,23 +29,18 @@ PartBytes part_bytes(Activation kind, int64_t n_rows, int64_t k) noexcept {
 
 // One block of either kind. l is null with one plane. Returns d.
 float quantise_block(const float* x, int64_t n, int8_t* q, int8_t* l) noexcept {
-  const uint32_t amax_bits = magnitude_bits_max(x, static_cast<int>(n));
-  const float amax = std::bit_cast<float>(amax_bits);
-  const bool poisoned = amax_bits >= 0x7F800000u;
-  if (poisoned || amax < 0x1p-100f) {
+  const BlockScale scale = block_scale(magnitude_bits_max(x, static_cast<int>(n)));
+  if (scale.r == 0.0f) {
     std::fill_n(q, n, int8_t{0});
     if (l != nullptr) std::fill_n(l, n, int8_t{0});
-    return poisoned ? std::numeric_limits<float>::quiet_NaN() : 0.0f;
+    return scale.d;
   }
-  const float r = 127.0f / amax;
   for (int64_t j = 0; j < n; ++j) {
-    const float rounded = std::clamp(num::rint_small(x[j] * r), -127.0f, 127.0f);
-    q[j] = static_cast<int8_t>(rounded);
-    if (l == nullptr) continue;
-    const float rest = num::rint_small(128.0f * num::fma(x[j], r, -rounded));
-    l[j] = static_cast<int8_t>(std::clamp(rest, -64.0f, 64.0f));
+    const float first = first_plane(x[j], scale.r);
+    q[j] = static_cast<int8_t>(first);
+    if (l != nullptr) l[j] = static_cast<int8_t>(second_plane(x[j], scale.r, first));
   }
-  return amax / 127.0f;
+  return scale.d;
 }
 
 // The longest group is 32 of at most 127.
@@ -59,22 +53,13 @@ void sum_groups(const int8_t* q, int64_t k, int64_t group, int16_t* sums) noexce
   }
 }
 
-float tree(const float (&c)[kChunks]) noexcept { return ((c[0] + c[1]) + (c[2] + c[3])) + ((c[4] + c[5]) + (c[6] + c[7])); }
-
-// Two planes as one number: high + low / 128, rounded once.
-float join_planes(int32_t high, int32_t low) noexcept {
-  return num::fma(0x1p-7f, static_cast<float>(low), static_cast<float>(high));
-}
-
 // The float term of one block.
-float block_term(const Format& format, const std::byte* block, const int8_t* q, const int8_t* l) noexcept {
-  const BlockScales s = format.scales(block);
+float term_of(const Format& format, const std::byte* block, const int8_t* q, const int8_t* l) noexcept {
   const IntegerSums high = format.sums(block, q);
   const IntegerSums low = l != nullptr ? format.sums(block, l) : IntegerSums{};
   const float f = l != nullptr ? join_planes(high.i, low.i) : static_cast<float>(high.i);
-  if (!format.has_min) return s.d * f;
   const float g = l != nullptr ? join_planes(high.m, low.m) : static_cast<float>(high.m);
-  return num::fma(s.d, f, s.m * g);
+  return block_term(format.has_min, format.scales(block), f, g);
 }
 
 }  // namespace
@@ -127,11 +112,11 @@ float dot_ref(const Format& format, const std::byte* weight_row, const Activatio
     float c = 0;
     for (int64_t b = chunk_begin(i, n_blocks); b < chunk_begin(i + 1, n_blocks); ++b) {
       const int64_t j = b * t.block_elements;
-      c = num::fma(d[b], block_term(format, weight_row + b * t.block_bytes, q + j, l != nullptr ? l + j : nullptr), c);
+      c = num::fma(d[b], term_of(format, weight_row + b * t.block_bytes, q + j, l != nullptr ? l + j : nullptr), c);
     }
     chunks[i] = c;
   }
-  return tree(chunks);
+  return chunk_tree(chunks);
 }
 
 float dot_f32_ref(const Format& format, const std::byte* weight_row, const float* x, int64_t k) noexcept {
@@ -152,7 +137,7 @@ float dot_f32_ref(const Format& format, const std::byte* weight_row, const float
     }
     chunks[i] = sum.fold();
   }
-  return tree(chunks);
+  return chunk_tree(chunks);
 }
 
 }  // namespace assay::quant

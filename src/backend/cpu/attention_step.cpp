@@ -16,7 +16,7 @@ constexpr int64_t kForkElements = 128 * 1024;
 struct HeadTask {
   const RunState& state;
   const ops::Attention& op;
-  const TokenRun& run;
+  const ops::TokenRun& run;
 
   int64_t n_group() const noexcept { return op.n_heads / op.n_kv_heads; }
   int64_t n_rows() const noexcept { return n_group() * run.n; }
@@ -67,7 +67,7 @@ size_t attention_partials_bytes(const ops::Attention& op, int64_t n_ctx) {
 }
 
 void run_attention_step(const RunState& state, const ops::Attention& op, float* partials) {
-  const auto& runs = state.token_runs;
+  const auto& runs = state.shape.token_runs;
   if (runs.size() == 1 && runs[0].n == 1) {
     const int64_t n_keys = runs[0].position - ops::first_visible(runs[0].position, op.window) + 1;
     const HeadTask task{state, op, runs[0]};
@@ -82,10 +82,10 @@ void run_attention_step(const RunState& state, const ops::Attention& op, float* 
     }
   }
   int64_t n_units = 0;
-  for (const TokenRun& run : runs) n_units += op.n_kv_heads * HeadTask{state, op, run}.n_blocks();
+  for (const ops::TokenRun& run : runs) n_units += op.n_kv_heads * HeadTask{state, op, run}.n_blocks();
   state.pool.run(n_units, [&](int64_t unit, int thread) {
     unit = n_units - 1 - unit;  // late tokens see most keys: longest work first
-    for (const TokenRun& run : runs) {
+    for (const ops::TokenRun& run : runs) {
       const HeadTask task{state, op, run};
       const int64_t units = op.n_kv_heads * task.n_blocks();
       if (unit < units) {

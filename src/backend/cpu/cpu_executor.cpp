@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "assay/error.h"
-#include "backend/cpu/plan_check.h"
 #include "backend/cpu/run_state.h"
 #include "backend/cpu/schedule.h"
 #include "backend/cpu/steps.h"
 #include "ops/buffer_plan.h"
 #include "ops/op_values.h"
+#include "ops/plan_check.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -29,14 +29,12 @@ class CpuExecutor final : public ops::Executor {
   CpuExecutor(const ops::Plan& plan, const ops::ExecutorOptions& options, const CpuOptions& cpu, base::ThreadPool& pool)
       : plan_(plan),
         options_(options),
-        schedule_((check_plan(plan, options), make_schedule(plan, options))),
+        schedule_((ops::check_plan(plan, options), make_schedule(plan, options))),
         cache_(plan.cache_layers, options),
         state_(plan, cpu.kernels, cache_, pool),
         n_positions_(static_cast<size_t>(options.n_sequences), 0) {
     for (const ops::RopeSpec& spec : plan.ropes) state_.rope_tables.emplace_back(spec, options.n_ctx);
-    state_.selected.reserve(static_cast<size_t>(options.n_outputs_max));
-    state_.token_runs.reserve(static_cast<size_t>(options.n_batch_max));
-    next_position_.resize(n_positions_.size());
+    state_.shape.reserve(options);
     widen_small_weights();
     place_values();
     for (const Step& step : schedule_.steps) {
@@ -60,7 +58,7 @@ class CpuExecutor final : public ops::Executor {
       }
       if (observer_ != nullptr) [[unlikely]] observe(step);
     }
-    n_positions_ = next_position_;
+    n_positions_ = state_.shape.n_positions;
   }
 
   std::span<const float> logits(int64_t i_output) const override {
@@ -73,13 +71,13 @@ class CpuExecutor final : public ops::Executor {
   }
 
   void truncate(int sequence, int64_t n_positions) override {
-    check_sequence(sequence);
+    ops::check_sequence(sequence, options_);
     int64_t& kept = n_positions_[static_cast<size_t>(sequence)];
     kept = std::clamp<int64_t>(n_positions, 0, kept);
   }
 
   int64_t n_positions(int sequence) const override {
-    check_sequence(sequence);
+    ops::check_sequence(sequence, options_);
     return n_positions_[static_cast<size_t>(sequence)];
   }
 
@@ -98,7 +96,7 @@ class CpuExecutor final : public ops::Executor {
   size_t cache_bytes() const override { return cache_.bytes(); }
   size_t arena_bytes() const override {
     size_t bytes = arena_.size() + scratch_.size() + partials_.size() + small_weights_.size();
-    for (const RopeTable& table : state_.rope_tables) bytes += table.bytes();
+    for (const ops::RopeTable& table : state_.rope_tables) bytes += table.bytes();
     return bytes;
   }
 
@@ -116,17 +114,10 @@ class CpuExecutor final : public ops::Executor {
     return std::get<ops::Attention>(plan_.ops[static_cast<size_t>(step.attention)].record);
   }
 
-  void check_sequence(int64_t sequence) const {
-    if (sequence < 0 || sequence >= options_.n_sequences) {
-      throw Error(Errc::bad_request, "sequence " + std::to_string(sequence) + " was asked for; the context has " +
-                                         std::to_string(options_.n_sequences));
-    }
-  }
-
   // Norm weights and biases as aligned f32: where the file does not have them so, a copy.
   void widen_small_weights() {
     state_.small_weights.assign(plan_.weights.size(), nullptr);
-    const std::vector<ops::WeightId> small = small_weights_of(plan_);
+    const std::vector<ops::WeightId> small = ops::small_weights_of(plan_);
     const auto usable = [&](const tensor::TensorView& view) {
       return view.dtype == tensor::DType::F32 && reinterpret_cast<uintptr_t>(view.data.data()) % alignof(float) == 0;
     };
@@ -222,45 +213,13 @@ class CpuExecutor final : public ops::Executor {
     for (int i = 0; i < state_.pool.n_threads(); ++i) state_.scratch.push_back(scratch_.data() + static_cast<size_t>(i) * bytes);
   }
 
-  // Checks the batch, before anything is touched, and notes its shape.
   void begin(const ops::Batch& batch) {
-    const size_t n = batch.tokens.size();
-    if (n > static_cast<size_t>(options_.n_batch_max) || batch.positions.size() != n || batch.outputs.size() != n ||
-        (!batch.sequences.empty() && batch.sequences.size() != n)) {
-      throw Error(Errc::bad_request, "a batch of " + std::to_string(n) + " tokens with " + std::to_string(batch.positions.size()) +
-                                         " positions and " + std::to_string(batch.outputs.size()) + " output marks; at most " +
-                                         std::to_string(options_.n_batch_max) + " tokens, and as many of the others, are possible");
-    }
-    next_position_ = n_positions_;
-    state_.selected.clear();
-    state_.token_runs.clear();
-    for (size_t t = 0; t < n; ++t) {
-      const int64_t sequence = batch.sequences.empty() ? 0 : batch.sequences[t];
-      check_sequence(sequence);
-      int64_t& expected = next_position_[static_cast<size_t>(sequence)];
-      if (batch.positions[t] != expected || expected >= options_.n_ctx) {
-        throw Error(Errc::bad_request, "position " + std::to_string(batch.positions[t]) + " of sequence " + std::to_string(sequence) +
-                                           " cannot be run: it holds " + std::to_string(expected) + " of " +
-                                           std::to_string(options_.n_ctx) + " positions of the context");
-      }
-      if (t == 0 || state_.token_runs.back().sequence != sequence) {
-        state_.token_runs.push_back({static_cast<int64_t>(t), 0, sequence, expected});
-      }
-      ++state_.token_runs.back().n;
-      ++expected;
-      if (batch.outputs[t] != 0) {
-        if (state_.selected.size() == static_cast<size_t>(options_.n_outputs_max)) {
-          throw Error(Errc::bad_request, "the logits of more than " + std::to_string(options_.n_outputs_max) +
-                                             " tokens of one batch were asked for; the context was made for that many");
-        }
-        state_.selected.push_back(static_cast<int64_t>(t));
-      }
-    }
+    ops::check_batch(batch, options_, n_positions_, state_.shape);
     state_.tokens = batch.tokens;
     state_.positions = batch.positions;
     state_.sequences = batch.sequences;
-    const int64_t n_positions = *std::max_element(next_position_.begin(), next_position_.end());
-    for (RopeTable& table : state_.rope_tables) table.fill_to(n_positions);
+    const int64_t n_positions = *std::max_element(state_.shape.n_positions.begin(), state_.shape.n_positions.end());
+    for (ops::RopeTable& table : state_.rope_tables) table.fill_to(n_positions);
   }
 
   void observe(const Step& step) {
@@ -284,7 +243,7 @@ class CpuExecutor final : public ops::Executor {
   RunState state_;
   std::vector<LinearStep> linear_steps_;  // one per step, empty where it is none
   base::AlignedBuffer small_weights_, arena_, scratch_, partials_;
-  std::vector<int64_t> n_positions_, next_position_;  // per sequence
+  std::vector<int64_t> n_positions_;  // per sequence
   ops::OpObserver* observer_ = nullptr;
   std::vector<double> observed_;
   ops::StepTimer* timer_ = nullptr;

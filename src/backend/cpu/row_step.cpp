@@ -37,7 +37,7 @@ class RowRunner {
   }
 
   void operator()(const ops::Rope& op) const noexcept {
-    const RopeTable& table = s_.rope_tables[static_cast<size_t>(op.rope)];
+    const ops::RopeTable& table = s_.rope_tables[static_cast<size_t>(op.rope)];
     const ops::RopeSpec& spec = table.spec();
     for (int64_t t = begin_; t < end_; ++t) {
       const int64_t position = s_.positions[static_cast<size_t>(s_.token_of(op.y, t))];
@@ -73,7 +73,7 @@ class RowRunner {
   void operator()(const ops::SelectOutputs& op) const noexcept {
     const int64_t width = s_.width(op.y);
     for (int64_t i = begin_; i < end_; ++i) {
-      std::copy_n(s_.row(op.x, s_.selected[static_cast<size_t>(i)]), width, s_.row(op.y, i));
+      std::copy_n(s_.row(op.x, s_.shape.selected[static_cast<size_t>(i)]), width, s_.row(op.y, i));
     }
   }
 

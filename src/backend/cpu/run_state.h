@@ -7,18 +7,13 @@
 
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/kv_cache.h"
-#include "backend/cpu/rope_table.h"
 #include "base/thread_pool.h"
+#include "ops/batch_shape.h"
 #include "ops/plan.h"
+#include "ops/rope_table.h"
 #include "quant/activations.h"
 
 namespace assay::backend::cpu {
-
-// Consecutive tokens of one sequence.
-struct TokenRun {
-  int64_t begin = 0, n = 0;
-  int64_t sequence = 0, position = 0;  // of its first token
-};
 
 struct RunState {
   RunState(const ops::Plan& p, KernelSet set, KvCache& c, base::ThreadPool& threads)
@@ -33,21 +28,20 @@ struct RunState {
   std::vector<const float*> small_weights;     // per weight: norms and biases as aligned f32, else null
   std::vector<quant::Activations> quantised;   // per value that linears read as integers
   std::vector<ops::ValueId> quantised_values;  // ... and whose rows it holds
-  std::vector<RopeTable> rope_tables;          // per rope of the plan
+  std::vector<ops::RopeTable> rope_tables;     // per rope of the plan
   std::vector<std::byte*> scratch;             // per thread
 
   // Of the running batch; the spans are the caller's.
   std::span<const int32_t> tokens, positions;
   std::span<const int32_t> sequences;  // may be empty: all 0
-  std::vector<int64_t> selected;       // tokens whose logits are wanted, ascending
-  std::vector<TokenRun> token_runs;
+  ops::BatchShape shape;
 
-  int64_t n_rows(bool outputs_only) const noexcept { return static_cast<int64_t>(outputs_only ? selected.size() : tokens.size()); }
+  int64_t n_rows(bool outputs_only) const noexcept { return static_cast<int64_t>(outputs_only ? shape.selected.size() : tokens.size()); }
   int64_t width(ops::ValueId value) const noexcept { return plan.values[static_cast<size_t>(value)].width; }
   float* row(ops::ValueId value, int64_t i) const noexcept { return values[static_cast<size_t>(value)] + i * width(value); }
   // The token behind row i of a value.
   int64_t token_of(ops::ValueId value, int64_t i) const noexcept {
-    return plan.values[static_cast<size_t>(value)].outputs_only ? selected[static_cast<size_t>(i)] : i;
+    return plan.values[static_cast<size_t>(value)].outputs_only ? shape.selected[static_cast<size_t>(i)] : i;
   }
   int64_t sequence_of(int64_t token) const noexcept { return sequences.empty() ? 0 : sequences[static_cast<size_t>(token)]; }
 };

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "assay/error.h"
-#include "backend/cpu/plan_check.h"
+#include "ops/plan_check.h"
 #include "ops/op_values.h"
 #include "support/tiny_plan.h"
 
@@ -92,11 +92,11 @@ TEST(Schedule, RefusesAValueThatNobodyWrites) {
 TEST(PlanCheck, RefusesWidthsThatDoNotFit) {
   for (const char* name : {"attn_q", "attn_norm", "ffn_act", "attention", "kv_store", "residual", "embed"}) {
     test::TinyPlan tiny({});
-    EXPECT_NO_THROW(check_plan(tiny.plan, {.n_ctx = 8}));
+    EXPECT_NO_THROW(ops::check_plan(tiny.plan, {.n_ctx = 8}));
     const auto op = std::find_if(tiny.plan.ops.begin(), tiny.plan.ops.end(), [&](const ops::Op& other) { return other.name == name; });
     const OpValues values = values_of(*op);
     tiny.plan.values[static_cast<size_t>(values.output != ops::kNone ? values.output : values.inputs[0])].width += 32;
-    EXPECT_THROW(check_plan(tiny.plan, {.n_ctx = 8}), Error) << name;
+    EXPECT_THROW(ops::check_plan(tiny.plan, {.n_ctx = 8}), Error) << name;
   }
 }
 

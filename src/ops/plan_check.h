@@ -1,4 +1,4 @@
-// What the CPU asks of a Plan before it takes any memory.
+// What a backend asks of a Plan before it takes any memory.
 #pragma once
 
 #include <vector>
@@ -6,12 +6,12 @@
 #include "ops/executor.h"
 #include "ops/plan.h"
 
-namespace assay::backend::cpu {
+namespace assay::ops {
 
 // Throws Error(unsupported) for a plan that the kernels cannot run, Error(bad_request) for options that make no sense.
-void check_plan(const ops::Plan& plan, const ops::ExecutorOptions& options);
+void check_plan(const Plan& plan, const ExecutorOptions& options);
 
 // Weights that kernels want as f32 whatever the file has: norms and biases, each once.
-std::vector<ops::WeightId> small_weights_of(const ops::Plan& plan);
+std::vector<WeightId> small_weights_of(const Plan& plan);
 
-}  // namespace assay::backend::cpu
+}  // namespace assay::ops

@@ -6,23 +6,23 @@
 #include "base/aligned_buffer.h"
 #include "ops/plan.h"
 
-namespace assay::backend::cpu {
+namespace assay::ops {
 
 class RopeTable {
  public:
-  RopeTable(const ops::RopeSpec& spec, int64_t n_ctx);  // spec must outlive the table
+  RopeTable(const RopeSpec& spec, int64_t n_ctx);  // spec must outlive the table
 
   void fill_to(int64_t n_positions);  // makes what is missing
   const float* cos(int64_t position) const noexcept { return row(position); }
   const float* sin(int64_t position) const noexcept { return row(position) + spec_->dim / 2; }
-  const ops::RopeSpec& spec() const noexcept { return *spec_; }
+  const RopeSpec& spec() const noexcept { return *spec_; }
   size_t bytes() const noexcept { return memory_.size(); }
 
  private:
   const float* row(int64_t position) const noexcept { return reinterpret_cast<const float*>(memory_.data()) + position * spec_->dim; }
-  const ops::RopeSpec* spec_;
+  const RopeSpec* spec_;
   int64_t n_filled_ = 0;
   base::AlignedBuffer memory_;
 };
 
-}  // namespace assay::backend::cpu
+}  // namespace assay::ops
