@@ -45,7 +45,8 @@ void expect_refusal(const ProgramResult& r, int exit_code, const std::string& pa
 }
 
 const std::vector<std::string> kCommands = {"run",      "chat",   "tokenize", "detokenize",
-                                            "template", "logits", "inspect",  "bench", "perplexity"};
+                                            "template", "logits", "inspect",  "bench", "perplexity",
+                                            "devices"};
 
 TEST(Cli, HelpTeaches) {
   const ProgramResult all = assay({"--help"});
@@ -87,6 +88,16 @@ TEST(Cli, WrongCallsEndWithTwo) {
 
 TEST(Cli, CudaIsRefusedByName) {
   expect_refusal(assay({"run", "m.gguf", "-p", "x", "--backend", "cuda"}), 1, "CUDA");
+}
+
+TEST(Cli, DevicesNameTheProcessorAndTellWhyThereIsNoGpu) {
+  const json::object found = json::parse(assay({"devices", "--json"}).out).as_object();
+  const json::array& devices = found.at("devices").as_array();
+  ASSERT_FALSE(devices.empty());
+  EXPECT_EQ(devices[0].at("backend"), "cpu");
+  EXPECT_GT(devices[0].at("memory").to_number<int64_t>(), 0);
+  EXPECT_EQ(devices.size() == 1, found.contains("no_cuda"));
+  EXPECT_THAT(assay({"devices"}).out, StartsWith("cpu "));
 }
 
 TEST(Cli, MissingAndBadFilesSaySo) {

@@ -27,8 +27,9 @@ const std::map<std::string, std::set<std::string>> kNamed = {
     {"model", {"ops", "gguf"}},
     {"model/arch", {"model"}},
     {"backend/cpu", {"ops"}},
+    {"backend/cuda", {"ops"}},
     {"backend/oracle", {"ops"}},
-    {"engine", {"model", "text", "chat", "backend/cpu", "backend/oracle"}},
+    {"engine", {"model", "text", "chat", "backend/cpu", "backend/cuda", "backend/oracle"}},
     {"trace", {"engine"}},
     {"verify", {"trace"}},
 };

@@ -18,5 +18,6 @@ int logits_command(const Arguments& arguments);
 int inspect_command(const Arguments& arguments);
 int bench_command(const Arguments& arguments);
 int perplexity_command(const Arguments& arguments);
+int devices_command(const Arguments& arguments);
 
 }  // namespace assay::cli

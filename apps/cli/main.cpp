@@ -33,6 +33,7 @@ constexpr Command kCommands[] = {
     {"bench", bench_command, "Tokens per second, share of bandwidth, memory"},
     {"perplexity", perplexity_command,
      "How well a model predicts a text, and how far from another file or mode"},
+    {"devices", devices_command, "What a model can run on here"},
 };
 
 std::string overview() {

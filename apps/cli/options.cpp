@@ -10,6 +10,7 @@
 #include <limits>
 #include <random>
 
+#include "assay/devices.h"
 #include "assay/error.h"
 #include "assay/utf8.h"
 #include "terminal.h"
@@ -95,20 +96,26 @@ void RuntimeFlags::add(Flags& flags, const std::string& about_n_ctx) {
 
 ContextOptions RuntimeFlags::options() const {
   ContextOptions o;
-  if (backend == "cuda") {
-    throw Error(Errc::device,
-                "--backend cuda: this build has no CUDA backend; use --backend cpu, which gives "
-                "the same bits");
+  const bool gpu_wanted = n_gpu_layers.value_or(0) != 0;
+  if (backend == "cuda" || (backend == "auto" && gpu_wanted)) {
+    const std::string none = list_devices().no_cuda;
+    if (backend == "cuda" && !none.empty()) {
+      throw Error(Errc::device,
+                  fmt::format("--backend cuda: {}; use --backend cpu, which gives the same bits",
+                              none));
+    }
+    if (!none.empty())
+      notice(fmt::format("-ngl has no effect, all layers run on the CPU: {}", none));
+  } else if (gpu_wanted) {
+    notice(fmt::format("-ngl has no effect: --backend {} runs all layers on the CPU", backend));
   }
-  if (backend != "auto" && backend != "cpu" && backend != "hybrid-f32") {
+  if (backend != "auto" && backend != "cpu" && backend != "cuda" && backend != "hybrid-f32") {
     throw UsageError(fmt::format("--backend {}: needs auto, cpu, cuda or hybrid-f32", backend));
   }
   if (backend == "hybrid-f32" && numerics && *numerics != "f32") {
     throw UsageError(fmt::format(
         "--backend hybrid-f32 means --numerics f32, but --numerics {} was given", *numerics));
   }
-  if (n_gpu_layers.value_or(0) != 0)
-    notice("-ngl has no effect: this build has no GPU backend, all layers run on the CPU");
   if (n_batch < 1 || n_ubatch < 1) throw UsageError("-b and -ub need at least 1");
   if (activations != 15 && activations != 8)
     throw UsageError(fmt::format("--activations {}: needs 15 or 8", activations));
@@ -123,6 +130,8 @@ ContextOptions RuntimeFlags::options() const {
   o.cache_k = parse_kv_type(cache_k);
   o.cache_v = parse_kv_type(cache_v);
   o.kernels = parse_kernels(kernels);
+  o.backend = backend == "hybrid-f32" ? Backend::cpu : parse_backend(backend);
+  o.n_gpu_layers = std::max<int64_t>(-1, n_gpu_layers.value_or(-1));
   return o;
 }
 
@@ -248,7 +257,7 @@ boost::json::object numerics_json(const Context& context) {
     result["cache_type_k"] = name(o.cache_k);
     result["cache_type_v"] = name(o.cache_v);
   }
-  result["backend"] = "cpu";
+  result["backend"] = name(o.backend);
   result["kernels"] = context.kernels();
   return result;
 }

@@ -20,16 +20,20 @@ enum class Numerics {
   oracle,  // float64 throughout, plain loops, slow; the cache is float64 whatever cache_k and cache_v say
 };
 enum class KvType { f16, q8_0, f32 };
+// automatic: the GPU where this build and this machine have one, kernels were not asked for by name and the mode is not oracle.
+enum class Backend { automatic, cpu, cuda };
 enum class Kernels { best, reference, avx2, avx512 };  // best: what the machine has
 
-// By the names that flags have: "exact", "f32", "oracle"; "f16", "q8_0", "f32"; "auto", "reference", "avx2", "avx512".
+// By the names that flags have: "auto", "cpu", "cuda"; "exact", "f32", "oracle"; "f16", "q8_0", "f32"; "auto", "reference", "avx2", "avx512".
 // parse_x: Error(bad_request) that lists the names.
 std::string_view name(Numerics numerics) noexcept;
 std::string_view name(KvType type) noexcept;
 std::string_view name(Kernels kernels) noexcept;
+std::string_view name(Backend backend) noexcept;
 Numerics parse_numerics(std::string_view text);
 KvType parse_kv_type(std::string_view text);
 Kernels parse_kernels(std::string_view text);
+Backend parse_backend(std::string_view text);
 
 struct ContextOptions {
   int64_t n_ctx = 0;          // positions per sequence (-c); 0: the smaller of the model's own and 4096
@@ -43,6 +47,8 @@ struct ContextOptions {
   KvType cache_k = KvType::f16;
   KvType cache_v = KvType::f16;
   Kernels kernels = Kernels::best;
+  Backend backend = Backend::cpu;
+  int64_t n_gpu_layers = -1;  // of backend automatic or cuda; -1 or at least the model's layers: all of them; 0: the CPU
   int n_sequences = 1;        // independent token sequences, each with n_ctx positions
 };
 
@@ -73,7 +79,7 @@ class Context {
 
   const Model& model() const noexcept;
   const ContextOptions& options() const noexcept;  // with every 0 replaced by what it stands for
-  std::string_view kernels() const noexcept;       // what runs, e.g. "avx512", "reference", "oracle"
+  std::string_view kernels() const noexcept;       // what runs, e.g. "avx512", "reference", "oracle", "cuda"
 
   // Runs the tokens at the positions that follow the sequence's last one. Before any work: Error(bad_request) where they are none, an id is
   // not of the vocabulary, or they do not fit into n_ctx. Returns how many tokens were run: all, or fewer where the cancel hook said stop.

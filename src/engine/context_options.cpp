@@ -10,6 +10,7 @@
 
 #include "assay/error.h"
 #include "backend/cpu/cpu_executor.h"
+#include "backend/cuda/cuda.h"
 #include "backend/oracle/oracle_executor.h"
 #include "engine/model_state.h"
 
@@ -21,6 +22,7 @@ using Names = std::array<std::pair<Enum, std::string_view>, n>;
 
 constexpr Names<Numerics, 3> kNumerics{{{Numerics::exact, "exact"}, {Numerics::f32, "f32"}, {Numerics::oracle, "oracle"}}};
 constexpr Names<KvType, 3> kKvTypes{{{KvType::f16, "f16"}, {KvType::q8_0, "q8_0"}, {KvType::f32, "f32"}}};
+constexpr Names<Backend, 3> kBackends{{{Backend::automatic, "auto"}, {Backend::cpu, "cpu"}, {Backend::cuda, "cuda"}}};
 constexpr Names<Kernels, 4> kKernels{
     {{Kernels::best, "auto"}, {Kernels::reference, "reference"}, {Kernels::avx2, "avx2"}, {Kernels::avx512, "avx512"}}};
 
@@ -53,9 +55,11 @@ void require_range(std::string_view what, int64_t found, int64_t min, int64_t ma
 std::string_view name(Numerics numerics) noexcept { return name_in(kNumerics, numerics); }
 std::string_view name(KvType type) noexcept { return name_in(kKvTypes, type); }
 std::string_view name(Kernels kernels) noexcept { return name_in(kKernels, kernels); }
+std::string_view name(Backend backend) noexcept { return name_in(kBackends, backend); }
 Numerics parse_numerics(std::string_view text) { return parse_in(kNumerics, "numerics", text); }
 KvType parse_kv_type(std::string_view text) { return parse_in(kKvTypes, "cache type", text); }
 Kernels parse_kernels(std::string_view text) { return parse_in(kKernels, "kernels", text); }
+Backend parse_backend(std::string_view text) { return parse_in(kBackends, "backend", text); }
 
 std::optional<ContextOptions> with_mode(ContextOptions options, std::string_view mode) {
   if (mode == "exact" || mode == "exact/15" || mode == "exact/8") {
@@ -114,6 +118,25 @@ std::string_view name_of(backend::cpu::KernelSet set) {
   return "?";
 }
 
+// The backend that runs: never automatic.
+Backend choose_backend(const ContextOptions& options, const Model& model) {
+  const bool needs_cpu = options.numerics == Numerics::oracle || options.kernels != Kernels::best || options.n_gpu_layers == 0;
+  if (options.backend == Backend::cpu) return Backend::cpu;
+  if (options.backend == Backend::automatic) {
+    if (needs_cpu || backend::cuda::find_devices().list.empty()) return Backend::cpu;
+  } else if (needs_cpu) {
+    throw Error(Errc::bad_request, fmt::format("backend cuda: mode oracle, a named kernel set and -ngl 0 are the CPU's; found mode {}, "
+                                               "kernels {}, -ngl {}",
+                                               name(options.numerics), name(options.kernels), options.n_gpu_layers));
+  }
+  if (options.n_gpu_layers > 0 && options.n_gpu_layers < model.n_layers()) {
+    throw Error(Errc::unsupported, fmt::format("-ngl {}: a model split between GPU and CPU is not served yet; the model has {} layers: "
+                                               "give -ngl {} or more for the GPU, -ngl 0 for the CPU",
+                                               options.n_gpu_layers, model.n_layers(), model.n_layers()));
+  }
+  return Backend::cuda;
+}
+
 }  // namespace
 
 ContextOptions resolve(const ContextOptions& asked, const Model& model) {
@@ -132,6 +155,8 @@ ContextOptions resolve(const ContextOptions& asked, const Model& model) {
     options.n_outputs_max = std::max<int64_t>(options.n_sequences, kOutputsBytesDefault / (model.vocab_size() * static_cast<int64_t>(sizeof(float))));
   }
   options.n_outputs_max = std::min(options.n_outputs_max, options.n_ubatch);
+  require_range("layers on the GPU (-ngl)", options.n_gpu_layers, -1, INT32_MAX);
+  options.backend = choose_backend(options, model);
   if (options.n_threads == 0) options.n_threads = base::physical_cores();
   return options;
 }
@@ -148,6 +173,7 @@ ChosenExecutor make_executor(const Model& model, const ContextOptions& options, 
   executor.weights_as_f32 = options.numerics == Numerics::f32;
   executor.planes = options.activation_bits == 15 ? 2 : 1;
   if (options.numerics == Numerics::oracle) return {backend::oracle::make_oracle_executor(plan, executor, pool), "oracle"};
+  if (options.backend == Backend::cuda) return {backend::cuda::make_cuda_executor(plan, executor), "cuda"};
   const backend::cpu::KernelSet set = kernel_set(options.kernels);
   return {backend::cpu::make_cpu_executor(plan, executor, {set}, pool), std::string(name_of(set))};
 }

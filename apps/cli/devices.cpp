@@ -1,0 +1,59 @@
+// assay devices: what a model can run on here.
+#include "assay/devices.h"
+
+#include <fmt/format.h>
+
+#include <boost/json.hpp>
+
+#include "commands.h"
+#include "flags.h"
+#include "json_text.h"
+#include "terminal.h"
+
+namespace assay::cli {
+namespace {
+
+boost::json::array to_json(const DeviceList& list) {
+  boost::json::array devices;
+  for (const Device& d : list.devices) {
+    devices.push_back(boost::json::object{{"backend", d.backend},
+                                          {"name", d.name},
+                                          {"detail", d.detail},
+                                          {"memory", d.memory_bytes},
+                                          {"memory_free", d.memory_free_bytes}});
+  }
+  return devices;
+}
+
+}  // namespace
+
+int devices_command(const Arguments& arguments) {
+  Flags flags("devices", "Lists what a model can run on here, with its memory.",
+              "  assay devices\n"
+              "  assay devices --json | jq '.devices[].name'\n");
+  bool as_json = false;
+  flags.on("--json", as_json, "One JSON object");
+  if (!flags.parse(arguments)) {
+    Output().write(flags.help());
+    return 0;
+  }
+  const DeviceList list = list_devices();
+  if (as_json) {
+    boost::json::object result = {{"devices", to_json(list)}};
+    if (!list.no_cuda.empty()) result["no_cuda"] = list.no_cuda;
+    Output().write(to_text(result) + "\n");
+    return 0;
+  }
+  constexpr double kGibibyte = 1 << 30;
+  std::string text;
+  for (const Device& d : list.devices) {
+    text += fmt::format("{:<5} {}: {}, {:.1f} GiB of memory, {:.1f} GiB free\n", d.backend, d.name,
+                        d.detail, static_cast<double>(d.memory_bytes) / kGibibyte,
+                        static_cast<double>(d.memory_free_bytes) / kGibibyte);
+  }
+  if (!list.no_cuda.empty()) text += fmt::format("cuda  none: {}\n", list.no_cuda);
+  Output().write(text);
+  return 0;
+}
+
+}  // namespace assay::cli

@@ -1,0 +1,36 @@
+// The door of the CUDA backend. A build without it has cuda_absent.cpp behind the same door; a build with it asks for the driver when it is
+// first needed, so that the program also starts where there is none.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/executor.h"
+#include "ops/plan.h"
+
+namespace assay::backend::cuda {
+
+struct DeviceInfo {
+  std::string name;
+  int major = 0, minor = 0;  // compute capability
+  int n_multiprocessors = 0;
+  int64_t memory_bytes = 0, free_bytes = 0;
+};
+
+struct Devices {
+  std::vector<DeviceInfo> list;
+  std::string why_none;  // where the list is empty
+};
+Devices find_devices();
+
+// Runs a Plan on one GPU. The plan and what its weights point into must outlive the executor; the weights are copied to the device.
+// Throws Error(device) where there is no such device or it fails, Error(unsupported) for what the GPU cannot run, Error(out_of_memory)
+// with need and have.
+std::unique_ptr<ops::Executor> make_cuda_executor(const ops::Plan& plan, const ops::ExecutorOptions& options, int device = 0);
+
+// Bytes per second that the device copies within its memory, read and written bytes counted.
+double measure_device_bandwidth(int device = 0);
+
+}  // namespace assay::backend::cuda

@@ -1,0 +1,35 @@
+// See assay/devices.h.
+#include "assay/devices.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "assay/bench.h"
+#include "backend/cuda/cuda.h"
+#include "base/processors.h"
+
+namespace assay {
+
+DeviceList list_devices() {
+  DeviceList result;
+  Device processor;
+  processor.backend = "cpu";
+  processor.name = processor_name();
+  processor.detail = fmt::format("{} cores", base::physical_cores());
+  const int64_t page = sysconf(_SC_PAGESIZE);
+  processor.memory_bytes = sysconf(_SC_PHYS_PAGES) * page;
+  processor.memory_free_bytes = sysconf(_SC_AVPHYS_PAGES) * page;
+  result.devices.push_back(std::move(processor));
+  backend::cuda::Devices found = backend::cuda::find_devices();
+  result.no_cuda = std::move(found.why_none);
+  for (backend::cuda::DeviceInfo& d : found.list) {
+    result.devices.push_back({"cuda", std::move(d.name),
+                              fmt::format("{} multiprocessors, compute capability {}.{}", d.n_multiprocessors, d.major, d.minor),
+                              d.memory_bytes, d.free_bytes});
+  }
+  return result;
+}
+
+}  // namespace assay
