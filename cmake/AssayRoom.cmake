@@ -1,6 +1,7 @@
 # assay_room(NAME SOURCES ... DEPS rooms... LIBS targets... TESTS stems... SLOW_TESTS stems...)
 #   One static library assay_NAME (alias assay::NAME) from the listed sources. TESTS are file stems (foo_test -> foo_test.cpp):
-#   together they make the program NAME_tests, label `fast`; SLOW_TESTS make NAME_slow_tests, label `slow`.
+#   together they make the program NAME_tests, label `fast`; SLOW_TESTS make NAME_slow_tests, label `slow`. THREADS: the room's code runs on
+#   several threads, so its tests run under the thread sanitizer too.
 #   The build flags are part of the numerics contract: no contraction, no fast-math.
 
 add_library(assay_flags INTERFACE)
@@ -24,7 +25,8 @@ set_property(GLOBAL PROPERTY ASSAY_ROOMS "")
 if(ASSAY_TESTS)
   enable_testing()
   include(GoogleTest)
-  add_custom_target(fast_tests)  # builds every program whose tests carry the label `fast`
+  add_custom_target(fast_tests)    # builds every program whose tests carry the label `fast`
+  add_custom_target(thread_tests)  # of these, the programs of rooms with threads
 endif()
 
 function(assay_test_program name label)
@@ -42,7 +44,7 @@ function(assay_test_program name label)
 endfunction()
 
 function(assay_room room)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LIBS;TESTS;SLOW_TESTS" ${ARGN})
+  cmake_parse_arguments(ARG "THREADS" "" "SOURCES;DEPS;LIBS;TESTS;SLOW_TESTS" ${ARGN})
   set(target assay_${room})
   add_library(${target} STATIC ${ARG_SOURCES})
   add_library(assay::${room} ALIAS ${target})
@@ -51,6 +53,9 @@ function(assay_room room)
   set_property(GLOBAL APPEND PROPERTY ASSAY_ROOMS ${target})
   if(ASSAY_TESTS AND ARG_TESTS)
     assay_test_program(${room}_tests fast STEMS ${ARG_TESTS} LIBS ${target})
+    if(ARG_THREADS)
+      add_dependencies(thread_tests ${room}_tests)
+    endif()
   endif()
   if(ASSAY_TESTS AND ARG_SLOW_TESTS)
     assay_test_program(${room}_slow_tests slow STEMS ${ARG_SLOW_TESTS} LIBS ${target})
