@@ -36,6 +36,8 @@ struct OpFigures {
   double worst_ratio = 0;    // the largest |error| / bound; above 1: wrong
   double local_error = 0;    // ||found - float64 from the same inputs|| / ||float64||
   double bound = 0;          // ||bound|| / ||float64||
+  // The test "as declared": against float64 from the inputs as our own contract quantises them; negative: there is none for this op.
+  double declared_error = -1, declared_bound = -1;
   double cumulative_error = 0;  // ||found - the float64 chain|| / ||the chain||; negative: not computed
   double rms = 0, largest = 0;  // of the values found
 };

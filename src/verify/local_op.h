@@ -3,9 +3,11 @@
 //
 // With u the declared unit roundoff, gamma(n) = n u / (1 - n u), d* the error that the inputs themselves carry (zero where they were
 // observed), and step(x) half the quantisation step of x's block:
-//   linear     (gamma(n) |w| |x| + |w| (step(x) + dx)) per row, |w||x| by Cauchy-Schwarz over the row: ||w||_2 ||.||_2
-//   attention  scores: gamma |q||k| scale + rounding of k in the cache's type; shares: twice the worst score error, relative; values likewise
+//   linear     linear_bound.h: (gamma(n) |w| |x| + |w| (step(x) + dx)), |w| |x| by Cauchy-Schwarz over every 32 elements of the row
+//   attention  attention_bound.h: scores: gamma |q| |k| scale + rounding of k in the cache's type; from them the shares; values likewise
 //   others     a few u of the magnitudes that are added, as local_op.cpp derives beside each formula
+// Where a source follows our own contract its quantisation is known to the bit. Then there is a second, much tighter test, "as declared":
+// the op in float64 from the inputs as they are after quantisation, against the float roundings alone.
 // Source of the method: Higham 2002, Accuracy and Stability of Numerical Algorithms, chapters 3 and 4.
 #pragma once
 
@@ -33,6 +35,7 @@ struct Rows {
 struct KvHistory {
   std::vector<double> k, v;
   std::vector<double> k_error, v_error;  // as Rows::error
+  std::vector<double> k_stored, v_stored;  // as a cache of the declared types gives them back; empty: not known
   int64_t width = 0;
   int64_t n_positions() const noexcept { return width == 0 ? 0 : static_cast<int64_t>(k.size()) / width; }
 };
@@ -49,9 +52,27 @@ struct OpInputs {
 struct Expected {
   std::vector<double> y;      // [n rows of the output, width]
   std::vector<double> bound;  // as many
+  // The test "as declared"; empty where it does not apply.
+  std::vector<double> declared_y, declared_bound;
 };
 
-// Any op but KvStore.
-Expected local_op(const OpInputs& in, const Declared& declared, base::ThreadPool& pool);
+// Another set of inputs for the same op, evaluated without bounds in the same pass over the weights: the float64 chain's.
+struct ChainOp {
+  Rows a, b;
+  std::span<const KvHistory* const> history;
+  std::vector<double> y;  // the result
+};
+
+struct LocalOptions {
+  bool as_declared = true;
+  ChainOp* chain = nullptr;
+  int64_t first_column = 0, n_columns = -1;  // Linear: only these outputs of each row; -1: to the last
+};
+
+// Any op but KvStore. SelectOutputs: a holds the rows that were selected.
+Expected local_op(const OpInputs& in, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options = {});
+
+// Fills k_stored and v_stored for the positions that lack them, where every position was observed and the source declares our own contract.
+void read_back(KvHistory& history, int64_t head_dim, const Declared& declared);
 
 }  // namespace assay::verify

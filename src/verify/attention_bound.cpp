@@ -1,0 +1,262 @@
+// See attention_bound.h.
+#include "verify/attention_bound.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "backend/oracle/oracle_ops.h"
+#include "num/math64.h"
+#include "ops/attention.h"
+#include "verify/rounding.h"
+
+namespace assay::verify {
+namespace {
+
+using backend::oracle::HeadCache;
+
+constexpr int64_t kBlock = 32;  // of the cache's q8_0
+
+size_t at(int64_t i) { return static_cast<size_t>(i); }
+int64_t n_blocks(int64_t head_dim) { return (head_dim + kBlock - 1) / kBlock; }
+
+// What the cache does to an element: |x' - x| <= constant + relative |x|; constant is of its block of 32.
+struct CacheRounding {
+  double relative = 0;
+  double tiny = 0;
+  double of_largest = 0;  // times the block's largest magnitude
+};
+
+CacheRounding cache_rounding(ops::CacheType type, const Declared& declared) {
+  const double u = unit(declared);
+  switch (type) {
+    case ops::CacheType::f32: return {};
+    case ops::CacheType::f16: return {kUnitHalf, kTinyHalf, 0};
+    case ops::CacheType::q8_0:
+      return {gamma(4, u) + kUnitHalf * (1 + kUnitHalf), 127 * kTinyHalf + 0x1p-99, 0.5 / 127 * (1 + 3 * u) * (1 + kUnitHalf)};
+  }
+  return {};
+}
+
+double norm_of(const double* x, int64_t n) {
+  double squares = 0;
+  for (int64_t i = 0; i < n; ++i) squares += x[i] * x[i];
+  return std::sqrt(squares) * (1 + 0x1p-40);
+}
+
+// The facts of one history that every query shares. Where the cache's rounding is known, k and v are as read back and carry no error.
+struct Side {
+  const double* k = nullptr;
+  const double* v = nullptr;
+  std::vector<double> k_norm, k_error;  // [n_positions, n_kv_heads]: norms of a head's key and of its error
+  std::vector<double> v_constant;       // [n_positions, n_kv_heads * blocks of 32]
+  double v_relative = 0;
+  std::span<const double> v_error;      // [n_positions, width]; empty: none
+};
+
+Side make_side(const KvHistory& h, const ops::Attention& op, const Declared& declared, bool stored, base::ThreadPool& pool) {
+  Side side;
+  side.k = stored ? h.k_stored.data() : h.k.data();
+  side.v = stored ? h.v_stored.data() : h.v.data();
+  const CacheRounding of_k = stored ? CacheRounding{} : cache_rounding(declared.cache_k, declared);
+  const CacheRounding of_v = stored ? CacheRounding{} : cache_rounding(declared.cache_v, declared);
+  side.v_relative = of_v.relative;
+  if (!stored) side.v_error = h.v_error;
+  const int64_t heads = op.n_kv_heads, blocks = n_blocks(op.head_dim);
+  side.k_norm.resize(at(h.n_positions() * heads));
+  side.k_error.resize(side.k_norm.size());
+  side.v_constant.resize(side.k_norm.size() * at(blocks));
+  const auto block_constant = [](const CacheRounding& r, const double* x, const double* error, int64_t n) {
+    double largest = 0;
+    for (int64_t i = 0; i < n; ++i) largest = std::max(largest, std::fabs(x[i]) + (error != nullptr ? error[i] : 0));
+    return r.tiny + r.of_largest * largest;
+  };
+  pool.run(h.n_positions(), [&](int64_t p, int) {
+    for (int64_t head = 0; head < heads; ++head) {
+      const int64_t first = p * h.width + head * op.head_dim;
+      const double* k_own = stored || h.k_error.empty() ? nullptr : h.k_error.data() + first;
+      const double* v_own = stored || h.v_error.empty() ? nullptr : h.v_error.data() + first;
+      const double norm = norm_of(side.k + first, op.head_dim), own = k_own != nullptr ? norm_of(k_own, op.head_dim) : 0;
+      double constants = 0;
+      for (int64_t b = 0; b < blocks; ++b) {
+        const int64_t n = std::min(kBlock, op.head_dim - b * kBlock), begin = first + b * kBlock;
+        const double constant = block_constant(of_k, side.k + begin, k_own != nullptr ? k_own + b * kBlock : nullptr, n);
+        constants += constant * constant * static_cast<double>(n);
+        side.v_constant[at((p * heads + head) * blocks + b)] =
+            block_constant(of_v, side.v + begin, v_own != nullptr ? v_own + b * kBlock : nullptr, n);
+      }
+      side.k_norm[at(p * heads + head)] = norm;
+      side.k_error[at(p * heads + head)] = std::sqrt(constants) + of_k.relative * (norm + own) + own;
+    }
+  });
+  return side;
+}
+
+// f16 copies of queries and shares, as llama.cpp makes them.
+struct HalfCopies {
+  bool q = false, shares = false;
+};
+
+struct Work {  // of one thread
+  std::vector<double> shares, weight_error, spread, sum, largest, constant;
+};
+
+// How the shares may be off: fills weight_error with e^d_j - 1 and returns 1 / Z_min. shares holds the scores at first, the shares at last.
+double share_errors(const ops::Attention& op, const Declared& declared, const Side& side, int64_t kv_head, double q_norm, double q_error,
+                    int64_t first, int64_t last, Work& work) {
+  const double u = unit(declared), scale = std::fabs(op.scale);
+  const double n_score = static_cast<double>(op.head_dim) + 3;
+  const int64_t n = last - first + 1;
+  const double n_segments = static_cast<double>(last / ops::kAttentionSegment - first / ops::kAttentionSegment + 1);
+  const double exp_error = (declared.own_sums ? 2 : 8) * u * (n_segments + 1);
+  const double top = *std::max_element(work.shares.begin(), work.shares.begin() + n);
+  double largest = 0;
+  for (int64_t j = 0; j < n; ++j) {
+    const size_t key = at((first + j) * op.n_kv_heads + kv_head);
+    const double k_norm = side.k_norm[key] + side.k_error[key];
+    double& d = work.weight_error[at(j)];
+    d = scale * ((gamma(n_score, u) * (q_norm + q_error) + q_error) * k_norm + q_norm * side.k_error[key]);
+    largest = std::max(largest, d);
+  }
+  double inverse_z = 0;
+  std::vector<double>& shares = work.shares;
+  for (int64_t j = 0; j < n; ++j) work.spread[at(j)] = top - shares[at(j)];
+  backend::oracle::softmax({shares.data(), at(n)});
+  for (int64_t j = 0; j < n; ++j) {
+    double& d = work.weight_error[at(j)];
+    d += u * (work.spread[at(j)] + 2 * largest) + exp_error;
+    d = d <= 1 ? d + d * d : num::exp64(std::min(d, 700.0)) - 1;  // e^d - 1 <= d + d^2 up to 1.79
+    inverse_z += shares[at(j)] / (1 + d);
+  }
+  return 1 / inverse_z;
+}
+
+void head_bound(const OpInputs& in, const ops::Attention& op, const Declared& declared, const Side& side, int64_t row, int64_t head,
+                HalfCopies half, Work& work, double* y, double* bound) {
+  const int64_t position = in.positions[at(row)], first = ops::first_visible(position, op.window), n = position - first + 1;
+  const int64_t width = op.n_kv_heads * op.head_dim, kv_head = head / (op.n_heads / op.n_kv_heads), blocks = n_blocks(op.head_dim);
+  const auto dim = at(op.head_dim);
+  const int64_t at_q = row * in.a.width + head * op.head_dim;
+  const std::span<const double> q = in.a.values.subspan(at(at_q), dim);
+  const double q_norm = norm_of(q.data(), op.head_dim);
+  double q_error = in.a.error.empty() ? 0 : norm_of(in.a.error.data() + at_q, op.head_dim);
+  if (half.q) q_error += kUnitHalf * (q_norm + q_error) + kTinyHalf * std::sqrt(static_cast<double>(op.head_dim));
+
+  backend::oracle::attention_scores(q, side.k + kv_head * op.head_dim, width, first, position, op.scale, work.shares);
+  const double inverse_z = share_errors(op, declared, side, kv_head, q_norm, q_error, first, position, work);
+  const double* values = side.v + first * width + kv_head * op.head_dim;
+  std::fill(y, y + dim, 0.0);
+  for (int64_t j = 0; j < n; ++j) {
+    const double share = work.shares[at(j)];
+    for (size_t d = 0; d < dim; ++d) y[d] += share * values[j * width + static_cast<int64_t>(d)];
+  }
+  // moved: sum p (e^d - 1) |v - y|; sum: sum p e^d |v|; constant: sum p e^d of the block's constant errors
+  double* moved = bound;
+  std::fill(moved, moved + dim, 0.0);
+  std::fill(work.sum.begin(), work.sum.end(), 0.0);
+  std::fill(work.constant.begin(), work.constant.end(), 0.0);
+  double half_shares = 0;  // 2^-25 of every value, where shares become f16
+  for (int64_t j = 0; j < n; ++j) {
+    const double share = work.shares[at(j)], off = share * work.weight_error[at(j)], most = share + off;
+    const double* v = values + j * width;
+    for (size_t d = 0; d < dim; ++d) {
+      moved[d] += off * std::fabs(v[d] - y[d]);
+      work.sum[d] += most * std::fabs(v[d]);
+    }
+    const double* constants = side.v_constant.data() + ((first + j) * op.n_kv_heads + kv_head) * blocks;
+    for (int64_t b = 0; b < blocks; ++b) work.constant[at(b)] += most * constants[b];
+    if (!side.v_error.empty()) {
+      const double* error = side.v_error.data() + (first + j) * width + kv_head * op.head_dim;
+      for (size_t d = 0; d < dim; ++d) moved[d] += most * (1 + side.v_relative) * error[d];
+    }
+    if (half.shares) half_shares = std::max(half_shares, norm_of(v, op.head_dim));
+  }
+  const double u = unit(declared), keys = static_cast<double>(n);
+  const double chain = std::min(keys, static_cast<double>(ops::kAttentionSegment));
+  const double merges = static_cast<double>(position / ops::kAttentionSegment - first / ops::kAttentionSegment) + 1;
+  const double in_double = gamma(keys + 2, kUnitDouble);
+  const double of_values = (declared.own_sums ? gamma(chain + merges, u) : gamma(keys + 2, u)) + in_double;
+  const double of_sum = (declared.own_sums ? gamma(std::ceil(chain / 32) + 5 + merges + 1, u) : gamma(keys + 3, u)) + in_double;
+  const double of_half = half.shares ? kUnitHalf : 0;
+  for (size_t d = 0; d < dim; ++d) {
+    const double constant = work.constant[d / kBlock];
+    const double shifted = inverse_z * (moved[d] + side.v_relative * work.sum[d] + constant);
+    const double magnitude = inverse_z * (work.sum[d] * (1 + side.v_relative) + constant);
+    bound[d] = shifted + (of_values + of_half) * magnitude + of_sum * (std::fabs(y[d]) + shifted) + half_shares * keys * kTinyHalf + tiny(declared);
+  }
+}
+
+Work make_work(int64_t n_positions, int64_t head_dim) {
+  const auto n = at(n_positions), dim = at(head_dim);
+  return {std::vector<double>(n), std::vector<double>(n), std::vector<double>(n), std::vector<double>(dim), {}, std::vector<double>(at(n_blocks(head_dim)))};
+}
+
+void run_chain(const OpInputs& in, const ops::Attention& op, base::ThreadPool& pool, std::vector<Work>& work, ChainOp& chain) {
+  const auto dim = at(op.head_dim);
+  chain.y.resize(at(in.a.n * op.n_heads * op.head_dim));
+  pool.run(in.a.n * op.n_heads, [&](int64_t i, int thread) {
+    const int64_t row = i / op.n_heads, head = i % op.n_heads, offset = head / (op.n_heads / op.n_kv_heads) * op.head_dim;
+    const KvHistory& h = *chain.history[at(row)];
+    const int64_t position = in.positions[at(row)];
+    backend::oracle::attend(chain.a.values.subspan(at(row * chain.a.width + head * op.head_dim), dim),
+                            {h.k.data() + offset, h.width, h.v.data() + offset, h.width}, ops::first_visible(position, op.window), position,
+                            op.scale, work[at(thread)].shares, {chain.y.data() + i * op.head_dim, dim});
+  });
+}
+
+}  // namespace
+
+Expected local_attention(const OpInputs& in, const ops::Attention& op, const Declared& declared, base::ThreadPool& pool,
+                         const LocalOptions& options) {
+  int64_t longest = 1;
+  for (const int32_t position : in.positions) longest = std::max<int64_t>(longest, position + 1);
+  std::vector<Work> work;
+  for (int i = 0; i < pool.n_threads(); ++i) work.push_back(make_work(longest, op.head_dim));
+
+  // Where the cache rounds in a known way, the second test knows keys and values exactly.
+  const bool rounds = declared.cache_k != ops::CacheType::f32 || declared.cache_v != ops::CacheType::f32;
+  bool known = options.as_declared && rounds && in.a.error.empty() && declared.own_sums;
+  std::map<const KvHistory*, std::pair<Side, Side>> sides;  // as given, as stored
+  for (const KvHistory* h : in.history) known = known && h->k_stored.size() == h->k.size() && h->v_stored.size() == h->v.size();
+  for (const KvHistory* h : in.history) {
+    if (sides.contains(h)) continue;
+    sides.emplace(h, std::pair(make_side(*h, op, declared, false, pool), known ? make_side(*h, op, declared, true, pool) : Side{}));
+  }
+  const HalfCopies half{declared.activations_f16 && declared.cache_k == ops::CacheType::f16,
+                        declared.activations_f16 && declared.cache_v == ops::CacheType::f16};
+  Expected e;
+  const int64_t width = op.n_heads * op.head_dim;
+  e.y.resize(at(in.a.n * width));
+  e.bound.resize(e.y.size());
+  if (known) e.declared_y.resize(e.y.size());
+  if (known) e.declared_bound.resize(e.y.size());
+  pool.run(in.a.n * op.n_heads, [&](int64_t i, int thread) {
+    const int64_t row = i / op.n_heads, head = i % op.n_heads, out = row * width + head * op.head_dim;
+    const auto& [given, stored] = sides.at(in.history[at(row)]);
+    head_bound(in, op, declared, given, row, head, half, work[at(thread)], e.y.data() + out, e.bound.data() + out);
+    if (known) head_bound(in, op, declared, stored, row, head, half, work[at(thread)], e.declared_y.data() + out, e.declared_bound.data() + out);
+  });
+  if (options.chain != nullptr) run_chain(in, op, pool, work, *options.chain);
+  return e;
+}
+
+void read_back(KvHistory& history, int64_t head_dim, const Declared& declared) {
+  if (!declared.own_sums || !history.k_error.empty() || !history.v_error.empty()) return;
+  std::vector<float> row(at(head_dim));
+  std::vector<std::byte> bytes(at(std::max(ops::cache_row_bytes(declared.cache_k, head_dim), ops::cache_row_bytes(declared.cache_v, head_dim))) + 8);
+  const auto round_trip = [&](ops::CacheType type, const std::vector<double>& from, std::vector<double>& to) {
+    size_t begin = to.size();
+    to.resize(from.size());
+    for (; begin < from.size(); begin += at(head_dim)) {
+      for (size_t j = 0; j < at(head_dim); ++j) row[j] = static_cast<float>(from[begin + j]);
+      ops::cache_encode_ref(type, row.data(), head_dim, bytes.data());
+      ops::cache_decode_ref(type, bytes.data(), head_dim, row.data());
+      std::copy(row.begin(), row.end(), to.begin() + static_cast<int64_t>(begin));
+    }
+  };
+  round_trip(declared.cache_k, history.k, history.k_stored);
+  round_trip(declared.cache_v, history.v, history.v_stored);
+}
+
+}  // namespace assay::verify
