@@ -99,7 +99,9 @@ struct HalfCopies {
 };
 
 struct Work {  // of one thread
-  std::vector<double> shares, weight_error, spread, sum, largest, constant;
+  std::vector<double> shares, weight_error, spread;  // per key
+  std::vector<double> sum, largest;                   // per element
+  std::vector<double> constant, largest_constant;     // per block of 32
 };
 
 // How the shares may be off: fills weight_error with e^d_j - 1 and returns 1 / Z_min. shares holds the scores at first, the shares at last.
@@ -154,21 +156,31 @@ void head_bound(const OpInputs& in, const ops::Attention& op, const Declared& de
   // moved: sum p (e^d - 1) |v - y|; sum: sum p e^d |v|; constant: sum p e^d of the block's constant errors
   double* moved = bound;
   std::fill(moved, moved + dim, 0.0);
+  std::fill(work.largest.begin(), work.largest.end(), 0.0);
   std::fill(work.sum.begin(), work.sum.end(), 0.0);
   std::fill(work.constant.begin(), work.constant.end(), 0.0);
+  std::fill(work.largest_constant.begin(), work.largest_constant.end(), 0.0);
   double half_shares = 0;  // 2^-25 of every value, where shares become f16
   for (int64_t j = 0; j < n; ++j) {
     const double share = work.shares[at(j)], off = share * work.weight_error[at(j)], most = share + off;
     const double* v = values + j * width;
     for (size_t d = 0; d < dim; ++d) {
-      moved[d] += off * std::fabs(v[d] - y[d]);
-      work.sum[d] += most * std::fabs(v[d]);
+      const double distance = std::fabs(v[d] - y[d]), magnitude = std::fabs(v[d]);
+      moved[d] += off * distance;
+      work.sum[d] += most * magnitude;
+      work.largest[d] = std::max(work.largest[d], distance + side.v_relative * magnitude);
     }
     const double* constants = side.v_constant.data() + ((first + j) * op.n_kv_heads + kv_head) * blocks;
-    for (int64_t b = 0; b < blocks; ++b) work.constant[at(b)] += most * constants[b];
+    for (int64_t b = 0; b < blocks; ++b) {
+      work.constant[at(b)] += most * constants[b];
+      work.largest_constant[at(b)] = std::max(work.largest_constant[at(b)], constants[b]);
+    }
     if (!side.v_error.empty()) {
       const double* error = side.v_error.data() + (first + j) * width + kv_head * op.head_dim;
-      for (size_t d = 0; d < dim; ++d) moved[d] += most * (1 + side.v_relative) * error[d];
+      for (size_t d = 0; d < dim; ++d) {
+        moved[d] += most * (1 + side.v_relative) * error[d];
+        work.largest[d] = std::max(work.largest[d], std::fabs(v[d] - y[d]) + side.v_relative * std::fabs(v[d]) + (1 + side.v_relative) * error[d]);
+      }
     }
     if (half.shares) half_shares = std::max(half_shares, norm_of(v, op.head_dim));
   }
@@ -181,15 +193,17 @@ void head_bound(const OpInputs& in, const ops::Attention& op, const Declared& de
   const double of_half = half.shares ? kUnitHalf : 0;
   for (size_t d = 0; d < dim; ++d) {
     const double constant = work.constant[d / kBlock];
-    const double shifted = inverse_z * (moved[d] + side.v_relative * work.sum[d] + constant);
-    const double magnitude = inverse_z * (work.sum[d] * (1 + side.v_relative) + constant);
+    const double farthest = work.largest[d] + work.largest_constant[d / kBlock];
+    const double shifted = std::min(inverse_z * (moved[d] + side.v_relative * work.sum[d] + constant), farthest);
+    const double magnitude = std::min(inverse_z * (work.sum[d] * (1 + side.v_relative) + constant), std::fabs(y[d]) + farthest);
     bound[d] = shifted + (of_values + of_half) * magnitude + of_sum * (std::fabs(y[d]) + shifted) + half_shares * keys * kTinyHalf + tiny(declared);
   }
 }
 
 Work make_work(int64_t n_positions, int64_t head_dim) {
   const auto n = at(n_positions), dim = at(head_dim);
-  return {std::vector<double>(n), std::vector<double>(n), std::vector<double>(n), std::vector<double>(dim), {}, std::vector<double>(at(n_blocks(head_dim)))};
+  const std::vector<double> keys(n), elements(dim), blocks(at(n_blocks(head_dim)));
+  return {keys, keys, keys, elements, elements, blocks, blocks};
 }
 
 void run_chain(const OpInputs& in, const ops::Attention& op, base::ThreadPool& pool, std::vector<Work>& work, ChainOp& chain) {

@@ -7,8 +7,9 @@
 //   d_j = |ds_j| + u (M - s_j + 2 max |ds|) + 2 u (n_segments + 1),   the computed weight is w_j e^t, |t| <= d_j
 // Since sum p_j (v_j - y) = 0, the shares' errors give exactly (1/Z) sum p_j (e^t_j - 1)(v_j - y), Z = sum p_j e^t_j, so
 //   |dy| <= (1/Z_min) [sum p_j (e^d_j - 1) |v_j - y| + sum p_j e^d_j |dv_j|] + gamma(n_o) sum p_j |v_j| + gamma(n_l + 1) |y|
-// with dv_j the cache's rounding of v and its own error. n_o: min(keys, 256) fma and a merge of 2, then 1, for each segment; n_l: lanes of 8
-// keys and 5 folds, merges likewise (docs/numerics.md, section 5). In any order both are the number of keys.
+// dv_j being the cache's rounding of v and v's own error. The bracket is never more than max (|v_j - y| + |dv_j|): the computed y is a mean of
+// the v_j too. n_o: min(keys, 256) fma and a merge of 2, then 1, for each segment; n_l: lanes of 8 keys and 5 folds, merges likewise
+// (docs/numerics.md, section 5). In any order both are the number of keys.
 //
 // The cache's rounding: f16 2^-11 |x| + 2^-25; q8_0 as the activations of linear_bound.h with one plane, the scale in f16.
 // llama.cpp without flash attention (activations_f16) rounds q and the shares to f16 as well, where the cache is f16.

@@ -26,6 +26,7 @@ Declared declared_of(const ContextOptions& options) {
   Declared declared;
   declared.cache_k = cache_type(options.cache_k);
   declared.cache_v = cache_type(options.cache_v);
+  declared.own_sums = options.numerics != Numerics::oracle;
   if (options.numerics == Numerics::exact) declared.activation_bits = options.activation_bits;
   if (options.numerics == Numerics::oracle) {
     declared.unit_roundoff = 0x1p-53;

@@ -58,7 +58,9 @@ class TinyPlan {
     view.shape.rank = 2;
     view.shape.dims = {rows, cols, 1, 1};
     view.data = *memory_.back();
-    plan.weights.push_back({"w" + std::to_string(plan.weights.size()), view});
+    std::string name(1, 'w');
+    name += std::to_string(plan.weights.size());
+    plan.weights.push_back({name, view});
     return static_cast<ops::WeightId>(plan.weights.size() - 1);
   }
   ops::WeightId weight(int64_t rows, int64_t cols) {
