@@ -46,7 +46,7 @@ void expect_refusal(const ProgramResult& r, int exit_code, const std::string& pa
 
 const std::vector<std::string> kCommands = {"run",      "chat",   "tokenize", "detokenize",
                                             "template", "logits", "inspect",  "bench", "perplexity",
-                                            "devices"};
+                                            "devices",  "trace"};
 
 TEST(Cli, HelpTeaches) {
   const ProgramResult all = assay({"--help"});
@@ -80,6 +80,10 @@ TEST(Cli, WrongCallsEndWithTwo) {
       "hybrid-f32");
   expect_refusal(assay({"run", "m.gguf", "-p", "x", "-f", "y"}), 2, "exclude");
   expect_refusal(assay({"logits", "m.gguf"}), 2, "--ids");
+  expect_refusal(assay({"trace", "m.gguf"}), 2, "--ids");
+  for (const char* range : {"x", "3-", "-1", "5-2", "1-2-3", "99999999999", ""}) {
+    expect_refusal(assay({"trace", "m.gguf", "-p", "x", "--layers", range}), 2, "--layers");
+  }
   expect_refusal(assay({"bench", "m.gguf", "-p", "5,x"}), 2, "5,x");
   expect_refusal(assay({"template", "m.gguf"}), 2, "--messages");
   expect_refusal(assay({"perplexity", "m.gguf", "-p", "x", "-f", "y"}), 2, "exclude");
@@ -181,6 +185,43 @@ TEST_F(CliTiny, IdsComeInEveryForm) {
   expect_refusal(assay({"logits", path_, "--json", "--ids", "96"}), 2, "96");
   expect_refusal(assay({"logits", path_, "--json", "--ids", "-1"}), 2, "-1");
   expect_refusal(assay({"logits", path_, "--json", "--ids", ""}), 2, "");
+}
+
+TEST_F(CliTiny, TraceShowsOpsAndKeepsTheDigests) {
+  const std::vector<std::string> call = {"trace", path_, "--ids", "1,2,3,4,5,6,7,8,9,10,11"};
+  const auto trace = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), call.begin(), call.end());
+    return assay(more);
+  };
+  const std::string dump = (folder_ / "tiny.dump").string();
+  const ProgramResult r = trace({"--json", "--histogram", "--dump", dump, "--positions", "2-4"});
+  ASSERT_EQ(r.exit_code, 0) << r.err;
+  const json::object whole = json::parse(r.out).as_object();
+  const json::object plain = logits({});
+  for (const char* key : {"ids", "logits_digest", "kv_digest", "numerics"})
+    EXPECT_EQ(whole.at(key), plain.at(key)) << key;
+  const json::object& last = whole.at("ops").as_array().back().as_object();
+  EXPECT_EQ(last.at("op").as_string(), "output");
+  EXPECT_EQ(last.at("kind").as_string(), "linear");
+  EXPECT_EQ(last.at("layer").as_int64(), -1);
+  EXPECT_EQ(last.at("n_rows").as_int64(), 3);
+  EXPECT_EQ(last.at("width").as_int64(), 96);
+  EXPECT_EQ(last.at("first").as_array().size(), 4u);
+  EXPECT_EQ(last.at("histogram").as_array().size(), 16u);
+  for (const char* key : {"mean", "rms", "smallest", "largest"})
+    EXPECT_TRUE(last.at(key).is_double()) << key;
+  for (const char* key : {"n_nan", "n_infinite", "n_zero"})
+    EXPECT_EQ(last.at(key).as_int64(), 0) << key;
+  EXPECT_GT(std::filesystem::file_size(dump), 11u * 256 * 4 * 20);
+  const ProgramResult table = trace({"--ops", ".*attn_q|output", "--layers", "1"});
+  EXPECT_EQ(table.exit_code, 0);
+  EXPECT_THAT(table.out, HasSubstr("\nblk.1.attn_q  11x256 "));
+  EXPECT_EQ(std::count(table.out.begin(), table.out.end(), '\n'), 5) << table.out;
+  expect_refusal(trace({"--ops", "("}), 2, "missing closing parenthesis");
+  expect_refusal(trace({"--ops", "attn_q"}), 2, "matches none");
+  expect_refusal(trace({"--layers", "0-2"}), 2, "layers: needs a range within 0 to 1");
+  expect_refusal(trace({"--positions", "11"}), 2, "positions: needs a range within 0 to 10");
+  expect_refusal(trace({"--dump", (folder_ / "no/folder").string()}), 1, "No such file");
 }
 
 TEST_F(CliTiny, BenchSpeaksLlamaBenchsKeys) {

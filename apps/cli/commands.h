@@ -15,6 +15,7 @@ int tokenize_command(const Arguments& arguments);
 int detokenize_command(const Arguments& arguments);
 int template_command(const Arguments& arguments);
 int logits_command(const Arguments& arguments);
+int trace_command(const Arguments& arguments);
 int inspect_command(const Arguments& arguments);
 int bench_command(const Arguments& arguments);
 int perplexity_command(const Arguments& arguments);
