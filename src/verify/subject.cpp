@@ -9,40 +9,10 @@
 #include "base/thread_pool.h"
 #include "engine/context_options.h"
 #include "engine/model_state.h"
+#include "trace/own_source.h"
 
 namespace assay::verify {
 namespace {
-
-ops::CacheType cache_type(KvType type) {
-  switch (type) {
-    case KvType::f16: return ops::CacheType::f16;
-    case KvType::q8_0: return ops::CacheType::q8_0;
-    case KvType::f32: return ops::CacheType::f32;
-  }
-  return ops::CacheType::f16;
-}
-
-Declared declared_of(const ContextOptions& options) {
-  Declared declared;
-  declared.cache_k = cache_type(options.cache_k);
-  declared.cache_v = cache_type(options.cache_v);
-  declared.own_sums = options.numerics != Numerics::oracle;
-  if (options.numerics == Numerics::exact) declared.activation_bits = options.activation_bits;
-  if (options.numerics == Numerics::oracle) {
-    declared.unit_roundoff = 0x1p-53;
-    declared.cache_k = declared.cache_v = ops::CacheType::f32;  // the nearest name: the oracle's cache rounds nothing at all
-  }
-  return declared;
-}
-
-std::string subject_name(const ContextOptions& options, const std::string& kernels) {
-  if (options.numerics == Numerics::oracle) return "oracle, float64";
-  std::string text = fmt::format("cpu {}, {}", kernels, name(options.numerics));
-  if (options.numerics == Numerics::exact) text += fmt::format(", {} bits", options.activation_bits);
-  text += fmt::format(", cache {}", name(options.cache_k));
-  if (options.cache_v != options.cache_k) text += fmt::format("/{}", name(options.cache_v));
-  return text;
-}
 
 std::vector<std::string> stream(const std::shared_ptr<const Tokenizer>& tokenizer, std::span<const TokenId> ids) {
   StreamDecoder decoder(tokenizer, false, false);
@@ -93,7 +63,7 @@ Subject own_subject(std::shared_ptr<const Model> model, const ContextOptions& as
   auto pool = std::make_shared<base::ThreadPool>(options.n_threads, options.pin_threads);
   Subject subject;
   subject.model = std::move(model);
-  subject.declared = declared_of(options);
+  subject.declared = trace::own_declared(options);
   subject.make_executor = [options, pool, loaded = subject.model](int64_t n_ctx, int64_t n_batch_max, int n_sequences) {
     ContextOptions sized = options;
     sized.n_ctx = n_ctx;
@@ -104,7 +74,7 @@ Subject own_subject(std::shared_ptr<const Model> model, const ContextOptions& as
   };
   ContextOptions smallest = options;
   smallest.n_ctx = smallest.n_ubatch = smallest.n_outputs_max = smallest.n_sequences = 1;
-  subject.name = subject_name(options, engine::make_executor(*subject.model, smallest, *pool).kernels);
+  subject.name = trace::own_name(options, engine::make_executor(*subject.model, smallest, *pool).kernels);
   subject.decode_row = [](const quant::Format& format, const std::byte* row, int64_t n_elements, float* out) {
     quant::decode_row(format, row, n_elements, out);
   };
