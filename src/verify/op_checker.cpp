@@ -125,7 +125,7 @@ struct OpChecker::State {
   std::vector<int32_t> producer;                // per value
   std::vector<std::vector<int32_t>> readers;    // per value
   std::vector<int32_t> store_of_layer;          // per cache layer: its KvStore
-  std::map<std::string_view, int32_t> by_name;
+  std::map<std::pair<int32_t, std::string_view>, int32_t> by_name;
 
   // Of the running batch.
   std::vector<int32_t> tokens, positions, sequences;
@@ -158,7 +158,7 @@ OpChecker::State::State(const ops::Plan& p, const Declared& d, int64_t ctx, int 
     if (values.output != ops::kNone) producer[at(values.output)] = static_cast<int32_t>(i);
     for (const ops::ValueId id : values.inputs) readers[at(id)].push_back(static_cast<int32_t>(i));
     if (const auto* store = as<ops::KvStore>(plan.ops[i])) store_of_layer[at(store->layer)] = static_cast<int32_t>(i);
-    by_name.emplace(plan.ops[i].name, static_cast<int32_t>(i));
+    by_name.emplace(std::pair(plan.ops[i].layer, std::string_view(plan.ops[i].name)), static_cast<int32_t>(i));
   }
   for (const ops::CacheLayer& layer : plan.cache_layers) {
     KvHistory empty;
@@ -229,7 +229,7 @@ void OpChecker::State::start_sequences() {
 // The op of our plan: an executor may walk a plan of its own.
 int32_t OpChecker::State::find(const ops::Op& wanted) const {
   if (!plan.ops.empty() && &wanted >= &plan.ops.front() && &wanted <= &plan.ops.back()) return static_cast<int32_t>(&wanted - plan.ops.data());
-  const auto found = by_name.find(wanted.name);
+  const auto found = by_name.find(std::pair(wanted.layer, std::string_view(wanted.name)));
   return found == by_name.end() ? -1 : found->second;
 }
 

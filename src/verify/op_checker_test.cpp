@@ -4,11 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <map>
+#include <variant>
 
 #include "assay/error.h"
 #include "support/checked_run.h"
 #include "support/tiny_plan.h"
+#include "ops/op_values.h"
+#include "verify/rounding.h"
 
 namespace assay::verify {
 namespace {
@@ -65,6 +69,221 @@ TEST(OpChecker, HealthyRunsStayWithinTheirBoundsInEveryFormat) {
       std::printf("%-22s %-10s worst %.3f  median slack %.1f  as declared %.1f\n", setting.name.c_str(), kind.c_str(), s.worst, median(s.slack), median(s.declared_slack));
     }
   }
+}
+
+// Two sequences in chunks, one of them cut back and run on.
+void run_everything(CheckedRun& run) {
+  const std::vector<int32_t> tokens = run.random_tokens(40, 7);
+  const auto part = [&](size_t begin, size_t n) { return std::span(tokens).subspan(begin, n); };
+  run.run(part(0, 13));
+  run.run(part(13, 6), 1);
+  run.run(part(19, 1), 0);
+  run.run(part(20, 9), 1);
+  run.truncate(0, 5);
+  run.run(part(29, 8), 0);
+}
+
+TinyShape gemma_shape() {
+  TinyShape shape;
+  shape.gemma = true;
+  shape.window = 6;
+  shape.n_layers = 3;
+  return shape;
+}
+
+TEST(OpChecker, TheChainIsTheOracle) {
+  base::ThreadPool pool(2);
+  for (const TinyShape& shape : {TinyShape{}, gemma_shape()}) {
+    const TinyPlan tiny(shape);
+    const std::vector<CheckedSetting> settings = test::checked_settings();
+    CheckedRun oracle(tiny.plan, settings[0], pool, 64, 2), other(tiny.plan, settings[2], pool, 64, 2);
+    run_everything(oracle);
+    run_everything(other);
+    EXPECT_EQ(oracle.failure(), "");
+    EXPECT_EQ(other.failure(), "");
+    const std::span<const double> chain = other.checker.chain_logits();
+    ASSERT_EQ(chain.size(), static_cast<size_t>(8 * shape.vocab_size));
+    std::vector<double> expected(static_cast<size_t>(shape.vocab_size));
+    for (int64_t i = 0; i < 8; ++i) {
+      oracle.executor->read_logits(i, expected);
+      double error = 0, norm = 0;
+      for (size_t j = 0; j < expected.size(); ++j) {
+        error = std::max(error, std::fabs(chain[static_cast<size_t>(i * shape.vocab_size) + j] - expected[j]));
+        norm = std::max(norm, std::fabs(expected[j]));
+      }
+      EXPECT_LE(error, 1e-12 * norm);
+    }
+    for (const OpFigures& f : oracle.checker.figures()) EXPECT_LE(f.cumulative_error, 1e-12) << f.op;
+    for (const OpFigures& f : other.checker.figures()) EXPECT_GE(f.cumulative_error, 0) << f.op;
+  }
+}
+
+// Hands on what it sees, with changes, and leaves out what it is told to.
+class Tamper final : public ops::OpObserver {
+ public:
+  explicit Tamper(OpChecker& checker) : checker_(checker) {}
+  bool wants(const ops::Op& op) override { return checker_.wants(op); }
+  void on_op(const ops::Op& op, int64_t n_rows, int64_t width, std::span<const double> values) override {
+    if (missing && missing(op)) return;
+    std::vector<double> changed(values.begin(), values.end());
+    if (change && &op == target) change(changed, width);
+    checker_.on_op(op, n_rows, width, changed);
+  }
+  const ops::Op* target = nullptr;
+  std::function<void(std::vector<double>& values, int64_t width)> change;
+  std::function<bool(const ops::Op&)> missing;
+
+ private:
+  OpChecker& checker_;
+};
+
+constexpr int64_t kRow = 5;
+
+// One run of 9 tokens in which one op's output is changed on its way to the checker.
+struct Tampered {
+  Tampered(const TinyPlan& tiny, const CheckedSetting& setting, base::ThreadPool& pool, size_t i_op,
+           std::function<void(std::vector<double>&, int64_t)> change)
+      : run(tiny.plan, setting, pool, 16) {
+    Tamper tamper(run.checker);
+    tamper.target = &tiny.plan.ops[i_op];
+    tamper.change = std::move(change);
+    run.run(run.random_tokens(9, 3), 0, &tamper);
+  }
+  CheckedRun run;
+};
+
+TEST(OpChecker, OneElementOffByFourBoundsIsFoundWhereItIs) {
+  base::ThreadPool pool(2);
+  const TinyPlan tiny(gemma_shape());
+  for (const size_t i_setting : {1, 2, 3}) {
+    const CheckedSetting setting = test::checked_settings()[i_setting];
+    for (size_t i_op = 0; i_op < tiny.plan.ops.size(); ++i_op) {
+      const ops::Op& op = tiny.plan.ops[i_op];
+      if (std::string(ops::kind_name(op)) == "kv_store" || std::string(ops::kind_name(op)) == "select_outputs") continue;
+      const auto at = [&](int64_t width) { return static_cast<size_t>(kRow * width + width - 3); };
+      const Tampered gross(tiny, setting, pool, i_op, [&](std::vector<double>& values, int64_t width) { values[at(width)] = 1e9; });
+      const FailedOp& failed = *gross.run.checker.first_failure();
+      const Expected& e = failed.expected;
+      const size_t i = at(failed.width);
+      const bool tighter = !e.declared_bound.empty() && e.declared_bound[i] < e.bound[i];
+      const double y = tighter ? e.declared_y[i] : e.y[i], bound = tighter ? e.declared_bound[i] : e.bound[i];
+      const Tampered run(tiny, setting, pool, i_op, [&](std::vector<double>& values, int64_t width) { values[at(width)] = y + 4 * bound; });
+      ASSERT_TRUE(run.run.checker.place().has_value()) << op.name << ", " << setting.name;
+      const Place& place = *run.run.checker.place();
+      EXPECT_EQ(run.run.checker.first_failure()->i_op, static_cast<int32_t>(i_op)) << op.name << ", found " << place.op;
+      EXPECT_EQ(place.op, op.name);
+      EXPECT_EQ(place.layer, op.layer);
+      EXPECT_EQ(place.row, kRow);
+      EXPECT_EQ(place.position, kRow);
+      EXPECT_EQ((place.head < 0 ? 0 : place.head * 32) + place.element, failed.width - 3);
+      EXPECT_NEAR((place.found - place.expected) / place.bound, 4, 0.05);
+      const bool has_heads = op.name == "attention" || op.name.starts_with("attn_q") || op.name.starts_with("attn_k") || op.name == "attn_v";
+      EXPECT_EQ(place.head >= 0, has_heads) << op.name;
+    }
+  }
+}
+
+TEST(OpChecker, SwappedRowsPoisonAndHiddenPoisonAreFound) {
+  base::ThreadPool pool(2);
+  const TinyPlan tiny(TinyShape{});
+  const CheckedSetting setting = test::checked_settings()[2];
+  for (size_t i_op = 0; i_op < tiny.plan.ops.size(); ++i_op) {
+    const ops::Op& op = tiny.plan.ops[i_op];
+    if (std::string(ops::kind_name(op)) == "kv_store" || std::string(ops::kind_name(op)) == "select_outputs") continue;
+    const Tampered swapped(tiny, setting, pool, i_op, [&](std::vector<double>& values, int64_t width) {
+      std::swap_ranges(values.begin() + 2 * width, values.begin() + 3 * width, values.begin() + 6 * width);
+    });
+    ASSERT_TRUE(swapped.run.checker.place().has_value()) << op.name;
+    EXPECT_EQ(swapped.run.checker.first_failure()->i_op, static_cast<int32_t>(i_op)) << op.name;
+    EXPECT_TRUE(swapped.run.checker.place()->row == 2 || swapped.run.checker.place()->row == 6) << op.name;
+    const Tampered poisoned(tiny, setting, pool, i_op, [&](std::vector<double>& values, int64_t width) { values[static_cast<size_t>(4 * width)] = NAN; });
+    ASSERT_TRUE(poisoned.run.checker.place().has_value()) << op.name;
+    EXPECT_EQ(poisoned.run.checker.first_failure()->i_op, static_cast<int32_t>(i_op)) << op.name;
+    EXPECT_EQ(poisoned.run.checker.place()->row, 4);
+  }
+  EXPECT_TRUE(std::isinf(excess(1.0, NAN, 1.0)));  // poison that disappeared
+  EXPECT_EQ(excess(NAN, NAN, 1.0), 0);
+  EXPECT_TRUE(std::isinf(excess(NAN, 1.0, 1.0)));
+  EXPECT_TRUE(std::isinf(excess(INFINITY, 1.0, 1.0)));
+  EXPECT_EQ(excess(INFINITY, 1e39, 1e30), 0);
+}
+
+// An executor with another plan: what a wrong implementation looks like.
+TEST(OpChecker, AnOpThatIsMissingInTheDumpIsComputedInItsPlace) {
+  base::ThreadPool pool(2);
+  for (const size_t i_setting : {0, 1, 2}) {
+    const CheckedSetting setting = test::checked_settings()[i_setting];
+    const TinyPlan tiny(gemma_shape());
+    const auto leave_out = [](const ops::Op& op) { return op.name != "residual" && op.name != "attention" && op.name != "output"; };
+    CheckedRun healthy(tiny.plan, setting, pool, 16);
+    Tamper tamper(healthy.checker);
+    tamper.missing = leave_out;
+    healthy.run(healthy.random_tokens(9, 3), 0, &tamper);
+    EXPECT_EQ(healthy.failure(), "") << setting.name;
+    EXPECT_EQ(healthy.checker.figures().size(), 7u);
+
+    ops::Plan wrong = tiny.plan;
+    for (double& frequency : wrong.ropes[0].inverse_frequency) frequency *= 1.5;
+    CheckedRun whole(wrong, tiny.plan, setting, pool, 16), sparse(wrong, tiny.plan, setting, pool, 16);
+    whole.run(whole.random_tokens(9, 3));
+    ASSERT_TRUE(whole.checker.place().has_value());
+    EXPECT_EQ(whole.checker.place()->op, "attn_q_rope");
+    EXPECT_EQ(whole.checker.place()->layer, 0);
+    EXPECT_GT(whole.checker.place()->position, 0);
+    Tamper sparse_tamper(sparse.checker);
+    sparse_tamper.missing = leave_out;
+    sparse.run(sparse.random_tokens(9, 3), 0, &sparse_tamper);
+    ASSERT_TRUE(sparse.checker.place().has_value());
+    EXPECT_EQ(sparse.checker.place()->op, "attention");
+    EXPECT_EQ(sparse.checker.place()->layer, 0);
+  }
+}
+
+TEST(OpChecker, StopsAtTheFirstFailureWhereAsked) {
+  base::ThreadPool pool(2);
+  const TinyPlan tiny(TinyShape{});
+  ops::Plan wrong = tiny.plan;
+  for (ops::Op& op : wrong.ops) {
+    if (auto* norm = std::get_if<ops::RmsNorm>(&op.record)) norm->eps = 1e-2f;
+  }
+  CheckedRun run(wrong, tiny.plan, test::checked_settings()[1], pool, 32, 1, {.stop_at_first = true});
+  run.run(run.random_tokens(9, 3));
+  run.run(run.random_tokens(2, 4));
+  ASSERT_TRUE(run.checker.place().has_value());
+  EXPECT_EQ(run.checker.place()->op, "attn_norm");
+  ASSERT_EQ(run.checker.figures().size(), 2u);  // embed and the norm
+  EXPECT_GT(run.checker.figures()[1].n_outside, 0);
+  EXPECT_EQ(run.checker.first_failure()->found.size(), static_cast<size_t>(9 * 64));
+  EXPECT_EQ(run.checker.first_failure()->a.size(), static_cast<size_t>(9 * 64));
+}
+
+TEST(OpChecker, RefusesWhatDoesNotFitThePlan) {
+  base::ThreadPool pool(1);
+  const TinyPlan tiny(TinyShape{});
+  const auto begin = [&](std::vector<int32_t> tokens, std::vector<int32_t> positions, std::vector<int32_t> sequences, std::vector<uint8_t> outputs) {
+    OpChecker checker(tiny.plan, Declared{}, 8, 2, pool);
+    checker.begin({tokens, positions, sequences, outputs});
+    return checker.wants(tiny.plan.ops[0]);
+  };
+  EXPECT_TRUE(begin({1, 2}, {0, 1}, {}, {0, 1}));
+  EXPECT_TRUE(begin({1, 2}, {0, 0}, {0, 1}, {0, 1}));
+  EXPECT_THROW(begin({1, 64}, {0, 1}, {}, {0, 1}), Error);
+  EXPECT_THROW(begin({1, -1}, {0, 1}, {}, {0, 1}), Error);
+  EXPECT_THROW(begin({1, 2}, {0, 2}, {}, {0, 1}), Error);
+  EXPECT_THROW(begin({1, 2}, {1, 2}, {}, {0, 1}), Error);
+  EXPECT_THROW(begin({1}, {-1}, {}, {1}), Error);
+  EXPECT_THROW(begin({1, 2}, {0, 1}, {0, 2}, {0, 1}), Error);
+  EXPECT_THROW(begin({1, 2}, {0, 1}, {0}, {0, 1}), Error);
+  EXPECT_THROW(begin({1, 2}, {0}, {}, {0, 1}), Error);
+  EXPECT_THROW(begin(std::vector<int32_t>(9, 1), {0, 1, 2, 3, 4, 5, 6, 7, 8}, {}, std::vector<uint8_t>(9, 1)), Error);
+  OpChecker checker(tiny.plan, Declared{}, 8, 1, pool);
+  const std::vector<int32_t> tokens = {1, 2}, positions = {0, 1};
+  const std::vector<uint8_t> outputs = {0, 1};
+  checker.begin({tokens, positions, {}, outputs});
+  const std::vector<double> values(2 * 64);
+  EXPECT_THROW(checker.on_op(tiny.plan.ops[0], 2, 32, values), Error);
+  EXPECT_THROW(checker.on_op(tiny.plan.ops[0], 1, 64, std::span(values).first(64)), Error);
+  EXPECT_THROW(checker.on_op(tiny.plan.ops[0], 2, 64, std::span(values).first(64)), Error);
 }
 
 }  // namespace

@@ -50,6 +50,10 @@ class CheckedRun {
  public:
   CheckedRun(const ops::Plan& plan, const CheckedSetting& setting, base::ThreadPool& pool, int64_t n_ctx, int n_sequences = 1,
              verify::CheckerOptions options = {})
+      : CheckedRun(plan, plan, setting, pool, n_ctx, n_sequences, options) {}
+  // The executor runs another plan than the one that it is held against.
+  CheckedRun(const ops::Plan& run_plan, const ops::Plan& plan, const CheckedSetting& setting, base::ThreadPool& pool, int64_t n_ctx,
+             int n_sequences = 1, verify::CheckerOptions options = {})
       : plan_(plan), checker(plan, setting.declared(), n_ctx, n_sequences, pool, options), next_(static_cast<size_t>(n_sequences), 0) {
     ops::ExecutorOptions o;
     o.n_ctx = n_ctx;
@@ -58,8 +62,8 @@ class CheckedRun {
     o.cache_k = o.cache_v = setting.cache;
     o.weights_as_f32 = setting.weights_as_f32;
     o.planes = setting.planes;
-    executor = setting.oracle ? backend::oracle::make_oracle_executor(plan, o, pool)
-                              : backend::cpu::make_cpu_executor(plan, o, {setting.kernels}, pool);
+    executor = setting.oracle ? backend::oracle::make_oracle_executor(run_plan, o, pool)
+                              : backend::cpu::make_cpu_executor(run_plan, o, {setting.kernels}, pool);
   }
 
   // One batch; observer: who watches (and hands on to the checker), or the checker itself.
@@ -73,6 +77,11 @@ class CheckedRun {
     executor->set_observer(observer != nullptr ? observer : &checker);
     executor->run(batch);
     checker.end();
+  }
+
+  void truncate(int sequence, int32_t n_positions) {
+    executor->truncate(sequence, n_positions);
+    next_[static_cast<size_t>(sequence)] = n_positions;
   }
 
   std::vector<int32_t> random_tokens(int n, uint64_t seed) const {

@@ -16,22 +16,34 @@ struct TinyShape {
   int64_t vocab_size = 64, d_model = 64, d_ff = 96, n_layers = 2, n_heads = 4, n_kv_heads = 2, head_dim = 32, window = 0;
   tensor::DType dtype = tensor::DType::Q4_0;
   bool gemma = false;  // norms on heads and after blocks, GELU, halves in RoPE, an embedding scale
+  bool tied = false, biases = false;  // biases: on every matrix of a layer; else on q alone, and in gemma on none
+  float eps = 1e-5f;
+  float attn_norm = 1.0f;  // the middle of its weights: small ones keep scores in the range where a softmax is soft
+  int64_t rope_dim = 0;    // 0: head_dim
+  double rope_theta = 1e4, rope_factor = 1, rope_magnitude = 1;  // factor: slows the lower half of the frequencies
+  uint64_t seed = 0;
 };
 
 class TinyPlan {
  public:
-  explicit TinyPlan(const TinyShape& shape) : s_(shape) {
+  explicit TinyPlan(const TinyShape& shape) : s_(shape), seed_(shape.seed * 1000) {
     ops::RopeSpec rope;
-    rope.dim = shape.head_dim;
+    rope.dim = shape.rope_dim == 0 ? shape.head_dim : shape.rope_dim;
     rope.interleaved = !shape.gemma;
-    for (int64_t i = 0; i < rope.dim / 2; ++i) rope.inverse_frequency.push_back(std::pow(1e4, -2.0 * static_cast<double>(i) / static_cast<double>(rope.dim)));
+    rope.magnitude = shape.rope_magnitude;
+    for (int64_t i = 0; i < rope.dim / 2; ++i) {
+      const double frequency = std::pow(s_.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(rope.dim));
+      rope.inverse_frequency.push_back(4 * i < rope.dim ? frequency : frequency / s_.rope_factor);
+    }
     plan.ropes.push_back(rope);
     ops::ValueId x = value("embed", s_.d_model);
-    add("embed", ops::Embed{weight(s_.vocab_size, s_.d_model), s_.gemma ? 16.0 : 1.0, x});
+    const ops::WeightId table = weight(s_.vocab_size, s_.d_model);
+    add("embed", ops::Embed{table, s_.gemma ? 16.0 : 1.0, x});
     for (int32_t layer = 0; layer < s_.n_layers; ++layer) x = decoder_layer(layer, x);
+    layer_ = -1;
     const ops::ValueId normed = norm("output_norm", x, s_.d_model);
     plan.logits = value("logits", s_.vocab_size);
-    add("output", ops::Linear{normed, weight(s_.vocab_size, s_.d_model), ops::kNone, plan.logits});
+    add("output", ops::Linear{normed, s_.tied ? table : weight(s_.vocab_size, s_.d_model), ops::kNone, plan.logits});
     plan.vocab_size = s_.vocab_size;
     plan.d_model = s_.d_model;
     plan.n_ctx_train = 4096;
@@ -76,15 +88,15 @@ class TinyPlan {
     return enter(tensor::DType::F32, 1, n, std::move(bytes));
   }
 
-  ops::ValueId norm(const std::string& name, ops::ValueId x, int64_t d) {
+  ops::ValueId norm(const std::string& name, ops::ValueId x, int64_t d, float middle = 1.0f) {
     const ops::ValueId y = value(name, plan.values[static_cast<size_t>(x)].width);
-    add(name, ops::RmsNorm{x, vector_weight(d, 1.0f, 0.1f), 1e-5f, d, y});
+    add(name, ops::RmsNorm{x, vector_weight(d, middle, 0.1f * middle), s_.eps, d, y});
     return y;
   }
   ops::ValueId linear(const std::string& name, ops::ValueId x, int64_t width, bool bias = false) {
     const ops::ValueId y = value(name, width);
     const ops::WeightId w = weight(width, plan.values[static_cast<size_t>(x)].width);
-    add(name, ops::Linear{x, w, bias ? vector_weight(width, 0.0f, 0.5f) : ops::kNone, y});
+    add(name, ops::Linear{x, w, bias || s_.biases ? vector_weight(width, 0.0f, 0.5f) : ops::kNone, y});
     return y;
   }
   ops::ValueId rope(const std::string& name, ops::ValueId x, int64_t n_heads) {
@@ -108,7 +120,7 @@ class TinyPlan {
     layer_ = layer;
     const int64_t window = layer % 2 == 0 ? s_.window : 0;
     plan.cache_layers.push_back({s_.n_kv_heads, s_.head_dim, window});
-    const ops::ValueId a = norm("attn_norm", x, s_.d_model);
+    const ops::ValueId a = norm("attn_norm", x, s_.d_model, s_.attn_norm);
     ops::ValueId q = linear("attn_q", a, s_.n_heads * s_.head_dim, !s_.gemma);
     if (s_.gemma) q = norm("attn_q_norm", q, s_.head_dim);
     q = rope("attn_q_rope", q, s_.n_heads);
@@ -137,7 +149,7 @@ class TinyPlan {
 
   TinyShape s_;
   std::vector<std::unique_ptr<std::vector<std::byte>>> memory_;
-  uint64_t seed_ = 0;
+  uint64_t seed_;
   int32_t layer_ = -1;
   bool outputs_only_ = false;
 };
