@@ -1,0 +1,316 @@
+// See dictionary.h. Candidates are tried on a sample of the output first; the best are then
+// computed whole, or, where that is too much work, on a larger sample.
+#include "verify/dictionary.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <numeric>
+#include <type_traits>
+
+#include "backend/oracle/oracle_ops.h"
+#include "num/f16.h"
+#include "ops/op_values.h"
+#include "verify/dictionary_attention.h"
+#include "verify/dictionary_table.h"
+
+namespace assay::verify {
+namespace dictionary {
+
+int64_t Case::batch_start(int64_t row) const {
+  const auto i = static_cast<size_t>(failed.i_batch);
+  if (i < failed.batch_starts.size()) {
+    const auto found = failed.batch_starts[i].find(sequence(row));
+    if (found != failed.batch_starts[i].end()) return found->second;
+  }
+  int64_t first = position(row);
+  for (int64_t t = 0; t < failed.n_rows; ++t) {
+    if (sequence(t) == sequence(row)) first = std::min(first, position(t));
+  }
+  return first;
+}
+
+std::vector<double> Case::vector(ops::WeightId id) const {
+  return backend::oracle::vector_of(plan.weights[static_cast<size_t>(id)]);
+}
+
+const ops::Attention* Case::attention() const {
+  const ops::Attention* first = nullptr;
+  for (const ops::Op& other : plan.ops) {
+    const auto* record = std::get_if<ops::Attention>(&other.record);
+    if (record == nullptr) continue;
+    if (other.layer == op().layer) return record;
+    if (first == nullptr) first = record;
+  }
+  return first;
+}
+
+const ops::Op* Case::writer(ops::ValueId value) const {
+  const auto found = std::find_if(plan.ops.begin(), plan.ops.end(), [&](const ops::Op& o) {
+    return ops::values_of(o).output == value;
+  });
+  return found == plan.ops.end() ? nullptr : &*found;
+}
+
+void Sink::add_rows(std::string text, RowFunction compute) {
+  add(std::move(text), [this_case = &case_, compute = std::move(compute)](const Sample& sample,
+                                                                          double* y) {
+    const auto n_columns = static_cast<int64_t>(sample.columns.size());
+    this_case->pool.run(static_cast<int64_t>(sample.rows.size()), [&](int64_t i, int) {
+      std::vector<double> whole(static_cast<size_t>(this_case->failed.width));
+      compute(sample.rows[static_cast<size_t>(i)], whole.data());
+      for (int64_t j = 0; j < n_columns; ++j) {
+        y[i * n_columns + j] = whole[static_cast<size_t>(sample.columns[static_cast<size_t>(j)])];
+      }
+    });
+  });
+}
+
+std::vector<std::span<const Entry>> tables_of(const Case& c) {
+  using Tables = std::vector<std::span<const Entry>>;
+  return std::visit(
+      [&c](const auto& record) -> Tables {
+        using Record = std::decay_t<decltype(record)>;
+        if constexpr (std::is_same_v<Record, ops::Embed>) return {embed_entries(), any_entries()};
+        if constexpr (std::is_same_v<Record, ops::RmsNorm>) return {norm_entries(), any_entries()};
+        if constexpr (std::is_same_v<Record, ops::Linear>)
+          return {linear_weight_entries(), linear_entries(), any_entries()};
+        if constexpr (std::is_same_v<Record, ops::Rope>) return {rope_entries(), any_entries()};
+        if constexpr (std::is_same_v<Record, ops::Attention>) {
+          if (has_history(c))
+            return {attention_entries(), attention_cache_entries(), any_entries()};
+        }
+        if constexpr (std::is_same_v<Record, ops::Gate>) return {gate_entries(), any_entries()};
+        if constexpr (std::is_same_v<Record, ops::Add>) return {add_entries(), any_entries()};
+        return {any_entries()};
+      },
+      c.op().record);
+}
+
+std::vector<Candidate> candidates_for(const Case& c) {
+  Sink sink(c);
+  for (const std::span<const Entry> table : tables_of(c)) {
+    for (const Entry& entry : table) {
+      sink.begin(entry.id, entry.faults);
+      entry.offer(c, sink);
+    }
+  }
+  return sink.take();
+}
+
+double as_f16(double x) noexcept {
+  return static_cast<double>(num::half_to_float(num::float_to_half(static_cast<float>(x))));
+}
+double as_bf16(double x) noexcept {
+  return static_cast<double>(num::bf16_to_float(num::float_to_bf16(static_cast<float>(x))));
+}
+
+}  // namespace dictionary
+
+namespace {
+
+using dictionary::Candidate;
+using dictionary::Case;
+using dictionary::Sample;
+
+constexpr int64_t kSampleRows = 5, kSampleColumns = 512;
+constexpr int64_t kConfirmWork =
+    1'500'000'000;                     // products of one confirmation at most: about a second
+constexpr size_t kConfirmed = 8;       // candidates that are computed whole
+constexpr double kExplainsSome = 0.7;  // a residual above says nothing about the cause
+constexpr double kRounding =
+    1e-3;  // a residual below is the observed engine's rounding, whatever the bound says
+
+struct Match {
+  double residual = std::numeric_limits<double>::infinity();
+  bool within = false;  // every element within its bound
+  bool reproduces() const { return residual < kRounding || (within && residual < 0.5); }
+};
+
+// At most n of all, evenly spread, both ends among them.
+std::vector<int64_t> spread(const std::vector<int64_t>& all, int64_t n) {
+  const auto size = static_cast<int64_t>(all.size());
+  if (size <= n) return all;
+  std::vector<int64_t> some;
+  for (int64_t i = 0; i < n; ++i)
+    some.push_back(all[static_cast<size_t>(n == 1 ? 0 : i * (size - 1) / (n - 1))]);
+  return some;
+}
+
+void sort_unique(std::vector<int64_t>& x) {
+  std::sort(x.begin(), x.end());
+  x.erase(std::unique(x.begin(), x.end()), x.end());
+}
+
+std::vector<int64_t> up_to(int64_t n) {
+  std::vector<int64_t> all(static_cast<size_t>(n));
+  std::iota(all.begin(), all.end(), int64_t{0});
+  return all;
+}
+
+// |error| / bound; what is not a number is the worst.
+double ratio_at(const FailedOp& f, size_t i) {
+  const double error = std::abs(f.found[i] - f.expected.y[i]);
+  if (!std::isfinite(error)) return std::numeric_limits<double>::infinity();
+  if (error <= f.expected.bound[i]) return error == 0 ? 0 : error / f.expected.bound[i];
+  return f.expected.bound[i] > 0 ? error / f.expected.bound[i] : std::numeric_limits<double>::max();
+}
+
+// The worst row, rows and columns where something is wrong, and some from everywhere.
+Sample choose_sample(const FailedOp& f, int64_t n_rows, int64_t n_columns) {
+  std::vector<int64_t> bad_rows, bad_columns;
+  std::vector<bool> column_is_bad(static_cast<size_t>(f.width), false);
+  int64_t worst_row = 0;
+  double worst = -1;
+  for (int64_t t = 0; t < f.n_rows; ++t) {
+    double row_worst = 0;
+    for (int64_t j = 0; j < f.width; ++j) {
+      const double ratio = ratio_at(f, static_cast<size_t>(t * f.width + j));
+      row_worst = std::max(row_worst, ratio);
+      if (ratio > 1) column_is_bad[static_cast<size_t>(j)] = true;
+    }
+    if (row_worst > 1) bad_rows.push_back(t);
+    if (row_worst > worst) worst = row_worst, worst_row = t;
+  }
+  for (int64_t j = 0; j < f.width; ++j) {
+    if (column_is_bad[static_cast<size_t>(j)]) bad_columns.push_back(j);
+  }
+  Sample sample{spread(bad_rows, std::max<int64_t>(1, n_rows / 2)),
+                spread(bad_columns, n_columns / 2)};
+  sample.rows.push_back(worst_row);
+  for (const int64_t t :
+       spread(up_to(f.n_rows),
+              std::max<int64_t>(1, n_rows - static_cast<int64_t>(sample.rows.size())))) {
+    sample.rows.push_back(t);
+  }
+  for (const int64_t j :
+       spread(up_to(f.width), n_columns - static_cast<int64_t>(sample.columns.size())))
+    sample.columns.push_back(j);
+  sort_unique(sample.rows);
+  sort_unique(sample.columns);
+  return sample;
+}
+
+// A mutation that makes values larger makes their rounding larger: the bounds of a row grow with
+// it.
+double growth(std::span<const double> mutated, const std::vector<double>& right,
+              const std::vector<size_t>& at) {
+  double from = 0, to = 0;
+  for (size_t i = 0; i < at.size(); ++i) {
+    from += right[at[i]] * right[at[i]];
+    to += mutated[i] * mutated[i];
+  }
+  return std::isfinite(to) && from > 0 ? std::max(1.0, std::sqrt(to / from)) : 1.0;
+}
+
+Match compare(const FailedOp& f, const Sample& sample, std::span<const double> mutated) {
+  Match match;
+  match.within = true;
+  double left = 0, before = 0;
+  const size_t n = sample.columns.size();
+  for (size_t i = 0; i < sample.rows.size(); ++i) {
+    std::vector<size_t> at;
+    for (const int64_t j : sample.columns)
+      at.push_back(static_cast<size_t>(sample.rows[i] * f.width + j));
+    const std::span<const double> row = mutated.subspan(i * n, n);
+    const double grown = growth(row, f.expected.y, at);
+    for (size_t j = 0; j < n; ++j) {
+      const double found = f.found[at[j]], right = f.expected.y[at[j]];
+      // A value that is no number counts as wrong by as much as the right one is large.
+      const double one = std::max(std::abs(right), std::sqrt(std::numeric_limits<double>::min()));
+      const bool both_broken = !std::isfinite(found) && !std::isfinite(row[j]);
+      const double error = both_broken                                     ? 0.0
+                           : std::isfinite(found) && std::isfinite(row[j]) ? found - row[j]
+                                                                           : one;
+      const double error_before = std::isfinite(found) ? found - right : one;
+      left += error * error;
+      before += error_before * error_before;
+      if (std::abs(error) > grown * f.expected.bound[at[j]]) match.within = false;
+    }
+  }
+  if (before > 0) match.residual = std::sqrt(left / before);
+  return match;
+}
+
+Match try_candidate(const Case& c, const Candidate& candidate, const Sample& sample) {
+  std::vector<double> y(sample.rows.size() * sample.columns.size());
+  candidate.compute(sample, y.data());
+  return compare(c.failed, sample, y);
+}
+
+// All of the output, or of a large product as much as fits into a second.
+Sample confirming_sample(const FailedOp& f) {
+  const int64_t depth = std::max<int64_t>(f.a_width, 1);
+  if (f.n_rows * f.width * depth <= kConfirmWork) return {up_to(f.n_rows), up_to(f.width)};
+  const int64_t n_rows = std::min<int64_t>(f.n_rows, 8);
+  return choose_sample(f, n_rows,
+                       std::max<int64_t>(kSampleColumns, kConfirmWork / (n_rows * depth)));
+}
+
+// Best first. Residuals that differ by less than a factor of 2 are noise: there the order of the
+// tables, likeliest first, stands.
+void sort_causes(std::vector<Cause>& causes) {
+  std::stable_sort(causes.begin(), causes.end(), [](const Cause& x, const Cause& y) {
+    if (x.reproduces != y.reproduces) return x.reproduces;
+    return !x.reproduces && x.residual < y.residual;
+  });
+  const auto end =
+      std::find_if(causes.begin(), causes.end(), [](const Cause& x) { return !x.reproduces; });
+  double best = std::numeric_limits<double>::infinity();
+  for (auto cause = causes.begin(); cause != end; ++cause) best = std::min(best, cause->residual);
+  const auto rest = std::stable_partition(
+      causes.begin(), end, [best](const Cause& x) { return x.residual <= 2 * best; });
+  std::stable_sort(rest, end,
+                   [](const Cause& x, const Cause& y) { return x.residual < y.residual; });
+}
+
+bool has_failed(const FailedOp& f) {
+  for (size_t i = 0; i < f.found.size(); ++i) {
+    if (ratio_at(f, i) > 1) return true;
+  }
+  return false;
+}
+
+bool is_complete(const FailedOp& f, const ops::Plan& plan) {
+  const auto n = static_cast<size_t>(f.n_rows * f.width);
+  return f.i_op >= 0 && static_cast<size_t>(f.i_op) < plan.ops.size() && n > 0 &&
+         f.found.size() == n && f.expected.y.size() == n && f.expected.bound.size() == n &&
+         f.positions.size() >= static_cast<size_t>(f.n_rows) &&
+         f.a.size() >= static_cast<size_t>(f.n_rows * f.a_width) &&
+         f.b.size() >= static_cast<size_t>(f.n_rows * f.b_width);
+}
+
+}  // namespace
+
+std::vector<Cause> find_causes(const ops::Plan& plan, const FailedOp& failed,
+                               const Declared& declared, base::ThreadPool& pool) {
+  if (!is_complete(failed, plan) || !has_failed(failed)) return {};
+  const Case c{plan, failed, declared, pool};
+  const std::vector<Candidate> candidates = dictionary::candidates_for(c);
+
+  const Sample sample = choose_sample(failed, kSampleRows, kSampleColumns);
+  std::vector<std::pair<double, size_t>> promising;  // residual on the sample, candidate
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const Match match = try_candidate(c, candidates[i], sample);
+    if (match.residual < kExplainsSome) promising.emplace_back(match.residual, i);
+  }
+  std::stable_sort(promising.begin(), promising.end(),
+                   [](const auto& x, const auto& y) { return x.first < y.first; });
+  promising.resize(std::min(promising.size(), kConfirmed));
+  std::sort(promising.begin(), promising.end(),
+            [](const auto& x, const auto& y) { return x.second < y.second; });
+
+  std::vector<Cause> causes;
+  const Sample whole = confirming_sample(failed);
+  for (const auto& [sampled, i] : promising) {
+    const Match match = try_candidate(c, candidates[i], whole);
+    if (match.residual >= kExplainsSome) continue;
+    causes.push_back({candidates[i].id, candidates[i].text, candidates[i].faults,
+                      match.reproduces(), match.residual});
+  }
+  sort_causes(causes);
+  return causes;
+}
+
+}  // namespace assay::verify
