@@ -17,6 +17,7 @@ int template_command(const Arguments& arguments);
 int logits_command(const Arguments& arguments);
 int trace_command(const Arguments& arguments);
 int inspect_command(const Arguments& arguments);
+int verify_command(const Arguments& arguments);
 int bench_command(const Arguments& arguments);
 int perplexity_command(const Arguments& arguments);
 int devices_command(const Arguments& arguments);

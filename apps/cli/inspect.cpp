@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "commands.h"
 #include "options.h"
 #include "terminal.h"
@@ -15,6 +17,7 @@ int inspect_command(const Arguments& arguments) {
               "it takes at a context size.",
               "  assay inspect model.gguf\n"
               "  assay inspect model.gguf -c 32768 -ctk q8_0 -ctv q8_0     does it fit?\n"
+              "  assay inspect model.gguf --lint              facts that contradict each other\n"
               "  assay inspect model.gguf --json | jq '.tensors[0]'\n");
   ModelFlag model;
   RuntimeFlags runtime;
@@ -22,6 +25,8 @@ int inspect_command(const Arguments& arguments) {
   bool as_json = false;
   model.add(flags);
   flags.on("--json", as_json, "One JSON object");
+  flags.on("--lint", options.lint,
+           "What is wrong or unusual in the file, a line each; exit code 5 for what is wrong");
   flags.value("--array-items", options.array_items_max, "N",
               "Items of an array that are shown; 0: all");
   runtime.add(flags);
@@ -33,10 +38,13 @@ int inspect_command(const Arguments& arguments) {
   const std::string path = model.path();
   options.context = runtime.options();
   const Inspection found = inspect(existing(path), options);
-  Output().write(as_json ? found.to_json() : found.to_text());
+  Output().write(as_json ? found.to_json() : options.lint ? found.lint_text() : found.to_text());
   for (const InspectProblem& problem : found.problems)
     notice(fmt::format("{}: {}: {}", path, problem.part, problem.message));
-  return found.problems.empty() ? 0 : exit_code_of(found.problems.front().code);
+  if (!found.problems.empty()) return exit_code_of(found.problems.front().code);
+  const bool is_wrong = std::any_of(found.lint.begin(), found.lint.end(),
+                                    [](const LintFinding& f) { return f.level == LintLevel::error; });
+  return is_wrong ? kExitMismatch : 0;
 }
 
 }  // namespace assay::cli

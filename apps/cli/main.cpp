@@ -31,6 +31,7 @@ constexpr Command kCommands[] = {
     {"logits", logits_command, "What the model says about a text: top logits, likelihood, digests"},
     {"trace", trace_command, "What every operation of a run computed: statistics, or all values"},
     {"inspect", inspect_command, "What a file holds, and the memory it needs"},
+    {"verify", verify_command, "Every part of the chain checked, the first wrong operation named"},
     {"bench", bench_command, "Tokens per second, share of bandwidth, memory"},
     {"perplexity", perplexity_command,
      "How well a model predicts a text, and how far from another file or mode"},
@@ -55,8 +56,8 @@ std::string overview() {
       "The result never depends on threads, batch sizes or the processor: the same file, prompt "
       "and seed give the same text.\n"
       "Exit codes: 0 done, 1 another failure, 2 a wrong call, 3 a bad or unsupported model, 4 out "
-      "of memory, 130 and 143\n"
-      "interrupted.\n";
+      "of memory, 5 verify\n"
+      "found something wrong, 130 and 143 interrupted.\n";
   return text;
 }
 

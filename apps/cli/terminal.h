@@ -41,6 +41,7 @@ int interrupted() noexcept;  // the signal that came, or 0
 void clear_interrupt() noexcept;
 int exit_code_of_signal(int signal) noexcept;  // 130, 143
 int exit_code_of(Errc code) noexcept;          // 1 to 4, as `assay --help` says
+inline constexpr int kExitMismatch = 5;        // verify or a lint found something wrong
 
 // For the whole process, once: a broken pipe is an error of write(), and a model's file that is cut
 // while mapped ends the process with one line.

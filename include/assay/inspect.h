@@ -12,6 +12,7 @@ namespace assay {
 
 struct InspectOptions {
   ContextOptions context;       // what the memory plan is made for
+  bool lint = false;            // looks for facts that contradict each other
   int64_t array_items_max = 8;  // of an array, shown in text and JSON; 0: all
 };
 
@@ -50,6 +51,14 @@ struct InspectProblem {
   std::string message;
 };
 
+// Something about the file that contradicts itself (error) or that no known model has (warning), by the name of its rule.
+enum class LintLevel { warning, error };
+struct LintFinding {
+  std::string rule;  // "pre_tokenizer", "end_of_turn", ...
+  LintLevel level = LintLevel::warning;
+  std::string message;
+};
+
 struct Inspection {
   std::string path;
   int version = 0;
@@ -65,10 +74,13 @@ struct Inspection {
   std::vector<TensorFact> tensors;
   std::vector<MemoryPlan> memory;        // one, or none where the model cannot be loaded
   std::vector<InspectProblem> problems;  // none for a file that can be served
+  bool linted = false;
+  std::vector<LintFinding> lint;
 
   int64_t n_unread() const noexcept;
   std::string to_text() const;  // for people; ends with a newline
   std::string to_json() const;  // one object; ends with a newline
+  std::string lint_text() const;  // the findings alone, a line each; ends with a newline
 };
 
 // Loads the model, its tokenizer and its template, so that the keys they read are marked. Throws only where the file is

@@ -23,6 +23,8 @@ struct VerifyStage {
   std::string summary;  // one line: what was checked and found
   std::vector<std::string> details;  // what is worth a line of its own: every failure and warning
   double seconds = 0;
+
+  std::string to_text() const;  // "ok    File   GGUF version 3, ...", details below, indented; ends with a newline
 };
 
 // One op of the plan over all rows that were checked.
@@ -100,7 +102,8 @@ struct VerifyReport {
   double seconds = 0;
 
   bool passed() const noexcept;      // no stage failed
-  std::string to_text() const;       // ends with a newline
+  std::string to_text() const;       // a title, the stages, outcome_text(); ends with a newline
+  std::string outcome_text() const;  // what follows the stages: the first failure, causes, the worst ops, tokens, the verdict
   std::string to_json() const;       // one object; ends with a newline
   std::string to_html() const;       // one file, nothing loaded from elsewhere
 };

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/aligned_buffer.h"
+#include "engine/lint.h"
 #include "engine/metadata_json.h"
 #include "engine/model_state.h"
 #include "model/build.h"
@@ -93,6 +94,21 @@ std::string text_of(const gguf::File& file, std::string_view key) {
   return {};
 }
 
+// Of a file whose parts may or may not be served: each that can be takes part.
+void lint_parts(Inspection& out, const gguf::File& file) {
+  Inspection ignored;  // try_parts has told what cannot be served
+  std::optional<model::Hparams> hparams;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const ChatTemplate> chat_template;
+  attempt(ignored, "model", [&] { hparams = model::read_hparams({file.metadata(), out.architecture}); });
+  attempt(ignored, "tokenizer", [&] { tokenizer = text::make_tokenizer(file.metadata()); });
+  attempt(ignored, "chat template", [&] {
+    if (const auto source = file.metadata().find_string("tokenizer.chat_template")) chat_template = ChatTemplate::parse(*source);
+  });
+  out.lint = engine::lint({file, hparams ? &*hparams : nullptr, tokenizer.get(), chat_template.get()});
+  out.linted = true;
+}
+
 }  // namespace
 
 int64_t Inspection::n_unread() const noexcept {
@@ -118,12 +134,14 @@ Inspection inspect(const std::string& path, const InspectOptions& options) {
   if (!model) {
     try_parts(out, file);
     describe_file(out, file, options.array_items_max);
+    if (options.lint) lint_parts(out, file);
     return out;
   }
   out.weights_type = std::string(model->weights_type());
   attempt(out, "chat template", [&] { model->chat_template(); });
   plan_memory(out, model, options.context);
   describe_file(out, model->state().file, options.array_items_max);
+  if (options.lint) lint_parts(out, model->state().file);
   return out;
 }
 

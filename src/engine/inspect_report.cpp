@@ -29,6 +29,8 @@ std::string_view code_name(Errc code) noexcept {
   return "unknown";
 }
 
+std::string_view level_name(LintLevel level) noexcept { return level == LintLevel::error ? "error" : "warning"; }
+
 std::string join(const std::vector<int64_t>& shape, std::string_view separator) {
   return fmt::format("{}", fmt::join(shape, separator));
 }
@@ -153,6 +155,7 @@ std::string Inspection::to_text() const {
   append_head(out, *this);
   for (const InspectProblem& problem : problems)
     out += fmt::format("problem: {}: {}\n", problem.part, text::repaired_utf8(problem.message));
+  if (linted) out += lint_text();
   append_metadata(out, *this);
   append_tensors(out, *this);
   append_memory(out, *this);
@@ -175,7 +178,25 @@ std::string Inspection::to_json() const {
     out += fmt::format("{}{{\"part\": \"{}\", \"code\": \"{}\", \"message\": {}}}", i == 0 ? "" : ", ",
                        problems[i].part, code_name(problems[i].code), json_string(problems[i].message));
   }
-  out += "]\n}\n";
+  out += "]";
+  if (linted) {
+    out += ",\n  \"lint\": [";
+    for (size_t i = 0; i < lint.size(); ++i) {
+      out += fmt::format("{}\n    {{\"rule\": \"{}\", \"level\": \"{}\", \"message\": {}}}", i == 0 ? "" : ",", lint[i].rule,
+                         level_name(lint[i].level), json_string(lint[i].message));
+    }
+    out += lint.empty() ? "]" : "\n  ]";
+  }
+  out += "\n}\n";
+  return out;
+}
+
+std::string Inspection::lint_text() const {
+  if (lint.empty()) return fmt::format("{}: nothing to find fault with\n", path);
+  std::string out;
+  for (const LintFinding& finding : lint) {
+    out += fmt::format("{}: {}: {}\n", level_name(finding.level), finding.rule, text::repaired_utf8(finding.message));
+  }
   return out;
 }
 

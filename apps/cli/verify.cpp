@@ -1,0 +1,147 @@
+// assay verify: the whole chain from the file to the drawn token, stage by stage, with a verdict for each.
+#include "assay/verify.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+
+#include "assay/utf8.h"
+#include "commands.h"
+#include "options.h"
+#include "terminal.h"
+
+namespace assay::cli {
+namespace {
+
+struct VerifyFlags {
+  ModelFlag model;
+  RuntimeFlags runtime;
+  std::optional<std::string> prompt, attention;
+  std::string colour = "auto";
+  bool quick = false, as_json = false;
+
+  void add(Flags& flags) {
+    model.add(flags);
+    flags.on("--quick", quick, "Short probes: seconds in place of minutes for a large model");
+    flags.value("-p,--prompt", prompt, "TEXT",
+                "The text that the operations are run on; default: one that touches every edge");
+    flags.value("--attention", attention, "LAYERS",
+                "Layers whose attention the report keeps, e.g. 0,3,8-11");
+    flags.on("--json", as_json, "Prints the report as one JSON object");
+    flags.value("-co,--color", colour, "WHEN", "Colours: auto, on, off");
+    runtime.add(flags);
+  }
+};
+
+// "0,3,8-11"
+std::vector<int32_t> parse_layers(const std::string& text) {
+  std::vector<int32_t> layers;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  const auto refuse = [&] {
+    throw UsageError(fmt::format("--attention {}: needs layers such as 0,3,8-11", text));
+  };
+  const auto number = [&] {
+    int32_t n = 0;
+    const auto [next, error] = std::from_chars(at, end, n);
+    if (error != std::errc() || n < 0 || n >= 4096) refuse();
+    at = next;
+    return n;
+  };
+  while (true) {
+    const int32_t first = number();
+    int32_t last = first;
+    if (at != end && *at == '-') {
+      ++at;
+      last = number();
+    }
+    if (last < first) refuse();
+    for (int32_t layer = first; layer <= last; ++layer) layers.push_back(layer);
+    if (at == end) return layers;
+    if (*at++ != ',') refuse();
+  }
+}
+
+// What a terminal shows while the stages run: each as it ends, and below them how far the next one is.
+class LiveView {
+ public:
+  LiveView(bool shows_stages, bool colour) : shows_stages_(shows_stages), colour_(colour) {}
+  ~LiveView() { clear(); }
+  LiveView(const LiveView&) = delete;
+  LiveView& operator=(const LiveView&) = delete;
+
+  void end_stage(const VerifyStage& stage) {
+    clear();
+    if (shows_stages_) Output().write(coloured(stage.to_text(), stage.verdict));
+  }
+  void progress(std::string_view stage, double share) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!stderr_is_terminal() || now - last_ < std::chrono::milliseconds(100)) return;
+    last_ = now;
+    clear();
+    fmt::print(stderr, "...   {} {:.0f} %", stage, 100 * share);
+    std::fflush(stderr);
+    shown_ = true;
+  }
+
+ private:
+  void clear() {
+    if (shown_) fmt::print(stderr, "\r\x1b[K");
+    std::fflush(stderr);
+    shown_ = false;
+  }
+  // The first word alone has the colour.
+  std::string coloured(const std::string& text, Verdict verdict) const {
+    if (!colour_) return text;
+    const char* code = verdict == Verdict::fail ? "1;31" : verdict == Verdict::warn ? "33" : verdict == Verdict::pass ? "32" : "2";
+    const size_t end = std::min(text.find(' '), text.size());
+    return fmt::format("\x1b[{}m{}\x1b[0m{}", code, text.substr(0, end), text.substr(end));
+  }
+
+  bool shows_stages_, colour_;
+  bool shown_ = false;
+  std::chrono::steady_clock::time_point last_{};
+};
+
+}  // namespace
+
+int verify_command(const Arguments& arguments) {
+  Flags flags("verify",
+              "Checks the whole chain: file, metadata, tokenizer, chat template, dequantisation, every operation\n"
+              "against float64 and its own rounding bound, KV cache, logits, sampler, detokenizer. The first wrong\n"
+              "operation is named, with its cause where it is a known one. Exit code 5 where a stage fails.",
+              "  assay verify model.gguf\n"
+              "  assay verify model.gguf --quick -ctk q8_0 --kernels avx2\n"
+              "  assay verify model.gguf --json | jq '.stages[] | select(.verdict == \"fail\")'\n");
+  VerifyFlags f;
+  f.add(flags);
+  if (!flags.parse(arguments)) {
+    Output().write(flags.help());
+    return 0;
+  }
+  VerifyOptions options;
+  const std::string path = f.model.path();
+  options.context = f.runtime.options();
+  options.quick = f.quick;
+  if (f.prompt) {
+    require_utf8(*f.prompt, "the prompt");
+    if (f.prompt->empty()) throw UsageError("-p needs a text, found an empty one");
+    options.prompt = *f.prompt;
+  }
+  if (f.attention) options.attention_layers = parse_layers(*f.attention);
+  existing(path);
+  const bool colour = want_colour(f.colour);
+  catch_interrupts();
+  LiveView view(!f.as_json, colour);
+  options.on_stage = [&](const VerifyStage& stage) { view.end_stage(stage); };
+  options.on_progress = [&](std::string_view stage, double share) { view.progress(stage, share); };
+  options.cancelled = [] { return interrupted() != 0; };
+  const VerifyReport report = verify_model(path, options);
+  Output().write(f.as_json ? report.to_json() : report.outcome_text());
+  if (interrupted() != 0) return exit_code_of_signal(interrupted());
+  return report.passed() ? 0 : kExitMismatch;
+}
+
+}  // namespace assay::cli

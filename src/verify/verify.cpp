@@ -1,0 +1,125 @@
+// Runs the stages of assay/verify.h in their order. A failing stage stops nothing: the later ones say what they find by themselves.
+#include "assay/verify.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "assay/bench.h"
+#include "assay/error.h"
+#include "assay/model.h"
+#include "engine/context_options.h"
+#include "verify/stages.h"
+#include "verify/subject.h"
+
+namespace assay {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+struct Loaded {
+  std::shared_ptr<const Model> model;
+  std::string tokenizer_problem;  // why it was loaded without its vocabulary; empty: it was not
+};
+
+// A model whose vocabulary cannot be served still has weights, ops and a cache to verify.
+Loaded load(const std::string& path) {
+  try {
+    return {Model::load(path), {}};
+  } catch (const Error& error) {
+    if (error.code != Errc::bad_file && error.code != Errc::unsupported) throw;
+    std::string problem = error.what();
+    try {
+      return {Model::load(path, {.tokenizer = false}), std::move(problem)};
+    } catch (const Error&) {
+      throw Error(error.code, problem);
+    }
+  }
+}
+
+class Runner {
+ public:
+  Runner(const VerifyOptions& options, VerifyReport& report) : options_(options), report_(report) {}
+
+  std::function<void(double)> progress_of(std::string_view id) const {
+    if (!options_.on_progress) return {};
+    return [this, id](double share) { options_.on_progress(id, share); };
+  }
+
+  // run: gives the finished stage.
+  template <class Run>
+  void stage(std::string_view id, Run run) {
+    if (options_.on_progress) options_.on_progress(id, 0);
+    const Clock::time_point start = Clock::now();
+    VerifyStage stage = run();
+    stage.seconds = seconds_since(start);
+    report_.stages.push_back(std::move(stage));
+    if (options_.on_stage) options_.on_stage(report_.stages.back());
+  }
+
+ private:
+  const VerifyOptions& options_;
+  VerifyReport& report_;
+};
+
+// Those that look at one part each.
+struct PlainStage {
+  std::string_view id;
+  VerifyStage (*check)(const verify::Subject&, const verify::StageRun&);
+};
+
+void run_stages(const Loaded& loaded, const verify::Subject& subject, verify::StageRun& run, Runner& runner) {
+  constexpr PlainStage kBefore[] = {{"file", verify::check_file},
+                                    {"metadata", verify::check_metadata},
+                                    {"tokenizer", verify::check_tokenizer},
+                                    {"template", verify::check_template},
+                                    {"dequantisation", verify::check_dequantisation}};
+  const auto plain = [&](const PlainStage& stage) {
+    run.progress = runner.progress_of(stage.id);
+    runner.stage(stage.id, [&] {
+      VerifyStage result = stage.check(subject, run);
+      if (stage.id == "tokenizer" && !loaded.tokenizer_problem.empty()) {
+        result.verdict = Verdict::fail;
+        result.summary = loaded.tokenizer_problem;
+        result.details = {"the stages that follow run ids in place of text"};
+      }
+      return result;
+    });
+  };
+  for (const PlainStage& stage : kBefore) plain(stage);
+}
+
+}  // namespace
+
+bool VerifyReport::passed() const noexcept {
+  return std::none_of(stages.begin(), stages.end(), [](const VerifyStage& stage) { return stage.verdict == Verdict::fail; });
+}
+
+VerifyReport verify_model(const std::string& path, const VerifyOptions& options) {
+  const Clock::time_point start = Clock::now();
+  const Loaded loaded = load(path);
+  const verify::Subject subject = verify::own_subject(loaded.model, options.context);
+  VerifyReport report;
+  report.assay_version = ASSAY_VERSION;
+  report.model_path = path;
+  report.model_name = loaded.model->name();
+  report.architecture = loaded.model->architecture();
+  report.weights_type = loaded.model->weights_type();
+  report.subject = subject.name;
+  base::ThreadPool pool(engine::resolve(options.context, *loaded.model).n_threads, options.context.pin_threads);
+  verify::StageRun run{pool};
+  run.quick = options.quick;
+  run.prompt = options.prompt;
+  run.attention_layers = options.attention_layers;
+  run.suspect_file = options.suspect_file;
+  run.cancelled = options.cancelled;
+  Runner runner(options, report);
+  run_stages(loaded, subject, run, runner);
+  report.peak_bytes = peak_memory_bytes();
+  report.seconds = seconds_since(start);
+  return report;
+}
+
+}  // namespace assay
