@@ -83,13 +83,28 @@ struct Source {
   bool ran = false;
 };
 
+Source make_source(const std::string& text, const Subject& subject, const ContextOptions& base) {
+  std::optional<Mode> mode = parse_mode(text, base);
+  if (mode) {
+    auto engine = std::make_shared<const Subject>(own_subject(subject.model, mode->options));
+    return {fmt::format("{} ({})", text, engine->name), std::nullopt, engine, mode->options, mode->n_chunk, {}, false};
+  }
+  std::error_code ignored;  // what cannot be examined is no file, and the message says so
+  if (!std::filesystem::exists(text, ignored)) {
+    throw Error(Errc::bad_request, fmt::format("--against: needs a dump's path or one of {}, found \"{}\"", mode_names(), text));
+  }
+  DumpSource dump = examine_dump(text, plan_of(subject));
+  std::string name = fmt::format("{} ({})", dump.header.engine, std::filesystem::path(text).filename().string());
+  return {std::move(name), std::move(dump), nullptr, {}, 0, {}, false};
+}
+
 class Comparison {
  public:
   Comparison(const Subject& subject, const ContextOptions& context, std::span<const std::string> against, const StageRun& run)
       : subject_(subject), plan_(plan_of(subject)), run_(run) {
     const ContextOptions options = engine::resolve(context, *subject.model);
     sources_.push_back({subject.name, std::nullopt, std::make_shared<const Subject>(subject), options, 0, {}, false});
-    for (const std::string& text : against) sources_.push_back(make_source(text, options));
+    for (const std::string& text : against) sources_.push_back(make_source(text, subject, options));
     choose_feed();
   }
 
@@ -103,7 +118,6 @@ class Comparison {
   }
 
  private:
-  Source make_source(const std::string& text, const ContextOptions& base) const;
   void choose_feed();
   bool cancelled() const { return run_.cancelled && run_.cancelled(); }
   void judge(Source& source, size_t i);
@@ -130,21 +144,6 @@ class Comparison {
   bool failed_ = false;
   int n_bits_compared_ = 0;
 };
-
-Source Comparison::make_source(const std::string& text, const ContextOptions& base) const {
-  std::optional<Mode> mode = parse_mode(text, base);
-  if (mode) {
-    auto engine = std::make_shared<const Subject>(own_subject(subject_.model, mode->options));
-    return {fmt::format("{} ({})", text, engine->name), std::nullopt, engine, mode->options, mode->n_chunk, {}, false};
-  }
-  std::error_code ignored;  // what cannot be examined is no file, and the message says so
-  if (!std::filesystem::exists(text, ignored)) {
-    throw Error(Errc::bad_request, fmt::format("--against: needs a dump's path or one of {}, found \"{}\"", mode_names(), text));
-  }
-  DumpSource dump = examine_dump(text, plan_);
-  std::string name = fmt::format("{} ({})", dump.header.engine, std::filesystem::path(text).filename().string());
-  return {std::move(name), std::move(dump), nullptr, {}, 0, {}, false};
-}
 
 void Comparison::choose_feed() {
   for (const Source& source : sources_) {
@@ -312,6 +311,11 @@ VerifyStage Comparison::summary() {
 }
 
 }  // namespace
+
+void require_sources(const Subject& subject, const ContextOptions& context, std::span<const std::string> against) {
+  const ContextOptions options = engine::resolve(context, *subject.model);
+  for (const std::string& text : against) make_source(text, subject, options);
+}
 
 AgainstFindings check_against(const Subject& subject, const ContextOptions& context, std::span<const std::string> against, const StageRun& run) {
   const auto begun = std::chrono::steady_clock::now();

@@ -22,4 +22,7 @@ struct AgainstFindings {
 // for a dump of other shapes; Error(io, bad_file) for a dump that cannot be read. Other numbers are findings.
 AgainstFindings check_against(const Subject& subject, const ContextOptions& context, std::span<const std::string> against, const StageRun& run);
 
+// Throws what check_against would for its sources, before any work is done.
+void require_sources(const Subject& subject, const ContextOptions& context, std::span<const std::string> against);
+
 }  // namespace assay::verify

@@ -9,6 +9,7 @@
 #include "assay/error.h"
 #include "assay/model.h"
 #include "engine/context_options.h"
+#include "verify/against.h"
 #include "verify/stages.h"
 #include "verify/subject.h"
 
@@ -116,7 +117,16 @@ VerifyReport verify_model(const std::string& path, const VerifyOptions& options)
   run.suspect_file = options.suspect_file;
   run.cancelled = options.cancelled;
   Runner runner(options, report);
+  verify::require_sources(subject, options.context, options.against);
   run_stages(loaded, subject, run, runner);
+  if (!options.against.empty()) {
+    run.progress = runner.progress_of("against");
+    runner.stage("against", [&] {
+      verify::AgainstFindings found = verify::check_against(subject, options.context, options.against, run);
+      report.against = std::move(found.sources);
+      return std::move(found.stage);
+    });
+  }
   report.peak_bytes = peak_memory_bytes();
   report.seconds = seconds_since(start);
   return report;
