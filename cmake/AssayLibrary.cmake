@@ -13,6 +13,10 @@ target_link_libraries(assay PRIVATE $<BUILD_INTERFACE:assay_flags>)
 target_link_libraries(assay PUBLIC Threads::Threads PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::XXHASH Boost::json
                                    fmt::fmt)
 
+if(ASSAY_CUDA)
+  target_link_libraries(assay PUBLIC CUDA::cudart_static)
+endif()
+
 # What `cmake --install` gives: the library with its headers and a CMake package, and the program (apps/cli installs that).
 include(CMakePackageConfigHelpers)
 install(TARGETS assay EXPORT assayTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})

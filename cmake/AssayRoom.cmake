@@ -6,9 +6,9 @@
 
 add_library(assay_flags INTERFACE)
 target_compile_features(assay_flags INTERFACE cxx_std_20)
-target_compile_options(assay_flags INTERFACE -ffp-contract=off -fno-fast-math)
+target_compile_options(assay_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -fno-fast-math>)
 if(ASSAY_WERROR)
-  target_compile_options(assay_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wno-psabi -Werror)
+  target_compile_options(assay_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wno-psabi -Werror>)
 endif()
 if(ASSAY_SANITIZE)
   target_compile_options(assay_flags INTERFACE -fsanitize=${ASSAY_SANITIZE} -fno-omit-frame-pointer

@@ -54,9 +54,10 @@ struct Way {
   int64_t n_ubatch = 512;
   Kernels kernels = Kernels::best;
   std::vector<size_t> pieces;  // lengths of the calls; empty: one call
+  Backend backend = Backend::cpu;
 
   std::string name() const {
-    return std::to_string(n_threads) + " threads, ubatch " + std::to_string(n_ubatch) + ", " + std::string(assay::name(kernels)) + ", " +
+    return std::string(assay::name(backend)) + ", " + std::to_string(n_threads) + " threads, ubatch " + std::to_string(n_ubatch) + ", " + std::string(assay::name(kernels)) + ", " +
            std::to_string(std::max<size_t>(1, pieces.size())) + " calls";
   }
 };
@@ -95,6 +96,7 @@ inline Digests run_digests(const std::shared_ptr<const Model>& model, std::span<
   options.activation_bits = setting.activation_bits;
   options.cache_k = options.cache_v = setting.cache;
   options.kernels = way.kernels;
+  options.backend = way.backend;
   Context context(model, options);
   bool finite = true;  // NaNs would agree in anything
   const auto look = [&](int64_t, std::span<const double> logits) { finite = finite && std::isfinite(logits[0]); };

@@ -1,0 +1,40 @@
+// Attention on the device (contract: ops/attention.h).
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "backend/cuda/kv_cache.h"
+
+namespace assay::backend::cuda {
+
+inline constexpr int kTileTokens = 8;  // queries of a block of threads where many tokens run
+
+// Up to kTileTokens consecutive tokens of one sequence.
+struct TokenTile {
+  int32_t token = 0, n = 0;  // first token of the batch, how many
+  int32_t sequence = 0, position = 0;
+};
+
+struct AttentionTask {
+  CacheView cache;
+  const float* q = nullptr;          // [n_tokens, n_heads, head_dim]
+  float* y = nullptr;                // the same
+  int64_t n_heads = 0, window = 0;
+  float scale = 0;
+  const TokenTile* tiles = nullptr;  // on the device
+  int64_t n_tiles = 0;
+  int64_t n_segments = 0;            // that any of the queries may see
+  float* partials = nullptr;         // where tiles are of one token: [n_tiles, n_heads, n_segments, head_dim + 2]
+};
+
+// Tiles of up to kTileTokens tokens; each block of threads walks its segments.
+void attention_tiles(const AttentionTask& task, cudaStream_t stream);
+// Tiles of one token; the segments of a query are worked on side by side and merged.
+void attention_split(const AttentionTask& task, cudaStream_t stream);
+
+// Shared memory limits the head dimension.
+inline constexpr int64_t kHeadDimMax = 512;
+
+}  // namespace assay::backend::cuda

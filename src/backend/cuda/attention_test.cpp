@@ -1,0 +1,128 @@
+// The cache and attention over it against their references, by bits.
+#include "backend/cuda/attention.h"
+
+#include <cmath>
+
+#include "backend/cuda/device_test.h"
+#include "ops/attention.h"
+#include "support/random_weights.h"
+
+namespace assay::backend::cuda {
+namespace {
+
+using ops::CacheType;
+
+struct Case {
+  CacheType k, v;
+  int64_t head_dim, n_heads, n_kv_heads, window;
+  int64_t n_past, n_tokens;  // of each of two sequences
+};
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  return out << "K " << static_cast<int>(c.k) << " V " << static_cast<int>(c.v) << " head " << c.head_dim << ", " << c.n_heads << " over "
+             << c.n_kv_heads << ", window " << c.window << ", " << c.n_past << " + " << c.n_tokens;
+}
+
+// All tokens of both sequences are stored; the queries are the last n_tokens of each.
+void check_case(const Case& c, bool split) {
+  const int64_t n_sequences = 2, n_all = c.n_past + c.n_tokens, kv_width = c.n_kv_heads * c.head_dim, q_width = c.n_heads * c.head_dim;
+  ops::ExecutorOptions options;
+  options.n_ctx = n_all + 3;
+  options.n_sequences = n_sequences;
+  options.cache_k = c.k;
+  options.cache_v = c.v;
+  const ops::CacheLayer layer{c.n_kv_heads, c.head_dim, c.window};
+  const KvCache cache(std::span(&layer, 1), options);
+  std::vector<float> k = test::random_activations(n_sequences * n_all * kv_width, 31), v = test::random_activations(n_sequences * n_all * kv_width, 32);
+  for (float& x : k) x *= 0.3f;
+  const std::vector<float> q = test::random_activations(n_sequences * c.n_tokens * q_width, 33);
+  std::vector<int32_t> positions, sequences;
+  for (int64_t s = 0; s < n_sequences; ++s) {
+    for (int64_t t = 0; t < n_all; ++t) positions.push_back(static_cast<int32_t>(t)), sequences.push_back(static_cast<int32_t>(s));
+  }
+  const DeviceBuffer device_k = upload(k), device_v = upload(v), device_q = upload(q), device_positions = upload(positions),
+                     device_sequences = upload(sequences);
+  kv_store(cache.layer(0), device_k.as<float>(), device_v.as<float>(), device_positions.as<int32_t>(), device_sequences.as<int32_t>(),
+           n_sequences * n_all, nullptr);
+
+  std::vector<TokenTile> tiles;
+  const int64_t per_tile = split ? 1 : kTileTokens;
+  for (int64_t s = 0; s < n_sequences; ++s) {
+    for (int64_t t = 0; t < c.n_tokens; t += per_tile) {
+      tiles.push_back({static_cast<int32_t>(s * c.n_tokens + t), static_cast<int32_t>(std::min(per_tile, c.n_tokens - t)),
+                       static_cast<int32_t>(s), static_cast<int32_t>(c.n_past + t)});
+    }
+  }
+  const DeviceBuffer device_tiles = upload(tiles), y = poisoned(q.size());
+  AttentionTask task;
+  task.cache = cache.layer(0);
+  task.q = device_q.as<float>();
+  task.y = y.as<float>();
+  task.n_heads = c.n_heads;
+  task.window = c.window;
+  task.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+  task.tiles = device_tiles.as<TokenTile>();
+  task.n_tiles = static_cast<int64_t>(tiles.size());
+  task.n_segments = (n_all + ops::kAttentionSegment - 1) / ops::kAttentionSegment;
+  const DeviceBuffer partials = poisoned(tiles.size() * static_cast<size_t>(c.n_heads * task.n_segments * (c.head_dim + 2)));
+  task.partials = partials.as<float>();
+  split ? attention_split(task, nullptr) : attention_tiles(task, nullptr);
+
+  std::vector<float> expected(q.size());
+  std::vector<std::byte> cache_bytes;
+  for (int64_t s = 0; s < n_sequences; ++s) {
+    std::vector<std::byte> seen;
+    cache.visit(s, n_all, [&](std::span<const std::byte> bytes) { seen.insert(seen.end(), bytes.begin(), bytes.end()); });
+    std::vector<std::byte> stored;
+    const auto store = [&](const std::vector<float>& x, CacheType type, std::vector<float>& back) {
+      std::vector<std::byte> row(static_cast<size_t>(ops::cache_row_bytes(type, c.head_dim)));
+      for (int64_t i = 0; i < n_all * c.n_kv_heads; ++i) {
+        ops::cache_encode_ref(type, x.data() + s * n_all * kv_width + i * c.head_dim, c.head_dim, row.data());
+        ops::cache_decode_ref(type, row.data(), c.head_dim, back.data() + i * c.head_dim);
+        stored.insert(stored.end(), row.begin(), row.end());
+      }
+    };
+    std::vector<float> keys(static_cast<size_t>(n_all * kv_width)), values(keys.size());
+    store(k, c.k, keys);
+    store(v, c.v, values);
+    EXPECT_TRUE(seen == stored) << c << ": the cache's bits";
+    for (int64_t t = 0; t < c.n_tokens; ++t) {
+      for (int64_t h = 0; h < c.n_heads; ++h) {
+        const int64_t kv_head = h / (c.n_heads / c.n_kv_heads), at = ((s * c.n_tokens + t) * c.n_heads + h) * c.head_dim;
+        const int64_t position = c.n_past + t;
+        ops::attention_ref(q.data() + at, {keys.data() + kv_head * c.head_dim, n_all, c.head_dim, kv_width},
+                           {values.data() + kv_head * c.head_dim, n_all, c.head_dim, kv_width}, ops::first_visible(position, c.window), position,
+                           task.scale, expected.data() + at);
+      }
+    }
+  }
+  EXPECT_TRUE(same_floats(download<float>(y.data(), q.size()), expected)) << c << (split ? ", split" : ", tiles");
+}
+
+TEST(CudaAttention, EveryCacheTypeHasTheReferencesBits) {
+  ASSAY_REQUIRE_GPU();
+  for (const CacheType k : {CacheType::f16, CacheType::f32, CacheType::q8_0}) {
+    for (const CacheType v : {CacheType::f16, CacheType::f32, CacheType::q8_0}) {
+      check_case({k, v, 64, 6, 2, 0, 0, 40}, false);
+      check_case({k, v, 64, 6, 2, 0, 300, 5}, true);
+      check_case({k, v, 96, 4, 4, 200, 700, 19}, false);
+      check_case({k, v, 96, 4, 4, 200, 700, 3}, true);
+    }
+  }
+}
+
+TEST(CudaAttention, RaggedShapesHaveTheReferencesBits) {
+  ASSAY_REQUIRE_GPU();
+  for (const bool split : {false, true}) {
+    for (const CacheType type : {CacheType::f16, CacheType::f32}) {
+      check_case({type, type, 20, 3, 1, 0, 0, 1}, split);
+      check_case({type, type, 1, 2, 2, 0, 254, 4}, split);
+      check_case({type, type, 80, 5, 5, 3, 509, 7}, split);
+      check_case({type, type, 256, 4, 1, 512, 1100, 9}, split);
+      check_case({type, type, 300, 2, 1, 1, 255, 3}, split);
+      check_case({type, type, 512, 1, 1, 257, 1023, 2}, split);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace assay::backend::cuda

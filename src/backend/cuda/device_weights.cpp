@@ -1,0 +1,110 @@
+// See device_weights.h.
+#include "backend/cuda/device_weights.h"
+
+#include <algorithm>
+#include <map>
+
+#include "backend/cuda/row_kernels.h"
+#include "ops/plan_check.h"
+#include "quant/format.h"
+
+namespace assay::backend::cuda {
+namespace {
+
+constexpr size_t kAlignment = 256;
+
+size_t round_up(size_t n) noexcept { return (n + kAlignment - 1) / kAlignment * kAlignment; }
+
+// Which weights are read as matrices: tables and the w of linears.
+std::vector<ops::WeightId> matrices_of(const ops::Plan& plan) {
+  std::vector<ops::WeightId> ids;
+  for (const ops::Op& op : plan.ops) {
+    if (const auto* embed = std::get_if<ops::Embed>(&op.record)) ids.push_back(embed->table);
+    if (const auto* linear = std::get_if<ops::Linear>(&op.record)) ids.push_back(linear->w);
+  }
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+size_t matrix_bytes(const tensor::TensorView& view, bool whole_blocks) {
+  const PartBytes parts = part_bytes(view.dtype, whole_blocks);
+  if (parts.n == 1) return round_up(view.data.size());
+  const auto n_blocks = view.data.size() / static_cast<size_t>(tensor::traits(view.dtype).block_bytes);
+  size_t bytes = 0;
+  for (int p = 0; p < parts.n; ++p) bytes += round_up(n_blocks * static_cast<size_t>(parts.bytes[p]));
+  return bytes;
+}
+
+}  // namespace
+
+PartBytes part_bytes(tensor::DType dtype, bool whole_blocks) noexcept {
+  const auto whole = static_cast<int32_t>(tensor::traits(dtype).block_bytes);
+  if (whole_blocks) return {{whole}, 1};
+  switch (dtype) {
+    case tensor::DType::Q4_0: return {{2, 16}, 2};
+    case tensor::DType::Q4_1: return {{4, 16}, 2};
+    case tensor::DType::Q8_0: return {{2, 32}, 2};
+    case tensor::DType::Q4_K: return {{16, 128}, 2};
+    case tensor::DType::Q5_K: return {{16, 32, 128}, 3};
+    case tensor::DType::Q6_K: return {{128, 64, 16, 2}, 4};
+    default: return {{whole}, 1};
+  }
+}
+
+DeviceWeights::DeviceWeights(const ops::Plan& plan, bool whole_blocks, cudaStream_t stream)
+    : matrices_(plan.weights.size()), small_(plan.weights.size(), nullptr) {
+  const std::vector<ops::WeightId> small = ops::small_weights_of(plan), matrices = matrices_of(plan);
+  const auto view_of = [&](ops::WeightId id) -> const tensor::TensorView& { return plan.weights[static_cast<size_t>(id)].view; };
+  size_t bytes = 0, staging_bytes = 0;
+  std::map<const std::byte*, size_t> places;  // a head tied to the table of tokens is copied once
+  for (const ops::WeightId id : matrices) {
+    const tensor::TensorView& view = view_of(id);
+    if (!places.emplace(view.data.data(), bytes).second) continue;
+    bytes += matrix_bytes(view, whole_blocks);
+    if (part_bytes(view.dtype, whole_blocks).n > 1) staging_bytes = std::max(staging_bytes, view.data.size());
+  }
+  const size_t small_begin = bytes;
+  for (const ops::WeightId id : small) bytes += round_up(static_cast<size_t>(view_of(id).shape.elements()) * sizeof(float));
+  memory_ = DeviceBuffer(bytes, "the copy of the weights");
+  const DeviceBuffer staging(staging_bytes, "the weights on their way");
+
+  std::map<const std::byte*, const Matrix*> copied;
+  for (const ops::WeightId id : matrices) {
+    const tensor::TensorView& view = view_of(id);
+    Matrix& m = matrices_[static_cast<size_t>(id)];
+    if (const auto known = copied.find(view.data.data()); known != copied.end()) {
+      m = *known->second;
+      continue;
+    }
+    m.dtype = view.dtype;
+    m.rows = view.shape.rows();
+    m.cols = view.shape.cols();
+    const PartBytes parts = part_bytes(view.dtype, whole_blocks);
+    const auto n_blocks = view.data.size() / static_cast<size_t>(tensor::traits(view.dtype).block_bytes);
+    std::byte* place = memory_.data() + places.at(view.data.data());
+    m.parts.n = parts.n;
+    for (int p = 0; p < parts.n; ++p) {
+      m.parts.bytes[p] = parts.bytes[p];
+      m.parts.base[p] = reinterpret_cast<const uint8_t*>(place);
+      place += round_up(n_blocks * static_cast<size_t>(parts.bytes[p]));
+    }
+    std::byte* target = parts.n == 1 ? const_cast<std::byte*>(reinterpret_cast<const std::byte*>(m.parts.base[0])) : staging.data();
+    check(cudaMemcpyAsync(target, view.data.data(), view.data.size(), cudaMemcpyHostToDevice, stream), "copying weights to the GPU");
+    if (parts.n > 1) cut_blocks(staging.as<const uint8_t>(), static_cast<int64_t>(n_blocks), m.parts, stream);
+    copied.emplace(view.data.data(), &m);
+  }
+  std::byte* place = memory_.data() + small_begin;
+  std::vector<float> values;
+  for (const ops::WeightId id : small) {
+    const tensor::TensorView& view = view_of(id);
+    values.resize(static_cast<size_t>(view.shape.elements()));
+    quant::decode_row(*quant::find_format(view.dtype), view.data.data(), view.shape.elements(), values.data());
+    check(cudaMemcpy(place, values.data(), values.size() * sizeof(float), cudaMemcpyHostToDevice), "copying weights to the GPU");
+    small_[static_cast<size_t>(id)] = reinterpret_cast<const float*>(place);
+    place += round_up(values.size() * sizeof(float));
+  }
+  check(cudaStreamSynchronize(stream), "copying weights to the GPU");
+}
+
+}  // namespace assay::backend::cuda

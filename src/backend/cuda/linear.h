@@ -1,0 +1,25 @@
+// Matrix products on the device (contract: ops/linear.h). y [n_tokens, rows of w] without gaps; bias f32 [rows] or null.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "backend/cuda/matrix.h"
+#include "quant/activations.h"
+
+namespace assay::backend::cuda {
+
+// Quantised weights; x: n_tokens rows, quantised as the format asks.
+void linear_any_format(const Matrix& w, const quant::Activations& x, int64_t n_tokens, const float* bias, float* y, cudaStream_t stream);
+
+// The same, fast for few tokens, for the formats whose blocks are cut into parts; false, and nothing done, for others.
+bool linear_gemv(const Matrix& w, const quant::Activations& x, int64_t n_tokens, const float* bias, float* y, cudaStream_t stream);
+
+// Float weights (F32, F16, BF16) over x f32 [n_tokens, cols].
+void linear_float(const Matrix& w, const float* x, int64_t n_tokens, const float* bias, float* y, cudaStream_t stream);
+// The same over weights decoded to f32: rows row_begin .. of a matrix whose products have y_width columns.
+void linear_decoded(const float* w, int64_t n_rows, int64_t cols, const float* x, int64_t n_tokens, const float* bias, float* y,
+                    int64_t y_width, cudaStream_t stream);
+
+}  // namespace assay::backend::cuda

@@ -1,0 +1,149 @@
+// Float weights by Lanes32 in 8 chunks. Four neighbouring lanes take a chunk of a row, eight such groups a row: lane g of a group holds the
+// lanes 8 g .. 8 g + 7 of the contract, so it loads 8 neighbouring weights at a time and nothing crosses lanes before the fold.
+#include <cuda_fp16.h>
+
+#include "backend/cuda/linear.h"
+#include "backend/cuda/warp.cuh"
+#include "num/f16.h"
+#include "num/lanes.h"
+
+namespace assay::backend::cuda {
+namespace {
+
+struct Bf16 {
+  uint16_t bits;
+};
+
+struct FloatTask {
+  const void* w = nullptr;
+  int64_t n_rows = 0, cols = 0;
+  const float* x = nullptr;
+  int64_t n_tokens = 0;
+  const float* bias = nullptr;
+  float* y = nullptr;
+  int64_t y_width = 0;
+  bool aligned = false;  // rows of w and x begin at multiples of 16 bytes
+};
+
+__device__ void load_8(const float* p, bool aligned, int64_t n, float (&out)[8]) {
+  if (aligned && n >= 8) {
+    const float4 a = *reinterpret_cast<const float4*>(p), b = *reinterpret_cast<const float4*>(p + 4);
+    out[0] = a.x, out[1] = a.y, out[2] = a.z, out[3] = a.w, out[4] = b.x, out[5] = b.y, out[6] = b.z, out[7] = b.w;
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) out[i] = i < n ? p[i] : 0.0f;
+}
+__device__ void load_8(const __half* p, bool aligned, int64_t n, float (&out)[8]) {
+  if (aligned && n >= 8) {
+    const uint4 words = *reinterpret_cast<const uint4*>(p);
+    const uint32_t w[4] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      out[2 * i] = __half2float(__ushort_as_half(static_cast<unsigned short>(w[i] & 0xFFFFu)));
+      out[2 * i + 1] = __half2float(__ushort_as_half(static_cast<unsigned short>(w[i] >> 16)));
+    }
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) out[i] = i < n ? __half2float(p[i]) : 0.0f;
+}
+__device__ void load_8(const Bf16* p, bool aligned, int64_t n, float (&out)[8]) {
+  if (aligned && n >= 8) {
+    const uint4 words = *reinterpret_cast<const uint4*>(p);
+    const uint32_t w[4] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      out[2 * i] = __uint_as_float(w[i] << 16);
+      out[2 * i + 1] = __uint_as_float(w[i] & 0xFFFF0000u);
+    }
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) out[i] = i < n ? num::bf16_to_float(p[i].bits) : 0.0f;
+}
+
+// The group's 4 x 8 lanes folded 16, 8, 4, 2, 1, then the tree over the 8 groups.
+__device__ float fold_and_tree(const float (&lane)[8]) {
+  float part[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) part[i] = lane[i] + __shfl_xor_sync(kWholeWarp, lane[i], 2);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) part[i] = part[i] + __shfl_xor_sync(kWholeWarp, part[i], 1);
+#pragma unroll
+  for (int width = 4; width >= 1; width /= 2) {
+#pragma unroll
+    for (int i = 0; i < width; ++i) part[i] = part[i] + part[i + width];
+  }
+  float sum = part[0];
+#pragma unroll
+  for (int width = 4; width <= 16; width *= 2) sum = sum + __shfl_xor_sync(kWholeWarp, sum, width);
+  return sum;
+}
+
+constexpr int kWarps = 4;
+
+template <class W, int kTokens>
+__global__ void float_kernel(FloatTask task) {
+  const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
+  if (row >= task.n_rows) return;
+  const int64_t first_token = int64_t{blockIdx.y} * kTokens;
+  const int lane = threadIdx.x % 32, chunk = lane / 4;
+  const int64_t n_blocks = (task.cols + 31) / 32;
+  const W* w = static_cast<const W*>(task.w) + row * task.cols;
+  float sum[kTokens][8] = {};
+  const int64_t end = (chunk + 1) * n_blocks / 8;
+#pragma unroll 4
+  for (int64_t b = chunk * n_blocks / 8; b < end; ++b) {
+    const int64_t j = 32 * b + 8 * (lane % 4), n = task.cols - j;
+    if (n <= 0) continue;
+    float weight[8];
+    load_8(w + j, task.aligned, n, weight);
+#pragma unroll
+    for (int t = 0; t < kTokens; ++t) {
+      if (first_token + t >= task.n_tokens) break;
+      float x[8];
+      load_8(task.x + (first_token + t) * task.cols + j, task.aligned, n, x);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        if (i < n) sum[t][i] = num::fma(weight[i], x[i], sum[t][i]);
+      }
+    }
+  }
+#pragma unroll
+  for (int t = 0; t < kTokens; ++t) {
+    const float y = fold_and_tree(sum[t]);
+    if (lane == 0 && first_token + t < task.n_tokens) {
+      task.y[(first_token + t) * task.y_width + row] = task.bias == nullptr ? y : y + task.bias[row];
+    }
+  }
+}
+
+template <class W>
+void launch(const FloatTask& task, cudaStream_t stream) {
+  constexpr int kTokensMany = 4;
+  const auto rows = static_cast<unsigned>((task.n_rows + kWarps - 1) / kWarps);
+  if (task.n_tokens == 1) {
+    float_kernel<W, 1><<<rows, 32 * kWarps, 0, stream>>>(task);
+  } else {
+    const auto tiles = static_cast<unsigned>((task.n_tokens + kTokensMany - 1) / kTokensMany);
+    float_kernel<W, kTokensMany><<<dim3(rows, tiles), 32 * kWarps, 0, stream>>>(task);
+  }
+}
+
+}  // namespace
+
+void linear_float(const Matrix& w, const float* x, int64_t n_tokens, const float* bias, float* y, cudaStream_t stream) {
+  if (n_tokens == 0) return;
+  const FloatTask task{w.parts.base[0], w.rows, w.cols, x, n_tokens, bias, y, w.rows, w.cols % 8 == 0};
+  if (w.dtype == tensor::DType::F32) launch<float>(task, stream);
+  if (w.dtype == tensor::DType::F16) launch<__half>(task, stream);
+  if (w.dtype == tensor::DType::BF16) launch<Bf16>(task, stream);
+}
+
+void linear_decoded(const float* w, int64_t n_rows, int64_t cols, const float* x, int64_t n_tokens, const float* bias, float* y,
+                    int64_t y_width, cudaStream_t stream) {
+  if (n_tokens > 0) launch<float>({w, n_rows, cols, x, n_tokens, bias, y, y_width, cols % 8 == 0}, stream);
+}
+
+}  // namespace assay::backend::cuda

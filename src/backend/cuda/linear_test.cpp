@@ -1,0 +1,116 @@
+// Matrix products of every format against dot_ref and dot_f32_ref, by bits, over ragged shapes.
+#include "backend/cuda/linear.h"
+
+#include "backend/cuda/device_test.h"
+#include "backend/cuda/device_weights.h"
+#include "backend/cuda/row_kernels.h"
+#include "ops/linear.h"
+#include "support/random_weights.h"
+
+namespace assay::backend::cuda {
+namespace {
+
+struct Shape {
+  int64_t rows, cols, n_tokens;
+};
+std::ostream& operator<<(std::ostream& out, const Shape& s) { return out << s.rows << " x " << s.cols << ", " << s.n_tokens << " tokens"; }
+
+// A matrix as DeviceWeights would lay it.
+struct Uploaded {
+  DeviceBuffer memory;
+  Matrix matrix;
+};
+Uploaded lay(tensor::DType dtype, int64_t rows, int64_t cols, const std::vector<std::byte>& bytes, bool whole) {
+  Uploaded u;
+  u.memory = DeviceBuffer(bytes.size() + 1024, "a test");
+  const PartBytes parts = part_bytes(dtype, whole);
+  const auto n_blocks = static_cast<int64_t>(bytes.size()) / tensor::traits(dtype).block_bytes;
+  u.matrix = {dtype, rows, cols, {}};
+  u.matrix.parts.n = parts.n;
+  size_t at = 0;
+  for (int p = 0; p < parts.n; ++p) {
+    u.matrix.parts.bytes[p] = parts.bytes[p];
+    u.matrix.parts.base[p] = u.memory.as<uint8_t>() + at;
+    at += (static_cast<size_t>(n_blocks * parts.bytes[p]) + 255) / 256 * 256;
+  }
+  const DeviceBuffer file = upload(bytes);
+  cut_blocks(file.as<uint8_t>(), n_blocks, u.matrix.parts, nullptr);
+  check(cudaDeviceSynchronize(), "cutting blocks");
+  return u;
+}
+
+void check_quantised(const quant::Format& format, const Shape& shape, int planes, bool with_bias, uint64_t seed) {
+  const std::vector<std::byte> bytes = test::random_weights(format, shape.rows * shape.cols, seed);
+  std::vector<float> x = test::random_activations(shape.n_tokens * shape.cols, seed + 1);
+  if (shape.n_tokens > 2) {
+    x[static_cast<size_t>(shape.cols)] = std::numeric_limits<float>::quiet_NaN();
+    std::fill_n(x.begin() + 2 * shape.cols, shape.cols / 2, 0.0f);
+  }
+  const std::vector<float> bias = test::random_activations(shape.rows, seed + 2);
+  const quant::Activation kind = format.activation;
+  std::vector<std::byte> memory(quant::activations_bytes(kind, planes, shape.n_tokens, shape.cols));
+  const quant::Activations host = quant::carve(kind, planes, shape.n_tokens, shape.cols, memory.data());
+  for (int64_t t = 0; t < shape.n_tokens; ++t) quant::quantise_row_ref(x.data() + t * shape.cols, host, t);
+  const int64_t row_bytes = shape.cols / tensor::traits(format.dtype).block_elements * tensor::traits(format.dtype).block_bytes;
+  std::vector<float> expected;
+  for (int64_t t = 0; t < shape.n_tokens; ++t) {
+    for (int64_t r = 0; r < shape.rows; ++r) {
+      expected.push_back(ops::linear_ref(format, bytes.data() + r * row_bytes, host, t, with_bias ? &bias[static_cast<size_t>(r)] : nullptr));
+    }
+  }
+  const Uploaded w = lay(format.dtype, shape.rows, shape.cols, bytes, false);
+  const DeviceBuffer device_bias = upload(bias), device_memory = upload(memory), y = poisoned(expected.size());
+  const quant::Activations device = quant::carve(kind, planes, shape.n_tokens, shape.cols, device_memory.data());
+  const float* b = with_bias ? device_bias.as<float>() : nullptr;
+  const auto where = [&] { return ::testing::Message() << tensor::traits(format.dtype).name << " " << shape << ", planes " << planes; };
+  linear_any_format(w.matrix, device, shape.n_tokens, b, y.as<float>(), nullptr);
+  EXPECT_TRUE(same_floats(download<float>(y.data(), expected.size()), expected)) << where() << ", any format";
+  const DeviceBuffer fast = poisoned(expected.size());
+  if (linear_gemv(w.matrix, device, shape.n_tokens, b, fast.as<float>(), nullptr)) {
+    EXPECT_TRUE(same_floats(download<float>(fast.data(), expected.size()), expected)) << where() << ", gemv";
+  }
+}
+
+TEST(CudaLinear, QuantisedProductsHaveTheReferencesBits) {
+  ASSAY_REQUIRE_GPU();
+  uint64_t seed = 100;
+  for (const quant::Format& format : quant::all_formats()) {
+    if (format.activation == quant::Activation::f32) continue;
+    const int64_t block = format.activation == quant::Activation::a256 ? 256 : 32;
+    for (const int planes : {1, 2}) {
+      for (const Shape& shape : {Shape{1, block, 1}, Shape{33, 3 * block, 2}, Shape{40, 9 * block, 9}, Shape{70, 22 * block, 17},
+                                 Shape{17, 8 * block, 1}, Shape{5, 18 * block, 70}, Shape{130, 64 * 32 / block * block, 3}}) {
+        check_quantised(format, shape, planes, shape.rows % 2 == 1, ++seed);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(CudaLinear, FloatProductsHaveTheReferencesBits) {
+  ASSAY_REQUIRE_GPU();
+  uint64_t seed = 500;
+  for (const tensor::DType dtype : {tensor::DType::F32, tensor::DType::F16, tensor::DType::BF16}) {
+    const quant::Format& format = *quant::find_format(dtype);
+    for (const Shape& shape : {Shape{1, 1, 1}, Shape{3, 31, 2}, Shape{9, 33, 1}, Shape{5, 100, 7}, Shape{33, 576, 1}, Shape{66, 640, 9},
+                               Shape{4, 2056, 4}, Shape{17, 24, 3}}) {
+      const std::vector<std::byte> bytes = test::random_weights(format, shape.rows * shape.cols, ++seed);
+      const std::vector<float> x = test::random_activations(shape.n_tokens * shape.cols, ++seed), bias = test::random_activations(shape.rows, ++seed);
+      const int64_t row_bytes = shape.cols * tensor::traits(dtype).block_bytes;
+      std::vector<float> expected;
+      for (int64_t t = 0; t < shape.n_tokens; ++t) {
+        for (int64_t r = 0; r < shape.rows; ++r) {
+          const float* b = shape.rows % 2 == 1 ? &bias[static_cast<size_t>(r)] : nullptr;
+          expected.push_back(ops::linear_f32_ref(format, bytes.data() + r * row_bytes, x.data() + t * shape.cols, shape.cols, b));
+        }
+      }
+      const Uploaded w = lay(dtype, shape.rows, shape.cols, bytes, true);
+      const DeviceBuffer device_x = upload(x), device_bias = upload(bias), y = poisoned(expected.size());
+      linear_float(w.matrix, device_x.as<float>(), shape.n_tokens, shape.rows % 2 == 1 ? device_bias.as<float>() : nullptr, y.as<float>(), nullptr);
+      EXPECT_TRUE(same_floats(download<float>(y.data(), expected.size()), expected)) << tensor::traits(dtype).name << " " << shape;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace assay::backend::cuda
