@@ -75,7 +75,7 @@ std::vector<std::span<const Entry>> tables_of(const Case& c) {
         if constexpr (std::is_same_v<Record, ops::Embed>) return {embed_entries(), any_entries()};
         if constexpr (std::is_same_v<Record, ops::RmsNorm>) return {norm_entries(), any_entries()};
         if constexpr (std::is_same_v<Record, ops::Linear>)
-          return {linear_weight_entries(), linear_entries(), any_entries()};
+          return {linear_weight_entries(), linear_entries(), kernel_entries(), any_entries()};
         if constexpr (std::is_same_v<Record, ops::Rope>) return {rope_entries(), any_entries()};
         if constexpr (std::is_same_v<Record, ops::Attention>) {
           if (has_history(c))

@@ -126,7 +126,7 @@ RowFunction attention_with(const Case& c, AttentionRule rule) {
     std::vector<double> scores;
     for (int64_t head = 0; head < op.n_heads; ++head) {
       const int64_t first =
-          std::clamp<int64_t>(rule.kv_head(head), 0, op.n_kv_heads - 1) * op.head_dim;
+          std::clamp<int64_t>(rule.kv_head(head), 0, kv.width / op.head_dim - 1) * op.head_dim;
       scores_of(rule, c.a(row) + head * op.head_dim, kv, first, op.head_dim, keys, scores);
       rule.shares(scores);
       sum_values(rule, kv, first, op.head_dim, keys.begin, scores, y + head * op.head_dim);
@@ -282,6 +282,23 @@ void offer_heads(const Case& c, Sink& out) {
        [=](int64_t h) { return h / n; });
   with("query head h meets key head h: keys are taken as if there were as many",
        [=](int64_t h) { return h; });
+  // More heads than a position has: what follows in memory is the next position's.
+  AttentionRule beyond = right_attention(c);
+  beyond.kv_head = [](int64_t h) { return h; };
+  beyond.cache = changed_cache(beyond.cache, [&op](int, KeyValues& kv) {
+    const KeyValues old = kv;
+    kv.width = op.n_heads * op.head_dim;
+    for (auto [to, from] : {std::pair(&kv.k, &old.k), std::pair(&kv.v, &old.v)}) {
+      to->assign(static_cast<size_t>(kv.n * kv.width), 0.0);
+      for (int64_t p = 0; p < kv.n; ++p) {
+        const int64_t n_left = static_cast<int64_t>(from->size()) - p * old.width;
+        std::copy_n(from->begin() + p * old.width, std::min(kv.width, n_left),
+                    to->begin() + p * kv.width);
+      }
+    }
+  });
+  out.add_rows("as many key heads as query heads are taken: those beyond are the next position's",
+               attention_with(c, std::move(beyond)));
   with("query heads meet the next key head", [=](int64_t h) { return (h / group + 1) % n; });
 }
 

@@ -52,6 +52,23 @@ void offer_type(const Case& c, Sink& out) {
   });
 }
 
+// Blocks of 32 elements of the keys, stored for another instruction set's order.
+void offer_repacked(const Case& c, Sink& out) {
+  if (op_of(c).head_dim % 32 != 0) return;
+  for (const size_t lanes : {2, 4, 8, 16}) {
+    offer_cache(c, out,
+                fmt::format("each 32 elements of a key are stored re-packed ({} x {}) and read as "
+                            "if they were not",
+                            lanes, 32 / lanes),
+                [lanes](int, KeyValues& kv) {
+                  const std::vector<double> plain = kv.k;
+                  for (size_t j = 0; j < plain.size(); ++j) {
+                    kv.k[j / 32 * 32 + j % lanes * (32 / lanes) + j % 32 / lanes] = plain[j];
+                  }
+                });
+  }
+}
+
 void offer_half_sums(const Case& c, Sink& out) {
   AttentionRule rule = right_attention(c);
   rule.half_sums = true;
@@ -101,6 +118,20 @@ void offer_stride(const Case& c, Sink& out) {
           if (v) kv.v = read_dims_first(kv.v, kv.width, d);
         });
   }
+}
+
+// Heads lie a whole context apart; taken as if they lay as far as the sequence is long, those
+// beyond the first find cells that nobody has written.
+void offer_unwritten(const Case& c, Sink& out) {
+  if (op_of(c).n_kv_heads == 1) return;
+  offer_cache(c, out,
+              "heads beyond the first find empty cells: the stride between heads is the number of "
+              "positions in use, not of the cache",
+              [d = op_of(c).head_dim](int, KeyValues& kv) {
+                for (size_t i = 0; i < kv.k.size(); ++i) {
+                  if (static_cast<int64_t>(i) % kv.width >= d) kv.k[i] = kv.v[i] = 0;
+                }
+              });
 }
 
 void offer_swapped(const Case& c, Sink& out) {
@@ -218,16 +249,40 @@ void offer_cells(const Case& c, Sink& out) {
   }
 }
 
+// The first position of a sequence in the batch that failed.
+int64_t start_of(const Case& c, int sequence, int64_t n) {
+  int64_t start = n;
+  for (int64_t row = 0; row < c.failed.n_rows; ++row) {
+    if (c.sequence(row) == sequence) start = std::min(start, c.batch_start(row));
+  }
+  return start;
+}
+
+// A batch that goes on from a cached prefix finds that prefix moved.
+void offer_resumed(const Case& c, Sink& out) {
+  for (const int64_t by : {1, -1}) {
+    offer_cache(c, out,
+                fmt::format("keys and values before this batch are read one position {}",
+                            by > 0 ? "early" : "late"),
+                [&c, by](int sequence, KeyValues& kv) {
+                  const KeyValues old = kv;
+                  const int64_t start = start_of(c, sequence, kv.n);
+                  for (int64_t p = 0; p < start; ++p) {
+                    const int64_t from = std::clamp<int64_t>(p + by, 0, start - 1) * kv.width;
+                    std::copy_n(old.k.begin() + from, kv.width, kv.k.begin() + p * kv.width);
+                    std::copy_n(old.v.begin() + from, kv.width, kv.v.begin() + p * kv.width);
+                  }
+                });
+  }
+}
+
 // What was stored in this batch never reached the cache, or only its first token's cell was
 // written.
 void offer_not_stored(const Case& c, Sink& out) {
   const auto zeroed = [&](std::string text,
                           std::function<bool(int64_t position, int64_t start, int64_t n)> is_zero) {
     offer_cache(c, out, std::move(text), [&c, is_zero](int sequence, KeyValues& kv) {
-      int64_t start = kv.n;
-      for (int64_t row = 0; row < c.failed.n_rows; ++row) {
-        if (c.sequence(row) == sequence) start = std::min(start, c.batch_start(row));
-      }
+      const int64_t start = start_of(c, sequence, kv.n);
       for (int64_t p = 0; p < kv.n; ++p) {
         if (!is_zero(p, start, kv.n)) continue;
         std::fill_n(kv.k.begin() + p * kv.width, kv.width, 0.0);
@@ -268,6 +323,12 @@ void offer_first_position(const Case& c, Sink& out) {
          for (int64_t i = 0; i < c.failed.width; ++i)
            y[i] = kv.v[static_cast<size_t>(i % kv.width)];
        });
+  with("position 0 takes a shortcut that copies the value heads without repeating them",
+       [&c, cache](int64_t row, double* y) {
+         const KeyValues& kv = *cache.at(c.sequence(row));
+         std::fill_n(y, c.failed.width, 0.0);
+         std::copy_n(kv.v.begin(), std::min(kv.width, c.failed.width), y);
+       });
 }
 
 void offer_queries(const Case& c, Sink& out) {
@@ -285,11 +346,14 @@ void offer_queries(const Case& c, Sink& out) {
 constexpr Entry kEntries[] = {
     {"kv_swapped", "", offer_swapped},
     {"kv_stride", "C39", offer_stride},
+    {"kv_stride", "C39", offer_unwritten},
     {"kv_other_sequence", "C14", offer_other_sequence},
     {"kv_rotation", "C54", offer_rotation},
-    {"kv_cells", "C54", offer_cells},
+    {"kv_cells", "", offer_cells},
+    {"kv_prefix_cells", "C56", offer_resumed},
     {"kv_not_stored", "C58,R9", offer_not_stored},
-    {"kv_type", "C33", offer_type},
+    {"kv_type", "", offer_type},
+    {"kv_repacked", "C33", offer_repacked},
     {"attention_first_position", "C60", offer_first_position},
     {"attention_queries", "C39", offer_queries},
     {"attention_half_sums", "", offer_half_sums},

@@ -38,6 +38,38 @@ void offer_row(const Case& c, Sink& out) {
                embed_row(c, [&c](int64_t row) { return c.position(row); }));
 }
 
+// Ids from some number on are one row, the last of a vocabulary that was assumed. The number lies
+// behind the largest id whose row is right and at most at the smallest whose row is wrong.
+void offer_vocabulary(const Case& c, Sink& out) {
+  const FailedOp& f = c.failed;
+  int64_t largest_right = -1, smallest_wrong = table_of(c).shape.rows();
+  for (int64_t row = 0; row < f.n_rows; ++row) {
+    const int64_t token = f.tokens[static_cast<size_t>(row)];
+    bool wrong = false;
+    for (int64_t j = row * f.width; j < (row + 1) * f.width; ++j) {
+      const auto i = static_cast<size_t>(j);
+      wrong = wrong || !(std::abs(f.found[i] - f.expected.y[i]) <= f.expected.bound[i]);
+    }
+    if (wrong) smallest_wrong = std::min(smallest_wrong, token);
+    if (!wrong) largest_right = std::max(largest_right, token);
+  }
+  if (smallest_wrong <= largest_right + 1) return;
+  const auto with = [&](int64_t size) {
+    out.add_rows(fmt::format("ids from {} on read its last row: the vocabulary is taken for {} "
+                             "tokens, it has {}",
+                             size, size, table_of(c).shape.rows()),
+                 embed_row(c, [token = token_of(c), size](int64_t row) {
+                   return std::min(token(row), size - 1);
+                 }));
+  };
+  constexpr int64_t kSizesMax = 64;
+  const int64_t step = smallest_wrong - largest_right <= kSizesMax ? 1 : 64;
+  for (int64_t size = std::max<int64_t>(1, largest_right + 1), n = 0;
+       size <= smallest_wrong && n < kSizesMax; size = (size / step + 1) * step, ++n) {
+    with(size);
+  }
+}
+
 void offer_column(const Case& c, Sink& out) {
   out.add_rows("the table's memory is read as [d_model][vocabulary]: a column in place of a row",
                [&c](int64_t row, double* y) {
@@ -94,6 +126,7 @@ void offer_decode(const Case& c, Sink& out) {
 constexpr Entry kEntries[] = {
     {"embed_row", "", offer_row},
     {"embed_column", "R10", offer_column},
+    {"embed_vocabulary", "R20", offer_vocabulary},
     {"embed_scale", "", offer_scale},
     {"decode", "", offer_decode},
 };

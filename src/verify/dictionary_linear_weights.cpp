@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <string_view>
 
 #include "verify/dictionary_decode.h"
@@ -130,6 +131,22 @@ void offer_offset(const Case& c, Sink& out) {
       [](int64_t r) { return std::max<int64_t>(r - 1, 0); }, false);
 }
 
+void offer_row_stride(const Case& c, Sink& out) {
+  const tensor::TensorView& view = matrix_of(c);
+  const int64_t k = depth_of(c), per_block = tensor::traits(view.dtype).block_elements;
+  if (per_block == 1) return;
+  LinearRule rule = right_linear(c);
+  rule.row = [&view, k, per_block, n = view.shape.elements()](int64_t r, double* w) {
+    for (int64_t j = 0; j < k; ++j) {
+      const int64_t at = r * k * per_block + j;
+      w[j] = at < n ? weight_at(view, at) : 0.0;
+    }
+  };
+  out.add(fmt::format("rows begin {} blocks apart, as if a block held one weight; it holds {}", k,
+                      per_block),
+          linear_with(c, std::move(rule)));
+}
+
 void offer_tail_rows(const Case& c, Sink& out) {
   const int64_t n = c.failed.width;
   std::vector<int64_t> tried;
@@ -168,6 +185,16 @@ void offer_tail_columns(const Case& c, Sink& out) {
     if (kept == k || kept == 0 || std::find(tried.begin(), tried.end(), kept) != tried.end())
       continue;
     tried.push_back(kept);
+    if (tried.size() == 1 || step == 128) {
+      LinearRule rule = right_linear(c);
+      rule.after = [](int64_t, int64_t, double) {
+        return std::numeric_limits<double>::quiet_NaN();
+      };
+      out.add(fmt::format("lanes behind input {} of {}, beyond a multiple of {}, hold what memory "
+                          "held, which is no number",
+                          kept, k, step),
+              linear_with(c, std::move(rule)));
+    }
     offer_columns(
         c, out,
         fmt::format("inputs from {} of {} on are left out: the tail beyond a multiple of {}", kept,
@@ -184,9 +211,14 @@ void offer_half_blocks(const Case& c, Sink& out) {
     offer_columns(c, out, fmt::format("the lower half of each {} inputs is left out", block),
                   [block](int64_t j) { return j % block >= block / 2; });
   }
-  offer_columns(c, out,
-                "16 of each 64 inputs are left out: a scale covers half of each of two blocks",
-                [](int64_t j) { return j % 64 < 16 || j % 64 >= 32; });
+  for (const int64_t lost : {0, 16, 32, 48}) {
+    offer_columns(
+        c, out,
+        fmt::format("inputs {} to {} of each 64 are left out: a scale covers half of each "
+                    "of two blocks",
+                    lost, lost + 15),
+        [lost](int64_t j) { return j % 64 < lost || j % 64 >= lost + 16; });
+  }
   const int64_t k = depth_of(c);
   for (const int64_t block : {32, 256}) {
     if (k > block)
@@ -263,10 +295,11 @@ void offer_other(const Case& c, Sink& out) {
 }
 
 constexpr Entry kEntries[] = {
-    {"weight_layout", "R17,R19", offer_layout}, {"rows_permuted", "C19,C20", offer_permuted},
-    {"other_weight", "", offer_other},          {"row_offset", "C31", offer_offset},
-    {"tail_rows", "C18", offer_tail_rows},      {"tail_columns", "C34,C40", offer_tail_columns},
-    {"half_blocks", "C32", offer_half_blocks},  {"shards", "C18,C44", offer_shards},
+    {"weight_layout", "R17,R19", offer_layout},  {"rows_permuted", "C19,C20", offer_permuted},
+    {"other_weight", "", offer_other},           {"row_offset", "", offer_offset},
+    {"row_stride", "C31", offer_row_stride},     {"tail_rows", "C18,C40", offer_tail_rows},
+    {"tail_columns", "C34", offer_tail_columns}, {"half_blocks", "C32", offer_half_blocks},
+    {"shards", "C18,C44", offer_shards},
 };
 
 }  // namespace

@@ -18,6 +18,7 @@ struct NormRule {
   bool eps_outside = false;  // sqrt(mean) + eps
   bool sum_not_mean = false;
   bool normalise = true;
+  int64_t lost_begin = 0, lost_end = 0;  // columns of the input that are zero
 };
 
 NormRule right_rule(const Case& c) {
@@ -40,14 +41,17 @@ RowFunction norm_with(const Case& c, NormRule rule) {
   return [&c, rule = std::move(rule)](int64_t row, double* y) {
     const int64_t width = c.failed.width;
     for (int64_t begin = 0; begin < width; begin += rule.d) {
-      const double* x = c.a(row) + begin;
+      std::vector<double> x(c.a(row) + begin, c.a(row) + begin + rule.d);
+      for (int64_t j = rule.lost_begin; j < rule.lost_end; ++j) {
+        if (j >= begin && j < begin + rule.d) x[static_cast<size_t>(j - begin)] = 0;
+      }
       double mean = 0;
       for (int64_t j = 0; rule.remove_mean && j < rule.d; ++j)
-        mean += x[j] / static_cast<double>(rule.d);
-      const double root = rule.normalise ? root_of(rule, x, mean) : 1.0;
+        mean += x[static_cast<size_t>(j)] / static_cast<double>(rule.d);
+      const double root = rule.normalise ? root_of(rule, x.data(), mean) : 1.0;
       for (int64_t j = 0; j < rule.d; ++j) {
-        y[begin + j] =
-            (x[j] - mean) / root * rule.w[static_cast<size_t>(begin + j) % rule.w.size()];
+        y[begin + j] = (x[static_cast<size_t>(j)] - mean) / root *
+                       rule.w[static_cast<size_t>(begin + j) % rule.w.size()];
       }
     }
   };
@@ -104,6 +108,23 @@ void offer_not_normalised(const Case& c, Sink& out) {
   out.add_rows(
       "the input is multiplied by the norm's weight but never divided by its root mean square",
       norm_with(c, rule));
+}
+
+// What another op announced is not what this one read: a copy between devices that was torn.
+void offer_torn(const Case& c, Sink& out) {
+  const int64_t width = c.failed.width;
+  for (const int64_t part : {2, 4, 8}) {
+    for (const bool last : {true, false}) {
+      if (width % part != 0) continue;
+      NormRule rule = right_rule(c);
+      rule.lost_begin = last ? width - width / part : 0;
+      rule.lost_end = last ? width : width / part;
+      out.add_rows(fmt::format("the {} 1/{} of every row it reads is lost, though the op before "
+                               "wrote it: a torn copy",
+                               last ? "last" : "first", part),
+                   norm_with(c, rule));
+    }
+  }
 }
 
 void offer_sum(const Case& c, Sink& out) {
@@ -166,6 +187,7 @@ constexpr Entry kEntries[] = {
     {"norm_not_normalised", "", offer_not_normalised},
     {"norm_sum_for_mean", "", offer_sum},
     {"norm_length", "", offer_length},
+    {"norm_torn_input", "C44", offer_torn},
     {"norm_weight_rounded", "", offer_weight_rounded},
     {"norm_other_weight", "", offer_other_weight},
 };

@@ -92,6 +92,22 @@ void offer_position_start(const Case& c, Sink& out) {
                  [=](int64_t r) { return at(r) + start(r); });
 }
 
+void offer_retained(const Case& c, Sink& out) {
+  for (const ops::CacheLayer& layer : c.plan.cache_layers) {
+    if (layer.window <= 0) continue;
+    const auto window = static_cast<double>(layer.window);
+    offer_position(c, out,
+                   fmt::format("positions go on from the number of keys that a window of {} "
+                               "retains; they go on from the true position",
+                               layer.window),
+                   [&c, window](int64_t r) {
+                     const auto start = static_cast<double>(c.batch_start(r));
+                     return static_cast<double>(c.position(r)) - start + std::min(start, window);
+                   });
+    return;
+  }
+}
+
 void offer_position_shift(const Case& c, Sink& out) {
   for (const double by : {1.0, -1.0, 2.0, -2.0}) {
     offer_position(c, out, fmt::format("positions are shifted by {:+}", by),
@@ -133,6 +149,19 @@ void offer_theta(const Case& c, Sink& out) {
     for (double& f : rule.spec.inverse_frequency) f *= right.spec.inverse_frequency[0];
     out.add_rows(fmt::format("RoPE's base is {:g} in place of the file's {:.6g}", other, theta),
                  rope_with(c, rule));
+    RopeRule scaled = right;
+    const auto dim = static_cast<double>(right.spec.dim);
+    for (size_t i = 0; i < scaled.spec.inverse_frequency.size(); ++i) {
+      scaled.spec.inverse_frequency[i] *=
+          num::pow64(other / theta, -2.0 * static_cast<double>(i) / dim);
+    }
+    const auto apart = [&](size_t i) {
+      return std::abs(scaled.spec.inverse_frequency[i] / rule.spec.inverse_frequency[i] - 1);
+    };
+    if (apart(scaled.spec.inverse_frequency.size() - 1) < 1e-9) continue;  // nothing is scaled
+    out.add_rows(fmt::format("RoPE's base is {:g} in place of the file's {:.6g}, scaled rightly",
+                             other, theta),
+                 rope_with(c, scaled));
   }
 }
 
@@ -310,8 +339,9 @@ void offer_less_precise(const Case& c, Sink& out) {
 constexpr Entry kEntries[] = {
     {"rope_pairing", "C21", offer_pairing},
     {"rope_not_rotated", "", offer_not_rotated},
-    {"rope_position_start", "R12,C54,C55,C57", offer_position_start},
+    {"rope_position_start", "R12,C55,C57", offer_position_start},
     {"rope_position_shift", "C6", offer_position_shift},
+    {"rope_position_retained", "C54", offer_retained},
     {"rope_theta", "R13", offer_theta},
     {"rope_twice", "", offer_twice},
     {"rope_of_other_layer", "C45", offer_other_rope},

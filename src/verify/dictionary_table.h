@@ -96,6 +96,7 @@ std::span<const Entry> embed_entries() noexcept;
 std::span<const Entry> norm_entries() noexcept;
 std::span<const Entry> linear_entries() noexcept;
 std::span<const Entry> linear_weight_entries() noexcept;
+std::span<const Entry> kernel_entries() noexcept;
 std::span<const Entry> rope_entries() noexcept;
 std::span<const Entry> attention_entries() noexcept;
 std::span<const Entry> attention_cache_entries() noexcept;
