@@ -1,4 +1,4 @@
-// The catalogue of faults that engines really had (issue numbers and commits stand in docs/verify.md's matrix), one row each: how the fault is
+// The catalogue of faults that engines really had, one row each: how the fault is
 // put into a subject, and what verify must answer. 80 rows; those that cannot be expressed say why.
 #pragma once
 
@@ -15,6 +15,7 @@ namespace assay::faults {
 
 struct Row {
   const char* id;        // "C21"
+  const char* source;    // public issues (repository#number) or commits where it was found
   const char* what;      // the bug
   const char* injected;  // how it is put in
   ModelSpec (*model)() = k_quants;
@@ -28,8 +29,8 @@ struct Row {
   int activation_bits = 0;  // of the faulty engine, as EngineOptions
   ops::CacheType cache = ops::CacheType::f32;
 
-  // What verify must find: the first stage that fails, the first op that is out of its bound ("": not asked), and ids of the dictionary or words
-  // of the stage's finding, any of which names the cause (empty: no name is expected).
+  // What verify must find: the first stage that fails, the first op that is out of its bound ("": not asked), and ids of the dictionary or
+  // words of the stage's finding, any of which names the cause (empty: no name is expected).
   const char* stage = "ops";
   const char* op = "";
   std::vector<const char*> named_by = {};

@@ -15,7 +15,7 @@ enum class Fault {
   q6_k_sequential,      // Q6_K: elements in the order of the bytes
   q2_k_scale_lanes,     // Q2_K: scales of sub-blocks go to the wrong lanes
   k_nibble_group,       // Q4_K: the byte's index lacks the quarter it lies in
-  row_stride,           // rows of a quantised tensor begin at i * columns bytes, blocks forgotten
+  row_stride,           // rows of a quantised matrix begin columns blocks apart, as if a block held one element; zeros beyond the tensor
 
   // Embedding
   embed_column,    // a column of the table in place of the row
@@ -35,7 +35,7 @@ enum class Fault {
   head_tied,               // the embedding serves as head though the file has one
   head_tail_zero,          // rows beyond a multiple of 64 belong to no shard
   bias_dropped,            // of attention's projections
-  odd_rows_beyond,         // a partial tile of 64 rows reads the rows after it
+  odd_rows_lost,           // a partial tile of 64 rows reads out of bounds, where the device gives zeros
   row_tail_nan,            // lanes of a row's tail hold what memory held
   precision_bf16,          // products of several tokens in bfloat16
   int8_whole_row,          // 8-bit activations with one scale a row, though floats are declared

@@ -46,10 +46,13 @@ void order_rows(PlainMatrix& w, int64_t head_dim, int64_t head_dim_taken) {
 class FaultyExecutor final : public ops::Executor {
  public:
   FaultyExecutor(const ops::Plan& plan, const EngineOptions& options, int64_t n_ctx, int n_sequences)
-      : plan_(plan), options_(options), cache_(plan.cache_layers, options.cache, n_ctx, n_sequences, options.fault), values_(plan.values.size()) {
+      : plan_(plan), options_(options), cache_(plan.cache_layers, options.cache, n_ctx, n_sequences, options.fault),
+        values_(plan.values.size()) {
     for (const ops::Op& op : plan.ops) {
       if (const auto* attention = std::get_if<ops::Attention>(&op.record)) queries_.insert(attention->q);
-      if (const auto* embed = std::get_if<ops::Embed>(&op.record)) table_ = load(embed->table);
+      if (const auto* embed = std::get_if<ops::Embed>(&op.record)) {
+        table_ = load(embed->table, is(Fault::row_stride) ? Fault::none : options.fault);
+      }
       if (const auto* linear = std::get_if<ops::Linear>(&op.record)) matrices_.emplace(&op, load_linear(op, *linear));
     }
     order_projections();
@@ -57,7 +60,8 @@ class FaultyExecutor final : public ops::Executor {
 
   void run(const ops::Batch& batch) override;
   std::span<const float> logits(int64_t i_output) const override {
-    return std::span(values_[static_cast<size_t>(plan_.logits)]).subspan(static_cast<size_t>(i_output * plan_.vocab_size), static_cast<size_t>(plan_.vocab_size));
+    const std::span<const float> all = values_[static_cast<size_t>(plan_.logits)];
+    return all.subspan(static_cast<size_t>(i_output * plan_.vocab_size), static_cast<size_t>(plan_.vocab_size));
   }
   void read_logits(int64_t i_output, std::span<double> out) const override {
     const std::span<const float> row = logits(i_output);
@@ -65,7 +69,9 @@ class FaultyExecutor final : public ops::Executor {
   }
   void truncate(int sequence, int64_t n_positions) override { cache_.truncate(sequence, n_positions); }
   int64_t n_positions(int sequence) const override { return cache_.n_positions(sequence); }
-  void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const override { cache_.visit(sequence, sink); }
+  void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const override {
+    cache_.visit(sequence, sink);
+  }
   void set_observer(ops::OpObserver* observer) override { observer_ = observer; }
   size_t cache_bytes() const override { return cache_.bytes(); }
   size_t arena_bytes() const override {
@@ -86,9 +92,9 @@ class FaultyExecutor final : public ops::Executor {
   void run_op(const ops::Op& op, const ops::SelectOutputs& r);
 
   bool is(Fault fault) const { return options_.fault == fault; }
-  PlainMatrix load(ops::WeightId id) const {
+  PlainMatrix load(ops::WeightId id, Fault fault) const {
     const tensor::TensorView& view = plan_.weights[static_cast<size_t>(id)].view;
-    return {view, decode_tensor(view, options_.fault), {}};
+    return {view, decode_tensor(view, fault), {}};
   }
   PlainMatrix load_linear(const ops::Op& op, const ops::Linear& r) const;
   void order_projections();
@@ -98,8 +104,9 @@ class FaultyExecutor final : public ops::Executor {
   std::vector<double> frequencies(const ops::RopeSpec& rope) const;
 
   int64_t width(ops::ValueId id) const { return plan_.values[static_cast<size_t>(id)].width; }
-  int64_t n_rows(ops::ValueId id) const { return plan_.values[static_cast<size_t>(id)].outputs_only ? static_cast<int64_t>(outputs_.size()) : n_tokens_; }
-  int64_t token_of(ops::ValueId id, int64_t i) const { return plan_.values[static_cast<size_t>(id)].outputs_only ? outputs_[static_cast<size_t>(i)] : i; }
+  bool outputs_only(ops::ValueId id) const { return plan_.values[static_cast<size_t>(id)].outputs_only; }
+  int64_t n_rows(ops::ValueId id) const { return outputs_only(id) ? static_cast<int64_t>(outputs_.size()) : n_tokens_; }
+  int64_t token_of(ops::ValueId id, int64_t i) const { return outputs_only(id) ? outputs_[static_cast<size_t>(i)] : i; }
   std::vector<float>& value(ops::ValueId id) { return values_[static_cast<size_t>(id)]; }
   std::vector<float>& result(ops::ValueId id) {
     value(id).assign(static_cast<size_t>(n_rows(id) * width(id)), 0.0f);
@@ -127,13 +134,14 @@ class FaultyExecutor final : public ops::Executor {
 };
 
 PlainMatrix FaultyExecutor::load_linear(const ops::Op& op, const ops::Linear& r) const {
-  PlainMatrix w = load(r.w);
+  PlainMatrix w = load(r.w, options_.fault);
   const bool attention = op.name.find("attn_") != std::string::npos;
   if (!(is(Fault::bias_dropped) && attention)) w.bias = floats_of(plan_, r.bias);
   if (is(Fault::weights_in_out)) {
     const std::vector<float> flat = w.decoded;
-    for (int64_t row = 0; row < w.rows(); ++row) {
-      for (int64_t j = 0; j < w.cols(); ++j) w.decoded[static_cast<size_t>(row * w.cols() + j)] = flat[static_cast<size_t>(j * w.rows() + row)];
+    for (size_t i = 0; i < flat.size(); ++i) {
+      const auto n_rows = static_cast<size_t>(w.rows()), cols = static_cast<size_t>(w.cols());
+      w.decoded[i] = flat[i % cols * n_rows + i / cols];
     }
   }
   if (r.y != plan_.logits) return w;

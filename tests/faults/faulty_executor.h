@@ -1,5 +1,5 @@
-// A second engine for tests: the same Plan in plain float loops, sharing no kernel, no decoder and no cache with src/. Without a fault it is
-// right, within the rounding it declares; with one it is wrong as another engine once was.
+// A second engine for tests: the same Plan in plain float loops, sharing no kernel, no decoder and no cache with src/. Without a fault it
+// is right, within the rounding it declares; with one it is wrong as another engine once was.
 #pragma once
 
 #include <memory>

@@ -33,9 +33,9 @@ void encode_changed(Subject& subject, std::string (*change)(std::string_view tex
 }
 
 void change_prompt(Subject& subject, void (*change)(std::vector<TokenId>& ids, const Tokenizer& tokenizer)) {
-  subject.chat_prompt = [right = subject.chat_prompt, tokenizer = subject.model->tokenizer(), change](const std::vector<Message>& messages) {
+  subject.chat_prompt = [right = subject.chat_prompt, model = subject.model, change](const std::vector<Message>& messages) {
     std::vector<TokenId> ids = right(messages);
-    change(ids, *tokenizer);
+    change(ids, *model->tokenizer());
     return ids;
   };
 }
@@ -130,7 +130,8 @@ void end_of_turn_unknown(Subject& subject) {
 
 void template_without_filters(Subject& subject) {
   std::string source(subject.model->chat_template_source());
-  for (constexpr std::string_view filter = " | trim"; source.find(filter) != std::string::npos;) source.erase(source.find(filter), filter.size());
+  constexpr std::string_view filter = " | trim";
+  for (size_t at = source.find(filter); at != std::string::npos; at = source.find(filter)) source.erase(at, filter.size());
   subject.render = [chat = ChatTemplate::parse(source)](const TemplateInput& input) { return chat->render(input); };
 }
 
@@ -161,7 +162,8 @@ void penalties_unused(Subject& subject) {
 }
 
 void temperature_first(Subject& subject) {
-  subject.sample = [right = subject.sample](SamplerOptions options, std::span<const float> logits, std::span<const TokenId> history, int64_t n_draws) {
+  subject.sample = [right = subject.sample](SamplerOptions options, std::span<const float> logits, std::span<const TokenId> history,
+                                            int64_t n_draws) {
     std::vector<float> scaled(logits.begin(), logits.end());
     if (options.temperature > 0) {
       for (float& logit : scaled) logit = static_cast<float>(logit / options.temperature);

@@ -18,7 +18,8 @@ namespace {
 using tensor::DType;
 
 constexpr const char* kTemplate =
-    "{%- for message in messages -%}{%- if message['role'] == 'system' -%}<|system|>{{ '\\n' + message['content'] | trim }}<|end|>{{ '\\n' }}"
+    "{%- for message in messages -%}"
+    "{%- if message['role'] == 'system' -%}<|system|>{{ '\\n' + message['content'] | trim }}<|end|>{{ '\\n' }}"
     "{%- elif message['role'] == 'user' -%}<|user|>{{ '\\n' + message['content'] | trim }}<|end|>{{ '\\n' }}"
     "{%- else -%}<|assistant|>{{ '\\n' + message['content'] | trim }}<|end|>{{ '\\n' }}{%- endif -%}{%- endfor -%}"
     "{%- if add_generation_prompt -%}<|assistant|>{{ '\\n' }}{%- endif -%}";
@@ -118,7 +119,9 @@ Vocabulary byte_level() {
   merge("l", "l");
   merge("o", "n");
   merge("'", "t");
-  for (const char* control : {"<|begin_of_text|>", "<|end_of_text|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"}) v.add(control, 3);
+  for (const char* control : {"<|begin_of_text|>", "<|end_of_text|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"}) {
+    v.add(control, 3);
+  }
   return v;
 }
 
@@ -213,7 +216,8 @@ ModelFile::ModelFile(const ModelSpec& spec) : seed_(spec.seed * 1000) {
     set(prefix + "rope.scaling.original_context_length", uint32_t{128});
   }
   add_words(spec.words);
-  const auto vocab_size = static_cast<int64_t>(spec.words == Words::sentence_piece ? sentence_piece().tokens.size() : byte_level().tokens.size());
+  const Vocabulary words = spec.words == Words::sentence_piece ? sentence_piece() : byte_level();
+  const auto vocab_size = static_cast<int64_t>(words.tokens.size());
   set(prefix + "vocab_size", static_cast<uint32_t>(vocab_size));
   add_matrix("token_embd", spec.embed, vocab_size, spec.d_model, 0.05f);
   if (spec.scaling == Scaling::llama3) {

@@ -30,14 +30,12 @@ struct ModelSpec {
   uint64_t seed = 1;
 };
 
-// The models that the rows use. k_quants: Q4_K, Q5_K, Q6_K, Q2_K, llama3 scaling, a head of its own. blocks_32: Q4_0, Q4_1, Q8_0, a window, YaRN,
-// tied, rows of a length that is no multiple of 128, biases. gemma: floats, norms on heads, windows that alternate. large_scores: scores beyond
-// the range of half precision. large_activations: activations whose sums are beyond it.
-ModelSpec k_quants();
-ModelSpec blocks_32();
-ModelSpec gemma();
-ModelSpec large_scores();
-ModelSpec large_activations();
+// The models that the rows use.
+ModelSpec k_quants();           // Q4_K, Q5_K, Q6_K, Q2_K, llama3 scaling, a head of its own
+ModelSpec blocks_32();          // Q4_0, Q4_1, Q5_1, Q8_0, a window, YaRN, tied, biases, rows of a length that is no multiple of 128
+ModelSpec gemma();              // floats, norms on heads, windows that alternate
+ModelSpec large_scores();       // attention scores beyond the range of half precision
+ModelSpec large_activations();  // activations whose sums are beyond it
 
 class ModelFile {
  public:

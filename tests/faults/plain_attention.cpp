@@ -56,8 +56,8 @@ int64_t PlainAttention::kv_head(int64_t head) const {
 float PlainAttention::score(const float* q, const float* k) const {
   float sum = 0;
   for (int64_t j = 0; j < op.head_dim; ++j) sum = is(Fault::scores_f16) ? to_half(sum + to_half(q[j] * k[j])) : sum + q[j] * k[j];
-  const double scale = is(Fault::scale_of_d_model) ? 1 / std::sqrt(static_cast<double>(d_model) / static_cast<double>(op.n_heads)) : op.scale;
-  return sum * static_cast<float>(scale);
+  if (!is(Fault::scale_of_d_model)) return sum * static_cast<float>(op.scale);
+  return sum / std::sqrt(static_cast<float>(d_model / op.n_heads));
 }
 
 void PlainAttention::run(const float* q, int64_t head, float* y) const {

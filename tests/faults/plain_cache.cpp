@@ -20,6 +20,9 @@ void round_q8_0(std::vector<float>& x, Fault fault) {
   }
 }
 
+// Keys, or values: four times what is used, so that the faults that read beyond it stay inside and find zeros.
+int64_t plane_of(const ops::CacheLayer& shape, int64_t n_ctx) { return 4 * shape.n_kv_heads * n_ctx * shape.head_dim; }
+
 // Re-packed for another instruction set: four runs of eight become eight of four.
 void repack(std::vector<float>& x) {
   const std::vector<float> plain = x;
@@ -32,8 +35,7 @@ PlainCache::PlainCache(std::span<const ops::CacheLayer> layers, ops::CacheType t
     : type_(type), n_ctx_(n_ctx), fault_(fault), sequences_(static_cast<size_t>(n_sequences)) {
   for (Sequence& sequence : sequences_) {
     for (const ops::CacheLayer& shape : layers) {
-      // Eight times what is used, so that the faults that read beyond it stay inside.
-      sequence.layers.push_back({shape, std::vector<float>(static_cast<size_t>(16 * shape.n_kv_heads * shape.head_dim * n_ctx), 0.0f)});
+      sequence.layers.push_back({shape, std::vector<float>(static_cast<size_t>(2 * plane_of(shape, n_ctx)), 0.0f)});
     }
   }
 }
@@ -46,12 +48,18 @@ std::vector<float> PlainCache::round(const float* x, int64_t head_dim, bool is_k
   return stored;
 }
 
+// Where a head's elements of a position begin.
+int64_t PlainCache::cell(const ops::CacheLayer& shape, int64_t kv_head, int64_t position, int64_t n_ctx_taken) const {
+  if (fault_ == Fault::n_kv_heads_is_n_heads) return (position * shape.n_kv_heads + kv_head) * shape.head_dim;
+  return (kv_head * n_ctx_taken + position) * shape.head_dim;
+}
+
 void PlainCache::store(int sequence, int32_t i_layer, int64_t position, const float* k, const float* v) {
   Sequence& s = sequences_[static_cast<size_t>(sequence)];
   Layer& l = s.layers[static_cast<size_t>(i_layer)];
-  const int64_t d = l.shape.head_dim, plane = l.shape.n_kv_heads * n_ctx_ * d;
+  const int64_t d = l.shape.head_dim, plane = plane_of(l.shape, n_ctx_);
   for (int64_t head = 0; head < l.shape.n_kv_heads; ++head) {
-    const int64_t at = (head * n_ctx_ + position) * d;
+    const int64_t at = cell(l.shape, head, position, n_ctx_);
     const std::vector<float> key = round(k + head * d, d, true), value = round(v + head * d, d, false);
     std::copy(key.begin(), key.end(), l.memory.begin() + at);
     std::copy(value.begin(), value.end(), l.memory.begin() + plane + at);
@@ -62,13 +70,11 @@ void PlainCache::store(int sequence, int32_t i_layer, int64_t position, const fl
 
 const float* PlainCache::key(int sequence, int32_t i_layer, int64_t kv_head, int64_t position, int64_t n_in_use) const {
   const Layer& l = layer(sequence, i_layer);
-  const int64_t stride = fault_ == Fault::packed_strides ? n_in_use : n_ctx_;
-  return l.memory.data() + (kv_head * stride + position) * l.shape.head_dim;
+  return l.memory.data() + cell(l.shape, kv_head, position, fault_ == Fault::packed_strides ? n_in_use : n_ctx_);
 }
 
 const float* PlainCache::value(int sequence, int32_t i_layer, int64_t kv_head, int64_t position, int64_t n_in_use) const {
-  const ops::CacheLayer& shape = layer(sequence, i_layer).shape;
-  return key(sequence, i_layer, kv_head, position, n_in_use) + shape.n_kv_heads * n_ctx_ * shape.head_dim;
+  return key(sequence, i_layer, kv_head, position, n_in_use) + plane_of(layer(sequence, i_layer).shape, n_ctx_);
 }
 
 void PlainCache::truncate(int sequence, int64_t n_positions) {
@@ -83,7 +89,8 @@ void PlainCache::visit(int sequence, const std::function<void(std::span<const st
     for (const bool values : {false, true}) {
       for (int64_t position = 0; position < s.n_positions; ++position) {
         for (int64_t head = 0; head < shape.n_kv_heads; ++head) {
-          const float* row = layer(sequence, i).memory.data() + ((values ? shape.n_kv_heads * n_ctx_ : 0) + head * n_ctx_ + position) * shape.head_dim;
+          const int64_t at = (values ? plane_of(shape, n_ctx_) : 0) + cell(shape, head, position, n_ctx_);
+          const float* row = layer(sequence, i).memory.data() + at;
           const std::span<const float> floats(row, static_cast<size_t>(shape.head_dim));
           std::vector<uint16_t> halves;
           if (type_ == ops::CacheType::f16) std::transform(floats.begin(), floats.end(), std::back_inserter(halves), half_bits);

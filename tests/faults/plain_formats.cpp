@@ -199,7 +199,8 @@ std::vector<float> decode_tensor(const tensor::TensorView& tensor, Fault fault) 
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t i = 0; i < cols / t.block_elements; ++i) {
       int64_t block = row * (cols / t.block_elements) + i;
-      if (fault == Fault::row_stride && t.block_elements > 1) block = (row * cols + i) % n_blocks;
+      if (fault == Fault::row_stride && t.block_elements > 1) block = row * cols + i;
+      if (block >= n_blocks) continue;  // beyond the tensor: zeros
       decode_block(tensor.dtype, tensor.data.data() + block * t.block_bytes, out.data() + row * cols + i * t.block_elements, fault);
     }
   }

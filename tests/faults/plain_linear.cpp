@@ -87,7 +87,9 @@ float faulty_block(const PlainMatrix& w, int64_t r, int64_t b, const Quantised& 
   if (fault == Fault::sign_of_minus_128) {
     for (int64_t j = 0; j < x.block; ++j) {
       const double product = static_cast<double>(weights[j]) * q[j];
-      sum += q[j] == -128 && weights[j] < 0 ? -product : product;
+      const bool scale_negative = static_cast<int8_t>(block[192 + j / 16]) < 0;
+      const bool integer_negative = weights[j] != 0 && (weights[j] < 0) != scale_negative;  // d of these files is positive
+      sum += q[j] == -128 && integer_negative ? -product : product;
     }
     return static_cast<float>(d_x * sum);
   }
@@ -127,12 +129,6 @@ float dot_integers(const PlainMatrix& w, int64_t r, const Quantised& x, Fault fa
   return sum;
 }
 
-// Which row of the weights an output really reads.
-int64_t row_read(int64_t r, int64_t n_rows, Fault fault) {
-  const bool in_partial_tile = r >= n_rows / 64 * 64;
-  return fault == Fault::odd_rows_beyond && in_partial_tile ? (r + 1) % n_rows : r;
-}
-
 }  // namespace
 
 void linear_plain(const PlainMatrix& w, std::span<const float> x, int64_t n, int activation_bits, Fault fault, std::span<float> y) {
@@ -146,11 +142,10 @@ void linear_plain(const PlainMatrix& w, std::span<const float> x, int64_t n, int
     Quantised row;
     if (integers || whole_row) row = quantise(floats.data(), k, whole_row ? k : block_of(w.tensor.dtype), fault);
     for (int64_t r = 0; r < n_rows; ++r) {
-      const int64_t read = row_read(r, n_rows, fault);
-      const float* weights = w.decoded.data() + read * k;
+      const float* weights = w.decoded.data() + r * k;
       float sum = 0;
       if (integers || whole_row) {
-        sum = dot_integers(w, read, row, fault);
+        sum = dot_integers(w, r, row, fault);
       } else if (fault == Fault::half_block_dropped && quantised_weights) {
         sum = dot_with_half_block_dropped(weights, floats.data(), k);
       } else {
@@ -158,6 +153,7 @@ void linear_plain(const PlainMatrix& w, std::span<const float> x, int64_t n, int
       }
       if (fault == Fault::row_tail_nan && k % 128 != 0) sum = std::numeric_limits<float>::quiet_NaN();
       if (!w.bias.empty()) sum += w.bias[static_cast<size_t>(r)];
+      if (fault == Fault::odd_rows_lost && r >= n_rows / 64 * 64) sum = 0;
       y[static_cast<size_t>(fault == Fault::result_transposed ? r * n + t : t * n_rows + r)] = sum;
     }
   }
