@@ -88,6 +88,17 @@ class OpPlot {
     return fmt::format("<path class=\"{}\" d=\"{}\"/>", css_class, path);
   }
 
+  // A short line at each op's bound: bounds of neighbours have nothing to do with one another.
+  std::string ticks(const std::vector<OpFigures>& ops) const {
+    const double half = std::clamp((x(1) - x(0)) / 2, 1.1, 4.0);
+    std::string path;
+    for (size_t i = 0; i < ops.size(); ++i) {
+      if (!(ops[i].bound >= 0)) continue;
+      fmt::format_to(std::back_inserter(path), "M{:.1f} {:.1f}h{:.1f}", x(i) - half, y(ops[i].bound), 2 * half);
+    }
+    return fmt::format("<path class=\"bound\" d=\"{}\"/>", path);
+  }
+
  private:
   std::string layers() const {
     std::string out;
@@ -141,17 +152,14 @@ std::string error_chart(const std::vector<OpFigures>& ops) {
   }
   scale.close();
   const OpPlot plot(ops, scale);
-  std::vector<std::pair<size_t, double>> bound, travelled;
-  for (size_t i = 0; i < ops.size(); ++i) {
-    bound.emplace_back(i, ops[i].bound);
-    travelled.emplace_back(i, ops[i].cumulative_error);
-  }
+  std::vector<std::pair<size_t, double>> travelled;
+  for (size_t i = 0; i < ops.size(); ++i) travelled.emplace_back(i, ops[i].cumulative_error);
   std::string out = "<figure><ul class=\"legend\">";
   out += legend_item("<circle class=\"local\" cx=\"18\" cy=\"6\" r=\"3\"/>", "local error, from the op&#39;s own inputs");
   out += legend_item(cross(18, 6, 4) + "/>", "outside its bound");
-  out += legend_item("<path class=\"bound\" d=\"M0 6H36\"/>", "bound of a right op&#39;s rounding");
+  out += legend_item("<path class=\"bound\" d=\"M6 6h6m6 0h6m6 0h6\"/>", "bound of a right op&#39;s rounding");
   out += legend_item("<path class=\"cumulative\" d=\"M0 6H36\"/>", "error that has travelled, against float64 from the tokens on");
-  out += "</ul>" + plot.begin("Error of every op on a log scale") + plot.line(bound, "bound") + plot.line(travelled, "cumulative");
+  out += "</ul>" + plot.begin("Error of every op on a log scale") + plot.ticks(ops) + plot.line(travelled, "cumulative");
   const double radius = ops.size() > 300 ? 1.8 : 2.6;
   for (size_t i = 0; i < ops.size(); ++i) {
     const double x = plot.x(i), y = plot.y(ops[i].n_non_finite > 0 ? std::numeric_limits<double>::infinity() : ops[i].local_error);
@@ -208,11 +216,12 @@ std::string token_chart(const std::vector<TokenRisk>& tokens) {
   }
   scale.close();
   const double low = std::pow(10.0, scale.low()), high = std::pow(10.0, scale.high());
-  const auto x = [&](double gap) { return kEdge + (kSide - kEdge - 8) * scale.share(gap); };
+  const auto x = [&](double gap) { return kEdge + (kSide - kEdge - 16) * scale.share(gap); };
   const auto y = [&](double error) { return 8 + (kSide - kEdge - 8) * (1 - scale.share(error)); };
-  std::string out = "<figure><div class=\"scroll\">";
+  std::string out = "<figure><div class=\"scroll small\">";
   out += fmt::format("<svg class=\"small\" viewBox=\"0 0 {0} {0}\" role=\"img\" aria-label=\"Gap between the two best tokens against the error\">", kSide);
-  out += fmt::format("<path class=\"region\" d=\"M{:.1f} {:.1f}L{:.1f} {:.1f}H{:.1f}V{:.1f}Z\"/>", x(low), y(low / 2), x(high), y(high / 2), x(low), y(low));
+  out += fmt::format("<path class=\"region\" d=\"M{:.1f} {:.1f}H{:.1f}L{:.1f} {:.1f}V{:.1f}H{:.1f}Z\"/>", x(low), y(low), x(2 * low), x(high), y(high / 2),
+                     y(high), x(low));
   const int step = std::max(1, (scale.high() - scale.low() + 4) / 5);
   for (int power = scale.low(); power <= scale.high(); power += step) {
     const double value = std::pow(10.0, power);

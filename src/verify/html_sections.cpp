@@ -90,7 +90,7 @@ std::string token_row(const TokenRisk& token) {
   std::string out = fmt::format("<tr{}>", token.turned() ? " class=\"bad\"" : "");
   out += number(fmt::format("{}", token.position)) + number(fmt::format("{}", token.token)) + number(fmt::format("{}", token.oracle_top)) +
          number(fmt::format("{}", token.found_top)) + number(figure(token.gap)) + number(figure(token.error)) + number(figure(token.kl_divergence));
-  return out + fmt::format("<td>{}</td></tr>", span(token.turned() ? "fail" : (near ? "warn" : "pass"), word));
+  return out + fmt::format("<td class=\"word\">{}</td></tr>", span(token.turned() ? "fail" : (near ? "warn" : "pass"), word));
 }
 
 std::string token_table(const std::vector<const TokenRisk*>& tokens, size_t begin, size_t end) {
@@ -111,16 +111,16 @@ std::string op_row(const OpFigures& op) {
 
 std::string stage_block(const VerifyStage& stage) {
   const VerdictLook look = look_of(stage.verdict);
-  std::string out = fmt::format("<div class=\"stage\"><p><span class=\"word {}\">{} {}</span> <strong>{}</strong> <span class=\"dim\">{}</span></p><p>{}</p>",
-                                look.css_class, look.glyph, look.word, escaped(stage.title, 200), seconds_text(stage.seconds), escaped(stage.summary));
-  if (stage.details.empty()) return out + "</div>";
+  std::string out = fmt::format("<div class=\"stage\"><p class=\"word {}\">{} {}</p><p><strong>{}</strong></p><div class=\"found\"><p>{}</p>",
+                                look.css_class, look.glyph, look.word, escaped(stage.title, 200), escaped(stage.summary));
+  if (stage.details.empty()) return out + "</div></div>";
   const bool is_long = stage.details.size() > 6;
   if (is_long) out += fmt::format("<details{}><summary>{}</summary>", stage.verdict == Verdict::fail ? " open" : "", n_of(stage.details.size(), "line"));
   out += "<ul>";
   for (size_t i = 0; i < std::min(stage.details.size(), kDetailsShown); ++i) out += "<li>" + escaped(stage.details[i]) + "</li>";
   if (stage.details.size() > kDetailsShown) out += fmt::format("<li class=\"dim\">and {} more</li>", stage.details.size() - kDetailsShown);
   out += "</ul>";
-  return out + (is_long ? "</details></div>" : "</div>");
+  return out + (is_long ? "</details></div></div>" : "</div></div>");
 }
 
 }  // namespace
@@ -175,10 +175,10 @@ std::string failure_section(const VerifyReport& report) {
   if (report.first_failure) {
     const Place& place = *report.first_failure;
     const double error = std::abs(place.found - place.expected);
-    out += "<section><h2>The first wrong operation</h2><p>" + place_line(place) + "</p><div class=\"scroll\"><table>";
-    out += table_head({{"found", true}, {"expected, in float64", true}, {"difference", true}, {"bound", true}, {"times outside", true}}) + "<tbody><tr>";
-    out += number(exact(place.found)) + number(exact(place.expected)) + number(figure(error)) + number(figure(place.bound));
-    out += number(place.bound > 0 || std::isnan(error) ? factor(error / place.bound) : "∞") + "</tr></tbody></table></div>";
+    const std::string times = place.bound > 0 || std::isnan(error) ? factor(error / place.bound) : "∞";
+    out += "<section><h2>The first wrong operation</h2><p>" + place_line(place) + "</p><dl class=\"facts\">";
+    out += fact("found", exact(place.found)) + fact("expected, in float64", exact(place.expected)) + fact("difference", figure(error));
+    out += fact("bound of its rounding", figure(place.bound)) + fact("times outside", times) + "</dl>";
     if (report.causes.empty()) out += "<p class=\"dim\">No entry of the dictionary of known faults applies to it.</p></section>";
   }
   if (report.causes.empty()) return out;
@@ -202,7 +202,7 @@ std::string tokens_section(const VerifyReport& report) {
   double worst = 0;
   for (const TokenRisk& token : report.tokens) worst = std::max(worst, token.kl_divergence);
   std::string out = "<section><h2>Would it turn a token?</h2>";
-  out += fmt::format("<p>{} of {} positions choose another token than float64 does; at {} more the error reaches half the gap between the two best. "
+  out += fmt::format("<p>{} of {} choose another token than float64 does; at {} more the error reaches half the gap between the two best. "
                      "KL divergence is at most {}.</p>",
                      n_turned, n_of(report.tokens.size(), "position"), n_near, figure(worst));
   const size_t n = std::min(kShown, order.size());

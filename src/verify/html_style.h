@@ -32,20 +32,21 @@ unicode-bidi:isolate;overflow-wrap:anywhere}
 .pass{color:var(--pass)}.warn{color:var(--warn)}.fail{color:var(--fail)}.skip{color:var(--skip)}
 .verdict.pass{background:var(--pass-soft)}.verdict.warn{background:var(--warn-soft)}.verdict.fail{background:var(--fail-soft)}
 .verdict h1,.verdict p{color:var(--ink)}
-dl.facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,11rem),1fr));gap:.2rem 1.5rem;margin:1.2rem 0}
+dl.facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,9rem),1fr));gap:.2rem 1.5rem;margin:1.2rem 0}
 dl.facts div{min-width:0;border-top:1px solid var(--line);padding:.35rem 0}
 dl.facts div.wide{grid-column:1/-1}
 dt{color:var(--dim);font-size:.8rem}dd{margin:0;overflow-wrap:anywhere}
-ol.chain{list-style:none;margin:.6rem 0;padding:0;display:grid;grid-template-columns:repeat(auto-fill,minmax(8.2rem,1fr));gap:.5rem}
+ol.chain{list-style:none;margin:.6rem 0;padding:0;display:grid;grid-template-columns:repeat(auto-fill,minmax(9rem,1fr));gap:.5rem}
 ol.chain li{border:1px solid var(--line);border-top:.3rem solid;border-radius:.5rem;padding:.4rem .6rem .45rem;background:var(--card);min-width:0}
-ol.chain b{display:block;color:var(--ink);font-size:.92rem;line-height:1.25;overflow-wrap:anywhere}
+ol.chain b{display:block;color:var(--ink);font-size:.92rem;line-height:1.25;overflow-wrap:break-word}
 ol.chain small{color:var(--dim);display:flex;justify-content:space-between;gap:.3rem}
 ol.chain small span:first-child{font-weight:600}
 .pass.edge{border-top-color:var(--pass)!important}.warn.edge{border-top-color:var(--warn)!important}
 .fail.edge{border-top-color:var(--fail)!important}.skip.edge{border-top-color:var(--line)!important}
-.stage{border-top:1px solid var(--line);padding:.5rem 0}
-.stage p{margin:0}.stage ul{margin:.3rem 0 .2rem;padding-left:1.3rem}.stage li{overflow-wrap:anywhere}
-.stage .word{display:inline-block;min-width:4.2em;font-weight:600}
+.stage{border-top:1px solid var(--line);padding:.4rem 0;display:grid;grid-template-columns:6rem 9.5rem minmax(0,1fr);gap:0 1rem}
+.stage>*{min-width:0;overflow-wrap:anywhere}.stage p{margin:0}.stage .word{font-weight:600}
+.stage ul{margin:.2rem 0;padding-left:1.2rem}.stage details{margin:.2rem 0}.stage .found{grid-column:3}
+@media (max-width:42rem){.stage{grid-template-columns:6rem minmax(0,1fr)}.stage .found{grid-column:1/-1}}
 .scroll{overflow-x:auto;margin:.6rem 0;background:var(--card);border:1px solid var(--line);border-radius:.5rem}
 table{border-collapse:collapse;width:100%;font-size:.9rem}
 th,td{padding:.28rem .7rem;text-align:left;border-bottom:1px solid var(--line);vertical-align:top}
@@ -60,10 +61,10 @@ td.op{white-space:nowrap}
 .cause p{margin:.1rem 0}
 figure{margin:.6rem 0}figcaption{color:var(--dim);font-size:.88rem;margin:.3rem 0;max-width:48rem}
 svg{display:block;width:100%;min-width:40rem;height:auto}
-svg.small{min-width:0;max-width:32rem}
+svg.small{min-width:0}.scroll.small{max-width:32rem}td.word{white-space:nowrap}
 svg text{fill:var(--dim);font:11px system-ui,"Liberation Sans",sans-serif}
 .grid{stroke:var(--line);stroke-width:1}.axis{stroke:var(--bound);stroke-width:1}
-.bound{stroke:var(--bound);stroke-width:1.6;stroke-dasharray:5 3;fill:none}.cumulative{stroke:var(--chain);stroke-width:1.8;fill:none}
+.bound{stroke:var(--bound);stroke-width:1.6;fill:none}.cumulative{stroke:var(--chain);stroke-width:1.8;fill:none}
 .local{fill:var(--local)}.outside{stroke:var(--outside);stroke-width:2;fill:none}.region{fill:var(--fail-soft)}
 .s0{stroke:var(--s0)}.s1{stroke:var(--s1)}.s2{stroke:var(--s2)}.s3{stroke:var(--s3)}.s4{stroke:var(--s4)}
 .line{fill:none;stroke-width:1.8}.d1{stroke-dasharray:7 3}.d2{stroke-dasharray:2 3}.d3{stroke-dasharray:9 3 2 3}.d4{stroke-dasharray:1 5}
