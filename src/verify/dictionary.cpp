@@ -14,6 +14,7 @@
 #include "ops/op_values.h"
 #include "verify/dictionary_attention.h"
 #include "verify/dictionary_table.h"
+#include "verify/rounding.h"
 
 namespace assay::verify {
 namespace dictionary {
@@ -29,6 +30,15 @@ int64_t Case::batch_start(int64_t row) const {
     if (sequence(t) == sequence(row)) first = std::min(first, position(t));
   }
   return first;
+}
+
+Sharpest sharpest(const FailedOp& f) {
+  if (f.expected.declared_y.empty()) return {f.expected.y, f.expected.bound};
+  return {f.expected.declared_y, f.expected.declared_bound};
+}
+
+const double* Case::right(int64_t row) const {
+  return sharpest(failed).y.data() + row * failed.width;
 }
 
 std::vector<double> Case::vector(ops::WeightId id) const {
@@ -149,12 +159,11 @@ std::vector<int64_t> up_to(int64_t n) {
   return all;
 }
 
-// |error| / bound; what is not a number is the worst.
 double ratio_at(const FailedOp& f, size_t i) {
-  const double error = std::abs(f.found[i] - f.expected.y[i]);
-  if (!std::isfinite(error)) return std::numeric_limits<double>::infinity();
-  if (error <= f.expected.bound[i]) return error == 0 ? 0 : error / f.expected.bound[i];
-  return f.expected.bound[i] > 0 ? error / f.expected.bound[i] : std::numeric_limits<double>::max();
+  const double wide = excess(f.found[i], f.expected.y[i], f.expected.bound[i]);
+  return f.expected.declared_y.empty() ? wide
+                                       : std::max(wide, excess(f.found[i], f.expected.declared_y[i],
+                                                               f.expected.declared_bound[i]));
 }
 
 // The worst row, rows and columns where something is wrong, and some from everywhere.
@@ -194,7 +203,7 @@ Sample choose_sample(const FailedOp& f, int64_t n_rows, int64_t n_columns) {
 
 // A mutation that makes values larger makes their rounding larger: the bounds of a row grow with
 // it.
-double growth(std::span<const double> mutated, const std::vector<double>& right,
+double growth(std::span<const double> mutated, std::span<const double> right,
               const std::vector<size_t>& at) {
   double from = 0, to = 0;
   for (size_t i = 0; i < at.size(); ++i) {
@@ -205,6 +214,7 @@ double growth(std::span<const double> mutated, const std::vector<double>& right,
 }
 
 Match compare(const FailedOp& f, const Sample& sample, std::span<const double> mutated) {
+  const dictionary::Sharpest expected = dictionary::sharpest(f);
   Match match;
   match.within = true;
   double left = 0, before = 0;
@@ -214,9 +224,11 @@ Match compare(const FailedOp& f, const Sample& sample, std::span<const double> m
     for (const int64_t j : sample.columns)
       at.push_back(static_cast<size_t>(sample.rows[i] * f.width + j));
     const std::span<const double> row = mutated.subspan(i * n, n);
-    const double grown = growth(row, f.expected.y, at);
+    const double grown = growth(row, expected.y, at);
     for (size_t j = 0; j < n; ++j) {
-      const double found = f.found[at[j]], right = f.expected.y[at[j]];
+      const double found = f.found[at[j]], right = expected.y[at[j]],
+                   bound = grown * expected.bound[at[j]];
+      if (!std::isfinite(right) || !std::isfinite(bound)) continue;  // nothing is known there
       // A value that is no number counts as wrong by as much as the right one is large.
       const double one = std::max(std::abs(right), std::sqrt(std::numeric_limits<double>::min()));
       const bool both_broken = !std::isfinite(found) && !std::isfinite(row[j]);
@@ -226,7 +238,7 @@ Match compare(const FailedOp& f, const Sample& sample, std::span<const double> m
       const double error_before = std::isfinite(found) ? found - right : one;
       left += error * error;
       before += error_before * error_before;
-      if (std::abs(error) > grown * f.expected.bound[at[j]]) match.within = false;
+      if (std::abs(error) > bound) match.within = false;
     }
   }
   if (before > 0) match.residual = std::sqrt(left / before);

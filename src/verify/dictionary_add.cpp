@@ -25,6 +25,8 @@ void offer_twice(const Case& c, Sink& out) {
   out.add_rows("the residual is added twice", weighted(c, 2, 1));
   out.add_rows("the branch is added twice", weighted(c, 1, 2));
   out.add_rows("residual and branch are both added twice", weighted(c, 2, 2));
+  out.add_rows("the branch is added to itself, not to the residual", weighted(c, 0, 2));
+  out.add_rows("the residual is added to itself, not to the branch", weighted(c, 2, 0));
 }
 
 void offer_sign(const Case& c, Sink& out) {

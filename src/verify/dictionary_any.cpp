@@ -111,11 +111,12 @@ void offer_rounded(const Case& c, Sink& out) {
 // The factor that fits best, if one fits: dimensions, their roots and the like are named.
 void offer_factor(const Case& c, Sink& out) {
   const FailedOp& f = c.failed;
+  const std::span<const double> right = sharpest(f).y;
   double products = 0, squares = 0;
   for (size_t i = 0; i < f.found.size(); ++i) {
-    if (!std::isfinite(f.found[i])) continue;
-    products += f.found[i] * f.expected.y[i];
-    squares += f.expected.y[i] * f.expected.y[i];
+    if (!std::isfinite(f.found[i]) || !std::isfinite(right[i])) continue;
+    products += f.found[i] * right[i];
+    squares += right[i] * right[i];
   }
   if (squares == 0 || products == 0 || !std::isfinite(products / squares)) return;
   const double factor = products / squares;

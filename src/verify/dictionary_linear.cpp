@@ -78,8 +78,10 @@ Inputs quantised_inputs(const Case& c, int bits, int64_t block) {
   auto values = std::make_shared<std::vector<double>>(c.failed.a.size());
   for (int64_t t = 0; t < c.failed.n_rows; ++t) {
     for (int64_t j = 0; j < depth_of(c); ++j) {
+      const double scale = plane_scale(p.x, t, j);
+      const bool half = block == 32 && c.declared.activation_scale_f16;
       (*values)[static_cast<size_t>(t * depth_of(c) + j)] =
-          plane_scale(p.x, t, j) * plane_value(p.x, t, j);
+          (half ? as_f16(scale) : scale) * plane_value(p.x, t, j);
     }
   }
   return values;

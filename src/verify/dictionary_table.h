@@ -28,6 +28,12 @@ using RowFunction = std::function<void(
     int64_t row, double* y)>;  // a whole row of the output; called on several threads
 using SampleFunction = std::function<void(const Sample& sample, double* y)>;  // [rows, columns]
 
+// The right output and its bounds: of the tightest test that applies to the source.
+struct Sharpest {
+  std::span<const double> y, bound;
+};
+Sharpest sharpest(const FailedOp& failed);
+
 struct Candidate {
   std::string id, text, faults;
   SampleFunction compute;
@@ -48,7 +54,7 @@ struct Case {
   }
   const double* a(int64_t row) const { return failed.a.data() + row * failed.a_width; }
   const double* b(int64_t row) const { return failed.b.data() + row * failed.b_width; }
-  const double* right(int64_t row) const { return failed.expected.y.data() + row * failed.width; }
+  const double* right(int64_t row) const;  // what it should have been
   int64_t position(int64_t row) const { return failed.positions[static_cast<size_t>(row)]; }
   int sequence(int64_t row) const {
     return failed.sequences.empty() ? 0 : failed.sequences[static_cast<size_t>(row)];
