@@ -149,7 +149,7 @@ TEST_F(DictionaryFaults, MatricesTakenWrongly) {
                  [&](int64_t r, int64_t j) {
                    return j % 64 < 16 || j % 64 >= 32 ? w[index(r * k + j)] : 0.0;
                  }),
-         "half_blocks", "16 of each 64");
+         "half_blocks", "inputs 16 to 31 of each 64");
 
   const FailedOp key = op("attn_k");
   const std::vector<double> wk = weights(record<ops::Linear>(key).w),
