@@ -217,33 +217,35 @@ Expected local_linear(const OpInputs& in, const ops::Linear& op, const Declared&
 
   const int64_t n_blocks = n_norms(k);
   const int64_t n_declared = quantised.empty() ? 0 : n;
-  std::vector<double> carried(at(n * n_blocks)), rounded(at((n + n_declared) * n_blocks)), unused(at(n_blocks));
+  std::vector<double> carried(at(n * n_blocks)), rounded(at((n + n_declared) * n_blocks));
   Scheme float_part = scheme;  // as declared only float roundings remain
   float_part.quantised = false;
-  for (int64_t t = 0; t < n; ++t) {
+  pool.run(n, [&](int64_t t, int) {
     const std::span<const double> error = in.a.error.empty() ? in.a.error : in.a.error.subspan(at(t * k), at(k));
     token_norms(scheme, declared, in.a.values.subspan(at(t * k), at(k)), error, carried.data() + t * n_blocks, rounded.data() + t * n_blocks);
-    if (n_declared == 0) continue;
-    token_norms(float_part, declared, std::span(quantised).subspan(at(t * k), at(k)), {}, unused.data(), rounded.data() + (n + t) * n_blocks);
-  }
+    if (n_declared == 0) return;
+    std::vector<double> none(at(n_blocks));
+    token_norms(float_part, declared, std::span(quantised).subspan(at(t * k), at(k)), {}, none.data(), rounded.data() + (n + t) * n_blocks);
+  });
   const WeightNorms norms = weight_norms(w, first, n_columns, pool);
-  const std::vector<double> from_x = norm_product(norms.weights, carried, n_blocks, pool);
-  const std::vector<double> from_rounding = norm_product(format.has_min ? norms.magnitudes : norms.weights, rounded, n_blocks, pool);
-
   Expected e;
-  const auto part = [&](int64_t begin, int64_t rows) {
-    return std::vector<double>(y.begin() + begin * n_columns, y.begin() + (begin + rows) * n_columns);
-  };
-  e.y = part(0, n);
-  e.declared_y = part(n, n_declared);
-  if (options.chain != nullptr) options.chain->y = part(n + n_declared, n_all - n - n_declared);
+  e.bound = norm_product(norms.weights, carried, n_blocks, pool);
+  std::vector<double> from_rounding = norm_product(format.has_min ? norms.magnitudes : norms.weights, rounded, n_blocks, pool);
   const double u = unit(declared), floor = tiny(declared);
-  e.bound.resize(e.y.size());
-  e.declared_bound.resize(e.declared_y.size());
-  for (size_t i = 0; i < e.y.size(); ++i) e.bound[i] = from_x[i] + from_rounding[i] + u * std::fabs(e.y[i]) + floor;
-  for (size_t i = 0; i < e.declared_y.size(); ++i) {
-    e.declared_bound[i] = from_rounding[e.y.size() + i] + u * std::fabs(e.declared_y[i]) + floor;
-  }
+  pool.run(n, [&](int64_t t, int) {
+    const size_t begin = at(t * n_columns), end = at((t + 1) * n_columns), further = at(n * n_columns);
+    for (size_t i = begin; i < end; ++i) e.bound[i] += from_rounding[i] + u * std::fabs(y[i]) + floor;
+    for (size_t i = begin; i < end && n_declared > 0; ++i) from_rounding[further + i] += u * std::fabs(y[further + i]) + floor;
+  });
+  // The rows of y and of from_rounding: as given, as declared, and of y the chain's.
+  const auto rows = [&](const std::vector<double>& all, int64_t begin, int64_t count) {
+    return std::vector<double>(all.begin() + begin * n_columns, all.begin() + (begin + count) * n_columns);
+  };
+  e.declared_y = rows(y, n, n_declared);
+  e.declared_bound = rows(from_rounding, n, n_declared);
+  if (options.chain != nullptr) options.chain->y = rows(y, n + n_declared, n_all - n - n_declared);
+  y.resize(at(n * n_columns));
+  e.y = std::move(y);
   return e;
 }
 

@@ -190,8 +190,8 @@ Expected small_op(const OpInputs& in, const Record& record, const Declared& decl
     SmallOp chain(of_chain, declared);
     chain.prepare(record);
     options.chain->y.resize(e.y.size());
-    std::vector<double> bound(e.y.size());
-    pool.run(n, [&](int64_t i, int) { chain.run(record, i, {row(options.chain->y, i), row(bound, i)}); });
+    std::vector<std::vector<double>> unused(at(pool.n_threads()), std::vector<double>(at(width)));
+    pool.run(n, [&](int64_t i, int thread) { chain.run(record, i, {row(options.chain->y, i), unused[at(thread)]}); });
   }
   return e;
 }
