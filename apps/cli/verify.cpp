@@ -4,9 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <cstring>
+#include <fstream>
 
+#include "assay/error.h"
 #include "assay/utf8.h"
 #include "commands.h"
 #include "options.h"
@@ -18,7 +22,8 @@ namespace {
 struct VerifyFlags {
   ModelFlag model;
   RuntimeFlags runtime;
-  std::optional<std::string> prompt, attention;
+  std::optional<std::string> prompt, attention, html;
+  std::vector<std::string> against;
   std::string colour = "auto";
   bool quick = false, as_json = false;
 
@@ -27,6 +32,10 @@ struct VerifyFlags {
     flags.on("--quick", quick, "Short probes: seconds in place of minutes for a large model");
     flags.value("-p,--prompt", prompt, "TEXT",
                 "The text that the operations are run on; default: one that touches every edge");
+    flags.values("--against", against, "DUMP|MODE",
+                 "What to compare with, repeatable: dumps of other engines, or modes of this one: "
+                 "f32, oracle, exact/8, exact/15, reference, avx2, avx512, chunks/N");
+    flags.value("--html", html, "FILE", "Also writes the report as one HTML page");
     flags.value("--attention", attention, "LAYERS",
                 "Layers whose attention the report keeps, e.g. 0,3,8-11");
     flags.on("--json", as_json, "Prints the report as one JSON object");
@@ -34,6 +43,13 @@ struct VerifyFlags {
     runtime.add(flags);
   }
 };
+
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream out(path, std::ios::binary);
+  out << text;
+  out.close();
+  if (!out) throw Error(Errc::io, fmt::format("{}: {}", path, std::strerror(errno)));
+}
 
 // "0,3,8-11"
 std::vector<int32_t> parse_layers(const std::string& text) {
@@ -131,6 +147,7 @@ int verify_command(const Arguments& arguments) {
     options.prompt = *f.prompt;
   }
   if (f.attention) options.attention_layers = parse_layers(*f.attention);
+  options.against = f.against;
   existing(path);
   const bool colour = want_colour(f.colour);
   catch_interrupts();
@@ -140,6 +157,7 @@ int verify_command(const Arguments& arguments) {
   options.cancelled = [] { return interrupted() != 0; };
   const VerifyReport report = verify_model(path, options);
   Output().write(f.as_json ? report.to_json() : report.outcome_text());
+  if (f.html) write_file(*f.html, report.to_html());
   if (interrupted() != 0) return exit_code_of_signal(interrupted());
   return report.passed() ? 0 : kExitMismatch;
 }

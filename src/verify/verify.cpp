@@ -71,12 +71,16 @@ struct PlainStage {
   VerifyStage (*check)(const verify::Subject&, const verify::StageRun&);
 };
 
-void run_stages(const Loaded& loaded, const verify::Subject& subject, verify::StageRun& run, Runner& runner) {
+void run_stages(const Loaded& loaded, const verify::Subject& subject, verify::StageRun& run, Runner& runner, VerifyReport& report) {
   constexpr PlainStage kBefore[] = {{"file", verify::check_file},
                                     {"metadata", verify::check_metadata},
                                     {"tokenizer", verify::check_tokenizer},
                                     {"template", verify::check_template},
                                     {"dequantisation", verify::check_dequantisation}};
+  constexpr PlainStage kAfter[] = {{"kv_cache", verify::check_kv_cache},
+                                   {"logits", verify::check_logits},
+                                   {"sampler", verify::check_sampler},
+                                   {"detokenizer", verify::check_detokenizer}};
   const auto plain = [&](const PlainStage& stage) {
     run.progress = runner.progress_of(stage.id);
     runner.stage(stage.id, [&] {
@@ -90,6 +94,18 @@ void run_stages(const Loaded& loaded, const verify::Subject& subject, verify::St
     });
   };
   for (const PlainStage& stage : kBefore) plain(stage);
+  run.progress = runner.progress_of("ops");
+  runner.stage("ops", [&] {
+    verify::OpsFindings found = verify::check_ops(subject, run);
+    report.ops = std::move(found.ops);
+    report.first_failure = found.first_failure;
+    report.causes = std::move(found.causes);
+    report.tokens = std::move(found.tokens);
+    report.attention = std::move(found.attention);
+    report.median_slack = found.median_slack;
+    return std::move(found.stage);
+  });
+  for (const PlainStage& stage : kAfter) plain(stage);
 }
 
 }  // namespace
@@ -118,7 +134,7 @@ VerifyReport verify_model(const std::string& path, const VerifyOptions& options)
   run.cancelled = options.cancelled;
   Runner runner(options, report);
   verify::require_sources(subject, options.context, options.against);
-  run_stages(loaded, subject, run, runner);
+  run_stages(loaded, subject, run, runner, report);
   if (!options.against.empty()) {
     run.progress = runner.progress_of("against");
     runner.stage("against", [&] {
