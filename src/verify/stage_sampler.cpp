@@ -14,14 +14,15 @@
 namespace assay::verify {
 namespace {
 
-constexpr int64_t kDraws = 4000;
-constexpr size_t kVocabulary = 1000;
+constexpr int64_t kDraws = 3000;
+constexpr size_t kVocabulary = 251;
+constexpr TokenId kSecond = 89;  // the second likeliest token; 0 is the likeliest
 
 // Logits with a head of some tens of likely tokens at scattered ids and a long tail, as models have them. All differ.
 std::vector<float> make_logits() {
   std::vector<float> logits(kVocabulary);
   for (size_t rank = 0; rank < kVocabulary; ++rank) {
-    const size_t id = rank * 389 % kVocabulary;
+    const size_t id = rank * static_cast<size_t>(kSecond) % kVocabulary;
     logits[id] = 9.0f - 2.0f * std::log2(1.0f + static_cast<float>(rank)) - 0.001f * static_cast<float>(rank);
   }
   return logits;
@@ -51,7 +52,7 @@ Case make_case(std::string name, Change change, std::vector<TokenId> history = {
 }
 
 std::vector<Case> distribution_cases() {
-  const std::vector<TokenId> likely = {0, 389, 778, 0, 0};  // ranks 0, 1, 2
+  const std::vector<TokenId> likely = {0, kSecond, 2 * kSecond, 0, 0};  // the three likeliest
   return {
       make_case("temperature 1", [](SamplerOptions&) {}),
       make_case("temperature 0.5", [](SamplerOptions& o) { o.temperature = 0.5; }),
@@ -91,10 +92,10 @@ void check_greedy(const Subject& subject, const std::vector<float>& logits, Find
   SamplerOptions greedy;  // with every other step as users have it
   greedy.temperature = 0;
   std::vector<float> ties = logits;
-  ties[17] = ties[401] = ties[902] = 20.0f;
+  ties[17] = ties[101] = ties[202] = 20.0f;
   for (const TokenId id : subject.sample(greedy, ties, {}, 8)) {
     if (id == 17) continue;
-    findings.fail(fmt::format("temperature 0: token {} of the equals 17, 401, 902; needs the lowest id", id));
+    findings.fail(fmt::format("temperature 0: token {} of the equals 17, 101, 202; needs the lowest id", id));
     break;
   }
   const std::vector<TokenId> best = subject.sample(greedy, logits, {}, 8);
@@ -105,8 +106,8 @@ void check_greedy(const Subject& subject, const std::vector<float>& logits, Find
   repeat.repeat_penalty = 100;
   const std::vector<TokenId> history = {0};
   const std::vector<TokenId> penalised = subject.sample(repeat, logits, history, 1);
-  if (penalised != std::vector<TokenId>{389}) {
-    findings.fail(fmt::format("a repeat penalty of 100 on token 0: {} is drawn, needs the next best, 389", shown_ids(penalised)));
+  if (penalised != std::vector<TokenId>{kSecond}) {
+    findings.fail(fmt::format("a repeat penalty of 100 on token 0: {} is drawn, needs the next best, {}", shown_ids(penalised), kSecond));
   }
   SamplerOptions one = plain();
   one.top_k = 1;
@@ -135,7 +136,7 @@ void check_poison(const Subject& subject, const std::vector<float>& logits, Find
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     for (const double temperature : {0.0, 1.0}) {
       std::vector<float> poisoned = logits;
-      poisoned[500] = bad;
+      poisoned[50] = bad;
       SamplerOptions options = plain();
       options.temperature = temperature;
       try {
