@@ -51,7 +51,7 @@ TextFindings check_text(const Subject& subject, const StageRun& run) {
     if (!subject.encode) return findings.skip("the model was loaded without its vocabulary");
     const int64_t n_vocab = subject.model->vocab_size();
     if (n_vocab < kVocabularyMin) return findings.skip(fmt::format("a vocabulary of {} tokens is no language's", n_vocab));
-    std::vector<TokenId> ids = subject.encode(english_paragraph(), {.add_eos = false});
+    std::vector<TokenId> ids = subject.encode(english_paragraph(), {.parse_special = false, .add_bos = {}, .add_eos = false});
     const int64_t n = std::min({run.quick ? kQuickTokens : kTokens, static_cast<int64_t>(ids.size()), subject.model->n_ctx_train()});
     if (n < 8) return findings.skip(fmt::format("the model's context of {} is too short for a text", subject.model->n_ctx_train()));
     ids.resize(static_cast<size_t>(n));

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "assay/error.h"
@@ -13,6 +14,8 @@
 
 namespace assay::verify {
 namespace {
+
+constexpr int64_t kLogitsBytes = 64 << 20;  // as doubles: rows of logits that stages ask for at a time; or 32 rows
 
 std::vector<std::string> stream(const std::shared_ptr<const Tokenizer>& tokenizer, std::span<const TokenId> ids) {
   StreamDecoder decoder(tokenizer, false, false);
@@ -68,7 +71,7 @@ Subject own_subject(std::shared_ptr<const Model> model, const ContextOptions& as
     ContextOptions sized = options;
     sized.n_ctx = n_ctx;
     sized.n_ubatch = n_batch_max;
-    sized.n_outputs_max = n_batch_max;
+    sized.n_outputs_max = std::min(n_batch_max, std::max<int64_t>(32, kLogitsBytes / (loaded->vocab_size() * static_cast<int64_t>(sizeof(double)))));
     sized.n_sequences = n_sequences;
     return engine::make_executor(*loaded, sized, *pool).executor;
   };

@@ -27,6 +27,7 @@ struct Subject {
   std::shared_ptr<const Model> model;
   Declared declared;
   bool same_bits = true;  // it promises the same bits wherever a prompt is cut; false: such runs must agree within rounding only
+  // Its batches may ask for as many rows of logits as 64 MiB of doubles hold, 32 at least.
   std::function<std::unique_ptr<ops::Executor>(int64_t n_ctx, int64_t n_batch_max, int n_sequences)> make_executor;
   std::function<void(const quant::Format& format, const std::byte* row, int64_t n_elements, float* out)> decode_row;
   std::function<std::vector<TokenId>(std::string_view text, const EncodeOptions& options)> encode;

@@ -106,6 +106,12 @@ void run_stages(const Loaded& loaded, const verify::Subject& subject, verify::St
     return std::move(found.stage);
   });
   for (const PlainStage& stage : kAfter) plain(stage);
+  run.progress = runner.progress_of("text");
+  runner.stage("text", [&] {
+    verify::TextFindings found = verify::check_text(subject, run);
+    if (!report.first_failure) report.causes = std::move(found.causes);
+    return std::move(found.stage);
+  });
 }
 
 }  // namespace
