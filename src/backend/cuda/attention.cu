@@ -4,6 +4,7 @@
 
 #include <cuda_fp16.h>
 
+#include "backend/cuda/launch.cuh"
 #include "backend/cuda/warp.cuh"
 #include "num/math.h"
 #include "quant/steps.h"
@@ -215,6 +216,8 @@ template <CacheType type_k, CacheType type_v, int kQueries, bool kSplit>
 __global__ void attention_kernel(AttentionTask task) {
   extern __shared__ float memory[];
   __shared__ Shared<kQueries> s;
+  let_next_start();
+  wait_for_previous();
   const int64_t head_dim = task.cache.head_dim, head = blockIdx.y;
   float* q = memory;                          // [head_dim][kQueries]
   float* p = q + head_dim * kQueries;         // [kSegment][kQueries]
@@ -247,6 +250,8 @@ __global__ void attention_kernel(AttentionTask task) {
 
 // The segments of one head of one query, ascending. grid: tiles, heads.
 __global__ void merge_kernel(AttentionTask task) {
+  let_next_start();
+  wait_for_previous();
   const TokenTile tile = task.tiles[blockIdx.x];
   const int64_t head_dim = task.cache.head_dim, head = blockIdx.y;
   const int64_t n = tile.position / kSegment - ops::first_visible(tile.position, task.window) / kSegment + 1;
@@ -266,37 +271,40 @@ __global__ void merge_kernel(AttentionTask task) {
 }
 
 template <CacheType type_k, CacheType type_v>
-void launch(const AttentionTask& task, bool split, cudaStream_t stream) {
+void start(const AttentionTask& task, bool split, const Queue& queue) {
   const int64_t head_dim = task.cache.head_dim;
   const auto n_tiles = static_cast<unsigned>(task.n_tiles), n_heads = static_cast<unsigned>(task.n_heads);
   const auto bytes = [&](int64_t queries) { return static_cast<size_t>((2 * head_dim + kSegment) * queries) * sizeof(float); };
   if (split) {
-    attention_kernel<type_k, type_v, 1, true>
-        <<<dim3(n_tiles, n_heads, static_cast<unsigned>(task.n_segments)), kThreads, bytes(1), stream>>>(task);
-    merge_kernel<<<dim3(n_tiles, n_heads), 128, 0, stream>>>(task);
+    launch(queue, attention_kernel<type_k, type_v, 1, true>, dim3(n_tiles, n_heads, static_cast<unsigned>(task.n_segments)), kThreads, bytes(1),
+           task);
   } else {
-    attention_kernel<type_k, type_v, kTileTokens, false><<<dim3(n_tiles, n_heads), kThreads, bytes(kTileTokens), stream>>>(task);
+    launch(queue, attention_kernel<type_k, type_v, kTileTokens, false>, dim3(n_tiles, n_heads), kThreads, bytes(kTileTokens), task);
   }
 }
 static_assert((2 * kHeadDimMax + kSegment) * kTileTokens * 4 <= 44 * 1024);
 
 template <CacheType type_k>
-void launch_k(const AttentionTask& task, bool split, cudaStream_t stream) {
-  if (task.cache.type_v == CacheType::f32) launch<type_k, CacheType::f32>(task, split, stream);
-  if (task.cache.type_v == CacheType::f16) launch<type_k, CacheType::f16>(task, split, stream);
-  if (task.cache.type_v == CacheType::q8_0) launch<type_k, CacheType::q8_0>(task, split, stream);
+void start_k(const AttentionTask& task, bool split, const Queue& queue) {
+  if (task.cache.type_v == CacheType::f32) start<type_k, CacheType::f32>(task, split, queue);
+  if (task.cache.type_v == CacheType::f16) start<type_k, CacheType::f16>(task, split, queue);
+  if (task.cache.type_v == CacheType::q8_0) start<type_k, CacheType::q8_0>(task, split, queue);
 }
 
-void launch_any(const AttentionTask& task, bool split, cudaStream_t stream) {
+void start_any(const AttentionTask& task, bool split, const Queue& queue) {
   if (task.n_tiles == 0) return;
-  if (task.cache.type_k == CacheType::f32) launch_k<CacheType::f32>(task, split, stream);
-  if (task.cache.type_k == CacheType::f16) launch_k<CacheType::f16>(task, split, stream);
-  if (task.cache.type_k == CacheType::q8_0) launch_k<CacheType::q8_0>(task, split, stream);
+  if (task.cache.type_k == CacheType::f32) start_k<CacheType::f32>(task, split, queue);
+  if (task.cache.type_k == CacheType::f16) start_k<CacheType::f16>(task, split, queue);
+  if (task.cache.type_k == CacheType::q8_0) start_k<CacheType::q8_0>(task, split, queue);
 }
 
 }  // namespace
 
-void attention_tiles(const AttentionTask& task, cudaStream_t stream) { launch_any(task, false, stream); }
-void attention_split(const AttentionTask& task, cudaStream_t stream) { launch_any(task, true, stream); }
+void attention_tiles(const AttentionTask& task, const Queue& queue) { start_any(task, false, queue); }
+void attention_split(const AttentionTask& task, const Queue& queue) { start_any(task, true, queue); }
+void attention_merge(const AttentionTask& task, const Queue& queue) {
+  if (task.n_tiles == 0) return;
+  launch(queue, merge_kernel, dim3(static_cast<unsigned>(task.n_tiles), static_cast<unsigned>(task.n_heads)), 128, 0, task);
+}
 
 }  // namespace assay::backend::cuda

@@ -1,11 +1,10 @@
 // Attention on the device (contract: ops/attention.h).
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstdint>
 
 #include "backend/cuda/kv_cache.h"
+#include "backend/cuda/queue.h"
 
 namespace assay::backend::cuda {
 
@@ -30,9 +29,11 @@ struct AttentionTask {
 };
 
 // Tiles of up to kTileTokens tokens; each block of threads walks its segments.
-void attention_tiles(const AttentionTask& task, cudaStream_t stream);
-// Tiles of one token; the segments of a query are worked on side by side and merged.
-void attention_split(const AttentionTask& task, cudaStream_t stream);
+void attention_tiles(const AttentionTask& task, const Queue& queue);
+// Tiles of one token; the segments of a query are worked on side by side, into partials. Their merge, alone or with the integers of the
+// result (merge_rows of fused.h), gives y.
+void attention_split(const AttentionTask& task, const Queue& queue);
+void attention_merge(const AttentionTask& task, const Queue& queue);
 
 // Shared memory limits the head dimension.
 inline constexpr int64_t kHeadDimMax = 512;

@@ -65,7 +65,12 @@ void check_case(const Case& c, bool split) {
   task.n_segments = (n_all + ops::kAttentionSegment - 1) / ops::kAttentionSegment;
   const DeviceBuffer partials = poisoned(tiles.size() * static_cast<size_t>(c.n_heads * task.n_segments * (c.head_dim + 2)));
   task.partials = partials.as<float>();
-  split ? attention_split(task, nullptr) : attention_tiles(task, nullptr);
+  if (split) {
+    attention_split(task, Queue());
+    attention_merge(task, Queue());
+  } else {
+    attention_tiles(task, Queue());
+  }
 
   std::vector<float> expected(q.size());
   std::vector<std::byte> cache_bytes;

@@ -1,7 +1,7 @@
-// Decode: products of one or a few tokens, bound by reading the weights. A warp takes kRows rows; four neighbouring lanes take one of the 8
+// Decode: products of one or a few tokens, bound by reading the weights. A warp takes a row; four neighbouring lanes take one of the 8
 // chunks of the contract and walk its blocks, so every chain is summed in place and the tree is three shuffles at the end.
-#include "backend/cuda/formats.h"
 #include "backend/cuda/gemv_formats.cuh"
+#include "backend/cuda/launch.cuh"
 #include "backend/cuda/linear.h"
 #include "backend/cuda/warp.cuh"
 #include "num/lanes.h"
@@ -14,11 +14,18 @@ constexpr int kWarps = 4;
 
 struct GemvTask {
   Parts w;
+  int32_t format = 0;  // index into the list of formats of the kind
   int32_t n_rows = 0, n_blocks = 0;
-  quant::Activations x;
-  int32_t n_tokens = 0;
+  int32_t first_block = 0;  // of threads
   const float* bias = nullptr;
   float* y = nullptr;
+};
+
+struct GemvTasks {
+  GemvTask task[kLinearsMax];
+  int32_t n = 0;
+  quant::Activations x;
+  int32_t n_tokens = 0;
 };
 
 __device__ int32_t group_sum(int32_t x) {  // over the four lanes of a chunk
@@ -28,13 +35,13 @@ __device__ int32_t group_sum(int32_t x) {  // over the four lanes of a chunk
 
 // Superblocks: the four lanes share a block.
 template <class Format, int kPlanes>
-__device__ float term_256(const Lane256& lane, const GemvTask& task, int64_t at, int part) {
+__device__ float term_256(const Lane256& lane, const quant::Activations& x, int64_t at, int part) {
   const int low_run = Format::low_run(part), high_run = Format::high_run(part);
   int32_t i[kPlanes], m[kPlanes];
 #pragma unroll
   for (int plane = 0; plane < kPlanes; ++plane) {
-    const int8_t* q = (plane == 0 ? task.x.q : task.x.l) + at * 256;
-    const auto* sums = reinterpret_cast<const short2*>((plane == 0 ? task.x.q_sums : task.x.l_sums) + at * 16);
+    const int8_t* q = (plane == 0 ? x.q : x.l) + at * 256;
+    const auto* sums = reinterpret_cast<const short2*>((plane == 0 ? x.q_sums : x.l_sums) + at * 16);
     const auto* a = reinterpret_cast<const uint4*>(q + low_run);
     const auto* b = reinterpret_cast<const uint4*>(q + high_run);
     const Words low = words_of(a[0], a[1]), high = words_of(b[0], b[1]);
@@ -59,12 +66,12 @@ __device__ float term_256(const Lane256& lane, const GemvTask& task, int64_t at,
 
 // Blocks of 32: each of the four lanes has its own.
 template <class Format, int kPlanes>
-__device__ float term_32(const Lane32& lane, const GemvTask& task, int64_t at) {
+__device__ float term_32(const Lane32& lane, const quant::Activations& x, int64_t at) {
   int32_t i[kPlanes], m[kPlanes];
 #pragma unroll
   for (int plane = 0; plane < kPlanes; ++plane) {
-    const auto* a = reinterpret_cast<const uint4*>((plane == 0 ? task.x.q : task.x.l) + at * 32);
-    const int32_t sum = (plane == 0 ? task.x.q_sums : task.x.l_sums)[at];
+    const auto* a = reinterpret_cast<const uint4*>((plane == 0 ? x.q : x.l) + at * 32);
+    const int32_t sum = (plane == 0 ? x.q_sums : x.l_sums)[at];
     i[plane] = dot_8(lane.w, words_of(a[0], a[1])) - lane.offset * sum;
     m[plane] = Format::kHasMin ? sum : 0;
   }
@@ -73,88 +80,118 @@ __device__ float term_32(const Lane32& lane, const GemvTask& task, int64_t at) {
   return quant::block_term(Format::kHasMin, lane.scale, f, g);
 }
 
-template <class Format, int kPlanes, int kRows, int kTokens>
-__global__ void __launch_bounds__(32 * kWarps) gemv_kernel(GemvTask task) {
-  const int row_0 = static_cast<int>(blockIdx.x * kWarps + threadIdx.x / 32) * kRows;
-  if (row_0 >= task.n_rows) return;
+// One row of a matrix against kTokens tokens, by a warp.
+template <class Format, int kPlanes, int kTokens>
+__device__ void run_row(const GemvTask& task, const quant::Activations& x, int n_tokens, int row) {
   const int token_0 = static_cast<int>(blockIdx.y) * kTokens;
   const int lane = threadIdx.x % 32, chunk = lane / 4, part = lane % 4;
+  constexpr int kStep = Format::kBlock == 256 ? 1 : 4;  // blocks that the four lanes take at a time
+  const int offset = kStep == 4 ? part : 0;
   const int begin = static_cast<int>(quant::chunk_begin(chunk, task.n_blocks)), end = static_cast<int>(quant::chunk_begin(chunk + 1, task.n_blocks));
   const int longest = (task.n_blocks + 7) / 8;  // all lanes walk as far, for the shuffles
-  float c[kRows][kTokens] = {};
-  constexpr int kStep = Format::kBlock == 256 ? 1 : 4;
+  const int64_t row_begin = int64_t{row} * task.n_blocks;
+  float c[kTokens] = {};
+  const auto block_at = [&](int i) { return min(begin + i + offset, task.n_blocks - 1); };  // past the chunk's end: read and left out
+  typename Format::Raw raw = Format::load(task.w, row_begin + block_at(0), part);
+  wait_for_previous();
   for (int i = 0; i < longest; i += kStep) {
-    const int b = begin + i + (kStep == 4 ? part : 0);
-    const bool inside = b < end;
-    const int at = inside ? b : task.n_blocks - 1;
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const int64_t block = int64_t{min(row_0 + r, task.n_rows - 1)} * task.n_blocks + at;
-      if constexpr (Format::kBlock == 256) {
-        const Lane256 w = Format::load(task.w, block, part);
-#pragma unroll
-        for (int t = 0; t < kTokens; ++t) {
-          const int64_t x_at = int64_t{min(token_0 + t, task.n_tokens - 1)} * task.n_blocks + at;
-          const float next = num::fma(task.x.d[x_at], term_256<Format, kPlanes>(w, task, x_at, part), c[r][t]);
-          c[r][t] = inside ? next : c[r][t];
-        }
-      } else {
-        const Lane32 w = Format::load(task.w, block);
-#pragma unroll
-        for (int t = 0; t < kTokens; ++t) {
-          const int64_t x_at = int64_t{min(token_0 + t, task.n_tokens - 1)} * task.n_blocks + at;
-          const float term = term_32<Format, kPlanes>(w, task, x_at), d = task.x.d[x_at];
-#pragma unroll
-          for (int s = 0; s < 4; ++s) {  // the chain goes through the four lanes' blocks
-            const float next = num::fma(__shfl_sync(kWholeWarp, d, s, 4), __shfl_sync(kWholeWarp, term, s, 4), c[r][t]);
-            c[r][t] = begin + i + s < end ? next : c[r][t];
-          }
-        }
-      }
-    }
-  }
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
+    const int at = block_at(i);
+    const auto w = Format::unpack(raw, part);
+    if (i + kStep < longest) raw = Format::load(task.w, row_begin + block_at(i + kStep), part);
 #pragma unroll
     for (int t = 0; t < kTokens; ++t) {
-      float y = c[r][t];
+      const int64_t x_at = int64_t{min(token_0 + t, n_tokens - 1)} * task.n_blocks + at;
+      const float d = x.d[x_at];
+      if constexpr (kStep == 1) {
+        const float next = num::fma(d, term_256<Format, kPlanes>(w, x, x_at, part), c[t]);
+        c[t] = begin + i < end ? next : c[t];
+      } else {
+        const float term = term_32<Format, kPlanes>(w, x, x_at);
 #pragma unroll
-      for (int width = 4; width <= 16; width *= 2) y = y + __shfl_xor_sync(kWholeWarp, y, width);  // the tree over the chunks
-      const int row = row_0 + r, token = token_0 + t;
-      if (lane == 0 && row < task.n_rows && token < task.n_tokens) {
-        task.y[int64_t{token} * task.n_rows + row] = task.bias == nullptr ? y : y + task.bias[row];
+        for (int s = 0; s < 4; ++s) {  // the chain goes through the four lanes' blocks
+          const float next = num::fma(__shfl_sync(kWholeWarp, d, s, 4), __shfl_sync(kWholeWarp, term, s, 4), c[t]);
+          c[t] = begin + i + s < end ? next : c[t];
+        }
       }
+    }
+  }
+#pragma unroll
+  for (int t = 0; t < kTokens; ++t) {
+    float y = c[t];
+#pragma unroll
+    for (int width = 4; width <= 16; width *= 2) y = y + __shfl_xor_sync(kWholeWarp, y, width);  // the tree over the chunks
+    if (lane == 0 && token_0 + t < n_tokens) {
+      task.y[int64_t{token_0 + t} * task.n_rows + row] = task.bias == nullptr ? y : y + task.bias[row];
     }
   }
 }
 
-template <class Format, int kPlanes>
-void launch(const GemvTask& task, cudaStream_t stream) {
-  const auto blocks = [&](int rows) { return static_cast<unsigned>((task.n_rows + rows * kWarps - 1) / (rows * kWarps)); };
-  if (task.n_tokens == 1) {
-    gemv_kernel<Format, kPlanes, 1, 1><<<blocks(1), 32 * kWarps, 0, stream>>>(task);
+template <class... F>
+struct Formats {
+  // The index of a type in the list, or -1.
+  static int find(tensor::DType dtype) {
+    int i = 0, found = -1;
+    ((F::kDType == dtype ? found = i : 0, ++i), ...);
+    return found;
+  }
+  template <int kPlanes, int kTokens>
+  __device__ static void run(const GemvTask& task, const quant::Activations& x, int n_tokens, int row) {
+    int i = 0;
+    ((task.format == i++ ? run_row<F, kPlanes, kTokens>(task, x, n_tokens, row) : void()), ...);
+  }
+};
+using Formats32 = Formats<GemvQ4_0, GemvQ4_1, GemvQ8_0>;
+using Formats256 = Formats<GemvQ4_K, GemvQ5_K, GemvQ6_K>;
+
+template <class List, int kPlanes, int kTokens>
+__global__ void __launch_bounds__(32 * kWarps, kTokens == 1 ? 8 : 4) gemv_kernel(const __grid_constant__ GemvTasks tasks) {
+  let_next_start();
+  int i = 0;
+  while (i + 1 < tasks.n && static_cast<int>(blockIdx.x) >= tasks.task[i + 1].first_block) ++i;
+  const GemvTask& task = tasks.task[i];
+  const int row = (static_cast<int>(blockIdx.x) - task.first_block) * kWarps + static_cast<int>(threadIdx.x / 32);
+  if (row < task.n_rows) List::template run<kPlanes, kTokens>(task, tasks.x, tasks.n_tokens, row);
+}
+
+template <class List, int kPlanes>
+void launch_tasks(const GemvTasks& tasks, int n_blocks, const Queue& queue) {
+  constexpr int kTokensMany = 4;
+  if (tasks.n_tokens == 1) {
+    launch(queue, gemv_kernel<List, kPlanes, 1>, dim3(static_cast<unsigned>(n_blocks)), 32 * kWarps, 0, tasks);
   } else {
-    constexpr int kTokens = 4;
-    const auto tiles = static_cast<unsigned>((task.n_tokens + kTokens - 1) / kTokens);
-    gemv_kernel<Format, kPlanes, 1, kTokens><<<dim3(blocks(1), tiles), 32 * kWarps, 0, stream>>>(task);
+    const auto tiles = static_cast<unsigned>((tasks.n_tokens + kTokensMany - 1) / kTokensMany);
+    launch(queue, gemv_kernel<List, kPlanes, kTokensMany>, dim3(static_cast<unsigned>(n_blocks), tiles), 32 * kWarps, 0, tasks);
   }
 }
 
-template <class Format>
-bool try_format(const Matrix& w, const GemvTask& task, cudaStream_t stream) {
-  if (w.dtype != Format::kDType) return false;
-  task.x.planes == 2 ? launch<Format, 2>(task, stream) : launch<Format, 1>(task, stream);
+template <class List>
+bool try_list(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Queue& queue) {
+  GemvTasks tasks;
+  int n_blocks = 0;
+  for (const LinearTask& linear : linears) {
+    const int format = linear.w->parts.n < 2 ? -1 : List::find(linear.w->dtype);
+    if (format < 0 || linear.w->rows > INT32_MAX / 2) return false;
+    tasks.task[tasks.n++] = {linear.w->parts, format, static_cast<int32_t>(linear.w->rows), static_cast<int32_t>(linear.w->cols / x.block()),
+                             n_blocks, linear.bias, linear.y};
+    n_blocks += static_cast<int>((linear.w->rows + kWarps - 1) / kWarps);
+  }
+  tasks.x = x;
+  tasks.n_tokens = static_cast<int32_t>(n_tokens);
+  x.planes == 2 ? launch_tasks<List, 2>(tasks, n_blocks, queue) : launch_tasks<List, 1>(tasks, n_blocks, queue);
   return true;
 }
 
 }  // namespace
 
-bool linear_gemv(const Matrix& w, const quant::Activations& x, int64_t n_tokens, const float* bias, float* y, cudaStream_t stream) {
+bool can_overlap() {
+  cudaFuncAttributes attributes{};
+  return cudaFuncGetAttributes(&attributes, gemv_kernel<Formats32, 1, 1>) == cudaSuccess && attributes.ptxVersion >= 90;
+}
+
+bool linear_gemv(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Queue& queue) {
+  if (linears.size() > kLinearsMax || n_tokens > INT32_MAX) return false;
   if (n_tokens == 0) return true;
-  if (w.parts.n < 2 || w.rows > INT32_MAX || n_tokens > INT32_MAX) return false;
-  const GemvTask task{w.parts, static_cast<int32_t>(w.rows), static_cast<int32_t>(w.cols / x.block()), x, static_cast<int32_t>(n_tokens), bias, y};
-  return try_format<GemvQ4_0>(w, task, stream) || try_format<GemvQ4_1>(w, task, stream) || try_format<GemvQ8_0>(w, task, stream) ||
-         try_format<GemvQ4_K>(w, task, stream) || try_format<GemvQ5_K>(w, task, stream) || try_format<GemvQ6_K>(w, task, stream);
+  return x.kind == quant::Activation::a256 ? try_list<Formats256>(linears, x, n_tokens, queue) : try_list<Formats32>(linears, x, n_tokens, queue);
 }
 
 }  // namespace assay::backend::cuda

@@ -52,18 +52,27 @@ struct Lane256 {
   int offset = 0;
 };
 
+__device__ inline void unpack_nibbles(uint4 n, Words& out) {
+  const uint32_t w[4] = {n.x, n.y, n.z, n.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) out.w[i] = w[i] & 0x0F0F0F0Fu, out.w[i + 4] = (w[i] >> 4) & 0x0F0F0F0Fu;
+}
+
 struct GemvQ4_0 {
   static constexpr tensor::DType kDType = tensor::DType::Q4_0;
   static constexpr int kBlock = 32;
   static constexpr bool kHasMin = false;
-  __device__ static Lane32 load(const Parts& parts, int64_t block) {
-    const uint4 n = stream(part_of(parts, 1, block, 16));
-    const float d = low_half(*reinterpret_cast<const uint16_t*>(parts.base[0] + block * 2));
-    const uint32_t w[4] = {n.x, n.y, n.z, n.w};
+  struct Raw {
+    uint4 n;
+    uint16_t d;
+  };
+  __device__ static Raw load(const Parts& parts, int64_t block, int) {
+    return {stream(part_of(parts, 1, block, 16)), *reinterpret_cast<const uint16_t*>(parts.base[0] + block * 2)};
+  }
+  __device__ static Lane32 unpack(const Raw& raw, int) {
     Lane32 lane;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) lane.w.w[i] = w[i] & 0x0F0F0F0Fu, lane.w.w[i + 4] = (w[i] >> 4) & 0x0F0F0F0Fu;
-    lane.scale = {d, 0.0f};
+    unpack_nibbles(raw.n, lane.w);
+    lane.scale = {low_half(raw.d), 0.0f};
     lane.offset = 8;
     return lane;
   }
@@ -73,14 +82,17 @@ struct GemvQ4_1 {
   static constexpr tensor::DType kDType = tensor::DType::Q4_1;
   static constexpr int kBlock = 32;
   static constexpr bool kHasMin = true;
-  __device__ static Lane32 load(const Parts& parts, int64_t block) {
-    const uint4 n = stream(part_of(parts, 1, block, 16));
-    const uint32_t dm = *reinterpret_cast<const uint32_t*>(parts.base[0] + block * 4);
-    const uint32_t w[4] = {n.x, n.y, n.z, n.w};
+  struct Raw {
+    uint4 n;
+    uint32_t dm;
+  };
+  __device__ static Raw load(const Parts& parts, int64_t block, int) {
+    return {stream(part_of(parts, 1, block, 16)), *reinterpret_cast<const uint32_t*>(parts.base[0] + block * 4)};
+  }
+  __device__ static Lane32 unpack(const Raw& raw, int) {
     Lane32 lane;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) lane.w.w[i] = w[i] & 0x0F0F0F0Fu, lane.w.w[i + 4] = (w[i] >> 4) & 0x0F0F0F0Fu;
-    lane.scale = {low_half(dm), high_half(dm)};
+    unpack_nibbles(raw.n, lane.w);
+    lane.scale = {low_half(raw.dm), high_half(raw.dm)};
     return lane;
   }
 };
@@ -89,11 +101,18 @@ struct GemvQ8_0 {
   static constexpr tensor::DType kDType = tensor::DType::Q8_0;
   static constexpr int kBlock = 32;
   static constexpr bool kHasMin = false;
-  __device__ static Lane32 load(const Parts& parts, int64_t block) {
+  struct Raw {
+    uint4 q[2];
+    uint16_t d;
+  };
+  __device__ static Raw load(const Parts& parts, int64_t block, int) {
     const uint4* q = part_of(parts, 1, block, 32);
+    return {{stream(q), stream(q + 1)}, *reinterpret_cast<const uint16_t*>(parts.base[0] + block * 2)};
+  }
+  __device__ static Lane32 unpack(const Raw& raw, int) {
     Lane32 lane;
-    lane.w = words_of(stream(q), stream(q + 1));
-    lane.scale = {low_half(*reinterpret_cast<const uint16_t*>(parts.base[0] + block * 2)), 0.0f};
+    lane.w = words_of(raw.q[0], raw.q[1]);
+    lane.scale = {low_half(raw.d), 0.0f};
     return lane;
   }
 };
@@ -118,13 +137,19 @@ struct GemvQ4_K {
   static constexpr bool kHasMin = true;
   __device__ static int low_run(int part) { return 64 * part; }
   __device__ static int high_run(int part) { return 64 * part + 32; }
-  __device__ static Lane256 load(const Parts& parts, int64_t block, int part) {
+  struct Raw {
+    uint4 n[2], header;
+  };
+  __device__ static Raw load(const Parts& parts, int64_t block, int part) {
     const uint4* n = part_of(parts, 1, block, 128) + 2 * part;
-    const Words w = words_of(stream(n), stream(n + 1));
+    return {{stream(n), stream(n + 1)}, *part_of(parts, 0, block, 16)};
+  }
+  __device__ static Lane256 unpack(const Raw& raw, int part) {
+    const Words w = words_of(raw.n[0], raw.n[1]);
     Lane256 lane;
 #pragma unroll
     for (int i = 0; i < 8; ++i) lane.low.w[i] = w.w[i] & 0x0F0F0F0Fu, lane.high.w[i] = (w.w[i] >> 4) & 0x0F0F0F0Fu;
-    k_scales(*part_of(parts, 0, block, 16), part, lane);
+    k_scales(raw.header, part, lane);
     return lane;
   }
 };
@@ -135,10 +160,16 @@ struct GemvQ5_K {
   static constexpr bool kHasMin = true;
   __device__ static int low_run(int part) { return 64 * part; }
   __device__ static int high_run(int part) { return 64 * part + 32; }
-  __device__ static Lane256 load(const Parts& parts, int64_t block, int part) {
+  struct Raw {
+    uint4 n[2], bits[2], header;
+  };
+  __device__ static Raw load(const Parts& parts, int64_t block, int part) {
     const uint4* n = part_of(parts, 2, block, 128) + 2 * part;
     const uint4* h = part_of(parts, 1, block, 32);
-    const Words w = words_of(stream(n), stream(n + 1)), bits = words_of(h[0], h[1]);
+    return {{stream(n), stream(n + 1)}, {h[0], h[1]}, *part_of(parts, 0, block, 16)};
+  }
+  __device__ static Lane256 unpack(const Raw& raw, int part) {
+    const Words w = words_of(raw.n[0], raw.n[1]), bits = words_of(raw.bits[0], raw.bits[1]);
     Lane256 lane;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -146,7 +177,7 @@ struct GemvQ5_K {
       lane.low.w[i] = (w.w[i] & 0x0F0F0F0Fu) | ((pair & 0x01010101u) << 4);
       lane.high.w[i] = ((w.w[i] >> 4) & 0x0F0F0F0Fu) | ((pair & 0x02020202u) << 3);
     }
-    k_scales(*part_of(parts, 0, block, 16), part, lane);
+    k_scales(raw.header, part, lane);
     return lane;
   }
 };
@@ -157,12 +188,21 @@ struct GemvQ6_K {
   static constexpr bool kHasMin = false;
   __device__ static int low_run(int part) { return 128 * (part / 2) + 32 * (part % 2); }
   __device__ static int high_run(int part) { return low_run(part) + 64; }
-  __device__ static Lane256 load(const Parts& parts, int64_t block, int part) {
+  struct Raw {
+    uint4 n[2], bits[2];
+    uint2 scales;
+    uint16_t d;
+  };
+  __device__ static Raw load(const Parts& parts, int64_t block, int part) {
     const int half = part / 2, side = part % 2;
     const uint4* n = part_of(parts, 0, block, 128) + 4 * half + 2 * side;
     const uint4* h = part_of(parts, 1, block, 64) + 2 * half;
-    const Words w = words_of(stream(n), stream(n + 1)), bits = words_of(h[0], h[1]);
-    const uint32_t* scales = reinterpret_cast<const uint32_t*>(parts.base[2] + block * 16) + 2 * half;
+    return {{stream(n), stream(n + 1)}, {h[0], h[1]}, reinterpret_cast<const uint2*>(parts.base[2] + block * 16)[half],
+            *reinterpret_cast<const uint16_t*>(parts.base[3] + block * 2)};
+  }
+  __device__ static Lane256 unpack(const Raw& raw, int part) {
+    const int side = part % 2;
+    const Words w = words_of(raw.n[0], raw.n[1]), bits = words_of(raw.bits[0], raw.bits[1]);
     Lane256 lane;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {  // pair `side` of the top bits for the low run, pair 2 + side for the high one
@@ -170,12 +210,12 @@ struct GemvQ6_K {
       lane.low.w[i] = (w.w[i] & 0x0F0F0F0Fu) | ((pair & 0x03030303u) << 4);
       lane.high.w[i] = ((w.w[i] >> 4) & 0x0F0F0F0Fu) | (pair & 0x30303030u);
     }
-    const uint32_t low = scales[0] >> (16 * side), high = scales[1] >> (16 * side);
+    const uint32_t low = raw.scales.x >> (16 * side), high = raw.scales.y >> (16 * side);
     lane.scale[0] = static_cast<int8_t>(low & 255u);
     lane.scale[1] = static_cast<int8_t>((low >> 8) & 255u);
     lane.scale[2] = static_cast<int8_t>(high & 255u);
     lane.scale[3] = static_cast<int8_t>((high >> 8) & 255u);
-    lane.scales = {low_half(*reinterpret_cast<const uint16_t*>(parts.base[3] + block * 2)), 0.0f};
+    lane.scales = {low_half(raw.d), 0.0f};
     lane.offset = 32;
     return lane;
   }

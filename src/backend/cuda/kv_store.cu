@@ -1,49 +1,8 @@
 // Keys and values on their way into the cache: one warp 32 elements of one head of one token.
-#include <cuda_fp16.h>
-
-#include "backend/cuda/kv_cache.h"
-#include "backend/cuda/warp.cuh"
-#include "num/f16.h"
-#include "quant/steps.h"
+#include "backend/cuda/kv_place.cuh"
 
 namespace assay::backend::cuda {
 namespace {
-
-constexpr int kQ8Elements = 32;
-
-// Where element j of a key or a value lies, and its block's scale (q8_0).
-struct Place {
-  std::byte* element;
-  std::byte* scale;
-};
-__device__ Place key_place(const CacheView& c, int64_t head, int64_t position, int64_t j) {
-  std::byte* tile = c.k + head * c.k_head_bytes + position / kKeyTile * c.k_tile_bytes;
-  const int64_t lane = position % kKeyTile;
-  const int64_t bytes = c.type_k == ops::CacheType::f32 ? 4 : c.type_k == ops::CacheType::f16 ? 2 : 1;
-  const int64_t at = j * bytes;
-  std::byte* scales = tile + c.n_pieces * kKeyTile * kPieceBytes;
-  return {tile + (at / kPieceBytes * kKeyTile + lane) * kPieceBytes + at % kPieceBytes, scales + (j / kQ8Elements * kKeyTile + lane) * 2};
-}
-__device__ Place value_place(const CacheView& c, int64_t head, int64_t position, int64_t j) {
-  std::byte* row = c.v + head * c.v_head_bytes + position * c.v_row_bytes;
-  const int64_t bytes = c.type_v == ops::CacheType::f32 ? 4 : c.type_v == ops::CacheType::f16 ? 2 : 1;
-  return {row + j * bytes, row + c.head_dim + j / kQ8Elements * 2};
-}
-
-__device__ void put(ops::CacheType type, float x, bool inside, const Place& place) {
-  if (type == ops::CacheType::q8_0) {  // head_dim is a multiple of 32: all lanes are inside
-    const quant::BlockScale scale = quant::block_scale(warp_max(__float_as_uint(x) & 0x7FFFFFFFu));
-    const float q = scale.r == 0.0f ? 0.0f : quant::first_plane(x, scale.r);
-    *reinterpret_cast<int8_t*>(place.element) = static_cast<int8_t>(q);
-    if (threadIdx.x % 32 == 0) *reinterpret_cast<uint16_t*>(place.scale) = num::float_to_half(scale.d);
-  } else if (!inside) {
-    return;
-  } else if (type == ops::CacheType::f16) {
-    *reinterpret_cast<uint16_t*>(place.element) = num::float_to_half(x);
-  } else {
-    *reinterpret_cast<float*>(place.element) = x;
-  }
-}
 
 __global__ void store_kernel(CacheView cache, const float* k, const float* v, const int32_t* positions, const int32_t* sequences,
                              int64_t n_tokens) {

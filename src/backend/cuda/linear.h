@@ -3,9 +3,12 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "backend/cuda/matrix.h"
+#include "backend/cuda/queue.h"
 #include "quant/activations.h"
 
 namespace assay::backend::cuda {
@@ -13,8 +16,16 @@ namespace assay::backend::cuda {
 // Quantised weights; x: n_tokens rows, quantised as the format asks.
 void linear_any_format(const Matrix& w, const quant::Activations& x, int64_t n_tokens, const float* bias, float* y, cudaStream_t stream);
 
-// The same, fast for few tokens, for the formats whose blocks are cut into parts; false, and nothing done, for others.
-bool linear_gemv(const Matrix& w, const quant::Activations& x, int64_t n_tokens, const float* bias, float* y, cudaStream_t stream);
+// Several products of the same activations at once.
+struct LinearTask {
+  const Matrix* w = nullptr;
+  const float* bias = nullptr;
+  float* y = nullptr;
+};
+inline constexpr size_t kLinearsMax = 4;
+
+// The same, fast for few tokens, for the formats whose blocks are cut into parts; false, and nothing done, where another is among them.
+bool linear_gemv(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Queue& queue);
 
 // Float weights (F32, F16, BF16) over x f32 [n_tokens, cols].
 void linear_float(const Matrix& w, const float* x, int64_t n_tokens, const float* bias, float* y, cudaStream_t stream);

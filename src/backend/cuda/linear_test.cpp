@@ -66,7 +66,8 @@ void check_quantised(const quant::Format& format, const Shape& shape, int planes
   linear_any_format(w.matrix, device, shape.n_tokens, b, y.as<float>(), nullptr);
   EXPECT_TRUE(same_floats(download<float>(y.data(), expected.size()), expected)) << where() << ", any format";
   const DeviceBuffer fast = poisoned(expected.size());
-  if (linear_gemv(w.matrix, device, shape.n_tokens, b, fast.as<float>(), nullptr)) {
+  const LinearTask task{&w.matrix, b, fast.as<float>()};
+  if (linear_gemv(std::span(&task, 1), device, shape.n_tokens, Queue())) {
     EXPECT_TRUE(same_floats(download<float>(fast.data(), expected.size()), expected)) << where() << ", gemv";
   }
 }

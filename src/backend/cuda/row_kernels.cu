@@ -5,10 +5,9 @@
 
 #include "backend/cuda/block_load.cuh"
 #include "backend/cuda/formats.h"
-#include "backend/cuda/warp.cuh"
+#include "backend/cuda/quantise.cuh"
 #include "num/math.h"
 #include "quant/float.h"
-#include "quant/steps.h"
 
 namespace assay::backend::cuda {
 namespace {
@@ -128,41 +127,14 @@ __global__ void select_kernel(const float* x, const int32_t* rows, int64_t n_row
 }
 
 // One warp a block of 32 or 256 elements: lane j holds elements j, j + 32, ...
-template <int kBlock, int kGroup>
+template <int kBlock>
 __global__ void quantise_kernel(const float* x, int64_t n_blocks, quant::Activations out) {
   const int64_t block = thread_index() / 32;
-  const int lane = threadIdx.x % 32;
   if (block >= n_blocks) return;
-  constexpr int kPerLane = kBlock / 32;
-  float value[kPerLane];
-  uint32_t amax = 0;
+  float value[kBlock / 32];
 #pragma unroll
-  for (int i = 0; i < kPerLane; ++i) {
-    value[i] = x[block * kBlock + 32 * i + lane];
-    amax = max(amax, __float_as_uint(value[i]) & 0x7FFFFFFFu);
-  }
-  const quant::BlockScale scale = quant::block_scale(warp_max(amax));
-  if (lane == 0) out.d[block] = scale.d;
-#pragma unroll
-  for (int i = 0; i < kPerLane; ++i) {
-    const float first = scale.r == 0.0f ? 0.0f : quant::first_plane(value[i], scale.r);
-    const float second = scale.r == 0.0f || out.planes != 2 ? 0.0f : quant::second_plane(value[i], scale.r, first);
-    const int q = static_cast<int>(first), l = static_cast<int>(second);
-    const int64_t at = block * kBlock + 32 * i + lane;
-    out.q[at] = static_cast<int8_t>(q);
-    if (out.planes == 2) out.l[at] = static_cast<int8_t>(l);
-    // Groups of 16 are the halves of the warp.
-    int q_sum = q, l_sum = l;
-#pragma unroll
-    for (int width = kGroup / 2; width >= 1; width /= 2) {
-      q_sum += __shfl_xor_sync(kWholeWarp, q_sum, width);
-      l_sum += __shfl_xor_sync(kWholeWarp, l_sum, width);
-    }
-    if (lane % kGroup == 0) {
-      out.q_sums[at / kGroup] = static_cast<int16_t>(q_sum);
-      if (out.planes == 2) out.l_sums[at / kGroup] = static_cast<int16_t>(l_sum);
-    }
-  }
+  for (int i = 0; i < kBlock / 32; ++i) value[i] = x[block * kBlock + 32 * i + threadIdx.x % 32];
+  quantise_block<kBlock>(value, out, block);
 }
 
 __global__ void cut_kernel(const uint8_t* blocks, int64_t n_blocks, int block_bytes, Parts parts) {
@@ -216,9 +188,9 @@ void quantise_rows(const float* x, int64_t n_rows, const quant::Activations& out
   const int64_t n_blocks = n_rows * out.k / out.block();
   if (n_blocks == 0) return;
   if (out.kind == quant::Activation::a256) {
-    quantise_kernel<256, 16><<<blocks_for(n_blocks * 32), kThreads, 0, stream>>>(x, n_blocks, out);
+    quantise_kernel<256><<<blocks_for(n_blocks * 32), kThreads, 0, stream>>>(x, n_blocks, out);
   } else {
-    quantise_kernel<32, 32><<<blocks_for(n_blocks * 32), kThreads, 0, stream>>>(x, n_blocks, out);
+    quantise_kernel<32><<<blocks_for(n_blocks * 32), kThreads, 0, stream>>>(x, n_blocks, out);
   }
 }
 

@@ -1,0 +1,166 @@
+// See device_state.h.
+#include "backend/cuda/device_state.h"
+
+#include <algorithm>
+#include <string>
+
+#include "assay/error.h"
+#include "ops/buffer_plan.h"
+#include "ops/plan_check.h"
+
+namespace assay::backend::cuda {
+namespace {
+
+constexpr int64_t kRopeStep = 256;           // positions whose rotations are made at a time
+constexpr size_t kPanelBytesMax = 256 << 20; // of weights decoded at a time in mode f32
+
+int64_t segments_of(int64_t n_positions) noexcept { return (n_positions + ops::kAttentionSegment - 1) / ops::kAttentionSegment; }
+
+const ops::ExecutorOptions& checked(const ops::Plan& plan, const ops::ExecutorOptions& options) {
+  ops::check_plan(plan, options);
+  return options;
+}
+
+}  // namespace
+
+DeviceState::DeviceState(const ops::Plan& p, const ops::ExecutorOptions& o)
+    : plan(p),
+      options(checked(p, o)),
+      schedule(make_schedule(p, o)),
+      weights(p, o.weights_as_f32, stream.get()),
+      cache(p.cache_layers, o),
+      logits_host(static_cast<size_t>(o.n_outputs_max * p.vocab_size) * sizeof(float), "the logits") {
+  shape.reserve(o);
+  place_values();
+  place_tables();
+}
+
+int64_t DeviceState::rows_max(ops::ValueId id) const noexcept {
+  return plan.values[static_cast<size_t>(id)].outputs_only ? options.n_outputs_max : options.n_batch_max;
+}
+
+bool DeviceState::decodes(const Matrix& w) const noexcept {
+  return options.weights_as_f32 && quant::find_format(w.dtype)->activation != quant::Activation::f32;
+}
+
+size_t DeviceState::arena_bytes() const noexcept {
+  size_t bytes = arena_.size() + partials.size() + panel.size() + batch_device_.size() + logits_host.size();
+  for (const DeviceBuffer& table : rope_device) bytes += table.size();
+  return bytes;
+}
+
+// Values and their integers share one arena; who is read no more gives its place to who comes later.
+void DeviceState::place_values() {
+  struct Wanted {
+    ops::BufferNeed need;
+    ops::ValueId value = ops::kNone;
+    int32_t quantised = ops::kNone;
+  };
+  std::vector<Wanted> wanted;
+  for (size_t i = 0; i < plan.values.size(); ++i) {
+    const auto id = static_cast<ops::ValueId>(i);
+    const Lifetime& life = schedule.lifetimes[i];
+    const auto last = id == plan.logits ? static_cast<int32_t>(schedule.units.size()) : life.last_unit;
+    wanted.push_back({{static_cast<size_t>(rows_max(id) * width(id)) * sizeof(float), life.first_unit, last, -1}, id, ops::kNone});
+  }
+  for (size_t i = 0; i < schedule.quantised.size(); ++i) {
+    const QuantisedValue& q = schedule.quantised[i];
+    const size_t bytes = quant::activations_bytes(q.kind, options.planes, rows_max(q.x), width(q.x));
+    wanted.push_back({{bytes, q.first_unit, q.last_unit, -1}, ops::kNone, static_cast<int32_t>(i)});
+  }
+  std::stable_sort(wanted.begin(), wanted.end(), [](const Wanted& a, const Wanted& b) { return a.need.first_step < b.need.first_step; });
+  std::vector<ops::BufferNeed> needs;
+  for (const Wanted& w : wanted) needs.push_back(w.need);
+  const ops::BufferPlan placed = ops::place_buffers(needs, 256);
+  arena_ = DeviceBuffer(placed.bytes, "the activations of " + std::to_string(options.n_batch_max) + " tokens");
+  values.resize(plan.values.size());
+  activations.resize(schedule.quantised.size());
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    std::byte* at = arena_.data() + placed.offsets[i];
+    if (wanted[i].value != ops::kNone) {
+      values[static_cast<size_t>(wanted[i].value)] = reinterpret_cast<float*>(at);
+    } else {
+      const QuantisedValue& q = schedule.quantised[static_cast<size_t>(wanted[i].quantised)];
+      activations[static_cast<size_t>(wanted[i].quantised)] = quant::carve(q.kind, options.planes, rows_max(q.x), width(q.x), at);
+    }
+  }
+}
+
+void DeviceState::place_tables() {
+  for (const ops::RopeSpec& spec : plan.ropes) {
+    rope_tables.emplace_back(spec, options.n_ctx);
+    rope_device.emplace_back(static_cast<size_t>(options.n_ctx * spec.dim) * sizeof(float), "the table of rotations");
+  }
+  const auto n = static_cast<size_t>(options.n_batch_max);
+  const size_t bytes = 4 * n * sizeof(int32_t) + n * sizeof(TokenTile);  // tokens, positions, sequences, selected, tiles
+  batch_host_ = PinnedBuffer(bytes, "the batch");
+  batch_device_ = DeviceBuffer(bytes, "the batch");
+  size_t partials_bytes = 0, panel_bytes = 0, panel_row_bytes = 0;
+  for (const ops::Op& op : plan.ops) {
+    if (const auto* attention = std::get_if<ops::Attention>(&op.record)) {
+      if (attention->head_dim > kHeadDimMax) {
+        throw Error(Errc::unsupported, op.name + ": heads of " + std::to_string(attention->head_dim) +
+                                           " elements; the CUDA backend serves up to " + std::to_string(kHeadDimMax) + ", --backend cpu any");
+      }
+      const int64_t rows = std::min(options.n_batch_max, kSplitTokensMax) * attention->n_heads * segments_of(options.n_ctx);
+      partials_bytes = std::max(partials_bytes, static_cast<size_t>(rows * (attention->head_dim + 2)) * sizeof(float));
+    }
+    const auto* linear = std::get_if<ops::Linear>(&op.record);
+    if (linear == nullptr || !decodes(weights.matrix(linear->w))) continue;
+    const Matrix& w = weights.matrix(linear->w);
+    panel_bytes = std::max(panel_bytes, static_cast<size_t>(w.rows * w.cols) * sizeof(float));
+    panel_row_bytes = std::max(panel_row_bytes, static_cast<size_t>(w.cols) * sizeof(float));
+  }
+  partials = DeviceBuffer(partials_bytes, "scratch memory of attention");
+  panel = DeviceBuffer(std::max(std::min(panel_bytes, kPanelBytesMax), panel_row_bytes), "weights decoded to f32");
+}
+
+void DeviceState::take_batch(const ops::Batch& batch) {
+  n_tokens = static_cast<int64_t>(batch.tokens.size());
+  const auto capacity = static_cast<size_t>(options.n_batch_max), n = static_cast<size_t>(n_tokens);
+  auto* host = batch_host_.as<int32_t>();
+  std::copy_n(batch.tokens.begin(), n, host);
+  std::copy_n(batch.positions.begin(), n, host + capacity);
+  if (batch.sequences.empty()) {
+    std::fill_n(host + 2 * capacity, n, 0);
+  } else {
+    std::copy_n(batch.sequences.begin(), n, host + 2 * capacity);
+  }
+  std::transform(shape.selected.begin(), shape.selected.end(), host + 3 * capacity, [](int64_t t) { return static_cast<int32_t>(t); });
+  auto* tile = reinterpret_cast<TokenTile*>(host + 4 * capacity);
+  const int64_t per_tile = n_tokens <= kSplitTokensMax ? 1 : kTileTokens;
+  n_tiles = 0;
+  int64_t n_positions = 1;
+  for (const ops::TokenRun& run : shape.token_runs) {
+    n_positions = std::max(n_positions, run.position + run.n);
+    for (int64_t i = 0; i < run.n; i += per_tile) {
+      tile[n_tiles++] = {static_cast<int32_t>(run.begin + i), static_cast<int32_t>(std::min(per_tile, run.n - i)),
+                         static_cast<int32_t>(run.sequence), static_cast<int32_t>(run.position + i)};
+    }
+  }
+  n_segments = 1;
+  while (n_segments < segments_of(n_positions)) n_segments *= 2;
+  n_segments = std::min(n_segments, segments_of(options.n_ctx));
+}
+
+void DeviceState::send_batch() const {
+  const size_t bytes = 4 * static_cast<size_t>(options.n_batch_max) * sizeof(int32_t) + static_cast<size_t>(n_tiles) * sizeof(TokenTile);
+  check(cudaMemcpyAsync(batch_device_.data(), batch_host_.data(), bytes, cudaMemcpyHostToDevice, stream.get()), "sending the batch");
+}
+
+void DeviceState::fill_rope_tables() {
+  const int64_t n_positions = *std::max_element(shape.n_positions.begin(), shape.n_positions.end());
+  if (n_positions <= n_rotations_) return;
+  const int64_t target = std::min(options.n_ctx, (n_positions + kRopeStep - 1) / kRopeStep * kRopeStep);
+  for (size_t i = 0; i < rope_tables.size(); ++i) {
+    ops::RopeTable& table = rope_tables[i];
+    table.fill_to(target);
+    const int64_t dim = table.spec().dim;
+    check(cudaMemcpyAsync(rope_device[i].as<float>() + n_rotations_ * dim, table.cos(n_rotations_),
+                          static_cast<size_t>((target - n_rotations_) * dim) * sizeof(float), cudaMemcpyHostToDevice, stream.get()),
+          "sending rotations");
+  }
+  n_rotations_ = target;
+}
+
+}  // namespace assay::backend::cuda

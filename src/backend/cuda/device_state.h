@@ -1,0 +1,70 @@
+// What an executor holds on the device, placed once: weights, cache, values, tables, scratch, and the batch at work.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backend/cuda/attention.h"
+#include "backend/cuda/device_memory.h"
+#include "backend/cuda/device_weights.h"
+#include "backend/cuda/kv_cache.h"
+#include "backend/cuda/schedule.h"
+#include "ops/batch_shape.h"
+#include "ops/rope_table.h"
+#include "quant/activations.h"
+
+namespace assay::backend::cuda {
+
+inline constexpr int64_t kSplitTokensMax = 8;  // up to here a query's segments are worked on side by side
+
+struct DeviceState {
+  DeviceState(const ops::Plan& plan, const ops::ExecutorOptions& options);
+
+  // Copies what a batch is made of to the pinned buffer; send() then queues the copy to the device.
+  void take_batch(const ops::Batch& batch);
+  void send_batch() const;
+  void fill_rope_tables();  // up to the positions of the batch
+
+  float* value(ops::ValueId id) const noexcept { return values[static_cast<size_t>(id)]; }
+  int64_t width(ops::ValueId id) const noexcept { return plan.values[static_cast<size_t>(id)].width; }
+  int64_t n_rows(ops::ValueId id) const noexcept {
+    return plan.values[static_cast<size_t>(id)].outputs_only ? static_cast<int64_t>(shape.selected.size()) : n_tokens;
+  }
+  // Whether a matrix is multiplied as floats that must first be decoded.
+  bool decodes(const Matrix& w) const noexcept;
+  size_t arena_bytes() const noexcept;
+
+  const int32_t* tokens() const noexcept { return batch_part(0); }
+  const int32_t* positions() const noexcept { return batch_part(1); }
+  const int32_t* sequences() const noexcept { return batch_part(2); }
+  const int32_t* selected() const noexcept { return batch_part(3); }
+  const TokenTile* tiles() const noexcept { return reinterpret_cast<const TokenTile*>(batch_part(4)); }
+
+  const ops::Plan& plan;
+  const ops::ExecutorOptions options;
+  Stream stream;
+  const Schedule schedule;
+  DeviceWeights weights;
+  KvCache cache;
+  std::vector<float*> values;                  // per value of the plan
+  std::vector<quant::Activations> activations; // per quantised value
+  std::vector<ops::RopeTable> rope_tables;
+  std::vector<DeviceBuffer> rope_device;
+  DeviceBuffer partials, panel;
+  PinnedBuffer logits_host;
+
+  ops::BatchShape shape;
+  int64_t n_tokens = 0, n_tiles = 0, n_segments = 0;  // of the batch; segments rounded up, so that few numbers occur
+
+ private:
+  int64_t rows_max(ops::ValueId id) const noexcept;
+  void place_values();
+  void place_tables();
+  const int32_t* batch_part(int64_t i) const noexcept { return batch_device_.as<const int32_t>() + i * options.n_batch_max; }
+
+  int64_t n_rotations_ = 0;  // positions whose rotations are on the device
+  DeviceBuffer arena_, batch_device_;
+  PinnedBuffer batch_host_;
+};
+
+}  // namespace assay::backend::cuda

@@ -1,0 +1,222 @@
+// See fused.h.
+#include "backend/cuda/fused.h"
+
+#include "backend/cuda/kv_place.cuh"
+#include "backend/cuda/launch.cuh"
+#include "backend/cuda/quantise.cuh"
+#include "num/math.h"
+
+namespace assay::backend::cuda {
+namespace {
+
+using quant::Activation;
+
+// 1 / sqrt(mean of squares + eps) of a row in shared memory, for all threads of the block. Warp 0 is Lanes32.
+__device__ float inverse_rms(const float* row, int d, float eps, float* broadcast) {
+  if (threadIdx.x < 32) {
+    float sum = 0.0f;
+#pragma unroll 16
+    for (int j = threadIdx.x; j < d; j += 32) sum = num::fma(row[j], row[j], sum);
+    sum = fold_lanes(sum);
+    if (threadIdx.x == 0) *broadcast = 1.0f / sqrtf(sum / static_cast<float>(d) + eps);
+  }
+  __syncthreads();
+  const float r = *broadcast;
+  __syncthreads();
+  return r;
+}
+
+template <int kBlock>
+__device__ void quantise_row(const float* row, int d, const quant::Activations& out, int64_t i_row) {
+  const int lane = threadIdx.x % 32;
+  for (int block = threadIdx.x / 32; block < d / kBlock; block += blockDim.x / 32) {
+    float value[kBlock / 32];
+#pragma unroll
+    for (int i = 0; i < kBlock / 32; ++i) value[i] = row[block * kBlock + 32 * i + lane];
+    quantise_block<kBlock>(value, out, i_row * (d / kBlock) + block);
+  }
+}
+
+// One block of threads a row.
+__global__ void norm_kernel(NormTask task) {
+  extern __shared__ float row[];
+  __shared__ float broadcast;
+  let_next_start();
+  const int d = static_cast<int>(task.d), step = blockDim.x;
+  const int64_t at = int64_t{blockIdx.x} * d;
+  wait_for_previous();
+  if (task.pre_w != nullptr) {
+    for (int j = threadIdx.x; j < d; j += step) row[j] = task.b[at + j];
+    __syncthreads();
+    const float r = inverse_rms(row, d, task.pre_eps, &broadcast);
+    for (int j = threadIdx.x; j < d; j += step) {
+      const float y = (row[j] * r) * task.pre_w[j];
+      if (task.pre_y != nullptr) task.pre_y[at + j] = y;
+      row[j] = task.a[at + j] + y;
+    }
+  } else {
+#pragma unroll 4
+    for (int j = threadIdx.x; j < d; j += step) row[j] = task.b == nullptr ? task.a[at + j] : task.a[at + j] + task.b[at + j];
+  }
+  if (task.sum != nullptr) {
+    for (int j = threadIdx.x; j < d; j += step) task.sum[at + j] = row[j];
+  }
+  __syncthreads();
+  const float r = inverse_rms(row, d, task.eps, &broadcast);
+#pragma unroll 4
+  for (int j = threadIdx.x; j < d; j += step) {
+    const float y = (row[j] * r) * task.w[j];
+    if (task.y != nullptr) task.y[at + j] = y;
+    row[j] = y;
+  }
+  if (task.q.q == nullptr) return;
+  __syncthreads();
+  task.q.kind == Activation::a256 ? quantise_row<256>(row, d, task.q, blockIdx.x) : quantise_row<32>(row, d, task.q, blockIdx.x);
+}
+
+constexpr int kHeadWarps = 4;
+
+// One warp a head of one token: the queries', then the keys', then the values'.
+__global__ void heads_kernel(HeadsTask task) {
+  extern __shared__ float memory[];
+  let_next_start();
+  const CacheView& cache = task.cache;
+  const int64_t n_slots = task.n_heads + 2 * cache.n_kv_heads;
+  const int64_t warp = int64_t{blockIdx.x} * kHeadWarps + threadIdx.x / 32;
+  if (warp >= task.n_tokens * n_slots) return;
+  const int64_t token = warp / n_slots, slot = warp % n_slots;
+  const int head_dim = static_cast<int>(cache.head_dim), lane = threadIdx.x % 32;
+  float* row = memory + threadIdx.x / 32 * head_dim;
+  const bool is_q = slot < task.n_heads, is_k = !is_q && slot < task.n_heads + cache.n_kv_heads;
+  const int64_t head = is_q ? slot : (slot - task.n_heads) % cache.n_kv_heads;
+  const int64_t at = (token * (is_q ? task.n_heads : cache.n_kv_heads) + head) * head_dim;
+  wait_for_previous();
+  const float* from = (is_q ? task.q : is_k ? task.k : task.v) + at;
+  for (int j = lane; j < head_dim; j += 32) row[j] = from[j];
+  __syncwarp();
+  const int64_t position = task.positions[token];
+  if (is_q || is_k) {
+    const float* w = is_q ? task.q_norm : task.k_norm;
+    if (w != nullptr) {
+      float sum = 0.0f;
+      for (int j = lane; j < head_dim; j += 32) sum = num::fma(row[j], row[j], sum);
+      sum = __shfl_sync(kWholeWarp, fold_lanes(sum), 0);
+      const float r = 1.0f / sqrtf(sum / static_cast<float>(head_dim) + (is_q ? task.q_eps : task.k_eps));
+      float* normed = is_q ? task.q_normed : task.k_normed;
+      for (int j = lane; j < head_dim; j += 32) {
+        row[j] = (row[j] * r) * w[j];
+        if (normed != nullptr) normed[at + j] = row[j];
+      }
+      __syncwarp();
+    }
+    const int half = static_cast<int>(task.rope.dim / 2);
+    const float* angles = task.table + position * task.rope.dim;
+    for (int i = lane; i < half; i += 32) {
+      const int a = task.rope.interleaved ? 2 * i : i, b = task.rope.interleaved ? 2 * i + 1 : i + half;
+      const float cos = angles[i], sin = angles[half + i], x_a = row[a], x_b = row[b];
+      row[a] = num::fma(x_a, cos, -(x_b * sin));
+      row[b] = num::fma(x_a, sin, x_b * cos);
+    }
+    __syncwarp();
+    float* rotated = is_q ? task.q_rotated : task.k_rotated;
+    if (rotated != nullptr) {
+      for (int j = lane; j < head_dim; j += 32) rotated[at + j] = row[j];
+    }
+    if (is_q) return;
+  }
+  const int64_t cache_head = task.sequences[token] * cache.n_kv_heads + head;
+  for (int begin = 0; begin < head_dim; begin += 32) {
+    const int j = begin + lane;
+    const bool inside = j < head_dim;
+    const Place place = is_k ? key_place(cache, cache_head, position, j) : value_place(cache, cache_head, position, j);
+    put(is_k ? cache.type_k : cache.type_v, inside ? row[j] : 0.0f, inside, place);
+  }
+}
+
+constexpr int kBlockWarps = 8;  // of the kernels of a warp a block of activations
+
+template <int kBlock>
+__global__ void gate_rows_kernel(const float* gate, const float* up, bool silu, int64_t n_blocks, float* y, quant::Activations out) {
+  let_next_start();
+  const int64_t block = int64_t{blockIdx.x} * kBlockWarps + threadIdx.x / 32;
+  if (block >= n_blocks) return;
+  wait_for_previous();
+  float value[kBlock / 32];
+#pragma unroll
+  for (int i = 0; i < kBlock / 32; ++i) {
+    const int64_t at = block * kBlock + 32 * i + threadIdx.x % 32;
+    value[i] = (silu ? num::silu(gate[at]) : num::gelu_tanh(gate[at])) * up[at];
+    if (y != nullptr) y[at] = value[i];
+  }
+  quantise_block<kBlock>(value, out, block);
+}
+
+// Element `at` of y: the segments of its head, ascending.
+__device__ float merged(const AttentionTask& task, int64_t at) {
+  const int64_t head_dim = task.cache.head_dim, j = at % head_dim, head = at / head_dim % task.n_heads, i_tile = at / head_dim / task.n_heads;
+  const TokenTile tile = task.tiles[i_tile];
+  const int64_t n = tile.position / ops::kAttentionSegment - ops::first_visible(tile.position, task.window) / ops::kAttentionSegment + 1;
+  const float* partials = task.partials + (i_tile * task.n_heads + head) * task.n_segments * (head_dim + 2);
+  float m = partials[0], l = partials[1], o = partials[2 + j];
+  for (int64_t i = 1; i < n; ++i) {
+    const float* next = partials + i * (head_dim + 2);
+    const float m_both = next[0] > m ? next[0] : m;
+    const float a = num::exp(m - m_both), b = num::exp(next[0] - m_both);
+    l = num::fma(l, a, next[1] * b);
+    o = num::fma(o, a, next[2 + j] * b);
+    m = m_both;
+  }
+  return o / l;
+}
+
+// Tiles of one token each, in the order of the tokens.
+template <int kBlock>
+__global__ void merge_rows_kernel(AttentionTask task, int64_t n_blocks, quant::Activations out) {
+  let_next_start();
+  const int64_t block = int64_t{blockIdx.x} * kBlockWarps + threadIdx.x / 32;
+  if (block >= n_blocks) return;
+  wait_for_previous();
+  float value[kBlock / 32];
+#pragma unroll
+  for (int i = 0; i < kBlock / 32; ++i) {
+    const int64_t at = block * kBlock + 32 * i + threadIdx.x % 32;
+    value[i] = merged(task, at);
+    if (task.y != nullptr) task.y[at] = value[i];
+  }
+  quantise_block<kBlock>(value, out, block);
+}
+
+dim3 grid_of_blocks(int64_t n_blocks) { return dim3(static_cast<unsigned>((n_blocks + kBlockWarps - 1) / kBlockWarps)); }
+
+}  // namespace
+
+void norm_rows(const NormTask& task, const Queue& queue) {
+  if (task.n_rows == 0) return;
+  const int threads = task.d >= 1024 ? 512 : 256;
+  launch(queue, norm_kernel, dim3(static_cast<unsigned>(task.n_rows)), threads, static_cast<size_t>(task.d) * sizeof(float), task);
+}
+
+void heads(const HeadsTask& task, const Queue& queue) {
+  if (task.n_tokens == 0) return;
+  const int64_t n_warps = task.n_tokens * (task.n_heads + 2 * task.cache.n_kv_heads);
+  launch(queue, heads_kernel, dim3(static_cast<unsigned>((n_warps + kHeadWarps - 1) / kHeadWarps)), 32 * kHeadWarps,
+         static_cast<size_t>(kHeadWarps * task.cache.head_dim) * sizeof(float), task);
+}
+
+void gate_rows(const float* gate, const float* up, ops::GateActivation activation, int64_t n_rows, float* y, const quant::Activations& out,
+               const Queue& queue) {
+  const int64_t n_blocks = n_rows * out.k / out.block();
+  const bool silu = activation == ops::GateActivation::silu;
+  if (n_blocks == 0) return;
+  const auto kernel = out.kind == Activation::a256 ? gate_rows_kernel<256> : gate_rows_kernel<32>;
+  launch(queue, kernel, grid_of_blocks(n_blocks), 32 * kBlockWarps, 0, gate, up, silu, n_blocks, y, out);
+}
+
+void merge_rows(const AttentionTask& task, const quant::Activations& out, const Queue& queue) {
+  const int64_t n_blocks = task.n_tiles * out.k / out.block();
+  if (n_blocks == 0) return;
+  const auto kernel = out.kind == Activation::a256 ? merge_rows_kernel<256> : merge_rows_kernel<32>;
+  launch(queue, kernel, grid_of_blocks(n_blocks), 32 * kBlockWarps, 0, task, n_blocks, out);
+}
+
+}  // namespace assay::backend::cuda

@@ -1,0 +1,34 @@
+// The kernels of small batches as graphs: recorded once for each shape of a batch, then started whole. What differs from token to token
+// (ids, positions, the length of the context) the kernels read from the device's memory.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <compare>
+#include <cstdint>
+#include <functional>
+#include <map>
+
+namespace assay::backend::cuda {
+
+struct GraphKey {
+  int64_t n_tokens = 0, n_outputs = 0, n_segments = 0;
+  auto operator<=>(const GraphKey&) const = default;
+};
+
+class Graphs {
+ public:
+  Graphs() = default;
+  ~Graphs();
+  Graphs(const Graphs&) = delete;
+  Graphs& operator=(const Graphs&) = delete;
+
+  // Runs what `queue_work` queues on the stream: directly the first time that the key is seen, from a graph afterwards.
+  void run(const GraphKey& key, cudaStream_t stream, const std::function<void()>& queue_work);
+
+ private:
+  void clear() noexcept;
+  std::map<GraphKey, cudaGraphExec_t> graphs_;  // null: seen once
+};
+
+}  // namespace assay::backend::cuda

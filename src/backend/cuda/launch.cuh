@@ -1,0 +1,36 @@
+// Launching kernels on a Queue. Every kernel calls wait_for_previous() before it reads or writes what another kernel touches, and
+// let_next_start() as soon as its blocks are under way.
+#pragma once
+
+#include "backend/cuda/queue.h"
+
+namespace assay::backend::cuda {
+
+__device__ inline void wait_for_previous() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ inline void let_next_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Errors of a launch stay with the runtime; the executor asks for them once a batch.
+template <class... Parameters, class... Arguments>
+void launch(const Queue& queue, void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes, Arguments&&... arguments) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = queue.stream;
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &attribute;
+  config.numAttrs = queue.overlap ? 1 : 0;
+  cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
+}
+
+}  // namespace assay::backend::cuda

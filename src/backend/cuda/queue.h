@@ -1,0 +1,19 @@
+// Where kernels are queued, and how they follow one another.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+namespace assay::backend::cuda {
+
+// overlap: a kernel may start before the one ahead of it has ended, and waits for it where it first reads what that one wrote
+// (programmatic dependent launch); for devices and code of compute capability 9.0 or newer.
+struct Queue {
+  Queue(cudaStream_t s = nullptr, bool may_overlap = false) : stream(s), overlap(may_overlap) {}  // NOLINT: a stream is a queue
+  cudaStream_t stream;
+  bool overlap;
+};
+
+// Whether the machine code that runs on this device was made for overlapping.
+bool can_overlap();
+
+}  // namespace assay::backend::cuda

@@ -1,0 +1,51 @@
+// A Plan turned into units for the GPU: the ops that one kernel runs together. Made once per executor; no bit depends on it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ops/executor.h"
+#include "ops/plan.h"
+#include "quant/activations.h"
+
+namespace assay::backend::cuda {
+
+// A value's rows as integers, for all linears that read the value with this kind of activation.
+struct QuantisedValue {
+  ops::ValueId x = ops::kNone;
+  quant::Activation kind = quant::Activation::a32;
+  int32_t first_unit = 0, last_unit = 0;
+};
+
+struct Unit {
+  enum class Kind {
+    op,         // one op alone
+    quantise,   // a value's integers alone
+    norm,       // [rms_norm,] [add,] rms_norm over whole rows [, integers]
+    heads,      // [rms_norm of heads,] rope of q and k, kv_store
+    gate,       // gate, integers
+    attention,  // attention [, integers]
+    linears,    // products of the same activations
+  };
+  Kind kind = Kind::op;
+  std::vector<int32_t> ops;           // in the plan's order, in which an observer sees them
+  int32_t quantised = ops::kNone;     // what the unit makes; of linears: what they read, kNone: the floats
+  // Of norm and heads: which op is which, kNone where there is none.
+  int32_t pre_norm = ops::kNone, add = ops::kNone, norm = ops::kNone;
+  int32_t q_norm = ops::kNone, q_rope = ops::kNone, k_norm = ops::kNone, k_rope = ops::kNone, store = ops::kNone;
+};
+
+struct Lifetime {
+  int32_t first_unit = 0, last_unit = 0;
+};
+
+struct Schedule {
+  std::vector<Unit> units;  // in the order in which they run
+  std::vector<QuantisedValue> quantised;
+  std::vector<Lifetime> lifetimes;           // per value of the plan
+  std::vector<bool> read_outside;            // per value: whether a unit other than its own reads it as floats
+};
+
+Schedule make_schedule(const ops::Plan& plan, const ops::ExecutorOptions& options);
+
+}  // namespace assay::backend::cuda
