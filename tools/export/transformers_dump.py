@@ -165,7 +165,6 @@ def write_dump(model, ids, path, name="", text="", chunk=0):
 def load(path):
     """The model in float32, and how to make tokens of a text."""
     path = Path(path)
-    transformers.utils.logging.disable_progress_bar()
     where = {"pretrained_model_name_or_path": str(path)}
     if path.is_file():
         where = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
@@ -184,8 +183,14 @@ def main():
     parser.add_argument("-o", "--out", required=True, metavar="FILE", help="the dump")
     parser.add_argument("-ub", "--chunk", type=int, default=0, metavar="N", help="tokens per run (all in one)")
     arguments = parser.parse_args()
+    if arguments.chunk < 0:
+        parser.error(f"-ub: needs 0 or more, found {arguments.chunk}")
+    try:
+        ids = [int(i) for i in arguments.ids.split(",")] if arguments.ids else None
+    except ValueError:
+        parser.error(f"--ids: needs numbers between commas, found {arguments.ids}")
     model, tokenize = load(arguments.model)
-    ids = tokenize(arguments.prompt) if arguments.prompt is not None else [int(i) for i in arguments.ids.split(",")]
+    ids = tokenize(arguments.prompt) if ids is None else ids
     if not ids or min(ids) < 0 or max(ids) >= model.lm_head.weight.shape[0]:
         raise SystemExit(f"token ids: needs some, from 0 to {model.lm_head.weight.shape[0] - 1}, found {ids}")
     write_dump(model, ids, arguments.out, Path(arguments.model).name, arguments.prompt or "", arguments.chunk)
