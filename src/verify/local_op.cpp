@@ -76,7 +76,7 @@ class SmallOp {
   }
 
   // y_a = fma(x_a, cos, -(x_b sin)): cos and sin are rounded, then the product, then the sum: gamma(3) of both products. Our tables are made
-  // in double. Others' angles are floats: a power, a product for each pair before this one (llama.cpp) and one with the position.
+  // in double. Others may make angles in f32: trace/dump.h says how far they are off then.
   void run(const ops::Rope& op, int64_t i, Out out) const {
     const ops::RopeSpec& spec = in_.plan.ropes[at(op.rope)];
     const Row x = row_of(in_.a, i);
@@ -87,8 +87,9 @@ class SmallOp {
     for (int64_t pair = 0; pair < half; ++pair) {
       const double angle = position * spec.inverse_frequency[at(pair)];
       const double cos = std::fabs(num::cos64(angle) * spec.magnitude), sin = std::fabs(num::sin64(angle) * spec.magnitude);
-      const double n_angle = declared_.own_sums ? 0 : 6.0 * static_cast<double>(pair) + 8;
-      const double turned = std::min(2.0, n_angle * u_ * angle) * std::fabs(spec.magnitude);
+      const double u_angle = declared_.rope_angle_f32 ? std::max(u_, 0x1p-24) : 4 * kUnitDouble;
+      const double n_angle = declared_.own_sums ? 0 : 2.0 * static_cast<double>(pair) + 3;
+      const double turned = std::min(2.0, n_angle * u_angle * angle) * std::fabs(spec.magnitude);
       const double rounding = gamma(declared_.own_sums ? 3 : 8, u_);
       for (int64_t head = 0; head < op.n_heads; ++head) {
         const size_t a = at(head * op.head_dim + (spec.interleaved ? 2 * pair : pair));

@@ -10,34 +10,41 @@
 namespace assay::backend::oracle {
 namespace {
 
-using Vec = double __attribute__((vector_size(64)));
-constexpr int64_t kTokensPerTile = 16;  // two Vec
+constexpr int64_t kTokensPerTile = 16;
 constexpr int64_t kRowsPerTile = 4;
 constexpr int64_t kRowsPerTask = 32;
 
 // x [k, 16], w four rows of k, out [4, 16]
 using Tile = void (*)(const double* x, const double* w, int64_t k, double* out);
 
+// Vec: as wide as the machine's registers (compilers make slow code of wider ones). Runs over the tile in strips of two, so that the sums of
+// four rows stay in registers.
+template <class Vec>
 __attribute__((always_inline)) inline void tile_body(const double* x, const double* w, int64_t k, double* out) {
-  Vec sum[kRowsPerTile][2] = {};
-  const Vec* columns = static_cast<const Vec*>(static_cast<const void*>(x));
-  for (int64_t i = 0; i < k; ++i) {
-    const Vec x0 = columns[2 * i];
-    const Vec x1 = columns[2 * i + 1];
-    for (int64_t r = 0; r < kRowsPerTile; ++r) {
-      const double weight = w[r * k + i];
-      sum[r][0] += x0 * weight;
-      sum[r][1] += x1 * weight;
+  constexpr auto kWidth = static_cast<int64_t>(sizeof(Vec) / sizeof(double));
+  for (int64_t strip = 0; strip < kTokensPerTile; strip += 2 * kWidth) {
+    Vec sum[kRowsPerTile][2] = {};
+    const Vec* columns = static_cast<const Vec*>(static_cast<const void*>(x + strip));
+    for (int64_t i = 0; i < k; ++i, columns += kTokensPerTile / kWidth) {
+      const Vec x0 = columns[0], x1 = columns[1];
+      for (int64_t r = 0; r < kRowsPerTile; ++r) {
+        const double weight = w[r * k + i];
+        sum[r][0] += x0 * weight;
+        sum[r][1] += x1 * weight;
+      }
     }
+    for (int64_t r = 0; r < kRowsPerTile; ++r) std::memcpy(out + r * kTokensPerTile + strip, sum[r], sizeof(sum[r]));
   }
-  std::memcpy(out, sum, sizeof(sum));
 }
 
-void tile_plain(const double* x, const double* w, int64_t k, double* out) { tile_body(x, w, k, out); }
+using Vec2 = double __attribute__((vector_size(16)));
+void tile_plain(const double* x, const double* w, int64_t k, double* out) { tile_body<Vec2>(x, w, k, out); }
 
 #if defined(__x86_64__)
-__attribute__((target("avx2"))) void tile_avx2(const double* x, const double* w, int64_t k, double* out) { tile_body(x, w, k, out); }
-__attribute__((target("avx512f"))) void tile_avx512(const double* x, const double* w, int64_t k, double* out) { tile_body(x, w, k, out); }
+using Vec4 = double __attribute__((vector_size(32)));
+using Vec8 = double __attribute__((vector_size(64)));
+__attribute__((target("avx2"))) void tile_avx2(const double* x, const double* w, int64_t k, double* out) { tile_body<Vec4>(x, w, k, out); }
+__attribute__((target("avx512f"))) void tile_avx512(const double* x, const double* w, int64_t k, double* out) { tile_body<Vec8>(x, w, k, out); }
 
 Tile best_tile() {
   if (__builtin_cpu_supports("avx512f")) return tile_avx512;
