@@ -52,9 +52,10 @@ struct ContextOptions {
   int n_sequences = 1;        // independent token sequences, each with n_ctx positions
 };
 
-// The options in another mode: "exact/15" (also "exact"), "exact/8", "f32", "oracle", or, with the same bits as before, the kernels
-// "reference", "avx2", "avx512". Nothing where the text names no mode; kModeNames lists them.
-inline constexpr std::string_view kModeNames = "exact/15, exact/8, f32, oracle, reference, avx2, avx512";
+// The options with one thing changed: the numerics to "exact/15" (also "exact"), "exact/8", "f32" or "oracle", or, with the same bits as
+// before, the kernels to "reference", "avx2" or "avx512", the backend to "cpu" or "cuda". Nothing where the text names no mode; kModeNames
+// lists them.
+inline constexpr std::string_view kModeNames = "exact/15, exact/8, f32, oracle, reference, avx2, avx512, cpu, cuda";
 std::optional<ContextOptions> with_mode(ContextOptions options, std::string_view mode);
 
 struct MemoryFigures {

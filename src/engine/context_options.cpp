@@ -70,11 +70,19 @@ std::optional<ContextOptions> with_mode(ContextOptions options, std::string_view
   for (const auto& [value, text] : kNumerics) {
     if (text != mode) continue;
     options.numerics = value;
+    if (value == Numerics::oracle) options.backend = Backend::cpu;
     return options;
   }
   for (const auto& [value, text] : kKernels) {
     if (text != mode || value == Kernels::best) continue;
     options.kernels = value;
+    options.backend = Backend::cpu;
+    return options;
+  }
+  for (const auto& [value, text] : kBackends) {
+    if (text != mode || value == Backend::automatic) continue;
+    options.backend = value;
+    if (value == Backend::cuda) options.kernels = Kernels::best;
     return options;
   }
   return std::nullopt;

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "assay/error.h"
 #include "engine/context_state.h"
 #include "support/temp_folder.h"
@@ -275,6 +277,29 @@ TEST(ContextOptionNames, ReadBack) {
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("f16, q8_0, f32, found \"q4_0\""));
   }
+}
+
+TEST(ContextOptionsTest, AModeChangesOneThing) {
+  ContextOptions options;
+  options.numerics = Numerics::f32;
+  options.n_ctx = 77;
+  options.backend = Backend::cuda;
+  const auto exact8 = with_mode(options, "exact/8");
+  ASSERT_TRUE(exact8);
+  EXPECT_EQ(exact8->numerics, Numerics::exact);
+  EXPECT_EQ(exact8->activation_bits, 8);
+  EXPECT_EQ(exact8->n_ctx, 77);
+  EXPECT_EQ(exact8->backend, Backend::cuda);
+  EXPECT_EQ(with_mode(*exact8, "exact")->activation_bits, 15);
+  EXPECT_EQ(with_mode(options, "oracle")->numerics, Numerics::oracle);
+  EXPECT_EQ(with_mode(options, "oracle")->backend, Backend::cpu);  // it has no other
+  EXPECT_EQ(with_mode(options, "avx2")->kernels, Kernels::avx2);
+  EXPECT_EQ(with_mode(options, "avx2")->backend, Backend::cpu);
+  EXPECT_EQ(with_mode(options, "avx2")->numerics, Numerics::f32);
+  EXPECT_EQ(with_mode(*with_mode(options, "avx2"), "cuda")->kernels, Kernels::best);
+  for (const char* none : {"", "auto", "exact/16", "F32", "model.gguf"}) EXPECT_FALSE(with_mode(options, none)) << none;
+  std::stringstream names{std::string(kModeNames)};
+  for (std::string text; std::getline(names >> std::ws, text, ',');) EXPECT_TRUE(with_mode(options, text)) << text;
 }
 
 }  // namespace

@@ -16,35 +16,10 @@ std::optional<int64_t> parse_chunk(std::string_view text) {
   return n;
 }
 
-Mode exact(const ContextOptions& base, int bits) {
-  Mode mode{base};
-  mode.options.numerics = Numerics::exact;
-  mode.options.activation_bits = bits;
-  return mode;
-}
-
-Mode with_numerics(const ContextOptions& base, Numerics numerics) {
-  Mode mode{base};
-  mode.options.numerics = numerics;
-  return mode;
-}
-
-Mode with_kernels(const ContextOptions& base, Kernels kernels) {
-  Mode mode{base};
-  mode.options.kernels = kernels;
-  return mode;
-}
-
 }  // namespace
 
 std::optional<Mode> parse_mode(std::string_view text, const ContextOptions& base) {
-  if (text == "f32") return with_numerics(base, Numerics::f32);
-  if (text == "oracle") return with_numerics(base, Numerics::oracle);
-  if (text == "exact/8") return exact(base, 8);
-  if (text == "exact/15") return exact(base, 15);
-  if (text == "reference") return with_kernels(base, Kernels::reference);
-  if (text == "avx2") return with_kernels(base, Kernels::avx2);
-  if (text == "avx512") return with_kernels(base, Kernels::avx512);
+  if (const auto options = with_mode(base, text)) return Mode{*options};
   if (text.starts_with(kChunks)) {
     const std::optional<int64_t> n_chunk = parse_chunk(text.substr(kChunks.size()));
     if (n_chunk) return Mode{base, *n_chunk};
@@ -52,7 +27,7 @@ std::optional<Mode> parse_mode(std::string_view text, const ContextOptions& base
   return std::nullopt;
 }
 
-std::string mode_names() { return "f32, oracle, exact/8, exact/15, reference, avx2, avx512, chunks/N"; }
+std::string mode_names() { return std::string(kModeNames) + ", chunks/N"; }
 
 bool promise_same_bits(const ContextOptions& a, const ContextOptions& b) {
   if (a.numerics != b.numerics) return false;

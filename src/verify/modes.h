@@ -15,7 +15,7 @@ struct Mode {
   int64_t n_chunk = 0;  // tokens per run; 0: as the others
 };
 
-// "f32", "oracle", "exact/8", "exact/15", "reference", "avx2", "avx512", "chunks/N": `base` with that one thing changed. nullopt: no mode.
+// A name of with_mode (assay/context.h), or "chunks/N": `base` with that one thing changed. nullopt: no mode.
 std::optional<Mode> parse_mode(std::string_view text, const ContextOptions& base);
 
 std::string mode_names();  // for messages

@@ -16,7 +16,7 @@ _assay() {
       --color | -co) choices='auto on off' ;;
       -o | --output) choices='md json' ;;
       --against)
-        mapfile -t COMPREPLY < <(compgen -W 'exact/15 exact/8 f32 oracle reference avx2 avx512' -- "$word"; compgen -f -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W 'exact/15 exact/8 f32 oracle reference avx2 avx512 cpu cuda' -- "$word"; compgen -f -- "$word")
         compopt -o filenames
         return
         ;;
