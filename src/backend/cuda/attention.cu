@@ -4,6 +4,8 @@
 
 #include <cuda_fp16.h>
 
+#include <algorithm>
+
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/warp.cuh"
 #include "num/math.h"
@@ -57,6 +59,12 @@ __device__ float value_at(const std::byte* row, int64_t head_dim, int64_t j) {
     return scale * static_cast<float>(reinterpret_cast<const int8_t*>(row)[j]);
   }
 }
+
+// Floats before the staged values, which begin at a multiple of 16 bytes.
+__host__ __device__ constexpr int64_t shared_floats(int64_t head_dim, int64_t queries) {
+  return ((2 * head_dim + kSegment) * queries + 3) / 4 * 4;
+}
+constexpr int64_t kStagedBytes = 32 * 1024;
 
 // What a block of threads shares; the arrays of floats lie behind it.
 template <int kQueries>
@@ -143,40 +151,84 @@ __device__ void sum_and_merge(const float* p, Shared<kQueries>& s) {
   }
 }
 
-// Column j of the outputs of kGroup queries from query `first` on over the segment's keys; merged into o.
+// Rows of values on their way into shared memory, 16 bytes a thread at a time.
+__device__ void fetch_values(const std::byte* rows, int n_rows, int64_t row_bytes, std::byte* staged) {
+  const auto n = static_cast<int>(n_rows * row_bytes / 16);
+  for (int i = threadIdx.x; i < n; i += kThreads) {
+    const auto target = static_cast<uint32_t>(__cvta_generic_to_shared(staged + i * 16));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(rows + i * 16) : "memory");
+  }
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+__device__ void wait_for_values() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+// Adds keys key .. tile_end of the segment to column j of kGroup queries' outputs; rows: of key `tile_begin` on.
 template <CacheType type, int kQueries, int kGroup>
-__device__ void add_values(const CacheView& cache, const std::byte* rows, const float* p, int first, int64_t j, const Shared<kQueries>& s,
-                           float* o) {
-  float sum[kGroup] = {};
-  int begin = kSegment, end = 0, all_begin = 0, all_end = kSegment;
+__device__ void add_values(const std::byte* rows, int64_t row_bytes, int64_t head_dim, int tile_begin, int tile_end, const float* p, int first,
+                           int64_t j, const Shared<kQueries>& s, float (&sum)[kGroup]) {
+  int begin = kSegment, end = 0, all_begin = 0, all_end = tile_end;
 #pragma unroll
   for (int i = 0; i < kGroup; ++i) {
     begin = min(begin, s.begin[first + i]), end = max(end, s.end[first + i]);
     all_begin = max(all_begin, s.begin[first + i]), all_end = min(all_end, s.end[first + i]);
   }
+  end = min(end, tile_end);
   const auto step = [&](int key, bool all) {
-    const float value = value_at<type>(rows + key * cache.v_row_bytes, cache.head_dim, j);
+    const float value = value_at<type>(rows + (key - tile_begin) * row_bytes, head_dim, j);
 #pragma unroll
     for (int i = 0; i < kGroup; ++i) {
       if (all || (key >= s.begin[first + i] && key < s.end[first + i])) sum[i] = num::fma(p[key * kQueries + first + i], value, sum[i]);
     }
   };
-  int key = begin;
+  int key = max(begin, tile_begin);
   for (; key < min(all_begin, end); ++key) step(key, false);
 #pragma unroll 8
   for (; key < all_end; ++key) step(key, true);
   for (; key < end; ++key) step(key, false);
+}
+
+// The outputs of the segment's keys begin .. end, merged into o. The first tile of values is on its way already.
+template <CacheType type, int kQueries>
+__device__ void run_values(const CacheView& cache, const std::byte* rows, int begin, int end, int tile_keys, std::byte* staged, const float* p,
+                           const Shared<kQueries>& s, float* o) {
+  constexpr int kGroup = kQueries < 4 ? kQueries : 4;
+  constexpr int kItems = static_cast<int>(kHeadDimMax) * (kQueries / kGroup) / kThreads;  // columns of a thread
+  const int head_dim = static_cast<int>(cache.head_dim), n_items = head_dim * (kQueries / kGroup);
+  float sum[kItems][kGroup] = {};
+  for (int tile = begin; tile < end; tile += tile_keys) {
+    const int tile_end = min(tile + tile_keys, end);
+    if (tile > begin) {
+      __syncthreads();
+      fetch_values(rows + tile * cache.v_row_bytes, tile_end - tile, cache.v_row_bytes, staged);
+    }
+    wait_for_values();
+    __syncthreads();
 #pragma unroll
-  for (int i = 0; i < kGroup; ++i) {
-    float& place = o[(first + i) * cache.head_dim + j];
-    if (s.begin[first + i] < s.end[first + i]) place = s.started[first + i] ? num::fma(place, s.a[first + i], sum[i] * s.b[first + i]) : sum[i];
+    for (int i = 0; i < kItems; ++i) {
+      const int item = static_cast<int>(threadIdx.x) + i * kThreads;
+      if (item < n_items) {
+        add_values<type, kQueries, kGroup>(staged, cache.v_row_bytes, head_dim, tile, tile_end, p, item / head_dim * kGroup, item % head_dim, s,
+                                           sum[i]);
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) {
+    const int item = static_cast<int>(threadIdx.x) + i * kThreads;
+    if (item >= n_items) continue;
+#pragma unroll
+    for (int g = 0; g < kGroup; ++g) {
+      const int query = item / head_dim * kGroup + g;
+      float& place = o[query * head_dim + item % head_dim];
+      if (s.begin[query] < s.end[query]) place = s.started[query] ? num::fma(place, s.a[query], sum[i][g] * s.b[query]) : sum[i][g];
+    }
   }
 }
 
 // One segment, beginning at position `segment`, for the tile's queries.
 template <CacheType type_k, CacheType type_v, int kQueries>
 __device__ void run_segment(const AttentionTask& task, const TokenTile& tile, int64_t cache_head, int64_t segment, const float* q, float* p,
-                            float* o, Shared<kQueries>& s) {
+                            float* o, std::byte* staged, Shared<kQueries>& s) {
   const CacheView& cache = task.cache;
   const int t = static_cast<int>(threadIdx.x);
   if (t < kQueries) {
@@ -190,6 +242,8 @@ __device__ void run_segment(const AttentionTask& task, const TokenTile& tile, in
   for (int i = 0; i < kQueries; ++i) {
     if (s.begin[i] < s.end[i]) begin = min(begin, s.begin[i]), end = max(end, s.end[i]);
   }
+  const std::byte* rows = cache.v + cache_head * cache.v_head_bytes + segment * cache.v_row_bytes;
+  fetch_values(rows + begin * cache.v_row_bytes, min(task.tile_keys, end - begin), cache.v_row_bytes, staged);
   float score[kQueries] = {};
   if (t >= begin && t < end) {
     score_key<type_k>(cache, cache.k + cache_head * cache.k_head_bytes, segment + t, q, task.scale, score);
@@ -200,12 +254,7 @@ __device__ void run_segment(const AttentionTask& task, const TokenTile& tile, in
   __syncthreads();
   sum_and_merge(p, s);
   __syncthreads();
-  constexpr int kGroup = kQueries < 4 ? kQueries : 4;
-  const std::byte* rows = cache.v + cache_head * cache.v_head_bytes + segment * cache.v_row_bytes;
-  for (int64_t item = t; item < cache.head_dim * (kQueries / kGroup); item += kThreads) {
-    const int first = static_cast<int>(item / cache.head_dim) * kGroup;
-    add_values<type_v, kQueries, kGroup>(cache, rows, p, first, item % cache.head_dim, s, o);
-  }
+  run_values<type_v, kQueries>(cache, rows, begin, end, task.tile_keys, staged, p, s, o);
   __syncthreads();
   if (t < kQueries && s.begin[t] < s.end[t]) s.started[t] = 1;
   __syncthreads();
@@ -214,7 +263,7 @@ __device__ void run_segment(const AttentionTask& task, const TokenTile& tile, in
 // grid: tiles, heads, and with kSplit the segments.
 template <CacheType type_k, CacheType type_v, int kQueries, bool kSplit>
 __global__ void attention_kernel(AttentionTask task) {
-  extern __shared__ float memory[];
+  extern __shared__ __align__(16) float memory[];
   __shared__ Shared<kQueries> s;
   let_next_start();
   wait_for_previous();
@@ -222,6 +271,7 @@ __global__ void attention_kernel(AttentionTask task) {
   float* q = memory;                          // [head_dim][kQueries]
   float* p = q + head_dim * kQueries;         // [kSegment][kQueries]
   float* o = p + kSegment * kQueries;         // [kQueries][head_dim]
+  auto* staged = reinterpret_cast<std::byte*>(memory + shared_floats(head_dim, kQueries));
   const TokenTile tile = task.tiles[blockIdx.x];
   const int64_t first = ops::first_visible(tile.position, task.window) / kSegment, last = (tile.position + tile.n - 1) / kSegment;
   const int64_t begin = kSplit ? first + blockIdx.z : first, end = kSplit ? begin + 1 : last + 1;
@@ -235,7 +285,7 @@ __global__ void attention_kernel(AttentionTask task) {
   __syncthreads();
   const int64_t kv_head = head / (task.n_heads / task.cache.n_kv_heads);
   const int64_t cache_head = tile.sequence * task.cache.n_kv_heads + kv_head;
-  for (int64_t i = begin; i < end; ++i) run_segment<type_k, type_v, kQueries>(task, tile, cache_head, i * kSegment, q, p, o, s);
+  for (int64_t i = begin; i < end; ++i) run_segment<type_k, type_v, kQueries>(task, tile, cache_head, i * kSegment, q, p, o, staged, s);
   if constexpr (kSplit) {
     float* out = task.partials + ((int64_t{blockIdx.x} * task.n_heads + head) * task.n_segments + blockIdx.z) * (head_dim + 2);
     if (t == 0) out[0] = s.m_run[0], out[1] = s.l_run[0];
@@ -270,19 +320,22 @@ __global__ void merge_kernel(AttentionTask task) {
   }
 }
 
+template <CacheType type_k, CacheType type_v, int kQueries, bool kSplit>
+void start(AttentionTask task, const Queue& queue) {
+  task.tile_keys = static_cast<int32_t>(std::min(kStagedBytes / task.cache.v_row_bytes, int64_t{kSegment}));
+  const auto bytes = static_cast<size_t>(shared_floats(task.cache.head_dim, kQueries)) * sizeof(float) +
+                     static_cast<size_t>(task.tile_keys * task.cache.v_row_bytes);
+  const auto kernel = attention_kernel<type_k, type_v, kQueries, kSplit>;
+  constexpr size_t kWithoutAsking = 48 * 1024 - sizeof(Shared<kQueries>);
+  if (bytes > kWithoutAsking) cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  const dim3 grid(static_cast<unsigned>(task.n_tiles), static_cast<unsigned>(task.n_heads), kSplit ? static_cast<unsigned>(task.n_segments) : 1);
+  launch(queue, kernel, grid, kThreads, bytes, task);
+}
+
 template <CacheType type_k, CacheType type_v>
 void start(const AttentionTask& task, bool split, const Queue& queue) {
-  const int64_t head_dim = task.cache.head_dim;
-  const auto n_tiles = static_cast<unsigned>(task.n_tiles), n_heads = static_cast<unsigned>(task.n_heads);
-  const auto bytes = [&](int64_t queries) { return static_cast<size_t>((2 * head_dim + kSegment) * queries) * sizeof(float); };
-  if (split) {
-    launch(queue, attention_kernel<type_k, type_v, 1, true>, dim3(n_tiles, n_heads, static_cast<unsigned>(task.n_segments)), kThreads, bytes(1),
-           task);
-  } else {
-    launch(queue, attention_kernel<type_k, type_v, kTileTokens, false>, dim3(n_tiles, n_heads), kThreads, bytes(kTileTokens), task);
-  }
+  split ? start<type_k, type_v, 1, true>(task, queue) : start<type_k, type_v, kTileTokens, false>(task, queue);
 }
-static_assert((2 * kHeadDimMax + kSegment) * kTileTokens * 4 <= 44 * 1024);
 
 template <CacheType type_k>
 void start_k(const AttentionTask& task, bool split, const Queue& queue) {

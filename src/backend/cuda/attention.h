@@ -25,6 +25,7 @@ struct AttentionTask {
   const TokenTile* tiles = nullptr;  // on the device
   int64_t n_tiles = 0;
   int64_t n_segments = 0;            // that any of the queries may see
+  int32_t tile_keys = 0;             // set when the kernel is started: keys whose values are staged at a time
   float* partials = nullptr;         // where tiles are of one token: [n_tiles, n_heads, n_segments, head_dim + 2]
 };
 

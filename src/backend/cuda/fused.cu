@@ -27,13 +27,10 @@ __device__ float inverse_rms(const float* row, int d, float eps, float* broadcas
 }
 
 template <int kBlock>
-__device__ void quantise_row(const float* row, int d, const quant::Activations& out, int64_t i_row) {
-  const int lane = threadIdx.x % 32;
-  for (int block = threadIdx.x / 32; block < d / kBlock; block += blockDim.x / 32) {
-    float value[kBlock / 32];
-#pragma unroll
-    for (int i = 0; i < kBlock / 32; ++i) value[i] = row[block * kBlock + 32 * i + lane];
-    quantise_block<kBlock>(value, out, i_row * (d / kBlock) + block);
+__device__ void quantise_row(const float* row, int d, const quant::Activations& out, int64_t i_row, uint32_t* maxima) {
+  for (int begin = 0; begin < d; begin += blockDim.x) {
+    const int j = begin + threadIdx.x;
+    quantise_element<kBlock>(j < d ? row[j] : 0.0f, j < d, out, i_row * d + j, maxima);
   }
 }
 
@@ -41,6 +38,7 @@ __device__ void quantise_row(const float* row, int d, const quant::Activations& 
 __global__ void norm_kernel(NormTask task) {
   extern __shared__ float row[];
   __shared__ float broadcast;
+  __shared__ uint32_t maxima[32];
   let_next_start();
   const int d = static_cast<int>(task.d), step = blockDim.x;
   const int64_t at = int64_t{blockIdx.x} * d;
@@ -71,7 +69,8 @@ __global__ void norm_kernel(NormTask task) {
   }
   if (task.q.q == nullptr) return;
   __syncthreads();
-  task.q.kind == Activation::a256 ? quantise_row<256>(row, d, task.q, blockIdx.x) : quantise_row<32>(row, d, task.q, blockIdx.x);
+  task.q.kind == Activation::a256 ? quantise_row<256>(row, d, task.q, blockIdx.x, maxima)
+                                        : quantise_row<32>(row, d, task.q, blockIdx.x, maxima);
 }
 
 constexpr int kHeadWarps = 4;
@@ -133,22 +132,20 @@ __global__ void heads_kernel(HeadsTask task) {
   }
 }
 
-constexpr int kBlockWarps = 8;  // of the kernels of a warp a block of activations
+constexpr int kThreads = 256;
 
 template <int kBlock>
-__global__ void gate_rows_kernel(const float* gate, const float* up, bool silu, int64_t n_blocks, float* y, quant::Activations out) {
+__global__ void gate_rows_kernel(const float* gate, const float* up, bool silu, int64_t n, float* y, quant::Activations out) {
+  __shared__ uint32_t maxima[kThreads / 32];
   let_next_start();
-  const int64_t block = int64_t{blockIdx.x} * kBlockWarps + threadIdx.x / 32;
-  if (block >= n_blocks) return;
+  const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   wait_for_previous();
-  float value[kBlock / 32];
-#pragma unroll
-  for (int i = 0; i < kBlock / 32; ++i) {
-    const int64_t at = block * kBlock + 32 * i + threadIdx.x % 32;
-    value[i] = (silu ? num::silu(gate[at]) : num::gelu_tanh(gate[at])) * up[at];
-    if (y != nullptr) y[at] = value[i];
+  float value = 0.0f;
+  if (at < n) {
+    value = (silu ? num::silu(gate[at]) : num::gelu_tanh(gate[at])) * up[at];
+    if (y != nullptr) y[at] = value;
   }
-  quantise_block<kBlock>(value, out, block);
+  quantise_element<kBlock>(value, at < n, out, at, maxima);
 }
 
 // Element `at` of y: the segments of its head, ascending.
@@ -171,28 +168,26 @@ __device__ float merged(const AttentionTask& task, int64_t at) {
 
 // Tiles of one token each, in the order of the tokens.
 template <int kBlock>
-__global__ void merge_rows_kernel(AttentionTask task, int64_t n_blocks, quant::Activations out) {
+__global__ void merge_rows_kernel(AttentionTask task, int64_t n, quant::Activations out) {
+  __shared__ uint32_t maxima[kThreads / 32];
   let_next_start();
-  const int64_t block = int64_t{blockIdx.x} * kBlockWarps + threadIdx.x / 32;
-  if (block >= n_blocks) return;
+  const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   wait_for_previous();
-  float value[kBlock / 32];
-#pragma unroll
-  for (int i = 0; i < kBlock / 32; ++i) {
-    const int64_t at = block * kBlock + 32 * i + threadIdx.x % 32;
-    value[i] = merged(task, at);
-    if (task.y != nullptr) task.y[at] = value[i];
+  float value = 0.0f;
+  if (at < n) {
+    value = merged(task, at);
+    if (task.y != nullptr) task.y[at] = value;
   }
-  quantise_block<kBlock>(value, out, block);
+  quantise_element<kBlock>(value, at < n, out, at, maxima);
 }
 
-dim3 grid_of_blocks(int64_t n_blocks) { return dim3(static_cast<unsigned>((n_blocks + kBlockWarps - 1) / kBlockWarps)); }
+dim3 grid_of(int64_t n) { return dim3(static_cast<unsigned>((n + kThreads - 1) / kThreads)); }
 
 }  // namespace
 
 void norm_rows(const NormTask& task, const Queue& queue) {
   if (task.n_rows == 0) return;
-  const int threads = task.d >= 1024 ? 512 : 256;
+  const int threads = task.d > 512 ? 1024 : 256;  // a multiple of every block of activations
   launch(queue, norm_kernel, dim3(static_cast<unsigned>(task.n_rows)), threads, static_cast<size_t>(task.d) * sizeof(float), task);
 }
 
@@ -205,18 +200,17 @@ void heads(const HeadsTask& task, const Queue& queue) {
 
 void gate_rows(const float* gate, const float* up, ops::GateActivation activation, int64_t n_rows, float* y, const quant::Activations& out,
                const Queue& queue) {
-  const int64_t n_blocks = n_rows * out.k / out.block();
-  const bool silu = activation == ops::GateActivation::silu;
-  if (n_blocks == 0) return;
+  const int64_t n = n_rows * out.k;
+  if (n == 0) return;
   const auto kernel = out.kind == Activation::a256 ? gate_rows_kernel<256> : gate_rows_kernel<32>;
-  launch(queue, kernel, grid_of_blocks(n_blocks), 32 * kBlockWarps, 0, gate, up, silu, n_blocks, y, out);
+  launch(queue, kernel, grid_of(n), kThreads, 0, gate, up, activation == ops::GateActivation::silu, n, y, out);
 }
 
 void merge_rows(const AttentionTask& task, const quant::Activations& out, const Queue& queue) {
-  const int64_t n_blocks = task.n_tiles * out.k / out.block();
-  if (n_blocks == 0) return;
+  const int64_t n = task.n_tiles * out.k;
+  if (n == 0) return;
   const auto kernel = out.kind == Activation::a256 ? merge_rows_kernel<256> : merge_rows_kernel<32>;
-  launch(queue, kernel, grid_of_blocks(n_blocks), 32 * kBlockWarps, 0, task, n_blocks, out);
+  launch(queue, kernel, grid_of(n), kThreads, 0, task, n, out);
 }
 
 }  // namespace assay::backend::cuda

@@ -1,5 +1,7 @@
 // Decode: products of one or a few tokens, bound by reading the weights. A warp takes a row; four neighbouring lanes take one of the 8
 // chunks of the contract and walk its blocks, so every chain is summed in place and the tree is three shuffles at the end.
+#include <algorithm>
+
 #include "backend/cuda/gemv_formats.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/linear.h"
@@ -11,12 +13,14 @@ namespace assay::backend::cuda {
 namespace {
 
 constexpr int kWarps = 4;
+constexpr int kThreadBlocksPerSm = 5;
+constexpr int64_t kThreadBlocksMax = 132 * kThreadBlocksPerSm;  // that run at once on an H200
 
 struct GemvTask {
   Parts w;
   int32_t format = 0;  // index into the list of formats of the kind
   int32_t n_rows = 0, n_blocks = 0;
-  int32_t first_block = 0;  // of threads
+  int32_t first_block = 0, n_thread_blocks = 0;  // of threads
   const float* bias = nullptr;
   float* y = nullptr;
 };
@@ -80,48 +84,56 @@ __device__ float term_32(const Lane32& lane, const quant::Activations& x, int64_
   return quant::block_term(Format::kHasMin, lane.scale, f, g);
 }
 
-// One row of a matrix against kTokens tokens, by a warp.
+// Rows row, row + row_step, ... of a matrix against kTokens tokens, by a warp. The weights of the next step are on their way while the
+// current ones are multiplied, from row to row too.
 template <class Format, int kPlanes, int kTokens>
-__device__ void run_row(const GemvTask& task, const quant::Activations& x, int n_tokens, int row) {
+__device__ void run_rows(const GemvTask& task, const quant::Activations& x, int n_tokens, int row, int row_step) {
   const int token_0 = static_cast<int>(blockIdx.y) * kTokens;
   const int lane = threadIdx.x % 32, chunk = lane / 4, part = lane % 4;
   constexpr int kStep = Format::kBlock == 256 ? 1 : 4;  // blocks that the four lanes take at a time
   const int offset = kStep == 4 ? part : 0;
   const int begin = static_cast<int>(quant::chunk_begin(chunk, task.n_blocks)), end = static_cast<int>(quant::chunk_begin(chunk + 1, task.n_blocks));
   const int longest = (task.n_blocks + 7) / 8;  // all lanes walk as far, for the shuffles
-  const int64_t row_begin = int64_t{row} * task.n_blocks;
-  float c[kTokens] = {};
   const auto block_at = [&](int i) { return min(begin + i + offset, task.n_blocks - 1); };  // past the chunk's end: read and left out
-  typename Format::Raw raw = Format::load(task.w, row_begin + block_at(0), part);
+  const auto load = [&](int of_row, int i) { return Format::load(task.w, int64_t{of_row} * task.n_blocks + block_at(i), part); };
+  typename Format::Raw raw;
+  if (row < task.n_rows) raw = load(row, 0);
   wait_for_previous();
-  for (int i = 0; i < longest; i += kStep) {
-    const int at = block_at(i);
-    const auto w = Format::unpack(raw, part);
-    if (i + kStep < longest) raw = Format::load(task.w, row_begin + block_at(i + kStep), part);
+  for (; row < task.n_rows; row += row_step) {
+    float c[kTokens] = {};
+    for (int i = 0; i < longest; i += kStep) {
+      const int at = block_at(i);
+      const auto w = Format::unpack(raw, part);
+      if (i + kStep < longest) {
+        raw = load(row, i + kStep);
+      } else if (row + row_step < task.n_rows) {
+        raw = load(row + row_step, 0);
+      }
 #pragma unroll
-    for (int t = 0; t < kTokens; ++t) {
-      const int64_t x_at = int64_t{min(token_0 + t, n_tokens - 1)} * task.n_blocks + at;
-      const float d = x.d[x_at];
-      if constexpr (kStep == 1) {
-        const float next = num::fma(d, term_256<Format, kPlanes>(w, x, x_at, part), c[t]);
-        c[t] = begin + i < end ? next : c[t];
-      } else {
-        const float term = term_32<Format, kPlanes>(w, x, x_at);
+      for (int t = 0; t < kTokens; ++t) {
+        const int64_t x_at = int64_t{min(token_0 + t, n_tokens - 1)} * task.n_blocks + at;
+        const float d = x.d[x_at];
+        if constexpr (kStep == 1) {
+          const float next = num::fma(d, term_256<Format, kPlanes>(w, x, x_at, part), c[t]);
+          c[t] = begin + i < end ? next : c[t];
+        } else {
+          const float term = term_32<Format, kPlanes>(w, x, x_at);
 #pragma unroll
-        for (int s = 0; s < 4; ++s) {  // the chain goes through the four lanes' blocks
-          const float next = num::fma(__shfl_sync(kWholeWarp, d, s, 4), __shfl_sync(kWholeWarp, term, s, 4), c[t]);
-          c[t] = begin + i + s < end ? next : c[t];
+          for (int s = 0; s < 4; ++s) {  // the chain goes through the four lanes' blocks
+            const float next = num::fma(__shfl_sync(kWholeWarp, d, s, 4), __shfl_sync(kWholeWarp, term, s, 4), c[t]);
+            c[t] = begin + i + s < end ? next : c[t];
+          }
         }
       }
     }
-  }
 #pragma unroll
-  for (int t = 0; t < kTokens; ++t) {
-    float y = c[t];
+    for (int t = 0; t < kTokens; ++t) {
+      float y = c[t];
 #pragma unroll
-    for (int width = 4; width <= 16; width *= 2) y = y + __shfl_xor_sync(kWholeWarp, y, width);  // the tree over the chunks
-    if (lane == 0 && token_0 + t < n_tokens) {
-      task.y[int64_t{token_0 + t} * task.n_rows + row] = task.bias == nullptr ? y : y + task.bias[row];
+      for (int width = 4; width <= 16; width *= 2) y = y + __shfl_xor_sync(kWholeWarp, y, width);  // the tree over the chunks
+      if (lane == 0 && token_0 + t < n_tokens) {
+        task.y[int64_t{token_0 + t} * task.n_rows + row] = task.bias == nullptr ? y : y + task.bias[row];
+      }
     }
   }
 }
@@ -135,22 +147,22 @@ struct Formats {
     return found;
   }
   template <int kPlanes, int kTokens>
-  __device__ static void run(const GemvTask& task, const quant::Activations& x, int n_tokens, int row) {
+  __device__ static void run(const GemvTask& task, const quant::Activations& x, int n_tokens, int row, int row_step) {
     int i = 0;
-    ((task.format == i++ ? run_row<F, kPlanes, kTokens>(task, x, n_tokens, row) : void()), ...);
+    ((task.format == i++ ? run_rows<F, kPlanes, kTokens>(task, x, n_tokens, row, row_step) : void()), ...);
   }
 };
 using Formats32 = Formats<GemvQ4_0, GemvQ4_1, GemvQ8_0>;
 using Formats256 = Formats<GemvQ4_K, GemvQ5_K, GemvQ6_K>;
 
 template <class List, int kPlanes, int kTokens>
-__global__ void __launch_bounds__(32 * kWarps, kTokens == 1 ? 8 : 4) gemv_kernel(const __grid_constant__ GemvTasks tasks) {
+__global__ void __launch_bounds__(32 * kWarps, kTokens == 1 ? kThreadBlocksPerSm : 3) gemv_kernel(const __grid_constant__ GemvTasks tasks) {
   let_next_start();
   int i = 0;
   while (i + 1 < tasks.n && static_cast<int>(blockIdx.x) >= tasks.task[i + 1].first_block) ++i;
   const GemvTask& task = tasks.task[i];
   const int row = (static_cast<int>(blockIdx.x) - task.first_block) * kWarps + static_cast<int>(threadIdx.x / 32);
-  if (row < task.n_rows) List::template run<kPlanes, kTokens>(task, tasks.x, tasks.n_tokens, row);
+  List::template run<kPlanes, kTokens>(task, tasks.x, tasks.n_tokens, row, task.n_thread_blocks * kWarps);
 }
 
 template <class List, int kPlanes>
@@ -168,12 +180,17 @@ template <class List>
 bool try_list(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Queue& queue) {
   GemvTasks tasks;
   int n_blocks = 0;
+  int64_t rows_of_all = 0;
+  for (const LinearTask& linear : linears) rows_of_all += linear.w->rows;
   for (const LinearTask& linear : linears) {
     const int format = linear.w->parts.n < 2 ? -1 : List::find(linear.w->dtype);
     if (format < 0 || linear.w->rows > INT32_MAX / 2) return false;
+    // A row a warp while the machine has room for all of them at once; else each matrix has its share of what there is room for.
+    const int64_t whole = (linear.w->rows + kWarps - 1) / kWarps, room = (kThreadBlocksMax * linear.w->rows + rows_of_all - 1) / rows_of_all;
+    const auto share = static_cast<int32_t>(std::min(whole, room));
     tasks.task[tasks.n++] = {linear.w->parts, format, static_cast<int32_t>(linear.w->rows), static_cast<int32_t>(linear.w->cols / x.block()),
-                             n_blocks, linear.bias, linear.y};
-    n_blocks += static_cast<int>((linear.w->rows + kWarps - 1) / kWarps);
+                             n_blocks, share, linear.bias, linear.y};
+    n_blocks += share;
   }
   tasks.x = x;
   tasks.n_tokens = static_cast<int32_t>(n_tokens);

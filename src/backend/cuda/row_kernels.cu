@@ -4,6 +4,7 @@
 #include <cuda_fp16.h>
 
 #include "backend/cuda/block_load.cuh"
+#include "backend/cuda/decode_cut.h"
 #include "backend/cuda/formats.h"
 #include "backend/cuda/quantise.cuh"
 #include "num/math.h"
@@ -53,7 +54,7 @@ __global__ void widen_kernel(const T* w, int64_t cols, const int32_t* rows, int6
 
 void decode_any(const Matrix& m, const int32_t* rows, int64_t row_begin, int64_t n_rows, bool scaled, float scale, float* y,
                 cudaStream_t stream) {
-  if (n_rows == 0) return;
+  if (n_rows == 0 || decode_cut(m, rows, row_begin, n_rows, scaled, scale, y, stream)) return;
   using tensor::DType;
   const auto widened = [&]<class T>(const T* w) {
     widen_kernel<<<blocks_for(n_rows * m.cols), kThreads, 0, stream>>>(w, m.cols, rows, row_begin, n_rows, scaled, scale, y);
@@ -126,15 +127,11 @@ __global__ void select_kernel(const float* x, const int32_t* rows, int64_t n_row
   if (i < n_rows * width) y[i] = x[rows[i / width] * width + i % width];
 }
 
-// One warp a block of 32 or 256 elements: lane j holds elements j, j + 32, ...
 template <int kBlock>
-__global__ void quantise_kernel(const float* x, int64_t n_blocks, quant::Activations out) {
-  const int64_t block = thread_index() / 32;
-  if (block >= n_blocks) return;
-  float value[kBlock / 32];
-#pragma unroll
-  for (int i = 0; i < kBlock / 32; ++i) value[i] = x[block * kBlock + 32 * i + threadIdx.x % 32];
-  quantise_block<kBlock>(value, out, block);
+__global__ void quantise_kernel(const float* x, int64_t n, quant::Activations out) {
+  __shared__ uint32_t maxima[kThreads / 32];
+  const int64_t i = thread_index();
+  quantise_element<kBlock>(i < n ? x[i] : 0.0f, i < n, out, i, maxima);
 }
 
 __global__ void cut_kernel(const uint8_t* blocks, int64_t n_blocks, int block_bytes, Parts parts) {
@@ -185,13 +182,10 @@ void select_rows(const float* x, const int32_t* rows, int64_t n_rows, int64_t wi
 }
 
 void quantise_rows(const float* x, int64_t n_rows, const quant::Activations& out, cudaStream_t stream) {
-  const int64_t n_blocks = n_rows * out.k / out.block();
-  if (n_blocks == 0) return;
-  if (out.kind == quant::Activation::a256) {
-    quantise_kernel<256><<<blocks_for(n_blocks * 32), kThreads, 0, stream>>>(x, n_blocks, out);
-  } else {
-    quantise_kernel<32><<<blocks_for(n_blocks * 32), kThreads, 0, stream>>>(x, n_blocks, out);
-  }
+  const int64_t n = n_rows * out.k;
+  if (n == 0) return;
+  const auto kernel = out.kind == quant::Activation::a256 ? quantise_kernel<256> : quantise_kernel<32>;
+  kernel<<<blocks_for(n), kThreads, 0, stream>>>(x, n, out);
 }
 
 void cut_blocks(const uint8_t* blocks, int64_t n_blocks, const Parts& parts, cudaStream_t stream) {
