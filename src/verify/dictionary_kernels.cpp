@@ -83,24 +83,27 @@ bool multiplies_integers(const Case& c) {
          tensor::traits(matrix_of(c).dtype).block_elements == block;
 }
 
+// The scale of a block from some of its registers only.
 void offer_quantiser(const Case& c, Sink& out) {
   if (!multiplies_integers(c)) return;
   const int64_t block = declared_block(c);
-  const auto with = [&](std::string text, bool first) {
-    const SharedIntegers x = integers_of(c, block, -127, [=](std::span<const double> values) {
-      const auto half = static_cast<size_t>(block / 2);
-      return scale_127(first ? values.first(half) : values.last(half));
-    });
-    auto values = std::make_shared<std::vector<double>>();
-    for (size_t i = 0; i < x->q.size(); ++i)
-      values->push_back(x->q[i] * x->d[i / static_cast<size_t>(block)]);
-    LinearRule rule = right_linear(c);
-    rule.x = values;
-    out.add(std::move(text), linear_with(c, std::move(rule)));
-  };
-  with("a block of activations takes its scale from its first half, and cuts what is larger", true);
-  with("a block of activations takes its scale from its second half, and cuts what is larger",
-       false);
+  for (const int64_t parts : {2, 4}) {
+    for (const int64_t part : {int64_t{0}, parts - 1}) {
+      const auto n = static_cast<size_t>(block / parts);
+      const SharedIntegers x = integers_of(c, block, -127, [=](std::span<const double> values) {
+        return scale_127(values.subspan(static_cast<size_t>(part) * n, n));
+      });
+      auto values = std::make_shared<std::vector<double>>();
+      for (size_t i = 0; i < x->q.size(); ++i)
+        values->push_back(x->q[i] * x->d[i / static_cast<size_t>(block)]);
+      LinearRule rule = right_linear(c);
+      rule.x = values;
+      out.add(fmt::format("a block of activations takes its scale from its {} 1/{}, and cuts what "
+                          "is larger",
+                          part == 0 ? "first" : "last", parts),
+              linear_with(c, std::move(rule)));
+    }
+  }
 }
 
 const int8_t* bytes_of_q8_0(const std::byte* block) {
@@ -167,7 +170,7 @@ void offer_offset_sum(const Case& c, Sink& out) {
 }
 
 constexpr Entry kEntries[] = {
-    {"quantiser_half_block", "C27", offer_quantiser},
+    {"quantiser_part_block", "C27", offer_quantiser},
     {"int16_saturation", "C35", offer_saturation},
     {"sign_of_minus_128", "C36", offer_sign_trick},
     {"offset_sum_unscaled", "C26", offer_offset_sum},

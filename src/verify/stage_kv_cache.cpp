@@ -89,7 +89,9 @@ class Ways {
     executor->truncate(0, middle);
     feed(*executor, other_, middle, n(), 0, ignored);
     executor->truncate(0, middle);
-    feed(*executor, ids_, middle, n(), 0, left);
+    // One token by itself first: what lies behind it in the cache was truncated and must not be seen.
+    feed(*executor, ids_, middle, middle + 1, 0, left);
+    feed(*executor, ids_, middle + 1, n(), 0, left);
     read_cache(*executor, 0, left);
     return left;
   }

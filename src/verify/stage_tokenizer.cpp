@@ -10,6 +10,7 @@
 #include "verify/naive_tokenizer.h"
 #include "verify/probes.h"
 #include "verify/stage_support.h"
+#include "verify/tokenizer_causes.h"
 
 namespace assay::verify {
 namespace {
@@ -119,6 +120,9 @@ VerifyStage check_tokenizer(const Subject& subject, const StageRun& run) {
       check_ids(subject, naive, text, false, findings);
       check_round_trip(subject, naive, text, findings);
       show_progress(run, ++n_done, static_cast<int64_t>(texts.size()) + 1);
+    }
+    if (findings.failed()) {
+      for (const std::string& cause : tokenizer_causes(subject, texts)) findings.note(fmt::format("Cause: {}, which gives these ids", cause));
     }
     for (const std::string& special : special_texts(tokenizer, 4)) check_ids(subject, naive, "a" + special + "b\n", true, findings);
     check_specials(subject, findings);
