@@ -37,5 +37,6 @@ struct Row {
 };
 
 const std::vector<Row>& catalogue();
+const std::vector<Row>& further_rows();  // faults beside the catalogue: X1, X2, ...
 
 }  // namespace assay::faults

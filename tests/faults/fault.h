@@ -40,7 +40,7 @@ enum class Fault {
   precision_bf16,          // products of several tokens in bfloat16
   int8_whole_row,          // 8-bit activations with one scale a row, though floats are declared
   activation_scale_twice,
-  quantiser_half_block,    // the activations' scale comes from the first half of a block
+  quantiser_quarter_block, // the activations' scale comes from the first quarter of a block: one register of four
   half_block_dropped,      // of two blocks the last 16 values
   q4_0_dp4a,               // Q4_0's integer kernel: interleaved nibbles, and a sum of activations without its scale
   maddubs_saturates,       // Q8_0's integer kernel: activations + 128 as unsigned bytes, pairs summed in 16 bits

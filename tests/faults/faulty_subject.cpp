@@ -81,8 +81,11 @@ Subject faulty_subject(const Row& row, std::shared_ptr<const Model> model) {
   engine.fault = row.fault;
   engine.activation_bits = row.activation_bits;
   engine.cache = row.cache;
-  use_engine(subject, engine);
-  if (row.change_subject != nullptr) row.change_subject(subject);
+  if (row.change_subject != nullptr) {
+    row.change_subject(subject);
+  } else {
+    use_engine(subject, engine);
+  }
   return subject;
 }
 
@@ -196,5 +199,13 @@ void tensor_bytes_swapped(ModelFile& file) {
 }
 
 void alignment_ignored(ModelFile& file) { file.set("general.alignment", uint32_t{64}); }
+
+void last_tensor_missed(ModelFile& file) { std::fill(file.tensors.back().data.begin(), file.tensors.back().data.end(), std::byte{0}); }
+
+void heads_do_not_divide(ModelFile& file) { file.set("llama.attention.head_count_kv", uint32_t{3}); }
+
+void other_architecture(ModelFile& file) { file.set("general.architecture", std::string("gptneox")); }
+
+void no_pre_tokenizer(ModelFile& file) { file.drop_key("tokenizer.ggml.pre"); }
 
 }  // namespace assay::faults

@@ -1,4 +1,4 @@
-// Subjects with a fault: our own engine with the faulty one, or a faulty part, in the place of the right one.
+// Subjects with a fault: the faulty engine with our own parts around it, or our own engine with a faulty part.
 #pragma once
 
 #include <memory>
@@ -35,5 +35,9 @@ void penalties_unused(verify::Subject& subject);
 // Changes of files.
 void tensor_bytes_swapped(ModelFile& file);    // float tensors as a big-endian machine writes them
 void alignment_ignored(ModelFile& file);       // the file declares one alignment and is laid out with another
+void last_tensor_missed(ModelFile& file);      // never written: zeros
+void heads_do_not_divide(ModelFile& file);
+void other_architecture(ModelFile& file);
+void no_pre_tokenizer(ModelFile& file);
 
 }  // namespace assay::faults

@@ -24,7 +24,7 @@ int64_t block_of(DType dtype) { return tensor::traits(dtype).block_elements; }
 Quantised quantise(const float* x, int64_t k, int64_t block, Fault fault) {
   Quantised row{std::vector<int>(static_cast<size_t>(k)), {}, block};
   for (int64_t begin = 0; begin < k; begin += block) {
-    const int64_t n_looked_at = fault == Fault::quantiser_half_block ? block / 2 : block;
+    const int64_t n_looked_at = fault == Fault::quantiser_quarter_block ? block / 4 : block;
     float farthest = 0;
     for (int64_t j = begin; j < begin + n_looked_at; ++j) {
       if (std::abs(x[j]) > std::abs(farthest)) farthest = x[j];
