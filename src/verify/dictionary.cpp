@@ -98,15 +98,15 @@ std::vector<std::span<const Entry>> tables_of(const Case& c) {
       c.op().record);
 }
 
-std::vector<Candidate> candidates_for(const Case& c) {
-  Sink sink(c);
+void for_each_entry(const Case& c, const std::function<void(std::vector<Candidate>)>& take) {
   for (const std::span<const Entry> table : tables_of(c)) {
     for (const Entry& entry : table) {
+      Sink sink(c);
       sink.begin(entry.id, entry.faults);
       entry.offer(c, sink);
+      take(sink.take());
     }
   }
-  return sink.take();
 }
 
 double as_f16(double x) noexcept {
@@ -126,7 +126,7 @@ using dictionary::Sample;
 
 constexpr int64_t kSampleRows = 5, kSampleColumns = 512;
 constexpr int64_t kConfirmWork =
-    1'500'000'000;                     // products of one confirmation at most: about a second
+    400'000'000;                       // products of one confirmation at most: about half a second
 constexpr size_t kConfirmed = 8;       // candidates that are computed whole
 constexpr double kExplainsSome = 0.7;  // a residual above says nothing about the cause
 constexpr double kRounding =
@@ -251,7 +251,31 @@ Match try_candidate(const Case& c, const Candidate& candidate, const Sample& sam
   return compare(c.failed, sample, y);
 }
 
-// All of the output, or of a large product as much as fits into a second.
+struct Promising {
+  double residual = 0;  // on the sample
+  Candidate candidate;
+};
+
+// The best, in the order of the tables. Of those that are as good as the best, which differ by
+// rounding alone, the first ones stay.
+void keep_best(std::vector<Promising>& all) {
+  if (all.size() <= kConfirmed) return;
+  std::vector<double> residuals;
+  for (const Promising& p : all) residuals.push_back(p.residual);
+  std::sort(residuals.begin(), residuals.end());
+  const double as_good = 2 * residuals[0], limit = residuals[kConfirmed - 1];
+  std::vector<Promising> kept;
+  for (const bool best : {true, false}) {
+    for (Promising& p : all) {
+      const bool is_best = p.residual <= as_good;
+      if (is_best == best && p.residual <= std::max(limit, as_good) && kept.size() < kConfirmed)
+        kept.push_back(std::move(p));
+    }
+  }
+  all = std::move(kept);
+}
+
+// All of the output, or of a large product as much as is quickly done.
 Sample confirming_sample(const FailedOp& f) {
   const int64_t depth = std::max<int64_t>(f.a_width, 1);
   if (f.n_rows * f.width * depth <= kConfirmWork) return {up_to(f.n_rows), up_to(f.width)};
@@ -299,27 +323,23 @@ std::vector<Cause> find_causes(const ops::Plan& plan, const FailedOp& failed,
                                const Declared& declared, base::ThreadPool& pool) {
   if (!is_complete(failed, plan) || !has_failed(failed)) return {};
   const Case c{plan, failed, declared, pool};
-  const std::vector<Candidate> candidates = dictionary::candidates_for(c);
-
   const Sample sample = choose_sample(failed, kSampleRows, kSampleColumns);
-  std::vector<std::pair<double, size_t>> promising;  // residual on the sample, candidate
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    const Match match = try_candidate(c, candidates[i], sample);
-    if (match.residual < kExplainsSome) promising.emplace_back(match.residual, i);
-  }
-  std::stable_sort(promising.begin(), promising.end(),
-                   [](const auto& x, const auto& y) { return x.first < y.first; });
-  promising.resize(std::min(promising.size(), kConfirmed));
-  std::sort(promising.begin(), promising.end(),
-            [](const auto& x, const auto& y) { return x.second < y.second; });
+  std::vector<Promising> promising;
+  dictionary::for_each_entry(c, [&](std::vector<Candidate> candidates) {
+    for (Candidate& candidate : candidates) {
+      const double residual = try_candidate(c, candidate, sample).residual;
+      if (residual < kExplainsSome) promising.push_back({residual, std::move(candidate)});
+    }
+    keep_best(promising);
+  });
 
   std::vector<Cause> causes;
   const Sample whole = confirming_sample(failed);
-  for (const auto& [sampled, i] : promising) {
-    const Match match = try_candidate(c, candidates[i], whole);
+  for (const auto& [sampled, candidate] : promising) {
+    const Match match = try_candidate(c, candidate, whole);
     if (match.residual >= kExplainsSome) continue;
-    causes.push_back({candidates[i].id, candidates[i].text, candidates[i].faults,
-                      match.reproduces(), match.residual});
+    causes.push_back(
+        {candidate.id, candidate.text, candidate.faults, match.reproduces(), match.residual});
   }
   sort_causes(causes);
   return causes;

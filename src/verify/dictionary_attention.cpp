@@ -108,7 +108,9 @@ AttentionRule right_attention(const Case& c) {
   const ops::Attention& op = op_of(c);
   AttentionRule rule;
   rule.scale = op.scale;
-  rule.cache = cache_as(c, c.declared.cache_k, c.declared.cache_v);
+  if (c.shared->history.empty())
+    c.shared->history = cache_as(c, c.declared.cache_k, c.declared.cache_v);
+  rule.cache = c.shared->history;
   rule.sequence = [&c](int64_t row) { return c.sequence(row); };
   rule.visible = [&c, &op](int64_t row) {
     const int64_t end = c.position(row) + 1;

@@ -25,7 +25,10 @@ namespace assay::verify {
 namespace {
 
 constexpr size_t kTokensMax = 48;
-constexpr double kNatsLess = 1.0, kShareLess = 0.2;  // a suspicion lowers the mean by both
+constexpr double kNatsLess = 1.0, kShareLess = 0.2;  // a suspicion lowers the mean by both,
+constexpr double kOfGuessing =
+    0.75;                        // to less than this share of what guessing among all tokens costs,
+constexpr double kOfBest = 0.5;  // and by at least this share of what the best one gains
 
 // A plan with weights of its own beside the file's. Must outlive the runs of its plan.
 struct ChangedPlan {
@@ -374,12 +377,15 @@ std::vector<Cause> suspect_file(const ops::Plan& plan, std::span<const int32_t> 
   suspect_attention(plan, suspicions);
 
   const double as_it_is = mean_nll(plan, text, pool);
+  double best = as_it_is;
   std::vector<Cause> causes;
   for (const Suspicion& suspicion : suspicions) {
     ChangedPlan changed(plan);
     suspicion.change(changed);
     const double nll = mean_nll(changed.plan, text, pool);
     if (!(as_it_is - nll > kNatsLess) || !(nll < (1 - kShareLess) * as_it_is)) continue;
+    if (!(nll < kOfGuessing * std::log(static_cast<double>(plan.vocab_size)))) continue;
+    best = std::min(best, nll);
     causes.push_back(
         {suspicion.id,
          fmt::format(
@@ -387,6 +393,9 @@ std::vector<Cause> suspect_file(const ops::Plan& plan, std::span<const int32_t> 
              suspicion.text, nll, as_it_is),
          suspicion.faults, false, std::isfinite(as_it_is) ? nll / as_it_is : 0.0});
   }
+  const double least =
+      std::isfinite(as_it_is) ? (as_it_is - kOfBest * (as_it_is - best)) / as_it_is : 0.0;
+  std::erase_if(causes, [least](const Cause& cause) { return cause.residual > least; });
   std::stable_sort(causes.begin(), causes.end(), [](const Cause& x, const Cause& y) {
     return x.residual < y.residual * (1 - 1e-9);
   });

@@ -61,6 +61,18 @@ double plane_scale(const quant::Activations& x, int64_t row, int64_t j) {
   return static_cast<double>(x.d[row * (x.k / x.block()) + j / x.block()]);
 }
 
+Inputs make_declared_inputs(const Case& c) {
+  if (declared_block(c) != 0)
+    return quantised_inputs(c, c.declared.activation_bits, declared_block(c));
+  const Inputs plain = quantised_inputs(c, 0, 0);
+  const tensor::DType dtype = matrix_of(c).dtype;
+  if (c.declared.activations_f16 && dtype == tensor::DType::F16)
+    return changed_inputs(plain, as_f16);
+  if (c.declared.activations_f16 && dtype == tensor::DType::BF16)
+    return changed_inputs(plain, as_bf16);
+  return plain;
+}
+
 }  // namespace
 
 int64_t declared_block(const Case& c) {
@@ -94,15 +106,8 @@ Inputs changed_inputs(const Inputs& x, double (*change)(double)) {
 }
 
 Inputs declared_inputs(const Case& c) {
-  if (declared_block(c) != 0)
-    return quantised_inputs(c, c.declared.activation_bits, declared_block(c));
-  const Inputs plain = quantised_inputs(c, 0, 0);
-  const tensor::DType dtype = matrix_of(c).dtype;
-  if (c.declared.activations_f16 && dtype == tensor::DType::F16)
-    return changed_inputs(plain, as_f16);
-  if (c.declared.activations_f16 && dtype == tensor::DType::BF16)
-    return changed_inputs(plain, as_bf16);
-  return plain;
+  if (c.shared->inputs == nullptr) c.shared->inputs = make_declared_inputs(c);
+  return c.shared->inputs;
 }
 
 LinearRule right_linear(const Case& c) {

@@ -169,11 +169,10 @@ void offer_tail_rows(const Case& c, Sink& out) {
 // keep: whether column j counts
 void offer_columns(const Case& c, Sink& out, std::string text, std::function<bool(int64_t)> keep) {
   LinearRule rule = right_linear(c);
-  auto x = std::make_shared<std::vector<double>>(*rule.x);
-  for (size_t i = 0; i < x->size(); ++i) {
-    if (!keep(static_cast<int64_t>(i) % depth_of(c))) (*x)[i] = 0;
-  }
-  rule.x = std::move(x);
+  rule.row = [row = rule.row, k = depth_of(c), keep = std::move(keep)](int64_t r, double* w) {
+    row(r, w);
+    for (int64_t j = 0; j < k; ++j) w[j] = keep(j) ? w[j] : 0;
+  };
   out.add(std::move(text), linear_with(c, std::move(rule)));
 }
 

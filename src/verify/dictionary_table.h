@@ -6,6 +6,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -39,6 +41,14 @@ struct Candidate {
   SampleFunction compute;
 };
 
+struct KeyValues;
+// What many candidates of a case share, made when it is first asked for.
+struct Shared {
+  std::shared_ptr<const std::vector<double>> inputs;  // of a linear op, as declared
+  std::map<int, std::shared_ptr<const KeyValues>>
+      history;  // of attention, as the declared cache gives it back
+};
+
 // The failed op, with what entries ask of it. Views: the failed op and the plan must outlive it and
 // all candidates.
 struct Case {
@@ -46,6 +56,7 @@ struct Case {
   const FailedOp& failed;
   const Declared& declared;
   base::ThreadPool& pool;
+  std::shared_ptr<Shared> shared = std::make_shared<Shared>();
 
   const ops::Op& op() const { return plan.ops[static_cast<size_t>(failed.i_op)]; }
   template <class Record>
@@ -83,7 +94,7 @@ class Sink {
     candidates_.push_back({id_, std::move(text), faults_, std::move(compute)});
   }
   void add_rows(std::string text, RowFunction compute);
-  std::vector<Candidate> take() { return std::move(candidates_); }
+  std::vector<Candidate> take() { return std::exchange(candidates_, {}); }
 
  private:
   const Case& case_;
@@ -112,7 +123,8 @@ std::span<const Entry> any_entries() noexcept;
 
 // The tables that the failed op is looked up in, the likeliest first.
 std::vector<std::span<const Entry>> tables_of(const Case& c);
-std::vector<Candidate> candidates_for(const Case& c);
+// The candidates of one table entry after another: they may hold much memory, so nobody keeps all.
+void for_each_entry(const Case& c, const std::function<void(std::vector<Candidate>)>& take);
 
 // Rounded to a narrower type and back.
 double as_f16(double x) noexcept;
