@@ -82,7 +82,8 @@ void check_rope(const LintInput& in, const model::Hparams& h, const std::string&
   const gguf::Metadata& metadata = in.file.metadata();
   const bool is_scaled = metadata.has(architecture + ".rope.scaling.type") || metadata.has(architecture + ".rope.scaling.factor") ||
                          in.file.find("rope_freqs.weight") != nullptr;
-  if (architecture == "llama" && h.rope_theta <= 10000 && h.n_ctx_train > 8192 && !is_scaled) {
+  const bool has_window = metadata.has(architecture + ".attention.sliding_window");
+  if (architecture == "llama" && h.rope_theta <= 10000 && h.n_ctx_train > 4096 && !is_scaled && !has_window) {
     lint.warn("rope_base", fmt::format("a context of {} with RoPE's base {:g} and no scaling: known models of this length have a larger "
                                        "base or a scaling", h.n_ctx_train, h.rope_theta));
   }

@@ -17,8 +17,10 @@ namespace {
 constexpr int64_t kVocabularyMin = 1000;  // below, a vocabulary is a toy's
 constexpr int64_t kTokens = 160, kQuickTokens = 48, kChunk = 32;
 constexpr int64_t kSuspectTokens = 48;
+constexpr int64_t kQuickParameters = 300'000'000;  // beyond, tens of oracle runs are not quick
 constexpr double kNatsMax = 6.5;         // a mean that no working model has on plain English
-constexpr double kShareMax = 0.75;       // of the logarithm of the vocabulary's size
+constexpr double kShareMax = 0.75;       // of the logarithm of the vocabulary's size, which is what a guess has
+constexpr double kWorseThanGuessing = 1.15;
 
 double mean_nll(const Subject& subject, const std::vector<TokenId>& ids, const StageRun& run) {
   const auto n = static_cast<int64_t>(ids.size());
@@ -60,12 +62,24 @@ TextFindings check_text(const Subject& subject, const StageRun& run) {
     const double limit = std::min(kNatsMax, kShareMax * std::log(static_cast<double>(n_vocab)));
     findings.summary(fmt::format("{} of plain English: {:.2f} nats each, perplexity {:.4g}", plural(n, "token"), nll, std::exp(nll)));
     if (nll <= limit) return;
-    findings.warn(fmt::format("working models need less than {:.1f} nats: the file may be wrong in itself, or the model was never trained on English",
-                              limit));
+    const std::string needed = fmt::format("working models need less than {:.1f} nats a token of plain English: the file may be wrong in itself, or the "
+                                           "model was never trained on English", limit);
+    const double of_a_guess = std::log(static_cast<double>(n_vocab));
+    if (nll > kWorseThanGuessing * of_a_guess) {
+      findings.fail(fmt::format("{}; a guess among all {} tokens has {:.1f}", needed, n_vocab, of_a_guess));
+    } else {
+      findings.warn(needed);
+    }
     if (!run.suspect_file) return;
+    if (run.quick && subject.model->n_parameters() > kQuickParameters) {
+      return findings.note("a check that is not quick looks for faults of the file that would explain it");
+    }
     ids.resize(static_cast<size_t>(std::min(n, kSuspectTokens)));
-    out.causes = suspect_file(subject.model->state().built.plan, ids, run.pool);
-    for (const Cause& cause : out.causes) findings.fail(fmt::format("the text becomes likely if {}", cause.text));
+    for (Cause& cause : suspect_file(subject.model->state().built.plan, ids, run.pool)) {
+      if (cause.residual * nll > limit) continue;  // residual: of the nats, what is left with the fault undone
+      findings.fail(cause.text);
+      out.causes.push_back(std::move(cause));
+    }
   });
   return out;
 }

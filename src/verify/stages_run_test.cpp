@@ -266,24 +266,33 @@ TEST(ReferenceSampler, ChiSquareOfRightAndWrongDraws) {
   EXPECT_EQ(chi_square(draws, p).n_impossible, 1);
 }
 
-// With a real vocabulary.
-class StageOfTheDetokenizer : public ::testing::Test {
+class StagesWithAVocabulary : public StagesThatRun {
  protected:
   void SetUp() override {
     ASSAY_REQUIRE_FILE(test::smollm2());
     subject_ = own_subject(Model::load(test::smollm2().string()), one_thread());
   }
-  void expect(Verdict verdict, const std::string& text) {
-    const VerifyStage stage = check_detokenizer(subject_, run_);
-    EXPECT_EQ(stage.verdict, verdict) << stage.to_text();
-    EXPECT_THAT(stage.to_text(), HasSubstr(text));
-  }
-  base::ThreadPool pool_{1};
-  StageRun run_{pool_, true};
+  void expect(Verdict verdict, const std::string& text) { StagesThatRun::expect(check_detokenizer(subject_, run_), verdict, text); }
   Subject subject_;
 };
 
-TEST_F(StageOfTheDetokenizer, SeesBrokenCharactersAndShownControlTokens) {
+TEST_F(StagesWithAVocabulary, TextSeesAModelThatKnowsNoEnglish) {
+  run_.suspect_file = false;
+  StagesThatRun::expect(check_text(subject_, run_).stage, Verdict::pass, "48 tokens of plain English: 3.1");
+  const auto right = subject_.make_executor;
+  const auto with_logits = [&](auto change) {
+    Faults faults;
+    faults.logits = change;
+    subject_.make_executor = [right, faults](int64_t n_ctx, int64_t n_batch, int n_sequences) {
+      return std::make_unique<FaultyExecutor>(right(n_ctx, n_batch, n_sequences), faults, 49152);
+    };
+    return check_text(subject_, run_).stage;
+  };
+  StagesThatRun::expect(with_logits([](std::span<float> logits) { std::fill(logits.begin(), logits.end(), 0.0f); }), Verdict::warn, "10.80 nats");
+  StagesThatRun::expect(with_logits([](std::span<float> logits) { std::reverse(logits.begin(), logits.end()); }), Verdict::fail, "a guess among all");
+}
+
+TEST_F(StagesWithAVocabulary, DetokenizerSeesBrokenCharactersAndShownControlTokens) {
   expect(Verdict::pass, "no character broken");
   const auto right = subject_.decode_stream;
   const auto tokenizer = subject_.model->tokenizer();
