@@ -1,4 +1,5 @@
-// `assay verify` and `assay inspect --lint` from outside: verdicts, forms of the report, exit codes, Ctrl-C.
+// `assay verify` and `assay inspect --lint` from outside: verdicts, forms of the report, exit
+// codes, Ctrl-C.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -21,7 +22,8 @@ using test::ProgramResult;
 using testing::HasSubstr;
 using testing::Not;
 
-ProgramResult assay(const std::vector<std::string>& arguments, const test::ProgramOptions& options = {}) {
+ProgramResult assay(const std::vector<std::string>& arguments,
+                    const test::ProgramOptions& options = {}) {
   return test::run_program(ASSAY_PROGRAM, arguments, options);
 }
 
@@ -48,12 +50,14 @@ TEST_F(CliVerifyTiny, AFailedStageEndsWithFive) {
   EXPECT_THAT(r.out, HasSubstr("ok    Operations"));
   EXPECT_THAT(r.out, HasSubstr("\nFAILED: 1 of 11 stages"));
   EXPECT_THAT(r.out, Not(HasSubstr("\x1b"))) << "no colour where nobody looks";
-  EXPECT_THAT(assay({"verify", path_, "--quick", "-t", "1", "--color", "on"}).out, HasSubstr("\x1b[1;31mFAIL\x1b[0m  Tokenizer"));
+  EXPECT_THAT(assay({"verify", path_, "--quick", "-t", "1", "--color", "on"}).out,
+              HasSubstr("\x1b[1;31mFAIL\x1b[0m  Tokenizer"));
 }
 
 TEST_F(CliVerifyTiny, JsonAndHtml) {
   const std::string html = (folder_ / "report.html").string();
-  const ProgramResult r = assay({"verify", path_, "--quick", "-t", "1", "--json", "--html", html, "--attention", "0-1", "--against", "reference"});
+  const ProgramResult r = assay({"verify", path_, "--quick", "-t", "1", "--json", "--html", html,
+                                 "--attention", "0-1", "--against", "reference"});
   EXPECT_EQ(r.exit_code, 5) << r.err;
   const json::object report = json::parse(r.out).as_object();
   EXPECT_EQ(report.at("stages").as_array().size(), 12u);
@@ -74,7 +78,9 @@ TEST_F(CliVerifyTiny, WrongCalls) {
   const ProgramResult r = assay({"verify", path_, "--against", "nothing-of-this-name"});
   EXPECT_EQ(r.exit_code, 2);
   EXPECT_EQ(r.out, "") << "told before any work";
-  EXPECT_EQ(assay({"verify", path_, "--quick", "-t", "1", "--html", "/nonexistent/folder/r.html"}).exit_code, 1);
+  EXPECT_EQ(assay({"verify", path_, "--quick", "-t", "1", "--html", "/nonexistent/folder/r.html"})
+                .exit_code,
+            1);
   std::ofstream(folder_ / "bad.gguf") << "not a model at all";
   EXPECT_EQ(assay({"verify", (folder_ / "bad.gguf").string()}).exit_code, 3);
   EXPECT_EQ(assay({"verify", (folder_ / "none.gguf").string()}).exit_code, 1);
@@ -87,7 +93,8 @@ TEST_F(CliVerifyTiny, LintTellsALineEach) {
   test::TinyLlama spec;
   spec.without = {"rope.freq_base"};
   test::TinyLlamaWriter(spec).file().set("llama.rope.freq_base", 31415.0f).write(path_);
-  EXPECT_THAT(assay({"inspect", path_, "--lint"}).out, HasSubstr("warning: rope_base: the base of RoPE is 31415"));
+  EXPECT_THAT(assay({"inspect", path_, "--lint"}).out,
+              HasSubstr("warning: rope_base: the base of RoPE is 31415"));
 }
 
 TEST(CliVerify, ARealModelPasses) {
@@ -96,7 +103,8 @@ TEST(CliVerify, ARealModelPasses) {
   EXPECT_EQ(r.exit_code, 0) << r.out;
   const json::object report = json::parse(r.out).as_object();
   EXPECT_TRUE(report.at("passed").as_bool());
-  for (const json::value& stage : report.at("stages").as_array()) EXPECT_EQ(stage.at("verdict"), "pass") << stage.at("summary").as_string();
+  for (const json::value& stage : report.at("stages").as_array())
+    EXPECT_EQ(stage.at("verdict"), "pass") << stage.at("summary").as_string();
   EXPECT_EQ(assay({"inspect", test::smollm2().string(), "--lint"}).exit_code, 0);
 }
 

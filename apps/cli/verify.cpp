@@ -1,4 +1,5 @@
-// assay verify: the whole chain from the file to the drawn token, stage by stage, with a verdict for each.
+// assay verify: the whole chain from the file to the drawn token, stage by stage, with a verdict
+// for each.
 #include "assay/verify.h"
 
 #include <fmt/format.h>
@@ -80,7 +81,8 @@ std::vector<int32_t> parse_layers(const std::string& text) {
   }
 }
 
-// What a terminal shows while the stages run: each as it ends, and below them how far the next one is.
+// What a terminal shows while the stages run: each as it ends, and below them how far the next one
+// is.
 class LiveView {
  public:
   LiveView(bool shows_stages, bool colour) : shows_stages_(shows_stages), colour_(colour) {}
@@ -111,7 +113,10 @@ class LiveView {
   // The first word alone has the colour.
   std::string coloured(const std::string& text, Verdict verdict) const {
     if (!colour_) return text;
-    const char* code = verdict == Verdict::fail ? "1;31" : verdict == Verdict::warn ? "33" : verdict == Verdict::pass ? "32" : "2";
+    const char* code = verdict == Verdict::fail   ? "1;31"
+                       : verdict == Verdict::warn ? "33"
+                       : verdict == Verdict::pass ? "32"
+                                                  : "2";
     const size_t end = std::min(text.find(' '), text.size());
     return fmt::format("\x1b[{}m{}\x1b[0m{}", code, text.substr(0, end), text.substr(end));
   }
@@ -125,9 +130,12 @@ class LiveView {
 
 int verify_command(const Arguments& arguments) {
   Flags flags("verify",
-              "Checks the whole chain: file, metadata, tokenizer, chat template, dequantisation, every operation\n"
-              "against float64 and its own rounding bound, KV cache, logits, sampler, detokenizer. The first wrong\n"
-              "operation is named, with its cause where it is a known one. Exit code 5 where a stage fails.",
+              "Checks the whole chain: file, metadata, tokenizer, chat template, dequantisation, "
+              "every operation\n"
+              "against float64 and its own rounding bound, KV cache, logits, sampler, detokenizer. "
+              "The first wrong\n"
+              "operation is named, with its cause where it is a known one. Exit code 5 where a "
+              "stage fails.",
               "  assay verify model.gguf\n"
               "  assay verify model.gguf --quick -ctk q8_0 --kernels avx2\n"
               "  assay verify model.gguf --json | jq '.stages[] | select(.verdict == \"fail\")'\n");

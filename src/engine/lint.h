@@ -1,5 +1,6 @@
-// Rules about what a file says of itself: facts that contradict each other, or that no known model has. Shared by `inspect --lint` and by
-// verify's stages. What makes a file unusable is refused on loading and is no lint.
+// Rules about what a file says of itself: facts that contradict each other, or that no known model
+// has. Shared by `inspect --lint` and by verify's stages. What makes a file unusable is refused on
+// loading and is no lint.
 #pragma once
 
 #include <span>
@@ -25,8 +26,9 @@ std::vector<LintFinding> lint_tokenizer(const LintInput& in);
 std::vector<LintFinding> lint_template(const LintInput& in);
 std::vector<LintFinding> lint(const LintInput& in);  // all of them
 
-// The token that ends an assistant's turn in the template, found by rendering a conversation; nullopt where the template has none, such as
-// one that ends turns with a line break.
-std::optional<TokenId> find_end_of_turn(const Tokenizer& tokenizer, const ChatTemplate& chat_template);
+// The token that ends an assistant's turn in the template, found by rendering a conversation;
+// nullopt where the template has none, such as one that ends turns with a line break.
+std::optional<TokenId> find_end_of_turn(const Tokenizer& tokenizer,
+                                        const ChatTemplate& chat_template);
 
 }  // namespace assay::engine

@@ -1,4 +1,5 @@
-// Lint on real vocabularies and small models: silent on right ones, and each rule on a file made to break it.
+// Lint on real vocabularies and small models: silent on right ones, and each rule on a file made to
+// break it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,10 +35,13 @@ std::vector<std::string> rules_of(const std::vector<LintFinding>& findings) {
   return rules;
 }
 
-std::filesystem::path vocabulary(const std::string& name) { return test::shared("vectors/tokenizers/ggml-vocab-" + name + ".gguf"); }
+std::filesystem::path vocabulary(const std::string& name) {
+  return test::shared("vectors/tokenizers/ggml-vocab-" + name + ".gguf");
+}
 
 TEST(Lint, RightVocabulariesAreFine) {
-  for (const char* name : {"gpt-2", "llama-bpe", "llama-spm", "qwen2", "starcoder", "deepseek-coder"}) {
+  for (const char* name :
+       {"gpt-2", "llama-bpe", "llama-spm", "qwen2", "starcoder", "deepseek-coder"}) {
     SCOPED_TRACE(name);
     ASSAY_REQUIRE_FILE(vocabulary(name));
     EXPECT_THAT(rules_of(lint_of(vocabulary(name))), IsEmpty());
@@ -48,14 +52,16 @@ TEST(Lint, AWrongPreTokenizerShowsInTheVocabulary) {
   struct Wrong {
     const char *vocabulary, *pre;
   };
-  for (const Wrong& wrong : {Wrong{"llama-bpe", "gpt-2"}, Wrong{"llama-bpe", "smaug-bpe"}, Wrong{"qwen2", "llama-bpe"}, Wrong{"gpt-2", "smollm"},
-                             Wrong{"gpt-2", "llama-bpe"}, Wrong{"starcoder", "gpt-2"}, Wrong{"starcoder", "llama-bpe"},
-                             Wrong{"deepseek-coder", "qwen2"}}) {
+  for (const Wrong& wrong :
+       {Wrong{"llama-bpe", "gpt-2"}, Wrong{"llama-bpe", "smaug-bpe"}, Wrong{"qwen2", "llama-bpe"},
+        Wrong{"gpt-2", "smollm"}, Wrong{"gpt-2", "llama-bpe"}, Wrong{"starcoder", "gpt-2"},
+        Wrong{"starcoder", "llama-bpe"}, Wrong{"deepseek-coder", "qwen2"}}) {
     SCOPED_TRACE(std::string(wrong.vocabulary) + " as " + wrong.pre);
     ASSAY_REQUIRE_FILE(vocabulary(wrong.vocabulary));
     const gguf::File file = gguf::File::open(vocabulary(wrong.vocabulary));
     test::GgufWriter edited = test::edited_copy(file, {"tokenizer.ggml.pre"});
-    EXPECT_THAT(rules_of(lint_of(edited.set("tokenizer.ggml.pre", wrong.pre))), Contains("pre_tokenizer"));
+    EXPECT_THAT(rules_of(lint_of(edited.set("tokenizer.ggml.pre", wrong.pre))),
+                Contains("pre_tokenizer"));
   }
 }
 
@@ -63,14 +69,19 @@ TEST(Lint, AWrongPreTokenizerShowsInTheVocabulary) {
 class LintChat : public ::testing::Test {
  protected:
   static constexpr const char* kTemplate =
-      "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
+      "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>' "
+      "+ '\\n' }}{% endfor %}"
       "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
-  std::vector<LintFinding> lint_with(const std::string& chat_template, bool add_bos = false, uint32_t eos = 2) {
+  std::vector<LintFinding> lint_with(const std::string& chat_template, bool add_bos = false,
+                                     uint32_t eos = 2) {
     const gguf::File file = gguf::File::open(test::smollm2());
-    std::set<std::string> without = {"tokenizer.chat_template", "tokenizer.ggml.add_bos_token", "tokenizer.ggml.eos_token_id"};
+    std::set<std::string> without = {"tokenizer.chat_template", "tokenizer.ggml.add_bos_token",
+                                     "tokenizer.ggml.eos_token_id"};
     for (const gguf::Tensor& tensor : file.tensors()) without.insert(std::string(tensor.name));
     test::GgufWriter edited = test::edited_copy(file, without);
-    edited.set("tokenizer.chat_template", chat_template).set("tokenizer.ggml.add_bos_token", add_bos).set("tokenizer.ggml.eos_token_id", eos);
+    edited.set("tokenizer.chat_template", chat_template)
+        .set("tokenizer.ggml.add_bos_token", add_bos)
+        .set("tokenizer.ggml.eos_token_id", eos);
     return lint_of(edited);
   }
 };
@@ -78,16 +89,23 @@ class LintChat : public ::testing::Test {
 TEST_F(LintChat, RulesOfTemplates) {
   ASSAY_REQUIRE_FILE(test::smollm2());
   EXPECT_THAT(rules_of(lint_with(kTemplate)), IsEmpty());
-  EXPECT_THAT(rules_of(lint_with("{{ bos_token }}" + std::string(kTemplate), true)), Contains("bos_twice"));
-  EXPECT_THAT(rules_of(lint_with("{{ bos_token }}{{ bos_token }}" + std::string(kTemplate))), Contains("bos_twice"));
-  EXPECT_THAT(rules_of(lint_with("{% for m in messages %}{{ m['content'] }}{% endfor %}")), Contains("eos_in_template"));
-  EXPECT_THAT(rules_of(lint_with("{% for m in messages %}{{ m['content'] + '<|im_end|>' }}{% endfor %}")), Contains("generation_prompt"));
-  EXPECT_THAT(rules_of(lint_with("{% for m in messages %}{% if m['role'] == 'user' %}{{ m['content'] + eos_token }}{% endif %}{% endfor %}")),
+  EXPECT_THAT(rules_of(lint_with("{{ bos_token }}" + std::string(kTemplate), true)),
+              Contains("bos_twice"));
+  EXPECT_THAT(rules_of(lint_with("{{ bos_token }}{{ bos_token }}" + std::string(kTemplate))),
+              Contains("bos_twice"));
+  EXPECT_THAT(rules_of(lint_with("{% for m in messages %}{{ m['content'] }}{% endfor %}")),
+              Contains("eos_in_template"));
+  EXPECT_THAT(
+      rules_of(lint_with("{% for m in messages %}{{ m['content'] + '<|im_end|>' }}{% endfor %}")),
+      Contains("generation_prompt"));
+  EXPECT_THAT(rules_of(lint_with("{% for m in messages %}{% if m['role'] == 'user' %}{{ "
+                                 "m['content'] + eos_token }}{% endif %}{% endfor %}")),
               Contains("template_content"));
   EXPECT_THAT(rules_of(lint_with("{{ raise_exception('no') }}")), Contains("template_render"));
   // Ends answers with a token that ends nothing.
-  const std::vector<LintFinding> found =
-      lint_with("{% for m in messages %}{{ m['role'] + m['content'] + '<repo_name>' }}{% endfor %}{% if add_generation_prompt %}>{% endif %}");
+  const std::vector<LintFinding> found = lint_with(
+      "{% for m in messages %}{{ m['role'] + m['content'] + '<repo_name>' }}{% endfor %}{% if "
+      "add_generation_prompt %}>{% endif %}");
   EXPECT_THAT(rules_of(found), Contains("end_of_turn"));
 }
 
@@ -97,14 +115,23 @@ TEST(Lint, RulesOfHyperParameters) {
   EXPECT_THAT(rules_of(lint_of(test::TinyLlamaWriter(spec).file())), IsEmpty());
 
   spec.without = {"rope.freq_base"};
-  EXPECT_THAT(rules_of(lint_of(test::TinyLlamaWriter(spec).file().set("llama.rope.freq_base", 12345.0f))), Contains("rope_base"));
+  EXPECT_THAT(
+      rules_of(lint_of(test::TinyLlamaWriter(spec).file().set("llama.rope.freq_base", 12345.0f))),
+      Contains("rope_base"));
   spec.without = {"attention.layer_norm_rms_epsilon"};
-  EXPECT_THAT(rules_of(lint_of(test::TinyLlamaWriter(spec).file().set("llama.attention.layer_norm_rms_epsilon", 1e-3f))), Contains("norm_eps"));
+  EXPECT_THAT(rules_of(lint_of(test::TinyLlamaWriter(spec).file().set(
+                  "llama.attention.layer_norm_rms_epsilon", 1e-3f))),
+              Contains("norm_eps"));
   spec.without = {"rope.dimension_count"};
-  EXPECT_THAT(rules_of(lint_of(test::TinyLlamaWriter(spec).file().set("llama.rope.dimension_count", uint32_t{32}))), Contains("rope_dim"));
+  EXPECT_THAT(rules_of(lint_of(test::TinyLlamaWriter(spec).file().set("llama.rope.dimension_count",
+                                                                      uint32_t{32}))),
+              Contains("rope_dim"));
   spec.without = {};
-  EXPECT_THAT(rules_of(lint_of(test::TinyLlamaWriter(spec).file().set("llama.vocab_size", uint32_t{97}))), Contains("vocab_size"));
-  EXPECT_THAT(rules_of(lint_of(test::TinyLlamaWriter(spec).file().set("llama.new_thing", 1.0f))), Contains("unread_key"));
+  EXPECT_THAT(
+      rules_of(lint_of(test::TinyLlamaWriter(spec).file().set("llama.vocab_size", uint32_t{97}))),
+      Contains("vocab_size"));
+  EXPECT_THAT(rules_of(lint_of(test::TinyLlamaWriter(spec).file().set("llama.new_thing", 1.0f))),
+              Contains("unread_key"));
   spec.n_ctx_train = 32768;
   EXPECT_THAT(rules_of(lint_of(test::TinyLlamaWriter(spec).file())), Contains("rope_base"));
 
@@ -151,7 +178,8 @@ TEST(Lint, TextAndJsonTellThem) {
   EXPECT_THAT(in.lint_text(), HasSubstr("warning: rope_base: the base of RoPE is 12345"));
   EXPECT_THAT(in.to_json(), HasSubstr("\"rule\": \"rope_base\", \"level\": \"warning\""));
   options.lint = false;
-  EXPECT_THAT(inspect((folder / "m.gguf").string(), options).to_json(), ::testing::Not(HasSubstr("\"lint\"")));
+  EXPECT_THAT(inspect((folder / "m.gguf").string(), options).to_json(),
+              ::testing::Not(HasSubstr("\"lint\"")));
 }
 
 }  // namespace

@@ -14,7 +14,8 @@ AttentionMaps::AttentionMaps(const ops::Plan& plan, std::span<const int32_t> lay
   wanted.erase(std::unique(wanted.begin(), wanted.end()), wanted.end());
   for (const ops::Op& op : plan.ops) {
     const auto* attention = std::get_if<ops::Attention>(&op.record);
-    if (attention == nullptr || !std::binary_search(wanted.begin(), wanted.end(), attention->layer)) continue;
+    if (attention == nullptr || !std::binary_search(wanted.begin(), wanted.end(), attention->layer))
+      continue;
     layers_.push_back({*attention, ops::kNone, {}, {}});
   }
   for (const ops::Op& op : plan.ops) {
@@ -28,7 +29,8 @@ AttentionMaps::AttentionMaps(const ops::Plan& plan, std::span<const int32_t> lay
 AttentionMaps::Found AttentionMaps::find_layer(const ops::Op& op) {
   const ops::ValueId written = ops::values_of(op).output;
   for (Layer& layer : layers_) {
-    if (written != ops::kNone && (written == layer.k || written == layer.attention.q)) return {&layer, written == layer.k};
+    if (written != ops::kNone && (written == layer.k || written == layer.attention.q))
+      return {&layer, written == layer.k};
   }
   return {};
 }
@@ -41,7 +43,8 @@ void AttentionMaps::on_op(const ops::Op& op, std::span<const double> values) {
 
 VerifyReport::AttentionMap AttentionMaps::map_of(const Layer& layer, int64_t n) {
   const ops::Attention& a = layer.attention;
-  VerifyReport::AttentionMap map{a.layer, a.n_heads, n, std::vector<float>(static_cast<size_t>(a.n_heads * n * n), 0.0f)};
+  VerifyReport::AttentionMap map{a.layer, a.n_heads, n,
+                                 std::vector<float>(static_cast<size_t>(a.n_heads * n * n), 0.0f)};
   std::vector<double> shares(static_cast<size_t>(n));
   for (int64_t head = 0; head < a.n_heads; ++head) {
     const int64_t kv_head = head / (a.n_heads / a.n_kv_heads);
@@ -56,9 +59,11 @@ VerifyReport::AttentionMap AttentionMaps::map_of(const Layer& layer, int64_t n) 
         shares[static_cast<size_t>(j)] = score * a.scale;
         largest = std::max(largest, score * a.scale);
       }
-      for (int64_t j = first; j <= i; ++j) sum += shares[static_cast<size_t>(j)] = std::exp(shares[static_cast<size_t>(j)] - largest);
+      for (int64_t j = first; j <= i; ++j)
+        sum += shares[static_cast<size_t>(j)] = std::exp(shares[static_cast<size_t>(j)] - largest);
       float* row = map.shares.data() + (head * n + i) * n;
-      for (int64_t j = first; j <= i; ++j) row[j] = static_cast<float>(shares[static_cast<size_t>(j)] / sum);
+      for (int64_t j = first; j <= i; ++j)
+        row[j] = static_cast<float>(shares[static_cast<size_t>(j)] / sum);
     }
   }
   return map;
@@ -67,8 +72,10 @@ VerifyReport::AttentionMap AttentionMaps::map_of(const Layer& layer, int64_t n) 
 std::vector<VerifyReport::AttentionMap> AttentionMaps::maps() const {
   std::vector<VerifyReport::AttentionMap> all;
   for (const Layer& layer : layers_) {
-    const auto n = static_cast<int64_t>(layer.queries.size()) / (layer.attention.n_heads * layer.attention.head_dim);
-    const auto n_keys = static_cast<int64_t>(layer.keys.size()) / (layer.attention.n_kv_heads * layer.attention.head_dim);
+    const auto n = static_cast<int64_t>(layer.queries.size()) /
+                   (layer.attention.n_heads * layer.attention.head_dim);
+    const auto n_keys = static_cast<int64_t>(layer.keys.size()) /
+                        (layer.attention.n_kv_heads * layer.attention.head_dim);
     if (n == n_keys) all.push_back(map_of(layer, n));  // else the run was cut in between
   }
   return all;

@@ -1,4 +1,5 @@
-// The shares of attention in a run, for pictures: from the queries and keys that were observed, before the cache's rounding. Sequence 0 only.
+// The shares of attention in a run, for pictures: from the queries and keys that were observed,
+// before the cache's rounding. Sequence 0 only.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// The formats' definitions against the facts of others (blocks whose bits two other programs agree on), and quant/ against the definitions.
+// The formats' definitions against the facts of others (blocks whose bits two other programs agree
+// on), and quant/ against the definitions.
 #include "verify/definitions.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +15,10 @@
 namespace assay::verify {
 namespace {
 
-bool same(float a, float b) { return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) || (std::isnan(a) && std::isnan(b)); }
+bool same(float a, float b) {
+  return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) ||
+         (std::isnan(a) && std::isnan(b));
+}
 
 TEST(Definitions, GiveTheFacts) {
   int n_formats = 0;
@@ -26,11 +30,15 @@ TEST(Definitions, GiveTheFacts) {
     ASSERT_NE(format, nullptr);
     ++n_formats;
     for (size_t i = 0; i < fact.at("blocks").as_array().size(); ++i) {
-      const std::vector<std::byte> block = test::from_hex(test::text(fact.at("blocks").as_array()[i]));
-      const std::vector<float> values = test::floats_from_hex(test::text(fact.at("values").as_array()[i]));
+      const std::vector<std::byte> block =
+          test::from_hex(test::text(fact.at("blocks").as_array()[i]));
+      const std::vector<float> values =
+          test::floats_from_hex(test::text(fact.at("values").as_array()[i]));
       for (size_t j = 0; j < values.size(); ++j) {
-        const auto found = static_cast<float>(defined_value(format->dtype, block.data(), static_cast<int64_t>(j)));
-        ASSERT_TRUE(same(found, values[j])) << "block " << i << ", element " << j << ": " << found << " against " << values[j];
+        const auto found =
+            static_cast<float>(defined_value(format->dtype, block.data(), static_cast<int64_t>(j)));
+        ASSERT_TRUE(same(found, values[j]))
+            << "block " << i << ", element " << j << ": " << found << " against " << values[j];
       }
     }
   }
@@ -51,11 +59,15 @@ TEST(Definitions, EveryFormatDecodesAsItIsDefined) {
     for (int64_t j = 0; j < kElements; ++j) {
       const std::byte* block = row.data() + j / t.block_elements * t.block_bytes;
       ASSERT_TRUE(scales_are_finite(format.dtype, block));
-      ASSERT_TRUE(same(decoded[static_cast<size_t>(j)], static_cast<float>(defined_value(format.dtype, block, j % t.block_elements)))) << j;
+      ASSERT_TRUE(
+          same(decoded[static_cast<size_t>(j)],
+               static_cast<float>(defined_value(format.dtype, block, j % t.block_elements))))
+          << j;
     }
   }
   EXPECT_EQ(n_formats, 24);
-  for (const auto dtype : {tensor::DType::I8, tensor::DType::I32, tensor::DType::F64}) EXPECT_FALSE(has_definition(dtype));
+  for (const auto dtype : {tensor::DType::I8, tensor::DType::I32, tensor::DType::F64})
+    EXPECT_FALSE(has_definition(dtype));
 }
 
 TEST(Definitions, ScalesThatAreNoNumbersAreSeen) {

@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::string_view kBlank = "\xE2\x96\x81";  // U+2581
 
-// GPT-2's letters for bytes: printable ones of Latin-1 stand for themselves, the others for U+0100 and on, in order.
+// GPT-2's letters for bytes: printable ones of Latin-1 stand for themselves, the others for U+0100
+// and on, in order.
 std::string letter_of(uint8_t wanted) {
   uint32_t next = 256;
   for (uint32_t byte = 0; byte < 256; ++byte) {
@@ -51,7 +52,8 @@ std::optional<TokenId> find_id(const gguf::Metadata& metadata, std::string_view 
 
 }  // namespace
 
-NaiveTokenizer::NaiveTokenizer(const gguf::Metadata& metadata, const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {
+NaiveTokenizer::NaiveTokenizer(const gguf::Metadata& metadata, const Tokenizer& tokenizer)
+    : tokenizer_(&tokenizer) {
   is_bpe_ = metadata.require_string("tokenizer.ggml.model") == "gpt2";
   const std::vector<std::string_view> tokens = metadata.require_strings("tokenizer.ggml.tokens");
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -60,15 +62,18 @@ NaiveTokenizer::NaiveTokenizer(const gguf::Metadata& metadata, const Tokenizer& 
     ids_.emplace(tokens[i], id);
     const TokenKind kind = tokenizer.kind(id);
     if (kind == TokenKind::user_defined) specials_.push_back({tokens[i], id, true});
-    if (kind == TokenKind::control || kind == TokenKind::unknown) specials_.push_back({tokens[i], id, false});
+    if (kind == TokenKind::control || kind == TokenKind::unknown)
+      specials_.push_back({tokens[i], id, false});
   }
   bos_ = tokenizer.bos();
   eos_ = tokenizer.eos();
   unknown_ = find_id(metadata, "unknown");
   if (!unknown_ && !is_bpe_) unknown_ = 0;  // as Llama's files mean it
   if (is_bpe_) {
-    const std::vector<std::string_view> merges = metadata.find_strings("tokenizer.ggml.merges").value_or(std::vector<std::string_view>{});
-    for (size_t rank = 0; rank < merges.size(); ++rank) ranks_.emplace(std::string(merges[rank]), rank);
+    const std::vector<std::string_view> merges =
+        metadata.find_strings("tokenizer.ggml.merges").value_or(std::vector<std::string_view>{});
+    for (size_t rank = 0; rank < merges.size(); ++rank)
+      ranks_.emplace(std::string(merges[rank]), rank);
     const auto rules = text::find_pre_tokenizer(metadata.require_string("tokenizer.ggml.pre"));
     if (!rules) throw Error(Errc::unsupported, "tokenizer.ggml.pre: not one of those served");
     splitter_ = std::make_unique<const text::Splitter>(*rules);
@@ -76,7 +81,8 @@ NaiveTokenizer::NaiveTokenizer(const gguf::Metadata& metadata, const Tokenizer& 
     adds_space_ = false;
     adds_bos_ = rules->adds_bos && bos_.has_value();
   } else {
-    scores_ = metadata.find_floats("tokenizer.ggml.scores").value_or(std::vector<float>(tokens.size(), 0.0f));
+    scores_ = metadata.find_floats("tokenizer.ggml.scores")
+                  .value_or(std::vector<float>(tokens.size(), 0.0f));
     adds_space_ = metadata.find_bool("tokenizer.ggml.add_space_prefix").value_or(true);
     joins_blanks_ = metadata.find_bool("tokenizer.ggml.remove_extra_whitespaces").value_or(false);
     adds_bos_ = bos_.has_value();
@@ -101,7 +107,8 @@ std::vector<std::string> NaiveTokenizer::merged(std::vector<std::string> parts) 
         const auto id = ids_.find(parts[i] + parts[i + 1]);
         if (id == ids_.end()) continue;
         const TokenKind kind = tokenizer_->kind(id->second);
-        if (kind == TokenKind::control || kind == TokenKind::unknown || kind == TokenKind::byte) continue;
+        if (kind == TokenKind::control || kind == TokenKind::unknown || kind == TokenKind::byte)
+          continue;
         const float score = scores_[static_cast<size_t>(id->second)];
         if (best < parts.size() && score <= best_score) continue;
         best = i;
@@ -123,10 +130,12 @@ void NaiveTokenizer::encode_words(std::string_view raw, std::vector<TokenId>& ou
     std::string whole;
     for (; begin < end; ++begin) {
       whole += letter(text[begin]);
-      if (ids_.contains(letter(text[begin]))) parts.push_back(letter(text[begin]));  // a byte without a token vanishes
+      if (ids_.contains(letter(text[begin])))
+        parts.push_back(letter(text[begin]));  // a byte without a token vanishes
     }
     const auto known = ids_.find(whole);
-    if (ignores_merges_ && known != ids_.end() && tokenizer_->kind(known->second) != TokenKind::control) {
+    if (ignores_merges_ && known != ids_.end() &&
+        tokenizer_->kind(known->second) != TokenKind::control) {
       out.push_back(known->second);
       continue;
     }
@@ -138,7 +147,8 @@ void NaiveTokenizer::append_part(const std::string& part, std::vector<TokenId>& 
   const auto known = ids_.find(part);
   if (known != ids_.end()) {
     const TokenKind kind = tokenizer_->kind(known->second);
-    if (kind != TokenKind::control && kind != TokenKind::unknown && kind != TokenKind::byte) return out.push_back(known->second);
+    if (kind != TokenKind::control && kind != TokenKind::unknown && kind != TokenKind::byte)
+      return out.push_back(known->second);
   }
   std::vector<TokenId> bytes;
   for (const char c : part) {
@@ -156,13 +166,15 @@ void NaiveTokenizer::append_part(const std::string& part, std::vector<TokenId>& 
   out.insert(out.end(), bytes.begin(), bytes.end());
 }
 
-void NaiveTokenizer::encode_pieces(std::string_view raw, bool opens, std::vector<TokenId>& out) const {
+void NaiveTokenizer::encode_pieces(std::string_view raw, bool opens,
+                                   std::vector<TokenId>& out) const {
   std::string plain(raw);
   if (joins_blanks_) {
     const auto both_blank = [](char a, char b) { return a == ' ' && b == ' '; };
     plain.erase(std::unique(plain.begin(), plain.end(), both_blank), plain.end());
     const size_t first = plain.find_first_not_of(' ');
-    if (first != std::string::npos) plain = plain.substr(first, plain.find_last_not_of(' ') + 1 - first);
+    if (first != std::string::npos)
+      plain = plain.substr(first, plain.find_last_not_of(' ') + 1 - first);
   }
   std::string text = adds_space_ && opens ? std::string(kBlank) : std::string();
   for (const char c : plain) {
@@ -173,22 +185,28 @@ void NaiveTokenizer::encode_pieces(std::string_view raw, bool opens, std::vector
     }
   }
   std::vector<std::string> parts;
-  for (size_t at = 0; at < text.size(); at += parts.back().size()) parts.push_back(text.substr(at, character_bytes(text[at])));
+  for (size_t at = 0; at < text.size(); at += parts.back().size())
+    parts.push_back(text.substr(at, character_bytes(text[at])));
   for (const std::string& part : merged(std::move(parts))) append_part(part, out);
 }
 
-const NaiveTokenizer::Special* NaiveTokenizer::special_at(std::string_view text, size_t at, const std::vector<bool>& parsed) const {
+const NaiveTokenizer::Special* NaiveTokenizer::special_at(std::string_view text, size_t at,
+                                                          const std::vector<bool>& parsed) const {
   const Special* longest = nullptr;
   for (const Special& special : specials_) {
-    if (!text.substr(at).starts_with(special.text) || (longest != nullptr && longest->text.size() >= special.text.size())) continue;
+    if (!text.substr(at).starts_with(special.text) ||
+        (longest != nullptr && longest->text.size() >= special.text.size()))
+      continue;
     bool allowed = true;
-    for (size_t i = at; !special.anywhere && i < at + special.text.size(); ++i) allowed = allowed && parsed[i];
+    for (size_t i = at; !special.anywhere && i < at + special.text.size(); ++i)
+      allowed = allowed && parsed[i];
     if (allowed) longest = &special;
   }
   return longest;
 }
 
-std::vector<TokenId> NaiveTokenizer::encode(std::span<const TextPiece> pieces, std::optional<bool> add_bos) const {
+std::vector<TokenId> NaiveTokenizer::encode(std::span<const TextPiece> pieces,
+                                            std::optional<bool> add_bos) const {
   std::string text;
   std::vector<bool> parsed;  // by byte
   for (const TextPiece& piece : pieces) {
@@ -221,7 +239,8 @@ std::vector<TokenId> NaiveTokenizer::encode(std::span<const TextPiece> pieces, s
   return out;
 }
 
-std::vector<TokenId> NaiveTokenizer::encode(std::string_view text, bool parse_special, std::optional<bool> add_bos) const {
+std::vector<TokenId> NaiveTokenizer::encode(std::string_view text, bool parse_special,
+                                            std::optional<bool> add_bos) const {
   const TextPiece piece{std::string(text), parse_special};
   return encode({&piece, 1}, add_bos);
 }

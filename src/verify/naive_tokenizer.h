@@ -1,6 +1,7 @@
-// Text to ids once more, written from the definitions of byte pair encoding and of SentencePiece's merges by score, over the vocabulary as the
-// file's metadata has it: all pairs are looked at before every merge. Slow, short, and the judge of the fast one in text/, with which it
-// shares the regular expressions of pre-tokenizers and the kinds of tokens, nothing else.
+// Text to ids once more, written from the definitions of byte pair encoding and of SentencePiece's
+// merges by score, over the vocabulary as the file's metadata has it: all pairs are looked at
+// before every merge. Slow, short, and the judge of the fast one in text/, with which it shares the
+// regular expressions of pre-tokenizers and the kinds of tokens, nothing else.
 #pragma once
 
 #include <memory>
@@ -23,12 +24,15 @@ class NaiveTokenizer {
   NaiveTokenizer(const gguf::Metadata& metadata, const Tokenizer& tokenizer);
 
   // add_bos: nullopt: as the file says.
-  std::vector<TokenId> encode(std::span<const TextPiece> pieces, std::optional<bool> add_bos = std::nullopt) const;
-  std::vector<TokenId> encode(std::string_view text, bool parse_special, std::optional<bool> add_bos = std::nullopt) const;
+  std::vector<TokenId> encode(std::span<const TextPiece> pieces,
+                              std::optional<bool> add_bos = std::nullopt) const;
+  std::vector<TokenId> encode(std::string_view text, bool parse_special,
+                              std::optional<bool> add_bos = std::nullopt) const;
 
   bool adds_bos() const noexcept { return adds_bos_; }
   bool adds_eos() const noexcept { return adds_eos_; }
-  // What decode(encode(text)) has to be; nullopt where characters become the unknown token or blanks are changed.
+  // What decode(encode(text)) has to be; nullopt where characters become the unknown token or
+  // blanks are changed.
   std::optional<std::string> round_trip(std::string_view text) const;
 
  private:
@@ -41,7 +45,8 @@ class NaiveTokenizer {
   void encode_words(std::string_view text, std::vector<TokenId>& out) const;
   void encode_pieces(std::string_view text, bool opens, std::vector<TokenId>& out) const;
   void append_part(const std::string& part, std::vector<TokenId>& out) const;
-  const Special* special_at(std::string_view text, size_t at, const std::vector<bool>& parsed) const;
+  const Special* special_at(std::string_view text, size_t at,
+                            const std::vector<bool>& parsed) const;
 
   const Tokenizer* tokenizer_;
   bool is_bpe_ = false;

@@ -16,10 +16,14 @@ constexpr size_t kOpsShown = 8, kCausesShown = 5, kTokensShown = 5;
 
 std::string_view word(Verdict verdict) {
   switch (verdict) {
-    case Verdict::pass: return "ok";
-    case Verdict::warn: return "warn";
-    case Verdict::fail: return "FAIL";
-    case Verdict::skip: return "skip";
+    case Verdict::pass:
+      return "ok";
+    case Verdict::warn:
+      return "warn";
+    case Verdict::fail:
+      return "FAIL";
+    case Verdict::skip:
+      return "skip";
   }
   return "?";
 }
@@ -28,12 +32,15 @@ std::string place_text(const Place& place) {
   std::string text = place.op;
   if (place.layer >= 0) text += fmt::format(", layer {}", place.layer);
   text += fmt::format(", row {}", place.row);
-  if (place.position >= 0) text += fmt::format(" (position {}, token {})", place.position, place.token);
+  if (place.position >= 0)
+    text += fmt::format(" (position {}, token {})", place.position, place.token);
   if (place.head >= 0) text += fmt::format(", head {}", place.head);
-  text += fmt::format(", element {}: found {:.9g}, needs {:.9g}", place.element, place.found, place.expected);
+  text += fmt::format(", element {}: found {:.9g}, needs {:.9g}", place.element, place.found,
+                      place.expected);
   const double error = std::abs(place.found - place.expected);
   if (place.bound > 0 && std::isfinite(error)) {
-    text += fmt::format(" to within {:.3g}: {:.3g} times outside its bound", place.bound, error / place.bound);
+    text += fmt::format(" to within {:.3g}: {:.3g} times outside its bound", place.bound,
+                        error / place.bound);
   } else {
     text += fmt::format(" to within {:.3g}", place.bound);
   }
@@ -45,18 +52,24 @@ void append_ops(std::string& out, const VerifyReport& report) {
   std::vector<const OpFigures*> worst;
   for (const OpFigures& op : report.ops) worst.push_back(&op);
   const size_t n = std::min(kOpsShown, worst.size());
-  std::partial_sort(worst.begin(), worst.begin() + static_cast<std::ptrdiff_t>(n), worst.end(), [](const OpFigures* a, const OpFigures* b) {
-    if (a->n_non_finite != b->n_non_finite) return a->n_non_finite > b->n_non_finite;
-    return a->worst_ratio > b->worst_ratio;
-  });
+  std::partial_sort(worst.begin(), worst.begin() + static_cast<std::ptrdiff_t>(n), worst.end(),
+                    [](const OpFigures* a, const OpFigures* b) {
+                      if (a->n_non_finite != b->n_non_finite)
+                        return a->n_non_finite > b->n_non_finite;
+                      return a->worst_ratio > b->worst_ratio;
+                    });
   auto to = std::back_inserter(out);
-  fmt::format_to(to, "\nOps nearest to their bound, of {} (median of bound / error {:.3g}):\n", report.ops.size(), report.median_slack);
-  fmt::format_to(to, "  {:<28} {:<14} {:>13} {:>11} {:>11} {:>11}\n", "op", "kind", "error / bound", "local error", "bound", "cumulative");
+  fmt::format_to(to, "\nOps nearest to their bound, of {} (median of bound / error {:.3g}):\n",
+                 report.ops.size(), report.median_slack);
+  fmt::format_to(to, "  {:<28} {:<14} {:>13} {:>11} {:>11} {:>11}\n", "op", "kind", "error / bound",
+                 "local error", "bound", "cumulative");
   for (size_t i = 0; i < n; ++i) {
     const OpFigures& op = *worst[i];
-    const std::string cumulative = op.cumulative_error < 0 ? "-" : fmt::format("{:.2e}", op.cumulative_error);
-    fmt::format_to(to, "  {:<28} {:<14} {:>13.3g} {:>11.2e} {:>11.2e} {:>11}{}\n", op.op, op.kind, op.worst_ratio, op.local_error, op.bound,
-                   cumulative, op.n_non_finite > 0 ? fmt::format("  {} not finite", op.n_non_finite) : "");
+    const std::string cumulative =
+        op.cumulative_error < 0 ? "-" : fmt::format("{:.2e}", op.cumulative_error);
+    fmt::format_to(to, "  {:<28} {:<14} {:>13.3g} {:>11.2e} {:>11.2e} {:>11}{}\n", op.op, op.kind,
+                   op.worst_ratio, op.local_error, op.bound, cumulative,
+                   op.n_non_finite > 0 ? fmt::format("  {} not finite", op.n_non_finite) : "");
   }
 }
 
@@ -70,12 +83,15 @@ void append_tokens(std::string& out, const VerifyReport& report) {
     if (token.gap > 0) share_max = std::max(share_max, token.error / token.gap);
   }
   auto to = std::back_inserter(out);
-  fmt::format_to(to, "\nAgainst float64, {} of {} positions choose another token; KL divergence at most {:.2e}; the error is at most {:.2g} of a "
-                 "position's gap between its two best tokens\n", turned.size(), report.tokens.size(), kl_max, share_max);
+  fmt::format_to(to,
+                 "\nAgainst float64, {} of {} positions choose another token; KL divergence at "
+                 "most {:.2e}; the error is at most {:.2g} of a "
+                 "position's gap between its two best tokens\n",
+                 turned.size(), report.tokens.size(), kl_max, share_max);
   for (size_t i = 0; i < std::min(kTokensShown, turned.size()); ++i) {
     const TokenRisk& token = *turned[i];
-    fmt::format_to(to, "  position {}: token {} in place of {}; gap {:.3g}, error {:.3g}\n", token.position, token.found_top, token.oracle_top,
-                   token.gap, token.error);
+    fmt::format_to(to, "  position {}: token {} in place of {}; gap {:.3g}, error {:.3g}\n",
+                   token.position, token.found_top, token.oracle_top, token.gap, token.error);
   }
 }
 
@@ -83,9 +99,11 @@ void append_causes(std::string& out, const std::vector<Cause>& causes) {
   auto to = std::back_inserter(out);
   for (size_t i = 0; i < std::min(kCausesShown, causes.size()); ++i) {
     const Cause& cause = causes[i];
-    fmt::format_to(to, "{}: {} [{}{}{}]{}\n", cause.reproduces ? "Cause" : "Perhaps", cause.text, cause.id, cause.faults.empty() ? "" : "; faults ",
-                   cause.faults, cause.reproduces ? ", which gives the values found to within rounding"
-                                                  : fmt::format(", which leaves {:.2g} of the error", cause.residual));
+    fmt::format_to(to, "{}: {} [{}{}{}]{}\n", cause.reproduces ? "Cause" : "Perhaps", cause.text,
+                   cause.id, cause.faults.empty() ? "" : "; faults ", cause.faults,
+                   cause.reproduces
+                       ? ", which gives the values found to within rounding"
+                       : fmt::format(", which leaves {:.2g} of the error", cause.residual));
   }
 }
 
@@ -94,8 +112,10 @@ void append_against(std::string& out, const VerifyReport& report) {
   auto to = std::back_inserter(out);
   fmt::format_to(to, "\nSources:\n");
   for (const SourceFigures& source : report.against) {
-    fmt::format_to(to, "  {:<40} logits {:.2e} from float64{}\n", source.name, source.logits_error, source.outlier ? ", the outlier" : "");
-    if (source.first_failure) fmt::format_to(to, "    first wrong: {}\n", place_text(*source.first_failure));
+    fmt::format_to(to, "  {:<40} logits {:.2e} from float64{}\n", source.name, source.logits_error,
+                   source.outlier ? ", the outlier" : "");
+    if (source.first_failure)
+      fmt::format_to(to, "    first wrong: {}\n", place_text(*source.first_failure));
     std::string causes;
     append_causes(causes, source.causes);
     for (size_t at = 0; at < causes.size();) {
@@ -117,22 +137,31 @@ std::string VerifyStage::to_text() const {
 
 std::string VerifyReport::outcome_text() const {
   std::string out;
-  if (first_failure) out += fmt::format("\nFirst wrong operation: {}\n", place_text(*first_failure));
+  if (first_failure)
+    out += fmt::format("\nFirst wrong operation: {}\n", place_text(*first_failure));
   if (!causes.empty()) out += first_failure ? "" : "\n";
   append_causes(out, causes);
   append_ops(out, *this);
   append_tokens(out, *this);
   append_against(out, *this);
-  const auto n_failed = std::count_if(stages.begin(), stages.end(), [](const VerifyStage& s) { return s.verdict == Verdict::fail; });
-  const auto n_warned = std::count_if(stages.begin(), stages.end(), [](const VerifyStage& s) { return s.verdict == Verdict::warn; });
-  const std::string outcome = n_failed > 0 ? fmt::format("FAILED: {} of {} stages", n_failed, stages.size()) : std::string("Passed");
-  out += fmt::format("\n{}{} in {:.1f} s, {:.0f} MiB at most\n", outcome, n_warned > 0 ? fmt::format(", {} with warnings", n_warned) : "", seconds,
+  const auto n_failed = std::count_if(stages.begin(), stages.end(), [](const VerifyStage& s) {
+    return s.verdict == Verdict::fail;
+  });
+  const auto n_warned = std::count_if(stages.begin(), stages.end(), [](const VerifyStage& s) {
+    return s.verdict == Verdict::warn;
+  });
+  const std::string outcome = n_failed > 0
+                                  ? fmt::format("FAILED: {} of {} stages", n_failed, stages.size())
+                                  : std::string("Passed");
+  out += fmt::format("\n{}{} in {:.1f} s, {:.0f} MiB at most\n", outcome,
+                     n_warned > 0 ? fmt::format(", {} with warnings", n_warned) : "", seconds,
                      static_cast<double>(peak_bytes) / (1 << 20));
   return out;
 }
 
 std::string VerifyReport::to_text() const {
-  std::string out = fmt::format("{} ({}, {}): {}\n", model_name, architecture, weights_type, subject);
+  std::string out =
+      fmt::format("{} ({}, {}): {}\n", model_name, architecture, weights_type, subject);
   for (const VerifyStage& stage : stages) out += stage.to_text();
   return out + outcome_text();
 }

@@ -1,4 +1,5 @@
-// Rows of every tensor, decoded by the subject and by the formats' definitions (definitions.h), compared bit by bit after rounding to f32.
+// Rows of every tensor, decoded by the subject and by the formats' definitions (definitions.h),
+// compared bit by bit after rounding to f32.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,15 +21,18 @@ namespace {
 std::set<int64_t> chosen_rows(int64_t n_rows, int64_t n_wanted) {
   std::set<int64_t> rows;
   for (int64_t i = 0; i < std::min(n_wanted, n_rows); ++i) {
-    rows.insert(n_wanted == 1 ? 0 : static_cast<int64_t>(static_cast<double>(n_rows - 1) * static_cast<double>(i) /
-                                                         static_cast<double>(n_wanted - 1)));
+    rows.insert(n_wanted == 1 ? 0
+                              : static_cast<int64_t>(static_cast<double>(n_rows - 1) *
+                                                     static_cast<double>(i) /
+                                                     static_cast<double>(n_wanted - 1)));
   }
   return rows;
 }
 
 // Two NaNs are the same, whatever their bits.
 bool same(float found, float expected) {
-  return std::bit_cast<uint32_t>(found) == std::bit_cast<uint32_t>(expected) || (std::isnan(found) && std::isnan(expected));
+  return std::bit_cast<uint32_t>(found) == std::bit_cast<uint32_t>(expected) ||
+         (std::isnan(found) && std::isnan(expected));
 }
 
 struct RowCheck {
@@ -36,14 +40,16 @@ struct RowCheck {
   float found = 0, expected = 0;  // at first_wrong
 };
 
-RowCheck check_row(const Subject& subject, const quant::Format& format, const std::byte* row, int64_t n_elements, std::vector<float>& decoded) {
+RowCheck check_row(const Subject& subject, const quant::Format& format, const std::byte* row,
+                   int64_t n_elements, std::vector<float>& decoded) {
   const tensor::DTypeTraits& t = tensor::traits(format.dtype);
   decoded.assign(static_cast<size_t>(n_elements), std::nanf(""));
   subject.decode_row(format, row, n_elements, decoded.data());
   RowCheck check;
   for (int64_t j = 0; j < n_elements; ++j) {
     const std::byte* block = row + j / t.block_elements * t.block_bytes;
-    const auto expected = static_cast<float>(defined_value(format.dtype, block, j % t.block_elements));
+    const auto expected =
+        static_cast<float>(defined_value(format.dtype, block, j % t.block_elements));
     const float found = decoded[static_cast<size_t>(j)];
     if (same(found, expected)) continue;
     if (check.n_wrong++ == 0) {
@@ -76,16 +82,22 @@ VerifyStage check_dequantisation(const Subject& subject, const StageRun& run) {
         ++rows_of[t.name];
         if (check.n_wrong == 0) continue;
         const int64_t block = check.first_wrong / t.block_elements;
-        findings.fail(fmt::format("{} ({}), row {}: {} of {} elements differ from the format's definition, first block {}, element {}: "
-                                  "found {}, needs {}", weight.name, t.name, row, check.n_wrong, cols, block,
-                                  check.first_wrong % t.block_elements, shown_value(check.found), shown_value(check.expected)));
+        findings.fail(
+            fmt::format("{} ({}), row {}: {} of {} elements differ from the format's definition, "
+                        "first block {}, element {}: "
+                        "found {}, needs {}",
+                        weight.name, t.name, row, check.n_wrong, cols, block,
+                        check.first_wrong % t.block_elements, shown_value(check.found),
+                        shown_value(check.expected)));
       }
       show_progress(run, ++n_done, static_cast<int64_t>(plan.weights.size()));
     }
     std::string formats;
-    for (const auto& [name, n] : rows_of) formats += fmt::format("{}{} ({})", formats.empty() ? "" : ", ", name, plural(n, "row"));
-    findings.summary(fmt::format("{} values of {} against their formats' definitions, bit by bit: {}", n_values,
-                                 plural(static_cast<int64_t>(plan.weights.size()), "tensor"), formats));
+    for (const auto& [name, n] : rows_of)
+      formats += fmt::format("{}{} ({})", formats.empty() ? "" : ", ", name, plural(n, "row"));
+    findings.summary(
+        fmt::format("{} values of {} against their formats' definitions, bit by bit: {}", n_values,
+                    plural(static_cast<int64_t>(plan.weights.size()), "tensor"), formats));
   });
 }
 

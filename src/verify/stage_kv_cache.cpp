@@ -1,5 +1,6 @@
-// The same tokens as one prefill, in chunks and token by token, beside another sequence, and after truncation: what the cache holds and the
-// logits must be the same, bit for bit where the subject promises that.
+// The same tokens as one prefill, in chunks and token by token, beside another sequence, and after
+// truncation: what the cache holds and the logits must be the same, bit for bit where the subject
+// promises that.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,9 +14,10 @@
 namespace assay::verify {
 namespace {
 
-constexpr int64_t kTokens = 300, kQuickTokens = 40;  // beyond the edge of attention's segments of 256 positions
-constexpr int64_t kOutputs = 12;                     // positions whose logits are compared
-constexpr double kTolerance = 0.02;                  // of logits, relative, where no bits are promised
+constexpr int64_t kTokens = 300,
+                  kQuickTokens = 40;  // beyond the edge of attention's segments of 256 positions
+constexpr int64_t kOutputs = 12;      // positions whose logits are compared
+constexpr double kTolerance = 0.02;   // of logits, relative, where no bits are promised
 
 // What a way to run the tokens left behind.
 struct Left {
@@ -29,7 +31,8 @@ class Ways {
     const int64_t n = std::min(run.quick ? kQuickTokens : kTokens, subject.model->n_ctx_train());
     ids_ = probe_ids(subject, run, n, n);
     other_ = ids_;
-    std::rotate(other_.begin(), other_.begin() + static_cast<std::ptrdiff_t>(ids_.size() / 2), other_.end());
+    std::rotate(other_.begin(), other_.begin() + static_cast<std::ptrdiff_t>(ids_.size() / 2),
+                other_.end());
     const int64_t stride = (n + kOutputs - 1) / kOutputs;
     for (int64_t i = 0; i < n; ++i) outputs_.push_back((n - 1 - i) % stride == 0 ? 1 : 0);
   }
@@ -74,7 +77,8 @@ class Ways {
     int64_t i_output = 0;
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (outputs[i] == 0) continue;
-      (sequences[i] == 0 ? left.first : left.second).logits.push_back(copy(executor->logits(i_output++)));
+      (sequences[i] == 0 ? left.first : left.second)
+          .logits.push_back(copy(executor->logits(i_output++)));
     }
     read_cache(*executor, 0, left.first);
     read_cache(*executor, 1, left.second);
@@ -89,7 +93,8 @@ class Ways {
     executor->truncate(0, middle);
     feed(*executor, other_, middle, n(), 0, ignored);
     executor->truncate(0, middle);
-    // One token by itself first: what lies behind it in the cache was truncated and must not be seen.
+    // One token by itself first: what lies behind it in the cache was truncated and must not be
+    // seen.
     feed(*executor, ids_, middle, middle + 1, 0, left);
     feed(*executor, ids_, middle + 1, n(), 0, left);
     read_cache(*executor, 0, left);
@@ -97,9 +102,12 @@ class Ways {
   }
 
  private:
-  static std::vector<float> copy(std::span<const float> values) { return {values.begin(), values.end()}; }
+  static std::vector<float> copy(std::span<const float> values) {
+    return {values.begin(), values.end()};
+  }
 
-  void feed(ops::Executor& executor, const std::vector<TokenId>& ids, int64_t begin, int64_t end, int sequence, Left& left) const {
+  void feed(ops::Executor& executor, const std::vector<TokenId>& ids, int64_t begin, int64_t end,
+            int sequence, Left& left) const {
     const auto first = static_cast<size_t>(begin), count = static_cast<size_t>(end - begin);
     std::vector<int32_t> positions(count);
     std::iota(positions.begin(), positions.end(), static_cast<int32_t>(begin));
@@ -110,7 +118,9 @@ class Ways {
     for (int64_t i = 0; i < n_outputs; ++i) left.logits.push_back(copy(executor.logits(i)));
   }
   static void read_cache(const ops::Executor& executor, int sequence, Left& left) {
-    executor.visit_cache(sequence, [&](std::span<const std::byte> bytes) { left.cache.insert(left.cache.end(), bytes.begin(), bytes.end()); });
+    executor.visit_cache(sequence, [&](std::span<const std::byte> bytes) {
+      left.cache.insert(left.cache.end(), bytes.begin(), bytes.end());
+    });
   }
 
   const Subject& subject_;
@@ -120,9 +130,12 @@ class Ways {
 
 int64_t bytes_of(ops::CacheType type, int64_t width) {
   switch (type) {
-    case ops::CacheType::f32: return 4 * width;
-    case ops::CacheType::f16: return 2 * width;
-    case ops::CacheType::q8_0: return width / 32 * 34;
+    case ops::CacheType::f32:
+      return 4 * width;
+    case ops::CacheType::f16:
+      return 2 * width;
+    case ops::CacheType::q8_0:
+      return width / 32 * 34;
   }
   return width;
 }
@@ -137,7 +150,9 @@ std::string place_in_cache(const Subject& subject, int64_t at, int64_t total, in
       const int64_t width = plan.cache_layers[layer].n_kv_heads * plan.cache_layers[layer].head_dim;
       for (const bool is_value : {false, true}) {
         const int64_t row = bytes(is_value, width), end = begin + row * n_positions;
-        if (at >= begin && at < end) found = fmt::format("layer {}, {}, position {}", layer, is_value ? "V" : "K", (at - begin) / row);
+        if (at >= begin && at < end)
+          found = fmt::format("layer {}, {}, position {}", layer, is_value ? "V" : "K",
+                              (at - begin) / row);
         begin = end;
       }
     }
@@ -147,7 +162,8 @@ std::string place_in_cache(const Subject& subject, int64_t at, int64_t total, in
     return bytes_of(is_value ? subject.declared.cache_v : subject.declared.cache_k, width);
   });
   if (declared) return *declared;
-  return find([](bool, int64_t width) { return 8 * width; }).value_or(fmt::format("byte {}", at));  // the oracle's doubles
+  return find([](bool, int64_t width) { return 8 * width; })
+      .value_or(fmt::format("byte {}", at));  // the oracle's doubles
 }
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
@@ -160,28 +176,35 @@ double relative_error(const std::vector<float>& a, const std::vector<float>& b) 
     error += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
     norm += std::pow(static_cast<double>(b[i]), 2);
   }
-  return a.size() == b.size() && std::isfinite(error) ? std::sqrt(error / std::max(norm, 1e-300)) : HUGE_VAL;
+  return a.size() == b.size() && std::isfinite(error) ? std::sqrt(error / std::max(norm, 1e-300))
+                                                      : HUGE_VAL;
 }
 
 // found's logits may be fewer: of the last positions.
-void compare(const Subject& subject, std::string_view way, const Left& found, const Left& expected, int64_t n_positions, Findings& findings) {
+void compare(const Subject& subject, std::string_view way, const Left& found, const Left& expected,
+             int64_t n_positions, Findings& findings) {
   if (subject.same_bits && found.cache != expected.cache) {
-    const auto differ = std::mismatch(found.cache.begin(), found.cache.end(), expected.cache.begin(), expected.cache.end());
+    const auto differ = std::mismatch(found.cache.begin(), found.cache.end(),
+                                      expected.cache.begin(), expected.cache.end());
     const int64_t at = differ.first - found.cache.begin();
     if (found.cache.size() != expected.cache.size()) {
-      findings.fail(fmt::format("{}: the cache has {} bytes, a prefill leaves {}", way, found.cache.size(), expected.cache.size()));
+      findings.fail(fmt::format("{}: the cache has {} bytes, a prefill leaves {}", way,
+                                found.cache.size(), expected.cache.size()));
     } else {
-      findings.fail(fmt::format("{}: the cache differs from a prefill's, first in {}", way,
-                                place_in_cache(subject, at, static_cast<int64_t>(found.cache.size()), n_positions)));
+      findings.fail(fmt::format(
+          "{}: the cache differs from a prefill's, first in {}", way,
+          place_in_cache(subject, at, static_cast<int64_t>(found.cache.size()), n_positions)));
     }
   }
-  const size_t skipped = expected.logits.size() - std::min(found.logits.size(), expected.logits.size());
+  const size_t skipped =
+      expected.logits.size() - std::min(found.logits.size(), expected.logits.size());
   for (size_t i = 0; i < found.logits.size(); ++i) {
     const std::vector<float>&a = found.logits[i], &b = expected.logits[skipped + i];
     const double error = relative_error(a, b);
     if (subject.same_bits ? same_bits(a, b) : error <= kTolerance) continue;
-    findings.fail(fmt::format("{}: the logits of output {} of {} differ from a prefill's, relative error {:.2e}", way, skipped + i + 1,
-                              expected.logits.size(), error));
+    findings.fail(fmt::format(
+        "{}: the logits of output {} of {} differ from a prefill's, relative error {:.2e}", way,
+        skipped + i + 1, expected.logits.size(), error));
     return;
   }
 }
@@ -202,7 +225,9 @@ VerifyStage check_kv_cache(const Subject& subject, const StageRun& run) {
     if (done()) return findings.skip("cancelled");
     compare(subject, "a second prefill", ways.prefill(), prefill, n, findings);
     if (done()) return findings.skip("cancelled");
-    compare(subject, fmt::format("chunks of 1, 7, 64, then tokens one by one from position {} on", std::max<int64_t>(n - 8, 0)),
+    compare(subject,
+            fmt::format("chunks of 1, 7, 64, then tokens one by one from position {} on",
+                        std::max<int64_t>(n - 8, 0)),
             ways.chunks({1, 7, 64, std::max<int64_t>(n - 80, 0)}), prefill, n, findings);
     if (done()) return findings.skip("cancelled");
     compare(subject, "two chunks", ways.chunks({n / 2 + 1, n}), prefill, n, findings);
@@ -212,8 +237,10 @@ VerifyStage check_kv_cache(const Subject& subject, const StageRun& run) {
     compare(subject, "as the second sequence", second, ways.prefill(true), n, findings);
     if (done()) return findings.skip("cancelled");
     compare(subject, "cut back to the middle and run anew", ways.truncated(), prefill, n, findings);
-    findings.summary(fmt::format("{} as a prefill, again, in chunks, one by one, beside another sequence, after truncation: {}",
-                                 plural(n, "token"), subject.same_bits ? "the same bits" : "the same to within 2 %"));
+    findings.summary(fmt::format(
+        "{} as a prefill, again, in chunks, one by one, beside another sequence, after truncation: "
+        "{}",
+        plural(n, "token"), subject.same_bits ? "the same bits" : "the same to within 2 %"));
   });
 }
 

@@ -1,5 +1,5 @@
-// The logits as a whole: numbers, the same in a second run, depending on the text, and right to the last row of the vocabulary, where heads
-// that are split or padded go wrong.
+// The logits as a whole: numbers, the same in a second run, depending on the text, and right to the
+// last row of the vocabulary, where heads that are split or padded go wrong.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,7 +27,9 @@ class HeadWatch final : public ops::OpObserver {
     width_ = width;
     values_.assign(values.begin(), values.end());
   }
-  std::span<const double> row(int64_t i) const { return std::span(values_).subspan(static_cast<size_t>(i * width_), static_cast<size_t>(width_)); }
+  std::span<const double> row(int64_t i) const {
+    return std::span(values_).subspan(static_cast<size_t>(i * width_), static_cast<size_t>(width_));
+  }
   int64_t n_rows() const { return width_ == 0 ? 0 : static_cast<int64_t>(values_.size()) / width_; }
 
  private:
@@ -44,7 +46,8 @@ const ops::Linear* find_head(const ops::Plan& plan) {
   return nullptr;
 }
 
-std::vector<std::vector<float>> run_once(const Subject& subject, const std::vector<TokenId>& ids, ops::OpObserver* observer) {
+std::vector<std::vector<float>> run_once(const Subject& subject, const std::vector<TokenId>& ids,
+                                         ops::OpObserver* observer) {
   const auto n = static_cast<int64_t>(ids.size());
   const auto executor = subject.make_executor(n, n, 1);
   executor->set_observer(observer);
@@ -54,16 +57,19 @@ std::vector<std::vector<float>> run_once(const Subject& subject, const std::vect
   const std::vector<uint8_t> outputs(ids.size(), 1);
   executor->run({ids, positions, sequences, outputs});
   std::vector<std::vector<float>> logits;
-  for (int64_t i = 0; i < n; ++i) logits.emplace_back(executor->logits(i).begin(), executor->logits(i).end());
+  for (int64_t i = 0; i < n; ++i)
+    logits.emplace_back(executor->logits(i).begin(), executor->logits(i).end());
   return logits;
 }
 
-// A row of the head times what it reads, in double, and what a right product may differ from it: rounding, and half a step of activations as
-// coarse as the source declares, over blocks of 256 at most.
+// A row of the head times what it reads, in double, and what a right product may differ from it:
+// rounding, and half a step of activations as coarse as the source declares, over blocks of 256 at
+// most.
 struct Product {
   double value = 0, bound = 0;
 };
-Product head_product(const Subject& subject, const tensor::TensorView& head, int64_t i_row, std::span<const double> x) {
+Product head_product(const Subject& subject, const tensor::TensorView& head, int64_t i_row,
+                     std::span<const double> x) {
   const tensor::DTypeTraits& t = tensor::traits(head.dtype);
   const std::byte* row = head.row(i_row);
   const int bits = subject.declared.activation_bits;
@@ -74,9 +80,11 @@ Product head_product(const Subject& subject, const tensor::TensorView& head, int
   for (int64_t begin = 0; begin < n; begin += 256) {
     const int64_t end = std::min(n, begin + 256);
     double largest = 0;
-    for (int64_t j = begin; j < end; ++j) largest = std::max(largest, std::abs(x[static_cast<size_t>(j)]));
+    for (int64_t j = begin; j < end; ++j)
+      largest = std::max(largest, std::abs(x[static_cast<size_t>(j)]));
     for (int64_t j = begin; j < end; ++j) {
-      const double w = defined_value(head.dtype, row + j / t.block_elements * t.block_bytes, j % t.block_elements);
+      const double w = defined_value(head.dtype, row + j / t.block_elements * t.block_bytes,
+                                     j % t.block_elements);
       const double term = w * x[static_cast<size_t>(j)];
       product.value += term;
       product.bound += std::abs(term) * exact_product + std::abs(w) * largest * step;
@@ -85,7 +93,8 @@ Product head_product(const Subject& subject, const tensor::TensorView& head, int
   return product;
 }
 
-void check_tail(const Subject& subject, const HeadWatch& watch, const std::vector<std::vector<float>>& logits, const ops::Linear& head,
+void check_tail(const Subject& subject, const HeadWatch& watch,
+                const std::vector<std::vector<float>>& logits, const ops::Linear& head,
                 Findings& findings) {
   const ops::Plan& plan = subject.model->state().built.plan;
   const tensor::TensorView& weights = plan.weights[static_cast<size_t>(head.w)].view;
@@ -93,11 +102,15 @@ void check_tail(const Subject& subject, const HeadWatch& watch, const std::vecto
   const int64_t n_vocab = plan.vocab_size;
   for (const size_t i : {size_t{0}, logits.size() - 1}) {
     for (int64_t row = std::max<int64_t>(0, n_vocab - kTailRows); row < n_vocab; ++row) {
-      const Product needed = head_product(subject, weights, row, watch.row(static_cast<int64_t>(i)));
+      const Product needed =
+          head_product(subject, weights, row, watch.row(static_cast<int64_t>(i)));
       const double found = static_cast<double>(logits[i][static_cast<size_t>(row)]);
       if (std::abs(found - needed.value) <= needed.bound) continue;
-      findings.fail(fmt::format("position {}, token {} of {}: its logit is {}, row {} of {} times what the head reads is {}", i, row, n_vocab,
-                                shown_value(found), row, plan.weights[static_cast<size_t>(head.w)].name, shown_value(needed.value)));
+      findings.fail(
+          fmt::format("position {}, token {} of {}: its logit is {}, row {} of {} times what the "
+                      "head reads is {}",
+                      i, row, n_vocab, shown_value(found), row,
+                      plan.weights[static_cast<size_t>(head.w)].name, shown_value(needed.value)));
       return;
     }
   }
@@ -105,15 +118,22 @@ void check_tail(const Subject& subject, const HeadWatch& watch, const std::vecto
 
 void check_numbers(const std::vector<std::vector<float>>& logits, Findings& findings) {
   for (size_t i = 0; i < logits.size(); ++i) {
-    const auto bad = std::find_if(logits[i].begin(), logits[i].end(), [](float x) { return !std::isfinite(x); });
+    const auto bad =
+        std::find_if(logits[i].begin(), logits[i].end(), [](float x) { return !std::isfinite(x); });
     if (bad != logits[i].end()) {
-      return findings.fail(fmt::format("position {}: the logit of token {} is {}", i, bad - logits[i].begin(), shown_value(static_cast<double>(*bad))));
+      return findings.fail(fmt::format("position {}: the logit of token {} is {}", i,
+                                       bad - logits[i].begin(),
+                                       shown_value(static_cast<double>(*bad))));
     }
     const auto [least, most] = std::minmax_element(logits[i].begin(), logits[i].end());
-    if (*least == *most && logits[i].size() > 1) findings.fail(fmt::format("position {}: every logit is {}", i, shown_value(static_cast<double>(*most))));
+    if (*least == *most && logits[i].size() > 1)
+      findings.fail(fmt::format("position {}: every logit is {}", i,
+                                shown_value(static_cast<double>(*most))));
     double sum = 0;
-    for (const float x : logits[i]) sum += std::exp(static_cast<double>(x) - static_cast<double>(*most));
-    if (!(sum >= 1 && sum <= static_cast<double>(logits[i].size()))) findings.fail(fmt::format("position {}: no probabilities come of the logits", i));
+    for (const float x : logits[i])
+      sum += std::exp(static_cast<double>(x) - static_cast<double>(*most));
+    if (!(sum >= 1 && sum <= static_cast<double>(logits[i].size())))
+      findings.fail(fmt::format("position {}: no probabilities come of the logits", i));
   }
 }
 
@@ -131,19 +151,25 @@ VerifyStage check_logits(const Subject& subject, const StageRun& run) {
     show_progress(run, 1, 2);
     for (const std::vector<float>& row : logits) {
       if (static_cast<int64_t>(row.size()) != plan.vocab_size) {
-        return findings.fail(fmt::format("{} logits for a vocabulary of {}", row.size(), plan.vocab_size));
+        return findings.fail(
+            fmt::format("{} logits for a vocabulary of {}", row.size(), plan.vocab_size));
       }
     }
     check_numbers(logits, findings);
     check_tail(subject, watch, logits, *head, findings);
     if (logits.size() > 1 && logits.front() == logits.back() && ids.front() != ids.back()) {
-      findings.fail("the logits after the first token and after the last are the same: they do not depend on the text");
+      findings.fail(
+          "the logits after the first token and after the last are the same: they do not depend on "
+          "the text");
     }
     if (run_once(subject, ids, nullptr) != logits && subject.same_bits && !findings.failed()) {
       findings.fail("a second run of the same tokens, unobserved, gives other logits");
     }
-    findings.summary(fmt::format("{} of {}: finite, the same when run again unobserved, the last {} tokens of the vocabulary by their rows",
-                                 plural(static_cast<int64_t>(logits.size()), "row"), plan.vocab_size, std::min(kTailRows, plan.vocab_size)));
+    findings.summary(
+        fmt::format("{} of {}: finite, the same when run again unobserved, the last {} tokens of "
+                    "the vocabulary by their rows",
+                    plural(static_cast<int64_t>(logits.size()), "row"), plan.vocab_size,
+                    std::min(kTailRows, plan.vocab_size)));
   });
 }
 

@@ -1,5 +1,6 @@
-// Every op of the plan against float64 and its rounding bound (op_checker.h): as a prefill in chunks of different sizes and then token by
-// token. At a failure the dictionary is asked for the cause. What the error would do to the choice of tokens is told from the logits.
+// Every op of the plan against float64 and its rounding bound (op_checker.h): as a prefill in
+// chunks of different sizes and then token by token. At a failure the dictionary is asked for the
+// cause. What the error would do to the choice of tokens is told from the logits.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,8 +22,8 @@ constexpr int64_t kTokens = 272;  // beyond the edge of attention's segments of 
 constexpr int64_t kQuickTokens = 40;
 constexpr int64_t kLogitsBytes = 64 << 20;
 
-// Sizes of the runs: chunks that do not divide each other, then single tokens. A run costs more than its tokens do: every weight is decoded
-// to float64 in each, so a quick check has two.
+// Sizes of the runs: chunks that do not divide each other, then single tokens. A run costs more
+// than its tokens do: every weight is decoded to float64 in each, so a quick check has two.
 std::vector<int64_t> make_runs(int64_t n_tokens, bool quick) {
   std::vector<int64_t> runs;
   const int64_t n_singles = std::min<int64_t>(quick ? 1 : 3, n_tokens - 1);
@@ -40,14 +41,16 @@ std::vector<int64_t> make_runs(int64_t n_tokens, bool quick) {
 // Hands on what the executor announces, and keeps the logits and what the attention maps need.
 class Watch final : public ops::OpObserver {
  public:
-  Watch(const ops::Plan& plan, OpChecker& checker, AttentionMaps& maps) : plan_(plan), checker_(checker), maps_(maps) {}
+  Watch(const ops::Plan& plan, OpChecker& checker, AttentionMaps& maps)
+      : plan_(plan), checker_(checker), maps_(maps) {}
 
   void begin(const ops::Batch& batch) {
     logits_.clear();
     checker_.begin(batch);
   }
   bool wants(const ops::Op& op) override { return checker_.wants(op) || maps_.wants(op); }
-  void on_op(const ops::Op& op, int64_t n_rows, int64_t width, std::span<const double> values) override {
+  void on_op(const ops::Op& op, int64_t n_rows, int64_t width,
+             std::span<const double> values) override {
     if (ops::values_of(op).output == plan_.logits) logits_.assign(values.begin(), values.end());
     if (maps_.wants(op)) maps_.on_op(op, values);
     if (checker_.wants(op)) checker_.on_op(op, n_rows, width, values);
@@ -75,13 +78,16 @@ Probe make_probe(const Subject& subject, const StageRun& run) {
   const auto n_tokens = static_cast<int64_t>(probe.ids.size());
   probe.runs = make_runs(n_tokens, run.quick);
   probe.n_batch_max = *std::max_element(probe.runs.begin(), probe.runs.end());
-  const int64_t n_rows_max = std::max<int64_t>(1, kLogitsBytes / (subject.model->vocab_size() * static_cast<int64_t>(sizeof(double))));
+  const int64_t n_rows_max = std::max<int64_t>(
+      1, kLogitsBytes / (subject.model->vocab_size() * static_cast<int64_t>(sizeof(double))));
   const int64_t stride = (n_tokens + n_rows_max - 1) / n_rows_max;
-  for (int64_t i = 0; i < n_tokens; ++i) probe.outputs.push_back((n_tokens - 1 - i) % stride == 0 ? 1 : 0);
+  for (int64_t i = 0; i < n_tokens; ++i)
+    probe.outputs.push_back((n_tokens - 1 - i) % stride == 0 ? 1 : 0);
   return probe;
 }
 
-void run_probe(const Subject& subject, const StageRun& run, const Probe& probe, Watch& watch, OpChecker& checker, OpsFindings& out) {
+void run_probe(const Subject& subject, const StageRun& run, const Probe& probe, Watch& watch,
+               OpChecker& checker, OpsFindings& out) {
   const auto n_tokens = static_cast<int64_t>(probe.ids.size());
   const auto executor = subject.make_executor(n_tokens, probe.n_batch_max, 1);
   executor->set_observer(&watch);
@@ -92,8 +98,9 @@ void run_probe(const Subject& subject, const StageRun& run, const Probe& probe, 
   for (const int64_t size : probe.runs) {
     if (is_cancelled(run)) return;
     const auto n = static_cast<size_t>(size);
-    const ops::Batch batch{std::span(probe.ids).subspan(begin, n), std::span(positions).subspan(begin, n), std::span(sequences).subspan(begin, n),
-                           std::span(probe.outputs).subspan(begin, n)};
+    const ops::Batch batch{
+        std::span(probe.ids).subspan(begin, n), std::span(positions).subspan(begin, n),
+        std::span(sequences).subspan(begin, n), std::span(probe.outputs).subspan(begin, n)};
     watch.begin(batch);
     executor->run(batch);
     checker.end();
@@ -117,10 +124,13 @@ double median_slack(const std::vector<OpFigures>& figures) {
 void tell_failures(const OpsFindings& found, Findings& findings) {
   for (const OpFigures& op : found.ops) {
     if (op.n_non_finite > 0) {
-      findings.fail(fmt::format("{} ({}): {} of {} values are NaN or infinite", op.op, op.kind, op.n_non_finite, op.n_values));
+      findings.fail(fmt::format("{} ({}): {} of {} values are NaN or infinite", op.op, op.kind,
+                                op.n_non_finite, op.n_values));
     } else if (op.n_outside > 0) {
-      findings.fail(fmt::format("{} ({}): {} of {} values are outside their bound, the worst by {:.3g} times; relative error {:.2e}", op.op,
-                                op.kind, op.n_outside, op.n_values, op.worst_ratio, op.local_error));
+      findings.fail(
+          fmt::format("{} ({}): {} of {} values are outside their bound, the worst by {:.3g} "
+                      "times; relative error {:.2e}",
+                      op.op, op.kind, op.n_outside, op.n_values, op.worst_ratio, op.local_error));
     }
   }
 }
@@ -140,7 +150,8 @@ OpsFindings check_ops(const Subject& subject, const StageRun& run) {
     out.attention = maps.maps();
     out.median_slack = median_slack(out.ops);
     out.first_failure = checker.place();
-    if (checker.first_failure() != nullptr) out.causes = find_causes(plan, *checker.first_failure(), subject.declared, run.pool);
+    if (checker.first_failure() != nullptr)
+      out.causes = find_causes(plan, *checker.first_failure(), subject.declared, run.pool);
     tell_failures(out, findings);
     if (is_cancelled(run)) return findings.skip("cancelled");
     int64_t n_values = 0;
@@ -149,10 +160,12 @@ OpsFindings check_ops(const Subject& subject, const StageRun& run) {
       n_values += op.n_values;
       worst = std::max(worst, op.worst_ratio);
     }
-    findings.summary(fmt::format("{} of {} over {} in {} runs against float64: {}", plural(n_values, "value"),
-                                 plural(static_cast<int64_t>(out.ops.size()), "op"), plural(static_cast<int64_t>(probe.ids.size()), "token"),
-                                 probe.runs.size(), findings.failed() ? fmt::format("the worst is {:.3g} times outside its bound", worst)
-                                                                      : fmt::format("the worst is at {:.0f} % of its bound", 100 * worst)));
+    findings.summary(fmt::format(
+        "{} of {} over {} in {} runs against float64: {}", plural(n_values, "value"),
+        plural(static_cast<int64_t>(out.ops.size()), "op"),
+        plural(static_cast<int64_t>(probe.ids.size()), "token"), probe.runs.size(),
+        findings.failed() ? fmt::format("the worst is {:.3g} times outside its bound", worst)
+                          : fmt::format("the worst is at {:.0f} % of its bound", 100 * worst)));
   });
   return out;
 }

@@ -15,7 +15,8 @@ void keep(std::vector<std::string>& lines, std::string line) {
   if (static_cast<int64_t>(lines.size()) < Findings::kLinesMax) lines.push_back(std::move(line));
 }
 
-void append(std::vector<std::string>& out, std::vector<std::string>& lines, int64_t n, std::string_view thing) {
+void append(std::vector<std::string>& out, std::vector<std::string>& lines, int64_t n,
+            std::string_view thing) {
   for (std::string& line : lines) out.push_back(std::move(line));
   const int64_t more = n - static_cast<int64_t>(lines.size());
   if (more > 0) out.push_back(fmt::format("and {} more", plural(more, thing)));
@@ -44,15 +45,20 @@ VerifyStage Findings::stage(std::string_view id, std::string_view title) && {
   stage.verdict = n_failures_ > 0 ? Verdict::fail : n_warnings_ > 0 ? Verdict::warn : Verdict::pass;
   if (stage.verdict != Verdict::fail && !skipped_.empty()) stage.verdict = Verdict::skip;
   stage.summary = stage.verdict == Verdict::skip ? std::move(skipped_) : std::move(summary_);
-  if (n_failures_ > 0) stage.summary += fmt::format("{}{}", stage.summary.empty() ? "" : "; ", plural(n_failures_, "failure"));
-  if (n_warnings_ > 0) stage.summary += fmt::format("{}{}", stage.summary.empty() ? "" : "; ", plural(n_warnings_, "warning"));
+  if (n_failures_ > 0)
+    stage.summary +=
+        fmt::format("{}{}", stage.summary.empty() ? "" : "; ", plural(n_failures_, "failure"));
+  if (n_warnings_ > 0)
+    stage.summary +=
+        fmt::format("{}{}", stage.summary.empty() ? "" : "; ", plural(n_warnings_, "warning"));
   append(stage.details, failures_, n_failures_, "failure");
   append(stage.details, warnings_, n_warnings_, "warning");
   append(stage.details, notes_, static_cast<int64_t>(notes_.size()), "note");
   return stage;
 }
 
-VerifyStage run_stage(std::string_view id, std::string_view title, const std::function<void(Findings&)>& body) {
+VerifyStage run_stage(std::string_view id, std::string_view title,
+                      const std::function<void(Findings&)>& body) {
   Findings findings;
   try {
     body(findings);
@@ -70,6 +76,8 @@ std::string shown_ids(std::span<const TokenId> ids, size_t n_max) {
   return text + (ids.size() > n_max ? " ...]" : "]");
 }
 
-std::string plural(int64_t n, std::string_view thing) { return fmt::format("{} {}{}", n, thing, n == 1 ? "" : "s"); }
+std::string plural(int64_t n, std::string_view thing) {
+  return fmt::format("{} {}{}", n, thing, n == 1 ? "" : "s");
+}
 
 }  // namespace assay::verify

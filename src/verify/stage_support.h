@@ -1,4 +1,5 @@
-// What the stages share: collecting findings, and the one place where an Error of the subject becomes a finding.
+// What the stages share: collecting findings, and the one place where an Error of the subject
+// becomes a finding.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +13,16 @@
 
 namespace assay::verify {
 
-// The findings of one stage. Of each kind the first kLinesMax are kept word for word, the others counted.
+// The findings of one stage. Of each kind the first kLinesMax are kept word for word, the others
+// counted.
 class Findings {
  public:
   static constexpr int64_t kLinesMax = 24;
 
   void fail(std::string line);
   void warn(std::string line);
-  void note(std::string line);   // worth a line of its own, and fine
-  void skip(std::string why);    // the stage could not run
+  void note(std::string line);  // worth a line of its own, and fine
+  void skip(std::string why);   // the stage could not run
   void summary(std::string line) { summary_ = std::move(line); }
   bool failed() const noexcept { return n_failures_ > 0; }
   int64_t n_failures() const noexcept { return n_failures_; }
@@ -36,11 +38,14 @@ class Findings {
 
 inline bool is_cancelled(const StageRun& run) { return run.cancelled && run.cancelled(); }
 inline void show_progress(const StageRun& run, int64_t done, int64_t total) {
-  if (run.progress && total > 0) run.progress(static_cast<double>(done) / static_cast<double>(total));
+  if (run.progress && total > 0)
+    run.progress(static_cast<double>(done) / static_cast<double>(total));
 }
 
-// Runs body(findings); what it throws as an Error is a failure, but for a lack of memory, which is nobody's fault and goes on.
-VerifyStage run_stage(std::string_view id, std::string_view title, const std::function<void(Findings&)>& body);
+// Runs body(findings); what it throws as an Error is a failure, but for a lack of memory, which is
+// nobody's fault and goes on.
+VerifyStage run_stage(std::string_view id, std::string_view title,
+                      const std::function<void(Findings&)>& body);
 
 // "row 12, element 3" and the like need values that read back: 9 digits for what was a float.
 std::string shown_value(double value);

@@ -1,6 +1,7 @@
-// The stages of `assay verify`, each a function of the Subject alone, so that a test can put a faulty part in the place of the right
-// one and ask whether the stage sees it. None throws an Error for what it finds: an Error of the subject is a finding (Verdict::fail).
-// One source each: stage_<id>.cpp. verify.cpp runs them in this order.
+// The stages of `assay verify`, each a function of the Subject alone, so that a test can put a
+// faulty part in the place of the right one and ask whether the stage sees it. None throws an Error
+// for what it finds: an Error of the subject is a finding (Verdict::fail). One source each:
+// stage_<id>.cpp. verify.cpp runs them in this order.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +24,14 @@ struct StageRun {
   std::vector<int32_t> attention_layers = {};  // whose attention maps check_ops keeps
   bool suspect_file = true;
   std::function<void(double share)> progress = {};  // 0..1; may be empty
-  std::function<bool()> cancelled = {};             // polled; a stage that was cancelled is Verdict::skip and says so
+  std::function<bool()> cancelled =
+      {};  // polled; a stage that was cancelled is Verdict::skip and says so
 };
 
-VerifyStage check_file(const Subject& subject, const StageRun& run);            // structure and values of the tensors
-VerifyStage check_metadata(const Subject& subject, const StageRun& run);        // hyper-parameters against shapes and custom
+VerifyStage check_file(const Subject& subject,
+                       const StageRun& run);  // structure and values of the tensors
+VerifyStage check_metadata(const Subject& subject,
+                           const StageRun& run);  // hyper-parameters against shapes and custom
 VerifyStage check_tokenizer(const Subject& subject, const StageRun& run);       // encode, decode
 VerifyStage check_template(const Subject& subject, const StageRun& run);        // render, encode
 VerifyStage check_dequantisation(const Subject& subject, const StageRun& run);  // decode_row
@@ -41,12 +45,18 @@ struct OpsFindings {
   std::vector<VerifyReport::AttentionMap> attention;
   double median_slack = 0;
 };
-OpsFindings check_ops(const Subject& subject, const StageRun& run);  // make_executor, against float64
+OpsFindings check_ops(const Subject& subject,
+                      const StageRun& run);  // make_executor, against float64
 
-VerifyStage check_kv_cache(const Subject& subject, const StageRun& run);     // make_executor: prefill = decode = chunks = batch
-VerifyStage check_logits(const Subject& subject, const StageRun& run);       // make_executor: finite, repeatable, whole vocabulary
-VerifyStage check_sampler(const Subject& subject, const StageRun& run);      // sample
-VerifyStage check_detokenizer(const Subject& subject, const StageRun& run);  // decode, decode_stream
+VerifyStage check_kv_cache(
+    const Subject& subject,
+    const StageRun& run);  // make_executor: prefill = decode = chunks = batch
+VerifyStage check_logits(
+    const Subject& subject,
+    const StageRun& run);  // make_executor: finite, repeatable, whole vocabulary
+VerifyStage check_sampler(const Subject& subject, const StageRun& run);  // sample
+VerifyStage check_detokenizer(const Subject& subject,
+                              const StageRun& run);  // decode, decode_stream
 
 struct TextFindings {
   VerifyStage stage;
@@ -54,8 +64,10 @@ struct TextFindings {
 };
 TextFindings check_text(const Subject& subject, const StageRun& run);  // make_executor, encode
 
-// The ids that the stages with an executor run: the prompt, or texts that touch every kind of character; ids spread over the vocabulary
-// where the model was loaded without a tokenizer. At least n_min ids, at most n_max.
-std::vector<TokenId> probe_ids(const Subject& subject, const StageRun& run, int64_t n_min, int64_t n_max);
+// The ids that the stages with an executor run: the prompt, or texts that touch every kind of
+// character; ids spread over the vocabulary where the model was loaded without a tokenizer. At
+// least n_min ids, at most n_max.
+std::vector<TokenId> probe_ids(const Subject& subject, const StageRun& run, int64_t n_min,
+                               int64_t n_max);
 
 }  // namespace assay::verify

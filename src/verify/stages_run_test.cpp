@@ -1,4 +1,5 @@
-// The stages that run a model or its sampler: silent on the right engine, and each sees the faults of its own part.
+// The stages that run a model or its sampler: silent on the right engine, and each sees the faults
+// of its own part.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +31,8 @@ ContextOptions one_thread() {
 struct Faults {
   bool truncates = true;
   bool shifts_single_tokens = false;  // a token that comes alone is taken for the one after it
-  bool mixes_sequences = false;       // in a batch of two, every token is taken for the second sequence's first
+  bool mixes_sequences =
+      false;  // in a batch of two, every token is taken for the second sequence's first
   std::function<void(std::span<float> logits)> logits;
 };
 
@@ -41,7 +43,8 @@ class FaultyExecutor final : public ops::Executor {
 
   void run(const ops::Batch& batch) override {
     std::vector<int32_t> tokens(batch.tokens.begin(), batch.tokens.end());
-    if (faults_.shifts_single_tokens && tokens.size() == 1) tokens[0] = (tokens[0] + 1) % static_cast<int32_t>(vocab_size_);
+    if (faults_.shifts_single_tokens && tokens.size() == 1)
+      tokens[0] = (tokens[0] + 1) % static_cast<int32_t>(vocab_size_);
     const bool has_two = std::count(batch.sequences.begin(), batch.sequences.end(), 1) > 0;
     if (faults_.mixes_sequences && has_two) std::fill(tokens.begin(), tokens.end(), tokens[0]);
     inner_->run({tokens, batch.positions, batch.sequences, batch.outputs});
@@ -52,9 +55,14 @@ class FaultyExecutor final : public ops::Executor {
     return changed_;
   }
   void read_logits(int64_t i, std::span<double> out) const override { inner_->read_logits(i, out); }
-  void truncate(int sequence, int64_t n) override { inner_->truncate(sequence, faults_.truncates || n == 0 ? n : n - 1); }
+  void truncate(int sequence, int64_t n) override {
+    inner_->truncate(sequence, faults_.truncates || n == 0 ? n : n - 1);
+  }
   int64_t n_positions(int sequence) const override { return inner_->n_positions(sequence); }
-  void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const override { inner_->visit_cache(sequence, sink); }
+  void visit_cache(int sequence,
+                   const std::function<void(std::span<const std::byte>)>& sink) const override {
+    inner_->visit_cache(sequence, sink);
+  }
   void set_observer(ops::OpObserver* observer) override { inner_->set_observer(observer); }
   size_t cache_bytes() const override { return inner_->cache_bytes(); }
   size_t arena_bytes() const override { return inner_->arena_bytes(); }
@@ -77,7 +85,8 @@ class StagesThatRun : public ::testing::Test {
   }
   Subject faulty(const Faults& faults) {
     Subject made = subject();
-    made.make_executor = [right = made.make_executor, faults, n = made.model->vocab_size()](int64_t n_ctx, int64_t n_batch, int n_sequences) {
+    made.make_executor = [right = made.make_executor, faults, n = made.model->vocab_size()](
+                             int64_t n_ctx, int64_t n_batch, int n_sequences) {
       return std::make_unique<FaultyExecutor>(right(n_ctx, n_batch, n_sequences), faults, n);
     };
     return made;
@@ -119,7 +128,8 @@ TEST_F(StagesThatRun, OpsKeepFiguresTokensAndAttention) {
   ASSERT_EQ(found.attention.size(), 1u);
   const VerifyReport::AttentionMap& map = found.attention[0];
   EXPECT_EQ(map.layer, 1);
-  ASSERT_EQ(map.shares.size(), static_cast<size_t>(map.n_heads * map.n_positions * map.n_positions));
+  ASSERT_EQ(map.shares.size(),
+            static_cast<size_t>(map.n_heads * map.n_positions * map.n_positions));
   for (int64_t row = 0; row < map.n_heads * map.n_positions; ++row) {
     double sum = 0;
     for (int64_t j = 0; j < map.n_positions; ++j) {
@@ -146,7 +156,9 @@ TEST_F(StagesThatRun, KvCacheSeesWaysThatDiffer) {
   expect(check_kv_cache(faulty({}), run_), Verdict::pass, "the same bits");
   Faults alone;
   alone.shifts_single_tokens = true;
-  expect(check_kv_cache(faulty(alone), run_), Verdict::fail, "tokens one by one from position 32 on: the cache differs from a prefill's, first in layer 0, K, position 0");
+  expect(check_kv_cache(faulty(alone), run_), Verdict::fail,
+         "tokens one by one from position 32 on: the cache differs from a prefill's, first in "
+         "layer 0, K, position 0");
   Faults mixed;
   mixed.mixes_sequences = true;
   expect(check_kv_cache(faulty(mixed), run_), Verdict::fail, "beside another sequence");
@@ -167,26 +179,31 @@ TEST_F(StagesThatRun, LogitsSeePoisonTailsAndConstants) {
   constant.logits = [](std::span<float> logits) { std::fill(logits.begin(), logits.end(), 1.0f); };
   expect(check_logits(faulty(constant), run_), Verdict::fail, "every logit is 1");
   Faults unstable;
-  unstable.logits = [n = std::make_shared<int>(0)](std::span<float> logits) { logits[0] += 1e-6f * static_cast<float>(++*n); };
+  unstable.logits = [n = std::make_shared<int>(0)](std::span<float> logits) {
+    logits[0] += 1e-6f * static_cast<float>(++*n);
+  };
   expect(check_logits(faulty(unstable), run_), Verdict::fail, "gives other logits");
 }
 
 // Each fault of a sampler, as a change of what the right one is asked or gives.
 class StageOfTheSampler : public StagesThatRun {
  protected:
-  using Sample = std::function<std::vector<TokenId>(const SamplerOptions&, std::span<const float>, std::span<const TokenId>, int64_t)>;
+  using Sample = std::function<std::vector<TokenId>(const SamplerOptions&, std::span<const float>,
+                                                    std::span<const TokenId>, int64_t)>;
   template <class Change>
   void expect_failure(Change change, const std::string& text) {
     Subject made = subject();
     const Sample right = made.sample;
-    made.sample = [right, change](SamplerOptions options, std::span<const float> logits, std::span<const TokenId> history, int64_t n) {
-      return change(right, options, logits, history, n);
-    };
+    made.sample = [right, change](SamplerOptions options, std::span<const float> logits,
+                                  std::span<const TokenId> history,
+                                  int64_t n) { return change(right, options, logits, history, n); };
     expect(check_sampler(made, run_), Verdict::fail, text);
   }
 };
 
-TEST_F(StageOfTheSampler, TheRightOnePasses) { expect(check_sampler(subject(), run_), Verdict::pass, "settings"); }
+TEST_F(StageOfTheSampler, TheRightOnePasses) {
+  expect(check_sampler(subject(), run_), Verdict::pass, "settings");
+}
 
 TEST_F(StageOfTheSampler, SettingsThatAreNotUsed) {
   const auto with = [](auto set) {
@@ -197,19 +214,25 @@ TEST_F(StageOfTheSampler, SettingsThatAreNotUsed) {
   };
   expect_failure(with([](SamplerOptions& o) { o.seed = 1; }), "another seed gives the same draws");
   expect_failure(with([](SamplerOptions& o) { o.temperature = 1; }), "temperature 0: ");
-  expect_failure(with([](SamplerOptions& o) { if (o.temperature > 0) o.temperature = 1; }), "temperature 0.5: ");
+  expect_failure(with([](SamplerOptions& o) {
+                   if (o.temperature > 0) o.temperature = 1;
+                 }),
+                 "temperature 0.5: ");
   expect_failure(with([](SamplerOptions& o) { o.top_k = 0; }), "top-k 7: token");
   expect_failure(with([](SamplerOptions& o) { o.top_p = 1; }), "top-p 0.6: token");
   expect_failure(with([](SamplerOptions& o) { o.min_p = 0; }), "min-p 0.1: token");
-  expect_failure(with([](SamplerOptions& o) { o.repeat_penalty = 1; }), "a repeat penalty of 100 on token 0");
-  expect_failure(with([](SamplerOptions& o) { o.frequency_penalty = 0; }), "frequency penalty 0.7: ");
+  expect_failure(with([](SamplerOptions& o) { o.repeat_penalty = 1; }),
+                 "a repeat penalty of 100 on token 0");
+  expect_failure(with([](SamplerOptions& o) { o.frequency_penalty = 0; }),
+                 "frequency penalty 0.7: ");
   expect_failure(with([](SamplerOptions& o) { o.presence_penalty = 0; }), "presence penalty 2: ");
   expect_failure(with([](SamplerOptions& o) { o.logit_bias.clear(); }), "logit bias: ");
 }
 
 TEST_F(StageOfTheSampler, TemperatureBeforeTopP) {
   expect_failure(
-      [](const Sample& right, SamplerOptions o, std::span<const float> logits, auto history, int64_t n) {
+      [](const Sample& right, SamplerOptions o, std::span<const float> logits, auto history,
+         int64_t n) {
         std::vector<float> scaled(logits.begin(), logits.end());
         if (o.temperature > 0 && o.top_p < 1) {
           for (float& x : scaled) x /= static_cast<float>(o.temperature);
@@ -227,7 +250,8 @@ TEST_F(StageOfTheSampler, AGeneratorThatStandsStillAndPoisonThatIsMasked) {
       },
       "the generator stands still");
   expect_failure(
-      [](const Sample& right, const SamplerOptions& o, std::span<const float> logits, auto history, int64_t n) {
+      [](const Sample& right, const SamplerOptions& o, std::span<const float> logits, auto history,
+         int64_t n) {
         std::vector<float> masked(logits.begin(), logits.end());
         for (float& x : masked) x = std::isfinite(x) ? x : 0.0f;
         return right(o, masked, history, n);
@@ -272,13 +296,16 @@ class StagesWithAVocabulary : public StagesThatRun {
     ASSAY_REQUIRE_FILE(test::smollm2());
     subject_ = own_subject(Model::load(test::smollm2().string()), one_thread());
   }
-  void expect(Verdict verdict, const std::string& text) { StagesThatRun::expect(check_detokenizer(subject_, run_), verdict, text); }
+  void expect(Verdict verdict, const std::string& text) {
+    StagesThatRun::expect(check_detokenizer(subject_, run_), verdict, text);
+  }
   Subject subject_;
 };
 
 TEST_F(StagesWithAVocabulary, TextSeesAModelThatKnowsNoEnglish) {
   run_.suspect_file = false;
-  StagesThatRun::expect(check_text(subject_, run_).stage, Verdict::pass, "48 tokens of plain English: 3.1");
+  StagesThatRun::expect(check_text(subject_, run_).stage, Verdict::pass,
+                        "48 tokens of plain English: 3.1");
   const auto right = subject_.make_executor;
   const auto with_logits = [&](auto change) {
     Faults faults;
@@ -288,8 +315,12 @@ TEST_F(StagesWithAVocabulary, TextSeesAModelThatKnowsNoEnglish) {
     };
     return check_text(subject_, run_).stage;
   };
-  StagesThatRun::expect(with_logits([](std::span<float> logits) { std::fill(logits.begin(), logits.end(), 0.0f); }), Verdict::warn, "10.80 nats");
-  StagesThatRun::expect(with_logits([](std::span<float> logits) { std::reverse(logits.begin(), logits.end()); }), Verdict::fail, "a guess among all");
+  StagesThatRun::expect(
+      with_logits([](std::span<float> logits) { std::fill(logits.begin(), logits.end(), 0.0f); }),
+      Verdict::warn, "10.80 nats");
+  StagesThatRun::expect(
+      with_logits([](std::span<float> logits) { std::reverse(logits.begin(), logits.end()); }),
+      Verdict::fail, "a guess among all");
 }
 
 TEST_F(StagesWithAVocabulary, DetokenizerSeesBrokenCharactersAndShownControlTokens) {
@@ -302,17 +333,20 @@ TEST_F(StagesWithAVocabulary, DetokenizerSeesBrokenCharactersAndShownControlToke
     return parts;
   };
   expect(Verdict::fail, "which breaks a character");
-  subject_.decode_stream = [tokenizer](std::span<const TokenId> ids) {  // every token made a text of its own
-    std::vector<std::string> parts;
-    for (const TokenId id : ids) {
-      StreamDecoder decoder(tokenizer);
-      parts.push_back(decoder.push(id) + decoder.finish());
-    }
-    return parts;
-  };
+  subject_.decode_stream =
+      [tokenizer](std::span<const TokenId> ids) {  // every token made a text of its own
+        std::vector<std::string> parts;
+        for (const TokenId id : ids) {
+          StreamDecoder decoder(tokenizer);
+          parts.push_back(decoder.push(id) + decoder.finish());
+        }
+        return parts;
+      };
   expect(Verdict::fail, "as a whole");
   subject_.decode_stream = right;
-  subject_.decode = [tokenizer](std::span<const TokenId> ids, bool) { return tokenizer->decode(ids, true); };
+  subject_.decode = [tokenizer](std::span<const TokenId> ids, bool) {
+    return tokenizer->decode(ids, true);
+  };
   expect(Verdict::fail, "appears in an answer");
 }
 
@@ -326,8 +360,8 @@ TEST_F(StagesThatRun, TheWholeReport) {
   double last = 0;
   options.on_progress = [&](std::string_view, double share) { last = std::max(last, share); };
   const VerifyReport report = verify_model((folder_ / "m.gguf").string(), options);
-  EXPECT_THAT(stages, ElementsAre("file", "metadata", "tokenizer", "template", "dequantisation", "ops", "kv_cache", "logits", "sampler", "detokenizer",
-                                  "text"));
+  EXPECT_THAT(stages, ElementsAre("file", "metadata", "tokenizer", "template", "dequantisation",
+                                  "ops", "kv_cache", "logits", "sampler", "detokenizer", "text"));
   EXPECT_EQ(last, 1);
   EXPECT_FALSE(report.passed());  // it has no vocabulary, and says so
   EXPECT_THAT(report.to_text(), HasSubstr("FAIL  Tokenizer"));
@@ -341,8 +375,10 @@ TEST_F(StagesThatRun, TheWholeReport) {
   options.cancelled = [] { return true; };
   options.on_stage = {};
   for (const VerifyStage& stage : verify_model((folder_ / "m.gguf").string(), options).stages) {
-    EXPECT_EQ(stage.summary == "cancelled", stage.id != "metadata" && stage.id != "tokenizer" && stage.id != "template" && stage.id != "logits" &&
-                                                 stage.id != "detokenizer" && stage.id != "text") << stage.id << " " << stage.summary;
+    EXPECT_EQ(stage.summary == "cancelled", stage.id != "metadata" && stage.id != "tokenizer" &&
+                                                stage.id != "template" && stage.id != "logits" &&
+                                                stage.id != "detokenizer" && stage.id != "text")
+        << stage.id << " " << stage.summary;
   }
   EXPECT_THROW(verify_model((folder_ / "none.gguf").string(), options), Error);
 }

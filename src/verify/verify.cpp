@@ -1,4 +1,5 @@
-// Runs the stages of assay/verify.h in their order. A failing stage stops nothing: the later ones say what they find by themselves.
+// Runs the stages of assay/verify.h in their order. A failing stage stops nothing: the later ones
+// say what they find by themselves.
 #include "assay/verify.h"
 
 #include <algorithm>
@@ -18,7 +19,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 struct Loaded {
   std::shared_ptr<const Model> model;
@@ -71,7 +74,8 @@ struct PlainStage {
   VerifyStage (*check)(const verify::Subject&, const verify::StageRun&);
 };
 
-void run_stages(const Loaded& loaded, const verify::Subject& subject, verify::StageRun& run, Runner& runner, VerifyReport& report) {
+void run_stages(const Loaded& loaded, const verify::Subject& subject, verify::StageRun& run,
+                Runner& runner, VerifyReport& report) {
   constexpr PlainStage kBefore[] = {{"file", verify::check_file},
                                     {"metadata", verify::check_metadata},
                                     {"tokenizer", verify::check_tokenizer},
@@ -117,7 +121,8 @@ void run_stages(const Loaded& loaded, const verify::Subject& subject, verify::St
 }  // namespace
 
 bool VerifyReport::passed() const noexcept {
-  return std::none_of(stages.begin(), stages.end(), [](const VerifyStage& stage) { return stage.verdict == Verdict::fail; });
+  return std::none_of(stages.begin(), stages.end(),
+                      [](const VerifyStage& stage) { return stage.verdict == Verdict::fail; });
 }
 
 VerifyReport verify_model(const std::string& path, const VerifyOptions& options) {
@@ -131,7 +136,8 @@ VerifyReport verify_model(const std::string& path, const VerifyOptions& options)
   report.architecture = loaded.model->architecture();
   report.weights_type = loaded.model->weights_type();
   report.subject = subject.name;
-  base::ThreadPool pool(engine::resolve(options.context, *loaded.model).n_threads, options.context.pin_threads);
+  base::ThreadPool pool(engine::resolve(options.context, *loaded.model).n_threads,
+                        options.context.pin_threads);
   verify::StageRun run{pool};
   run.quick = options.quick;
   run.prompt = options.prompt;
@@ -144,7 +150,8 @@ VerifyReport verify_model(const std::string& path, const VerifyOptions& options)
   if (!options.against.empty()) {
     run.progress = runner.progress_of("against");
     runner.stage("against", [&] {
-      verify::AgainstFindings found = verify::check_against(subject, options.context, options.against, run);
+      verify::AgainstFindings found =
+          verify::check_against(subject, options.context, options.against, run);
       report.against = std::move(found.sources);
       return std::move(found.stage);
     });

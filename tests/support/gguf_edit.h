@@ -1,4 +1,5 @@
-// For tests: a file's content in a writer, without some of its keys and tensors, so that others can be set in their place.
+// For tests: a file's content in a writer, without some of its keys and tensors, so that others can
+// be set in their place.
 //   GgufWriter edited = edited_copy(gguf::File::open(path), {"tokenizer.ggml.pre"});
 //   edited.set("tokenizer.ggml.pre", "gpt-2").write(other_path);
 #pragma once
@@ -15,8 +16,9 @@
 namespace assay::test {
 
 // change: gets every tensor's bytes and may change them, not their number.
-inline GgufWriter edited_copy(const gguf::File& file, const std::set<std::string>& without,
-                              const std::function<void(std::string_view name, Bytes& data)>& change = {}) {
+inline GgufWriter edited_copy(
+    const gguf::File& file, const std::set<std::string>& without,
+    const std::function<void(std::string_view name, Bytes& data)>& change = {}) {
   GgufWriter out;
   for (const gguf::Entry& entry : file.metadata().entries()) {
     if (without.contains(std::string(entry.key))) continue;
@@ -34,7 +36,8 @@ inline GgufWriter edited_copy(const gguf::File& file, const std::set<std::string
     const tensor::Shape& shape = tensor.view.shape;
     Bytes data(tensor.view.data.begin(), tensor.view.data.end());
     if (change) change(tensor.name, data);
-    out.tensor(tensor.name, tensor.view.dtype, {shape.dims.begin(), shape.dims.begin() + shape.rank}, data);
+    out.tensor(tensor.name, tensor.view.dtype,
+               {shape.dims.begin(), shape.dims.begin() + shape.rank}, data);
   }
   return out;
 }
