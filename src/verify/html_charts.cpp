@@ -16,7 +16,7 @@ namespace assay::verify {
 namespace {
 
 constexpr double kWidth = 960, kHeight = 300, kLeft = 52, kRight = 12, kTop = 12, kBottom = 34;
-constexpr double kDecadesMax = 24;
+constexpr double kDecadesMax = 12;
 constexpr size_t kSourcesDrawn = 5;  // as many strokes as the style has
 
 bool is_drawable(double x) { return std::isfinite(x) && x > 0; }
@@ -169,7 +169,7 @@ std::string error_chart(const std::vector<OpFigures>& ops) {
       out += fmt::format("<circle class=\"local\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\">{}</circle>", x, y, radius, op_title(ops[i]));
     }
   }
-  return out + plot.end() + "<figcaption>Relative to the norm of the op&#39;s float64 output. An op without any error stands on the bottom line.</figcaption></figure>";
+  return out + plot.end() + "<figcaption>Relative to the norm of the op&#39;s float64 output. What is smaller than the scale, or no error at all, stands on the bottom line.</figcaption></figure>";
 }
 
 std::string sources_chart(const std::vector<SourceFigures>& sources) {

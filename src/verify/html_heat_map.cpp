@@ -14,8 +14,8 @@ namespace assay::verify {
 namespace {
 
 // Upper ends of the classes h0, h1, ... of error / bound; what is above the last is h9.
-constexpr std::array<double, 9> kSteps = {0, 0.001, 0.01, 0.03, 0.1, 0.3, 1, 10, 1000};
-constexpr std::array<std::string_view, 10> kNames = {"0", "to 0.001", "to 0.01", "to 0.03", "to 0.1", "to 0.3", "to 1", "to 10", "to 1000", "above"};
+constexpr std::array<double, 9> kSteps = {0, 0.01, 0.03, 0.1, 0.25, 0.5, 1, 10, 1000};
+constexpr std::array<std::string_view, 10> kNames = {"0", "to 0.01", "to 0.03", "to 0.1", "to 0.25", "to 0.5", "to 1", "to 10", "to 1000", "above"};
 constexpr size_t kOutside = 7;  // from here on the values are wrong
 
 size_t class_of(const OpFigures& op) {

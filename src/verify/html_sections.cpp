@@ -69,6 +69,14 @@ std::string fact(std::string_view name, std::string_view value, bool wide = fals
   return fmt::format("<div{}><dt>{}</dt><dd>{}</dd></div>", wide ? " class=\"wide\"" : "", name, escaped(value));
 }
 
+std::string place_block(const Place& place) {
+  const double error = std::abs(place.found - place.expected);
+  const std::string times = place.bound > 0 || std::isnan(error) ? factor(error / place.bound) : "∞";
+  std::string out = "<p>" + place_line(place) + "</p><dl class=\"facts\">";
+  out += fact("found", exact(place.found)) + fact("expected, in float64", exact(place.expected)) + fact("difference", figure(error));
+  return out + fact("bound of its rounding", figure(place.bound)) + fact("times outside", times) + "</dl>";
+}
+
 std::string table_head(std::initializer_list<std::pair<std::string_view, bool>> columns) {
   std::string out = "<thead><tr>";
   for (const auto& [name, is_number] : columns) out += fmt::format("<th scope=\"col\"{}>{}</th>", is_number ? " class=\"num\"" : "", name);
@@ -109,6 +117,15 @@ std::string op_row(const OpFigures& op) {
   return out + "</tr>";
 }
 
+// What is wrong with one of several sources; "" where nothing is.
+std::string source_block(const SourceFigures& source) {
+  if (!source.first_failure && source.causes.empty()) return {};
+  std::string out = "<h3>" + escaped(source.name, 300) + "</h3>";
+  if (source.first_failure) out += place_block(*source.first_failure);
+  out += causes_list(source.causes);
+  return out + (source.ops.empty() ? "" : heat_map(source.ops, source.first_failure ? source.first_failure->op : std::string()));
+}
+
 std::string stage_block(const VerifyStage& stage) {
   const VerdictLook look = look_of(stage.verdict);
   std::string out = fmt::format("<div class=\"stage\"><p class=\"word {}\">{} {}</p><p><strong>{}</strong></p><div class=\"found\"><p>{}</p>",
@@ -128,13 +145,18 @@ std::string stage_block(const VerifyStage& stage) {
 std::string banner_section(const VerifyReport& report) {
   const size_t n_failed = n_with(report, Verdict::fail), n_warned = n_with(report, Verdict::warn), n_skipped = n_with(report, Verdict::skip);
   const VerdictLook look = look_of(n_failed > 0 ? Verdict::fail : (n_warned > 0 ? Verdict::warn : Verdict::pass));
+  const auto failed_source = std::find_if(report.against.begin(), report.against.end(), [](const SourceFigures& x) { return x.first_failure.has_value(); });
+  const std::vector<Cause>* causes = &report.causes;
   std::string title;
   if (n_failed == 0) {
     title = n_warned > 0 ? "Nothing is wrong, something is odd" : "Nothing is wrong";
   } else if (report.first_failure) {
     title = "The first wrong operation is " + op_name(report.first_failure->op);
+  } else if (failed_source != report.against.end()) {
+    title = "The first wrong operation of " + escaped(failed_source->name, 120) + " is " + op_name(failed_source->first_failure->op);
+    causes = &failed_source->causes;
   } else {
-    const auto failed = std::find_if(report.stages.begin(), report.stages.end(), [](const auto& s) { return s.verdict == Verdict::fail; });
+    const auto failed = std::find_if(report.stages.begin(), report.stages.end(), [](const auto& x) { return x.verdict == Verdict::fail; });
     title = escaped(failed->title, 200) + " failed";
   }
   std::string out = fmt::format("<header class=\"verdict {}\"><div class=\"glyph\" aria-hidden=\"true\">{}</div><div><h1>{}</h1>", look.css_class, look.glyph, title);
@@ -143,8 +165,8 @@ std::string banner_section(const VerifyReport& report) {
   if (n_failed > 0) out += fmt::format(", {} failed", n_failed);
   if (n_skipped > 0) out += fmt::format(", {} skipped", n_skipped);
   out += fmt::format(", in {}.</p>", seconds_text(report.seconds));
-  const auto cause = std::find_if(report.causes.begin(), report.causes.end(), [](const Cause& c) { return c.reproduces; });
-  if (cause != report.causes.end()) out += "<p><strong>Cause:</strong> " + escaped(cause->text) + "</p>";
+  const auto cause = std::find_if(causes->begin(), causes->end(), [](const Cause& c) { return c.reproduces; });
+  if (cause != causes->end()) out += "<p><strong>Cause:</strong> " + escaped(cause->text) + "</p>";
   return out + "</div></header>";
 }
 
@@ -173,12 +195,7 @@ std::string chain_section(const VerifyReport& report) {
 std::string failure_section(const VerifyReport& report) {
   std::string out;
   if (report.first_failure) {
-    const Place& place = *report.first_failure;
-    const double error = std::abs(place.found - place.expected);
-    const std::string times = place.bound > 0 || std::isnan(error) ? factor(error / place.bound) : "∞";
-    out += "<section><h2>The first wrong operation</h2><p>" + place_line(place) + "</p><dl class=\"facts\">";
-    out += fact("found", exact(place.found)) + fact("expected, in float64", exact(place.expected)) + fact("difference", figure(error));
-    out += fact("bound of its rounding", figure(place.bound)) + fact("times outside", times) + "</dl>";
+    out += "<section><h2>The first wrong operation</h2>" + place_block(*report.first_failure);
     if (report.causes.empty()) out += "<p class=\"dim\">No entry of the dictionary of known faults applies to it.</p></section>";
   }
   if (report.causes.empty()) return out;
@@ -226,9 +243,7 @@ std::string against_section(const VerifyReport& report) {
     out += fmt::format("<td>{}</td></tr>", source.outlier ? "<span class=\"badge fail\">outlier</span>" : "");
   }
   out += "</tbody></table></div>" + sources_chart(report.against);
-  for (const SourceFigures& source : report.against) {
-    if (!source.causes.empty()) out += "<h3>" + escaped(source.name, 300) + "</h3>" + causes_list(source.causes);
-  }
+  for (const SourceFigures& source : report.against) out += source_block(source);
   return out + "</section>";
 }
 

@@ -37,8 +37,8 @@ dl.facts div{min-width:0;border-top:1px solid var(--line);padding:.35rem 0}
 dl.facts div.wide{grid-column:1/-1}
 dt{color:var(--dim);font-size:.8rem}dd{margin:0;overflow-wrap:anywhere}
 ol.chain{list-style:none;margin:.6rem 0;padding:0;display:grid;grid-template-columns:repeat(auto-fill,minmax(9rem,1fr));gap:.5rem}
-ol.chain li{border:1px solid var(--line);border-top:.3rem solid;border-radius:.5rem;padding:.4rem .6rem .45rem;background:var(--card);min-width:0}
-ol.chain b{display:block;color:var(--ink);font-size:.92rem;line-height:1.25;overflow-wrap:break-word}
+ol.chain li{border:1px solid var(--line);border-top:.3rem solid;border-radius:.5rem;padding:.4rem .5rem .45rem;background:var(--card);min-width:0}
+ol.chain b{display:block;color:var(--ink);font-size:.86rem;line-height:1.25;overflow-wrap:break-word}
 ol.chain small{color:var(--dim);display:flex;justify-content:space-between;gap:.3rem}
 ol.chain small span:first-child{font-weight:600}
 .pass.edge{border-top-color:var(--pass)!important}.warn.edge{border-top-color:var(--warn)!important}

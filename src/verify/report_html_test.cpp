@@ -127,6 +127,18 @@ TEST(ReportHtml, AFailureIsNamedWithPlaceValuesAndCause) {
   EXPECT_THAT(page, HasSubstr("data:image/png;base64,iVBORw0KGgo"));
 }
 
+TEST(ReportHtml, AFailureOfAnotherSourceIsNamed) {
+  VerifyReport report = sample_report({.n_layers = 2, .failing = false});
+  report.stages.back().verdict = Verdict::fail;
+  report.against[1].first_failure = Place{.op = "blk.1.attention", .layer = 1, .found = 2, .expected = 1, .bound = 0.125};
+  report.against[1].causes = {{"attention_heads", "query head h meets key head h % 3", "C49", true, 0}};
+  const std::string page = report.to_html();
+  expect_sound(page);
+  EXPECT_THAT(page, HasSubstr("<h1>The first wrong operation of llama.cpp 0.5.0 is <code>blk.1.attention</code></h1>"));
+  EXPECT_THAT(page, HasSubstr("<strong>Cause:</strong> query head h meets key head h % 3"));
+  EXPECT_THAT(page, HasSubstr("<dt>times outside</dt><dd>8</dd>"));
+}
+
 TEST(ReportHtml, AnEmptyReportIsAPage) {
   expect_sound(VerifyReport().to_html());
 }
