@@ -1,4 +1,4 @@
-// Parts of the matrix-matrix kernels (gemm_256.cu, gemm_32.cu): a block of 8 warps computes kTileRows rows of weights times kTileTokens tokens,
+// Parts of the matrix-matrix kernels (gemm_256.cu, gemm_32.cu): a block of 8 warps computes kRows rows of weights times kColumns tokens,
 // 256 elements of the inner dimension at a time. Weights lie unpacked in shared memory, a byte each; the integer products run on the tensor
 // cores, which are exact; floats follow the contract in registers: a chain for the chunk at work and the sums of the tree that wait.
 #pragma once
@@ -13,7 +13,7 @@
 namespace assay::backend::cuda {
 
 inline constexpr int kGemmThreads = 256;
-inline constexpr int kTileRows = 128, kTileTokens_ = 64;
+inline constexpr int kRows = 128, kColumns = 64;  // of a tile: rows of weights, tokens
 inline constexpr int kStage = 256;               // elements of a stage
 inline constexpr int kStride = kStage + 16;      // bytes between rows in shared memory: no two of eight rows in the same banks
 inline constexpr int kWarpRows = 32, kWarpTokens = 32;  // 4 x 2 warps
@@ -120,6 +120,9 @@ struct ChunkSums {
   }
 };
 
+bool gemm_256(const Matrix& w, const GemmTask& task, const Queue& queue);  // false: not one of its formats
+bool gemm_32(const Matrix& w, const GemmTask& task, const Queue& queue);
+
 // Writes the tile; rows and tokens beyond the matrix are left out.
 __device__ inline void store_tile(const GemmTask& task, const ChunkSums& sums, const LanePlace& place, int first_row, int first_token) {
 #pragma unroll
@@ -136,7 +139,7 @@ __device__ inline void store_tile(const GemmTask& task, const ChunkSums& sums, c
 __device__ inline void copy_tokens(const int8_t* plane, const GemmTask& task, int first_token, int stage, int n_bytes, int8_t* x) {
   const int64_t k = task.x.k;
   const int per_row = n_bytes / 16;
-  for (int i = threadIdx.x; i < kTileTokens_ * per_row; i += kGemmThreads) {
+  for (int i = threadIdx.x; i < kColumns * per_row; i += kGemmThreads) {
     const int token = min(first_token + i / per_row, task.n_tokens - 1);
     copy_16(x + i / per_row * kStride + i % per_row * 16, plane + token * k + stage * kStage + i % per_row * 16);
   }

@@ -27,6 +27,9 @@ inline constexpr size_t kLinearsMax = 4;
 // The same, fast for few tokens, for the formats whose blocks are cut into parts; false, and nothing done, where another is among them.
 bool linear_gemv(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Queue& queue);
 
+// One product for many tokens, for the same formats.
+bool linear_gemm(const LinearTask& linear, const quant::Activations& x, int64_t n_tokens, const Queue& queue);
+
 // Float weights (F32, F16, BF16) over x f32 [n_tokens, cols].
 void linear_float(const Matrix& w, const float* x, int64_t n_tokens, const float* bias, float* y, cudaStream_t stream);
 // The same over weights decoded to f32: rows row_begin .. of a matrix whose products have y_width columns.

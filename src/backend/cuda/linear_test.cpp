@@ -70,6 +70,10 @@ void check_quantised(const quant::Format& format, const Shape& shape, int planes
   if (linear_gemv(std::span(&task, 1), device, shape.n_tokens, Queue())) {
     EXPECT_TRUE(same_floats(download<float>(fast.data(), expected.size()), expected)) << where() << ", gemv";
   }
+  const DeviceBuffer tiles = poisoned(expected.size());
+  if (linear_gemm({&w.matrix, b, tiles.as<float>()}, device, shape.n_tokens, Queue())) {
+    EXPECT_TRUE(same_floats(download<float>(tiles.data(), expected.size()), expected)) << where() << ", gemm";
+  }
 }
 
 TEST(CudaLinear, QuantisedProductsHaveTheReferencesBits) {
@@ -80,7 +84,7 @@ TEST(CudaLinear, QuantisedProductsHaveTheReferencesBits) {
     const int64_t block = format.activation == quant::Activation::a256 ? 256 : 32;
     for (const int planes : {1, 2}) {
       for (const Shape& shape : {Shape{1, block, 1}, Shape{33, 3 * block, 2}, Shape{40, 9 * block, 9}, Shape{70, 22 * block, 17},
-                                 Shape{17, 8 * block, 1}, Shape{5, 18 * block, 70}, Shape{130, 64 * 32 / block * block, 3}}) {
+                                 Shape{17, 8 * block, 1}, Shape{5, 18 * block, 70}, Shape{129, 5 * block, 130}, Shape{130, 64 * 32 / block * block, 3}}) {
         check_quantised(format, shape, planes, shape.rows % 2 == 1, ++seed);
         if (HasFailure()) return;
       }

@@ -12,6 +12,7 @@ namespace assay::backend::cuda {
 namespace {
 
 using ops::kNone;
+constexpr int64_t kGemvTokensMax = 8;  // from here on the weights are unpacked once for many tokens
 
 class Runner {
  public:
@@ -179,9 +180,11 @@ class Runner {
       tasks[n++] = {&s_.weights.matrix(r.w), bias_of(r), s_.value(r.y)};
     }
     const int64_t n_tokens = s_.n_rows(record<ops::Linear>(unit_.ops.front()).y);
-    if (linear_gemv(std::span(tasks.data(), n), integers(), n_tokens, queue_)) return;
+    const bool few = n_tokens <= kGemvTokensMax;
+    if (few && linear_gemv(std::span(tasks.data(), n), integers(), n_tokens, queue_)) return;
     for (const LinearTask& task : std::span(tasks.data(), n)) {
-      if (linear_gemv(std::span(&task, 1), integers(), n_tokens, queue_)) continue;
+      if (few && linear_gemv(std::span(&task, 1), integers(), n_tokens, queue_)) continue;
+      if (!few && linear_gemm(task, integers(), n_tokens, queue_)) continue;
       linear_any_format(*task.w, integers(), n_tokens, task.bias, task.y, queue_.stream);
     }
   }
