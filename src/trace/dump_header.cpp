@@ -93,6 +93,7 @@ Declared parse_declared(const json::value& value) {
   declared.own_sums = members.flag("own_sums");
   declared.activation_scale_f16 = members.flag("activation_scale_f16");
   declared.activations_f16 = members.flag("activations_f16");
+  declared.as_llama_cpp = members.flag("as_llama_cpp");
   declared.cache_k = members.cache("cache_k");
   declared.cache_v = members.cache("cache_v");
   declared.gelu_table_f16 = members.flag("gelu_table_f16");
@@ -118,6 +119,7 @@ std::string header_to_json(const DumpHeader& header) {
                                  {"activation_block", d.activation_block},
                                  {"activation_scale_f16", d.activation_scale_f16},
                                  {"activations_f16", d.activations_f16},
+                                 {"as_llama_cpp", d.as_llama_cpp},
                                  {"cache_k", cache_name(d.cache_k)},
                                  {"cache_v", cache_name(d.cache_v)},
                                  {"gelu_table_f16", d.gelu_table_f16},

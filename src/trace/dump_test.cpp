@@ -40,7 +40,7 @@ DumpHeader some_header() {
   declared.activation_block = 256;
   declared.cache_k = ops::CacheType::q8_0;
   declared.cache_v = ops::CacheType::f32;
-  declared.own_sums = declared.activation_scale_f16 = declared.activations_f16 = declared.gelu_table_f16 = declared.rope_angle_f32 = true;
+  declared.own_sums = declared.activation_scale_f16 = declared.activations_f16 = declared.as_llama_cpp = declared.gelu_table_f16 = declared.rope_angle_f32 = true;
   return header;
 }
 
@@ -75,6 +75,7 @@ TEST(Dump, ReadsWhatItWrote) {
   EXPECT_TRUE(declared.own_sums);
   EXPECT_TRUE(declared.activation_scale_f16);
   EXPECT_TRUE(declared.activations_f16);
+  EXPECT_TRUE(declared.as_llama_cpp);
   EXPECT_TRUE(declared.rope_angle_f32);
   EXPECT_EQ(declared.cache_k, ops::CacheType::q8_0);
   EXPECT_EQ(declared.cache_v, ops::CacheType::f32);
@@ -129,7 +130,7 @@ TEST(Dump, BytesAreThoseOfTheFormat) {
   EXPECT_EQ(bytes.substr(16, json_length),
             R"({"engine":"engine 1","model":"M","architecture":"llama","text":"a \"text\"\n)" "\xC3\xA9"
             R"(","n_layers":2,"d_model":3,"vocab_size":10,"declared":{"unit_roundoff_log2":-8,"own_sums":true,"activation_bits":8,"activation_block":256,)"
-            R"("activation_scale_f16":true,"activations_f16":true,"cache_k":"q8_0","cache_v":"f32","gelu_table_f16":true,"rope_angle_f32":true}})");
+            R"("activation_scale_f16":true,"activations_f16":true,"as_llama_cpp":true,"cache_k":"q8_0","cache_v":"f32","gelu_table_f16":true,"rope_angle_f32":true}})");
   size_t at = 16 + json_length;
   EXPECT_EQ(test::number_at<uint64_t>(bytes, at), XXH3_64bits(bytes.data(), at));
   at += 8;

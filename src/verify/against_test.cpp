@@ -94,6 +94,16 @@ TEST_F(AgainstTest, LlamaCppOnTheTinyModelsStaysWithinItsBounds) {
   }
 }
 
+TEST_F(AgainstTest, TransformersOnItsSmallModelsStaysWithinItsBounds) {
+  for (const std::string name : {"llama", "gemma3"}) {
+    load(test::data("dumps/" + name + ".gguf").string());
+    const AgainstFindings found = against({test::data("dumps/" + name + ".dump").string(), "oracle"});
+    expect_pass(found, 3);
+    EXPECT_THAT(found.sources[1].name, HasSubstr("transformers"));
+    EXPECT_LT(found.sources[1].logits_error, 1e-5);
+  }
+}
+
 TEST_F(AgainstTest, OurModesPassAndThoseOfTheSameNumericsHaveTheSameBits) {
   load_tiny();
   const AgainstFindings found = against({"reference", "avx2", "chunks/1", "chunks/3", "exact/8", "f32", "oracle"});

@@ -3,27 +3,25 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "backend/oracle/matrix.h"
 #include "backend/oracle/oracle_ops.h"
-#include "quant/activations.h"
 #include "quant/format.h"
+#include "verify/known_activations.h"
 #include "verify/rounding.h"
 
 namespace assay::verify {
 namespace {
 
-constexpr int64_t kNormBlock = 32;
 constexpr float kNormRoundUp = 1.0f + 0x1p-20f;  // norms are kept as floats, never below the true ones
 
-int64_t n_norms(int64_t k) { return (k + kNormBlock - 1) / kNormBlock; }
 size_t at(int64_t i) { return static_cast<size_t>(i); }
 
 // How the source multiplies with this weight format.
 struct Scheme {
   bool quantised = false;     // activations are integers
-  bool half_scale = false;    // whose scale is an f16
+  bool half_scale = false;    // whose scale is an f16, and so is its product with their sum
+  bool has_min = false;       // which a format's minimum meets
   int bits = 0;
   int64_t block = 0;
   double x_rounding = 0, x_tiny = 0;  // of activations that are rounded to f16 or bf16
@@ -36,8 +34,9 @@ Scheme scheme_of(const quant::Format& format, int64_t k, bool has_bias, const De
   s.quantised = declared.activation_bits > 0 && !float_weights;
   if (s.quantised) {
     s.bits = declared.activation_bits;
-    s.half_scale = declared.activation_block == 32 && !declared.own_sums;
     s.block = declared.activation_block != 0 ? declared.activation_block : format.activation == quant::Activation::a256 ? 256 : 32;
+    s.half_scale = declared.activation_scale_f16 && s.block == 32;
+    s.has_min = format.has_min;
   }
   if (declared.activations_f16 && float_weights && format.dtype != tensor::DType::F32) {
     s.x_rounding = format.dtype == tensor::DType::BF16 ? kUnitBfloat : kUnitHalf;
@@ -125,7 +124,7 @@ void token_norms(const Scheme& s, const Declared& declared, std::span<const doub
     const size_t end = std::min(begin + step_block, x.size());
     const std::span<const double> block = x.subspan(begin, end - begin);
     const std::span<const double> block_error = error.empty() ? error : error.subspan(begin, end - begin);
-    double constant = s.x_tiny, relative = s.x_rounding;
+    double constant = s.x_tiny, relative = s.x_rounding, of_magnitudes = 0;
     if (s.quantised) {
       const double largest = largest_of(block) + largest_of(block_error);
       const double half_step = s.bits == 15 ? 0x1p-8 + u : 0.5;
@@ -133,7 +132,7 @@ void token_norms(const Scheme& s, const Declared& declared, std::span<const doub
       relative = gamma(3, u);
       if (largest < 0x1p-99) relative = 1;  // such a block may be taken for zeros
       if (s.half_scale) {
-        relative += kUnitHalf * (1 + kUnitHalf);
+        (s.has_min ? of_magnitudes : relative) += kUnitHalf * (1 + kUnitHalf);  // scale w and minimum meet different roundings
         constant = constant * (1 + kUnitHalf) + 127 * kTinyHalf;
       }
     }
@@ -143,33 +142,9 @@ void token_norms(const Scheme& s, const Declared& declared, std::span<const doub
       const double error_norm = block_error.empty() ? 0 : norm_of(block_error.subspan(j, n));
       const double step = constant * std::sqrt(static_cast<double>(n)) + relative * (x_norm + error_norm);
       *carried++ = step + error_norm;
-      *rounded++ = total * (x_norm + error_norm + step);
+      *rounded++ = (total + of_magnitudes) * (x_norm + error_norm + step);
     }
   }
-}
-
-// The rows as our contract quantises them, or nothing where x are no floats. [n, k]
-std::vector<double> quantised_rows(const Rows& x, quant::Activation kind, int bits) {
-  if (!x.error.empty()) return {};
-  std::vector<float> row(at(x.width));
-  const int planes = bits == 15 ? 2 : 1;
-  std::vector<std::byte> memory(quant::activations_bytes(kind, planes, 1, x.width) + 64);
-  auto* aligned = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64);
-  const quant::Activations out = quant::carve(kind, planes, 1, x.width, aligned);
-  std::vector<double> result(at(x.n * x.width));
-  for (int64_t t = 0; t < x.n; ++t) {
-    for (int64_t j = 0; j < x.width; ++j) {
-      const double value = x.values[at(t * x.width + j)];
-      row[at(j)] = static_cast<float>(value);
-      if (static_cast<double>(row[at(j)]) != value && !std::isnan(value)) return {};
-    }
-    quant::quantise_row_ref(row.data(), out, 0);
-    for (int64_t j = 0; j < x.width; ++j) {
-      const double integer = out.q[j] + (planes == 2 ? out.l[j] / 128.0 : 0.0);
-      result[at(t * x.width + j)] = static_cast<double>(out.d[j / out.block()]) * integer;
-    }
-  }
-  return result;
 }
 
 // Several row blocks side by side, for one pass over the weights.
@@ -205,10 +180,9 @@ Expected local_linear(const OpInputs& in, const ops::Linear& op, const Declared&
     bias = {bias.begin() + first, bias.begin() + first + n_columns};
   }
 
-  const bool known = options.as_declared && declared.own_sums && scheme.quantised && declared.activation_block == 0;
-  const std::vector<double> quantised = known ? quantised_rows(in.a, format.activation, scheme.bits) : std::vector<double>();
+  const KnownActivations known = options.as_declared ? known_activations(in.a, format, declared) : KnownActivations{};
   const std::span<const double> chain = options.chain != nullptr ? options.chain->a.values : std::span<const double>();
-  const std::vector<double> x = concatenated({in.a.values, quantised, chain});
+  const std::vector<double> x = concatenated({in.a.values, known.values, chain});
   const int64_t n_all = static_cast<int64_t>(x.size()) / k;
   std::vector<double> y(at(n_all * n_columns));
   backend::oracle::MatrixProduct product(n_all, k, pool.n_threads());
@@ -216,17 +190,21 @@ Expected local_linear(const OpInputs& in, const ops::Linear& op, const Declared&
   product.run(x.data(), n_all, k, n_columns, decode, bias, y.data(), pool);
 
   const int64_t n_blocks = n_norms(k);
-  const int64_t n_declared = quantised.empty() ? 0 : n;
+  const int64_t n_declared = known.values.empty() ? 0 : n;
   std::vector<double> carried(at(n * n_blocks)), rounded(at((n + n_declared) * n_blocks));
   Scheme float_part = scheme;  // as declared only float roundings remain
   float_part.quantised = false;
+  float_part.x_rounding = float_part.x_tiny = 0;
   pool.run(n, [&](int64_t t, int) {
     const std::span<const double> error = in.a.error.empty() ? in.a.error : in.a.error.subspan(at(t * k), at(k));
     token_norms(scheme, declared, in.a.values.subspan(at(t * k), at(k)), error, carried.data() + t * n_blocks, rounded.data() + t * n_blocks);
     if (n_declared == 0) return;
     std::vector<double> none(at(n_blocks));
-    token_norms(float_part, declared, std::span(quantised).subspan(at(t * k), at(k)), {}, none.data(), rounded.data() + (n + t) * n_blocks);
+    token_norms(float_part, declared, std::span(known.values).subspan(at(t * k), at(k)), {}, none.data(), rounded.data() + (n + t) * n_blocks);
   });
+  carried.insert(carried.end(), known.doubtful.begin(), known.doubtful.end());
+  // |minimum| of 32 elements alike is at most the norm of their magnitudes / sqrt(32).
+  for (size_t i = 0; format.has_min && i < known.of_minimum.size(); ++i) rounded[at(n * n_blocks) + i] += known.of_minimum[i];
   const WeightNorms norms = weight_norms(w, first, n_columns, pool);
   Expected e;
   e.bound = norm_product(norms.weights, carried, n_blocks, pool);
@@ -235,7 +213,10 @@ Expected local_linear(const OpInputs& in, const ops::Linear& op, const Declared&
   pool.run(n, [&](int64_t t, int) {
     const size_t begin = at(t * n_columns), end = at((t + 1) * n_columns), further = at(n * n_columns);
     for (size_t i = begin; i < end; ++i) e.bound[i] += from_rounding[i] + u * std::fabs(y[i]) + floor;
-    for (size_t i = begin; i < end && n_declared > 0; ++i) from_rounding[further + i] += u * std::fabs(y[further + i]) + floor;
+    for (size_t i = begin; i < end && n_declared > 0; ++i) {
+      const double from_doubt = known.doubtful.empty() ? 0 : e.bound[further + i];
+      from_rounding[further + i] += from_doubt + u * std::fabs(y[further + i]) + floor;
+    }
   });
   // The rows of y and of from_rounding: as given, as declared, and of y the chain's.
   const auto rows = [&](const std::vector<double>& all, int64_t begin, int64_t count) {
@@ -245,6 +226,7 @@ Expected local_linear(const OpInputs& in, const ops::Linear& op, const Declared&
   e.declared_bound = rows(from_rounding, n, n_declared);
   if (options.chain != nullptr) options.chain->y = rows(y, n + n_declared, n_all - n - n_declared);
   y.resize(at(n * n_columns));
+  e.bound.resize(y.size());
   e.y = std::move(y);
   return e;
 }

@@ -11,7 +11,8 @@
 //
 // step(x), section 1: with d = fl(amax / 127), r = fl(127 / amax), q = rint(fl(x r)): q = x r (1 + t) + e, |t| <= u, |e| <= 1/2, so
 //   |x - d q| <= 3 u |x| + d / 2;  with the second plane e shrinks to (u + 1/256): l is exact up to half of 1/128 and one fma.
-// Another engine's blocks of 32 keep d in f16 (llama.cpp's q8_0): 2^-11 |x| more, and 127 * 2^-25 where d is subnormal there.
+// Another engine's blocks of 32 keep d in f16 (llama.cpp's q8_0): 2^-11 |x| more, and 127 * 2^-25 where d is subnormal there; and d times
+// their sum (q8_1), which a minimum is multiplied with: there 2^-11 |x| meets the magnitudes m_j, not w_j.
 #pragma once
 
 #include "base/thread_pool.h"

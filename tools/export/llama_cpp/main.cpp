@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -72,7 +73,8 @@ struct Pending {  // the op computed last: the node that follows may add its bia
 // Receives llama.cpp's nodes. Exceptions cannot pass through llama.cpp: the first one is kept, and the run is stopped.
 class Collector {
  public:
-  explicit Collector(int64_t n_layers) : last_attn_output_(fmt::format("blk.{}.attn_output", n_layers - 1)) {}
+  Collector(const Options& options, int64_t n_layers)
+      : options_(options), n_layers_(n_layers), last_attn_output_(fmt::format("blk.{}.attn_output", n_layers - 1)) {}
 
   void begin(assay::trace::DumpWriter& writer, const assay::ops::Batch& batch) {
     writer_ = &writer;
@@ -94,7 +96,7 @@ class Collector {
     if (collector.writer_ == nullptr) return !ask;
     try {
       const NamedOp& named = collector.names_.of(node);
-      if (ask) return !named.op.empty();
+      if (ask) return collector.wants(named.op);
       collector.take(named, node);
       return true;
     } catch (...) {
@@ -104,6 +106,13 @@ class Collector {
   }
 
  private:
+  bool wants(const std::string& op) const {
+    if (op.empty()) return false;
+    int64_t layer = op == "token_embd" ? 0 : n_layers_ - 1;
+    if (op.starts_with("blk.")) layer = std::strtoll(op.c_str() + 4, nullptr, 10);
+    return layer >= options_.layer_first && layer <= options_.layer_last;
+  }
+
   void take(const NamedOp& named, const ggml_tensor* node) {
     if (pending_ && pending_->op != named.op) flush();
     if (written_.contains(named.op)) {
@@ -139,6 +148,8 @@ class Collector {
     pending_.reset();
   }
 
+  const Options& options_;
+  int64_t n_layers_;
   std::string last_attn_output_;
   assay::trace::DumpWriter* writer_ = nullptr;
   assay::ops::Batch batch_;
@@ -178,6 +189,7 @@ assay::trace::DumpHeader make_header(const Options& options, const llama_model* 
   header.declared.activation_block = 0;  // blocks of 32 for the legacy formats and of 256 for the K and IQ formats, as assay's own contract has it
   header.declared.activation_scale_f16 = true;
   header.declared.activations_f16 = true;
+  header.declared.as_llama_cpp = true;
   header.declared.cache_k = options.cache_f32 ? assay::ops::CacheType::f32 : assay::ops::CacheType::f16;
   header.declared.cache_v = header.declared.cache_k;
   header.declared.gelu_table_f16 = true;
@@ -242,7 +254,7 @@ void export_run(const Options& options) {
   llama_backend_init();
   const auto model = load_model(options);
   const std::vector<int32_t> ids = tokenize(options, model.get());
-  Collector collector(llama_model_n_layer(model.get()));
+  Collector collector(options, llama_model_n_layer(model.get()));
   const auto context = make_context(options, model.get(), ids.size(), collector);
   assay::trace::DumpWriter writer(options.out_path, make_header(options, model.get()));
 

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
 #include <iterator>
@@ -42,6 +43,12 @@ std::string read_file(const std::string& path) {
   return text;
 }
 
+void parse_layers(std::string_view text, Options& options) {
+  const size_t dash = std::min(text.find('-'), text.size());
+  options.layer_first = parse_int("--layers", text.substr(0, dash), 0);
+  options.layer_last = dash == text.size() ? options.layer_first : parse_int("--layers", text.substr(dash + 1), options.layer_first);
+}
+
 bool parse_choice(std::string_view flag, std::string_view text, std::string_view yes, std::string_view no) {
   if (text != yes && text != no) throw Error(Errc::bad_request, fmt::format("{}: needs {} or {}, found \"{}\"", flag, yes, no, text));
   return text == yes;
@@ -76,6 +83,7 @@ Options parse_options(int n_arguments, const char* const* arguments) {
     else if (flag == "-ub") options.n_ubatch = parse_int(flag, value(), 1);
     else if (flag == "-t") options.n_threads = parse_int(flag, value(), 1);
     else if (flag == "--outputs") options.all_outputs = parse_choice(flag, value(), "all", "last");
+    else if (flag == "--layers") parse_layers(value(), options);
     else if (flag == "--cache") options.cache_f32 = parse_choice(flag, value(), "f32", "f16");
     else if (flag == "--no-repack") options.repack = false;
     else if (flag == "--verbose") options.verbose = true;
@@ -91,6 +99,7 @@ std::string usage() {
          "  -ub N                 tokens per batch (512)\n"
          "  -t N                  threads\n"
          "  --outputs all|last    logits of every token, or of the last (all)\n"
+         "  --layers A-B          only these layers; the embeddings go with layer 0, the last norm and the logits with the last\n"
          "  --cache f16|f32       type of the KV cache (f16)\n"
          "  --no-repack           weights as the file has them: llama.cpp's other kernels\n"
          "  --verbose             llama.cpp's log\n";

@@ -17,6 +17,7 @@ struct Options {
   int n_ubatch = 512;
   int n_threads = 0;             // 0: llama.cpp's own choice
   bool all_outputs = true;       // logits of every token; else of the last one
+  int layer_first = 0, layer_last = INT32_MAX;  // the embeddings go with layer 0, norm and logits with the last
   bool cache_f32 = false;
   bool repack = true;            // llama.cpp's extra buffer types: other kernels, the same graph
   bool verbose = false;
