@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "engine/model_state.h"
 #include "ops/op_values.h"
@@ -20,7 +19,7 @@ namespace {
 
 constexpr int64_t kTokens = 272;  // beyond the edge of attention's segments of 256 positions
 constexpr int64_t kQuickTokens = 40;
-constexpr int64_t kLogitsBytes = 64 << 20;
+constexpr int64_t kLogitsBytes = 16 << 20;
 
 // Sizes of the runs: chunks that do not divide each other, then single tokens. A run costs more
 // than its tokens do: every weight is decoded to float64 in each, so a quick check has two.
@@ -41,11 +40,14 @@ std::vector<int64_t> make_runs(int64_t n_tokens, bool quick) {
 // Hands on what the executor announces, and keeps the logits and what the attention maps need.
 class Watch final : public ops::OpObserver {
  public:
-  Watch(const ops::Plan& plan, OpChecker& checker, AttentionMaps& maps)
-      : plan_(plan), checker_(checker), maps_(maps) {}
+  // progress: told the share of the running batch that is done.
+  Watch(const ops::Plan& plan, OpChecker& checker, AttentionMaps& maps,
+        std::function<void(double)> progress)
+      : plan_(plan), checker_(checker), maps_(maps), progress_(std::move(progress)) {}
 
   void begin(const ops::Batch& batch) {
     logits_.clear();
+    n_ops_done_ = 0;
     checker_.begin(batch);
   }
   bool wants(const ops::Op& op) override { return checker_.wants(op) || maps_.wants(op); }
@@ -54,6 +56,7 @@ class Watch final : public ops::OpObserver {
     if (ops::values_of(op).output == plan_.logits) logits_.assign(values.begin(), values.end());
     if (maps_.wants(op)) maps_.on_op(op, values);
     if (checker_.wants(op)) checker_.on_op(op, n_rows, width, values);
+    progress_(static_cast<double>(++n_ops_done_) / static_cast<double>(plan_.ops.size()));
   }
   const std::vector<double>& logits() const noexcept { return logits_; }
 
@@ -61,11 +64,14 @@ class Watch final : public ops::OpObserver {
   const ops::Plan& plan_;
   OpChecker& checker_;
   AttentionMaps& maps_;
+  std::function<void(double)> progress_;
+  int64_t n_ops_done_ = 0;
   std::vector<double> logits_;
 };
 
 struct Probe {
   std::vector<TokenId> ids;
+  std::vector<int32_t> positions;
   std::vector<int64_t> runs;
   std::vector<uint8_t> outputs;  // of each token
   int64_t n_batch_max = 0;
@@ -76,37 +82,44 @@ Probe make_probe(const Subject& subject, const StageRun& run) {
   const int64_t n = std::min(run.quick ? kQuickTokens : kTokens, subject.model->n_ctx_train());
   probe.ids = probe_ids(subject, run, run.prompt.empty() ? n : std::min<int64_t>(n, 2), n);
   const auto n_tokens = static_cast<int64_t>(probe.ids.size());
+  for (int64_t i = 0; i < n_tokens; ++i) probe.positions.push_back(static_cast<int32_t>(i));
   probe.runs = make_runs(n_tokens, run.quick);
   probe.n_batch_max = *std::max_element(probe.runs.begin(), probe.runs.end());
-  const int64_t n_rows_max = std::max<int64_t>(
-      1, kLogitsBytes / (subject.model->vocab_size() * static_cast<int64_t>(sizeof(double))));
-  const int64_t stride = (n_tokens + n_rows_max - 1) / n_rows_max;
-  for (int64_t i = 0; i < n_tokens; ++i)
-    probe.outputs.push_back((n_tokens - 1 - i) % stride == 0 ? 1 : 0);
+  // Logits of positions spread evenly, of the first two and of all that run alone.
+  const int64_t n_rows = std::max<int64_t>(
+      16, kLogitsBytes / (subject.model->vocab_size() * static_cast<int64_t>(sizeof(double))));
+  const int64_t stride = (n_tokens + n_rows - 1) / n_rows;
+  for (int64_t i = 0; i < n_tokens; ++i) {
+    const bool chosen = i < 2 || i + 4 >= n_tokens || (n_tokens - 1 - i) % stride == 0;
+    probe.outputs.push_back(chosen ? 1 : 0);
+  }
   return probe;
 }
 
+// n_begun, n_running: tokens of the runs that are done, and of the one at work, for the progress.
+struct Steps {
+  int64_t n_begun = 0, n_running = 0;
+};
+
 void run_probe(const Subject& subject, const StageRun& run, const Probe& probe, Watch& watch,
-               OpChecker& checker, OpsFindings& out) {
+               OpChecker& checker, Steps& steps, OpsFindings& out) {
   const auto n_tokens = static_cast<int64_t>(probe.ids.size());
   const auto executor = subject.make_executor(n_tokens, probe.n_batch_max, 1);
   executor->set_observer(&watch);
-  std::vector<int32_t> positions(probe.ids.size());
-  std::iota(positions.begin(), positions.end(), 0);
-  const std::vector<int32_t> sequences(probe.ids.size(), 0);
   size_t begin = 0;
   for (const int64_t size : probe.runs) {
     if (is_cancelled(run)) return;
     const auto n = static_cast<size_t>(size);
-    const ops::Batch batch{
-        std::span(probe.ids).subspan(begin, n), std::span(positions).subspan(begin, n),
-        std::span(sequences).subspan(begin, n), std::span(probe.outputs).subspan(begin, n)};
+    const ops::Batch batch{std::span(probe.ids).subspan(begin, n),
+                           std::span(probe.positions).subspan(begin, n),
+                           {},
+                           std::span(probe.outputs).subspan(begin, n)};
+    steps = {static_cast<int64_t>(begin), size};
     watch.begin(batch);
     executor->run(batch);
     checker.end();
     add_token_risks(batch, watch.logits(), checker.chain_logits(), out.tokens);
     begin += n;
-    show_progress(run, static_cast<int64_t>(begin), n_tokens);
   }
 }
 
@@ -144,8 +157,14 @@ OpsFindings check_ops(const Subject& subject, const StageRun& run) {
     const Probe probe = make_probe(subject, run);
     OpChecker checker(plan, subject.declared, static_cast<int64_t>(probe.ids.size()), 1, run.pool);
     AttentionMaps maps(plan, run.attention_layers);
-    Watch watch(plan, checker, maps);
-    run_probe(subject, run, probe, watch, checker, out);
+    Steps steps;
+    Watch watch(plan, checker, maps, [&](double share) {
+      if (!run.progress) return;
+      run.progress(
+          (static_cast<double>(steps.n_begun) + share * static_cast<double>(steps.n_running)) /
+          static_cast<double>(probe.ids.size()));
+    });
+    run_probe(subject, run, probe, watch, checker, steps, out);
     out.ops = checker.figures();
     out.attention = maps.maps();
     out.median_slack = median_slack(out.ops);

@@ -20,7 +20,7 @@ _assay() {
         compopt -o filenames
         return
         ;;
-      -f | --file | --ids-file | --dump | --messages | --tools | --variables | --chat-template-file | -sysf | --system-prompt-file)
+      -f | --file | --html | --ids-file | --dump | --messages | --tools | --variables | --chat-template-file | -sysf | --system-prompt-file)
         mapfile -t COMPREPLY < <(compgen -f -- "$word")
         compopt -o filenames
         return
