@@ -99,13 +99,38 @@ struct HalfCopies {
 };
 
 struct Work {  // of one thread
-  std::vector<double> shares, weight_error, spread;  // per key
-  std::vector<double> sum, largest;                   // per element
+  std::vector<double> shares, weight_error, spread;     // per key
+  std::vector<double> score_steps;                      // per key: the magnitudes of a score's partial sums, added up
+  std::vector<double> sum, largest, segment, steps;     // per element; steps: likewise of the output's partial sums
   std::vector<double> constant, largest_constant;     // per block of 32
 };
 
-// How the shares may be off: fills weight_error with e^d_j - 1 and returns 1 / Z_min. shares holds the scores at first, the shares at last.
-double share_errors(const ops::Attention& op, const Declared& declared, const Side& side, int64_t kv_head, double q_norm, double q_error,
+// Scores as attention_scores makes them, with steps[j] = sum over i of |q_0 k_j0 + .. + q_i k_ji|, scaled: each is rounded once on the way.
+void scores_and_steps(std::span<const double> q, const double* k, int64_t stride, int64_t first, int64_t last, double scale, Work& work) {
+  constexpr int64_t kAbreast = 8;
+  for (int64_t begin = first; begin <= last; begin += kAbreast) {
+    const double* keys[kAbreast];
+    for (int64_t i = 0; i < kAbreast; ++i) keys[i] = k + std::min(begin + i, last) * stride;
+    double sums[kAbreast] = {}, steps[kAbreast] = {};
+    for (size_t d = 0; d < q.size(); ++d) {
+      for (int64_t i = 0; i < kAbreast; ++i) {
+        sums[i] += q[d] * keys[i][d];
+        steps[i] += std::fabs(sums[i]);
+      }
+    }
+    for (int64_t i = 0; i < kAbreast && begin + i <= last; ++i) {
+      work.shares[at(begin + i - first)] = sums[i] * scale;
+      work.score_steps[at(begin + i - first)] = steps[i] * std::fabs(scale);
+    }
+  }
+}
+
+// How the shares may be off: fills weight_error with e^d_j - 1. shares holds the scores at first, the shares at last.
+struct ShareErrors {
+  double inverse_z = 1;  // 1 / Z_min
+  double factor = 1;     // no share is more than this times the true one, or less than the true one over this
+};
+ShareErrors share_errors(const ops::Attention& op, const Declared& declared, const Side& side, int64_t kv_head, double q_norm, double q_error,
                     int64_t first, int64_t last, Work& work) {
   const double u = unit(declared), scale = std::fabs(op.scale);
   const double n_score = static_cast<double>(op.head_dim) + 3;
@@ -118,10 +143,14 @@ double share_errors(const ops::Attention& op, const Declared& declared, const Si
     const size_t key = at((first + j) * op.n_kv_heads + kv_head);
     const double k_norm = side.k_norm[key] + side.k_error[key];
     double& d = work.weight_error[at(j)];
-    d = scale * ((gamma(n_score, u) * (q_norm + q_error) + q_error) * k_norm + q_norm * side.k_error[key]);
+    const double unsure = scale * (q_error * k_norm + q_norm * side.k_error[key]);
+    const double rounding = declared.own_sums ? (1 + gamma(n_score, u)) * u * (work.score_steps[at(j)] + 2 * std::fabs(work.shares[at(j)])) +
+                                                    gamma(n_score, u) * unsure + gamma(n_score, kUnitDouble) * scale * q_norm * k_norm
+                                              : gamma(n_score, u) * scale * (q_norm + q_error) * k_norm;
+    d = unsure + rounding;
     largest = std::max(largest, d);
   }
-  double inverse_z = 0;
+  double z = 0, most = 0;
   std::vector<double>& shares = work.shares;
   for (int64_t j = 0; j < n; ++j) work.spread[at(j)] = top - shares[at(j)];
   backend::oracle::softmax({shares.data(), at(n)});
@@ -129,9 +158,30 @@ double share_errors(const ops::Attention& op, const Declared& declared, const Si
     double& d = work.weight_error[at(j)];
     d += u * (work.spread[at(j)] + 2 * largest) + exp_error;
     d = d <= 1 ? d + d * d : num::exp64(std::min(d, 700.0)) - 1;  // e^d - 1 <= d + d^2 up to 1.79
-    inverse_z += shares[at(j)] / (1 + d);
+    z += shares[at(j)] / (1 + d);
+    most = std::max(most, d);
   }
-  return 1 / inverse_z;
+  return {1 / z, (1 + most) * (1 + most)};
+}
+
+// y = sum of shares times values, segment by segment; steps: the magnitudes of the partial sums inside of segments, added up.
+void mean_of_values(const double* values, int64_t stride, int64_t first, int64_t last, Work& work, std::span<double> y) {
+  std::fill(y.begin(), y.end(), 0.0);
+  std::fill(work.steps.begin(), work.steps.end(), 0.0);
+  for (int64_t begin = first; begin <= last;) {
+    const int64_t end = std::min(last + 1, (begin / ops::kAttentionSegment + 1) * ops::kAttentionSegment);
+    std::fill(work.segment.begin(), work.segment.end(), 0.0);
+    for (int64_t p = begin; p < end; ++p) {
+      const double share = work.shares[at(p - first)];
+      const double* v = values + (p - first) * stride;
+      for (size_t d = 0; d < y.size(); ++d) {
+        work.segment[d] += share * v[d];
+        work.steps[d] += std::fabs(work.segment[d]);
+      }
+    }
+    for (size_t d = 0; d < y.size(); ++d) y[d] += work.segment[d];
+    begin = end;
+  }
 }
 
 void head_bound(const OpInputs& in, const ops::Attention& op, const Declared& declared, const Side& side, int64_t row, int64_t head,
@@ -145,14 +195,10 @@ void head_bound(const OpInputs& in, const ops::Attention& op, const Declared& de
   double q_error = in.a.error.empty() ? 0 : norm_of(in.a.error.data() + at_q, op.head_dim);
   if (half.q) q_error += kUnitHalf * (q_norm + q_error) + kTinyHalf * std::sqrt(static_cast<double>(op.head_dim));
 
-  backend::oracle::attention_scores(q, side.k + kv_head * op.head_dim, width, first, position, op.scale, work.shares);
-  const double inverse_z = share_errors(op, declared, side, kv_head, q_norm, q_error, first, position, work);
+  scores_and_steps(q, side.k + kv_head * op.head_dim, width, first, position, op.scale, work);
+  const auto [inverse_z, factor] = share_errors(op, declared, side, kv_head, q_norm, q_error, first, position, work);
   const double* values = side.v + first * width + kv_head * op.head_dim;
-  std::fill(y, y + dim, 0.0);
-  for (int64_t j = 0; j < n; ++j) {
-    const double share = work.shares[at(j)];
-    for (size_t d = 0; d < dim; ++d) y[d] += share * values[j * width + static_cast<int64_t>(d)];
-  }
+  mean_of_values(values, width, first, position, work, {y, dim});
   // moved: sum p (e^d - 1) |v - y|; sum: sum p e^d |v|; constant: sum p e^d of the block's constant errors
   double* moved = bound;
   std::fill(moved, moved + dim, 0.0);
@@ -188,7 +234,7 @@ void head_bound(const OpInputs& in, const ops::Attention& op, const Declared& de
   const double chain = std::min(keys, static_cast<double>(ops::kAttentionSegment));
   const double merges = static_cast<double>(position / ops::kAttentionSegment - first / ops::kAttentionSegment) + 1;
   const double in_double = gamma(keys + 2, kUnitDouble);
-  const double of_values = (declared.own_sums ? gamma(chain + merges, u) : gamma(keys + 2, u)) + in_double;
+  const double of_values = (declared.own_sums ? gamma(2 * merges, u) : gamma(keys + 2, u)) + in_double;
   const double of_sum = (declared.own_sums ? gamma(std::ceil(chain / 32) + 5 + merges + 1, u) : gamma(keys + 3, u)) + in_double;
   const double of_half = half.shares ? kUnitHalf : 0;
   for (size_t d = 0; d < dim; ++d) {
@@ -196,14 +242,18 @@ void head_bound(const OpInputs& in, const ops::Attention& op, const Declared& de
     const double farthest = work.largest[d] + work.largest_constant[d / kBlock];
     const double shifted = std::min(inverse_z * (moved[d] + side.v_relative * work.sum[d] + constant), farthest);
     const double magnitude = std::min(inverse_z * (work.sum[d] * (1 + side.v_relative) + constant), std::fabs(y[d]) + farthest);
-    bound[d] = shifted + (of_values + of_half) * magnitude + of_sum * (std::fabs(y[d]) + shifted) + half_shares * keys * kTinyHalf + tiny(declared);
+    // The partial sums themselves, as known, and how far off the computed ones may be.
+    const double unsure = (factor - 1) * work.sum[d] + inverse_z * (side.v_relative * work.sum[d] + constant + moved[d]);
+    const double by_steps = (1 + gamma(chain, u)) * u * work.steps[d] + gamma(chain, u) * unsure;
+    const double steps = declared.own_sums ? std::min(by_steps, gamma(chain, u) * magnitude) : 0;
+    bound[d] = shifted + steps + (of_values + of_half) * magnitude + of_sum * (std::fabs(y[d]) + shifted) + half_shares * keys * kTinyHalf + tiny(declared);
   }
 }
 
 Work make_work(int64_t n_positions, int64_t head_dim) {
   const auto n = at(n_positions), dim = at(head_dim);
   const std::vector<double> keys(n), elements(dim), blocks(at(n_blocks(head_dim)));
-  return {keys, keys, keys, elements, elements, blocks, blocks};
+  return {keys, keys, keys, keys, elements, elements, elements, elements, blocks, blocks};
 }
 
 void run_chain(const OpInputs& in, const ops::Attention& op, base::ThreadPool& pool, std::vector<Work>& work, ChainOp& chain) {
