@@ -21,7 +21,8 @@ constexpr int64_t kBlock = 32;  // of the cache's q8_0
 size_t at(int64_t i) { return static_cast<size_t>(i); }
 int64_t n_blocks(int64_t head_dim) { return (head_dim + kBlock - 1) / kBlock; }
 
-// What the cache does to an element: |x' - x| <= constant + relative |x|; constant is of its block of 32.
+// What the cache does to an element: |x' - x| <= constant + relative |x|; constant is of its block
+// of 32.
 struct CacheRounding {
   double relative = 0;
   double tiny = 0;
@@ -31,10 +32,13 @@ struct CacheRounding {
 CacheRounding cache_rounding(ops::CacheType type, const Declared& declared) {
   const double u = unit(declared);
   switch (type) {
-    case ops::CacheType::f32: return {};
-    case ops::CacheType::f16: return {kUnitHalf, kTinyHalf, 0};
+    case ops::CacheType::f32:
+      return {};
+    case ops::CacheType::f16:
+      return {kUnitHalf, kTinyHalf, 0};
     case ops::CacheType::q8_0:
-      return {gamma(4, u) + kUnitHalf * (1 + kUnitHalf), 127 * kTinyHalf + 0x1p-99, 0.5 / 127 * (1 + 3 * u) * (1 + kUnitHalf)};
+      return {gamma(4, u) + kUnitHalf * (1 + kUnitHalf), 127 * kTinyHalf + 0x1p-99,
+              0.5 / 127 * (1 + 3 * u) * (1 + kUnitHalf)};
   }
   return {};
 }
@@ -45,17 +49,20 @@ double norm_of(const double* x, int64_t n) {
   return std::sqrt(squares) * (1 + 0x1p-40);
 }
 
-// The facts of one history that every query shares. Where the cache's rounding is known, k and v are as read back and carry no error.
+// The facts of one history that every query shares. Where the cache's rounding is known, k and v
+// are as read back and carry no error.
 struct Side {
   const double* k = nullptr;
   const double* v = nullptr;
-  std::vector<double> k_norm, k_error;  // [n_positions, n_kv_heads]: norms of a head's key and of its error
-  std::vector<double> v_constant;       // [n_positions, n_kv_heads * blocks of 32]
+  std::vector<double> k_norm,
+      k_error;  // [n_positions, n_kv_heads]: norms of a head's key and of its error
+  std::vector<double> v_constant;  // [n_positions, n_kv_heads * blocks of 32]
   double v_relative = 0;
-  std::span<const double> v_error;      // [n_positions, width]; empty: none
+  std::span<const double> v_error;  // [n_positions, width]; empty: none
 };
 
-Side make_side(const KvHistory& h, const ops::Attention& op, const Declared& declared, bool stored, base::ThreadPool& pool) {
+Side make_side(const KvHistory& h, const ops::Attention& op, const Declared& declared, bool stored,
+               base::ThreadPool& pool) {
   Side side;
   side.k = stored ? h.k_stored.data() : h.k.data();
   side.v = stored ? h.v_stored.data() : h.v.data();
@@ -67,9 +74,11 @@ Side make_side(const KvHistory& h, const ops::Attention& op, const Declared& dec
   side.k_norm.resize(at(h.n_positions() * heads));
   side.k_error.resize(side.k_norm.size());
   side.v_constant.resize(side.k_norm.size() * at(blocks));
-  const auto block_constant = [](const CacheRounding& r, const double* x, const double* error, int64_t n) {
+  const auto block_constant = [](const CacheRounding& r, const double* x, const double* error,
+                                 int64_t n) {
     double largest = 0;
-    for (int64_t i = 0; i < n; ++i) largest = std::max(largest, std::fabs(x[i]) + (error != nullptr ? error[i] : 0));
+    for (int64_t i = 0; i < n; ++i)
+      largest = std::max(largest, std::fabs(x[i]) + (error != nullptr ? error[i] : 0));
     return r.tiny + r.of_largest * largest;
   };
   pool.run(h.n_positions(), [&](int64_t p, int) {
@@ -77,17 +86,20 @@ Side make_side(const KvHistory& h, const ops::Attention& op, const Declared& dec
       const int64_t first = p * h.width + head * op.head_dim;
       const double* k_own = stored || h.k_error.empty() ? nullptr : h.k_error.data() + first;
       const double* v_own = stored || h.v_error.empty() ? nullptr : h.v_error.data() + first;
-      const double norm = norm_of(side.k + first, op.head_dim), own = k_own != nullptr ? norm_of(k_own, op.head_dim) : 0;
+      const double norm = norm_of(side.k + first, op.head_dim),
+                   own = k_own != nullptr ? norm_of(k_own, op.head_dim) : 0;
       double constants = 0;
       for (int64_t b = 0; b < blocks; ++b) {
         const int64_t n = std::min(kBlock, op.head_dim - b * kBlock), begin = first + b * kBlock;
-        const double constant = block_constant(of_k, side.k + begin, k_own != nullptr ? k_own + b * kBlock : nullptr, n);
+        const double constant = block_constant(of_k, side.k + begin,
+                                               k_own != nullptr ? k_own + b * kBlock : nullptr, n);
         constants += constant * constant * static_cast<double>(n);
-        side.v_constant[at((p * heads + head) * blocks + b)] =
-            block_constant(of_v, side.v + begin, v_own != nullptr ? v_own + b * kBlock : nullptr, n);
+        side.v_constant[at((p * heads + head) * blocks + b)] = block_constant(
+            of_v, side.v + begin, v_own != nullptr ? v_own + b * kBlock : nullptr, n);
       }
       side.k_norm[at(p * heads + head)] = norm;
-      side.k_error[at(p * heads + head)] = std::sqrt(constants) + of_k.relative * (norm + own) + own;
+      side.k_error[at(p * heads + head)] =
+          std::sqrt(constants) + of_k.relative * (norm + own) + own;
     }
   });
   return side;
@@ -99,14 +111,17 @@ struct HalfCopies {
 };
 
 struct Work {  // of one thread
-  std::vector<double> shares, weight_error, spread;     // per key
-  std::vector<double> score_steps;                      // per key: the magnitudes of a score's partial sums, added up
-  std::vector<double> sum, largest, segment, steps;     // per element; steps: likewise of the output's partial sums
-  std::vector<double> constant, largest_constant;     // per block of 32
+  // Per key. score_steps: the magnitudes of a score's partial sums, added up.
+  std::vector<double> shares, weight_error, spread, score_steps;
+  // Per element. steps: likewise of the output's partial sums.
+  std::vector<double> moved, sum, largest, segment, steps;
+  std::vector<double> constant, largest_constant;  // per block of 32
 };
 
-// Scores as attention_scores makes them, with steps[j] = sum over i of |q_0 k_j0 + .. + q_i k_ji|, scaled: each is rounded once on the way.
-void scores_and_steps(std::span<const double> q, const double* k, int64_t stride, int64_t first, int64_t last, double scale, Work& work) {
+// Scores as attention_scores makes them, with steps[j] = sum over i of |q_0 k_j0 + .. + q_i k_ji|,
+// scaled: each is rounded once on the way.
+void scores_and_steps(std::span<const double> q, const double* k, int64_t stride, int64_t first,
+                      int64_t last, double scale, Work& work) {
   constexpr int64_t kAbreast = 8;
   for (int64_t begin = first; begin <= last; begin += kAbreast) {
     const double* keys[kAbreast];
@@ -125,17 +140,21 @@ void scores_and_steps(std::span<const double> q, const double* k, int64_t stride
   }
 }
 
-// How the shares may be off: fills weight_error with e^d_j - 1. shares holds the scores at first, the shares at last.
+// How the shares may be off: fills weight_error with e^d_j - 1. shares holds the scores at first,
+// the shares at last.
 struct ShareErrors {
   double inverse_z = 1;  // 1 / Z_min
-  double factor = 1;     // no share is more than this times the true one, or less than the true one over this
+  double factor =
+      1;  // no share is more than this times the true one, or less than the true one over this
 };
-ShareErrors share_errors(const ops::Attention& op, const Declared& declared, const Side& side, int64_t kv_head, double q_norm, double q_error,
-                    int64_t first, int64_t last, Work& work) {
+ShareErrors share_errors(const ops::Attention& op, const Declared& declared, const Side& side,
+                         int64_t kv_head, double q_norm, double q_error, int64_t first,
+                         int64_t last, Work& work) {
   const double u = unit(declared), scale = std::fabs(op.scale);
   const double n_score = static_cast<double>(op.head_dim) + 3;
   const int64_t n = last - first + 1;
-  const double n_segments = static_cast<double>(last / ops::kAttentionSegment - first / ops::kAttentionSegment + 1);
+  const double n_segments =
+      static_cast<double>(last / ops::kAttentionSegment - first / ops::kAttentionSegment + 1);
   const double exp_error = (declared.own_sums ? 2 : 8) * u * (n_segments + 1);
   const double top = *std::max_element(work.shares.begin(), work.shares.begin() + n);
   double largest = 0;
@@ -144,9 +163,12 @@ ShareErrors share_errors(const ops::Attention& op, const Declared& declared, con
     const double k_norm = side.k_norm[key] + side.k_error[key];
     double& d = work.weight_error[at(j)];
     const double unsure = scale * (q_error * k_norm + q_norm * side.k_error[key]);
-    const double rounding = declared.own_sums ? (1 + gamma(n_score, u)) * u * (work.score_steps[at(j)] + 2 * std::fabs(work.shares[at(j)])) +
-                                                    gamma(n_score, u) * unsure + gamma(n_score, kUnitDouble) * scale * q_norm * k_norm
-                                              : gamma(n_score, u) * scale * (q_norm + q_error) * k_norm;
+    const double rounding =
+        declared.own_sums
+            ? (1 + gamma(n_score, u)) * u *
+                      (work.score_steps[at(j)] + 2 * std::fabs(work.shares[at(j)])) +
+                  gamma(n_score, u) * unsure + gamma(n_score, kUnitDouble) * scale * q_norm * k_norm
+            : gamma(n_score, u) * scale * (q_norm + q_error) * k_norm;
     d = unsure + rounding;
     largest = std::max(largest, d);
   }
@@ -164,12 +186,15 @@ ShareErrors share_errors(const ops::Attention& op, const Declared& declared, con
   return {1 / z, (1 + most) * (1 + most)};
 }
 
-// y = sum of shares times values, segment by segment; steps: the magnitudes of the partial sums inside of segments, added up.
-void mean_of_values(const double* values, int64_t stride, int64_t first, int64_t last, Work& work, std::span<double> y) {
+// y = sum of shares times values, segment by segment; steps: the magnitudes of the partial sums
+// inside of segments, added up.
+void mean_of_values(const double* values, int64_t stride, int64_t first, int64_t last, Work& work,
+                    std::span<double> y) {
   std::fill(y.begin(), y.end(), 0.0);
   std::fill(work.steps.begin(), work.steps.end(), 0.0);
   for (int64_t begin = first; begin <= last;) {
-    const int64_t end = std::min(last + 1, (begin / ops::kAttentionSegment + 1) * ops::kAttentionSegment);
+    const int64_t end =
+        std::min(last + 1, (begin / ops::kAttentionSegment + 1) * ops::kAttentionSegment);
     std::fill(work.segment.begin(), work.segment.end(), 0.0);
     for (int64_t p = begin; p < end; ++p) {
       const double share = work.shares[at(p - first)];
@@ -184,108 +209,139 @@ void mean_of_values(const double* values, int64_t stride, int64_t first, int64_t
   }
 }
 
-void head_bound(const OpInputs& in, const ops::Attention& op, const Declared& declared, const Side& side, int64_t row, int64_t head,
-                HalfCopies half, Work& work, double* y, double* bound) {
-  const int64_t position = in.positions[at(row)], first = ops::first_visible(position, op.window), n = position - first + 1;
-  const int64_t width = op.n_kv_heads * op.head_dim, kv_head = head / (op.n_heads / op.n_kv_heads), blocks = n_blocks(op.head_dim);
+// moved: sum p (e^d - 1) |v - y| and of v's own errors; sum: sum p e^d |v|; constant: sum p e^d of
+// the block's constant errors. From shares and weight_error.
+void sum_errors(const Side& side, int64_t n_kv_heads, int64_t kv_head, int64_t first, int64_t n,
+                std::span<const double> y, Work& work) {
+  const auto head_dim = static_cast<int64_t>(y.size());
+  const int64_t width = n_kv_heads * head_dim, blocks = n_blocks(head_dim);
+  for (std::vector<double>* part :
+       {&work.moved, &work.largest, &work.sum, &work.constant, &work.largest_constant}) {
+    std::fill(part->begin(), part->end(), 0.0);
+  }
+  for (int64_t j = 0; j < n; ++j) {
+    const double share = work.shares[at(j)], off = share * work.weight_error[at(j)];
+    const double most = share + off;
+    const int64_t begin = (first + j) * width + kv_head * head_dim;
+    const double* v = side.v + begin;
+    for (size_t d = 0; d < y.size(); ++d) {
+      const double distance = std::fabs(v[d] - y[d]), magnitude = std::fabs(v[d]);
+      work.moved[d] += off * distance;
+      work.sum[d] += most * magnitude;
+      work.largest[d] = std::max(work.largest[d], distance + side.v_relative * magnitude);
+    }
+    const double* constants =
+        side.v_constant.data() + ((first + j) * n_kv_heads + kv_head) * blocks;
+    for (int64_t b = 0; b < blocks; ++b) {
+      work.constant[at(b)] += most * constants[b];
+      work.largest_constant[at(b)] = std::max(work.largest_constant[at(b)], constants[b]);
+    }
+    if (side.v_error.empty()) continue;
+    for (size_t d = 0; d < y.size(); ++d) {
+      const double error = (1 + side.v_relative) * side.v_error[at(begin) + d];
+      const double distance = std::fabs(v[d] - y[d]) + side.v_relative * std::fabs(v[d]);
+      work.moved[d] += most * error;
+      work.largest[d] = std::max(work.largest[d], distance + error);
+    }
+  }
+}
+
+void head_bound(const OpInputs& in, const ops::Attention& op, const Declared& declared,
+                const Side& side, int64_t row, int64_t head, HalfCopies half, Work& work, double* y,
+                double* bound) {
+  const int64_t position = in.positions[at(row)], first = ops::first_visible(position, op.window),
+                n = position - first + 1;
+  const int64_t width = op.n_kv_heads * op.head_dim, kv_head = head / (op.n_heads / op.n_kv_heads);
   const auto dim = at(op.head_dim);
   const int64_t at_q = row * in.a.width + head * op.head_dim;
   const std::span<const double> q = in.a.values.subspan(at(at_q), dim);
   const double q_norm = norm_of(q.data(), op.head_dim);
   double q_error = in.a.error.empty() ? 0 : norm_of(in.a.error.data() + at_q, op.head_dim);
-  if (half.q) q_error += kUnitHalf * (q_norm + q_error) + kTinyHalf * std::sqrt(static_cast<double>(op.head_dim));
+  if (half.q)
+    q_error +=
+        kUnitHalf * (q_norm + q_error) + kTinyHalf * std::sqrt(static_cast<double>(op.head_dim));
 
   scores_and_steps(q, side.k + kv_head * op.head_dim, width, first, position, op.scale, work);
-  const auto [inverse_z, factor] = share_errors(op, declared, side, kv_head, q_norm, q_error, first, position, work);
+  const auto [inverse_z, factor] =
+      share_errors(op, declared, side, kv_head, q_norm, q_error, first, position, work);
   const double* values = side.v + first * width + kv_head * op.head_dim;
   mean_of_values(values, width, first, position, work, {y, dim});
-  // moved: sum p (e^d - 1) |v - y|; sum: sum p e^d |v|; constant: sum p e^d of the block's constant errors
-  double* moved = bound;
-  std::fill(moved, moved + dim, 0.0);
-  std::fill(work.largest.begin(), work.largest.end(), 0.0);
-  std::fill(work.sum.begin(), work.sum.end(), 0.0);
-  std::fill(work.constant.begin(), work.constant.end(), 0.0);
-  std::fill(work.largest_constant.begin(), work.largest_constant.end(), 0.0);
+  sum_errors(side, op.n_kv_heads, kv_head, first, n, {y, dim}, work);
   double half_shares = 0;  // 2^-25 of every value, where shares become f16
-  for (int64_t j = 0; j < n; ++j) {
-    const double share = work.shares[at(j)], off = share * work.weight_error[at(j)], most = share + off;
-    const double* v = values + j * width;
-    for (size_t d = 0; d < dim; ++d) {
-      const double distance = std::fabs(v[d] - y[d]), magnitude = std::fabs(v[d]);
-      moved[d] += off * distance;
-      work.sum[d] += most * magnitude;
-      work.largest[d] = std::max(work.largest[d], distance + side.v_relative * magnitude);
-    }
-    const double* constants = side.v_constant.data() + ((first + j) * op.n_kv_heads + kv_head) * blocks;
-    for (int64_t b = 0; b < blocks; ++b) {
-      work.constant[at(b)] += most * constants[b];
-      work.largest_constant[at(b)] = std::max(work.largest_constant[at(b)], constants[b]);
-    }
-    if (!side.v_error.empty()) {
-      const double* error = side.v_error.data() + (first + j) * width + kv_head * op.head_dim;
-      for (size_t d = 0; d < dim; ++d) {
-        moved[d] += most * (1 + side.v_relative) * error[d];
-        work.largest[d] = std::max(work.largest[d], std::fabs(v[d] - y[d]) + side.v_relative * std::fabs(v[d]) + (1 + side.v_relative) * error[d]);
-      }
-    }
-    if (half.shares) half_shares = std::max(half_shares, norm_of(v, op.head_dim));
-  }
+  for (int64_t j = 0; j < n && half.shares; ++j)
+    half_shares = std::max(half_shares, norm_of(values + j * width, op.head_dim));
   const double u = unit(declared), keys = static_cast<double>(n);
   const double chain = std::min(keys, static_cast<double>(ops::kAttentionSegment));
-  const double merges = static_cast<double>(position / ops::kAttentionSegment - first / ops::kAttentionSegment) + 1;
+  const double merges =
+      static_cast<double>(position / ops::kAttentionSegment - first / ops::kAttentionSegment) + 1;
   const double in_double = gamma(keys + 2, kUnitDouble);
-  const double of_values = (declared.own_sums ? gamma(2 * merges, u) : gamma(keys + 2, u)) + in_double;
-  const double of_sum = (declared.own_sums ? gamma(std::ceil(chain / 32) + 5 + merges + 1, u) : gamma(keys + 3, u)) + in_double;
+  const double of_values =
+      (declared.own_sums ? gamma(2 * merges, u) : gamma(keys + 2, u)) + in_double;
+  const double of_sum =
+      (declared.own_sums ? gamma(std::ceil(chain / 32) + 5 + merges + 1, u) : gamma(keys + 3, u)) +
+      in_double;
   const double of_half = half.shares ? kUnitHalf : 0;
   for (size_t d = 0; d < dim; ++d) {
     const double constant = work.constant[d / kBlock];
     const double farthest = work.largest[d] + work.largest_constant[d / kBlock];
-    const double shifted = std::min(inverse_z * (moved[d] + side.v_relative * work.sum[d] + constant), farthest);
-    const double magnitude = std::min(inverse_z * (work.sum[d] * (1 + side.v_relative) + constant), std::fabs(y[d]) + farthest);
+    const double shifted =
+        std::min(inverse_z * (work.moved[d] + side.v_relative * work.sum[d] + constant), farthest);
+    const double magnitude = std::min(inverse_z * (work.sum[d] * (1 + side.v_relative) + constant),
+                                      std::fabs(y[d]) + farthest);
     // The partial sums themselves, as known, and how far off the computed ones may be.
-    const double unsure = (factor - 1) * work.sum[d] + inverse_z * (side.v_relative * work.sum[d] + constant + moved[d]);
+    const double unsure = (factor - 1) * work.sum[d] +
+                          inverse_z * (side.v_relative * work.sum[d] + constant + work.moved[d]);
     const double by_steps = (1 + gamma(chain, u)) * u * work.steps[d] + gamma(chain, u) * unsure;
     const double steps = declared.own_sums ? std::min(by_steps, gamma(chain, u) * magnitude) : 0;
-    bound[d] = shifted + steps + (of_values + of_half) * magnitude + of_sum * (std::fabs(y[d]) + shifted) + half_shares * keys * kTinyHalf + tiny(declared);
+    bound[d] = shifted + steps + (of_values + of_half) * magnitude +
+               of_sum * (std::fabs(y[d]) + shifted) + half_shares * keys * kTinyHalf +
+               tiny(declared);
   }
 }
 
 Work make_work(int64_t n_positions, int64_t head_dim) {
   const auto n = at(n_positions), dim = at(head_dim);
   const std::vector<double> keys(n), elements(dim), blocks(at(n_blocks(head_dim)));
-  return {keys, keys, keys, keys, elements, elements, elements, elements, blocks, blocks};
+  return {keys, keys, keys, keys, elements, elements, elements, elements, elements, blocks, blocks};
 }
 
-void run_chain(const OpInputs& in, const ops::Attention& op, base::ThreadPool& pool, std::vector<Work>& work, ChainOp& chain) {
+void run_chain(const OpInputs& in, const ops::Attention& op, base::ThreadPool& pool,
+               std::vector<Work>& work, ChainOp& chain) {
   const auto dim = at(op.head_dim);
   chain.y.resize(at(in.a.n * op.n_heads * op.head_dim));
   pool.run(in.a.n * op.n_heads, [&](int64_t i, int thread) {
-    const int64_t row = i / op.n_heads, head = i % op.n_heads, offset = head / (op.n_heads / op.n_kv_heads) * op.head_dim;
+    const int64_t row = i / op.n_heads, head = i % op.n_heads,
+                  offset = head / (op.n_heads / op.n_kv_heads) * op.head_dim;
     const KvHistory& h = *chain.history[at(row)];
     const int64_t position = in.positions[at(row)];
-    backend::oracle::attend(chain.a.values.subspan(at(row * chain.a.width + head * op.head_dim), dim),
-                            {h.k.data() + offset, h.width, h.v.data() + offset, h.width}, ops::first_visible(position, op.window), position,
-                            op.scale, work[at(thread)].shares, {chain.y.data() + i * op.head_dim, dim});
+    backend::oracle::attend(
+        chain.a.values.subspan(at(row * chain.a.width + head * op.head_dim), dim),
+        {h.k.data() + offset, h.width, h.v.data() + offset, h.width},
+        ops::first_visible(position, op.window), position, op.scale, work[at(thread)].shares,
+        {chain.y.data() + i * op.head_dim, dim});
   });
 }
 
 }  // namespace
 
-Expected local_attention(const OpInputs& in, const ops::Attention& op, const Declared& declared, base::ThreadPool& pool,
-                         const LocalOptions& options) {
+Expected local_attention(const OpInputs& in, const ops::Attention& op, const Declared& declared,
+                         base::ThreadPool& pool, const LocalOptions& options) {
   int64_t longest = 1;
   for (const int32_t position : in.positions) longest = std::max<int64_t>(longest, position + 1);
   std::vector<Work> work;
   for (int i = 0; i < pool.n_threads(); ++i) work.push_back(make_work(longest, op.head_dim));
 
   // Where the cache rounds in a known way, the second test knows keys and values exactly.
-  const bool rounds = declared.cache_k != ops::CacheType::f32 || declared.cache_v != ops::CacheType::f32;
+  const bool rounds =
+      declared.cache_k != ops::CacheType::f32 || declared.cache_v != ops::CacheType::f32;
   bool known = options.as_declared && rounds && in.a.error.empty() && declared.own_sums;
   std::map<const KvHistory*, std::pair<Side, Side>> sides;  // as given, as stored
-  for (const KvHistory* h : in.history) known = known && h->k_stored.size() == h->k.size() && h->v_stored.size() == h->v.size();
+  for (const KvHistory* h : in.history)
+    known = known && h->k_stored.size() == h->k.size() && h->v_stored.size() == h->v.size();
   for (const KvHistory* h : in.history) {
     if (sides.contains(h)) continue;
-    sides.emplace(h, std::pair(make_side(*h, op, declared, false, pool), known ? make_side(*h, op, declared, true, pool) : Side{}));
+    sides.emplace(h, std::pair(make_side(*h, op, declared, false, pool),
+                               known ? make_side(*h, op, declared, true, pool) : Side{}));
   }
   const HalfCopies half{declared.activations_f16 && declared.cache_k == ops::CacheType::f16,
                         declared.activations_f16 && declared.cache_v == ops::CacheType::f16};
@@ -296,10 +352,14 @@ Expected local_attention(const OpInputs& in, const ops::Attention& op, const Dec
   if (known) e.declared_y.resize(e.y.size());
   if (known) e.declared_bound.resize(e.y.size());
   pool.run(in.a.n * op.n_heads, [&](int64_t i, int thread) {
-    const int64_t row = i / op.n_heads, head = i % op.n_heads, out = row * width + head * op.head_dim;
+    const int64_t row = i / op.n_heads, head = i % op.n_heads,
+                  out = row * width + head * op.head_dim;
     const auto& [given, stored] = sides.at(in.history[at(row)]);
-    head_bound(in, op, declared, given, row, head, half, work[at(thread)], e.y.data() + out, e.bound.data() + out);
-    if (known) head_bound(in, op, declared, stored, row, head, half, work[at(thread)], e.declared_y.data() + out, e.declared_bound.data() + out);
+    head_bound(in, op, declared, given, row, head, half, work[at(thread)], e.y.data() + out,
+               e.bound.data() + out);
+    if (known)
+      head_bound(in, op, declared, stored, row, head, half, work[at(thread)],
+                 e.declared_y.data() + out, e.declared_bound.data() + out);
   });
   if (options.chain != nullptr) run_chain(in, op, pool, work, *options.chain);
   return e;
@@ -308,8 +368,11 @@ Expected local_attention(const OpInputs& in, const ops::Attention& op, const Dec
 void read_back(KvHistory& history, int64_t head_dim, const Declared& declared) {
   if (!declared.own_sums || !history.k_error.empty() || !history.v_error.empty()) return;
   std::vector<float> row(at(head_dim));
-  std::vector<std::byte> bytes(at(std::max(ops::cache_row_bytes(declared.cache_k, head_dim), ops::cache_row_bytes(declared.cache_v, head_dim))) + 8);
-  const auto round_trip = [&](ops::CacheType type, const std::vector<double>& from, std::vector<double>& to) {
+  std::vector<std::byte> bytes(at(std::max(ops::cache_row_bytes(declared.cache_k, head_dim),
+                                           ops::cache_row_bytes(declared.cache_v, head_dim))) +
+                               8);
+  const auto round_trip = [&](ops::CacheType type, const std::vector<double>& from,
+                              std::vector<double>& to) {
     size_t begin = to.size();
     to.resize(from.size());
     for (; begin < from.size(); begin += at(head_dim)) {

@@ -1,5 +1,5 @@
-// The verdict over the elements of one op's output: how many are outside their bound, where the worst one is, and the sums that its figures
-// are made of.
+// The verdict over the elements of one op's output: how many are outside their bound, where the
+// worst one is, and the sums that its figures are made of.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@
 
 namespace assay::verify {
 
-// What was found and what was expected for columns first_column .. of an output of `width`; expected has its own n_columns.
+// What was found and what was expected for columns first_column .. of an output of `width`;
+// expected has its own n_columns.
 struct Judged {
   std::span<const double> found;  // [n_rows, width]
   int64_t n_rows = 0, width = 0, first_column = 0, n_columns = 0;

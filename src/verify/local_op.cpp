@@ -25,7 +25,8 @@ struct Row {
 };
 Row row_of(const Rows& rows, int64_t i) {
   const size_t begin = at(i * rows.width), n = at(rows.width);
-  return {rows.values.subspan(begin, n), rows.error.empty() ? rows.error : rows.error.subspan(begin, n)};
+  return {rows.values.subspan(begin, n),
+          rows.error.empty() ? rows.error : rows.error.subspan(begin, n)};
 }
 
 struct Out {
@@ -34,13 +35,16 @@ struct Out {
 
 class SmallOp {
  public:
-  SmallOp(const OpInputs& in, const Declared& declared) : in_(in), declared_(declared), u_(unit(declared)), tiny_(tiny(declared)) {}
+  SmallOp(const OpInputs& in, const Declared& declared)
+      : in_(in), declared_(declared), u_(unit(declared)), tiny_(tiny(declared)) {}
 
-  // decode(row)_j * scale: scale rounded to float and the product; a format's own rounding where it is decoded otherwise.
+  // decode(row)_j * scale: scale rounded to float and the product; a format's own rounding where it
+  // is decoded otherwise.
   void run(const ops::Embed& op, int64_t i, Out out) const {
     const tensor::TensorView& table = in_.plan.weights[at(op.table)].view;
     std::vector<float> decoded(out.y.size());
-    quant::decode_row(*quant::find_format(table.dtype), table.row(in_.tokens[at(i)]), static_cast<int64_t>(decoded.size()), decoded.data());
+    quant::decode_row(*quant::find_format(table.dtype), table.row(in_.tokens[at(i)]),
+                      static_cast<int64_t>(decoded.size()), decoded.data());
     const double n = (op.scale == 1.0 ? 0 : 2) + (declared_.own_sums ? 0 : 2);
     for (size_t j = 0; j < decoded.size(); ++j) {
       out.y[j] = static_cast<double>(decoded[j]) * op.scale;
@@ -48,8 +52,9 @@ class SmallOp {
     }
   }
 
-  // The sum of squares s carries n_s = ceil(d / 32) + 5 roundings (any order: d), all terms positive; / d and + eps one each, the root halves them
-  // all; root, 1 / root and two products one each: gamma(n_s / 2 + 5). An error dx moves s / d by at most (2 sum |x| dx + sum dx^2) / d.
+  // The sum of squares s carries n_s = ceil(d / 32) + 5 roundings (any order: d), all terms
+  // positive; / d and + eps one each, the root halves them all; root, 1 / root and two products one
+  // each: gamma(n_s / 2 + 5). An error dx moves s / d by at most (2 sum |x| dx + sum dx^2) / d.
   void run(const ops::RmsNorm& op, int64_t i, Out out) const {
     const std::vector<double>& w = norm_weights_;
     const Row x = row_of(in_.a, i);
@@ -66,17 +71,22 @@ class SmallOp {
       const double mean = squares / count + eps, r = 1 / std::sqrt(mean);
       const double t = moved / count / mean;
       // r' = r / sqrt(1 +- t); it never exceeds 1 / sqrt(eps)
-      const double off = moved == 0 ? 0 : t < 0.5 ? 1 / std::sqrt(1 - t) - 1 : std::sqrt(mean / eps);
-      const double rounding = gamma(n_sum / 2 + 6, u_) + gamma(count / 2 + 6, kUnitDouble) + count * 0x1p-149 / mean;
+      const double off = moved == 0 ? 0
+                         : t < 0.5  ? 1 / std::sqrt(1 - t) - 1
+                                    : std::sqrt(mean / eps);
+      const double rounding =
+          gamma(n_sum / 2 + 6, u_) + gamma(count / 2 + 6, kUnitDouble) + count * 0x1p-149 / mean;
       for (size_t j = begin; j < begin + d; ++j) {
-        const double from_x = std::fabs(w[j - begin]) * r * (x.e(j) * (1 + off) + std::fabs(x.values[j]) * off);
+        const double from_x =
+            std::fabs(w[j - begin]) * r * (x.e(j) * (1 + off) + std::fabs(x.values[j]) * off);
         out.bound[j] = from_x + rounding * (std::fabs(out.y[j]) + from_x) + tiny_;
       }
     }
   }
 
-  // y_a = fma(x_a, cos, -(x_b sin)): cos and sin are rounded, then the product, then the sum: gamma(3) of both products. Our tables are made
-  // in double. Others may make angles in f32: trace/dump.h says how far they are off then.
+  // y_a = fma(x_a, cos, -(x_b sin)): cos and sin are rounded, then the product, then the sum:
+  // gamma(3) of both products. Our tables are made in double. Others may make angles in f32:
+  // trace/dump.h says how far they are off then.
   void run(const ops::Rope& op, int64_t i, Out out) const {
     const ops::RopeSpec& spec = in_.plan.ropes[at(op.rope)];
     const Row x = row_of(in_.a, i);
@@ -86,7 +96,8 @@ class SmallOp {
     const int64_t half = spec.dim / 2;
     for (int64_t pair = 0; pair < half; ++pair) {
       const double angle = position * spec.inverse_frequency[at(pair)];
-      const double cos = std::fabs(num::cos64(angle) * spec.magnitude), sin = std::fabs(num::sin64(angle) * spec.magnitude);
+      const double cos = std::fabs(num::cos64(angle) * spec.magnitude),
+                   sin = std::fabs(num::sin64(angle) * spec.magnitude);
       const double u_angle = declared_.rope_angle_f32 ? std::max(u_, 0x1p-24) : 4 * kUnitDouble;
       const double n_angle = declared_.own_sums ? 0 : 2.0 * static_cast<double>(pair) + 3;
       const double turned = std::min(2.0, n_angle * u_angle * angle) * std::fabs(spec.magnitude);
@@ -96,8 +107,10 @@ class SmallOp {
         const size_t b = at(head * op.head_dim + (spec.interleaved ? 2 * pair + 1 : pair + half));
         const double x_a = std::fabs(x.values[a]) + x.e(a), x_b = std::fabs(x.values[b]) + x.e(b);
         const double by_angle = turned * std::hypot(x_a, x_b);
-        out.bound[a] = cos * x.e(a) + sin * x.e(b) + rounding * (x_a * cos + x_b * sin) + by_angle + tiny_;
-        out.bound[b] = sin * x.e(a) + cos * x.e(b) + rounding * (x_a * sin + x_b * cos) + by_angle + tiny_;
+        out.bound[a] =
+            cos * x.e(a) + sin * x.e(b) + rounding * (x_a * cos + x_b * sin) + by_angle + tiny_;
+        out.bound[b] =
+            sin * x.e(a) + cos * x.e(b) + rounding * (x_a * sin + x_b * cos) + by_angle + tiny_;
       }
     }
   }
@@ -113,7 +126,9 @@ class SmallOp {
   void run(const ops::Gate& op, int64_t i, Out out) const {
     const Row gate = row_of(in_.a, i), up = row_of(in_.b, i);
     for (size_t j = 0; j < out.y.size(); ++j) {
-      const Activation act = op.activation == ops::GateActivation::silu ? silu(gate.values[j], gate.e(j)) : gelu(gate.values[j], gate.e(j));
+      const Activation act = op.activation == ops::GateActivation::silu
+                                 ? silu(gate.values[j], gate.e(j))
+                                 : gelu(gate.values[j], gate.e(j));
       const double u = std::fabs(up.values[j]) + up.e(j);
       out.y[j] = act.y * up.values[j];
       const double moved = act.error * u + std::fabs(act.y) * up.e(j);
@@ -129,7 +144,9 @@ class SmallOp {
     }
   }
 
-  void prepare(const ops::RmsNorm& op) { norm_weights_ = backend::oracle::vector_of(in_.plan.weights[at(op.w)]); }
+  void prepare(const ops::RmsNorm& op) {
+    norm_weights_ = backend::oracle::vector_of(in_.plan.weights[at(op.w)]);
+  }
   template <class Record>
   void prepare(const Record&) {}
 
@@ -137,9 +154,11 @@ class SmallOp {
   struct Activation {
     double y, error;
   };
-  static constexpr double kUnderflow = 3e-37;  // |x| / infinity, where exp(-x) overflowed: the true value is below this
+  static constexpr double kUnderflow =
+      3e-37;  // |x| / infinity, where exp(-x) overflowed: the true value is below this
 
-  // x / (1 + e), e = exp(-x) good to 2 u: (e / (1 + e)) 2 u, then the sum and the quotient. |silu''| <= 1/2, |silu'| < 1.1.
+  // x / (1 + e), e = exp(-x) good to 2 u: (e / (1 + e)) 2 u, then the sum and the quotient.
+  // |silu''| <= 1/2, |silu'| < 1.1.
   Activation silu(double x, double dx) const {
     const double e = num::exp64(-x), sigma = 1 / (1 + e);
     const double y = x * sigma, slope = std::fabs(sigma * (1 + x * (1 - sigma)));
@@ -148,13 +167,17 @@ class SmallOp {
     return {y, moved + rounding * (std::fabs(y) + moved) + kUnderflow};
   }
 
-  // x / (1 + e), e = exp(-v), v = x fma(x x, c3, c1) good to 4 u (two constants, x x, fma, product): exp turns that into 4 |v| u.
-  // Others write 1 + tanh, which cancels below zero: 4 u |x| absolute. |gelu''| < 1, |gelu'| < 1.2.
+  // x / (1 + e), e = exp(-v), v = x fma(x x, c3, c1) good to 4 u (two constants, x x, fma,
+  // product): exp turns that into 4 |v| u. Others write 1 + tanh, which cancels below zero: 4 u |x|
+  // absolute. |gelu''| < 1, |gelu'| < 1.2.
   Activation gelu(double x, double dx) const {
     const double c1 = 2 * std::sqrt(2 / std::numbers::pi), c3 = 0.044715 * c1;
     const double v = x * (c1 + c3 * x * x), e = num::exp64(-v), sigma = 1 / (1 + e);
-    const double y = x * sigma, slope = std::fabs(sigma + x * sigma * (1 - sigma) * (c1 + 3 * c3 * x * x));
-    const double slope_max = std::isfinite(slope) ? slope : 0;  // far out e is infinite and the product of 0 and infinity none
+    const double y = x * sigma,
+                 slope = std::fabs(sigma + x * sigma * (1 - sigma) * (c1 + 3 * c3 * x * x));
+    const double slope_max =
+        std::isfinite(slope) ? slope
+                             : 0;  // far out e is infinite and the product of 0 and infinity none
     if (declared_.gelu_table_f16) dx += kUnitHalf * std::fabs(x) + kTinyHalf;
     const double moved = dx == 0 ? 0 : dx * std::min(1.2, slope_max + dx);
     double error = moved + kUnderflow;
@@ -174,32 +197,42 @@ class SmallOp {
   std::vector<double> norm_weights_;
 };
 
-int64_t n_rows_of(const OpInputs& in) { return std::holds_alternative<ops::Embed>(in.op.record) ? static_cast<int64_t>(in.tokens.size()) : in.a.n; }
+int64_t n_rows_of(const OpInputs& in) {
+  return std::holds_alternative<ops::Embed>(in.op.record) ? static_cast<int64_t>(in.tokens.size())
+                                                          : in.a.n;
+}
 
 template <class Record>
-Expected small_op(const OpInputs& in, const Record& record, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options) {
+Expected small_op(const OpInputs& in, const Record& record, const Declared& declared,
+                  base::ThreadPool& pool, const LocalOptions& options) {
   const int64_t n = n_rows_of(in), width = in.plan.values[at(record.y)].width;
   SmallOp small(in, declared);
   small.prepare(record);
   Expected e;
   e.y.resize(at(n * width));
   e.bound.resize(e.y.size());
-  const auto row = [&](std::vector<double>& all, int64_t i) { return std::span(all).subspan(at(i * width), at(width)); };
+  const auto row = [&](std::vector<double>& all, int64_t i) {
+    return std::span(all).subspan(at(i * width), at(width));
+  };
   pool.run(n, [&](int64_t i, int) { small.run(record, i, {row(e.y, i), row(e.bound, i)}); });
   if (options.chain != nullptr) {
-    const OpInputs of_chain{in.plan, in.op, options.chain->a, options.chain->b, in.tokens, in.positions, {}};
+    const OpInputs of_chain{in.plan,      in.op, options.chain->a, options.chain->b, in.tokens,
+                            in.positions, {}};
     SmallOp chain(of_chain, declared);
     chain.prepare(record);
     options.chain->y.resize(e.y.size());
     std::vector<std::vector<double>> unused(at(pool.n_threads()), std::vector<double>(at(width)));
-    pool.run(n, [&](int64_t i, int thread) { chain.run(record, i, {row(options.chain->y, i), unused[at(thread)]}); });
+    pool.run(n, [&](int64_t i, int thread) {
+      chain.run(record, i, {row(options.chain->y, i), unused[at(thread)]});
+    });
   }
   return e;
 }
 
 }  // namespace
 
-Expected local_op(const OpInputs& in, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options) {
+Expected local_op(const OpInputs& in, const Declared& declared, base::ThreadPool& pool,
+                  const LocalOptions& options) {
   return std::visit(
       [&]<class Record>(const Record& record) -> Expected {
         if constexpr (std::is_same_v<Record, ops::Linear>) {

@@ -35,16 +35,22 @@ template <class Record>
 const Record* as(const ops::Op& op) {
   return std::get_if<Record>(&op.record);
 }
-bool passes_on(const ops::Op& op) { return as<ops::KvStore>(op) != nullptr || as<ops::SelectOutputs>(op) != nullptr; }
+bool passes_on(const ops::Op& op) {
+  return as<ops::KvStore>(op) != nullptr || as<ops::SelectOutputs>(op) != nullptr;
+}
 
-// Elements of one head in each value, where a value has heads: as the ops that read or write it say.
+// Elements of one head in each value, where a value has heads: as the ops that read or write it
+// say.
 std::vector<int64_t> head_dims(const ops::Plan& plan) {
   std::vector<int64_t> dims(plan.values.size(), 0);
   const auto set = [&](ops::ValueId id, int64_t dim) { dims[at(id)] = dim; };
   for (const ops::Op& op : plan.ops) {
-    if (const auto* rope = as<ops::Rope>(op)) set(rope->x, rope->head_dim), set(rope->y, rope->head_dim);
-    if (const auto* attention = as<ops::Attention>(op)) set(attention->q, attention->head_dim), set(attention->y, attention->head_dim);
-    if (const auto* norm = as<ops::RmsNorm>(op); norm != nullptr && norm->d < plan.values[at(norm->x)].width) {
+    if (const auto* rope = as<ops::Rope>(op))
+      set(rope->x, rope->head_dim), set(rope->y, rope->head_dim);
+    if (const auto* attention = as<ops::Attention>(op))
+      set(attention->q, attention->head_dim), set(attention->y, attention->head_dim);
+    if (const auto* norm = as<ops::RmsNorm>(op);
+        norm != nullptr && norm->d < plan.values[at(norm->x)].width) {
       set(norm->x, norm->d), set(norm->y, norm->d);
     }
     if (const auto* store = as<ops::KvStore>(op)) {
@@ -56,7 +62,8 @@ std::vector<int64_t> head_dims(const ops::Plan& plan) {
 }
 
 // Rows `rows` of an array [n, width]; of nothing, nothing.
-std::vector<double> gather(std::span<const double> from, int64_t width, std::span<const int64_t> rows) {
+std::vector<double> gather(std::span<const double> from, int64_t width,
+                           std::span<const int64_t> rows) {
   std::vector<double> to;
   if (from.empty()) return to;
   to.reserve(rows.size() * at(width));
@@ -67,10 +74,13 @@ std::vector<double> gather(std::span<const double> from, int64_t width, std::spa
   return to;
 }
 
-void append(std::vector<double>& to, std::span<const double> from) { to.insert(to.end(), from.begin(), from.end()); }
+void append(std::vector<double>& to, std::span<const double> from) {
+  to.insert(to.end(), from.begin(), from.end());
+}
 
 // Errors follow values; where only some rows have them, the others have none.
-void append_error(std::vector<double>& errors, size_t n_values_before, std::span<const double> from, size_t n) {
+void append_error(std::vector<double>& errors, size_t n_values_before, std::span<const double> from,
+                  size_t n) {
   if (from.empty() && errors.empty()) return;
   errors.resize(n_values_before, 0.0);
   if (from.empty()) {
@@ -82,7 +92,8 @@ void append_error(std::vector<double>& errors, size_t n_values_before, std::span
 
 void cut(KvHistory& history, int64_t n_positions) {
   const size_t n = at(n_positions * history.width);
-  for (std::vector<double>* part : {&history.k, &history.v, &history.k_error, &history.v_error, &history.k_stored, &history.v_stored}) {
+  for (std::vector<double>* part : {&history.k, &history.v, &history.k_error, &history.v_error,
+                                    &history.k_stored, &history.v_stored}) {
     if (part->size() > n) part->resize(n);
   }
 }
@@ -90,7 +101,8 @@ void cut(KvHistory& history, int64_t n_positions) {
 }  // namespace
 
 struct OpChecker::State {
-  State(const ops::Plan& p, const Declared& d, int64_t ctx, int sequences, base::ThreadPool& threads, CheckerOptions o);
+  State(const ops::Plan& p, const Declared& d, int64_t ctx, int sequences,
+        base::ThreadPool& threads, CheckerOptions o);
 
   void begin(const ops::Batch& batch);
   void start_sequences();
@@ -98,8 +110,10 @@ struct OpChecker::State {
   void announce(int32_t i_op, int64_t n, int64_t width, std::span<const double> found);
   void end();
   void run_missing(int32_t i_op);
-  void run(int32_t i_op, std::span<const double> found);  // found empty: the op is computed in its place
-  void run_linear_blocks(int32_t i_op, const OpInputs& in, std::span<const double> found, Held& out);
+  void run(int32_t i_op,
+           std::span<const double> found);  // found empty: the op is computed in its place
+  void run_linear_blocks(int32_t i_op, const OpInputs& in, std::span<const double> found,
+                         Held& out);
   void judge_block(int32_t i_op, const Judged& judged);
   void finish(int32_t i_op);
   void store_keys(const ops::KvStore& op);
@@ -111,8 +125,12 @@ struct OpChecker::State {
   const ops::Op& op(int32_t i) const { return plan.ops[at(i)]; }
   bool of_outputs(ops::ValueId id) const { return plan.values[at(id)].outputs_only; }
   int64_t width(ops::ValueId id) const { return plan.values[at(id)].width; }
-  int64_t n_rows(ops::ValueId id) const { return static_cast<int64_t>(of_outputs(id) ? output_tokens.size() : tokens.size()); }
-  Rows rows(ops::ValueId id) const { return {n_rows(id), width(id), held[at(id)].observed, held[at(id)].error}; }
+  int64_t n_rows(ops::ValueId id) const {
+    return static_cast<int64_t>(of_outputs(id) ? output_tokens.size() : tokens.size());
+  }
+  Rows rows(ops::ValueId id) const {
+    return {n_rows(id), width(id), held[at(id)].observed, held[at(id)].error};
+  }
   Rows chain_rows(ops::ValueId id) const { return {n_rows(id), width(id), held[at(id)].chain, {}}; }
 
   const ops::Plan& plan;
@@ -121,10 +139,10 @@ struct OpChecker::State {
   const int n_sequences;
   base::ThreadPool& pool;
   const CheckerOptions options;
-  std::vector<int64_t> head_dim;                // per value; 0: no heads
-  std::vector<int32_t> producer;                // per value
-  std::vector<std::vector<int32_t>> readers;    // per value
-  std::vector<int32_t> store_of_layer;          // per cache layer: its KvStore
+  std::vector<int64_t> head_dim;              // per value; 0: no heads
+  std::vector<int32_t> producer;              // per value
+  std::vector<std::vector<int32_t>> readers;  // per value
+  std::vector<int32_t> store_of_layer;        // per cache layer: its KvStore
   std::map<std::pair<int32_t, std::string_view>, int32_t> by_name;
 
   // Of the running batch.
@@ -149,16 +167,29 @@ struct OpChecker::State {
   std::vector<double> chain_logits;
 };
 
-OpChecker::State::State(const ops::Plan& p, const Declared& d, int64_t ctx, int sequences_max, base::ThreadPool& threads, CheckerOptions o)
-    : plan(p), declared(d), n_ctx(ctx), n_sequences(sequences_max), pool(threads), options(o), head_dim(head_dims(p)),
-      producer(p.values.size(), -1), readers(p.values.size()), store_of_layer(p.cache_layers.size(), -1),
-      n_positions(at(sequences_max), 0), tally(p.ops.size()), announced(p.ops.size(), false) {
+OpChecker::State::State(const ops::Plan& p, const Declared& d, int64_t ctx, int sequences_max,
+                        base::ThreadPool& threads, CheckerOptions o)
+    : plan(p),
+      declared(d),
+      n_ctx(ctx),
+      n_sequences(sequences_max),
+      pool(threads),
+      options(o),
+      head_dim(head_dims(p)),
+      producer(p.values.size(), -1),
+      readers(p.values.size()),
+      store_of_layer(p.cache_layers.size(), -1),
+      n_positions(at(sequences_max), 0),
+      tally(p.ops.size()),
+      announced(p.ops.size(), false) {
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     const ops::OpValues values = ops::values_of(plan.ops[i]);
     if (values.output != ops::kNone) producer[at(values.output)] = static_cast<int32_t>(i);
     for (const ops::ValueId id : values.inputs) readers[at(id)].push_back(static_cast<int32_t>(i));
-    if (const auto* store = as<ops::KvStore>(plan.ops[i])) store_of_layer[at(store->layer)] = static_cast<int32_t>(i);
-    by_name.emplace(std::pair(plan.ops[i].layer, std::string_view(plan.ops[i].name)), static_cast<int32_t>(i));
+    if (const auto* store = as<ops::KvStore>(plan.ops[i]))
+      store_of_layer[at(store->layer)] = static_cast<int32_t>(i);
+    by_name.emplace(std::pair(plan.ops[i].layer, std::string_view(plan.ops[i].name)),
+                    static_cast<int32_t>(i));
   }
   for (const ops::CacheLayer& layer : plan.cache_layers) {
     KvHistory empty;
@@ -170,9 +201,12 @@ OpChecker::State::State(const ops::Plan& p, const Declared& d, int64_t ctx, int 
 
 void OpChecker::State::begin(const ops::Batch& batch) {
   const size_t n = batch.tokens.size();
-  if (batch.positions.size() != n || batch.outputs.size() != n || (!batch.sequences.empty() && batch.sequences.size() != n)) {
-    throw Error(Errc::bad_request, fmt::format("a batch of {} tokens with {} positions, {} sequences and {} output marks", n,
-                                               batch.positions.size(), batch.sequences.size(), batch.outputs.size()));
+  if (batch.positions.size() != n || batch.outputs.size() != n ||
+      (!batch.sequences.empty() && batch.sequences.size() != n)) {
+    throw Error(
+        Errc::bad_request,
+        fmt::format("a batch of {} tokens with {} positions, {} sequences and {} output marks", n,
+                    batch.positions.size(), batch.sequences.size(), batch.outputs.size()));
   }
   tokens.assign(batch.tokens.begin(), batch.tokens.end());
   positions.assign(batch.positions.begin(), batch.positions.end());
@@ -181,26 +215,32 @@ void OpChecker::State::begin(const ops::Batch& batch) {
   output_tokens.clear(), output_ids.clear(), output_positions.clear(), output_sequences.clear();
   for (size_t t = 0; t < n; ++t) {
     if (tokens[t] < 0 || tokens[t] >= plan.vocab_size) {
-      throw Error(Errc::bad_request, fmt::format("token {} of a batch is {}; the vocabulary has {}", t, tokens[t], plan.vocab_size));
+      throw Error(Errc::bad_request, fmt::format("token {} of a batch is {}; the vocabulary has {}",
+                                                 t, tokens[t], plan.vocab_size));
     }
     if (sequences[t] < 0 || sequences[t] >= n_sequences) {
-      throw Error(Errc::bad_request, fmt::format("token {} of a batch is of sequence {}; there are {}", t, sequences[t], n_sequences));
+      throw Error(Errc::bad_request,
+                  fmt::format("token {} of a batch is of sequence {}; there are {}", t,
+                              sequences[t], n_sequences));
     }
     if (batch.outputs[t] == 0) continue;
     output_tokens.push_back(static_cast<int64_t>(t));
-    output_ids.push_back(tokens[t]), output_positions.push_back(positions[t]), output_sequences.push_back(sequences[t]);
+    output_ids.push_back(tokens[t]), output_positions.push_back(positions[t]),
+        output_sequences.push_back(sequences[t]);
   }
   start_sequences();
   ++i_batch;
   held.assign(plan.values.size(), {});
-  for (size_t id = 0; id < held.size(); ++id) held[id].n_readers = static_cast<int>(readers[id].size());
+  for (size_t id = 0; id < held.size(); ++id)
+    held[id].n_readers = static_cast<int>(readers[id].size());
   done.assign(plan.ops.size(), false);
   batch_tally.assign(plan.ops.size(), {});
   chain_logits.clear();
   running = true;
 }
 
-// Positions of a sequence ascend by 1 within a batch; where its first one lies before what was run, that is run anew.
+// Positions of a sequence ascend by 1 within a batch; where its first one lies before what was run,
+// that is run anew.
 void OpChecker::State::start_sequences() {
   std::map<int, int64_t> starts;
   std::vector<int64_t> next = n_positions;
@@ -209,11 +249,13 @@ void OpChecker::State::start_sequences() {
     const bool first = !starts.contains(sequence);
     if (first) {
       starts[sequence] = positions[t];
-      if (positions[t] >= 0) next[at(sequence)] = std::min<int64_t>(next[at(sequence)], positions[t]);
+      if (positions[t] >= 0)
+        next[at(sequence)] = std::min<int64_t>(next[at(sequence)], positions[t]);
     }
     if (positions[t] != next[at(sequence)] || positions[t] >= n_ctx) {
-      throw Error(Errc::bad_request, fmt::format("position {} of sequence {} cannot follow {} positions of at most {}", positions[t], sequence,
-                                                 next[at(sequence)], n_ctx));
+      throw Error(Errc::bad_request,
+                  fmt::format("position {} of sequence {} cannot follow {} positions of at most {}",
+                              positions[t], sequence, next[at(sequence)], n_ctx));
     }
     ++next[at(sequence)];
   }
@@ -228,15 +270,19 @@ void OpChecker::State::start_sequences() {
 
 // The op of our plan: an executor may walk a plan of its own.
 int32_t OpChecker::State::find(const ops::Op& wanted) const {
-  if (!plan.ops.empty() && &wanted >= &plan.ops.front() && &wanted <= &plan.ops.back()) return static_cast<int32_t>(&wanted - plan.ops.data());
+  if (!plan.ops.empty() && &wanted >= &plan.ops.front() && &wanted <= &plan.ops.back())
+    return static_cast<int32_t>(&wanted - plan.ops.data());
   const auto found = by_name.find(std::pair(wanted.layer, std::string_view(wanted.name)));
   return found == by_name.end() ? -1 : found->second;
 }
 
-void OpChecker::State::announce(int32_t i_op, int64_t n, int64_t values_width, std::span<const double> found) {
+void OpChecker::State::announce(int32_t i_op, int64_t n, int64_t values_width,
+                                std::span<const double> found) {
   const ops::ValueId id = ops::values_of(op(i_op)).output;
   if (n != n_rows(id) || values_width != width(id) || found.size() != at(n * values_width)) {
-    throw Error(Errc::bad_request, fmt::format("{}: needs {} rows of {} values, found {} of {}", op(i_op).name, n_rows(id), width(id), n, values_width));
+    throw Error(Errc::bad_request,
+                fmt::format("{}: needs {} rows of {} values, found {} of {}", op(i_op).name,
+                            n_rows(id), width(id), n, values_width));
   }
   if (done[at(i_op)]) return;  // announced twice, or after what depends on it
   announced[at(i_op)] = true;
@@ -258,7 +304,8 @@ void OpChecker::State::run_missing(int32_t i_op) {
     const ops::Op& current = op(open.back());
     open.pop_back();
     for (const ops::ValueId id : ops::values_of(current).inputs) need(producer[at(id)]);
-    if (const auto* attention = as<ops::Attention>(current)) need(store_of_layer[at(attention->layer)]);
+    if (const auto* attention = as<ops::Attention>(current))
+      need(store_of_layer[at(attention->layer)]);
   }
   std::sort(missing.begin(), missing.end());
   for (const int32_t i : missing) {
@@ -284,16 +331,24 @@ void OpChecker::State::run(int32_t i_op, std::span<const double> found) {
       if (i >= values.inputs.size()) return Rows{};
       return chain ? chain_rows(values.inputs[i]) : rows(values.inputs[i]);
     };
-    const OpInputs in{plan,           current, input(0, false), input(1, false), outputs ? output_ids : tokens, outputs ? output_positions : positions,
+    const OpInputs in{plan,
+                      current,
+                      input(0, false),
+                      input(1, false),
+                      outputs ? output_ids : tokens,
+                      outputs ? output_positions : positions,
                       history};
     Held& out = held[at(values.output)];
     if (as<ops::Linear>(current) != nullptr && !found.empty()) {
       run_linear_blocks(i_op, in, found, out);
     } else {
       ChainOp chain{input(0, true), input(1, true), chain_history, {}};
-      Expected expected = local_op(in, declared, pool, {.as_declared = !found.empty(), .chain = options.cumulative ? &chain : nullptr});
+      Expected expected =
+          local_op(in, declared, pool,
+                   {.as_declared = !found.empty(), .chain = options.cumulative ? &chain : nullptr});
       if (!found.empty()) {
-        judge_block(i_op, {found, n_rows(values.output), width(values.output), 0, width(values.output), expected, chain.y});
+        judge_block(i_op, {found, n_rows(values.output), width(values.output), 0,
+                           width(values.output), expected, chain.y});
         out.observed.assign(found.begin(), found.end());
       } else {
         out.observed = std::move(expected.y);
@@ -307,19 +362,27 @@ void OpChecker::State::run(int32_t i_op, std::span<const double> found) {
   finish(i_op);
 }
 
-// The widest outputs (logits) would need several times their size at once: they are judged by blocks of columns.
-void OpChecker::State::run_linear_blocks(int32_t i_op, const OpInputs& in, std::span<const double> found, Held& out) {
-  const ops::ValueId x = std::get<ops::Linear>(op(i_op).record).x, y = std::get<ops::Linear>(op(i_op).record).y;
+// The widest outputs (logits) would need several times their size at once: they are judged by
+// blocks of columns.
+void OpChecker::State::run_linear_blocks(int32_t i_op, const OpInputs& in,
+                                         std::span<const double> found, Held& out) {
+  const ops::ValueId x = std::get<ops::Linear>(op(i_op).record).x,
+                     y = std::get<ops::Linear>(op(i_op).record).y;
   const int64_t n = n_rows(y), n_all = width(y);
   const int64_t step = std::max<int64_t>(1024, kBlockElements / n);
   if (options.cumulative) out.chain.resize(at(n * n_all));
   for (int64_t first = 0; first < n_all; first += step) {
     const int64_t n_columns = std::min(step, n_all - first);
     ChainOp chain{chain_rows(x), {}, {}, {}};
-    const Expected expected = local_op(in, declared, pool, {.chain = options.cumulative ? &chain : nullptr, .first_column = first, .n_columns = n_columns});
+    const Expected expected = local_op(in, declared, pool,
+                                       {.chain = options.cumulative ? &chain : nullptr,
+                                        .first_column = first,
+                                        .n_columns = n_columns});
     judge_block(i_op, {found, n, n_all, first, n_columns, expected, chain.y});
     if (!options.cumulative) continue;
-    for (int64_t row = 0; row < n; ++row) std::copy_n(chain.y.begin() + row * n_columns, n_columns, out.chain.begin() + row * n_all + first);
+    for (int64_t row = 0; row < n; ++row)
+      std::copy_n(chain.y.begin() + row * n_columns, n_columns,
+                  out.chain.begin() + row * n_all + first);
   }
   if (out.n_readers > 0) out.observed.assign(found.begin(), found.end());
 }
@@ -344,7 +407,9 @@ void OpChecker::State::finish(int32_t i_op) {
   for (const int32_t reader : readers[at(values.output)]) {
     if (done[at(reader)] || !passes_on(op(reader))) continue;
     const std::vector<ops::ValueId> inputs = ops::values_of(op(reader)).inputs;
-    if (std::all_of(inputs.begin(), inputs.end(), [&](ops::ValueId id) { return held[at(id)].known; })) run(reader, {});
+    if (std::all_of(inputs.begin(), inputs.end(),
+                    [&](ops::ValueId id) { return held[at(id)].known; }))
+      run(reader, {});
   }
 }
 
@@ -365,7 +430,8 @@ void OpChecker::State::store_keys(const ops::KvStore& store) {
     append(c.k, row(k.chain, t));
     append(c.v, row(v.chain, t));
   }
-  for (KvHistory& h : observed_kv[at(store.layer)]) read_back(h, plan.cache_layers[at(store.layer)].head_dim, declared);
+  for (KvHistory& h : observed_kv[at(store.layer)])
+    read_back(h, plan.cache_layers[at(store.layer)].head_dim, declared);
 }
 
 void OpChecker::State::select(const ops::SelectOutputs& selected) {
@@ -377,7 +443,8 @@ void OpChecker::State::select(const ops::SelectOutputs& selected) {
 }
 
 // The first in the order of the plan: what a schedule ran side by side has no order of its own.
-void OpChecker::State::note_failure(int32_t i_op, const OpInputs& in, std::span<const double> found) {
+void OpChecker::State::note_failure(int32_t i_op, const OpInputs& in,
+                                    std::span<const double> found) {
   if (failed != nullptr && (failed->i_batch < i_batch || failed->i_op <= i_op)) return;
   const Worst& worst = batch_tally[at(i_op)].worst;
   const int64_t n = in.a.n > 0 ? in.a.n : static_cast<int64_t>(in.tokens.size());
@@ -395,7 +462,8 @@ void OpChecker::State::note_failure(int32_t i_op, const OpInputs& in, std::span<
   failed->a = gather(in.a.values, in.a.width, kept);
   failed->b = gather(in.b.values, in.b.width, kept);
   failed->found = gather(found, n_columns, kept);
-  const std::vector<int32_t>& of_rows = of_outputs(ops::values_of(op(i_op)).output) ? output_sequences : sequences;
+  const std::vector<int32_t>& of_rows =
+      of_outputs(ops::values_of(op(i_op)).output) ? output_sequences : sequences;
   std::vector<const KvHistory*> history;
   for (const int64_t row : kept) {
     failed->tokens.push_back(in.tokens[at(row)]);
@@ -410,9 +478,15 @@ void OpChecker::State::note_failure(int32_t i_op, const OpInputs& in, std::span<
     }
   }
   failed->batch_starts = batch_starts;
-  const std::vector<double> a_error = gather(in.a.error, in.a.width, kept), b_error = gather(in.b.error, in.b.width, kept);
-  const OpInputs again{plan, op(i_op), {in.a.n > 0 ? n_kept : 0, in.a.width, failed->a, a_error}, {in.b.n > 0 ? n_kept : 0, in.b.width, failed->b, b_error},
-                       failed->tokens, failed->positions, history};
+  const std::vector<double> a_error = gather(in.a.error, in.a.width, kept),
+                            b_error = gather(in.b.error, in.b.width, kept);
+  const OpInputs again{plan,
+                       op(i_op),
+                       {in.a.n > 0 ? n_kept : 0, in.a.width, failed->a, a_error},
+                       {in.b.n > 0 ? n_kept : 0, in.b.width, failed->b, b_error},
+                       failed->tokens,
+                       failed->positions,
+                       history};
   failed->expected = local_op(again, declared, pool);
   make_place(i_op, worst);
 }
@@ -458,7 +532,8 @@ void OpChecker::State::make_figures() {
   }
 }
 
-OpChecker::OpChecker(const ops::Plan& plan, const Declared& declared, int64_t n_ctx, int n_sequences, base::ThreadPool& pool, CheckerOptions options)
+OpChecker::OpChecker(const ops::Plan& plan, const Declared& declared, int64_t n_ctx,
+                     int n_sequences, base::ThreadPool& pool, CheckerOptions options)
     : state_(std::make_unique<State>(plan, declared, n_ctx, n_sequences, pool, options)) {}
 OpChecker::~OpChecker() = default;
 
@@ -469,7 +544,8 @@ bool OpChecker::wants(const ops::Op& op) {
   return state_->running && !stopped && !passes_on(op);
 }
 
-void OpChecker::on_op(const ops::Op& op, int64_t n_rows, int64_t width, std::span<const double> values) {
+void OpChecker::on_op(const ops::Op& op, int64_t n_rows, int64_t width,
+                      std::span<const double> values) {
   const int32_t i_op = state_->find(op);
   if (i_op < 0 || !wants(state_->op(i_op))) return;
   state_->announce(i_op, n_rows, width, values);

@@ -1,4 +1,5 @@
-// The checker on healthy runs of small plans in every format, numerics and cache type, and on runs with one small error.
+// The checker on healthy runs of small plans in every format, numerics and cache type, and on runs
+// with one small error.
 #include "verify/op_checker.h"
 
 #include <gtest/gtest.h>
@@ -9,9 +10,9 @@
 #include <variant>
 
 #include "assay/error.h"
+#include "ops/op_values.h"
 #include "support/checked_run.h"
 #include "support/tiny_plan.h"
-#include "ops/op_values.h"
 #include "verify/rounding.h"
 
 namespace assay::verify {
@@ -25,7 +26,8 @@ using test::TinyShape;
 TinyShape shape_of(const quant::Format& format) {
   TinyShape shape;
   shape.dtype = format.dtype;
-  if (format.activation == quant::Activation::a256) shape.d_model = shape.d_ff = 256, shape.n_heads = 4, shape.head_dim = 64;
+  if (format.activation == quant::Activation::a256)
+    shape.d_model = shape.d_ff = 256, shape.n_heads = 4, shape.head_dim = 64;
   return shape;
 }
 
@@ -54,7 +56,9 @@ TEST(OpChecker, HealthyRunsStayWithinTheirBoundsInEveryFormat) {
     std::map<std::string, Slack> kinds;
     for (const quant::Format& format : quant::all_formats()) {
       const bool every = setting.name == "exact/15, cache f16";
-      if (!every && format.dtype != tensor::DType::Q4_1 && format.dtype != tensor::DType::Q4_K && format.dtype != tensor::DType::BF16) continue;
+      if (!every && format.dtype != tensor::DType::Q4_1 && format.dtype != tensor::DType::Q4_K &&
+          format.dtype != tensor::DType::BF16)
+        continue;
       const TinyPlan tiny(shape_of(format));
       CheckedRun run(tiny.plan, setting, pool, 64);
       const std::vector<int32_t> tokens = run.random_tokens(24, 5);
@@ -62,11 +66,14 @@ TEST(OpChecker, HealthyRunsStayWithinTheirBoundsInEveryFormat) {
       for (size_t i = 17; i < 20; ++i) run.run(std::span(tokens).subspan(i, 1));
       run.run(std::span(tokens).subspan(20), 0, nullptr, false);
       EXPECT_EQ(run.failure(), "") << tensor::traits(format.dtype).name << ", " << setting.name;
-      EXPECT_EQ(run.checker.figures().size(), tiny.plan.ops.size() - 2 - 2);  // less kv_store and select_outputs, two each
+      EXPECT_EQ(run.checker.figures().size(),
+                tiny.plan.ops.size() - 2 - 2);  // less kv_store and select_outputs, two each
       collect(run.checker, kinds);
     }
     for (const auto& [kind, s] : kinds) {
-      std::printf("%-22s %-10s worst %.3f  median slack %.1f  as declared %.1f\n", setting.name.c_str(), kind.c_str(), s.worst, median(s.slack), median(s.declared_slack));
+      std::printf("%-22s %-10s worst %.3f  median slack %.1f  as declared %.1f\n",
+                  setting.name.c_str(), kind.c_str(), s.worst, median(s.slack),
+                  median(s.declared_slack));
     }
   }
 }
@@ -96,7 +103,8 @@ TEST(OpChecker, TheChainIsTheOracle) {
   for (const TinyShape& shape : {TinyShape{}, gemma_shape()}) {
     const TinyPlan tiny(shape);
     const std::vector<CheckedSetting> settings = test::checked_settings();
-    CheckedRun oracle(tiny.plan, settings[0], pool, 64, 2), other(tiny.plan, settings[2], pool, 64, 2);
+    CheckedRun oracle(tiny.plan, settings[0], pool, 64, 2),
+        other(tiny.plan, settings[2], pool, 64, 2);
     run_everything(oracle);
     run_everything(other);
     EXPECT_EQ(oracle.failure(), "");
@@ -108,12 +116,14 @@ TEST(OpChecker, TheChainIsTheOracle) {
       oracle.executor->read_logits(i, expected);
       double error = 0, norm = 0;
       for (size_t j = 0; j < expected.size(); ++j) {
-        error = std::max(error, std::fabs(chain[static_cast<size_t>(i * shape.vocab_size) + j] - expected[j]));
+        error = std::max(
+            error, std::fabs(chain[static_cast<size_t>(i * shape.vocab_size) + j] - expected[j]));
         norm = std::max(norm, std::fabs(expected[j]));
       }
       EXPECT_LE(error, 1e-12 * norm);
     }
-    for (const OpFigures& f : oracle.checker.figures()) EXPECT_LE(f.cumulative_error, 1e-12) << f.op;
+    for (const OpFigures& f : oracle.checker.figures())
+      EXPECT_LE(f.cumulative_error, 1e-12) << f.op;
     for (const OpFigures& f : other.checker.figures()) EXPECT_GE(f.cumulative_error, 0) << f.op;
   }
 }
@@ -123,7 +133,8 @@ class Tamper final : public ops::OpObserver {
  public:
   explicit Tamper(OpChecker& checker) : checker_(checker) {}
   bool wants(const ops::Op& op) override { return checker_.wants(op); }
-  void on_op(const ops::Op& op, int64_t n_rows, int64_t width, std::span<const double> values) override {
+  void on_op(const ops::Op& op, int64_t n_rows, int64_t width,
+             std::span<const double> values) override {
     if (missing && missing(op)) return;
     std::vector<double> changed(values.begin(), values.end());
     if (change && &op == target) change(changed, width);
@@ -159,25 +170,34 @@ TEST(OpChecker, OneElementOffByFourBoundsIsFoundWhereItIs) {
     const CheckedSetting setting = test::checked_settings()[i_setting];
     for (size_t i_op = 0; i_op < tiny.plan.ops.size(); ++i_op) {
       const ops::Op& op = tiny.plan.ops[i_op];
-      if (std::string(ops::kind_name(op)) == "kv_store" || std::string(ops::kind_name(op)) == "select_outputs") continue;
+      if (std::string(ops::kind_name(op)) == "kv_store" ||
+          std::string(ops::kind_name(op)) == "select_outputs")
+        continue;
       const auto at = [&](int64_t width) { return static_cast<size_t>(kRow * width + width - 3); };
-      const Tampered gross(tiny, setting, pool, i_op, [&](std::vector<double>& values, int64_t width) { values[at(width)] = 1e9; });
+      const Tampered gross(
+          tiny, setting, pool, i_op,
+          [&](std::vector<double>& values, int64_t width) { values[at(width)] = 1e9; });
       const FailedOp& failed = *gross.run.checker.first_failure();
       const Expected& e = failed.expected;
       const size_t i = at(failed.width);
       const bool tighter = !e.declared_bound.empty() && e.declared_bound[i] < e.bound[i];
-      const double y = tighter ? e.declared_y[i] : e.y[i], bound = tighter ? e.declared_bound[i] : e.bound[i];
-      const Tampered run(tiny, setting, pool, i_op, [&](std::vector<double>& values, int64_t width) { values[at(width)] = y + 4 * bound; });
+      const double y = tighter ? e.declared_y[i] : e.y[i],
+                   bound = tighter ? e.declared_bound[i] : e.bound[i];
+      const Tampered run(
+          tiny, setting, pool, i_op,
+          [&](std::vector<double>& values, int64_t width) { values[at(width)] = y + 4 * bound; });
       ASSERT_TRUE(run.run.checker.place().has_value()) << op.name << ", " << setting.name;
       const Place& place = *run.run.checker.place();
-      EXPECT_EQ(run.run.checker.first_failure()->i_op, static_cast<int32_t>(i_op)) << op.name << ", found " << place.op;
+      EXPECT_EQ(run.run.checker.first_failure()->i_op, static_cast<int32_t>(i_op))
+          << op.name << ", found " << place.op;
       EXPECT_EQ(place.op, op.name);
       EXPECT_EQ(place.layer, op.layer);
       EXPECT_EQ(place.row, kRow);
       EXPECT_EQ(place.position, kRow);
       EXPECT_EQ((place.head < 0 ? 0 : place.head * 32) + place.element, failed.width - 3);
       EXPECT_NEAR((place.found - place.expected) / place.bound, 4, 0.05);
-      const bool has_heads = op.name == "attention" || op.name.starts_with("attn_q") || op.name.starts_with("attn_k") || op.name == "attn_v";
+      const bool has_heads = op.name == "attention" || op.name.starts_with("attn_q") ||
+                             op.name.starts_with("attn_k") || op.name == "attn_v";
       EXPECT_EQ(place.head >= 0, has_heads) << op.name;
     }
   }
@@ -189,14 +209,22 @@ TEST(OpChecker, SwappedRowsPoisonAndHiddenPoisonAreFound) {
   const CheckedSetting setting = test::checked_settings()[2];
   for (size_t i_op = 0; i_op < tiny.plan.ops.size(); ++i_op) {
     const ops::Op& op = tiny.plan.ops[i_op];
-    if (std::string(ops::kind_name(op)) == "kv_store" || std::string(ops::kind_name(op)) == "select_outputs") continue;
-    const Tampered swapped(tiny, setting, pool, i_op, [&](std::vector<double>& values, int64_t width) {
-      std::swap_ranges(values.begin() + 2 * width, values.begin() + 3 * width, values.begin() + 6 * width);
-    });
+    if (std::string(ops::kind_name(op)) == "kv_store" ||
+        std::string(ops::kind_name(op)) == "select_outputs")
+      continue;
+    const Tampered swapped(
+        tiny, setting, pool, i_op, [&](std::vector<double>& values, int64_t width) {
+          std::swap_ranges(values.begin() + 2 * width, values.begin() + 3 * width,
+                           values.begin() + 6 * width);
+        });
     ASSERT_TRUE(swapped.run.checker.place().has_value()) << op.name;
     EXPECT_EQ(swapped.run.checker.first_failure()->i_op, static_cast<int32_t>(i_op)) << op.name;
-    EXPECT_TRUE(swapped.run.checker.place()->row == 2 || swapped.run.checker.place()->row == 6) << op.name;
-    const Tampered poisoned(tiny, setting, pool, i_op, [&](std::vector<double>& values, int64_t width) { values[static_cast<size_t>(4 * width)] = NAN; });
+    EXPECT_TRUE(swapped.run.checker.place()->row == 2 || swapped.run.checker.place()->row == 6)
+        << op.name;
+    const Tampered poisoned(tiny, setting, pool, i_op,
+                            [&](std::vector<double>& values, int64_t width) {
+                              values[static_cast<size_t>(4 * width)] = NAN;
+                            });
     ASSERT_TRUE(poisoned.run.checker.place().has_value()) << op.name;
     EXPECT_EQ(poisoned.run.checker.first_failure()->i_op, static_cast<int32_t>(i_op)) << op.name;
     EXPECT_EQ(poisoned.run.checker.place()->row, 4);
@@ -214,7 +242,9 @@ TEST(OpChecker, AnOpThatIsMissingInTheDumpIsComputedInItsPlace) {
   for (const size_t i_setting : {0, 1, 2}) {
     const CheckedSetting setting = test::checked_settings()[i_setting];
     const TinyPlan tiny(gemma_shape());
-    const auto leave_out = [](const ops::Op& op) { return op.name != "residual" && op.name != "attention" && op.name != "output"; };
+    const auto leave_out = [](const ops::Op& op) {
+      return op.name != "residual" && op.name != "attention" && op.name != "output";
+    };
     CheckedRun healthy(tiny.plan, setting, pool, 16);
     Tamper tamper(healthy.checker);
     tamper.missing = leave_out;
@@ -224,7 +254,8 @@ TEST(OpChecker, AnOpThatIsMissingInTheDumpIsComputedInItsPlace) {
 
     ops::Plan wrong = tiny.plan;
     for (double& frequency : wrong.ropes[0].inverse_frequency) frequency *= 1.5;
-    CheckedRun whole(wrong, tiny.plan, setting, pool, 16), sparse(wrong, tiny.plan, setting, pool, 16);
+    CheckedRun whole(wrong, tiny.plan, setting, pool, 16),
+        sparse(wrong, tiny.plan, setting, pool, 16);
     whole.run(whole.random_tokens(9, 3));
     ASSERT_TRUE(whole.checker.place().has_value());
     EXPECT_EQ(whole.checker.place()->op, "attn_q_rope");
@@ -246,7 +277,8 @@ TEST(OpChecker, StopsAtTheFirstFailureWhereAsked) {
   for (ops::Op& op : wrong.ops) {
     if (auto* norm = std::get_if<ops::RmsNorm>(&op.record)) norm->eps = 1e-2f;
   }
-  CheckedRun run(wrong, tiny.plan, test::checked_settings()[1], pool, 32, 1, {.stop_at_first = true});
+  CheckedRun run(wrong, tiny.plan, test::checked_settings()[1], pool, 32, 1,
+                 {.stop_at_first = true});
   run.run(run.random_tokens(9, 3));
   run.run(run.random_tokens(2, 4));
   ASSERT_TRUE(run.checker.place().has_value());
@@ -260,7 +292,8 @@ TEST(OpChecker, StopsAtTheFirstFailureWhereAsked) {
 TEST(OpChecker, RefusesWhatDoesNotFitThePlan) {
   base::ThreadPool pool(1);
   const TinyPlan tiny(TinyShape{});
-  const auto begin = [&](std::vector<int32_t> tokens, std::vector<int32_t> positions, std::vector<int32_t> sequences, std::vector<uint8_t> outputs) {
+  const auto begin = [&](std::vector<int32_t> tokens, std::vector<int32_t> positions,
+                         std::vector<int32_t> sequences, std::vector<uint8_t> outputs) {
     OpChecker checker(tiny.plan, Declared{}, 8, 2, pool);
     checker.begin({tokens, positions, sequences, outputs});
     return checker.wants(tiny.plan.ops[0]);
@@ -275,7 +308,9 @@ TEST(OpChecker, RefusesWhatDoesNotFitThePlan) {
   EXPECT_THROW(begin({1, 2}, {0, 1}, {0, 2}, {0, 1}), Error);
   EXPECT_THROW(begin({1, 2}, {0, 1}, {0}, {0, 1}), Error);
   EXPECT_THROW(begin({1, 2}, {0}, {}, {0, 1}), Error);
-  EXPECT_THROW(begin(std::vector<int32_t>(9, 1), {0, 1, 2, 3, 4, 5, 6, 7, 8}, {}, std::vector<uint8_t>(9, 1)), Error);
+  EXPECT_THROW(begin(std::vector<int32_t>(9, 1), {0, 1, 2, 3, 4, 5, 6, 7, 8}, {},
+                     std::vector<uint8_t>(9, 1)),
+               Error);
   OpChecker checker(tiny.plan, Declared{}, 8, 1, pool);
   const std::vector<int32_t> tokens = {1, 2}, positions = {0, 1};
   const std::vector<uint8_t> outputs = {0, 1};
