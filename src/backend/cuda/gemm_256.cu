@@ -58,6 +58,7 @@ class Product {
     commit_copies();
     wait_for_copies();
     __syncthreads();
+    fetch(0);
     unpack(0);
     copy_raw(1);
     commit_copies();
@@ -67,6 +68,7 @@ class Product {
       copy_x(stage + 1);
       copy_raw(stage + 2);
       commit_copies();
+      fetch(stage + 1);
       sums_.before_block(stage, task_.n_blocks);
       multiply(stage & 1);
       unpack(stage + 1);
@@ -126,10 +128,12 @@ class Product {
     const int side = stage & 1;
     Parts parts = raw_parts(stage);
 #pragma unroll
-    for (int i = threadIdx.x; i < kRows * 4; i += kGemmThreads) {
-      const int row = i / 4, part = i % 4;
-      if constexpr (Format::kGroups16) parts.base[3] = task_.w.base[3] + (block_of(row, stage) - row) * 2;  // read from the device's memory
-      const Lane256 lane = Format::unpack(Format::template load<FromShared>(parts, row, part), part);
+    for (int j = 0; j < kFetches; ++j) {
+      const int i = threadIdx.x + j * kGemmThreads, row = i / 4, part = i % 4;
+      if constexpr (Format::kGroups16) parts.base[3] = reinterpret_cast<const uint8_t*>(s_.raw[side]);  // any: replaced below
+      auto raw = Format::template load<FromShared>(parts, row, part);
+      if constexpr (Format::kGroups16) raw.d = fetched_.w_d[j];
+      const Lane256 lane = Format::unpack(raw, part);
       store_run(s_.w[side] + row * kStride + Format::low_run(part), lane.low);
       store_run(s_.w[side] + row * kStride + Format::high_run(part), lane.high);
       int8_t* scales = s_.scales[side] + row * 16;
@@ -156,17 +160,34 @@ class Product {
     out[1] = make_uint4(w[4], w[5], w[6], w[7]);
   }
 
-  __device__ void unpack_sums(int stage) {
-    const int side = stage & 1;
-    for (int i = threadIdx.x; i < kColumns * 8; i += kGemmThreads) {
-      const int token = i / 8, group = i % 8;
+  // What the next unpack() needs from the device's memory, on its way while the tensor cores work.
+  __device__ void fetch(int stage) {
+    if (stage >= task_.n_blocks) return;
+#pragma unroll
+    for (int j = 0; j < kFetches; ++j) {
+      const int i = threadIdx.x + j * kGemmThreads, token = i / 8, group = i % 8;
       const int64_t at = int64_t{min(first_token_ + token, task_.n_tokens - 1)} * task_.n_blocks + stage;
-      if (group == 0) s_.x_d[side][token] = task_.x.d[at];
+      if (group == 0) fetched_.x_d[j] = task_.x.d[at];
       if constexpr (Format::kHasMin) {
 #pragma unroll
         for (int plane = 0; plane < kPlanes; ++plane) {
-          const short2 halves = reinterpret_cast<const short2*>((plane == 0 ? task_.x.q_sums : task_.x.l_sums) + at * 16)[group];
-          const int sum = halves.x + halves.y;  // at most 32 * 127: 13 bits with the sign
+          fetched_.sums[j][plane] = reinterpret_cast<const short2*>((plane == 0 ? task_.x.q_sums : task_.x.l_sums) + at * 16)[group];
+        }
+      }
+      if constexpr (Format::kGroups16) fetched_.w_d[j] = reinterpret_cast<const uint16_t*>(task_.w.base[3])[block_of(i / 4, stage)];
+    }
+  }
+
+  __device__ void unpack_sums(int stage) {
+    const int side = stage & 1;
+#pragma unroll
+    for (int j = 0; j < kFetches; ++j) {
+      const int i = threadIdx.x + j * kGemmThreads, token = i / 8, group = i % 8;
+      if (group == 0) s_.x_d[side][token] = fetched_.x_d[j];
+      if constexpr (Format::kHasMin) {
+#pragma unroll
+        for (int plane = 0; plane < kPlanes; ++plane) {
+          const int sum = fetched_.sums[j][plane].x + fetched_.sums[j][plane].y;  // at most 32 * 127: 13 bits with the sign
           s_.sums[side][plane][0][token * 16 + group] = static_cast<int8_t>(sum & 127);
           s_.sums[side][plane][1][token * 16 + group] = static_cast<int8_t>(sum >> 7);
         }
@@ -261,6 +282,13 @@ class Product {
   const GemmTask& task_;
   Memory& s_;
   const int first_row_, first_token_;
+  static constexpr int kFetches = kColumns * 8 / kGemmThreads;
+  static_assert(kFetches == kRows * 4 / kGemmThreads);
+  struct {
+    float x_d[kFetches];
+    short2 sums[kFetches][kPlanes];
+    uint16_t w_d[kFetches];
+  } fetched_;
   LanePlace place_;
   ChunkSums sums_;
 };

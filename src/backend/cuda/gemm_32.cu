@@ -12,18 +12,24 @@ constexpr int kBlocks = 8;  // of a stage
 
 // What a format adds to its decode kernel: the bytes of a block's integers, and weights as signed bytes.
 struct GemmQ4_0 : GemvQ4_0 {
-  static constexpr int kScaleBytes = 2, kIntegerBytes = 16;
+  static constexpr int kIntegerBytes = 16;
+  using Scale = uint16_t;
+  __device__ static Scale& scale_of(Raw& raw) { return raw.d; }
   __device__ static uint32_t signed_bytes(uint32_t w) {  // w - 8 in each byte: flip bit 3 and widen its sign
     const uint32_t flipped = w ^ 0x08080808u;
     return flipped | ((flipped & 0x08080808u) * 30);
   }
 };
 struct GemmQ4_1 : GemvQ4_1 {
-  static constexpr int kScaleBytes = 4, kIntegerBytes = 16;
+  static constexpr int kIntegerBytes = 16;
+  using Scale = uint32_t;
+  __device__ static Scale& scale_of(Raw& raw) { return raw.dm; }
   __device__ static uint32_t signed_bytes(uint32_t w) { return w; }
 };
 struct GemmQ8_0 : GemvQ8_0 {
-  static constexpr int kScaleBytes = 2, kIntegerBytes = 32;
+  static constexpr int kIntegerBytes = 32;
+  using Scale = uint16_t;
+  __device__ static Scale& scale_of(Raw& raw) { return raw.d; }
   __device__ static uint32_t signed_bytes(uint32_t w) { return w; }
 };
 
@@ -51,6 +57,7 @@ class Product {
     commit_copies();
     wait_for_copies();
     __syncthreads();
+    fetch(0);
     unpack(0);
     copy_raw(1);
     commit_copies();
@@ -60,6 +67,7 @@ class Product {
       copy_x(stage + 1);
       copy_raw(stage + 2);
       commit_copies();
+      fetch(stage + 1);
       multiply(stage);
       unpack(stage + 1);
     }
@@ -90,32 +98,54 @@ class Product {
     }
   }
 
+  // What the next unpack() needs from the device's memory, on its way while the tensor cores work.
+  __device__ void fetch(int stage) {
+    if (stage >= n_stages_) return;
+    const int n = blocks_of(stage);
+#pragma unroll
+    for (int j = 0; j < kRowFetches; ++j) {
+      const int i = threadIdx.x + j * kGemmThreads, row = i / kBlocks, block = min(i % kBlocks, n - 1);
+      fetched_.scale[j] = reinterpret_cast<const Scale*>(task_.w.base[0])[block_of(row, stage) + block];
+    }
+#pragma unroll
+    for (int j = 0; j < kTokenFetches; ++j) {
+      const int i = threadIdx.x + j * kGemmThreads, token = i / kBlocks, block = min(i % kBlocks, n - 1);
+      const int64_t at = int64_t{min(first_token_ + token, task_.n_tokens - 1)} * task_.n_blocks + stage * kBlocks + block;
+      fetched_.x_d[j] = task_.x.d[at];
+      if constexpr (Format::kHasMin) {
+        fetched_.high[j] = task_.x.q_sums[at];
+        if constexpr (kPlanes == 2) fetched_.low[j] = task_.x.l_sums[at];
+      }
+    }
+  }
+
   __device__ void unpack(int stage) {
     if (stage >= n_stages_) return;
     const int side = stage & 1, n = blocks_of(stage);
-    for (int i = threadIdx.x; i < kRows * kBlocks; i += kGemmThreads) {
-      const int row = i / kBlocks, block = i % kBlocks;
+#pragma unroll
+    for (int j = 0; j < kRowFetches; ++j) {
+      const int i = threadIdx.x + j * kGemmThreads, row = i / kBlocks, block = i % kBlocks;
       if (block >= n) continue;
-      Parts parts;  // integers from the stage, scales from the device's memory
-      parts.base[0] = task_.w.base[0] + (block_of(row, stage) + block - i) * Format::kScaleBytes;
-      parts.base[1] = s_.raw[side];
-      const Lane32 lane = Format::unpack(Format::template load<FromShared>(parts, i, 0), 0);
+      Parts parts;
+      parts.base[0] = parts.base[1] = s_.raw[side];  // the first is replaced below
+      auto raw = Format::template load<FromShared>(parts, i, 0);
+      Format::scale_of(raw) = fetched_.scale[j];
+      const Lane32 lane = Format::unpack(raw, 0);
       uint32_t w[8];
 #pragma unroll
-      for (int j = 0; j < 8; ++j) w[j] = Format::signed_bytes(lane.w.w[j]);
+      for (int k = 0; k < 8; ++k) w[k] = Format::signed_bytes(lane.w.w[k]);
       auto* out = reinterpret_cast<uint4*>(s_.w[side] + row * kStride + block * 32);
       out[0] = make_uint4(w[0], w[1], w[2], w[3]);
       out[1] = make_uint4(w[4], w[5], w[6], w[7]);
       s_.d[side][i] = lane.scale.d;
       if constexpr (Format::kHasMin) s_.m[side][i] = lane.scale.m;
     }
-    for (int i = threadIdx.x; i < kColumns * kBlocks; i += kGemmThreads) {
-      const int token = i / kBlocks, block = i % kBlocks;
-      if (block >= n) continue;
-      const int64_t at = int64_t{min(first_token_ + token, task_.n_tokens - 1)} * task_.n_blocks + stage * kBlocks + block;
-      s_.x_d[side][i] = task_.x.d[at];
+#pragma unroll
+    for (int j = 0; j < kTokenFetches; ++j) {
+      const int i = threadIdx.x + j * kGemmThreads;
+      s_.x_d[side][i] = fetched_.x_d[j];
       if constexpr (Format::kHasMin) {
-        s_.g[side][i] = kPlanes == 2 ? quant::join_planes(task_.x.q_sums[at], task_.x.l_sums[at]) : static_cast<float>(task_.x.q_sums[at]);
+        s_.g[side][i] = kPlanes == 2 ? quant::join_planes(fetched_.high[j], fetched_.low[j]) : static_cast<float>(fetched_.high[j]);
       }
     }
   }
@@ -156,6 +186,13 @@ class Product {
   const GemmTask& task_;
   Memory& s_;
   const int first_row_, first_token_, n_stages_;
+  static constexpr int kRowFetches = kRows * kBlocks / kGemmThreads, kTokenFetches = kColumns * kBlocks / kGemmThreads;
+  using Scale = typename Format::Scale;
+  struct {
+    Scale scale[kRowFetches];
+    float x_d[kTokenFetches];
+    int16_t high[kTokenFetches], low[kTokenFetches];
+  } fetched_;
   LanePlace place_;
   ChunkSums sums_;
 };

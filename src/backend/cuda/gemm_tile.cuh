@@ -48,12 +48,12 @@ __device__ inline void load_matrices(uint32_t (&r)[2], const void* row) {
 
 // 16 rows x 8 tokens over 32 and over 16 elements; d = a * b.
 __device__ inline void multiply_32(int32_t (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
                : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(0));
 }
 __device__ inline void multiply_16(int32_t (&d)[4], uint32_t a0, uint32_t a1, uint32_t b) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%7,%7,%7};"
+  asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%7,%7,%7};"
                : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
                : "r"(a0), "r"(a1), "r"(b), "r"(0));
 }
@@ -92,25 +92,18 @@ struct ChunkSums {
   int chunk = 0;
 
   __device__ void end_chunk() {
+    if ((chunk & 1) == 0) {
 #pragma unroll
-    for (int i = 0; i < kOutputs; ++i) {
-      float sum = chain[i];
-      chain[i] = 0.0f;
-      if ((chunk & 1) == 0) {
-        one[i] = sum;
-        continue;
-      }
-      sum = one[i] + sum;
-      if ((chunk & 2) == 0) {
-        two[i] = sum;
-        continue;
-      }
-      sum = two[i] + sum;
-      if ((chunk & 4) == 0) {
-        four[i] = sum;
-      } else {
-        chain[i] = four[i] + sum;  // the whole
-      }
+      for (int i = 0; i < kOutputs; ++i) one[i] = chain[i], chain[i] = 0.0f;
+    } else if ((chunk & 2) == 0) {
+#pragma unroll
+      for (int i = 0; i < kOutputs; ++i) two[i] = one[i] + chain[i], chain[i] = 0.0f;
+    } else if ((chunk & 4) == 0) {
+#pragma unroll
+      for (int i = 0; i < kOutputs; ++i) four[i] = two[i] + (one[i] + chain[i]), chain[i] = 0.0f;
+    } else {
+#pragma unroll
+      for (int i = 0; i < kOutputs; ++i) chain[i] = four[i] + (two[i] + (one[i] + chain[i]));  // the whole
     }
     ++chunk;
   }

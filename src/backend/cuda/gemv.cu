@@ -37,29 +37,52 @@ __device__ int32_t group_sum(int32_t x) {  // over the four lanes of a chunk
   return x + __shfl_xor_sync(kWholeWarp, x, 2);
 }
 
+// A lane's share of a block of activations.
+template <class Format, int kPlanes>
+struct LaneX {
+  Words low[kPlanes], high[Format::kBlock == 256 ? kPlanes : 1];  // blocks of 32: low alone
+  int32_t sums[kPlanes][Format::kBlock == 256 ? 4 : 1];           // of 16 elements each; of the 32
+  float d;
+
+  __device__ void load(const quant::Activations& x, int64_t at, int part) {
+    d = x.d[at];
+#pragma unroll
+    for (int plane = 0; plane < kPlanes; ++plane) {
+      const int8_t* q = (plane == 0 ? x.q : x.l) + at * Format::kBlock;
+      const int16_t* of_groups = plane == 0 ? x.q_sums : x.l_sums;
+      if constexpr (Format::kBlock == 256) {
+        const auto* a = reinterpret_cast<const uint4*>(q + Format::low_run(part));
+        const auto* b = reinterpret_cast<const uint4*>(q + Format::high_run(part));
+        low[plane] = words_of(a[0], a[1]);
+        high[plane] = words_of(b[0], b[1]);
+        const auto* pairs = reinterpret_cast<const short2*>(of_groups + at * 16);
+        const short2 first = pairs[Format::low_run(part) / 32], second = pairs[Format::high_run(part) / 32];
+        sums[plane][0] = first.x, sums[plane][1] = first.y, sums[plane][2] = second.x, sums[plane][3] = second.y;
+      } else {
+        const auto* a = reinterpret_cast<const uint4*>(q);
+        low[plane] = words_of(a[0], a[1]);
+        sums[plane][0] = of_groups[at];
+      }
+    }
+  }
+};
+
 // Superblocks: the four lanes share a block.
 template <class Format, int kPlanes>
-__device__ float term_256(const Lane256& lane, const quant::Activations& x, int64_t at, int part) {
-  const int low_run = Format::low_run(part), high_run = Format::high_run(part);
+__device__ float term_of(const Lane256& lane, const LaneX<Format, kPlanes>& x) {
   int32_t i[kPlanes], m[kPlanes];
 #pragma unroll
   for (int plane = 0; plane < kPlanes; ++plane) {
-    const int8_t* q = (plane == 0 ? x.q : x.l) + at * 256;
-    const auto* sums = reinterpret_cast<const short2*>((plane == 0 ? x.q_sums : x.l_sums) + at * 16);
-    const auto* a = reinterpret_cast<const uint4*>(q + low_run);
-    const auto* b = reinterpret_cast<const uint4*>(q + high_run);
-    const Words low = words_of(a[0], a[1]), high = words_of(b[0], b[1]);
-    const short2 low_sums = sums[low_run / 32], high_sums = sums[high_run / 32];
+    const int32_t* sums = x.sums[plane];
+    m[plane] = 0;
     if constexpr (Format::kHasMin) {
-      i[plane] = lane.scale[0] * dot_8(lane.low, low) + lane.scale[2] * dot_8(lane.high, high);
-      m[plane] = lane.min[0] * (low_sums.x + low_sums.y) + lane.min[2] * (high_sums.x + high_sums.y);
-      m[plane] = group_sum(m[plane]);
+      i[plane] = lane.scale[0] * dot_8(lane.low, x.low[plane]) + lane.scale[2] * dot_8(lane.high, x.high[plane]);
+      m[plane] = group_sum(lane.min[0] * (sums[0] + sums[1]) + lane.min[2] * (sums[2] + sums[3]));
     } else {
-      i[plane] = lane.scale[0] * (dot_4(lane.low.w, low.w) - lane.offset * low_sums.x) +
-                 lane.scale[1] * (dot_4(lane.low.w + 4, low.w + 4) - lane.offset * low_sums.y) +
-                 lane.scale[2] * (dot_4(lane.high.w, high.w) - lane.offset * high_sums.x) +
-                 lane.scale[3] * (dot_4(lane.high.w + 4, high.w + 4) - lane.offset * high_sums.y);
-      m[plane] = 0;
+      i[plane] = lane.scale[0] * (dot_4(lane.low.w, x.low[plane].w) - lane.offset * sums[0]) +
+                 lane.scale[1] * (dot_4(lane.low.w + 4, x.low[plane].w + 4) - lane.offset * sums[1]) +
+                 lane.scale[2] * (dot_4(lane.high.w, x.high[plane].w) - lane.offset * sums[2]) +
+                 lane.scale[3] * (dot_4(lane.high.w + 4, x.high[plane].w + 4) - lane.offset * sums[3]);
     }
     i[plane] = group_sum(i[plane]);
   }
@@ -70,14 +93,12 @@ __device__ float term_256(const Lane256& lane, const quant::Activations& x, int6
 
 // Blocks of 32: each of the four lanes has its own.
 template <class Format, int kPlanes>
-__device__ float term_32(const Lane32& lane, const quant::Activations& x, int64_t at) {
+__device__ float term_of(const Lane32& lane, const LaneX<Format, kPlanes>& x) {
   int32_t i[kPlanes], m[kPlanes];
 #pragma unroll
   for (int plane = 0; plane < kPlanes; ++plane) {
-    const auto* a = reinterpret_cast<const uint4*>((plane == 0 ? x.q : x.l) + at * 32);
-    const int32_t sum = (plane == 0 ? x.q_sums : x.l_sums)[at];
-    i[plane] = dot_8(lane.w, words_of(a[0], a[1])) - lane.offset * sum;
-    m[plane] = Format::kHasMin ? sum : 0;
+    i[plane] = dot_8(lane.w, x.low[plane]) - lane.offset * x.sums[plane][0];
+    m[plane] = Format::kHasMin ? x.sums[plane][0] : 0;
   }
   const float f = kPlanes == 2 ? quant::join_planes(i[0], i[kPlanes - 1]) : static_cast<float>(i[0]);
   const float g = kPlanes == 2 ? quant::join_planes(m[0], m[kPlanes - 1]) : static_cast<float>(m[0]);
@@ -99,6 +120,9 @@ __device__ void run_rows(const GemvTask& task, const quant::Activations& x, int 
   typename Format::Raw raw;
   if (row < task.n_rows) raw = load(row, 0);
   wait_for_previous();
+  LaneX<Format, kPlanes> share;
+  const bool x_stays = kTokens == 1 && longest <= kStep;  // a row is one step: its activations are loaded once
+  if (x_stays) share.load(x, block_at(0), part);
   for (; row < task.n_rows; row += row_step) {
     float c[kTokens] = {};
     for (int i = 0; i < longest; i += kStep) {
@@ -112,12 +136,12 @@ __device__ void run_rows(const GemvTask& task, const quant::Activations& x, int 
 #pragma unroll
       for (int t = 0; t < kTokens; ++t) {
         const int64_t x_at = int64_t{min(token_0 + t, n_tokens - 1)} * task.n_blocks + at;
-        const float d = x.d[x_at];
+        if (!x_stays) share.load(x, x_at, part);
+        const float term = term_of<Format, kPlanes>(w, share), d = share.d;
         if constexpr (kStep == 1) {
-          const float next = num::fma(d, term_256<Format, kPlanes>(w, x, x_at, part), c[t]);
+          const float next = num::fma(d, term, c[t]);
           c[t] = begin + i < end ? next : c[t];
         } else {
-          const float term = term_32<Format, kPlanes>(w, x, x_at);
 #pragma unroll
           for (int s = 0; s < 4; ++s) {  // the chain goes through the four lanes' blocks
             const float next = num::fma(__shfl_sync(kWholeWarp, d, s, 4), __shfl_sync(kWholeWarp, term, s, 4), c[t]);
