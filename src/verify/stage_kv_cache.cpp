@@ -225,10 +225,12 @@ VerifyStage check_kv_cache(const Subject& subject, const StageRun& run) {
     if (done()) return findings.skip("cancelled");
     compare(subject, "a second prefill", ways.prefill(), prefill, n, findings);
     if (done()) return findings.skip("cancelled");
-    compare(subject,
-            fmt::format("chunks of 1, 7, 64, then tokens one by one from position {} on",
-                        std::max<int64_t>(n - 8, 0)),
-            ways.chunks({1, 7, 64, std::max<int64_t>(n - 80, 0)}), prefill, n, findings);
+    const int64_t n_left = std::max<int64_t>(n - 16, 0),
+                  n_third = std::min<int64_t>(64, n_left / 2);
+    compare(
+        subject,
+        fmt::format("chunks of 1, 7, {}, {}, then tokens one by one", n_third, n_left - n_third),
+        ways.chunks({1, 7, n_third, n_left - n_third}), prefill, n, findings);
     if (done()) return findings.skip("cancelled");
     compare(subject, "two chunks", ways.chunks({n / 2 + 1, n}), prefill, n, findings);
     if (done()) return findings.skip("cancelled");
