@@ -2,6 +2,8 @@
 // computed whole, or, where that is too much work, on a larger sample.
 #include "verify/dictionary.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -13,6 +15,7 @@
 #include "num/f16.h"
 #include "ops/op_values.h"
 #include "verify/dictionary_attention.h"
+#include "verify/dictionary_linear.h"
 #include "verify/dictionary_table.h"
 #include "verify/rounding.h"
 
@@ -63,18 +66,17 @@ const ops::Op* Case::writer(ops::ValueId value) const {
   return found == plan.ops.end() ? nullptr : &*found;
 }
 
-void Sink::add_rows(std::string text, RowFunction compute) {
-  add(std::move(text), [this_case = &case_, compute = std::move(compute)](const Sample& sample,
-                                                                          double* y) {
+SampleFunction by_rows(const Case& c, RowFunction compute) {
+  return [&c, compute = std::move(compute)](const Sample& sample, double* y) {
     const auto n_columns = static_cast<int64_t>(sample.columns.size());
-    this_case->pool.run(static_cast<int64_t>(sample.rows.size()), [&](int64_t i, int) {
-      std::vector<double> whole(static_cast<size_t>(this_case->failed.width));
+    c.pool.run(static_cast<int64_t>(sample.rows.size()), [&](int64_t i, int) {
+      std::vector<double> whole(static_cast<size_t>(c.failed.width));
       compute(sample.rows[static_cast<size_t>(i)], whole.data());
       for (int64_t j = 0; j < n_columns; ++j) {
         y[i * n_columns + j] = whole[static_cast<size_t>(sample.columns[static_cast<size_t>(j)])];
       }
     });
-  });
+  };
 }
 
 std::vector<std::span<const Entry>> tables_of(const Case& c) {
@@ -213,43 +215,73 @@ double growth(std::span<const double> mutated, std::span<const double> right,
   return std::isfinite(to) && from > 0 ? std::max(1.0, std::sqrt(to / from)) : 1.0;
 }
 
-Match compare(const FailedOp& f, const Sample& sample, std::span<const double> mutated) {
-  const dictionary::Sharpest expected = dictionary::sharpest(f);
-  Match match;
-  match.within = true;
-  double left = 0, before = 0;
-  const size_t n = sample.columns.size();
-  for (size_t i = 0; i < sample.rows.size(); ++i) {
-    std::vector<size_t> at;
-    for (const int64_t j : sample.columns)
-      at.push_back(static_cast<size_t>(sample.rows[i] * f.width + j));
-    const std::span<const double> row = mutated.subspan(i * n, n);
-    const double grown = growth(row, expected.y, at);
-    for (size_t j = 0; j < n; ++j) {
-      const double found = f.found[at[j]], right = expected.y[at[j]],
-                   bound = grown * expected.bound[at[j]];
-      if (!std::isfinite(right) || !std::isfinite(bound)) continue;  // nothing is known there
-      // A value that is no number counts as wrong by as much as the right one is large.
-      const double one = std::max(std::abs(right), std::sqrt(std::numeric_limits<double>::min()));
-      const bool both_broken = !std::isfinite(found) && !std::isfinite(row[j]);
-      const double error = both_broken                                     ? 0.0
-                           : std::isfinite(found) && std::isfinite(row[j]) ? found - row[j]
-                                                                           : one;
-      const double error_before = std::isfinite(found) ? found - right : one;
-      left += error * error;
-      before += error_before * error_before;
-      if (std::abs(error) > bound) match.within = false;
-    }
+// The right op with the roundings that the source declares: a mutation that changes nothing must
+// not be taken for an explanation of those.
+std::vector<double> right_as_declared(const Case& c, const Sample& sample) {
+  const FailedOp& f = c.failed;
+  std::vector<double> y(sample.rows.size() * sample.columns.size());
+  const bool rounds = f.expected.declared_y.empty();
+  if (rounds && std::holds_alternative<ops::Linear>(c.op().record)) {
+    dictionary::linear_with(c, dictionary::right_linear(c))(sample, y.data());
+  } else if (rounds && std::holds_alternative<ops::Attention>(c.op().record) &&
+             dictionary::has_history(c)) {
+    dictionary::by_rows(c, dictionary::attention_with(c, dictionary::right_attention(c)))(sample,
+                                                                                          y.data());
+  } else {
+    dictionary::by_rows(c, [&c](int64_t row, double* out) {
+      std::copy_n(c.right(row), c.failed.width, out);
+    })(sample, y.data());
   }
-  if (before > 0) match.residual = std::sqrt(left / before);
-  return match;
+  return y;
 }
 
-Match try_candidate(const Case& c, const Candidate& candidate, const Sample& sample) {
-  std::vector<double> y(sample.rows.size() * sample.columns.size());
-  candidate.compute(sample, y.data());
-  return compare(c.failed, sample, y);
-}
+// Candidates against what was found, over one sample.
+class Trial {
+ public:
+  Trial(const Case& c, Sample sample)
+      : c_(c), sample_(std::move(sample)), right_(right_as_declared(c, sample_)) {}
+
+  Match match(const Candidate& candidate) const {
+    const FailedOp& f = c_.failed;
+    const dictionary::Sharpest expected = dictionary::sharpest(f);
+    const size_t n = sample_.columns.size();
+    std::vector<double> y(sample_.rows.size() * n);
+    candidate.compute(sample_, y.data());
+    Match match;
+    match.within = true;
+    double left = 0, before = 0;
+    for (size_t i = 0; i < sample_.rows.size(); ++i) {
+      std::vector<size_t> at;
+      for (const int64_t j : sample_.columns)
+        at.push_back(static_cast<size_t>(sample_.rows[i] * f.width + j));
+      const std::span<const double> row = std::span(y).subspan(i * n, n);
+      const double grown = growth(row, expected.y, at);
+      for (size_t j = 0; j < n; ++j) {
+        const double right = expected.y[at[j]], bound = grown * expected.bound[at[j]];
+        if (!std::isfinite(right) || !std::isfinite(bound)) continue;  // nothing is known there
+        const double error = difference(f.found[at[j]], row[j], right);
+        const double error_before = difference(f.found[at[j]], right_[i * n + j], right);
+        left += error * error;
+        before += error_before * error_before;
+        if (std::abs(error) > bound) match.within = false;
+      }
+    }
+    if (before > 0) match.residual = std::sqrt(left / before);
+    return match;
+  }
+
+ private:
+  // A value that is no number counts as wrong by as much as the right one is large.
+  static double difference(double found, double computed, double right) {
+    if (std::isfinite(found) && std::isfinite(computed)) return found - computed;
+    if (!std::isfinite(found) && !std::isfinite(computed)) return 0;
+    return std::max(std::abs(right), std::sqrt(std::numeric_limits<double>::min()));
+  }
+
+  const Case& c_;
+  Sample sample_;
+  std::vector<double> right_;
+};
 
 struct Promising {
   double residual = 0;  // on the sample
@@ -301,6 +333,41 @@ void sort_causes(std::vector<Cause>& causes) {
                    [](const Cause& x, const Cause& y) { return x.residual < y.residual; });
 }
 
+// Of found and right over all elements that are numbers, means kept: 1 the same direction, 0
+// nothing in common.
+double correlation(const FailedOp& f, std::span<const double> right) {
+  double product = 0, found_squares = 0, right_squares = 0;
+  for (size_t i = 0; i < f.found.size(); ++i) {
+    if (!std::isfinite(f.found[i]) || !std::isfinite(right[i])) continue;
+    product += f.found[i] * right[i];
+    found_squares += f.found[i] * f.found[i];
+    right_squares += right[i] * right[i];
+  }
+  return found_squares > 0 && right_squares > 0 ? product / std::sqrt(found_squares * right_squares)
+                                                : 0;
+}
+
+// Where no entry explains a product at all, what can still be said of it: nothing is known of a
+// weight that was never loaded.
+void add_unrelated(const Case& c, std::vector<Cause>& causes) {
+  constexpr size_t kEnough = 256;  // values, for a correlation to mean something
+  constexpr double kUnrelated = 0.2;
+  const FailedOp& f = c.failed;
+  if (!causes.empty() || !std::holds_alternative<ops::Linear>(c.op().record) ||
+      f.found.size() < kEnough)
+    return;
+  if (std::any_of(f.found.begin(), f.found.end(), [](double x) { return !std::isfinite(x); }))
+    return;
+  const double common = correlation(f, dictionary::sharpest(f).y);
+  if (std::abs(common) > kUnrelated) return;
+  causes.push_back({"unrelated_weight",
+                    fmt::format("the output has nothing in common with the right one (correlation "
+                                "{:.3f}), nor with that of any matrix of this shape in the "
+                                "file: as of a weight that was never loaded, or is another file's",
+                                common),
+                    "C22", false, 1.0});
+}
+
 bool has_failed(const FailedOp& f) {
   for (size_t i = 0; i < f.found.size(); ++i) {
     if (ratio_at(f, i) > 1) return true;
@@ -323,25 +390,26 @@ std::vector<Cause> find_causes(const ops::Plan& plan, const FailedOp& failed,
                                const Declared& declared, base::ThreadPool& pool) {
   if (!is_complete(failed, plan) || !has_failed(failed)) return {};
   const Case c{plan, failed, declared, pool};
-  const Sample sample = choose_sample(failed, kSampleRows, kSampleColumns);
+  const Trial trial(c, choose_sample(failed, kSampleRows, kSampleColumns));
   std::vector<Promising> promising;
   dictionary::for_each_entry(c, [&](std::vector<Candidate> candidates) {
     for (Candidate& candidate : candidates) {
-      const double residual = try_candidate(c, candidate, sample).residual;
+      const double residual = trial.match(candidate).residual;
       if (residual < kExplainsSome) promising.push_back({residual, std::move(candidate)});
     }
     keep_best(promising);
   });
 
   std::vector<Cause> causes;
-  const Sample whole = confirming_sample(failed);
+  const Trial whole(c, confirming_sample(failed));
   for (const auto& [sampled, candidate] : promising) {
-    const Match match = try_candidate(c, candidate, whole);
+    const Match match = whole.match(candidate);
     if (match.residual >= kExplainsSome) continue;
     causes.push_back(
         {candidate.id, candidate.text, candidate.faults, match.reproduces(), match.residual});
   }
   sort_causes(causes);
+  add_unrelated(c, causes);
   return causes;
 }
 

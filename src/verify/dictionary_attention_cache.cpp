@@ -5,6 +5,7 @@
 #include <cmath>
 #include <iterator>
 #include <tuple>
+#include <utility>
 
 #include "backend/oracle/oracle_ops.h"
 #include "verify/dictionary_attention.h"
@@ -50,6 +51,49 @@ void offer_type(const Case& c, Sink& out) {
     std::transform(kv.k.begin(), kv.k.end(), kv.k.begin(), as_bf16);
     std::transform(kv.v.begin(), kv.v.end(), kv.v.begin(), as_bf16);
   });
+}
+
+// Blocks of q8_0 written with one scale and read with another: amax / write, amax / read.
+void rescale_q8_0(std::vector<double>& values, float write, float read) {
+  for (size_t i = 0; i + 32 <= values.size(); i += 32) {
+    float largest = 0;
+    for (size_t j = i; j < i + 32; ++j)
+      largest = std::max(largest, std::abs(static_cast<float>(values[j])));
+    if (largest == 0) continue;
+    for (size_t j = i; j < i + 32; ++j) {
+      const float q = std::nearbyint(static_cast<float>(values[j]) * (write / largest));
+      values[j] = static_cast<double>(q) * as_f16(static_cast<double>(largest / read));
+    }
+  }
+}
+
+void offer_scale(const Case& c, Sink& out) {
+  using ops::CacheType;
+  const bool k_fits = c.declared.cache_k == CacheType::q8_0,
+             v_fits = c.declared.cache_v == CacheType::q8_0;
+  const struct {
+    bool fits;
+    const char* what;
+    bool k, v;
+  } parts[] = {{k_fits && v_fits, "keys and values", true, true},
+               {k_fits, "keys", true, false},
+               {v_fits, "values", false, true}};
+  for (const auto& [write, read] : {std::pair(127.0f, 128.0f), std::pair(128.0f, 127.0f)}) {
+    for (const auto& part : parts) {
+      if (!part.fits) continue;
+      AttentionRule rule = right_attention(c);
+      const Cache plain = cache_as(c, part.k ? CacheType::f32 : CacheType::q8_0,
+                                   part.v ? CacheType::f32 : CacheType::q8_0);
+      rule.cache = changed_cache(plain, [&, w = write, r = read](int, KeyValues& kv) {
+        if (part.k) rescale_q8_0(kv.k, w, r);
+        if (part.v) rescale_q8_0(kv.v, w, r);
+      });
+      out.add_rows(
+          fmt::format("the blocks of {} are written with scale max / {} and read with max / {}",
+                      part.what, write, read),
+          attention_with(c, std::move(rule)));
+    }
+  }
 }
 
 // Blocks of 32 elements of the keys, stored for another instruction set's order.
@@ -353,6 +397,7 @@ constexpr Entry kEntries[] = {
     {"kv_prefix_cells", "C56", offer_resumed},
     {"kv_not_stored", "C58,R9", offer_not_stored},
     {"kv_type", "", offer_type},
+    {"kv_scale", "", offer_scale},
     {"kv_repacked", "C33", offer_repacked},
     {"attention_first_position", "C60", offer_first_position},
     {"attention_queries", "C39", offer_queries},

@@ -13,6 +13,7 @@
 #include "num/f16.h"
 #include "quant/format.h"
 #include "support/failed_ops.h"
+#include "support/random_numbers.h"
 #include "support/tiny_plan.h"
 #include "verify/dictionary.h"
 
@@ -187,6 +188,20 @@ TEST_F(DictionaryFaults, TailsAndHeads) {
   FailedOp capped = f;
   for (double& y : capped.found) y = 30 * std::tanh(y / 30);
   expect(capped, "logits_softcap", "capped at 30");
+}
+
+TEST_F(DictionaryFaults, AHeadThatWasNeverLoaded) {
+  const FailedOp f = op("output", -1);
+  test::Random random(3);
+  std::vector<double> noise;
+  for (size_t i = 0; i < weights(record<ops::Linear>(f).w).size(); ++i)
+    noise.push_back(static_cast<double>(random.normal()));
+  const std::vector<Cause> causes = find_causes(
+      plan(), product(f, {}, [&](int64_t r, int64_t j) { return noise[index(r * f.a_width + j)]; }),
+      plain_f32(), pool_);
+  ASSERT_EQ(causes.size(), 1u);
+  EXPECT_EQ(causes[0].id, "unrelated_weight");
+  EXPECT_FALSE(causes[0].reproduces);
 }
 
 // Blocks decoded from their bytes in wrong ways. value(block, j): element j of a block.

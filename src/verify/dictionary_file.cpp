@@ -389,7 +389,7 @@ std::vector<Cause> suspect_file(const ops::Plan& plan, std::span<const int32_t> 
     causes.push_back(
         {suspicion.id,
          fmt::format(
-             "suspected of the file: {}. {:.2f} nats a token in place of {:.2f} with that undone",
+             "suspected of the file: {} ({:.2f} nats a token with that undone, {:.2f} as it is)",
              suspicion.text, nll, as_it_is),
          suspicion.faults, false, std::isfinite(as_it_is) ? nll / as_it_is : 0.0});
   }

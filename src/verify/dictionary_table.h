@@ -85,6 +85,8 @@ struct Case {
   const ops::Op* writer(ops::ValueId value) const;  // the op that writes a value; nullptr: none
 };
 
+SampleFunction by_rows(const Case& c, RowFunction compute);
+
 // Collects what the entries offer.
 class Sink {
  public:
@@ -93,7 +95,9 @@ class Sink {
   void add(std::string text, SampleFunction compute) {
     candidates_.push_back({id_, std::move(text), faults_, std::move(compute)});
   }
-  void add_rows(std::string text, RowFunction compute);
+  void add_rows(std::string text, RowFunction compute) {
+    add(std::move(text), by_rows(case_, std::move(compute)));
+  }
   std::vector<Candidate> take() { return std::exchange(candidates_, {}); }
 
  private:

@@ -13,6 +13,8 @@
 #include "quant/format.h"
 #include "support/failed_ops.h"
 #include "support/tiny_plan.h"
+#include "verify/dictionary_attention.h"
+#include "verify/dictionary_linear.h"
 #include "verify/dictionary_table.h"
 
 namespace assay::verify {
@@ -117,6 +119,17 @@ TEST(Dictionary, EveryMutationIsFoundAgain) {
   RecordProperty("ids", static_cast<int>(tally.ids.size()));
 }
 
+TEST(Dictionary, EveryScaleOfAQuantisedCacheIsFoundAgain) {
+  base::ThreadPool pool(1);
+  Tally tally;
+  const TinyPlan tiny({});
+  const RecordedRun run(tiny.plan, {fed_from(0, 9)}, pool);
+  Declared declared = plain_f32();
+  declared.cache_k = declared.cache_v = ops::CacheType::q8_0;
+  tell_all(tiny.plan, run.op("attention", 0), declared, pool, tally, "kv_scale");
+  EXPECT_EQ(tally.told, 6);
+}
+
 // Every format's own ways of being decoded wrongly.
 TEST(Dictionary, EveryDecodingIsFoundAgain) {
   base::ThreadPool pool(1);
@@ -174,6 +187,31 @@ TEST(Dictionary, NoiseHasNoCause) {
       f.found[i] += 100 * f.expected.bound[i] * static_cast<double>(random.normal());
     for (const Cause& cause : find_causes(tiny.plan, f, plain_f32(), pool))
       EXPECT_FALSE(cause.reproduces) << op.name << ": " << cause.text;
+  }
+}
+
+// The declared rounding is no fault, and no mutation that changes nothing may claim to explain it.
+TEST(Dictionary, DeclaredRoundingIsNoCause) {
+  base::ThreadPool pool(1);
+  const TinyPlan tiny({});
+  const RecordedRun run(tiny.plan, {fed_from(0, 12)}, pool);
+  Declared declared;
+  declared.activation_bits = 8;
+  declared.cache_k = declared.cache_v = ops::CacheType::q8_0;
+  for (const char* name : {"attention", "attn_k", "ffn_down"}) {
+    FailedOp f = run.op(name, 0);
+    const dictionary::Case c{tiny.plan, f, declared, pool};
+    const auto right =
+        name == std::string_view("attention")
+            ? dictionary::by_rows(c, dictionary::attention_with(c, dictionary::right_attention(c)))
+            : dictionary::linear_with(c, dictionary::right_linear(c));
+    std::vector<double> y(f.found.size());
+    right(everything(f), y.data());
+    f.found = y;
+    f.found[5] += 1e-3 * (1 + std::abs(f.found[5]));  // one element has another fault
+    ASSERT_TRUE(is_wrong(f));
+    for (const Cause& cause : find_causes(tiny.plan, f, declared, pool))
+      EXPECT_FALSE(cause.reproduces) << name << ": " << cause.text;
   }
 }
 

@@ -246,7 +246,7 @@ std::vector<Row> rows_further() {
        .fault = Fault::bias_dropped, .op = "blk.0.attn_q", .named_by = {"linear_bias"}},
       {.id = "X3", .source = "", .what = "a quantised cache read with another scale than it was written with",
        .injected = "q8_0 keys and values: amax / 128", .model = gemma, .fault = Fault::cache_scale, .cache = CacheType::q8_0,
-       .op = "blk.0.attention"},
+       .op = "blk.0.attention", .named_by = {"kv_scale"}},
       {.id = "X4", .source = "llama.cpp#3298", .what = "last tensor missed", .injected = "file: its last tensor is zeros",
        .change_file = last_tensor_missed, .stage = "file", .named_by = {"not written to its end"}},
       {.id = "X5", .source = "picolm#20", .what = "head ratios that do not fit", .injected = "file", .change_file = heads_do_not_divide,
