@@ -46,7 +46,7 @@ Scheme scheme_of(const quant::Format& format, int64_t k, bool has_bias, const De
   if (!declared.own_sums) {
     s.n_roundings = static_cast<double>(k) + 5;
   } else if (s.quantised) {
-    s.n_roundings = 4 + chunk((k + s.block - 1) / s.block) + 3;
+    s.n_roundings = (s.bits == 15 ? 6 : 3) + chunk((k + s.block - 1) / s.block) + 3;
   } else {
     s.n_roundings = chunk(n_norms(k)) + 5 + 3;
   }

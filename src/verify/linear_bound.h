@@ -5,7 +5,9 @@
 //
 // n, the roundings that a product meets on its way into the result:
 //   floats (docs/numerics.md, section 3)   a lane's chain of ceil(ceil(k / 32) / 8) fma, 5 + 3 folds
-//   integers (section 2)                   4 in a block's term (float(I), joining two planes, m G, d F), a chain of ceil(blocks / 8), 3 folds
+//   integers (section 2)                   in a block's term 3 (float(I), m G, the sum) or, with two planes, 6: float(I) of the first counts twice and of
+//                                          the second once (|q| <= 2 |q + l / 128| and |l| / 128 <= |q + l / 128| where q is not 0), joining them once;
+//                                          then a chain of ceil(blocks / 8), 3 folds
 //   any order                              k
 // and one more each for a bias, for the decoded weight (the reference's own, where a format adds a minimum) and for the reference.
 //
