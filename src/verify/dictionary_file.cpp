@@ -27,7 +27,8 @@ namespace {
 constexpr size_t kTokensMax = 48;
 constexpr double kNatsLess = 1.0, kShareLess = 0.2;  // a suspicion lowers the mean by both,
 constexpr double kOfGuessing =
-    0.75;                        // to less than this share of what guessing among all tokens costs,
+    0.75;  // to less than this share of what guessing among all tokens costs,
+constexpr size_t kCopiedBytesMax = size_t{2} << 30;
 constexpr double kOfBest = 0.5;  // and by at least this share of what the best one gains
 
 // A plan with weights of its own beside the file's. Must outlive the runs of its plan.
@@ -45,6 +46,17 @@ struct ChangedPlan {
     for (int64_t r = 0; r < view.shape.rows(); ++r) {
       std::memcpy(owned->data() + static_cast<size_t>(r) * bytes, view.row(row(r)), bytes);
     }
+    weight.view.data = *owned;
+    return enter(weight);
+  }
+  // The blocks of a quantised matrix, one by one.
+  ops::WeightId with_blocks(ops::WeightId id, void (*change)(std::byte* block)) {
+    ops::Weight weight = plan.weights[static_cast<size_t>(id)];
+    const std::span<const std::byte> old = weight.view.data;
+    auto& owned =
+        memory.emplace_back(std::make_unique<std::vector<std::byte>>(old.begin(), old.end()));
+    const auto block = static_cast<size_t>(tensor::traits(weight.view.dtype).block_bytes);
+    for (size_t at = 0; at < owned->size(); at += block) change(owned->data() + at);
     weight.view.data = *owned;
     return enter(weight);
   }
@@ -341,6 +353,48 @@ void suspect_attention(const ops::Plan& plan, std::vector<Suspicion>& all) {
        }});
 }
 
+// 16 bytes of nibbles that were written as neighbours (2i, 2i + 1), put where the format has them:
+// (i, i + 16).
+void part_neighbours(std::byte* nibbles) {
+  std::byte parted[16];
+  const auto element = [&](int j) {
+    return (j % 2 == 0 ? nibbles[j / 2] : nibbles[j / 2] >> 4) & std::byte{15};
+  };
+  for (int j = 0; j < 16; ++j) parted[j] = element(j) | element(j + 16) << 4;
+  std::memcpy(nibbles, parted, sizeof(parted));
+}
+
+void suspect_nibbles(const ops::Plan& plan, std::vector<Suspicion>& all) {
+  using tensor::DType;
+  const struct {
+    DType dtype;
+    void (*change)(std::byte* block);
+  } formats[] = {{DType::Q4_0, [](std::byte* block) { part_neighbours(block + 2); }},
+                 {DType::Q4_1, [](std::byte* block) { part_neighbours(block + 4); }}};
+  for (const auto& [dtype, change] : formats) {
+    size_t bytes = 0;  // that the changed plan holds beside the file
+    for (const ops::Weight& weight : plan.weights) {
+      if (weight.view.dtype == dtype) bytes += weight.view.data.size();
+    }
+    if (bytes == 0 || bytes > kCopiedBytesMax) continue;
+    all.push_back({"file_nibbles", "R4",
+                   fmt::format("the nibbles of its {} blocks lie low, high, low, high; the format "
+                               "has all low ones first",
+                               tensor::traits(dtype).name),
+                   [dtype = dtype, change = change](ChangedPlan& changed) {
+                     const auto is_of = [&](ops::WeightId id) {
+                       return changed.plan.weights[static_cast<size_t>(id)].view.dtype == dtype;
+                     };
+                     for_each_op<ops::Linear>(changed.plan, [&](ops::Op&, ops::Linear& op) {
+                       if (is_of(op.w)) op.w = changed.with_blocks(op.w, change);
+                     });
+                     for_each_op<ops::Embed>(changed.plan, [&](ops::Op&, ops::Embed& op) {
+                       if (is_of(op.table)) op.table = changed.with_blocks(op.table, change);
+                     });
+                   }});
+  }
+}
+
 // Mean over the tokens but the first of -log p(token | those before it).
 double mean_nll(const ops::Plan& plan, std::span<const int32_t> ids, base::ThreadPool& pool) {
   const auto n = static_cast<int64_t>(ids.size());
@@ -371,6 +425,7 @@ std::vector<Cause> suspect_file(const ops::Plan& plan, std::span<const int32_t> 
   std::vector<Suspicion> suspicions;
   suspect_permutations(plan, suspicions);
   suspect_rope(plan, suspicions);
+  suspect_nibbles(plan, suspicions);
   suspect_swaps(plan, suspicions);
   suspect_norms(plan, suspicions);
   suspect_ends(plan, suspicions);

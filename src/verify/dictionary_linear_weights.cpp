@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string_view>
 
@@ -178,13 +179,15 @@ void offer_columns(const Case& c, Sink& out, std::string text, std::function<boo
 
 void offer_tail_columns(const Case& c, Sink& out) {
   const int64_t k = depth_of(c);
+  const bool any_poison = std::any_of(c.failed.found.begin(), c.failed.found.end(),
+                                      [](double x) { return !std::isfinite(x); });
   std::vector<int64_t> tried;
   for (const int64_t step : {8, 16, 32, 64, 128, 256, 512, 1024}) {
     const int64_t kept = k / step * step;
     if (kept == k || kept == 0 || std::find(tried.begin(), tried.end(), kept) != tried.end())
       continue;
     tried.push_back(kept);
-    if (tried.size() == 1 || step == 128) {
+    if (any_poison && (tried.size() == 1 || step == 128)) {
       LinearRule rule = right_linear(c);
       rule.after = [](int64_t, int64_t, double) {
         return std::numeric_limits<double>::quiet_NaN();

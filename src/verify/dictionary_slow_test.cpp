@@ -193,6 +193,25 @@ TEST(DictionarySlow, FilesThatAreBrokenAreSuspected) {
     if (auto* gate = std::get_if<ops::Gate>(&op.record)) std::swap(gate->gate, gate->up);
   }
   EXPECT_EQ(first_cause(wrong).id, "file_gate_up_swapped");
+
+  wrong = right;  // nibbles as neighbours
+  std::vector<std::vector<std::byte>> blocks(wrong.weights.size());
+  for (size_t i = 0; i < wrong.weights.size(); ++i) {
+    tensor::TensorView& view = wrong.weights[i].view;
+    if (view.dtype != tensor::DType::Q4_1) continue;
+    blocks[i].assign(view.data.begin(), view.data.end());
+    for (size_t at = 0; at < blocks[i].size(); at += 20) {
+      const std::byte* old = view.data.data() + at + 4;
+      for (size_t j = 0; j < 16; ++j) {
+        const auto element = [&](size_t e) {
+          return (e < 16 ? old[e] : old[e - 16] >> 4) & std::byte{15};
+        };
+        blocks[i][at + 4 + j] = element(2 * j) | element(2 * j + 1) << 4;
+      }
+    }
+    view.data = blocks[i];
+  }
+  EXPECT_EQ(first_cause(wrong).id, "file_nibbles");
 }
 
 }  // namespace
