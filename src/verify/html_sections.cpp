@@ -48,18 +48,24 @@ std::string place_line(const Place& place) {
 
 std::string exact(double x) { return std::isfinite(x) ? fmt::format("{:.9g}", x) : figure(x); }
 
-std::string cause_block(const Cause& cause) {
+// Of an operation: does the fault give the values found? Of a file there are none, its text says how likely it is.
+enum class CauseOf { operation, file };
+
+std::string cause_block(const Cause& cause, CauseOf what) {
   std::string out = fmt::format("<div class=\"cause{}\"><p><strong>{}</strong> ", cause.reproduces ? " sure" : "", escaped(cause.text));
-  out += cause.reproduces ? "<span class=\"badge fail\">gives the values found</span>"
-                          : fmt::format("<span class=\"badge skip\">leaves {} of the error</span>", factor(cause.residual));
+  if (cause.reproduces) {
+    out += "<span class=\"badge fail\">gives the values found</span>";
+  } else if (what == CauseOf::operation) {
+    out += fmt::format("<span class=\"badge skip\">leaves {} of the error</span>", factor(cause.residual));
+  }
   out += "</p><p class=\"dim\">" + op_name(cause.id);
   if (!cause.faults.empty()) out += ", in the catalogue of faults: " + escaped(cause.faults, 200);
   return out + "</p></div>";
 }
 
-std::string causes_list(const std::vector<Cause>& causes) {
+std::string causes_list(const std::vector<Cause>& causes, CauseOf what = CauseOf::operation) {
   std::string out;
-  for (size_t i = 0; i < std::min(causes.size(), kCausesShown); ++i) out += cause_block(causes[i]);
+  for (size_t i = 0; i < std::min(causes.size(), kCausesShown); ++i) out += cause_block(causes[i], what);
   if (causes.size() > kCausesShown) out += fmt::format("<p class=\"dim\">and {} more</p>", causes.size() - kCausesShown);
   return out;
 }
@@ -155,6 +161,8 @@ std::string banner_section(const VerifyReport& report) {
   } else if (failed_source != report.against.end()) {
     title = "The first wrong operation of " + escaped(failed_source->name, 120) + " is " + op_name(failed_source->first_failure->op);
     causes = &failed_source->causes;
+  } else if (!report.causes.empty()) {
+    title = "The operations are right, the file is suspected";
   } else {
     const auto failed = std::find_if(report.stages.begin(), report.stages.end(), [](const auto& x) { return x.verdict == Verdict::fail; });
     title = escaped(failed->title, 200) + " failed";
@@ -167,6 +175,9 @@ std::string banner_section(const VerifyReport& report) {
   out += fmt::format(", in {}.</p>", seconds_text(report.seconds));
   const auto cause = std::find_if(causes->begin(), causes->end(), [](const Cause& c) { return c.reproduces; });
   if (cause != causes->end()) out += "<p><strong>Cause:</strong> " + escaped(cause->text) + "</p>";
+  if (n_failed > 0 && !report.first_failure && causes == &report.causes && !causes->empty() && cause == causes->end()) {
+    out += "<p>" + escaped(causes->front().text) + "</p>";
+  }
   return out + "</div></header>";
 }
 
@@ -205,7 +216,7 @@ std::string failure_section(const VerifyReport& report) {
   } else {
     out += sure ? "<h3>Cause</h3>" : "<h3>No known fault gives these values; the nearest are</h3>";
   }
-  return out + causes_list(report.causes) + "</section>";
+  return out + causes_list(report.causes, report.first_failure ? CauseOf::operation : CauseOf::file) + "</section>";
 }
 
 std::string tokens_section(const VerifyReport& report) {

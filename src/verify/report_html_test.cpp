@@ -139,6 +139,17 @@ TEST(ReportHtml, AFailureOfAnotherSourceIsNamed) {
   EXPECT_THAT(page, HasSubstr("<dt>times outside</dt><dd>8</dd>"));
 }
 
+TEST(ReportHtml, ASuspectedFileIsNoWrongOperation) {
+  VerifyReport report = sample_report({.n_layers = 2, .failing = false});
+  report.stages[7].verdict = Verdict::fail;
+  report.causes = {{"file_rows_permuted", "suspected of the file: the rows of keys", "C19", false, 0.39}};
+  const std::string page = report.to_html();
+  expect_sound(page);
+  EXPECT_THAT(page, HasSubstr("<h1>The operations are right, the file is suspected</h1>"));
+  EXPECT_THAT(page, HasSubstr("<p>suspected of the file: the rows of keys</p></div></header>"));
+  EXPECT_THAT(page, Not(HasSubstr("of the error</span>")));
+}
+
 TEST(ReportHtml, AnEmptyReportIsAPage) {
   expect_sound(VerifyReport().to_html());
 }
