@@ -33,6 +33,10 @@ size_t n_with(const VerifyReport& report, Verdict verdict) {
   return static_cast<size_t>(std::count_if(report.stages.begin(), report.stages.end(), [&](const auto& stage) { return stage.verdict == verdict; }));
 }
 
+bool only_text_failed(const VerifyReport& report) {
+  return std::all_of(report.stages.begin(), report.stages.end(), [](const auto& stage) { return stage.verdict != Verdict::fail || stage.id == "text"; });
+}
+
 std::string n_of(size_t n, std::string_view thing) { return fmt::format("{} {}{}", n, thing, n == 1 ? "" : "s"); }
 
 std::string op_name(std::string_view name) { return "<code>" + escaped(name, 200) + "</code>"; }
@@ -161,7 +165,7 @@ std::string banner_section(const VerifyReport& report) {
   } else if (failed_source != report.against.end()) {
     title = "The first wrong operation of " + escaped(failed_source->name, 120) + " is " + op_name(failed_source->first_failure->op);
     causes = &failed_source->causes;
-  } else if (!report.causes.empty()) {
+  } else if (!report.causes.empty() && only_text_failed(report)) {
     title = "The operations are right, the file is suspected";
   } else {
     const auto failed = std::find_if(report.stages.begin(), report.stages.end(), [](const auto& x) { return x.verdict == Verdict::fail; });

@@ -141,13 +141,15 @@ TEST(ReportHtml, AFailureOfAnotherSourceIsNamed) {
 
 TEST(ReportHtml, ASuspectedFileIsNoWrongOperation) {
   VerifyReport report = sample_report({.n_layers = 2, .failing = false});
-  report.stages[7].verdict = Verdict::fail;
+  report.stages.push_back({"text", "Text", Verdict::fail, "8.2 nats each", {}, 1});
   report.causes = {{"file_rows_permuted", "suspected of the file: the rows of keys", "C19", false, 0.39}};
   const std::string page = report.to_html();
   expect_sound(page);
   EXPECT_THAT(page, HasSubstr("<h1>The operations are right, the file is suspected</h1>"));
   EXPECT_THAT(page, HasSubstr("<p>suspected of the file: the rows of keys</p></div></header>"));
   EXPECT_THAT(page, Not(HasSubstr("of the error</span>")));
+  report.stages[0].verdict = Verdict::fail;
+  EXPECT_THAT(report.to_html(), HasSubstr("<h1>File failed</h1>"));
 }
 
 TEST(ReportHtml, AnEmptyReportIsAPage) {
