@@ -156,7 +156,13 @@ TEST(DictionarySlow, FaultsOfAnEngineOnGemma3) {
                 {[](ops::Plan& p) {
                    record_of<ops::Gate>(p, "blk.3.ffn_act").activation = ops::GateActivation::silu;
                  },
-                 "blk.3.ffn_act", "gate_activation", "SiLU in place of GELU (tanh)"}});
+                 "blk.3.ffn_act", "gate_activation", "SiLU in place of GELU (tanh)"},
+                {[&](ops::Plan& p) {
+                   ops::Linear& head = record_of<ops::Linear>(p, "output");
+                   head.w = replace(p, head.w, memory,
+                                    [](int64_t r) { return std::max<int64_t>(r - 1, 0); });
+                 },
+                 "output", "row_offset", "row before its own"}});
 }
 
 // Whose head_dim is 64.
