@@ -380,6 +380,8 @@ bool is_complete(const FailedOp& f, const ops::Plan& plan) {
   return f.i_op >= 0 && static_cast<size_t>(f.i_op) < plan.ops.size() && n > 0 &&
          f.found.size() == n && f.expected.y.size() == n && f.expected.bound.size() == n &&
          f.positions.size() >= static_cast<size_t>(f.n_rows) &&
+         f.tokens.size() >= static_cast<size_t>(f.n_rows) &&
+         (f.sequences.empty() || f.sequences.size() >= static_cast<size_t>(f.n_rows)) &&
          f.a.size() >= static_cast<size_t>(f.n_rows * f.a_width) &&
          f.b.size() >= static_cast<size_t>(f.n_rows * f.b_width);
 }
