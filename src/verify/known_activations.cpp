@@ -59,8 +59,7 @@ std::optional<float> largest_of(std::span<const float> block) {
 struct Block {
   std::span<const float> x;
   std::span<double> values;
-  std::span<double> doubtful;    // per 32
-  std::span<double> of_minimum;  // per 32
+  std::span<double> doubtful, sum_offset, sum_doubtful;  // per 32
 };
 
 bool is_doubtful(float steps) { return std::fabs(std::fabs(steps - std::floor(steps)) - 0.5f) < kDoubt; }
@@ -85,9 +84,9 @@ bool block_of_32(const Block& block) {
   block.doubtful[0] = stored * std::sqrt(n_doubtful);
   const auto stored_sum = static_cast<double>(num::half_to_float(num::float_to_half(d * sum)));
   if (!std::isfinite(stored_sum)) return false;
-  // One element in doubt moves both sums by a step, which may fall on the other side of a rounding to f16.
-  const double rounding = n_doubtful > 0 ? 0x1p-11 * (std::fabs(stored_sum) + n_doubtful * stored) : 0;
-  block.of_minimum[0] = (std::fabs(stored_sum - stored * static_cast<double>(sum)) + 2 * rounding) / std::sqrt(static_cast<double>(block.x.size()));
+  block.sum_offset[0] = stored_sum - stored * static_cast<double>(sum);
+  // An element in doubt moves both sums by a step, and the stored one is rounded anew, to f16.
+  if (n_doubtful > 0) block.sum_doubtful[0] = 0x1p-10 * (std::fabs(stored_sum) + 2 * n_doubtful * stored) + 0x1p-24;
   return true;
 }
 
@@ -124,14 +123,18 @@ KnownActivations as_llama_cpp(const Rows& x, const quant::Format& format) {
   const int64_t k = x.width, n_blocks = n_norms(k);
   const int64_t step = format.activation == quant::Activation::a256 ? 256 : kNormBlock;
   std::vector<float> row(at(k));
-  KnownActivations known{std::vector<double>(at(x.n * k)), std::vector<double>(at(x.n * n_blocks)), std::vector<double>(at(x.n * n_blocks))};
+  const std::vector<double> zeros(at(x.n * n_blocks));
+  const bool has_sums = format.activation == quant::Activation::a32;
+  const std::vector<double> none;
+  KnownActivations known{std::vector<double>(at(x.n * k)), zeros, has_sums ? zeros : none, has_sums ? zeros : none};
   for (int64_t t = 0; t < x.n; ++t) {
     if (!read_row(x, t, row)) return {};
     for (int64_t j = 0; j < k; j += step) {
       const int64_t n = std::min(step, k - j);
       const size_t first = at(t * n_blocks + j / kNormBlock), n_parts = at(n_norms(n));
-      const Block block{std::span(row).subspan(at(j), at(n)), std::span(known.values).subspan(at(t * k + j), at(n)),
-                        std::span(known.doubtful).subspan(first, n_parts), std::span(known.of_minimum).subspan(first, n_parts)};
+      const auto part = [&](std::vector<double>& all) { return all.empty() ? std::span<double>() : std::span(all).subspan(first, n_parts); };
+      const Block block{std::span(row).subspan(at(j), at(n)), std::span(known.values).subspan(at(t * k + j), at(n)), part(known.doubtful),
+                        part(known.sum_offset), part(known.sum_doubtful)};
       if (!llama_cpp_block(format, block)) return {};
     }
   }

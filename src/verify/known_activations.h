@@ -23,7 +23,9 @@ inline int64_t n_norms(int64_t k) { return (k + kNormBlock - 1) / kNormBlock; }
 struct KnownActivations {
   std::vector<double> values;      // [n, k]; empty: not known
   std::vector<double> doubtful;    // [n, n_norms(k)]: norm of what values may be off by; empty: by nothing
-  std::vector<double> of_minimum;  // [n, n_norms(k)]: by how much what meets a minimum differs from the sum of values, / sqrt(32); empty: by nothing
+  // Where the source multiplies a format's minimum with a stored sum: [n, n_norms(k)] of blocks of 32. Empty: it takes the sum of values.
+  std::vector<double> sum_offset;    // stored sum - sum of values
+  std::vector<double> sum_doubtful;  // by how much that may be off
 };
 
 // Not known where the inputs carry errors or are no floats, and where a block has no finite scale.

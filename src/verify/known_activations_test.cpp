@@ -41,15 +41,16 @@ TEST(KnownActivations, BlocksOf32HaveAScaleInHalfPrecision) {
   EXPECT_EQ(found.values[1], 3);
   EXPECT_EQ(found.values[2], 4);
   EXPECT_EQ(found.doubtful[0], 0);
-  EXPECT_EQ(found.of_minimum[0], 0);  // -120 is an f16
+  EXPECT_EQ(found.sum_offset[0], 0);  // -120 is an f16
   x[0] = -127 * 1.0009765625 * 1.0001;  // the scale is not: it is stored as 1 + 2^-10
   found = known(x, tensor::DType::Q4_1);
   ASSERT_EQ(found.values.size(), x.size());
   EXPECT_EQ(found.values[0], -127 * 1.0009765625);
   EXPECT_EQ(found.values[1], 3 * 1.0009765625);
   const double sum = static_cast<double>(num::half_to_float(num::float_to_half(static_cast<float>(-120 * 1.0009765625 * 1.0001))));
-  EXPECT_NEAR(found.of_minimum[0], std::fabs(sum + 120 * 1.0009765625) / std::sqrt(32.0), 1e-12);
-  EXPECT_GT(found.of_minimum[0], 0);
+  EXPECT_EQ(found.sum_offset[0], sum + 120 * 1.0009765625);
+  EXPECT_NE(found.sum_offset[0], 0);
+  EXPECT_EQ(found.sum_doubtful[0], 0);
 }
 
 TEST(KnownActivations, TheMiddleBetweenTwoStepsIsInDoubt) {
@@ -63,6 +64,7 @@ TEST(KnownActivations, TheMiddleBetweenTwoStepsIsInDoubt) {
   ASSERT_EQ(found.doubtful.size(), 2u);
   EXPECT_EQ(found.doubtful[0], 1);
   EXPECT_DOUBLE_EQ(found.doubtful[1], 2 * std::sqrt(2.0));
+  EXPECT_GT(found.sum_doubtful[1], 0);
 }
 
 TEST(KnownActivations, BlocksOf256CountFromTheLargestWithItsSign) {
@@ -76,7 +78,7 @@ TEST(KnownActivations, BlocksOf256CountFromTheLargestWithItsSign) {
   EXPECT_EQ(found.values[8], -10);
   EXPECT_EQ(found.values[200], 0.5);
   EXPECT_THAT(found.doubtful, Each(0));
-  EXPECT_THAT(found.of_minimum, Each(0));
+  EXPECT_THAT(found.sum_offset, IsEmpty());
 }
 
 TEST(KnownActivations, FloatWeightsRoundThemToTheirType) {

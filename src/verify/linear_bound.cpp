@@ -57,6 +57,7 @@ Scheme scheme_of(const quant::Format& format, int64_t k, bool has_bias, const De
 // Per row of weights, norms over every 32 elements: of the weights, and of the magnitudes that the format's dot adds.
 struct WeightNorms {
   std::vector<float> weights, magnitudes;  // magnitudes: empty where they are the same
+  std::vector<float> minima;               // of formats of 32, where they are asked for
 };
 
 // Adds |minimum| to |scale w| = |w - minimum| for a decoded row.
@@ -84,12 +85,13 @@ void block_norms(std::span<const float> w, float* out) {
   }
 }
 
-WeightNorms weight_norms(const tensor::TensorView& w, int64_t first, int64_t n_rows, base::ThreadPool& pool) {
+WeightNorms weight_norms(const tensor::TensorView& w, int64_t first, int64_t n_rows, bool with_minima, base::ThreadPool& pool) {
   const quant::Format& format = *quant::find_format(w.dtype);
   const int64_t k = w.shape.cols(), n = n_norms(k);
   WeightNorms norms;
   norms.weights.resize(at(n_rows * n));
   if (format.has_min) norms.magnitudes.resize(at(n_rows * n));
+  if (with_minima) norms.minima.resize(at(n_rows * n));
   std::vector<std::vector<float>> decoded(at(pool.n_threads()), std::vector<float>(at(k)));
   pool.run(n_rows, [&](int64_t r, int thread) {
     std::vector<float>& row = decoded[at(thread)];
@@ -98,6 +100,9 @@ WeightNorms weight_norms(const tensor::TensorView& w, int64_t first, int64_t n_r
     if (!format.has_min) return;
     make_magnitudes(format, w.row(first + r), k, row);
     block_norms(row, norms.magnitudes.data() + r * n);
+    if (!with_minima) return;
+    const auto bytes = static_cast<std::ptrdiff_t>(tensor::traits(w.dtype).block_bytes);
+    for (int64_t b = 0; b < n; ++b) norms.minima[at(r * n + b)] = format.scales(w.row(first + r) + b * bytes).m;
   });
   return norms;
 }
@@ -203,9 +208,14 @@ Expected local_linear(const OpInputs& in, const ops::Linear& op, const Declared&
     token_norms(float_part, declared, std::span(known.values).subspan(at(t * k), at(k)), {}, none.data(), rounded.data() + (n + t) * n_blocks);
   });
   carried.insert(carried.end(), known.doubtful.begin(), known.doubtful.end());
+  const bool has_sums = format.has_min && !known.sum_offset.empty();
   // |minimum| of 32 elements alike is at most the norm of their magnitudes / sqrt(32).
-  for (size_t i = 0; format.has_min && i < known.of_minimum.size(); ++i) rounded[at(n * n_blocks) + i] += known.of_minimum[i];
-  const WeightNorms norms = weight_norms(w, first, n_columns, pool);
+  for (size_t i = 0; has_sums && i < known.sum_doubtful.size(); ++i) rounded[at(n * n_blocks) + i] += known.sum_doubtful[i] / std::sqrt(32.0);
+  const WeightNorms norms = weight_norms(w, first, n_columns, has_sums, pool);
+  if (has_sums) {
+    const std::vector<double> offsets = norm_product(norms.minima, known.sum_offset, n_blocks, pool);
+    for (size_t i = 0; i < offsets.size(); ++i) y[at(n * n_columns) + i] += offsets[i];
+  }
   Expected e;
   e.bound = norm_product(norms.weights, carried, n_blocks, pool);
   std::vector<double> from_rounding = norm_product(format.has_min ? norms.magnitudes : norms.weights, rounded, n_blocks, pool);
