@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "assay/error.h"
 #include "engine/model_state.h"
@@ -92,6 +93,39 @@ TEST_F(AgainstTest, LlamaCppOnTheTinyModelsStaysWithinItsBounds) {
     EXPECT_THAT(found.sources[1].name, HasSubstr("llama.cpp 0.5.0"));
     EXPECT_LT(found.sources[1].logits_error, 0.005);
   }
+}
+
+// The same dump, saying something else of its rounding.
+void declare(const std::string& from, const std::string& to, const std::function<void(Declared&)>& change) {
+  trace::DumpReader reader(from);
+  trace::DumpHeader header = reader.header();
+  change(header.declared);
+  trace::DumpWriter writer(to, header);
+  for (auto kind = reader.next(); kind != trace::DumpReader::Kind::end; kind = reader.next()) {
+    if (kind == trace::DumpReader::Kind::batch) {
+      const trace::DumpBatch& batch = reader.batch();
+      writer.begin_batch({batch.tokens, batch.positions, batch.sequences, batch.outputs});
+    } else {
+      const trace::DumpTensor& tensor = reader.tensor();
+      writer.add(tensor.op, tensor.n_rows, tensor.width, tensor.values, tensor.is_f64);
+    }
+  }
+  writer.finish();
+}
+
+TEST_F(AgainstTest, ARoundingThatIsNotDeclaredIsFoundInItsOp) {
+  const auto model = test::shared("goldens/tiny/gemma3.gguf");
+  ASSAY_REQUIRE_FILE(model);
+  load(model.string());
+  const std::string right = test::data("dumps/llama.cpp-tiny-gemma3.dump").string(), changed = (folder_ / "changed.dump").string();
+  const auto first_wrong = [&](const std::function<void(Declared&)>& change) {
+    declare(right, changed, change);
+    const AgainstFindings found = against({changed});
+    return found.sources[1].first_failure ? found.sources[1].first_failure->op : "none";
+  };
+  EXPECT_EQ(first_wrong([](Declared&) {}), "none");
+  EXPECT_EQ(first_wrong([](Declared& d) { d.gelu_table_f16 = false; }), "blk.0.ffn_act");
+  EXPECT_EQ(first_wrong([](Declared& d) { d.cache_k = d.cache_v = ops::CacheType::f32; }), "blk.0.attention");
 }
 
 TEST_F(AgainstTest, TransformersOnItsSmallModelsStaysWithinItsBounds) {
