@@ -38,10 +38,12 @@ SharedIntegers integers_of(const Case& c, int64_t block, int least,
   x->k = depth_of(c);
   for (int64_t at = 0; at < c.failed.n_rows * x->k; at += block) {
     const std::span<const double> values(c.failed.a.data() + at, static_cast<size_t>(block));
-    const double d = scale_of(values);
+    const bool finite =
+        std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
+    const double d = finite ? scale_of(values) : std::nan("");  // poison stays visible
     x->d.push_back(d);
     for (const double value : values) {
-      const double rounded = d == 0 ? 0.0 : std::nearbyint(value / d);
+      const double rounded = d != 0 && finite ? std::nearbyint(value / d) : 0.0;
       x->q.push_back(static_cast<int>(std::clamp(rounded, static_cast<double>(least), 127.0)));
     }
   }

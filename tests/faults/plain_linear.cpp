@@ -33,7 +33,7 @@ Quantised quantise(const float* x, int64_t k, int64_t block, Fault fault) {
     const float d = fault == Fault::sign_of_minus_128 ? farthest / -128 : std::abs(farthest) / 127;
     row.d.push_back(d);
     for (int64_t j = begin; j < begin + block; ++j) {
-      const float scaled = d == 0 ? 0 : std::nearbyint(x[j] / d);
+      const float scaled = d != 0 && std::isfinite(x[j] / d) ? std::nearbyint(x[j] / d) : 0.0f;
       row.q[static_cast<size_t>(j)] = static_cast<int>(std::clamp(scaled, fault == Fault::sign_of_minus_128 ? -128.0f : -127.0f, 127.0f));
     }
   }
