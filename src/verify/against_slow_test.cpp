@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "support/shared_data.h"
+#include "support/temp_folder.h"
+#include "trace/dump.h"
 #include "verify/against.h"
 
 namespace assay::verify {
@@ -40,6 +42,34 @@ TEST_P(AgainstRealDump, StaysWithinItsBoundsAndItsRoundingIsKnown) {
     EXPECT_LT(op.declared_error, 1e-5) << op.op;  // and which the second knows
   }
   EXPECT_EQ(n_linear, 7);
+}
+
+// The same dump, told to be of another text.
+TEST(AgainstRealDumpText, ATextWhoseIdsAreOthersIsAFindingOfTheTokenizer) {
+  ASSAY_REQUIRE_FILE(test::smollm2());
+  const test::TempFolder folder;
+  const std::string path = (folder / "other.dump").string();
+  trace::DumpReader reader(test::data("dumps/llama.cpp-smollm2-layer0.dump").string());
+  trace::DumpHeader header = reader.header();
+  ASSERT_EQ(header.text, "Hello!");
+  header.text = "Hello?";
+  trace::DumpWriter writer(path, header);
+  ASSERT_EQ(reader.next(), trace::DumpReader::Kind::batch);
+  const trace::DumpBatch& batch = reader.batch();
+  writer.begin_batch({batch.tokens, batch.positions, batch.sequences, batch.outputs});
+  ASSERT_EQ(reader.next(), trace::DumpReader::Kind::tensor);
+  writer.add(reader.tensor().op, reader.tensor().n_rows, reader.tensor().width, reader.tensor().values, false);
+  writer.finish();
+
+  ContextOptions options;
+  options.n_threads = 2;
+  const Subject subject = own_subject(Model::load(test::smollm2().string()), options);
+  base::ThreadPool pool(2);
+  const std::vector<std::string> sources = {path};
+  const AgainstFindings found = check_against(subject, options, sources, {pool});
+  EXPECT_EQ(found.stage.verdict, Verdict::fail);
+  EXPECT_FALSE(found.sources.at(1).outlier);
+  EXPECT_THAT(found.stage.summary, testing::HasSubstr("tokenizer: token ids differ from those of this file's tokenizer first at position 1"));
 }
 
 }  // namespace
