@@ -11,6 +11,7 @@
 #include <ctime>
 #include <filesystem>
 
+#include "assay/devices.h"
 #include "assay/error.h"
 #include "commands.h"
 #include "json_text.h"
@@ -104,16 +105,25 @@ std::string model_type(const Model& model) {
   return fmt::format("{} {}", model.architecture(), model.weights_type());
 }
 
+// As the driver calls it.
+std::string gpu_name() {
+  for (const Device& d : list_devices().devices) {
+    if (d.backend == "cuda") return d.name;
+  }
+  return {};
+}
+
 json::object result_json(const BenchResult& r, const Context& context, const Machine& machine) {
   const Model& model = context.model();
   const ContextOptions& o = context.options();
+  const bool on_gpu = o.backend == Backend::cuda;
   json::object result = {
       {"build_commit", ""},
       {"build_number", 0},
       {"version", ASSAY_VERSION},
       {"cpu_info", processor_name()},
-      {"gpu_info", ""},
-      {"backends", "CPU"},
+      {"gpu_info", on_gpu ? gpu_name() : ""},
+      {"backends", on_gpu ? "CUDA" : "CPU"},
       {"model_filename", model.path()},
       {"model_type", model_type(model)},
       {"model_size", model.file_bytes()},
@@ -123,7 +133,7 @@ json::object result_json(const BenchResult& r, const Context& context, const Mac
       {"n_threads", o.n_threads},
       {"type_k", name(o.cache_k)},
       {"type_v", name(o.cache_v)},
-      {"n_gpu_layers", 0},
+      {"n_gpu_layers", on_gpu ? model.n_layers() : 0},
       {"n_prompt", r.test.n_prompt},
       {"n_gen", r.test.n_gen},
       {"n_depth", r.test.n_depth},
@@ -264,7 +274,7 @@ int bench_command(const Arguments& arguments) {
   }
   Machine machine;
   machine.peak_memory = peak_memory_bytes();  // before the bandwidth's buffers
-  if (!f.no_bandwidth) machine.bandwidth = measure_read_bandwidth(context.options().n_threads);
+  if (!f.no_bandwidth) machine.bandwidth = measure_bandwidth(context);
   if (f.output == "md") {
     Output().write(table(results, context, machine));
     return 0;

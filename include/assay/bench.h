@@ -59,6 +59,9 @@ Profile profile(Context& context, int64_t n_tokens, int64_t n_past, int64_t n_re
 // Bytes per second that n_threads threads read from memory: the best of several passes over a
 // buffer larger than the caches.
 double measure_read_bandwidth(int n_threads);
+// The same for what the context runs on: the processor with the context's threads, or the GPU, whose
+// bandwidth is that of a copy within its memory, bytes read and written both counted.
+double measure_bandwidth(const Context& context);
 
 int64_t
 peak_memory_bytes();  // of this process so far, pages of mapped files that it touched among them

@@ -12,6 +12,7 @@
 #include <numeric>
 
 #include "assay/error.h"
+#include "backend/cuda/cuda.h"
 #include "base/thread_pool.h"
 #include "engine/random_tokens.h"
 
@@ -135,6 +136,11 @@ double measure_read_bandwidth(int n_threads) {
                     static_cast<double>(n_threads) * kWordsPerThread * sizeof(uint64_t) / seconds);
   }
   return total == static_cast<uint64_t>(n_threads) * kWordsPerThread * kPasses ? best : 0;
+}
+
+double measure_bandwidth(const Context& context) {
+  if (context.options().backend == Backend::cuda) return backend::cuda::measure_device_bandwidth();
+  return measure_read_bandwidth(context.options().n_threads);
 }
 
 int64_t peak_memory_bytes() {

@@ -27,10 +27,10 @@ __device__ float inverse_rms(const float* row, int d, float eps, float* broadcas
 }
 
 template <int kBlock>
-__device__ void quantise_row(const float* row, int d, const quant::Activations& out, int64_t i_row, uint32_t* maxima) {
+__device__ void quantise_row(const float* row, int d, const quant::Activations& out, int64_t i_row, SharedScales& scales) {
   for (int begin = 0; begin < d; begin += blockDim.x) {
     const int j = begin + threadIdx.x;
-    quantise_element<kBlock>(j < d ? row[j] : 0.0f, j < d, out, i_row * d + j, maxima);
+    quantise_element<kBlock>(j < d ? row[j] : 0.0f, j < d, out, i_row * d + j, scales);
   }
 }
 
@@ -38,7 +38,7 @@ __device__ void quantise_row(const float* row, int d, const quant::Activations& 
 __global__ void norm_kernel(NormTask task) {
   extern __shared__ float row[];
   __shared__ float broadcast;
-  __shared__ uint32_t maxima[32];
+  __shared__ SharedScales scales;
   let_next_start();
   const int d = static_cast<int>(task.d), step = blockDim.x;
   const int64_t at = int64_t{blockIdx.x} * d;
@@ -70,8 +70,8 @@ __global__ void norm_kernel(NormTask task) {
   }
   if (task.q.q == nullptr) return;
   __syncthreads();
-  task.q.kind == Activation::a256 ? quantise_row<256>(row, d, task.q, blockIdx.x, maxima)
-                                        : quantise_row<32>(row, d, task.q, blockIdx.x, maxima);
+  task.q.kind == Activation::a256 ? quantise_row<256>(row, d, task.q, blockIdx.x, scales)
+                                        : quantise_row<32>(row, d, task.q, blockIdx.x, scales);
 }
 
 constexpr int kHeadWarps = 4;
@@ -137,7 +137,7 @@ constexpr int kThreads = 256;
 
 template <int kBlock>
 __global__ void gate_rows_kernel(const float* gate, const float* up, bool silu, int64_t n, float* y, quant::Activations out) {
-  __shared__ uint32_t maxima[kThreads / 32];
+  __shared__ SharedScales scales;
   let_next_start();
   const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   wait_for_previous();
@@ -146,7 +146,7 @@ __global__ void gate_rows_kernel(const float* gate, const float* up, bool silu, 
     value = (silu ? num::silu(gate[at]) : num::gelu_tanh(gate[at])) * up[at];
     if (y != nullptr) y[at] = value;
   }
-  quantise_element<kBlock>(value, at < n, out, at, maxima);
+  quantise_element<kBlock>(value, at < n, out, at, scales);
 }
 
 // Element `at` of y: the segments of its head, ascending.
@@ -170,7 +170,7 @@ __device__ float merged(const AttentionTask& task, int64_t at) {
 // Tiles of one token each, in the order of the tokens.
 template <int kBlock>
 __global__ void merge_rows_kernel(AttentionTask task, int64_t n, quant::Activations out) {
-  __shared__ uint32_t maxima[kThreads / 32];
+  __shared__ SharedScales scales;
   let_next_start();
   const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   wait_for_previous();
@@ -179,7 +179,7 @@ __global__ void merge_rows_kernel(AttentionTask task, int64_t n, quant::Activati
     value = merged(task, at);
     if (task.y != nullptr) task.y[at] = value;
   }
-  quantise_element<kBlock>(value, at < n, out, at, maxima);
+  quantise_element<kBlock>(value, at < n, out, at, scales);
 }
 
 dim3 grid_of(int64_t n) { return dim3(static_cast<unsigned>((n + kThreads - 1) / kThreads)); }

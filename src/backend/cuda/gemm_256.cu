@@ -231,9 +231,8 @@ class Product {
   // The minima times the sums of the activations, in two digits of 7 bits.
   __device__ void minima(int side, int plane, int32_t (&sum)[kOutputs]) const {
     const int lane = threadIdx.x % 32;
-    uint32_t b[2][4];
-#pragma unroll
-    for (int digit = 0; digit < 2; ++digit) load_matrices(b[digit], s_.sums[side][plane][digit] + (place_.warp_token + lane) * 16);
+    uint32_t b[4];  // both digits of the first n-tile and the second
+    load_matrices(b, s_.sums[side][plane][lane / 16] + (place_.warp_token + lane % 16) * 16);
 #pragma unroll
     for (int m = 0; m < kMTiles; ++m) {
       uint32_t a[2];
@@ -241,8 +240,8 @@ class Product {
 #pragma unroll
       for (int n = 0; n < kNTiles; ++n) {
         int32_t low[4], high[4];
-        multiply_16(low, a[0], a[1], b[0][n]);
-        multiply_16(high, a[0], a[1], b[1][n]);
+        multiply_16(low, a[0], a[1], b[n]);
+        multiply_16(high, a[0], a[1], b[kNTiles + n]);
 #pragma unroll
         for (int i = 0; i < 4; ++i) sum[(m * kNTiles + n) * 4 + i] = low[i] + 128 * high[i];
       }

@@ -1,4 +1,4 @@
-// Parts of the matrix-matrix kernels (gemm_256.cu, gemm_32.cu): a block of 8 warps computes kRows rows of weights times kColumns tokens,
+// Parts of the matrix-matrix kernels (gemm_256.cu, gemm_32.cu): a block of 16 warps computes kRows rows of weights times kColumns tokens,
 // 256 elements of the inner dimension at a time. Weights lie unpacked in shared memory, a byte each; the integer products run on the tensor
 // cores, which are exact; floats follow the contract in registers: a chain for the chunk at work and the sums of the tree that wait.
 #pragma once
@@ -12,12 +12,12 @@
 
 namespace assay::backend::cuda {
 
-inline constexpr int kGemmThreads = 256;
+inline constexpr int kGemmThreads = 512;
 inline constexpr int kRows = 128, kColumns = 64;  // of a tile: rows of weights, tokens
 inline constexpr int kStage = 256;               // elements of a stage
 inline constexpr int kStride = kStage + 16;      // bytes between rows in shared memory: no two of eight rows in the same banks
-inline constexpr int kWarpRows = 32, kWarpTokens = 32;  // 4 x 2 warps
-inline constexpr int kMTiles = 2, kNTiles = 4;   // of 16 rows and of 8 tokens
+inline constexpr int kWarpRows = 32, kWarpTokens = 16;  // 4 x 4 warps
+inline constexpr int kMTiles = 2, kNTiles = 2;   // of 16 rows and of 8 tokens
 inline constexpr int kOutputs = kMTiles * kNTiles * 4;  // of a lane
 
 struct GemmTask {
@@ -64,8 +64,9 @@ struct LanePlace {
   int row, token;            // of the lane in the warp's first m-tile and n-tile
   __device__ LanePlace() {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    warp_row = warp / 2 * kWarpRows;
-    warp_token = warp % 2 * kWarpTokens;
+    constexpr int kAcross = kColumns / kWarpTokens;
+    warp_row = warp / kAcross * kWarpRows;
+    warp_token = warp % kAcross * kWarpTokens;
     row = warp_row + lane / 4;
     token = warp_token + 2 * (lane % 4);
   }

@@ -13,7 +13,7 @@ namespace assay::backend::cuda {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr int kThreadBlocksPerSm = 5;
+constexpr int kThreadBlocksPerSm = 4;
 constexpr int64_t kThreadBlocksMax = 132 * kThreadBlocksPerSm;  // that run at once on an H200
 
 struct GemvTask {
@@ -105,8 +105,8 @@ __device__ float term_of(const Lane32& lane, const LaneX<Format, kPlanes>& x) {
   return quant::block_term(Format::kHasMin, lane.scale, f, g);
 }
 
-// Rows row, row + row_step, ... of a matrix against kTokens tokens, by a warp. The weights of the next step are on their way while the
-// current ones are multiplied, from row to row too.
+// Rows row, row + row_step, ... of a matrix against kTokens tokens, by a warp. The weights of the next two steps are on their way while
+// the current ones are multiplied, from row to row too.
 template <class Format, int kPlanes, int kTokens>
 __device__ void run_rows(const GemvTask& task, const quant::Activations& x, int n_tokens, int row, int row_step) {
   const int token_0 = static_cast<int>(blockIdx.y) * kTokens;
@@ -117,8 +117,15 @@ __device__ void run_rows(const GemvTask& task, const quant::Activations& x, int 
   const int longest = (task.n_blocks + 7) / 8;  // all lanes walk as far, for the shuffles
   const auto block_at = [&](int i) { return min(begin + i + offset, task.n_blocks - 1); };  // past the chunk's end: read and left out
   const auto load = [&](int of_row, int i) { return Format::load(task.w, int64_t{of_row} * task.n_blocks + block_at(i), part); };
-  typename Format::Raw raw;
+  // The step after step i of a row: the row and the step, a step long.
+  struct Step {
+    int row, i;
+  };
+  const auto after = [&](Step s) { return s.i + kStep < longest ? Step{s.row, s.i + kStep} : Step{s.row + row_step, 0}; };
+  Step ahead = after({row, 0});
+  typename Format::Raw raw, next;
   if (row < task.n_rows) raw = load(row, 0);
+  if (ahead.row < task.n_rows) next = load(ahead.row, ahead.i);
   wait_for_previous();
   LaneX<Format, kPlanes> share;
   const bool x_stays = kTokens == 1 && longest <= kStep;  // a row is one step: its activations are loaded once
@@ -128,11 +135,9 @@ __device__ void run_rows(const GemvTask& task, const quant::Activations& x, int 
     for (int i = 0; i < longest; i += kStep) {
       const int at = block_at(i);
       const auto w = Format::unpack(raw, part);
-      if (i + kStep < longest) {
-        raw = load(row, i + kStep);
-      } else if (row + row_step < task.n_rows) {
-        raw = load(row + row_step, 0);
-      }
+      raw = next;
+      ahead = after(ahead);
+      if (ahead.row < task.n_rows) next = load(ahead.row, ahead.i);
 #pragma unroll
       for (int t = 0; t < kTokens; ++t) {
         const int64_t x_at = int64_t{min(token_0 + t, n_tokens - 1)} * task.n_blocks + at;

@@ -9,21 +9,31 @@ namespace assay::backend::cuda {
 
 // Blocks of 32 are warps, blocks of 256 eight neighbouring warps, elements in the order of the threads; `at` is the element's index in all
 // rows. Every thread of the block of threads calls it; those without an element (`inside` false, whole blocks of activations at a time) write
-// nothing. maxima: a word for each warp, shared.
+// nothing.
+struct SharedScales {
+  uint32_t maxima[32];        // of the warps
+  quant::BlockScale scale[4];  // of the blocks of 256
+};
 template <int kBlock>
-__device__ inline void quantise_element(float value, bool inside, const quant::Activations& out, int64_t at, uint32_t* maxima) {
+__device__ inline void quantise_element(float value, bool inside, const quant::Activations& out, int64_t at, SharedScales& shared) {
   constexpr int kGroup = kBlock == 256 ? 16 : 32;
   const int lane = threadIdx.x % 32;
   uint32_t amax = warp_max(__float_as_uint(value) & 0x7FFFFFFFu);
+  quant::BlockScale scale;
   if constexpr (kBlock == 256) {
     const int warp = threadIdx.x / 32;
-    if (lane == 0) maxima[warp] = amax;
+    if (lane == 0) shared.maxima[warp] = amax;
     __syncthreads();
+    if (threadIdx.x % 256 == 0) {  // one thread a block: divisions are long
 #pragma unroll
-    for (int i = 0; i < 8; ++i) amax = max(amax, maxima[warp / 8 * 8 + i]);
+      for (int i = 1; i < 8; ++i) amax = max(amax, shared.maxima[warp + i]);
+      shared.scale[warp / 8] = quant::block_scale(amax);
+    }
     __syncthreads();
+    scale = shared.scale[warp / 8];
+  } else {
+    scale = quant::block_scale(amax);
   }
-  const quant::BlockScale scale = quant::block_scale(amax);
   const float first = scale.r == 0.0f ? 0.0f : quant::first_plane(value, scale.r);
   const float second = scale.r == 0.0f || out.planes != 2 ? 0.0f : quant::second_plane(value, scale.r, first);
   const int q = static_cast<int>(first), l = static_cast<int>(second);

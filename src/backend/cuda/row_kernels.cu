@@ -129,9 +129,9 @@ __global__ void select_kernel(const float* x, const int32_t* rows, int64_t n_row
 
 template <int kBlock>
 __global__ void quantise_kernel(const float* x, int64_t n, quant::Activations out) {
-  __shared__ uint32_t maxima[kThreads / 32];
+  __shared__ SharedScales scales;
   const int64_t i = thread_index();
-  quantise_element<kBlock>(i < n ? x[i] : 0.0f, i < n, out, i, maxima);
+  quantise_element<kBlock>(i < n ? x[i] : 0.0f, i < n, out, i, scales);
 }
 
 __global__ void cut_kernel(const uint8_t* blocks, int64_t n_blocks, int block_bytes, Parts parts) {
