@@ -19,7 +19,9 @@ struct RealDump {
 
 class AgainstRealDump : public testing::TestWithParam<RealDump> {};
 
-INSTANTIATE_TEST_SUITE_P(LlamaCpp, AgainstRealDump, testing::Values(RealDump{"smollm2", test::smollm2()}, RealDump{"gemma3", test::gemma3()}),
+INSTANTIATE_TEST_SUITE_P(LlamaCpp, AgainstRealDump,
+                         testing::Values(RealDump{"smollm2", test::smollm2()},
+                                         RealDump{"gemma3", test::gemma3()}),
                          [](const auto& parameters) { return std::string(parameters.param.name); });
 
 TEST_P(AgainstRealDump, StaysWithinItsBoundsAndItsRoundingIsKnown) {
@@ -28,7 +30,8 @@ TEST_P(AgainstRealDump, StaysWithinItsBoundsAndItsRoundingIsKnown) {
   options.n_threads = 2;
   const Subject subject = own_subject(Model::load(GetParam().model.string()), options);
   base::ThreadPool pool(2);
-  const std::vector<std::string> sources = {test::data(std::string("dumps/llama.cpp-") + GetParam().name + "-layer0.dump").string()};
+  const std::vector<std::string> sources = {
+      test::data(std::string("dumps/llama.cpp-") + GetParam().name + "-layer0.dump").string()};
   const AgainstFindings found = check_against(subject, options, sources, {pool});
   EXPECT_EQ(found.stage.verdict, Verdict::pass) << found.stage.summary;
   const SourceFigures& theirs = found.sources.at(1);
@@ -37,7 +40,8 @@ TEST_P(AgainstRealDump, StaysWithinItsBoundsAndItsRoundingIsKnown) {
     EXPECT_EQ(op.n_outside, 0) << op.op;
     if (op.kind != "linear") continue;
     ++n_linear;
-    EXPECT_GT(op.local_error, 1e-3) << op.op;  // half a step of 8 bits and more, which the first test allows for
+    EXPECT_GT(op.local_error, 1e-3)
+        << op.op;  // half a step of 8 bits and more, which the first test allows for
     EXPECT_LT(op.declared_bound, 0.1 * op.bound) << op.op;
     EXPECT_LT(op.declared_error, 1e-5) << op.op;  // and which the second knows
   }
@@ -58,7 +62,8 @@ TEST(AgainstRealDumpText, ATextWhoseIdsAreOthersIsAFindingOfTheTokenizer) {
   const trace::DumpBatch& batch = reader.batch();
   writer.begin_batch({batch.tokens, batch.positions, batch.sequences, batch.outputs});
   ASSERT_EQ(reader.next(), trace::DumpReader::Kind::tensor);
-  writer.add(reader.tensor().op, reader.tensor().n_rows, reader.tensor().width, reader.tensor().values, false);
+  writer.add(reader.tensor().op, reader.tensor().n_rows, reader.tensor().width,
+             reader.tensor().values, false);
   writer.finish();
 
   ContextOptions options;
@@ -69,7 +74,10 @@ TEST(AgainstRealDumpText, ATextWhoseIdsAreOthersIsAFindingOfTheTokenizer) {
   const AgainstFindings found = check_against(subject, options, sources, {pool});
   EXPECT_EQ(found.stage.verdict, Verdict::fail);
   EXPECT_FALSE(found.sources.at(1).outlier);
-  EXPECT_THAT(found.stage.summary, testing::HasSubstr("tokenizer: token ids differ from those of this file's tokenizer first at position 1"));
+  EXPECT_THAT(
+      found.stage.summary,
+      testing::HasSubstr(
+          "tokenizer: token ids differ from those of this file's tokenizer first at position 1"));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// verify --against: healthy sources pass, a wrong one is named with its place, and sources that promise equal bits are held to it.
+// verify --against: healthy sources pass, a wrong one is named with its place, and sources that
+// promise equal bits are held to it.
 #include "verify/against.h"
 
 #include <gmock/gmock.h>
@@ -55,7 +56,9 @@ class AgainstTest : public testing::Test {
     return path;
   }
 
-  AgainstFindings against(const std::vector<std::string>& sources) { return check_against(subject_, options_, sources, {pool_}); }
+  AgainstFindings against(const std::vector<std::string>& sources) {
+    return check_against(subject_, options_, sources, {pool_});
+  }
 
   static void expect_pass(const AgainstFindings& found, size_t n_sources) {
     EXPECT_EQ(found.stage.verdict, Verdict::pass) << found.stage.summary;
@@ -88,7 +91,8 @@ TEST_F(AgainstTest, LlamaCppOnTheTinyModelsStaysWithinItsBounds) {
     const auto model = test::shared(std::string("goldens/tiny/") + name + ".gguf");
     ASSAY_REQUIRE_FILE(model);
     load(model.string());
-    const AgainstFindings found = against({test::data(std::string("dumps/llama.cpp-tiny-") + name + ".dump").string()});
+    const AgainstFindings found =
+        against({test::data(std::string("dumps/llama.cpp-tiny-") + name + ".dump").string()});
     expect_pass(found, 2);
     EXPECT_THAT(found.sources[1].name, HasSubstr("llama.cpp 0.5.0"));
     EXPECT_LT(found.sources[1].logits_error, 0.005);
@@ -96,7 +100,8 @@ TEST_F(AgainstTest, LlamaCppOnTheTinyModelsStaysWithinItsBounds) {
 }
 
 // The same dump, saying something else of its rounding.
-void declare(const std::string& from, const std::string& to, const std::function<void(Declared&)>& change) {
+void declare(const std::string& from, const std::string& to,
+             const std::function<void(Declared&)>& change) {
   trace::DumpReader reader(from);
   trace::DumpHeader header = reader.header();
   change(header.declared);
@@ -117,7 +122,8 @@ TEST_F(AgainstTest, ARoundingThatIsNotDeclaredIsFoundInItsOp) {
   const auto model = test::shared("goldens/tiny/gemma3.gguf");
   ASSAY_REQUIRE_FILE(model);
   load(model.string());
-  const std::string right = test::data("dumps/llama.cpp-tiny-gemma3.dump").string(), changed = (folder_ / "changed.dump").string();
+  const std::string right = test::data("dumps/llama.cpp-tiny-gemma3.dump").string(),
+                    changed = (folder_ / "changed.dump").string();
   const auto first_wrong = [&](const std::function<void(Declared&)>& change) {
     declare(right, changed, change);
     const AgainstFindings found = against({changed});
@@ -125,13 +131,15 @@ TEST_F(AgainstTest, ARoundingThatIsNotDeclaredIsFoundInItsOp) {
   };
   EXPECT_EQ(first_wrong([](Declared&) {}), "none");
   EXPECT_EQ(first_wrong([](Declared& d) { d.gelu_table_f16 = false; }), "blk.0.ffn_act");
-  EXPECT_EQ(first_wrong([](Declared& d) { d.cache_k = d.cache_v = ops::CacheType::f32; }), "blk.0.attention");
+  EXPECT_EQ(first_wrong([](Declared& d) { d.cache_k = d.cache_v = ops::CacheType::f32; }),
+            "blk.0.attention");
 }
 
 TEST_F(AgainstTest, TransformersOnItsSmallModelsStaysWithinItsBounds) {
   for (const std::string name : {"llama", "gemma3"}) {
     load(test::data("dumps/" + name + ".gguf").string());
-    const AgainstFindings found = against({test::data("dumps/" + name + ".dump").string(), "oracle"});
+    const AgainstFindings found =
+        against({test::data("dumps/" + name + ".dump").string(), "oracle"});
     expect_pass(found, 3);
     EXPECT_THAT(found.sources[1].name, HasSubstr("transformers"));
     EXPECT_LT(found.sources[1].logits_error, 1e-5);
@@ -140,7 +148,8 @@ TEST_F(AgainstTest, TransformersOnItsSmallModelsStaysWithinItsBounds) {
 
 TEST_F(AgainstTest, OurModesPassAndThoseOfTheSameNumericsHaveTheSameBits) {
   load_tiny();
-  const AgainstFindings found = against({"reference", "avx2", "chunks/1", "chunks/3", "exact/8", "f32", "oracle"});
+  const AgainstFindings found =
+      against({"reference", "avx2", "chunks/1", "chunks/3", "exact/8", "f32", "oracle"});
   expect_pass(found, 8);
   EXPECT_THAT(found.stage.summary, HasSubstr("4 compared by bits"));
   EXPECT_LT(found.sources.back().logits_error, 1e-12);
@@ -149,7 +158,8 @@ TEST_F(AgainstTest, OurModesPassAndThoseOfTheSameNumericsHaveTheSameBits) {
 TEST_F(AgainstTest, AChangedValueIsNamedWithItsOpRowAndElement) {
   load_tiny();
   run_.change = [](int64_t i_batch, trace::DumpTensor& tensor) {
-    if (i_batch == 1 && tensor.op == "blk.1.attn_k_rope") tensor.values[static_cast<size_t>(2 * tensor.width + 16 + 5)] += 0.25;
+    if (i_batch == 1 && tensor.op == "blk.1.attn_k_rope")
+      tensor.values[static_cast<size_t>(2 * tensor.width + 16 + 5)] += 0.25;
     return true;
   };
   const AgainstFindings found = against({dump()});
@@ -165,7 +175,9 @@ TEST_F(AgainstTest, AChangedValueIsNamedWithItsOpRowAndElement) {
   EXPECT_EQ(place.head, 1);
   EXPECT_EQ(place.element, 5);
   EXPECT_NEAR(place.found - place.expected, 0.25, 1e-3);
-  EXPECT_THAT(found.stage.details, Contains(HasSubstr("first outside of its bound: blk.1.attn_k_rope, position 7 (token 6), head 1, element 5")));
+  EXPECT_THAT(found.stage.details,
+              Contains(HasSubstr("first outside of its bound: blk.1.attn_k_rope, position 7 (token "
+                                 "6), head 1, element 5")));
 }
 
 TEST_F(AgainstTest, OfThreeSourcesTheOutlierIsNamed) {
@@ -178,7 +190,9 @@ TEST_F(AgainstTest, OfThreeSourcesTheOutlierIsNamed) {
   const AgainstFindings found = against({healthy, dump("broken.dump"), "f32"});
   EXPECT_THAT(found.stage.summary, HasSubstr("the outlier is test 1.0 (broken.dump)"));
   EXPECT_TRUE(found.sources[2].outlier);
-  EXPECT_EQ(std::count_if(found.sources.begin(), found.sources.end(), [](const SourceFigures& s) { return s.outlier; }), 1);
+  EXPECT_EQ(std::count_if(found.sources.begin(), found.sources.end(),
+                          [](const SourceFigures& s) { return s.outlier; }),
+            1);
 }
 
 TEST_F(AgainstTest, ADumpOfAnotherFileOfTheSameShapeIsJudgedAndNotRefused) {
@@ -200,7 +214,8 @@ TEST_F(AgainstTest, ADumpThatLacksOpsIsJudgedByWhatItHas) {
     return true;
   };
   const AgainstFindings found = against({dump()});
-  EXPECT_THAT(found.stage.details, Contains(HasSubstr("lacks 1 of the model's ops, the first is blk.1.attn_q")));
+  EXPECT_THAT(found.stage.details,
+              Contains(HasSubstr("lacks 1 of the model's ops, the first is blk.1.attn_q")));
   ASSERT_TRUE(found.sources[1].first_failure);
   EXPECT_EQ(found.sources[1].first_failure->op, "blk.1.ffn_down");
 }
@@ -213,7 +228,9 @@ TEST_F(AgainstTest, SourcesThatPromiseTheSameBitsAreHeldToIt) {
   subject_.make_executor = other.make_executor;  // rounds more coarsely than it says
   const AgainstFindings found = against({"exact/15"});
   EXPECT_EQ(found.stage.verdict, Verdict::fail);
-  EXPECT_THAT(found.stage.details, Contains(HasSubstr("promise the same bits and part first at blk.0.attn_q, position 0, element")));
+  EXPECT_THAT(found.stage.details,
+              Contains(HasSubstr(
+                  "promise the same bits and part first at blk.0.attn_q, position 0, element")));
 }
 
 TEST_F(AgainstTest, WhatIsNeitherFileNorModeIsRefusedWithTheModes) {

@@ -26,23 +26,31 @@ std::map<std::string, size_t, std::less<>> op_indices(const ops::Plan& plan) {
 
 void require_equal(const std::string& path, std::string_view what, int64_t needed, int64_t found) {
   if (needed == found) return;
-  throw Error(Errc::bad_request, fmt::format("{}: the dump is of another model: {} needs to be {}, found {}", path, what, needed, found));
+  throw Error(Errc::bad_request,
+              fmt::format("{}: the dump is of another model: {} needs to be {}, found {}", path,
+                          what, needed, found));
 }
 
-int64_t n_outputs(const trace::DumpBatch& batch) { return std::count(batch.outputs.begin(), batch.outputs.end(), uint8_t{1}); }
+int64_t n_outputs(const trace::DumpBatch& batch) {
+  return std::count(batch.outputs.begin(), batch.outputs.end(), uint8_t{1});
+}
 
 // The rows and width that the plan gives an op's announced value.
-void check_shape(const std::string& path, const ops::Plan& plan, const ops::Op& op, const trace::DumpBatch& batch, const trace::DumpTensor& tensor) {
+void check_shape(const std::string& path, const ops::Plan& plan, const ops::Op& op,
+                 const trace::DumpBatch& batch, const trace::DumpTensor& tensor) {
   const ops::Value& value = plan.values[static_cast<size_t>(ops::announced_value(op))];
   require_equal(path, fmt::format("the width of {}", op.name), value.width, tensor.width);
   const auto n_tokens = static_cast<int64_t>(batch.tokens.size());
-  if (value.outputs_only && tensor.n_rows == n_tokens) return;  // an engine that computes all of them
-  require_equal(path, fmt::format("the number of rows of {}", op.name), value.outputs_only ? n_outputs(batch) : n_tokens, tensor.n_rows);
+  if (value.outputs_only && tensor.n_rows == n_tokens)
+    return;  // an engine that computes all of them
+  require_equal(path, fmt::format("the number of rows of {}", op.name),
+                value.outputs_only ? n_outputs(batch) : n_tokens, tensor.n_rows);
 }
 
 class Examiner {
  public:
-  Examiner(DumpSource& source, const ops::Plan& plan) : source_(source), plan_(plan), indices_(op_indices(plan)) {}
+  Examiner(DumpSource& source, const ops::Plan& plan)
+      : source_(source), plan_(plan), indices_(op_indices(plan)) {}
 
   void take(trace::DumpBatch batch) {
     for (int32_t& sequence : batch.sequences) {
@@ -59,12 +67,15 @@ class Examiner {
   void take(const trace::DumpTensor& tensor) {
     const auto found = indices_.find(tensor.op);
     if (found == indices_.end()) {
-      throw Error(Errc::bad_request, fmt::format("{}: the dump is of another model: {} is no op of this one", source_.path, base::shown(tensor.op)));
+      throw Error(Errc::bad_request,
+                  fmt::format("{}: the dump is of another model: {} is no op of this one",
+                              source_.path, base::shown(tensor.op)));
     }
     std::vector<bool>& present = source_.ops_present.back();
     if (present[found->second]) {
-      throw Error(Errc::bad_request, fmt::format("{}: {} needs to be once in a batch, found it twice in batch {}", source_.path, tensor.op,
-                                                 source_.batches.size() - 1));
+      throw Error(Errc::bad_request,
+                  fmt::format("{}: {} needs to be once in a batch, found it twice in batch {}",
+                              source_.path, tensor.op, source_.batches.size() - 1));
     }
     present[found->second] = true;
     ever_.insert(found->second);
@@ -73,11 +84,14 @@ class Examiner {
 
   void finish() {
     if (source_.batches.empty() || ever_.empty()) {
-      throw Error(Errc::bad_request, fmt::format("{}: needs at least one batch with values, found none", source_.path));
+      throw Error(
+          Errc::bad_request,
+          fmt::format("{}: needs at least one batch with values, found none", source_.path));
     }
     for (size_t i = 0; i < plan_.ops.size(); ++i) {
       const ops::Op& op = plan_.ops[i];
-      const bool passes_on = std::holds_alternative<ops::KvStore>(op.record) || std::holds_alternative<ops::SelectOutputs>(op.record);
+      const bool passes_on = std::holds_alternative<ops::KvStore>(op.record) ||
+                             std::holds_alternative<ops::SelectOutputs>(op.record);
       if (!passes_on && !ever_.contains(i)) source_.lacking.push_back(op.name);
     }
   }
@@ -88,7 +102,7 @@ class Examiner {
   std::map<std::string, size_t, std::less<>> indices_;
   std::map<int32_t, int32_t> numbers_;  // of the file's sequences
   std::map<int32_t, int64_t> lengths_;
-  std::set<size_t> ever_;               // ops of any batch
+  std::set<size_t> ever_;  // ops of any batch
 };
 
 // Of an op after the choice of outputs, the rows of those outputs, where the source computed all.
@@ -105,7 +119,8 @@ void keep_outputs(trace::DumpTensor& tensor, const trace::DumpBatch& batch) {
   tensor.n_rows = static_cast<int64_t>(n_kept);
 }
 
-// Hands a batch's tensors on in the plan's order; one that comes early is held until those before it were there.
+// Hands a batch's tensors on in the plan's order; one that comes early is held until those before
+// it were there.
 class Sorter {
  public:
   Sorter(const DumpSource& source, const ops::Plan& plan, const DumpSink& sink)
@@ -121,9 +136,11 @@ class Sorter {
     if (found == indices_.end() || !has(found->second)) changed();
     const trace::DumpBatch& batch = source_.batches[i_batch_];
     const ops::Op& op = plan_.ops[found->second];
-    check_shape(source_.path, plan_, op, batch, tensor);  // the file may not be what it was when it was examined
+    check_shape(source_.path, plan_, op, batch,
+                tensor);  // the file may not be what it was when it was examined
     const ops::Value& value = plan_.values[static_cast<size_t>(ops::announced_value(op))];
-    if (value.outputs_only && tensor.n_rows == static_cast<int64_t>(batch.tokens.size())) keep_outputs(tensor, batch);
+    if (value.outputs_only && tensor.n_rows == static_cast<int64_t>(batch.tokens.size()))
+      keep_outputs(tensor, batch);
     held_.insert_or_assign(found->second, std::move(tensor));
     hand_on();
   }
@@ -132,7 +149,10 @@ class Sorter {
     if (!held_.empty()) changed();
   }
 
-  [[noreturn]] void changed() const { throw Error(Errc::bad_file, fmt::format("{}: the dump changed while it was read", source_.path)); }
+  [[noreturn]] void changed() const {
+    throw Error(Errc::bad_file,
+                fmt::format("{}: the dump changed while it was read", source_.path));
+  }
 
  private:
   bool has(size_t i_op) const { return source_.ops_present[i_batch_][i_op]; }
@@ -153,7 +173,7 @@ class Sorter {
   std::map<std::string, size_t, std::less<>> indices_;
   std::map<size_t, trace::DumpTensor> held_;  // by the op's place in the plan
   size_t i_batch_ = 0;
-  size_t next_ = 0;                           // the op that is due
+  size_t next_ = 0;  // the op that is due
 };
 
 }  // namespace
@@ -163,7 +183,8 @@ DumpSource examine_dump(const std::string& path, const ops::Plan& plan) {
   source.path = path;
   trace::DumpReader reader(path);
   source.header = reader.header();
-  require_equal(path, "its number of layers", static_cast<int64_t>(plan.cache_layers.size()), source.header.n_layers);
+  require_equal(path, "its number of layers", static_cast<int64_t>(plan.cache_layers.size()),
+                source.header.n_layers);
   require_equal(path, "d_model", plan.d_model, source.header.d_model);
   require_equal(path, "vocab_size", plan.vocab_size, source.header.vocab_size);
   Examiner examiner(source, plan);
@@ -182,7 +203,8 @@ void replay_dump(const DumpSource& source, const ops::Plan& plan, const DumpSink
     if (n_begun == 0) return;
     sorter.end();
     sink.end();
-    if (sink.progress) sink.progress(static_cast<double>(n_begun) / static_cast<double>(source.batches.size()));
+    if (sink.progress)
+      sink.progress(static_cast<double>(n_begun) / static_cast<double>(source.batches.size()));
   };
   for (Kind kind = reader.next(); kind != Kind::end; kind = reader.next()) {
     if (kind == Kind::tensor) {

@@ -30,7 +30,8 @@ class DumpSourceTest : public testing::Test {
     test::TinyLlamaWriter(spec).file().write(folder_ / "tiny.gguf");
     ContextOptions options;
     options.n_threads = 1;
-    subject_ = own_subject(Model::load((folder_ / "tiny.gguf").string(), {.tokenizer = false}), options);
+    subject_ =
+        own_subject(Model::load((folder_ / "tiny.gguf").string(), {.tokenizer = false}), options);
     run_.header = test::header_of(plan(), subject_.declared);
     run_.batches = test::batches_of(std::vector<int32_t>{3, 1, 4, 1, 5}, 3);
   }
@@ -62,7 +63,8 @@ class DumpSourceTest : public testing::Test {
 };
 
 // The ops handed on, in their order, of each batch, with the rows of the last one.
-std::vector<std::vector<std::string>> replayed(const DumpSource& source, const ops::Plan& plan, std::vector<int64_t>* n_rows = nullptr) {
+std::vector<std::vector<std::string>> replayed(const DumpSource& source, const ops::Plan& plan,
+                                               std::vector<int64_t>* n_rows = nullptr) {
   std::vector<std::vector<std::string>> names;
   DumpSink sink;
   sink.begin = [&](const ops::Batch&) { names.emplace_back(); };
@@ -178,11 +180,14 @@ TEST_F(DumpSourceTest, ACutFileIsRefusedBeforeAnyValueIsJudged) {
 
 TEST_F(DumpSourceTest, AFileThatChangesMeanwhileIsRefused) {
   const DumpSource source = examined();
-  run_.batches = test::batches_of(std::vector<int32_t>{3, 1, 4, 1, 5}, 2);  // three batches where two were examined
+  run_.batches = test::batches_of(std::vector<int32_t>{3, 1, 4, 1, 5},
+                                  2);  // three batches where two were examined
   write();
   EXPECT_THROW(replayed(source, plan()), Error);
   run_.batches = test::batches_of(std::vector<int32_t>{3, 1, 4, 1, 5}, 3);
-  run_.change = [](int64_t i_batch, trace::DumpTensor& tensor) { return i_batch == 0 || tensor.op != "token_embd"; };
+  run_.change = [](int64_t i_batch, trace::DumpTensor& tensor) {
+    return i_batch == 0 || tensor.op != "token_embd";
+  };
   write();
   EXPECT_THROW(replayed(source, plan()), Error);
 }

@@ -12,7 +12,8 @@ constexpr int64_t kChunkMax = int64_t{1} << 20;
 std::optional<int64_t> parse_chunk(std::string_view text) {
   int64_t n = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-  if (error != std::errc() || end != text.data() + text.size() || n < 1 || n > kChunkMax) return std::nullopt;
+  if (error != std::errc() || end != text.data() + text.size() || n < 1 || n > kChunkMax)
+    return std::nullopt;
   return n;
 }
 

@@ -15,7 +15,8 @@ struct Mode {
   int64_t n_chunk = 0;  // tokens per run; 0: as the others
 };
 
-// A name of with_mode (assay/context.h), or "chunks/N": `base` with that one thing changed. nullopt: no mode.
+// A name of with_mode (assay/context.h), or "chunks/N": `base` with that one thing changed.
+// nullopt: no mode.
 std::optional<Mode> parse_mode(std::string_view text, const ContextOptions& base);
 
 std::string mode_names();  // for messages

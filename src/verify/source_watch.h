@@ -1,5 +1,6 @@
-// One source of a comparison while it runs: every op is judged (op_checker.h), the logits are held against the float64 chain, and the bits of
-// every row are remembered as hashes, so that sources which promise equal bits can be compared without keeping their values.
+// One source of a comparison while it runs: every op is judged (op_checker.h), the logits are held
+// against the float64 chain, and the bits of every row are remembered as hashes, so that sources
+// which promise equal bits can be compared without keeping their values.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,8 @@
 
 namespace assay::verify {
 
-// By op of the plan and token of the run (in the order they were fed, whatever the batches): a hash of the row's bits; 0: no such row.
+// By op of the plan and token of the run (in the order they were fed, whatever the batches): a hash
+// of the row's bits; 0: no such row.
 using RowBits = std::vector<std::vector<uint64_t>>;
 
 struct BitsDifference {
@@ -22,16 +24,19 @@ struct BitsDifference {
   size_t i_token = 0;
 };
 
-// The first op, in the plan's order, that both have and whose bits differ, and its first such token.
+// The first op, in the plan's order, that both have and whose bits differ, and its first such
+// token.
 std::optional<BitsDifference> first_difference(const RowBits& a, const RowBits& b);
 
 class SourceWatch final : public ops::OpObserver {
  public:
-  SourceWatch(const ops::Plan& plan, const Declared& declared, int64_t n_ctx, int n_sequences, base::ThreadPool& pool);
+  SourceWatch(const ops::Plan& plan, const Declared& declared, int64_t n_ctx, int n_sequences,
+              base::ThreadPool& pool);
 
   void begin(const ops::Batch& batch);  // valid until end()
   bool wants(const ops::Op&) override { return true; }
-  void on_op(const ops::Op& op, int64_t n_rows, int64_t width, std::span<const double> values) override;
+  void on_op(const ops::Op& op, int64_t n_rows, int64_t width,
+             std::span<const double> values) override;
   void end();
 
   const FailedOp* first_failure() const noexcept { return checker_.first_failure(); }
@@ -48,7 +53,7 @@ class SourceWatch final : public ops::OpObserver {
   size_t n_tokens_ = 0;                          // of the batches before
   size_t n_batch_ = 0;
   RowBits bits_;
-  std::vector<double> logits_;                   // of the batch
+  std::vector<double> logits_;  // of the batch
   double error_squares_ = 0, chain_squares_ = 0;
   bool has_logits_ = false;
 };

@@ -13,7 +13,9 @@ namespace {
 constexpr std::string_view kWeight = ".weight";
 constexpr std::string_view kBias = ".bias";
 
-std::string_view name_of(const ggml_tensor* tensor) { return tensor == nullptr ? std::string_view() : ggml_get_name(tensor); }
+std::string_view name_of(const ggml_tensor* tensor) {
+  return tensor == nullptr ? std::string_view() : ggml_get_name(tensor);
+}
 
 // "blk.3.attn_q" of "blk.3.attn_q.weight"; empty for what is no such tensor.
 std::string_view stem(std::string_view name, std::string_view ending) {
@@ -23,17 +25,22 @@ std::string_view stem(std::string_view name, std::string_view ending) {
 // "kqv_out-3" -> "blk.3.attention", by the label's first part.
 std::string from_label(std::string_view label) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kLabels{
-      {{"kqv_out", "attention"}, {"ffn_inp", "attn_residual"}, {"sa_out", "attn_residual"}, {"l_out", "residual"}}};
+      {{"kqv_out", "attention"},
+       {"ffn_inp", "attn_residual"},
+       {"sa_out", "attn_residual"},
+       {"l_out", "residual"}}};
   const size_t dash = label.rfind('-');
   if (dash == std::string_view::npos) return {};
   for (const auto& [known, op] : kLabels) {
-    if (label.substr(0, dash) == known) return "blk." + std::string(label.substr(dash + 1)) + "." + std::string(op);
+    if (label.substr(0, dash) == known)
+      return "blk." + std::string(label.substr(dash + 1)) + "." + std::string(op);
   }
   return {};
 }
 
 bool is_view(const ggml_tensor* node) {
-  return node->op == GGML_OP_RESHAPE || node->op == GGML_OP_VIEW || node->op == GGML_OP_PERMUTE || node->op == GGML_OP_TRANSPOSE;
+  return node->op == GGML_OP_RESHAPE || node->op == GGML_OP_VIEW || node->op == GGML_OP_PERMUTE ||
+         node->op == GGML_OP_TRANSPOSE;
 }
 
 }  // namespace
@@ -59,7 +66,8 @@ NamedOp OpNames::find(const ggml_tensor* node) const {
       if (name_of(node->src[0]) == "token_embd.weight") return {"token_embd"};
       return {};
     }
-    case GGML_OP_SCALE: {  // Gemma's embeddings; its queries are scaled too, but a plan's attention does that itself
+    case GGML_OP_SCALE: {  // Gemma's embeddings; its queries are scaled too, but a plan's attention
+                           // does that itself
       if (name_of(node) == "inp_scaled") return {"token_embd"};
       return {};
     }
@@ -87,8 +95,10 @@ NamedOp OpNames::find(const ggml_tensor* node) const {
       return {dot == std::string::npos ? std::string() : op.substr(0, dot) + ".ffn_act"};
     }
     case GGML_OP_CONT:
-    case GGML_OP_RESHAPE: return {from_label(name_of(node))};  // attention without and with flash attention
-    default: return {};
+    case GGML_OP_RESHAPE:
+      return {from_label(name_of(node))};  // attention without and with flash attention
+    default:
+      return {};
   }
 }
 
