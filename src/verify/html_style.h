@@ -36,7 +36,7 @@ dl.facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,9rem
 dl.facts div{min-width:0;border-top:1px solid var(--line);padding:.35rem 0}
 dl.facts div.wide{grid-column:1/-1}
 dt{color:var(--dim);font-size:.8rem}dd{margin:0;overflow-wrap:anywhere}
-ol.chain{list-style:none;margin:.6rem 0;padding:0;display:grid;grid-template-columns:repeat(auto-fill,minmax(9rem,1fr));gap:.5rem}
+ol.chain{list-style:none;margin:.6rem 0;padding:0;display:grid;grid-template-columns:repeat(auto-fill,minmax(10rem,1fr));gap:.5rem}
 ol.chain li{border:1px solid var(--line);border-top:.3rem solid;border-radius:.5rem;padding:.4rem .5rem .45rem;background:var(--card);min-width:0}
 ol.chain b{display:block;color:var(--ink);font-size:.86rem;line-height:1.25;overflow-wrap:break-word}
 ol.chain small{color:var(--dim);display:flex;justify-content:space-between;gap:.3rem}

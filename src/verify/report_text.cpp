@@ -59,7 +59,7 @@ void append_ops(std::string& out, const VerifyReport& report) {
                       return a->worst_ratio > b->worst_ratio;
                     });
   auto to = std::back_inserter(out);
-  fmt::format_to(to, "\nOps nearest to their bound, of {} (median of bound / error {:.3g}):\n",
+  fmt::format_to(to, "\nOps nearest to their bound, of {} (median of bound / error {:.3g}; the one rounding of an add may use all of it):\n",
                  report.ops.size(), report.median_slack);
   fmt::format_to(to, "  {:<28} {:<14} {:>13} {:>11} {:>11} {:>11}\n", "op", "kind", "error / bound",
                  "local error", "bound", "cumulative");
