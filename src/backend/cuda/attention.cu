@@ -129,11 +129,12 @@ __device__ void find_maxima(const float (&score)[kQueries], Shared<kQueries>& s)
   __syncthreads();
 }
 
-// l of the segment (one warp a query), and what it means for the segments so far.
+// l of the segment (a warp a query at a time), and what it means for the segments so far.
 template <int kQueries>
 __device__ void sum_and_merge(const float* p, Shared<kQueries>& s) {
-  const int i = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  if (i < kQueries && s.begin[i] < s.end[i]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (int i = static_cast<int>(threadIdx.x) / 32; i < kQueries; i += kThreads / 32) {
+    if (s.begin[i] >= s.end[i]) continue;
     float sum = 0.0f;
     for (int w = 0; w < 8; ++w) {
       const int key = 32 * w + lane;
@@ -353,7 +354,10 @@ void start_any(const AttentionTask& task, bool split, const Queue& queue) {
 
 }  // namespace
 
-void attention_tiles(const AttentionTask& task, const Queue& queue) { start_any(task, false, queue); }
+void attention_tiles(const AttentionTask& task, const Queue& queue) {
+  if (task.n_tiles == 0 || attention_prefill(task, queue)) return;
+  start_any(task, false, queue);
+}
 void attention_split(const AttentionTask& task, const Queue& queue) { start_any(task, true, queue); }
 void attention_merge(const AttentionTask& task, const Queue& queue) {
   if (task.n_tiles == 0) return;

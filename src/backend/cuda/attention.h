@@ -8,7 +8,7 @@
 
 namespace assay::backend::cuda {
 
-inline constexpr int kTileTokens = 8;  // queries of a block of threads where many tokens run
+inline constexpr int kTileTokens = 16;  // queries of a block of threads where many tokens run
 
 // Up to kTileTokens consecutive tokens of one sequence.
 struct TokenTile {
@@ -31,6 +31,8 @@ struct AttentionTask {
 
 // Tiles of up to kTileTokens tokens; each block of threads walks its segments.
 void attention_tiles(const AttentionTask& task, const Queue& queue);
+// The same where the cache is f16 and several heads share keys, many times as fast; false, and nothing done, for other shapes.
+bool attention_prefill(const AttentionTask& task, const Queue& queue);
 // Tiles of one token; the segments of a query are worked on side by side, into partials. Their merge, alone or with the integers of the
 // result (merge_rows of fused.h), gives y.
 void attention_split(const AttentionTask& task, const Queue& queue);

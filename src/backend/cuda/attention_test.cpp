@@ -129,5 +129,18 @@ TEST(CudaAttention, RaggedShapesHaveTheReferencesBits) {
   }
 }
 
+TEST(CudaAttention, HeadsThatShareKeysHaveTheReferencesBits) {
+  ASSAY_REQUIRE_GPU();
+  const CacheType f16 = CacheType::f16;
+  for (const int64_t head_dim : {64, 128}) {
+    check_case({f16, f16, head_dim, 8, 1, 0, 0, 300}, false);     // two groups of four; segments begin within a tile
+    check_case({f16, f16, head_dim, 4, 1, 0, 250, 23}, false);
+    check_case({f16, f16, head_dim, 10, 2, 100, 500, 33}, false);  // a group of one head is left over; a window within a segment
+    check_case({f16, f16, head_dim, 3, 1, 7, 1010, 17}, false);
+    check_case({f16, f16, head_dim, 8, 2, 300, 511, 1}, false);
+    check_case({f16, f16, head_dim, 4, 1, 1, 255, 3}, false);
+  }
+}
+
 }  // namespace
 }  // namespace assay::backend::cuda

@@ -39,6 +39,9 @@ Uploaded lay(tensor::DType dtype, int64_t rows, int64_t cols, const std::vector<
   return u;
 }
 
+// The formats with a kernel for the tensor cores.
+bool has_tiles(tensor::DType dtype) { return part_bytes(dtype, false).n > 1; }
+
 void check_quantised(const quant::Format& format, const Shape& shape, int planes, bool with_bias, uint64_t seed) {
   const std::vector<std::byte> bytes = test::random_weights(format, shape.rows * shape.cols, seed);
   std::vector<float> x = test::random_activations(shape.n_tokens * shape.cols, seed + 1);
@@ -74,6 +77,13 @@ void check_quantised(const quant::Format& format, const Shape& shape, int planes
   if (linear_gemm({&w.matrix, b, tiles.as<float>()}, device, shape.n_tokens, Queue())) {
     EXPECT_TRUE(same_floats(download<float>(tiles.data(), expected.size()), expected)) << where() << ", gemm";
   }
+  const DeviceBuffer tiled = poisoned(expected.size());
+  const LinearTask tiled_task{&w.matrix, b, tiled.as<float>()};
+  if (linear_mma(std::span(&tiled_task, 1), device, shape.n_tokens, Queue())) {
+    EXPECT_TRUE(same_floats(download<float>(tiled.data(), expected.size()), expected)) << where() << ", tensor cores";
+  } else {
+    EXPECT_FALSE(has_tiles(format.dtype)) << where();
+  }
 }
 
 TEST(CudaLinear, QuantisedProductsHaveTheReferencesBits) {
@@ -89,6 +99,59 @@ TEST(CudaLinear, QuantisedProductsHaveTheReferencesBits) {
         if (HasFailure()) return;
       }
     }
+  }
+}
+
+TEST(CudaLinear, TilesHaveTheReferencesBitsAtEveryEdge) {
+  ASSAY_REQUIRE_GPU();
+  uint64_t seed = 300;
+  for (const quant::Format& format : quant::all_formats()) {
+    if (!has_tiles(format.dtype)) continue;
+    const int64_t block = format.activation == quant::Activation::a256 ? 256 : 32;
+    for (const int planes : {1, 2}) {
+      for (int64_t n_tokens = 1; n_tokens <= 17; ++n_tokens) check_quantised(format, {n_tokens + 2, 2 * block, n_tokens}, planes, false, ++seed);
+      for (const Shape& shape : {Shape{129, 8 * block, 63}, Shape{128, 5 * block, 64}, Shape{7, 18 * block, 65}, Shape{300, 7 * block, 200},
+                                 Shape{257, 17 * block, 129}}) {
+        check_quantised(format, shape, planes, shape.rows % 2 == 1, ++seed);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+// Several matrices at once, and integers as large as they become.
+TEST(CudaLinear, TilesOfSeveralMatrices) {
+  ASSAY_REQUIRE_GPU();
+  constexpr int64_t kTokens = 70, kCols = 512;
+  const quant::Format& format = *quant::find_format(tensor::DType::Q4_K);
+  std::vector<std::byte> memory(quant::activations_bytes(format.activation, 2, kTokens, kCols));
+  const quant::Activations host = quant::carve(format.activation, 2, kTokens, kCols, memory.data());
+  for (int64_t t = 0; t < kTokens; ++t) {
+    std::vector<float> x(kCols, t % 2 == 0 ? 1.0f : -1.0f);
+    quant::quantise_row_ref(x.data(), host, t);
+  }
+  const DeviceBuffer device_memory = upload(memory);
+  const quant::Activations device = quant::carve(format.activation, 2, kTokens, kCols, device_memory.data());
+  std::vector<Uploaded> weights;
+  std::vector<DeviceBuffer> y;
+  std::vector<std::vector<float>> expected;
+  std::vector<LinearTask> tasks;
+  for (const int64_t rows : {130, 1, 64}) {
+    std::vector<std::byte> bytes = test::random_weights(format, rows * kCols, 900 + static_cast<uint64_t>(rows));
+    for (size_t i = 0; rows == 1 && i < bytes.size(); ++i) {  // every bit of the weights, scales and minima is set
+      if (i % 144 >= 4) bytes[i] = std::byte{0xFF};
+    }
+    expected.emplace_back();
+    for (int64_t t = 0; t < kTokens; ++t) {
+      for (int64_t r = 0; r < rows; ++r) expected.back().push_back(ops::linear_ref(format, bytes.data() + r * 288, host, t, nullptr));
+    }
+    weights.push_back(lay(format.dtype, rows, kCols, bytes, false));
+    y.push_back(poisoned(expected.back().size()));
+  }
+  for (size_t i = 0; i < weights.size(); ++i) tasks.push_back({&weights[i].matrix, nullptr, y[i].as<float>()});
+  ASSERT_TRUE(linear_mma(tasks, device, kTokens, Queue()));
+  for (size_t i = 0; i < weights.size(); ++i) {
+    EXPECT_TRUE(same_floats(download<float>(y[i].data(), expected[i].size()), expected[i])) << "matrix " << i;
   }
 }
 

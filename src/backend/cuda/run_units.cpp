@@ -180,11 +180,12 @@ class Runner {
       tasks[n++] = {&s_.weights.matrix(r.w), bias_of(r), s_.value(r.y)};
     }
     const int64_t n_tokens = s_.n_rows(record<ops::Linear>(unit_.ops.front()).y);
-    const bool few = n_tokens <= kGemvTokensMax;
-    if (few && linear_gemv(std::span(tasks.data(), n), integers(), n_tokens, queue_)) return;
-    for (const LinearTask& task : std::span(tasks.data(), n)) {
-      if (few && linear_gemv(std::span(&task, 1), integers(), n_tokens, queue_)) continue;
-      if (!few && linear_gemm(task, integers(), n_tokens, queue_)) continue;
+    const std::span<const LinearTask> all(tasks.data(), n);
+    const auto run = n_tokens <= kGemvTokensMax ? linear_gemv : linear_mma;
+    if (run(all, integers(), n_tokens, queue_)) return;
+    for (const LinearTask& task : all) {
+      if (run(std::span(&task, 1), integers(), n_tokens, queue_)) continue;
+      if (n_tokens > kGemvTokensMax && linear_gemm(task, integers(), n_tokens, queue_)) continue;
       linear_any_format(*task.w, integers(), n_tokens, task.bias, task.y, queue_.stream);
     }
   }
