@@ -12,6 +12,7 @@ namespace assay::backend::cuda {
 namespace {
 
 using ops::kNone;
+constexpr int64_t kSmallTilesTokensMax = 512;
 constexpr int64_t kGemvTokensMax = 8;  // from here on the weights are unpacked once for many tokens
 
 class Runner {
@@ -181,10 +182,12 @@ class Runner {
     }
     const int64_t n_tokens = s_.n_rows(record<ops::Linear>(unit_.ops.front()).y);
     const std::span<const LinearTask> all(tasks.data(), n);
-    const auto run = n_tokens <= kGemvTokensMax ? linear_gemv : linear_mma;
-    if (run(all, integers(), n_tokens, queue_)) return;
+    // One plane of few tokens makes too few of the large tiles to fill the machine.
+    const bool small_tiles = integers().planes == 1 && integers().kind == quant::Activation::a256 && n_tokens <= kSmallTilesTokensMax;
+    const auto run = n_tokens <= kGemvTokensMax ? linear_gemv : small_tiles ? nullptr : linear_mma;
+    if (run != nullptr && run(all, integers(), n_tokens, queue_)) return;
     for (const LinearTask& task : all) {
-      if (run(std::span(&task, 1), integers(), n_tokens, queue_)) continue;
+      if (run != nullptr && run(std::span(&task, 1), integers(), n_tokens, queue_)) continue;
       if (n_tokens > kGemvTokensMax && linear_gemm(task, integers(), n_tokens, queue_)) continue;
       linear_any_format(*task.w, integers(), n_tokens, task.bias, task.y, queue_.stream);
     }
