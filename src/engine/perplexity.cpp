@@ -263,7 +263,7 @@ PerplexityResult perplexity(Context& context, Context* base, std::span<const Tok
   const int64_t n_tokens = static_cast<int64_t>(ids.size());
   if (n_tokens / 2 < options.n_chunk) {
     throw Error(Errc::bad_request, fmt::format("perplexity: chunks (-c) of {} tokens need a text of two chunks or more, {} tokens; found one "
-                                               "of {}", options.n_chunk, 2 * options.n_chunk, n_tokens));
+                                               "of {}", options.n_chunk, 2 * static_cast<uint64_t>(options.n_chunk), n_tokens));
   }
   check_ids(context.model(), ids, options);
   check_fits(context, options.n_chunk);
