@@ -27,6 +27,7 @@ namespace assay::verify {
 namespace {
 
 constexpr int64_t kProbeMin = 16, kProbeMax = 48;       // tokens, without a dump that says which
+constexpr int64_t kBatchMax = 512;                      // of a long prompt
 constexpr int64_t kLogitsBytesMax = int64_t{64} << 20;  // of one batch, as doubles
 
 const ops::Plan& plan_of(const Subject& subject) { return subject.model->state().built.plan; }
@@ -178,7 +179,9 @@ void Comparison::choose_feed() {
     feed_ = feed_of(*source.dump);
     return;
   }
-  feed_ = feed_of(probe_ids(subject_, run_, kProbeMin, kProbeMax), plan_.vocab_size);
+  const int64_t n_max = std::max(kProbeMax, prompt_size(subject_, run_));
+  feed_ = feed_of(probe_ids(subject_, run_, kProbeMin, n_max), plan_.vocab_size);
+  if (feed_.n_batch_max > kBatchMax) feed_ = in_chunks(feed_, kBatchMax);
 }
 
 void Comparison::progress(size_t i, double share) const {

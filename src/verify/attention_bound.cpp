@@ -374,6 +374,7 @@ void read_back(KvHistory& history, int64_t head_dim, const Declared& declared) {
   const auto round_trip = [&](ops::CacheType type, const std::vector<double>& from,
                               std::vector<double>& to) {
     size_t begin = to.size();
+    to.reserve(from.size());  // exactly: resize may double
     to.resize(from.size());
     for (; begin < from.size(); begin += at(head_dim)) {
       for (size_t j = 0; j < at(head_dim); ++j) row[j] = static_cast<float>(from[begin + j]);

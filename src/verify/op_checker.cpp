@@ -15,7 +15,7 @@
 namespace assay::verify {
 namespace {
 
-constexpr int64_t kBlockElements = int64_t{1} << 22;   // of an output that is judged at once
+constexpr int64_t kBlockElements = int64_t{1} << 18;   // of an output that is judged at once
 constexpr int64_t kFailedElements = int64_t{1} << 22;  // of a failed op's output that are kept
 
 size_t at(int64_t i) { return static_cast<size_t>(i); }
@@ -73,6 +73,9 @@ std::vector<double> gather(std::span<const double> from, int64_t width,
   }
   return to;
 }
+
+// Room for exactly n_more values: a history that doubled would hold twice what is known.
+void make_room(std::vector<double>& values, size_t n_more) { values.reserve(values.size() + n_more); }
 
 void append(std::vector<double>& to, std::span<const double> from) {
   to.insert(to.end(), from.begin(), from.end());
@@ -357,7 +360,9 @@ void OpChecker::State::run(int32_t i_op, std::span<const double> found) {
       out.chain = std::move(chain.y);
     }
     if (!found.empty() && batch_tally[at(i_op)].n_outside > 0) note_failure(i_op, in, found);
-    if (values.output == plan.logits) chain_logits = out.chain;
+    if (values.output == plan.logits) {
+      chain_logits = out.n_readers > 0 ? out.chain : std::move(out.chain);
+    }
   }
   finish(i_op);
 }
@@ -419,6 +424,13 @@ void OpChecker::State::store_keys(const ops::KvStore& store) {
   const auto row = [&](const std::vector<double>& all, size_t t) {
     return all.empty() ? std::span<const double>() : std::span(all).subspan(t * at(n), at(n));
   };
+  for (int sequence = 0; sequence < n_sequences; ++sequence) {
+    const auto n_more = at(n * std::count(sequences.begin(), sequences.end(), sequence));
+    KvHistory &h = observed_kv[at(store.layer)][at(sequence)],
+              &c = chain_kv[at(store.layer)][at(sequence)];
+    for (std::vector<double>* part : {&h.k, &h.v}) make_room(*part, n_more);
+    for (std::vector<double>* part : {&c.k, &c.v}) make_room(*part, options.cumulative ? n_more : 0);
+  }
   for (size_t t = 0; t < tokens.size(); ++t) {
     KvHistory& h = observed_kv[at(store.layer)][at(sequences[t])];
     append_error(h.k_error, h.k.size(), row(k.error, t), at(n));

@@ -1,8 +1,12 @@
 // See probes.h; probe_ids of stages.h.
 #include "verify/probes.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "assay/error.h"
+#include "engine/model_state.h"
 #include "verify/stages.h"
 
 namespace assay::verify {
@@ -116,6 +120,28 @@ std::vector<std::string> probe_texts(const Tokenizer& tokenizer) {
     texts.push_back(special.substr(0, special.size() - 1));
   }
   return texts;
+}
+
+int64_t prompt_size(const Subject& subject, const StageRun& run) {
+  if (run.prompt.empty() || !subject.encode) return 0;
+  const auto n = static_cast<int64_t>(
+      subject.encode(run.prompt, {.parse_special = false, .add_bos = std::nullopt, .add_eos = false}).size());
+  const int64_t n_ctx = subject.model->n_ctx_train();
+  if (n > n_ctx) {
+    throw Error(Errc::bad_request,
+                fmt::format("the prompt: needs at most the {} tokens of the model's context, found {}",
+                            n_ctx, n));
+  }
+  return n;
+}
+
+int64_t probe_size(const Subject& subject, const StageRun& run, int64_t quick, int64_t usual) {
+  constexpr int64_t kBeyond = 16;  // positions past the edge
+  int64_t n = std::max(run.quick ? quick : usual, prompt_size(subject, run));
+  for (const ops::CacheLayer& layer : subject.model->state().built.plan.cache_layers) {
+    if (!run.quick && layer.window <= kProbedWindowMax) n = std::max(n, layer.window + kBeyond);
+  }
+  return std::min(n, subject.model->n_ctx_train());
 }
 
 std::vector<TokenId> probe_ids(const Subject& subject, const StageRun& run, int64_t n_min,

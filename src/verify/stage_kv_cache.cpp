@@ -28,7 +28,7 @@ struct Left {
 class Ways {
  public:
   Ways(const Subject& subject, const StageRun& run) : subject_(subject) {
-    const int64_t n = std::min(run.quick ? kQuickTokens : kTokens, subject.model->n_ctx_train());
+    const int64_t n = probe_size(subject, run, kQuickTokens, kTokens);
     ids_ = probe_ids(subject, run, n, n);
     other_ = ids_;
     std::rotate(other_.begin(), other_.begin() + static_cast<std::ptrdiff_t>(ids_.size() / 2),

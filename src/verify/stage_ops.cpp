@@ -19,6 +19,7 @@ namespace {
 
 constexpr int64_t kTokens = 272;  // beyond the edge of attention's segments of 256 positions
 constexpr int64_t kQuickTokens = 40;
+constexpr int64_t kRunMax = 512;  // of a long prompt: what is kept of a run in float64 grows with it
 constexpr int64_t kLogitsBytes = 16 << 20;
 
 // Sizes of the runs: chunks that do not divide each other, then single tokens. A run costs more
@@ -32,6 +33,7 @@ std::vector<int64_t> make_runs(int64_t n_tokens, bool quick) {
     runs.push_back(n);
     left -= n;
   }
+  for (; left > kRunMax; left -= kRunMax) runs.push_back(kRunMax);
   runs.push_back(left);
   runs.insert(runs.end(), static_cast<size_t>(n_singles), 1);
   return runs;
@@ -79,8 +81,9 @@ struct Probe {
 
 Probe make_probe(const Subject& subject, const StageRun& run) {
   Probe probe;
-  const int64_t n = std::min(run.quick ? kQuickTokens : kTokens, subject.model->n_ctx_train());
-  probe.ids = probe_ids(subject, run, run.prompt.empty() ? n : std::min<int64_t>(n, 2), n);
+  const int64_t n = probe_size(subject, run, kQuickTokens, kTokens), n_prompt = prompt_size(subject, run);
+  probe.ids = n_prompt > 0 ? probe_ids(subject, run, std::min<int64_t>(n, 2), n)
+                           : probe_ids(subject, run, n, n);
   const auto n_tokens = static_cast<int64_t>(probe.ids.size());
   for (int64_t i = 0; i < n_tokens; ++i) probe.positions.push_back(static_cast<int32_t>(i));
   probe.runs = make_runs(n_tokens, run.quick);
@@ -134,6 +137,14 @@ double median_slack(const std::vector<OpFigures>& figures) {
   return *middle;
 }
 
+// The summary's word of a window whose edge so many tokens do not reach.
+std::string not_reached(const ops::Plan& plan, int64_t n_tokens) {
+  int64_t longest = 0;
+  for (const ops::CacheLayer& layer : plan.cache_layers) longest = std::max(longest, layer.window);
+  if (longest < n_tokens) return {};
+  return fmt::format("; the edge of windows of {} positions is not reached", longest);
+}
+
 void tell_failures(const OpsFindings& found, Findings& findings) {
   for (const OpFigures& op : found.ops) {
     if (op.n_non_finite > 0) {
@@ -180,11 +191,12 @@ OpsFindings check_ops(const Subject& subject, const StageRun& run) {
       worst = std::max(worst, op.worst_ratio);
     }
     findings.summary(fmt::format(
-        "{} of {} over {} in {} runs against float64: {}", plural(n_values, "value"),
+        "{} of {} over {} in {} runs against float64: {}{}", plural(n_values, "value"),
         plural(static_cast<int64_t>(out.ops.size()), "op"),
         plural(static_cast<int64_t>(probe.ids.size()), "token"), probe.runs.size(),
         findings.failed() ? fmt::format("the worst is {:.3g} times outside its bound", worst)
-                          : fmt::format("the worst is at {:.0f} % of its bound", 100 * worst)));
+                          : fmt::format("the worst is at {:.0f} % of its bound", 100 * worst),
+        not_reached(plan, static_cast<int64_t>(probe.ids.size()))));
   });
   return out;
 }

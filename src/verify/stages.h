@@ -70,4 +70,14 @@ TextFindings check_text(const Subject& subject, const StageRun& run);  // make_e
 std::vector<TokenId> probe_ids(const Subject& subject, const StageRun& run, int64_t n_min,
                                int64_t n_max);
 
+// Tokens of the prompt that the run was given; 0: none, or there is no tokenizer. More than the
+// model's context: Error(bad_request).
+int64_t prompt_size(const Subject& subject, const StageRun& run);
+
+// Tokens of a probe: `usual`, or as many as go beyond the edge of the model's longest window where
+// that is at most kProbedWindowMax; `quick` for a quick look; the whole prompt where there is one.
+// Never more than the model's context.
+inline constexpr int64_t kProbedWindowMax = 1024;
+int64_t probe_size(const Subject& subject, const StageRun& run, int64_t quick, int64_t usual);
+
 }  // namespace assay::verify

@@ -146,6 +146,7 @@ VerifyReport verify_model(const std::string& path, const VerifyOptions& options)
   run.cancelled = options.cancelled;
   Runner runner(options, report);
   verify::require_sources(subject, options.context, options.against);
+  verify::prompt_size(subject, run);  // refused before the first stage
   run_stages(loaded, subject, run, runner, report);
   if (!options.against.empty()) {
     run.progress = runner.progress_of("against");

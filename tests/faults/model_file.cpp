@@ -198,7 +198,7 @@ ModelFile::ModelFile(const ModelSpec& spec) : seed_(spec.seed * 1000) {
   set("general.architecture", spec.architecture);
   set("general.name", std::string("a small random model"));
   set(prefix + "block_count", spec.n_layers);
-  set(prefix + "context_length", uint32_t{512});
+  set(prefix + "context_length", spec.n_ctx);
   set(prefix + "embedding_length", spec.d_model);
   set(prefix + "feed_forward_length", spec.d_ff);
   set(prefix + "attention.head_count", spec.n_heads);

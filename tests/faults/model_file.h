@@ -18,7 +18,7 @@ enum class Words { sentence_piece, byte_level };
 
 struct ModelSpec {
   std::string architecture = "llama";  // or "gemma3"
-  uint32_t n_layers = 2, d_model = 256, d_ff = 512, n_heads = 4, n_kv_heads = 2, head_dim = 128, window = 0;
+  uint32_t n_layers = 2, d_model = 256, d_ff = 512, n_heads = 4, n_kv_heads = 2, head_dim = 128, window = 0, n_ctx = 512;
   float theta = 50000;
   Scaling scaling = Scaling::none;
   tensor::DType embed{}, q{}, k{}, v{}, o{}, gate{}, up{}, down{}, head{};  // F32 where nothing is said
