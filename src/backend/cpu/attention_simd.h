@@ -15,72 +15,92 @@ constexpr int64_t kQueryStride = 16;  // packed queries: [head_dim][kQueryStride
 constexpr int64_t kHalves = kSegment / 16;  // of key tiles, in a segment
 constexpr float kMinusInfinity = -__builtin_inff();
 
-// ---- B of the scores: get(k, c) is element k of 16 keys, the c-th 16 from `half` on, which is even where c goes beyond 0.
-struct KeysF32 {
+// ---- B of the scores: get(k, c) is element k of 16 keys, the c-th 16 from `half` on, which is even where c goes beyond 0; place(k, c) is
+// where it lies, and the columns after the next kCols lie ahead<kCols>() bytes further.
+struct Keys {
   const std::byte* base;
   int64_t tile_bytes;
-  KeysF32(const CacheHead& head, int64_t half) noexcept : base(head.k + half / 2 * head.k_tile_bytes + half % 2 * 64), tile_bytes(head.k_tile_bytes) {}
-  Vec get(int64_t k, int c) const noexcept { return load(reinterpret_cast<const float*>(base + c / 2 * tile_bytes + c % 2 * 64 + k * 128)); }
+  template <int kCols>
+  int64_t ahead() const noexcept {
+    return (kCols + 1) / 2 * tile_bytes;
+  }
 };
-struct KeysF16 {
-  const std::byte* base;
-  int64_t tile_bytes;
-  KeysF16(const CacheHead& head, int64_t half) noexcept : base(head.k + half / 2 * head.k_tile_bytes + half % 2 * 32), tile_bytes(head.k_tile_bytes) {}
-  Vec get(int64_t k, int c) const noexcept { return load_half(base + c / 2 * tile_bytes + c % 2 * 32 + k * 64); }
+struct KeysF32 : Keys {
+  static constexpr int kColsInLine = 1;
+  KeysF32(const CacheHead& head, int64_t half) noexcept : Keys{head.k + half / 2 * head.k_tile_bytes + half % 2 * 64, head.k_tile_bytes} {}
+  const std::byte* place(int64_t k, int c) const noexcept { return base + c / 2 * tile_bytes + c % 2 * 64 + k * 128; }
+  Vec get(int64_t k, int c) const noexcept { return load(reinterpret_cast<const float*>(place(k, c))); }
 };
-struct KeysQ8 {
+struct KeysF16 : Keys {
+  static constexpr int kColsInLine = 2;
+  KeysF16(const CacheHead& head, int64_t half) noexcept : Keys{head.k + half / 2 * head.k_tile_bytes + half % 2 * 32, head.k_tile_bytes} {}
+  const std::byte* place(int64_t k, int c) const noexcept { return base + c / 2 * tile_bytes + c % 2 * 32 + k * 64; }
+  Vec get(int64_t k, int c) const noexcept { return load_half(place(k, c)); }
+};
+struct KeysQ8 : Keys {  // base: the integers
+  static constexpr int kColsInLine = 2;
   const std::byte* scales;
-  const std::byte* integers;
-  int64_t tile_bytes;
   KeysQ8(const CacheHead& head, int64_t half) noexcept
-      : scales(head.k + half / 2 * head.k_tile_bytes + half % 2 * 32),
-        integers(head.k + half / 2 * head.k_tile_bytes + head.head_dim * 2 + half % 2 * 16),
-        tile_bytes(head.k_tile_bytes) {}
+      : Keys{head.k + half / 2 * head.k_tile_bytes + head.head_dim * 2 + half % 2 * 16, head.k_tile_bytes},
+        scales(head.k + half / 2 * head.k_tile_bytes + half % 2 * 32) {}
+  const std::byte* place(int64_t k, int c) const noexcept { return base + c / 2 * tile_bytes + c % 2 * 16 + k * 32; }
   Vec get(int64_t k, int c) const noexcept {
-    const int64_t tile = c / 2 * tile_bytes;
-    return mul(load_half(scales + tile + c % 2 * 32 + k / 32 * 64), load_int8(integers + tile + c % 2 * 16 + k * 32));
+    return mul(load_half(scales + c / 2 * tile_bytes + c % 2 * 32 + k / 32 * 64), load_int8(place(k, c)));
   }
 };
 
 // ---- B of the weighted values: get(k, c) is elements 16 (column + c) .. + 15 of the value at position + k; column is even where c goes
 // beyond 0.
-struct ValuesF32 {
+constexpr int64_t kValuesAhead = 32;  // positions
+struct Values {
   const std::byte* base;
   int64_t row_bytes;
+  template <int kCols>
+  int64_t ahead() const noexcept {
+    return kValuesAhead * row_bytes;
+  }
+};
+struct ValuesF32 : Values {
+  static constexpr int kColsInLine = 1;
   ValuesF32(const CacheHead& head, int64_t position, int64_t column) noexcept
-      : base(head.v + position * head.v_row_bytes + column * 64), row_bytes(head.v_row_bytes) {}
-  Vec get(int64_t k, int c) const noexcept { return load(reinterpret_cast<const float*>(base + k * row_bytes + c * 64)); }
+      : Values{head.v + position * head.v_row_bytes + column * 64, head.v_row_bytes} {}
+  const std::byte* place(int64_t k, int c) const noexcept { return base + k * row_bytes + c * 64; }
+  Vec get(int64_t k, int c) const noexcept { return load(reinterpret_cast<const float*>(place(k, c))); }
 };
-struct ValuesF16 {
-  const std::byte* base;
-  int64_t row_bytes;
+struct ValuesF16 : Values {
+  static constexpr int kColsInLine = 2;
   ValuesF16(const CacheHead& head, int64_t position, int64_t column) noexcept
-      : base(head.v + position * head.v_row_bytes + column * 32), row_bytes(head.v_row_bytes) {}
-  Vec get(int64_t k, int c) const noexcept { return load_half(base + k * row_bytes + c * 32); }
+      : Values{head.v + position * head.v_row_bytes + column * 32, head.v_row_bytes} {}
+  const std::byte* place(int64_t k, int c) const noexcept { return base + k * row_bytes + c * 32; }
+  Vec get(int64_t k, int c) const noexcept { return load_half(place(k, c)); }
 };
-struct ValuesQ8 {
-  const std::byte* base;
+struct ValuesQ8 : Values {
+  static constexpr int kColsInLine = 4;
   const std::byte* scales;
-  int64_t row_bytes, scale_row_bytes;
+  int64_t scale_row_bytes;
   ValuesQ8(const CacheHead& head, int64_t position, int64_t column) noexcept
-      : base(head.v + position * head.v_row_bytes + column * 16),
+      : Values{head.v + position * head.v_row_bytes + column * 16, head.v_row_bytes},
         scales(head.v_scales + (position * (head.head_dim / 32) + column / 2) * 2),
-        row_bytes(head.v_row_bytes),
         scale_row_bytes(head.head_dim / 32 * 2) {}
+  const std::byte* place(int64_t k, int c) const noexcept { return base + k * row_bytes + c * 16; }
   Vec get(int64_t k, int c) const noexcept {
     uint16_t scale;
     __builtin_memcpy(&scale, scales + k * scale_row_bytes + c / 2 * 2, sizeof scale);
-    return mul(splat(half_bits_to_float(scale)), load_int8(base + k * row_bytes + c * 16));
+    return mul(splat(half_bits_to_float(scale)), load_int8(place(k, c)));
   }
 };
 
-// acc[r][c] += over k ascending a[k * kStepK + r * kStepR] * b.get(k, c).
+// acc[r][c] += over k ascending a[k * kStepK + r * kStepR] * b.get(k, c). What comes next is fetched into the second-level cache: with few
+// rows the time is that of memory, and pages of 4 KiB are too short for the processor's own prefetching.
 template <int kRows, int kCols, int64_t kStepK, int64_t kStepR, class B>
 static inline void product(const float* a, const B& b, int64_t n_k, Vec (&acc)[kRows][kCols]) noexcept {
+  const int64_t ahead = b.template ahead<kCols>();
   for (int64_t k = 0; k < n_k; ++k) {
     Vec column[kCols];
 #pragma GCC unroll 8
     for (int c = 0; c < kCols; ++c) column[c] = b.get(k, c);
+#pragma GCC unroll 8
+    for (int c = 0; c < kCols; c += B::kColsInLine) __builtin_prefetch(b.place(k, c) + ahead, 0, 2);
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r) {
       const Vec x = splat(a[k * kStepK + r * kStepR]);
