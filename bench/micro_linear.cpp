@@ -63,7 +63,7 @@ void run(benchmark::State& state, Setting s) {
 }
 
 void add(const Setting& s) {
-  const std::string name = std::string(tensor::traits(s.format->dtype).name) + (s.set == KernelSet::avx2 ? "/avx2" : "/avx512") +
+  const std::string name = std::string(tensor::traits(s.format->dtype).name) + "/" + std::string(name(s.set)) +
                            "/tokens:" + std::to_string(s.tokens) + "/planes:" + std::to_string(s.planes) + "/k:" +
                            std::to_string(s.k) + "/rows:" + std::to_string(s.rows);
   benchmark::RegisterBenchmark(name.c_str(), [s](benchmark::State& state) { run(state, s); });
@@ -73,8 +73,7 @@ void add(const Setting& s) {
 
 int main(int argc, char** argv) {
   for (const quant::Format& format : quant::all_formats()) {
-    for (const KernelSet set : {KernelSet::avx2, KernelSet::avx512}) {
-      if (set > backend::cpu::best_kernel_set()) continue;
+    for (const KernelSet set : backend::cpu::kernel_sets().subspan(1)) {
       for (const int planes : {0, 1, 2}) {
         if (planes > 0 && format.activation == quant::Activation::f32) continue;
         for (const int64_t tokens : {1, 4, 12, 128}) add({&format, set, tokens, planes, 2048, tokens == 1 ? 512 : 256});

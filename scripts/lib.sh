@@ -20,19 +20,24 @@ ensure_packages() {
     installed "$package" || missing+=("$package")
   done
   ((${#missing[@]})) || return 0
-  local apt=(apt-get install -y --no-install-recommends "${missing[@]}") sudo=()
-  if ((EUID != 0)); then
-    if command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [[ -t 0 ]]; }; then
-      sudo=(sudo)
-    else
-      say "these packages are missing; as root, run:"
-      say "  apt-get update && ${apt[*]}"
-      return 1
-    fi
-  fi
+  local apt=(apt-get install -y --no-install-recommends "${missing[@]}")
   say "installing: ${missing[*]}"
-  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -q >&2
-  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive "${apt[@]}" -q >&2
+  if ! as_root env DEBIAN_FRONTEND=noninteractive sh -c 'apt-get update -q && "$@" -q' apt "${apt[@]}" >&2; then
+    say "these packages are missing; as root, run:"
+    say "  apt-get update && ${apt[*]}"
+    return 1
+  fi
+}
+
+# Runs a command as root: at once, or through sudo where that can be had.
+as_root() {
+  if ((EUID == 0)); then
+    "$@"
+  elif command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [[ -t 0 ]]; }; then
+    sudo "$@"
+  else
+    return 1
+  fi
 }
 
 models_folder() { printf '%s\n' "${ASSAY_MODELS:-${XDG_CACHE_HOME:-$HOME/.cache}/assay/models}"; }

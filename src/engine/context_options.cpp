@@ -105,25 +105,13 @@ ops::CacheType cache_type(KvType type) {
 }
 
 backend::cpu::KernelSet kernel_set(Kernels kernels) {
-  using backend::cpu::KernelSet;
-  const KernelSet best = backend::cpu::best_kernel_set();
-  KernelSet wanted = best;
-  if (kernels == Kernels::reference) wanted = KernelSet::reference;
-  if (kernels == Kernels::avx2) wanted = KernelSet::avx2;
-  if (kernels == Kernels::avx512) wanted = KernelSet::avx512;
-  if (static_cast<int>(wanted) > static_cast<int>(best)) {
-    throw Error(Errc::bad_request, fmt::format("kernels: this machine cannot run {}", name(kernels)));
+  if (kernels == Kernels::best) return backend::cpu::best_kernel_set();
+  std::string known;
+  for (const backend::cpu::KernelSet set : backend::cpu::kernel_sets()) {
+    if (backend::cpu::name(set) == name(kernels)) return set;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", backend::cpu::name(set));
   }
-  return wanted;
-}
-
-std::string_view name_of(backend::cpu::KernelSet set) {
-  switch (set) {
-    case backend::cpu::KernelSet::reference: return name(Kernels::reference);
-    case backend::cpu::KernelSet::avx2: return name(Kernels::avx2);
-    case backend::cpu::KernelSet::avx512: return name(Kernels::avx512);
-  }
-  return "?";
+  throw Error(Errc::bad_request, fmt::format("kernels: this machine cannot run {}; it has {}", name(kernels), known));
 }
 
 // The backend that runs: never automatic.
@@ -183,7 +171,7 @@ ChosenExecutor make_executor(const Model& model, const ContextOptions& options, 
   if (options.numerics == Numerics::oracle) return {backend::oracle::make_oracle_executor(plan, executor, pool), "oracle"};
   if (options.backend == Backend::cuda) return {backend::cuda::make_cuda_executor(plan, executor), "cuda"};
   const backend::cpu::KernelSet set = kernel_set(options.kernels);
-  return {backend::cpu::make_cpu_executor(plan, executor, {set}, pool), std::string(name_of(set))};
+  return {backend::cpu::make_cpu_executor(plan, executor, {set}, pool), std::string(backend::cpu::name(set))};
 }
 
 }  // namespace engine

@@ -106,14 +106,13 @@ TEST(VerifyHealthy, ThousandRandomSmallModelsStayWithinTheirBounds) {
   base::ThreadPool pool(2);
   Tightness tightness;
   const std::vector<CheckedSetting> settings = test::checked_settings();
-  const auto best = backend::cpu::best_kernel_set();
+  const auto sets = backend::cpu::kernel_sets();
   int n_failed = 0;
   for (int i = 0; i < 1000 && n_failed < 10; ++i) {
     Random random(static_cast<uint64_t>(i) + 1);
     CheckedSetting setting =
         settings[static_cast<size_t>(random.below(static_cast<int>(settings.size())))];
-    setting.kernels =
-        static_cast<backend::cpu::KernelSet>(random.below(static_cast<int>(best) + 1));
+    setting.kernels = sets[static_cast<size_t>(random.below(static_cast<int>(sets.size())))];
     const test::TinyPlan tiny(random_shape(random, setting.cache));
     CheckedRun run(tiny.plan, setting, pool, 320, 2);
     const bool is_long = i % 50 == 0;  // across a segment of attention

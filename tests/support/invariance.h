@@ -63,10 +63,8 @@ struct Way {
 };
 
 inline bool can_run(Kernels kernels) {
-  const auto best = backend::cpu::best_kernel_set();
-  if (kernels == Kernels::avx2) return best >= backend::cpu::KernelSet::avx2;
-  if (kernels == Kernels::avx512) return best >= backend::cpu::KernelSet::avx512;
-  return true;
+  return kernels == Kernels::best ||
+         std::ranges::any_of(backend::cpu::kernel_sets(), [&](auto set) { return backend::cpu::name(set) == name(kernels); });
 }
 
 inline std::vector<size_t> random_pieces(size_t n_tokens, uint64_t seed) {

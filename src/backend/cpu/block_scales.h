@@ -1,14 +1,14 @@
 // The float scales of 8 blocks, one in each lane. Included by kernel files only.
 #pragma once
 
-#include <immintrin.h>
+#include "backend/cpu/eight.h"
 
 namespace assay::backend::cpu {
 namespace {
 
 // m only where the format has a minimum.
 struct Scales {
-  __m256 d, m;
+  Floats8 d, m;
 };
 
 }  // namespace

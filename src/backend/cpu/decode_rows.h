@@ -2,13 +2,12 @@
 // file that includes it.
 #pragma once
 
+#include "backend/cpu/gemm.h"
 #include "backend/cpu/panel_a32.h"
 #include "backend/cpu/unpack_a256.h"
 
 namespace assay::backend::cpu {
 namespace {
-
-using DecodeRow = void (*)(const LinearTask& task, const std::byte* row, float* out);
 
 constexpr int64_t kDecodeAhead = 3072;  // bytes of prefetch
 

@@ -1,4 +1,5 @@
 // Matrix products in floats by AVX2 and FMA: Lanes32 is four registers.
+#include "backend/cpu/decode_rows.h"
 #include "backend/cpu/float_tiles.h"
 
 namespace assay::backend::cpu {

@@ -1,4 +1,5 @@
 // Matrix products in floats by AVX-512: Lanes32 is two registers.
+#include "backend/cpu/decode_rows.h"
 #include "backend/cpu/float_tiles.h"
 
 namespace assay::backend::cpu {

@@ -4,7 +4,7 @@
 // fold the 32 lanes to a Partial; and fold_8, which folds 8 Partials to one number each.
 #pragma once
 
-#include "backend/cpu/decode_rows.h"
+#include "backend/cpu/eight.h"
 #include "backend/cpu/gemm.h"
 
 namespace assay::backend::cpu {
@@ -19,7 +19,7 @@ inline int64_t smaller(int64_t a, int64_t b) noexcept { return a < b ? a : b; }
 // One chunk, elements [begin, end), of kUsed tokens x kRows outputs: [token][row] in the lanes of *out. kRagged: end - begin is no multiple
 // of 32.
 template <class Vector, int kUsed, bool kRagged>
-inline void run_chunk(const float* const* w, const float* const* x, int64_t begin, int64_t end, __m256* out) noexcept {
+inline void run_chunk(const float* const* w, const float* const* x, int64_t begin, int64_t end, Floats8* out) noexcept {
   using Reg = typename Vector::Reg;
   constexpr int kGroups = 32 / Vector::kWidth;
   Reg groups[kUsed][kRows][kGroups];
@@ -52,8 +52,8 @@ inline void run_chunk(const float* const* w, const float* const* x, int64_t begi
 
 // The same for one token or two.
 template <class Vector>
-inline __m256 run_chunk_of(int64_t n_tokens, const float* const* w, const float* const* x, int64_t begin, int64_t end) noexcept {
-  __m256 out;
+inline Floats8 run_chunk_of(int64_t n_tokens, const float* const* w, const float* const* x, int64_t begin, int64_t end) noexcept {
+  Floats8 out;
   if ((end - begin) % 32 != 0) {
     run_chunk<Vector, 2, true>(w, x, begin, end, &out);
   } else if (n_tokens >= 2) {
@@ -68,14 +68,14 @@ inline __m256 run_chunk_of(int64_t n_tokens, const float* const* w, const float*
 struct Panel {
   const float* w[kPanelRowsMax];
   int64_t row, row_end;
-  __m256* chunks;  // [rows / kRows][token pairs][8]
+  Floats8* chunks;  // [rows / kRows][token pairs][8]
 };
 
 // The tree of the contract for 2 tokens x kRows outputs, then the bias.
-inline void store_pair(const LinearTask& task, const __m256* c, int64_t token, int64_t n_tokens, int64_t row, int64_t row_end) noexcept {
-  const auto pair = [&](int i) { return _mm256_add_ps(c[i], c[i + 1]); };
+inline void store_pair(const LinearTask& task, const Floats8* c, int64_t token, int64_t n_tokens, int64_t row, int64_t row_end) noexcept {
+  const auto pair = [&](int i) { return add_8(c[i], c[i + 1]); };
   alignas(32) float sum[2 * kRows];
-  _mm256_store_ps(sum, _mm256_add_ps(_mm256_add_ps(pair(0), pair(2)), _mm256_add_ps(pair(4), pair(6))));
+  store_8(sum, add_8(add_8(pair(0), pair(2)), add_8(pair(4), pair(6))));
   const int64_t rows = smaller(kRows, row_end - row);
   for (int64_t t = 0; t < smaller(2, n_tokens); ++t) {
     float* y = task.y.data + (token + t) * task.y.stride + row;
@@ -122,7 +122,7 @@ void float_rows(const LinearTask& task, DecodeRow decode, int64_t row_begin, int
   const int64_t rows = panel_rows(task), stride = padded(task.k);
   float* decoded = reinterpret_cast<float*>(scratch + kChunkBytes);
   Panel panel;
-  panel.chunks = reinterpret_cast<__m256*>(scratch);
+  panel.chunks = reinterpret_cast<Floats8*>(scratch);
   for (int64_t begin = row_begin; begin < row_end; begin += rows) {
     panel.row = begin;
     panel.row_end = smaller(begin + rows, row_end);

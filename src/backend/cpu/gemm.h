@@ -26,6 +26,8 @@ GemmKernel gemm_a256_avx2(tensor::DType dtype) noexcept;
 GemmKernel gemm_a256_bytes_avx2(tensor::DType dtype) noexcept;  // for gemm_a256_avx2: the formats whose weights are small and unsigned
 GemmKernel gemm_a256_avx512(tensor::DType dtype) noexcept;
 
+// One row of a format to f32, with the roundings of quant::Format::decode.
+using DecodeRow = void (*)(const LinearTask& task, const std::byte* row, float* out);
 inline constexpr int64_t kFloatRowStep = 4;
 // Any format as floats (LinearTask::as_f32), any number of tokens.
 void float_rows_avx2(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept;

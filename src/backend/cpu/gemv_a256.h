@@ -8,22 +8,14 @@
 #pragma once
 
 #include "backend/cpu/gemv_rows.h"
-#include "backend/cpu/superblock_scales.h"
 
 namespace assay::backend::cpu {
 namespace {
 
-// Sums over the 8 dwords of 8 registers, in order.
-inline __m256i add_across(const __m256i* v) noexcept {
-  const __m256i lanes0 = _mm256_hadd_epi32(_mm256_hadd_epi32(v[0], v[1]), _mm256_hadd_epi32(v[2], v[3]));
-  const __m256i lanes4 = _mm256_hadd_epi32(_mm256_hadd_epi32(v[4], v[5]), _mm256_hadd_epi32(v[6], v[7]));
-  return _mm256_add_epi32(_mm256_permute2x128_si256(lanes0, lanes4, 0x20), _mm256_permute2x128_si256(lanes0, lanes4, 0x31));
-}
-
 template <class Unpack>
 struct FormatA256 : Unpack {
   template <int kPlanes, int kTokens>
-  static void step(const LinearTask& task, const GemvOperand& x, int64_t token, const StepBlocks& blocks, __m256* c) noexcept {
+  static void step(const LinearTask& task, const GemvOperand& x, int64_t token, const StepBlocks& blocks, Floats8* c) noexcept {
     constexpr int kColumns = kPlanes * kTokens;
     typename Unpack::Partial partial[kColumns][kLanes];
     for (int lane = 0; lane < kLanes; ++lane) {
@@ -44,16 +36,16 @@ struct FormatA256 : Unpack {
     }
     const Scales scales = Unpack::scales(task, blocks.p);
     for (int t = 0; t < kTokens; ++t) {
-      __m256i dot[kPlanes], minimum[kPlanes];
+      Ints8 dot[kPlanes], minimum[kPlanes];
       for (int plane = 0; plane < kPlanes; ++plane) Unpack::reduce(partial[t * kPlanes + plane], dot[plane], minimum[plane]);
-      const __m256 f = join_planes<kPlanes>(dot);
-      __m256 term;
+      const Floats8 f = join_planes<kPlanes>(dot);
+      Floats8 term;
       if constexpr (Unpack::kHasMin) {
-        term = _mm256_fmadd_ps(scales.d, f, _mm256_mul_ps(scales.m, join_planes<kPlanes>(minimum)));
+        term = fma_8(scales.d, f, mul_8(scales.m, join_planes<kPlanes>(minimum)));
       } else {
-        term = _mm256_mul_ps(scales.d, f);
+        term = mul_8(scales.d, f);
       }
-      c[t] = _mm256_fmadd_ps(_mm256_load_ps(x.d + (blocks.step * kTokens + t) * kLanes), term, c[t]);
+      c[t] = fma_8(load_8(x.d + (blocks.step * kTokens + t) * kLanes), term, c[t]);
     }
   }
 };

@@ -2,6 +2,7 @@
 // group's scale (vpdpwssd), so that one register gathers the whole superblock.
 #include "backend/cpu/gemv.h"
 #include "backend/cpu/gemv_a256.h"
+#include "backend/cpu/superblock_scales.h"
 
 namespace assay::backend::cpu {
 namespace {

@@ -1,5 +1,6 @@
 // Matrix-vector products of the formats with blocks of 32 by AVX2. vpmaddubsw adds two products of an unsigned and a signed byte in 16 bits and
 // saturates: weights are either small and unsigned (an offset added), or signed with their sign moved to the activation.
+#include "backend/cpu/block_heads.h"
 #include "backend/cpu/gemv.h"
 #include "backend/cpu/gemv_a32.h"
 

@@ -1,4 +1,5 @@
 // Matrix-vector products of the formats with blocks of 32 by AVX-512 VNNI: unsigned weights (an offset added) times signed activations.
+#include "backend/cpu/block_heads.h"
 #include "backend/cpu/gemv.h"
 #include "backend/cpu/gemv_a32.h"
 

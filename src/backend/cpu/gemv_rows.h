@@ -2,9 +2,8 @@
 // kernel files only; everything here is local to the file that includes it.
 #pragma once
 
-#include <immintrin.h>
-
 #include "backend/cpu/block_scales.h"
+#include "backend/cpu/eight.h"
 #include "backend/cpu/gemv_prepare.h"
 
 namespace assay::backend::cpu {
@@ -20,52 +19,44 @@ struct StepBlocks {
   int64_t step;
 };
 
-// Section 2.4 of the contract over the chunks c0..c7.
-inline float tree(__m256 c) noexcept {
-  const __m256 pairs = _mm256_hadd_ps(c, c);
-  const __m256 fours = _mm256_hadd_ps(pairs, pairs);
-  return _mm_cvtss_f32(_mm_add_ss(_mm256_castps256_ps128(fours), _mm256_extractf128_ps(fours, 1)));
-}
-
 // F of section 2.2 for 8 blocks from the sums of one plane or two.
 template <int kPlanes>
-inline __m256 join_planes(const __m256i* sums) noexcept {
-  if constexpr (kPlanes == 1) return _mm256_cvtepi32_ps(sums[0]);
-  return _mm256_fmadd_ps(_mm256_set1_ps(0x1p-7f), _mm256_cvtepi32_ps(sums[1]), _mm256_cvtepi32_ps(sums[0]));
+inline Floats8 join_planes(const Ints8* sums) noexcept {
+  if constexpr (kPlanes == 1) return to_floats(sums[0]);
+  return fma_8(splat_8(0x1p-7f), to_floats(sums[1]), to_floats(sums[0]));
 }
 
 // Format::step<planes, tokens>(task, x, token, blocks, c) adds the terms of 8 blocks to the chains c of every token.
 template <class Format, int kPlanes, int kTokens>
 void gemv_rows(const LinearTask& task, const GemvOperand& x, int64_t token, int64_t row_begin, int64_t row_end) noexcept {
   const GemvChain& chain = x.chain;
-  const __m256 last_mask = _mm256_castsi256_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(chain.last_mask)));
   const int64_t block_bytes = Format::block_bytes(task);
   const int64_t bytes_of_step = task.row_bytes / chain.steps;
   for (int64_t r = row_begin; r < row_end; ++r) {
     const std::byte* row = task.weights + r * task.row_bytes;
     const std::byte* ahead = row + kPrefetchBytes;
-    __m256 c[kTokens];
-    for (int t = 0; t < kTokens; ++t) c[t] = _mm256_setzero_ps();
+    Floats8 c[kTokens];
+    for (int t = 0; t < kTokens; ++t) c[t] = zero_8();
     StepBlocks blocks;
     blocks.first = chain.first;
     for (int lane = 0; lane < kLanes; ++lane) blocks.p[lane] = row + chain.first[lane] * block_bytes;
     for (int64_t step = 0; step < chain.full_steps; ++step) {
-      for (int64_t b = 0; b < bytes_of_step; b += 64) _mm_prefetch(reinterpret_cast<const char*>(ahead + b), _MM_HINT_T0);
+      for (int64_t b = 0; b < bytes_of_step; b += 64) __builtin_prefetch(ahead + b);
       ahead += bytes_of_step;
       blocks.add = blocks.step = step;
       Format::template step<kPlanes, kTokens>(task, x, token, blocks, c);
       for (int lane = 0; lane < kLanes; ++lane) blocks.p[lane] += block_bytes;
     }
     if (chain.steps != chain.full_steps) {
-      for (int64_t b = 0; b < bytes_of_step; b += 64) _mm_prefetch(reinterpret_cast<const char*>(ahead + b), _MM_HINT_T0);
-      __m256 next[kTokens];
+      for (int64_t b = 0; b < bytes_of_step; b += 64) __builtin_prefetch(ahead + b);
+      Floats8 next[kTokens];
       for (int t = 0; t < kTokens; ++t) next[t] = c[t];
       for (int lane = 0; lane < kLanes; ++lane) blocks.p[lane] = row + chain.last[lane] * block_bytes;
       blocks.first = chain.last;
       blocks.add = 0;
       blocks.step = chain.full_steps;
       Format::template step<kPlanes, kTokens>(task, x, token, blocks, next);
-      for (int t = 0; t < kTokens; ++t) c[t] = _mm256_blendv_ps(c[t], next[t], last_mask);
+      for (int t = 0; t < kTokens; ++t) c[t] = choose_8(chain.last_mask, next[t], c[t]);
     }
     for (int t = 0; t < kTokens; ++t) {
       const float dot = tree(c[t]);

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "backend/cpu/simd_kernels.h"
+#include "backend/cpu/set_functions.h"
 #include "ops/add.h"
 #include "ops/attention.h"
 #include "ops/gate.h"
@@ -58,8 +58,7 @@ Kernels make_kernels(KernelSet set) noexcept {
   kernels.store_value = store_value_reference;
   kernels.attention = attention_reference;
   kernels.attention_scratch_bytes = attention_scratch_reference;
-  if (set != KernelSet::reference) add_avx2_kernels(kernels);
-  if (set == KernelSet::avx512) add_avx512_kernels(kernels);
+  if (const SetFunctions* functions = functions_of(set)) functions->add_kernels(kernels);
   return kernels;
 }
 

@@ -3,13 +3,9 @@
 
 #include <algorithm>
 
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
+#include <vector>
 
-#include "backend/cpu/gemm.h"
-#include "backend/cpu/gemv.h"
-#include "backend/cpu/quantise.h"
+#include "backend/cpu/set_functions.h"
 
 namespace assay::backend::cpu {
 
@@ -27,46 +23,44 @@ void linear_rows_reference(const LinearTask& task, int64_t row_begin, int64_t ro
 }
 
 GemvKernel find_gemv(KernelSet set, const LinearTask& task) noexcept {
-  if (task.as_f32) return nullptr;
-  const tensor::DType dtype = task.format->dtype;
-  const bool a32 = task.format->activation == quant::Activation::a32;
-  switch (set) {
-    case KernelSet::reference: return nullptr;
-    case KernelSet::avx2: return a32 ? gemv_a32_avx2(dtype) : gemv_a256_avx2(dtype);
-    case KernelSet::avx512: return a32 ? gemv_a32_avx512(dtype) : gemv_a256_avx512(dtype);
-  }
-  return nullptr;
+  const SetFunctions* functions = functions_of(set);
+  return functions == nullptr ? nullptr : functions->gemv(task);
 }
 
 GemmKernel find_gemm(KernelSet set, const LinearTask& task) noexcept {
-  if (set == KernelSet::reference) return {};
-  const tensor::DType dtype = task.format->dtype;
-  const bool a32 = task.format->activation == quant::Activation::a32;
-  if (task.as_f32) {
-    if (set == KernelSet::avx512) return {&float_rows_avx512, &float_scratch_bytes_avx512, kFloatRowStep};
-    return {&float_rows_avx2, &float_scratch_bytes_avx2, kFloatRowStep};
+  const SetFunctions* functions = functions_of(set);
+  return functions == nullptr ? GemmKernel{} : functions->gemm(task);
+}
+
+std::vector<KernelSet> find_sets() {
+  std::vector<KernelSet> sets = {KernelSet::reference};
+  for (const SetFunctions& functions : sets_of_build()) {
+    if (functions.can_run()) sets.push_back(functions.set);
   }
-  if (task.n_tokens * task.x.planes <= kGemvColumnsMax) return {};
-  if (set == KernelSet::avx512) return a32 ? gemm_a32_avx512(dtype) : gemm_a256_avx512(dtype);
-  if (!a32) return gemm_a256_avx2(dtype);
-  const GemmKernel bytes = task.x.planes == 1 ? gemm_a32_bytes_avx2(dtype) : GemmKernel{};
-  return bytes.run != nullptr ? bytes : gemm_a32_avx2(dtype);
+  return sets;
 }
 
 }  // namespace
 
-KernelSet best_kernel_set() noexcept {
-#if defined(__x86_64__)
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  const bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
-  const bool avx2 = f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-                      __builtin_cpu_supports("avx512vnni");
-  if (avx512) return KernelSet::avx512;
-  if (avx2) return KernelSet::avx2;
-#endif
-  return KernelSet::reference;
+std::string_view name(KernelSet set) noexcept {
+  switch (set) {
+    case KernelSet::reference: return "reference";
+    case KernelSet::avx2: return "avx2";
+    case KernelSet::avx512: return "avx512";
+  }
+  return "?";
+}
+
+std::span<const KernelSet> kernel_sets() noexcept {
+  static const std::vector<KernelSet> sets = find_sets();
+  return sets;
+}
+
+const SetFunctions* functions_of(KernelSet set) noexcept {
+  for (const SetFunctions& functions : sets_of_build()) {
+    if (functions.set == set) return &functions;
+  }
+  return nullptr;
 }
 
 void linear_rows(KernelSet set, const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept {
@@ -92,7 +86,7 @@ int64_t linear_row_step(KernelSet set, const LinearTask& task) noexcept {
 }
 
 void quantise_rows(KernelSet set, tensor::ConstMat x, const quant::Activations& out, int64_t row_begin, int64_t row_end) noexcept {
-  if (set != KernelSet::reference) return quantise_rows_avx2(x, out, row_begin, row_end);
+  if (const SetFunctions* functions = functions_of(set)) return functions->quantise_rows(x, out, row_begin, row_end);
   for (int64_t r = row_begin; r < row_end; ++r) quant::quantise_row_ref(x.row(r), out, r);
 }
 

@@ -2,8 +2,11 @@
 // f32. Every kernel set gives the bits of the reference, for any number of tokens and any split of the rows.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string_view>
 
 #include "quant/activations.h"
 #include "quant/format.h"
@@ -18,8 +21,12 @@ enum class KernelSet {
   avx512,     // AVX-512 F, BW, VL, DQ, VNNI
 };
 
-// The best set that this processor and operating system can run.
-KernelSet best_kernel_set() noexcept;
+std::string_view name(KernelSet set) noexcept;
+
+// The sets that this processor and operating system can run: the reference first, the best one last.
+std::span<const KernelSet> kernel_sets() noexcept;
+inline KernelSet best_kernel_set() noexcept { return kernel_sets().back(); }
+inline bool can_run(KernelSet set) noexcept { return std::ranges::find(kernel_sets(), set) != kernel_sets().end(); }
 
 // y[t, r] = dot(weights row r, activation row t) + bias[r]. Views into memory of the caller, which must outlive the calls.
 struct LinearTask {

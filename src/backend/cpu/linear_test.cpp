@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "backend/cpu/kernel_sets.h"
 #include "support/random_weights.h"
 
 namespace assay::backend::cpu {
@@ -24,15 +25,6 @@ struct Free {
 using Bytes = std::unique_ptr<std::byte, Free>;
 
 Bytes aligned_bytes(size_t n) { return Bytes(static_cast<std::byte*>(std::aligned_alloc(64, (n + 127) / 64 * 64))); }
-
-std::vector<KernelSet> sets_here() {
-  std::vector<KernelSet> sets;
-  if (best_kernel_set() >= KernelSet::avx2) sets.push_back(KernelSet::avx2);
-  if (best_kernel_set() >= KernelSet::avx512) sets.push_back(KernelSet::avx512);
-  return sets;
-}
-
-const char* name_of(KernelSet set) { return set == KernelSet::avx2 ? "avx2" : "avx512"; }
 
 bool same(float a, float b) { return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) || (std::isnan(a) && std::isnan(b)); }
 
@@ -122,7 +114,7 @@ struct Case {
         const float wanted = with_bias ? dot + bias[static_cast<size_t>(r)] : dot;
         const float got = y[static_cast<size_t>(t * stride + r)];
         if (!same(wanted, got) && wrong++ == 0) {
-          ADD_FAILURE() << tensor::traits(format.dtype).name << " " << name_of(set) << " k " << k << " rows " << rows << " tokens " << n
+          ADD_FAILURE() << tensor::traits(format.dtype).name << " " << name(set) << " k " << k << " rows " << rows << " tokens " << n
                         << " planes " << planes << ": token " << t << " row " << r << " is " << got << " instead of " << wanted;
         }
       }
@@ -142,7 +134,7 @@ int64_t run_shapes(const Format& format, int64_t block, int planes) {
   int64_t compared = 0;
   uint64_t seed = 1;
   const auto both = [&](Case& c, int64_t n, bool with_bias) {
-    for (const KernelSet set : sets_here()) compared += c.compare(set, n, with_bias);
+    for (const KernelSet set : fast_kernel_sets()) compared += c.compare(set, n, with_bias);
   };
   for (int64_t blocks : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 37}) {
     Case c(format, blocks * block, 7, 9, planes, seed++);
@@ -174,7 +166,7 @@ TEST_P(LinearKernels, EqualTheReferenceInModeF32) {
     for (const int64_t k : {1, 7, 31, 33, 100, 255, 263}) {
       Case c(format(), k, 5, 7, 0, static_cast<uint64_t>(k));
       c.prepare();
-      for (const KernelSet set : sets_here()) {
+      for (const KernelSet set : fast_kernel_sets()) {
         for (int64_t n : {1, 2, 7}) compared += c.compare(set, n, n == 2);
       }
     }

@@ -1,0 +1,61 @@
+// The kernel sets of x86-64 processors.
+#include <cpuid.h>
+
+#include "backend/cpu/quantise.h"
+#include "backend/cpu/set_functions.h"
+#include "backend/cpu/simd_kernels.h"
+
+namespace assay::backend::cpu {
+namespace {
+
+bool has_avx2() noexcept {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  const bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+  return f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+bool has_avx512() noexcept {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
+}
+
+GemvKernel gemv_avx2(const LinearTask& task) noexcept {
+  if (task.as_f32) return nullptr;
+  return is_a32(task) ? gemv_a32_avx2(task.format->dtype) : gemv_a256_avx2(task.format->dtype);
+}
+
+GemvKernel gemv_avx512(const LinearTask& task) noexcept {
+  if (task.as_f32) return nullptr;
+  return is_a32(task) ? gemv_a32_avx512(task.format->dtype) : gemv_a256_avx512(task.format->dtype);
+}
+
+GemmKernel gemm_avx2(const LinearTask& task) noexcept {
+  const tensor::DType dtype = task.format->dtype;
+  if (task.as_f32) return {&float_rows_avx2, &float_scratch_bytes_avx2, kFloatRowStep};
+  if (is_few_columns(task)) return {};
+  if (!is_a32(task)) return gemm_a256_avx2(dtype);
+  const GemmKernel bytes = task.x.planes == 1 ? gemm_a32_bytes_avx2(dtype) : GemmKernel{};
+  return bytes.run != nullptr ? bytes : gemm_a32_avx2(dtype);
+}
+
+GemmKernel gemm_avx512(const LinearTask& task) noexcept {
+  if (task.as_f32) return {&float_rows_avx512, &float_scratch_bytes_avx512, kFloatRowStep};
+  if (is_few_columns(task)) return {};
+  return is_a32(task) ? gemm_a32_avx512(task.format->dtype) : gemm_a256_avx512(task.format->dtype);
+}
+
+void add_both_kernels(Kernels& kernels) noexcept {
+  add_avx2_kernels(kernels);
+  add_avx512_kernels(kernels);
+}
+
+constexpr SetFunctions kSets[] = {
+    {KernelSet::avx2, &has_avx2, &gemv_avx2, &gemm_avx2, &quantise_rows_avx2, &add_avx2_kernels},
+    {KernelSet::avx512, &has_avx512, &gemv_avx512, &gemm_avx512, &quantise_rows_avx2, &add_both_kernels},
+};
+
+}  // namespace
+
+std::span<const SetFunctions> sets_of_build() noexcept { return kSets; }
+
+}  // namespace assay::backend::cpu
