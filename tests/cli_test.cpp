@@ -84,7 +84,17 @@ TEST(Cli, WrongCallsEndWithTwo) {
   for (const char* range : {"x", "3-", "-1", "5-2", "1-2-3", "99999999999", ""}) {
     expect_refusal(assay({"trace", "m.gguf", "-p", "x", "--layers", range}), 2, "--layers");
   }
-  expect_refusal(assay({"bench", "m.gguf", "-p", "5,x"}), 2, "5,x");
+  for (const char* flag : {"-p", "-n", "-d", "-npl", "-pg"}) {
+    for (const char* counts : {"5,x", "", "-1", "1,", "99999999999"}) {
+      expect_refusal(assay({"bench", "m.gguf", flag, counts}), 2, flag);
+    }
+  }
+  expect_refusal(assay({"bench", "m.gguf", "-pg", "5"}), 2, "needs two counts");
+  expect_refusal(assay({"bench", "m.gguf", "-p", "0", "-n", "0"}), 2, "no test is left");
+  expect_refusal(assay({"bench", "m.gguf", "-npl", "0"}), 2, "1 or more");
+  expect_refusal(assay({"bench", "m.gguf", "-r", "0"}), 2, "-r 0");
+  expect_refusal(assay({"bench", "m.gguf", "-o", "xml"}), 2, "needs md or json");
+  expect_refusal(assay({"bench", "m.gguf", "--load", "--profile"}), 2, "exclude");
   expect_refusal(assay({"template", "m.gguf"}), 2, "--messages");
   expect_refusal(assay({"perplexity", "m.gguf", "-p", "x", "-f", "y"}), 2, "exclude");
   expect_refusal(assay({"perplexity", "m.gguf", "-p", "x", "--chunks", "0"}), 2, "--chunks 0");
@@ -226,23 +236,59 @@ TEST_F(CliTiny, TraceShowsOpsAndKeepsTheDigests) {
 
 TEST_F(CliTiny, BenchSpeaksLlamaBenchsKeys) {
   const ProgramResult r =
-      assay({"bench", path_, "-p", "16,32", "-n", "8", "-r", "2", "-o", "json", "--no-bandwidth"});
+      assay({"bench", path_, "-p", "16,32", "-n", "8", "-d", "0,4", "-r", "2", "-o", "json"});
   ASSERT_EQ(r.exit_code, 0) << r.err;
   const json::value all = json::parse(r.out);
   const json::array& tests = all.as_array();
-  ASSERT_EQ(tests.size(), 3u);
+  ASSERT_EQ(tests.size(), 6u);
   for (const json::value& t : tests) {
-    for (const char* key : {"model_filename", "model_type", "model_size", "model_n_params",
-                            "n_threads", "type_k", "n_prompt", "n_gen", "n_depth", "avg_ns",
-                            "stddev_ns", "avg_ts", "stddev_ts", "peak_memory"}) {
+    for (const char* key :
+         {"build_commit", "build_number", "cpu_info", "gpu_info", "backends", "model_filename", "model_type",
+          "model_size", "model_n_params", "n_batch", "n_ubatch", "n_threads", "type_k", "type_v",
+          "n_gpu_layers", "n_prompt", "n_gen", "n_depth", "test_time", "avg_ns", "stddev_ns", "avg_ts",
+          "stddev_ts", "bytes_per_token", "multiply_adds_per_token", "share_of_peak", "peak_memory"}) {
       EXPECT_TRUE(t.as_object().contains(key)) << key;
     }
     EXPECT_EQ(t.at("samples_ts").as_array().size(), 2u);
     EXPECT_GT(t.at("avg_ts").to_number<double>(), 0);
+    EXPECT_GT(t.at("bytes_per_token").to_number<double>(), 0);
+    EXPECT_GT(t.at("limits").at("read_bandwidth").to_number<double>(), 0);
+    EXPECT_GT(t.at("share_of_bandwidth").to_number<double>(), 0);
   }
   EXPECT_EQ(tests[1].at("n_prompt").as_int64(), 32);
   EXPECT_EQ(tests[2].at("n_gen").as_int64(), 8);
-  EXPECT_THAT(assay({"bench", path_, "-p", "8", "-n", "4", "-r", "1"}).out, HasSubstr("| tg4 |"));
+  EXPECT_EQ(tests[5].at("n_depth").as_int64(), 4);
+  const ProgramResult table = assay({"bench", path_, "-p", "8", "-n", "4", "-d", "3", "-npl", "2", "-r", "1", "--no-limits"});
+  EXPECT_THAT(table.out, HasSubstr("| tg4 @ d3 x 2 |"));
+}
+
+TEST_F(CliTiny, BenchTellsWhereTheTimeGoes) {
+  const std::vector<std::string> call = {"bench", path_, "-p", "8", "-n", "1", "-d", "3", "-r", "1", "--profile"};
+  const ProgramResult table = assay(call);
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("8 tokens after 3: "));
+  EXPECT_THAT(table.out, HasSubstr("1 token after 3: "));
+  EXPECT_THAT(table.out, HasSubstr("ffn_gate + ffn_up"));
+  std::vector<std::string> as_json = call;
+  as_json.insert(as_json.end(), {"-o", "json", "--no-limits"});
+  const json::value runs = json::parse(assay(as_json).out);
+  ASSERT_EQ(runs.as_array().size(), 2u);
+  double share = 0;
+  for (const json::value& row : runs.at(0).at("rows").as_array()) share += row.at("share").to_number<double>();
+  EXPECT_NEAR(share, 1, 1e-9);
+  EXPECT_TRUE(runs.at(0).at("rows").at(0).at("share_of_peak").is_null());  // not measured, so not known
+}
+
+TEST(Cli, BenchTimesTheStart) {
+  const std::string model = test::shared("goldens/tiny/llama.gguf").string();
+  ASSAY_REQUIRE_FILE(model);
+  const json::object start = json::parse(assay({"bench", model, "--load", "-r", "3", "-o", "json"}).out).as_object();
+  EXPECT_EQ(start.at("n_tokens").as_int64(), 5);
+  EXPECT_EQ(start.at("samples").at("total_ms").as_array().size(), 3u);
+  for (const char* key : {"open_ms", "plan_ms", "vocabulary_ms", "context_ms", "first_token_ms", "total_ms"}) {
+    EXPECT_GT(start.at(key).to_number<double>(), 0) << key;
+  }
+  EXPECT_THAT(assay({"bench", model, "--load", "-r", "1"}).out, HasSubstr("first token after 5"));
 }
 
 // A tiny model with a vocabulary of bytes.

@@ -16,6 +16,15 @@ struct LoadOptions {
   bool tokenizer = true;  // false: the file's vocabulary is not read, tokenizer() is null and only ids can be fed
 };
 
+// How long the parts of Model::load took.
+struct LoadTiming {
+  double open_ms = 0;       // maps the file and reads its header: metadata and tensor directory
+  double plan_ms = 0;       // hyper-parameters and weights to a plan
+  double vocabulary_ms = 0; // the tokenizer
+  double template_ms = 0;   // the chat template
+  double total_ms() const noexcept { return open_ms + plan_ms + vocabulary_ms + template_ms; }
+};
+
 class Model {
  public:
   // Error(io) where the file cannot be read, Error(bad_file) where it breaks its format or contradicts itself, Error(unsupported) for an
@@ -39,7 +48,10 @@ class Model {
   int64_t n_layers() const noexcept;
   int64_t n_parameters() const noexcept;  // elements of all tensors
   int64_t file_bytes() const noexcept;    // of all shards
+  int64_t tensors_bytes() const noexcept; // of all tensors, as stored
   int64_t weights_bytes() const noexcept; // of the tensors that a run reads, a tied head counted once
+
+  const LoadTiming& load_timing() const noexcept;
 
   struct State;  // engine/model_state.h, for the library itself
   explicit Model(std::unique_ptr<const State> state);

@@ -95,25 +95,6 @@ constexpr int64_t kContextDefault = 4096;
 constexpr int64_t kContextMax = int64_t{1} << 20;  // where num::cos64 still has its accuracy
 constexpr int64_t kOutputsBytesDefault = 16 << 20;
 
-ops::CacheType cache_type(KvType type) {
-  switch (type) {
-    case KvType::f16: return ops::CacheType::f16;
-    case KvType::q8_0: return ops::CacheType::q8_0;
-    case KvType::f32: return ops::CacheType::f32;
-  }
-  throw Error(Errc::bad_request, "cache type: not one of f16, q8_0, f32");
-}
-
-backend::cpu::KernelSet kernel_set(Kernels kernels) {
-  if (kernels == Kernels::best) return backend::cpu::best_kernel_set();
-  std::string known;
-  for (const backend::cpu::KernelSet set : backend::cpu::kernel_sets()) {
-    if (backend::cpu::name(set) == name(kernels)) return set;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", backend::cpu::name(set));
-  }
-  throw Error(Errc::bad_request, fmt::format("kernels: this machine cannot run {}; it has {}", name(kernels), known));
-}
-
 // The backend that runs: never automatic.
 Backend choose_backend(const ContextOptions& options, const Model& model) {
   const bool needs_cpu = options.numerics == Numerics::oracle || options.kernels != Kernels::best || options.n_gpu_layers == 0;
@@ -134,6 +115,25 @@ Backend choose_backend(const ContextOptions& options, const Model& model) {
 }
 
 }  // namespace
+
+ops::CacheType cache_type(KvType type) {
+  switch (type) {
+    case KvType::f16: return ops::CacheType::f16;
+    case KvType::q8_0: return ops::CacheType::q8_0;
+    case KvType::f32: return ops::CacheType::f32;
+  }
+  throw Error(Errc::bad_request, "cache type: not one of f16, q8_0, f32");
+}
+
+backend::cpu::KernelSet kernel_set(Kernels kernels) {
+  if (kernels == Kernels::best) return backend::cpu::best_kernel_set();
+  std::string known;
+  for (const backend::cpu::KernelSet set : backend::cpu::kernel_sets()) {
+    if (backend::cpu::name(set) == name(kernels)) return set;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", backend::cpu::name(set));
+  }
+  throw Error(Errc::bad_request, fmt::format("kernels: this machine cannot run {}; it has {}", name(kernels), known));
+}
 
 ContextOptions resolve(const ContextOptions& asked, const Model& model) {
   ContextOptions options = asked;

@@ -5,13 +5,18 @@
 #include <string>
 
 #include "assay/context.h"
+#include "backend/cpu/linear.h"
 #include "base/thread_pool.h"
 #include "ops/executor.h"
 
 namespace assay::engine {
 
+ops::CacheType cache_type(KvType type);
+
 // Error(bad_request) naming the option where one cannot be served.
 ContextOptions resolve(const ContextOptions& asked, const Model& model);
+
+backend::cpu::KernelSet kernel_set(Kernels kernels);  // Error(bad_request) for one that this machine cannot run
 
 struct ChosenExecutor {
   std::unique_ptr<ops::Executor> executor;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <filesystem>
 #include <map>
 #include <utility>
@@ -45,23 +46,44 @@ void parse_chat_template(Model::State& state) {
   }
 }
 
+// Milliseconds between its calls.
+class Laps {
+ public:
+  double lap() {
+    const auto now = std::chrono::steady_clock::now();
+    return std::chrono::duration<double, std::milli>(now - std::exchange(last_, now)).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
 }  // namespace
 
 std::shared_ptr<const Model> Model::load(const std::string& path, const LoadOptions& options) {
+  Laps laps;
   auto state = std::make_unique<State>(path, gguf::File::open(path));
+  LoadTiming& timing = state->load_timing;
+  timing.open_ms = laps.lap();
   state->built = model::build_model(state->file);
   const gguf::Metadata& metadata = state->file.metadata();
   state->architecture = std::string(metadata.require_string("general.architecture"));
   state->name = std::string(metadata.find_string("general.name").value_or(""));
   if (state->name.empty()) state->name = std::filesystem::path(path).stem().string();
-  for (const gguf::Tensor& tensor : state->file.tensors()) state->n_parameters += tensor.view.shape.elements();
+  for (const gguf::Tensor& tensor : state->file.tensors()) {
+    state->n_parameters += tensor.view.shape.elements();
+    state->tensors_bytes += static_cast<int64_t>(tensor.view.data.size());
+  }
   for (const ops::Weight& weight : state->built.plan.weights) state->weights_bytes += static_cast<int64_t>(weight.view.data.size());
   state->weights_type = most_common_type(state->built.plan);
+  timing.plan_ms = laps.lap();
   if (options.tokenizer) {
     state->tokenizer = text::make_tokenizer(metadata);
     check_vocabulary(*state);
   }
+  timing.vocabulary_ms = laps.lap();
   parse_chat_template(*state);
+  timing.template_ms = laps.lap();
   return std::make_shared<const Model>(std::move(state));
 }
 
@@ -86,6 +108,8 @@ int64_t Model::d_model() const noexcept { return state_->built.hparams.d_model; 
 int64_t Model::n_layers() const noexcept { return state_->built.hparams.n_layers; }
 int64_t Model::n_parameters() const noexcept { return state_->n_parameters; }
 int64_t Model::file_bytes() const noexcept { return static_cast<int64_t>(state_->file.file_bytes()); }
+int64_t Model::tensors_bytes() const noexcept { return state_->tensors_bytes; }
 int64_t Model::weights_bytes() const noexcept { return state_->weights_bytes; }
+const LoadTiming& Model::load_timing() const noexcept { return state_->load_timing; }
 
 }  // namespace assay

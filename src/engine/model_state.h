@@ -21,10 +21,12 @@ struct Model::State {
   std::string architecture;
   std::string weights_type;
   int64_t n_parameters = 0;
+  int64_t tensors_bytes = 0;
   int64_t weights_bytes = 0;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::string chat_template_source;
   std::shared_ptr<const ChatTemplate> chat_template;
+  LoadTiming load_timing;
   std::exception_ptr chat_template_error;  // why the source could not be parsed
 };
 

@@ -6,6 +6,7 @@
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/gemv.h"
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/peak.h"
 
 namespace assay::backend::cpu {
 
@@ -19,6 +20,7 @@ struct SetFunctions {
   // As linear.h's, the bits of quant::quantise_row_ref.
   void (*quantise_rows)(tensor::ConstMat x, const quant::Activations& out, int64_t row_begin, int64_t row_end) noexcept;
   void (*add_kernels)(Kernels& kernels) noexcept;  // overwrites the slots that the set fills
+  PeakLoops (*peak_loops)() noexcept = nullptr;    // null: not known
 };
 
 // From the least to the best.

@@ -50,8 +50,8 @@ void add_both_kernels(Kernels& kernels) noexcept {
 }
 
 constexpr SetFunctions kSets[] = {
-    {KernelSet::avx2, &has_avx2, &gemv_avx2, &gemm_avx2, &quantise_rows_avx2, &add_avx2_kernels},
-    {KernelSet::avx512, &has_avx512, &gemv_avx512, &gemm_avx512, &quantise_rows_avx2, &add_both_kernels},
+    {KernelSet::avx2, &has_avx2, &gemv_avx2, &gemm_avx2, &quantise_rows_avx2, &add_avx2_kernels, &peak_loops_avx2},
+    {KernelSet::avx512, &has_avx512, &gemv_avx512, &gemm_avx512, &quantise_rows_avx2, &add_both_kernels, &peak_loops_avx512},
 };
 
 }  // namespace
