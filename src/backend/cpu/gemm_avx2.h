@@ -1,23 +1,38 @@
-// What the AVX2 matrix-matrix kernels share: 8 rows are the 8 lanes of a register, weights and activations are words, and vpmaddwd multiplies 2
-// elements of 8 rows with 2 of one activation column. Included by kernel files only; everything here is local to the file that includes it.
+// What the AVX2 matrix-matrix kernels share. 8 rows are the 8 lanes of a register; a strip is two such groups, and the loops multiply a strip with
+// a tile of few tokens so that every sum stays in a register. Included by kernel files only; everything here is local to the file that includes it.
+//   What differs comes in as a class Kernel:
+//   kBlock                   elements of a block: 32 or 256
+//   kTokens                  tokens of its tile
+//   kStripBytes, kTileBytes  of one block of a strip in the panel, and of a tile's activations
+//   kBlocksNear              blocks of a strip that the first-level cache holds beside the activations
+//   build(task, p, out)      unpacks the block of 8 rows at p; registers of the other group lie between its own, 64 bytes apart
+//   lay(task, rows, b, out)  block b of the activations of kTokens rows
+//   run(w, x, n, c)          adds the terms of n blocks to the chains c[token][group]
 #pragma once
 
 #include <immintrin.h>
 
-#include "backend/cpu/gemm.h"
+#include "backend/cpu/gemm_panels.h"
 
 namespace assay::backend::cpu {
 namespace {
 
 constexpr int64_t kRows = 8;
-constexpr int kColumns = 4;  // of a tile
-constexpr int kGroups = 2;   // groups of 8 rows of a tile
-
-inline int64_t smaller(int64_t a, int64_t b) noexcept { return a < b ? a : b; }
+constexpr int kGroups = 2;
+constexpr int64_t kStripRows = kRows * kGroups;
+constexpr int kTokensNear = 12;  // tokens that run against a strip's blocks while these are in the first-level cache
+constexpr int64_t kLaidBytes = 1024 * 1024;  // what the laid activations may take; the tokens beyond unpack the weights once more
 
 inline __m256i load_256(const void* p, int64_t at) noexcept {
   return _mm256_load_si256(reinterpret_cast<const __m256i*>(static_cast<const std::byte*>(p) + at));
 }
+
+inline void store_256(__m256i v, std::byte* p) noexcept { _mm256_store_si256(reinterpret_cast<__m256i*>(p), v); }
+
+inline __m256i widen(const int8_t* p) noexcept { return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+
+inline const float* floats(const std::byte* p) noexcept { return reinterpret_cast<const float*>(p); }
+inline const int32_t* dwords(const std::byte* p) noexcept { return reinterpret_cast<const int32_t*>(p); }
 
 // 8 registers of 8 dwords, rows to columns.
 inline void transpose_8(const __m256i* rows, __m256i* out) noexcept {
@@ -37,51 +52,161 @@ inline void transpose_8(const __m256i* rows, __m256i* out) noexcept {
   }
 }
 
-// 16 words of each of 8 rows to 8 registers of pairs: register p holds words 2p and 2p + 1 of every row.
-inline void store_pairs(const __m256i* rows, std::byte* out) noexcept {
-  __m256i pairs[8];
-  transpose_8(rows, pairs);
-  for (int p = 0; p < 8; ++p) _mm256_store_si256(reinterpret_cast<__m256i*>(out + 32 * p), pairs[p]);
+// 8 dwords of each of 8 rows to the panel: register d holds dword d of every row.
+inline void store_columns(const __m256i* rows, std::byte* out) noexcept {
+  __m256i columns[8];
+  transpose_8(rows, columns);
+  for (int d = 0; d < 8; ++d) store_256(columns[d], out + 64 * d);
 }
 
-// 16 activations of 4 columns as words, interleaved: [pair][column].
-inline void interleave_16(const __m256i* columns, int32_t* out) noexcept {
-  const __m256i ab_low = _mm256_unpacklo_epi32(columns[0], columns[1]), ab_high = _mm256_unpackhi_epi32(columns[0], columns[1]);
-  const __m256i cd_low = _mm256_unpacklo_epi32(columns[2], columns[3]), cd_high = _mm256_unpackhi_epi32(columns[2], columns[3]);
-  const __m256i pairs[4] = {_mm256_unpacklo_epi64(ab_low, cd_low), _mm256_unpackhi_epi64(ab_low, cd_low),
-                            _mm256_unpacklo_epi64(ab_high, cd_high), _mm256_unpackhi_epi64(ab_high, cd_high)};
-  for (int p = 0; p < 4; ++p) {  // pair p in the lower half, p + 4 in the upper
-    _mm_store_si128(reinterpret_cast<__m128i*>(out + kColumns * p), _mm256_castsi256_si128(pairs[p]));
-    _mm_store_si128(reinterpret_cast<__m128i*>(out + kColumns * (p + 4)), _mm256_extracti128_si256(pairs[p], 1));
-  }
+// sum += a * x, b * x for one dword of activations: 4 bytes as two words, or 2 words as one dword. In assembly because the sums of a tile leave four
+// registers over, which the compiler's own order of these instructions exceeds.
+inline void add_bytes(__m256i a, __m256i b, const int32_t* x, __m256i* sum) noexcept {
+  __m256i v, product;
+  asm("vpbroadcastd %[x], %[v]\n\t"
+      "vpmaddubsw %[v], %[a], %[product]\n\t"
+      "vpmaddubsw %[v], %[b], %[v]\n\t"
+      "vpaddw %[product], %[sum0], %[sum0]\n\t"
+      "vpaddw %[v], %[sum1], %[sum1]"
+      : [sum0] "+x"(sum[0]), [sum1] "+x"(sum[1]), [v] "=&x"(v), [product] "=&x"(product)
+      : [a] "x"(a), [b] "x"(b), [x] "m"(*x));
 }
 
-// Adds n pairs of elements to the sums. x: [pair][column].
-inline void add_pairs(const std::byte* w0, const std::byte* w1, const int32_t* x, int64_t n, __m256i (&sum)[kColumns][kGroups]) noexcept {
-  for (int64_t p = 0; p < n; ++p) {
-    const __m256i a = load_256(w0, 32 * p), b = load_256(w1, 32 * p);
-    for (int column = 0; column < kColumns; ++column) {
-      const __m256i v = _mm256_set1_epi32(x[kColumns * p + column]);
-      sum[column][0] = _mm256_add_epi32(sum[column][0], _mm256_madd_epi16(a, v));
-      sum[column][1] = _mm256_add_epi32(sum[column][1], _mm256_madd_epi16(b, v));
+inline void add_words(__m256i a, __m256i b, const int32_t* x, __m256i* sum) noexcept {
+  __m256i v, product;
+  asm("vpbroadcastd %[x], %[v]\n\t"
+      "vpmaddwd %[v], %[a], %[product]\n\t"
+      "vpmaddwd %[v], %[b], %[v]\n\t"
+      "vpaddd %[product], %[sum0], %[sum0]\n\t"
+      "vpaddd %[v], %[sum1], %[sum1]"
+      : [sum0] "+x"(sum[0]), [sum1] "+x"(sum[1]), [v] "=&x"(v), [product] "=&x"(product)
+      : [a] "x"(a), [b] "x"(b), [x] "m"(*x));
+}
+
+// Sums of 8 kUnits pairs of words. w: [pair][group]; x: [unit of 8 pairs][token][pair].
+template <int kUnits, int kTokens>
+inline void sums_of_words(const std::byte* w, const std::byte* x, __m256i (&sum)[kTokens][kGroups]) noexcept {
+  for (int unit = 0; unit < kUnits; ++unit, w += 8 * 64, x += kTokens * 32) {
+#pragma GCC unroll 8
+    for (int p = 0; p < 8; ++p) {
+      const __m256i a = load_256(w, 64 * p), b = load_256(w, 64 * p + 32);
+#pragma GCC unroll 8
+      for (int t = 0; t < kTokens; ++t) add_words(a, b, dwords(x + 32 * t) + p, sum[t]);
     }
   }
 }
 
 // The tree of the contract over the 8 chunks, then the bias.
 template <int kTokens>
-inline void store_tile(const LinearTask& task, const __m256 (&chunks)[8][kTokens][kGroups], int64_t token, int64_t row,
-                       int64_t row_end) noexcept {
+inline void store_tile(const LinearTask& task, const __m256 (*chunks)[kTokens][kGroups], int64_t token, int64_t row, int64_t row_end) noexcept {
   for (int t = 0; t < kTokens && token + t < task.n_tokens; ++t) {
     for (int g = 0; g < kGroups; ++g) {
       const auto pair = [&](int i) { return _mm256_add_ps(chunks[i][t][g], chunks[i + 1][t][g]); };
-      alignas(32) float sum[kRows];
-      _mm256_store_ps(sum, _mm256_add_ps(_mm256_add_ps(pair(0), pair(2)), _mm256_add_ps(pair(4), pair(6))));
+      const __m256 sum = _mm256_add_ps(_mm256_add_ps(pair(0), pair(2)), _mm256_add_ps(pair(4), pair(6)));
       const int64_t first = row + g * kRows, n = smaller(kRows, row_end - first);
       float* y = task.y.data + (token + t) * task.y.stride + first;
-      for (int64_t i = 0; i < n; ++i) y[i] = task.bias == nullptr ? sum[i] : sum[i] + task.bias[first + i];
+      if (n == kRows) {
+        _mm256_storeu_ps(y, task.bias == nullptr ? sum : _mm256_add_ps(sum, _mm256_loadu_ps(task.bias + first)));
+        continue;
+      }
+      alignas(32) float values[kRows];
+      _mm256_store_ps(values, sum);
+      for (int64_t i = 0; i < n; ++i) y[i] = task.bias == nullptr ? values[i] : values[i] + task.bias[first + i];
     }
   }
+}
+
+// A strip against n_tiles tiles, one behind the other from `token` on.
+template <class Kernel>
+void run_strip(const LinearTask& task, const std::byte* strip, const std::byte* x, int64_t n_tiles, int64_t token, int64_t row,
+               int64_t row_end) noexcept {
+  constexpr int kTiles = kTokensNear / Kernel::kTokens;
+  const int64_t n_blocks = task.k / Kernel::kBlock;
+  __m256 chunks[kTiles][8][Kernel::kTokens][kGroups];
+  for (int64_t i = 0; i < 8; ++i) {
+    for (int64_t tile = 0; tile < n_tiles; ++tile) {
+      for (int t = 0; t < Kernel::kTokens; ++t) chunks[tile][i][t][0] = chunks[tile][i][t][1] = _mm256_setzero_ps();
+    }
+    const int64_t end = (i + 1) * n_blocks / 8;
+    for (int64_t b = i * n_blocks / 8; b < end; b += Kernel::kBlocksNear) {
+      const int64_t n = smaller(Kernel::kBlocksNear, end - b);
+      for (int64_t tile = 0; tile < n_tiles; ++tile) {
+        Kernel::run(strip + b * Kernel::kStripBytes, x + (tile * n_blocks + b) * Kernel::kTileBytes, n, chunks[tile][i]);
+      }
+    }
+  }
+  for (int64_t tile = 0; tile < n_tiles; ++tile) {
+    store_tile<Kernel::kTokens>(task, chunks[tile], token + tile * Kernel::kTokens, row, row_end);
+  }
+}
+
+template <class Kernel>
+void lay_tokens(const LinearTask& task, int64_t token, int64_t n, std::byte* x) noexcept {
+  for (int64_t first = token; first < token + n; first += Kernel::kTokens) {
+    int64_t rows[Kernel::kTokens];
+    for (int t = 0; t < Kernel::kTokens; ++t) rows[t] = smaller(first + t, task.n_tokens - 1);
+    for (int64_t b = 0; b < task.k / Kernel::kBlock; ++b, x += Kernel::kTileBytes) Kernel::lay(task, rows, b, x);
+  }
+}
+
+// Tokens whose activations are laid together: a multiple of kTokensNear.
+template <class Kernel>
+int64_t tokens_laid(const LinearTask& task) noexcept {
+  const int64_t bytes_near = kTokensNear / Kernel::kTokens * (task.k / Kernel::kBlock) * Kernel::kTileBytes;
+  const int64_t fit = kLaidBytes / bytes_near, needed = (task.n_tokens + kTokensNear - 1) / kTokensNear;
+  return smaller(fit < 1 ? 1 : fit, needed) * kTokensNear;
+}
+
+template <class Kernel>
+int64_t panel_rows_of(const LinearTask& task) noexcept {
+  return panel_rows<kStripRows>(task.k / Kernel::kBlock * Kernel::kStripBytes);
+}
+
+template <class Kernel>
+void gemm(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept {
+  const int64_t n_blocks = task.k / Kernel::kBlock, strip_bytes = n_blocks * Kernel::kStripBytes;
+  const int64_t rows = panel_rows_of<Kernel>(task), laid = tokens_laid<Kernel>(task);
+  std::byte* x = scratch + rows / kStripRows * strip_bytes;
+  for (int64_t token = 0; token < task.n_tokens; token += laid) {
+    const int64_t n = smaller(laid, task.n_tokens - token);
+    lay_tokens<Kernel>(task, token, n, x);
+    const auto build = [&](int64_t row, int64_t end, int64_t group) {
+      const std::byte* p[kRows];
+      rows_of_group<kRows>(task, row, end, p);
+      std::byte* out = scratch + group / kGroups * strip_bytes + 32 * (group % kGroups);
+      for (int64_t b = 0; b < n_blocks; ++b, out += Kernel::kStripBytes) Kernel::build(task, p, out);
+    };
+    const auto run = [&](int64_t begin, int64_t end) {
+      for (int64_t near = 0; near < n; near += kTokensNear) {
+        const int64_t n_tiles = (smaller(kTokensNear, n - near) + Kernel::kTokens - 1) / Kernel::kTokens;
+        const std::byte* tiles = x + near / Kernel::kTokens * n_blocks * Kernel::kTileBytes;
+        for (int64_t row = begin; row < end; row += kStripRows) {
+          const std::byte* strip = scratch + (row - begin) / kStripRows * strip_bytes;
+          run_strip<Kernel>(task, strip, tiles, n_tiles, token + near, row, end);
+        }
+      }
+    };
+    walk_panels<kRows>(row_begin, row_end, rows, build, run);
+  }
+}
+
+template <class Kernel>
+size_t gemm_scratch_bytes(const LinearTask& task) noexcept {
+  const int64_t n_blocks = task.k / Kernel::kBlock;
+  return static_cast<size_t>(n_blocks * (panel_rows_of<Kernel>(task) / kStripRows * Kernel::kStripBytes +
+                                         tokens_laid<Kernel>(task) / Kernel::kTokens * Kernel::kTileBytes));
+}
+
+// The kernel for the task's planes.
+template <class OnePlane, class TwoPlanes>
+GemmKernel gemm_kernel() noexcept {
+  return {[](const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept {
+            (task.x.planes == 2 ? gemm<TwoPlanes> : gemm<OnePlane>)(task, row_begin, row_end, scratch);
+          },
+          [](const LinearTask& task) noexcept {
+            return (task.x.planes == 2 ? gemm_scratch_bytes<TwoPlanes> : gemm_scratch_bytes<OnePlane>)(task);
+          },
+          kGemmRowStep};
 }
 
 }  // namespace
