@@ -144,7 +144,7 @@ struct Bytes {
   static void build(const LinearTask& task, const std::byte** p, std::byte* out) noexcept { P::build(task, p, out); }
   static void lay(const LinearTask& task, const int64_t* rows, int64_t b, std::byte* out) noexcept { L::lay(task, rows, b, out); }
 
-  // I of a superblock for one plane, but for what it lacks of words without a scale yet.
+  // I of a superblock for one plane.
   template <int kPlane>
   static void superblock(const std::byte* w, const std::byte* x, Sums& total) noexcept {
     constexpr int kPerSum = dwords_per_sum<Format>(kPlane);
@@ -159,12 +159,9 @@ struct Bytes {
 #pragma GCC unroll 8
         for (int t = 0; t < kTokens; ++t) {
           if constexpr (Format::kHasMin) {
-            const __m256i v = _mm256_set1_epi32(dwords(x + 32 * t)[first]);
-            words[t][0] = _mm256_maddubs_epi16(a, v);
-            words[t][1] = _mm256_maddubs_epi16(b, v);
+            begin_bytes(a, b, dwords(x + 32 * t) + first, words[t]);
           } else {
-            words[t][0] = words[t][1] = _mm256_set1_epi32(dwords(start + L::kSumBytes * t)[first / 4]);
-            add_bytes(a, b, dwords(x + 32 * t) + first, words[t]);
+            begin_bytes_at(a, b, dwords(x + 32 * t) + first, dwords(start + L::kSumBytes * t) + first / 4, words[t]);
           }
         }
 #pragma GCC unroll 8
@@ -175,7 +172,7 @@ struct Bytes {
         }
         const std::byte* s = scale + 64 * (4 * first / Format::kSubBlock);
         for (int t = 0; t < kTokens; ++t) {
-          for (int g = 0; g < kGroups; ++g) total[t][g] = _mm256_add_epi32(total[t][g], _mm256_madd_epi16(words[t][g], load_256(s, 32 * g)));
+          for (int g = 0; g < kGroups; ++g) add_scaled(words[t][g], s + 32 * g, total[t][g]);
         }
       }
     }

@@ -67,12 +67,9 @@ struct Bytes {
         if (p % kPerSum != 0) {
           add_bytes(a, b, dwords(x + 32 * t) + p, words[t]);
         } else if constexpr (Format::kOffset != 0) {
-          words[t][0] = words[t][1] = _mm256_set1_epi32(dwords(x + kStart)[t]);
-          add_bytes(a, b, dwords(x + 32 * t) + p, words[t]);
+          begin_bytes_at(a, b, dwords(x + 32 * t) + p, dwords(x + kStart) + t, words[t]);
         } else {
-          const __m256i v = _mm256_set1_epi32(dwords(x + 32 * t)[p]);
-          words[t][0] = _mm256_maddubs_epi16(a, v);
-          words[t][1] = _mm256_maddubs_epi16(b, v);
+          begin_bytes(a, b, dwords(x + 32 * t) + p, words[t]);
         }
       }
       if (p % kPerSum != kPerSum - 1) continue;

@@ -59,8 +59,32 @@ inline void store_columns(const __m256i* rows, std::byte* out) noexcept {
   for (int d = 0; d < 8; ++d) store_256(columns[d], out + 64 * d);
 }
 
-// sum += a * x, b * x for one dword of activations: 4 bytes as two words, or 2 words as one dword. In assembly because the sums of a tile leave four
-// registers over, which the compiler's own order of these instructions exceeds.
+// The loops below are in assembly because the sums of a tile leave four registers over, which the compiler's own order of instructions exceeds.
+// x is one dword of activations: 4 bytes, of which each pair gives a word, or 2 words, which give a dword.
+
+// sum = a * x, b * x
+inline void begin_bytes(__m256i a, __m256i b, const int32_t* x, __m256i* sum) noexcept {
+  asm("vpbroadcastd %[x], %[sum1]\n\t"
+      "vpmaddubsw %[sum1], %[a], %[sum0]\n\t"
+      "vpmaddubsw %[sum1], %[b], %[sum1]"
+      : [sum0] "=&x"(sum[0]), [sum1] "=&x"(sum[1])
+      : [a] "x"(a), [b] "x"(b), [x] "m"(*x));
+}
+
+// sum = start + a * x, start + b * x
+inline void begin_bytes_at(__m256i a, __m256i b, const int32_t* x, const int32_t* start, __m256i* sum) noexcept {
+  __m256i v, product;
+  asm("vpbroadcastd %[x], %[v]\n\t"
+      "vpbroadcastd %[start], %[sum0]\n\t"
+      "vpmaddubsw %[v], %[a], %[product]\n\t"
+      "vpmaddubsw %[v], %[b], %[v]\n\t"
+      "vpaddw %[v], %[sum0], %[sum1]\n\t"
+      "vpaddw %[product], %[sum0], %[sum0]"
+      : [sum0] "=&x"(sum[0]), [sum1] "=&x"(sum[1]), [v] "=&x"(v), [product] "=&x"(product)
+      : [a] "x"(a), [b] "x"(b), [x] "m"(*x), [start] "m"(*start));
+}
+
+// sum += a * x, b * x
 inline void add_bytes(__m256i a, __m256i b, const int32_t* x, __m256i* sum) noexcept {
   __m256i v, product;
   asm("vpbroadcastd %[x], %[v]\n\t"
@@ -70,6 +94,14 @@ inline void add_bytes(__m256i a, __m256i b, const int32_t* x, __m256i* sum) noex
       "vpaddw %[v], %[sum1], %[sum1]"
       : [sum0] "+x"(sum[0]), [sum1] "+x"(sum[1]), [v] "=&x"(v), [product] "=&x"(product)
       : [a] "x"(a), [b] "x"(b), [x] "m"(*x));
+}
+
+// total += the pairs of words times the pairs of scale. The words are used up.
+inline void add_scaled(__m256i& words, const std::byte* scale, __m256i& total) noexcept {
+  asm("vpmaddwd %[scale], %[words], %[words]\n\t"
+      "vpaddd %[words], %[total], %[total]"
+      : [words] "+x"(words), [total] "+x"(total)
+      : [scale] "m"(*reinterpret_cast<const __m256i*>(scale)));
 }
 
 inline void add_words(__m256i a, __m256i b, const int32_t* x, __m256i* sum) noexcept {
