@@ -63,7 +63,7 @@ void run(benchmark::State& state, Setting s) {
 }
 
 void add(const Setting& s) {
-  const std::string name = std::string(tensor::traits(s.format->dtype).name) + "/" + std::string(name(s.set)) +
+  const std::string name = std::string(tensor::traits(s.format->dtype).name) + "/" + std::string(backend::cpu::name(s.set)) +
                            "/tokens:" + std::to_string(s.tokens) + "/planes:" + std::to_string(s.planes) + "/k:" +
                            std::to_string(s.k) + "/rows:" + std::to_string(s.rows);
   benchmark::RegisterBenchmark(name.c_str(), [s](benchmark::State& state) { run(state, s); });
