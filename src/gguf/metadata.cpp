@@ -193,6 +193,10 @@ std::optional<std::vector<float>> Metadata::find_floats(std::string_view key) co
   if (!entry) return std::nullopt;
   std::vector<float> values(entry->count);
   const size_t stride = scalar_bytes(entry->element_type);
+  if (entry->element_type == ValueType::f32) {
+    if (!values.empty()) std::memcpy(values.data(), entry->bytes.data(), entry->bytes.size());
+    return values;
+  }
   for (size_t i = 0; i < values.size(); ++i) {
     values[i] = static_cast<float>(load_float(entry->element_type, entry->bytes.data() + i * stride));
   }

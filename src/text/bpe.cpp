@@ -4,7 +4,8 @@
 
 #include <fmt/format.h>
 
-#include <bit>
+#include <algorithm>
+#include <array>
 #include <optional>
 #include <string>
 
@@ -16,34 +17,7 @@
 namespace assay::text {
 namespace {
 
-// For each merge the ids of its left text, its right text and both joined; -1 where there is no
-// such token.
-std::vector<TokenId> resolved(std::span<const std::string_view> merges,
-                              const Vocabulary& vocabulary) {
-  size_t n_bytes = 0;
-  for (const std::string_view merge : merges) n_bytes += merge.size();
-  std::string joined;
-  joined.reserve(n_bytes);  // the views below point into it
-  std::vector<std::string_view> texts;
-  texts.reserve(3 * merges.size());
-  for (const std::string_view merge : merges) {
-    const size_t blank = merge.find(' ', 1);
-    if (blank == std::string_view::npos || blank + 1 == merge.size()) {
-      throw Error(
-          Errc::bad_file,
-          fmt::format("tokenizer.ggml.merges: entry {} is not two texts with a blank between",
-                      texts.size() / 3));
-    }
-    const size_t begin = joined.size();
-    joined.append(merge, 0, blank).append(merge, blank + 1);
-    texts.push_back(merge.substr(0, blank));
-    texts.push_back(merge.substr(blank + 1));
-    texts.push_back(std::string_view(joined).substr(begin));
-  }
-  std::vector<TokenId> ids(texts.size());
-  vocabulary.find_ids(texts, ids);
-  return ids;
-}
+constexpr size_t kBlock = 32;  // merges whose texts are looked up together
 
 }  // namespace
 
@@ -52,35 +26,54 @@ MergeTable::MergeTable(std::span<const std::string_view> merges, const Vocabular
     throw Error(Errc::bad_file, fmt::format("tokenizer.ggml.merges: {} merges, the limit is {}",
                                             merges.size(), kMergesMax));
   }
-  const size_t n_slots = std::bit_ceil(2 * merges.size() + 2);
-  slots_.resize(n_slots);
-  shift_ = 64 - std::countr_zero(n_slots);
-  const std::vector<TokenId> ids = resolved(merges, vocabulary);
-  merges_.resize(merges.size());
-  size_t probes_left = 64 * merges.size() + 4096;
-  for (size_t rank = 0; rank < merges.size(); ++rank) {
-    const Merge& made = merges_[rank] = {ids[3 * rank], ids[3 * rank + 1], ids[3 * rank + 2]};
+  merges_.reserve(merges.size());
+  ranks_ = TaggedTable(merges.size());
+  for (size_t first = 0; first < merges.size(); first += kBlock) {
+    add(merges.subspan(first, std::min(kBlock, merges.size() - first)), vocabulary);
+  }
+}
+
+// A merge's left text, its right text and both joined must be tokens.
+void MergeTable::add(std::span<const std::string_view> block, const Vocabulary& vocabulary) {
+  std::array<std::string_view, 3 * kBlock> texts;
+  std::array<TokenId, 3 * kBlock> ids;
+  size_t n_bytes = 0;
+  for (const std::string_view merge : block) n_bytes += merge.size();
+  std::string joined;
+  joined.reserve(n_bytes);  // the views below point into it
+  for (size_t i = 0; i < block.size(); ++i) {
+    const std::string_view merge = block[i];
+    const size_t blank = merge.find(' ', 1);
+    if (blank == std::string_view::npos || blank + 1 == merge.size()) {
+      throw Error(
+          Errc::bad_file,
+          fmt::format("tokenizer.ggml.merges: entry {} is not two texts with a blank between",
+                      merges_.size() + i));
+    }
+    const size_t begin = joined.size();
+    joined.append(merge, 0, blank).append(merge, blank + 1);
+    texts[3 * i] = merge.substr(0, blank);
+    texts[3 * i + 1] = merge.substr(blank + 1);
+    texts[3 * i + 2] = std::string_view(joined).substr(begin);
+  }
+  vocabulary.find_ids(std::span(texts).first(3 * block.size()), ids);
+  for (size_t i = 0; i < block.size(); ++i) {
+    const auto rank = static_cast<int32_t>(merges_.size());
+    const Merge made{ids[3 * i], ids[3 * i + 1], ids[3 * i + 2]};
     if (made.left < 0 || made.right < 0 || made.result < 0) {
       throw Error(Errc::bad_file,
                   fmt::format("tokenizer.ggml.merges: entry {} has a text that is no token", rank));
     }
-    const uint64_t pair = pair_of(made.left, made.right);
-    size_t i = slot_of(pair);
-    while (slots_[i].rank_plus_1 != 0 && slots_[i].pair != pair) {
-      i = (i + 1) & (n_slots - 1);
-      if (--probes_left == 0)
-        throw Error(Errc::bad_file, "the merges are made to collide in a hash table");
-    }
-    if (slots_[i].rank_plus_1 == 0) slots_[i] = {pair, static_cast<uint32_t>(rank + 1)};
+    merges_.push_back(made);
+    ranks_.insert(hash_of(made.left, made.right), rank,  // of a pair that comes again the first counts
+                  [&](int32_t other) { return is_of(other, made.left, made.right); });
+    if (ranks_.collides())
+      throw Error(Errc::bad_file, "the merges are made to collide in a hash table");
   }
 }
 
-int64_t MergeTable::find_rank(TokenId left, TokenId right) const noexcept {
-  const uint64_t pair = pair_of(left, right);
-  for (size_t i = slot_of(pair); slots_[i].rank_plus_1 != 0; i = (i + 1) & (slots_.size() - 1)) {
-    if (slots_[i].pair == pair) return int64_t{slots_[i].rank_plus_1} - 1;
-  }
-  return -1;
+int32_t MergeTable::find_rank(TokenId left, TokenId right) const noexcept {
+  return ranks_.find(hash_of(left, right), [&](int32_t rank) { return is_of(rank, left, right); });
 }
 
 // Buffers that words of one text share.
@@ -143,7 +136,7 @@ void BpeEncoder::encode_word(std::string_view word, Work& work, std::vector<Toke
   const auto key_at =
       [&](int32_t left) -> std::optional<uint64_t> {  // nullopt: the pair at left does not merge
     if (left < 0 || symbols[left].next < 0) return std::nullopt;
-    const int64_t rank = merges_.find_rank(symbols[left].id, symbols[symbols[left].next].id);
+    const int32_t rank = merges_.find_rank(symbols[left].id, symbols[symbols[left].next].id);
     if (rank < 0) return std::nullopt;
     return (static_cast<uint64_t>(rank) << 32) | static_cast<uint32_t>(left);
   };

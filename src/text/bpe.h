@@ -11,12 +11,14 @@
 #include <vector>
 
 #include "text/splitter.h"
+#include "text/tagged_table.h"
 #include "text/vocabulary.h"
 #include "text/word_encoder.h"
 
 namespace assay::text {
 
 inline constexpr size_t kMergesMax = size_t{1} << 22;
+static_assert(kMergesMax <= TaggedTable::kSizeMax);
 
 // Merges by rank, and from a pair of ids to its merge.
 class MergeTable {
@@ -31,21 +33,19 @@ class MergeTable {
   MergeTable(std::span<const std::string_view> merges, const Vocabulary& vocabulary);
 
   const Merge& operator[](uint32_t rank) const noexcept { return merges_[rank]; }
-  int64_t find_rank(TokenId left, TokenId right) const noexcept;  // -1: the pair does not merge
+  int32_t find_rank(TokenId left, TokenId right) const noexcept;  // -1: the pair does not merge
 
  private:
-  struct Slot {
-    uint64_t pair = 0;
-    uint32_t rank_plus_1 = 0;  // 0: empty
-  };
-  static uint64_t pair_of(TokenId left, TokenId right) noexcept {
-    return (uint64_t{static_cast<uint32_t>(left)} << 32) | static_cast<uint32_t>(right);
+  void add(std::span<const std::string_view> block, const Vocabulary& vocabulary);
+  bool is_of(int32_t rank, TokenId left, TokenId right) const noexcept {
+    return merges_[rank].left == left && merges_[rank].right == right;
   }
-  size_t slot_of(uint64_t pair) const noexcept { return (pair * 0x9E3779B97F4A7C15u) >> shift_; }
+  static uint64_t hash_of(TokenId left, TokenId right) noexcept {
+    return mixed((uint64_t{static_cast<uint32_t>(left)} << 32) | static_cast<uint32_t>(right));
+  }
 
   std::vector<Merge> merges_;
-  std::vector<Slot> slots_;
-  int shift_ = 0;
+  TaggedTable ranks_;  // by pair
 };
 
 class BpeEncoder final : public WordEncoder {

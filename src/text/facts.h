@@ -30,6 +30,6 @@ struct VocabularyFacts {
 
 // Throws Error(bad_file) for facts that contradict each other, Error(unsupported) for kinds of
 // tokenizer that are not served.
-std::shared_ptr<const Tokenizer> make_tokenizer(const VocabularyFacts& facts);
+std::shared_ptr<const Tokenizer> make_tokenizer(VocabularyFacts facts);
 
 }  // namespace assay::text

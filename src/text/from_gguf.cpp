@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
+#include <iterator>
 #include <limits>
 #include <string>
 
@@ -67,34 +69,18 @@ std::vector<TokenKind> read_kinds(const Metadata& metadata) {
     throw Error(Errc::bad_file, fmt::format("{} must hold 32-bit integers, it holds {}", kKey,
                                             name(entry->element_type)));
   }
-  std::vector<TokenKind> kinds;
-  const auto numbers = metadata.find_integers(kKey);
-  kinds.reserve(numbers->size());
-  for (const int64_t number : *numbers) {
-    switch (number) {
-      case 1:
-        kinds.push_back(TokenKind::normal);
-        break;
-      case 2:
-        kinds.push_back(TokenKind::unknown);
-        break;
-      case 3:
-        kinds.push_back(TokenKind::control);
-        break;
-      case 4:
-        kinds.push_back(TokenKind::user_defined);
-        break;
-      case 0:
-      case 5:
-        kinds.push_back(TokenKind::unused);
-        break;
-      case 6:
-        kinds.push_back(TokenKind::byte);
-        break;
-      default:
-        throw Error(Errc::bad_file, fmt::format("{}: entry {} is {}, the kinds are 0 to 6", kKey,
-                                                kinds.size(), number));
+  if (entry->type != ValueType::array) metadata.find_integers(kKey);  // throws, naming both types
+  constexpr TokenKind kKinds[] = {TokenKind::unused,       TokenKind::normal, TokenKind::unknown, TokenKind::control,
+                                  TokenKind::user_defined, TokenKind::unused, TokenKind::byte};
+  std::vector<TokenKind> kinds(entry->count);
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    uint32_t number = 0;
+    std::memcpy(&number, entry->bytes.data() + i * sizeof number, sizeof number);
+    if (number >= std::size(kKinds)) {
+      const auto shown = entry->element_type == ValueType::i32 ? int64_t{static_cast<int32_t>(number)} : int64_t{number};
+      throw Error(Errc::bad_file, fmt::format("{}: entry {} is {}, the kinds are 0 to 6", kKey, i, shown));
     }
+    kinds[i] = kKinds[number];
   }
   return kinds;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "assay/error.h"
 #include "text/bpe.h"
@@ -76,9 +77,6 @@ void set_jina_strips(Tokenizer::State& state) {
 }
 
 void make_llama(const VocabularyFacts& facts, const SpecialIds& special, Tokenizer::State& state) {
-  if (facts.scores.empty())
-    throw Error(Errc::bad_file,
-                "tokenizer.ggml.scores is missing, a \"llama\" vocabulary needs it");
   const SpmRules rules{facts.add_space_prefix.value_or(true),
                        facts.remove_extra_whitespaces.value_or(false)};
   state.words = std::make_unique<SpmEncoder>(state.vocabulary, rules, special.unknown.value_or(-1));
@@ -107,15 +105,16 @@ void make_gpt2(const VocabularyFacts& facts, Tokenizer::State& state) {
 
 }  // namespace
 
-std::shared_ptr<const Tokenizer> make_tokenizer(const VocabularyFacts& facts) {
+std::shared_ptr<const Tokenizer> make_tokenizer(VocabularyFacts facts) {
   const bool is_llama = facts.model == "llama";
   if (!is_llama && facts.model != "gpt2") {
     throw Error(Errc::unsupported,
                 fmt::format("tokenizer model \"{}\" is not served; \"llama\" and \"gpt2\" are",
                             facts.model));
   }
-  auto state =
-      std::make_unique<Tokenizer::State>(Vocabulary(facts.tokens, facts.kinds, facts.scores));
+  const bool has_scores = !facts.scores.empty();
+  auto state = std::make_unique<Tokenizer::State>(
+      Vocabulary(facts.tokens, std::move(facts.kinds), std::move(facts.scores)));
   state->model = facts.model;
   SpecialIds special = facts.special;
   require_in_range(special, state->vocabulary);
@@ -124,6 +123,9 @@ std::shared_ptr<const Tokenizer> make_tokenizer(const VocabularyFacts& facts) {
   state->eos = special.eos;
   state->ends = find_end_of_generation(state->vocabulary, special);
   if (is_llama) {
+    if (!has_scores)
+      throw Error(Errc::bad_file,
+                  "tokenizer.ggml.scores is missing, a \"llama\" vocabulary needs it");
     make_llama(facts, special, *state);
   } else {
     make_gpt2(facts, *state);

@@ -1,8 +1,8 @@
 // UTF-8 decoding and encoding. Source: The Unicode Standard, chapter 3.9, table 3-7.
 #include "text/utf8.h"
 
+#include <algorithm>
 #include <array>
-#include <cstring>
 
 namespace assay::text {
 namespace {
@@ -54,26 +54,43 @@ inline Char decoded(std::string_view text, size_t at) noexcept {
   return {CharState::whole, code, lead.length};
 }
 
+constexpr size_t kBlockBytes = 4096;
+
+// Table 3-7 of the standard as a rule for one byte and the three before it, so that the compiler can look at many places at once: a byte
+// follows where, and only where, a lead byte asks for it; the second byte of some leads has a narrower range; some bytes never occur.
+inline uint8_t is_broken(const uint8_t* at) noexcept {
+  const uint8_t byte = at[0], before = at[-1];
+  const uint8_t is_asked_for = (before >= 0xC0) | (at[-2] >= 0xE0) | (at[-3] >= 0xF0);
+  const uint8_t follows = (byte & 0xC0) == 0x80;
+  const uint8_t never = (byte == 0xC0) | (byte == 0xC1) | (byte >= 0xF5);
+  const uint8_t out_of_range = ((before == 0xE0) & (byte < 0xA0)) | ((before == 0xED) & (byte > 0x9F)) |
+                               ((before == 0xF0) & (byte < 0x90)) | ((before == 0xF4) & (byte > 0x8F));
+  return (is_asked_for ^ follows) | never | out_of_range;
+}
+
 }  // namespace
 
 Char char_at(std::string_view text, size_t at) noexcept { return decoded(text, at); }
 
 bool is_utf8(std::string_view text) noexcept {
-  size_t at = 0;
-  while (at < text.size()) {
-    if (text.size() - at >= 8) {  // eight ASCII bytes at once
-      uint64_t word = 0;
-      std::memcpy(&word, text.data() + at, 8);
-      if ((word & 0x8080808080808080u) == 0) {
-        at += 8;
-        continue;
-      }
-    }
-    const Char c = decoded(text, at);
-    if (c.state != CharState::whole) return false;
-    at += c.length;
+  const auto* bytes = reinterpret_cast<const uint8_t*>(text.data());
+  const size_t n = text.size();
+  uint8_t padded[6] = {};  // what stands before a text counts as ASCII
+  for (size_t i = 0; i < 3 && i < n; ++i) padded[3 + i] = bytes[i];
+  for (size_t i = 0; i < 3 && i < n; ++i) {
+    if (is_broken(padded + 3 + i)) return false;
   }
-  return true;
+  for (size_t begin = 3; begin < n; begin += kBlockBytes) {
+    const size_t end = std::min(n, begin + kBlockBytes);
+    uint8_t high = 0;
+    for (size_t i = begin - 3; i < end; ++i) high |= bytes[i];
+    if (high < 0x80) continue;
+    uint8_t broken = 0;
+    for (size_t i = begin; i < end; ++i) broken |= is_broken(bytes + i);
+    if (broken != 0) return false;
+  }
+  const auto last = [&](size_t i) { return n < i ? 0 : bytes[n - i]; };
+  return last(1) < 0xC0 && last(2) < 0xE0 && last(3) < 0xF0;  // no character is cut short
 }
 
 void append_utf8(std::string& out, uint32_t code) {

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <iterator>
+#include <string>
+
 namespace assay::text {
 namespace {
 
@@ -49,6 +52,37 @@ TEST(Utf8, WholeTexts) {
               "5678"));
   EXPECT_EQ(repaired_utf8("a\xE2\x82z"), "a\uFFFD\uFFFDz");
   EXPECT_EQ(repaired_utf8("é"), "é");
+}
+
+// The rule for many places at once against the reading of one character after the other.
+TEST(Utf8, WholeTextsAreThoseWhoseCharactersAreWhole) {
+  const auto is_whole = [](std::string_view text) {
+    for (size_t at = 0; at < text.size();) {
+      const Char c = char_at(text, at);
+      if (c.state != CharState::whole) return false;
+      at += static_cast<size_t>(c.length);
+    }
+    return true;
+  };
+  constexpr uint8_t kEdges[] = {0x00, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2, 0xDF, 0xE0, 0xE1, 0xEC, 0xED, 0xEE,
+                                0xEF, 0xF0, 0xF1, 0xF3, 0xF4, 0xF5, 0xFF};
+  constexpr size_t n = std::size(kEdges);
+  for (size_t code = 0; code < n * n * n * n; ++code) {  // every four of the bytes at which the table changes
+    std::string four;
+    for (size_t i = 0, left = code; i < 4; ++i, left /= n) four += static_cast<char>(kEdges[left % n]);
+    ASSERT_EQ(is_utf8(four), is_whole(four)) << code;
+    const std::string inside = "\xF0\x9F\x98\x80" + four + "z";
+    ASSERT_EQ(is_utf8(inside), is_whole(inside)) << code;
+  }
+  const std::string smile = "\xF0\x9F\x98\x80";
+  for (size_t before = 4080; before < 4110; ++before) {  // across the borders of blocks
+    std::string text = std::string(before, 'a') + smile + std::string(5000, 'b');
+    EXPECT_TRUE(is_utf8(text)) << before;
+    text[before + 3] = 'x';
+    EXPECT_FALSE(is_utf8(text)) << before;
+    EXPECT_FALSE(is_utf8(std::string(before, 'a') + smile.substr(0, 3))) << before;
+    EXPECT_FALSE(is_utf8(std::string(before, 'a') + "\x80")) << before;
+  }
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -20,24 +19,53 @@ namespace {
 
 constexpr int kBlock = 32;  // look-ups whose memory is fetched together
 
-uint64_t mixed(uint64_t x) noexcept {
-  x *= 0x9E3779B97F4A7C15u;
-  return x ^ (x >> 29);
+template <class Word>
+uint64_t word_at(const char* at) noexcept {
+  Word word = 0;
+  std::memcpy(&word, at, sizeof word);
+  return word;
 }
 
-uint32_t hash_of(std::string_view text) noexcept {
-  uint64_t hash = text.size();
+// The end of a text is read again rather than byte by byte.
+uint64_t hash_of(std::string_view text) noexcept {
+  const size_t size = text.size();
   const char* at = text.data();
-  size_t left = text.size();
-  for (; left >= 8; left -= 8, at += 8) {
-    uint64_t word = 0;
-    std::memcpy(&word, at, 8);
-    hash = mixed(hash ^ word);
+  const char* const end = at + size;
+  uint64_t hash = size;
+  if (size >= 8) {
+    for (; at + 8 < end; at += 8) hash = mixed(hash ^ word_at<uint64_t>(at));
+    hash ^= word_at<uint64_t>(end - 8);
+  } else if (size >= 4) {
+    hash ^= word_at<uint32_t>(at) << 32 | word_at<uint32_t>(end - 4);
+    hash += size << 56;
+  } else if (size > 0) {
+    hash ^= word_at<uint8_t>(at) << 40 | word_at<uint8_t>(at + size / 2) << 24 | word_at<uint8_t>(end - 1) << 8;
   }
-  uint64_t tail = 0;
-  for (size_t i = 0; i < left; ++i) tail |= uint64_t{static_cast<uint8_t>(at[i])} << (8 * i);
-  hash = mixed(mixed(hash ^ tail));
-  return static_cast<uint32_t>(hash >> 32);
+  return mixed(mixed(hash));
+}
+
+// memcpy without a call for the short texts that nearly all tokens have: both ends are copied, which may overlap.
+void copy_text(std::string_view text, char* out) noexcept {
+  const char* at = text.data();
+  const size_t size = text.size();
+  const auto ends = [&](auto word) {
+    auto last = word;
+    std::memcpy(&word, at, sizeof word);
+    std::memcpy(&last, at + size - sizeof last, sizeof last);
+    std::memcpy(out, &word, sizeof word);
+    std::memcpy(out + size - sizeof last, &last, sizeof last);
+  };
+  if (size > 16) {
+    std::memcpy(out, at, size);
+  } else if (size >= 8) {
+    ends(uint64_t{});
+  } else if (size >= 4) {
+    ends(uint32_t{});
+  } else if (size >= 2) {
+    ends(uint16_t{});
+  } else if (size == 1) {
+    *out = *at;
+  }
 }
 
 }  // namespace
@@ -90,7 +118,7 @@ void Vocabulary::copy_texts(std::span<const std::string_view> texts) {
   uint32_t at = 0;
   for (size_t id = 0; id < texts.size(); ++id) {
     begin_[id] = at;
-    if (!texts[id].empty()) std::memcpy(bytes_.data() + at, texts[id].data(), texts[id].size());
+    copy_text(texts[id], bytes_.data() + at);
     at += static_cast<uint32_t>(texts[id].size());
   }
   begin_.back() = at;
@@ -111,41 +139,31 @@ void Vocabulary::require_utf8() const {
 }
 
 void Vocabulary::build_index() {
-  slots_.resize(std::bit_ceil(kinds_.size() + kinds_.size() / 2 + 1));  // at most two thirds full
-  // A file made to collide would make this quadratic; an honest one needs less than two probes for
-  // each token.
-  size_t probes_left = 64 * kinds_.size() + 4096;
-  std::array<uint32_t, kBlock> hashes;
+  ids_ = TaggedTable(kinds_.size());
+  std::array<uint64_t, kBlock> hashes;
   for (TokenId first = 0; first < size(); first += kBlock) {
     const int n = std::min<int>(kBlock, size() - first);
     for (int k = 0; k < n; ++k) {
       hashes[k] = hash_of(text(first + k));
-      __builtin_prefetch(&slots_[hashes[k] & mask()], 1);
+      ids_.fetch(hashes[k]);
     }
     for (int k = 0; k < n; ++k) {
       const TokenId id = first + k;
       const std::string_view own = text(id);
       if (own.empty()) continue;
-      size_t i = hashes[k] & mask();
-      for (; slots_[i].id >= 0; i = (i + 1) & mask()) {
-        if (holds(slots_[i], hashes[k], own)) {
-          throw Error(Errc::bad_file,
-                      fmt::format("tokens {} and {} have the same text", slots_[i].id, id));
-        }
-        if (--probes_left == 0)
-          throw Error(Errc::bad_file,
-                      "the texts of the vocabulary are made to collide in a hash table");
+      const TokenId other = ids_.insert(hashes[k], id, [&](TokenId i) { return text(i) == own; });
+      if (other >= 0) {
+        throw Error(Errc::bad_file, fmt::format("tokens {} and {} have the same text", other, id));
       }
-      slots_[i] = {hashes[k], id, begin_[id], static_cast<uint32_t>(own.size())};
     }
+    if (ids_.collides())
+      throw Error(Errc::bad_file,
+                  "the texts of the vocabulary are made to collide in a hash table");
   }
 }
 
-TokenId Vocabulary::find_hashed(std::string_view wanted, uint32_t hash) const noexcept {
-  for (size_t i = hash & mask(); slots_[i].id >= 0; i = (i + 1) & mask()) {
-    if (holds(slots_[i], hash, wanted)) return slots_[i].id;
-  }
-  return -1;
+TokenId Vocabulary::find_hashed(std::string_view wanted, uint64_t hash) const noexcept {
+  return ids_.find(hash, [&](TokenId id) { return text(id) == wanted; });
 }
 
 TokenId Vocabulary::find_id(std::string_view wanted) const noexcept {
@@ -155,15 +173,19 @@ TokenId Vocabulary::find_id(std::string_view wanted) const noexcept {
 
 void Vocabulary::find_ids(std::span<const std::string_view> texts,
                           std::span<TokenId> ids) const noexcept {
-  std::array<uint32_t, kBlock> hashes;
+  std::array<uint64_t, kBlock> hashes;
   for (size_t first = 0; first < texts.size(); first += kBlock) {
     const size_t n = std::min<size_t>(kBlock, texts.size() - first);
     for (size_t k = 0; k < n; ++k) {
       hashes[k] = hash_of(texts[first + k]);
-      __builtin_prefetch(&slots_[hashes[k] & mask()]);
+      ids_.fetch(hashes[k]);
     }
-    for (size_t k = 0; k < n; ++k)
-      __builtin_prefetch(bytes_.data() + slots_[hashes[k] & mask()].begin);
+    for (size_t k = 0; k < n; ++k) {
+      if (const TokenId id = ids_.first(hashes[k]); id >= 0) __builtin_prefetch(&begin_[id]);
+    }
+    for (size_t k = 0; k < n; ++k) {
+      if (const TokenId id = ids_.first(hashes[k]); id >= 0) __builtin_prefetch(text(id).data());
+    }
     for (size_t k = 0; k < n; ++k) {
       ids[first + k] = texts[first + k].empty() ? -1 : find_hashed(texts[first + k], hashes[k]);
     }

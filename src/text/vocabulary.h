@@ -10,10 +10,12 @@
 #include <vector>
 
 #include "assay/tokenizer.h"
+#include "text/tagged_table.h"
 
 namespace assay::text {
 
 inline constexpr size_t kVocabSizeMax = size_t{1} << 22;
+static_assert(kVocabSizeMax <= TaggedTable::kSizeMax);
 inline constexpr size_t kTokenBytesMax = size_t{1} << 14;
 
 class Vocabulary {
@@ -45,17 +47,7 @@ class Vocabulary {
   void find_ids(std::span<const std::string_view> texts, std::span<TokenId> ids) const noexcept;
 
  private:
-  struct Slot {
-    uint32_t hash = 0;
-    TokenId id = -1;  // -1: empty
-    uint32_t begin = 0;
-    uint32_t bytes = 0;
-  };
-  size_t mask() const noexcept { return slots_.size() - 1; }
-  bool holds(const Slot& slot, uint32_t hash, std::string_view text) const noexcept {
-    return slot.hash == hash && std::string_view(bytes_.data() + slot.begin, slot.bytes) == text;
-  }
-  TokenId find_hashed(std::string_view text, uint32_t hash) const noexcept;
+  TokenId find_hashed(std::string_view text, uint64_t hash) const noexcept;
   void copy_texts(std::span<const std::string_view> texts);
   void require_utf8() const;
   void build_index();
@@ -64,7 +56,7 @@ class Vocabulary {
   std::vector<uint32_t> begin_;  // size() + 1
   std::vector<TokenKind> kinds_;
   std::vector<float> scores_;
-  std::vector<Slot> slots_;  // open addressing, a power of two
+  TaggedTable ids_;  // by text
   size_t token_bytes_max_ = 0;
 };
 
