@@ -179,7 +179,7 @@ def measure(args, peers, model):
     wanted = [kind for kind in args.kinds.split(',') if not (kind == 'depth' and not counts(args.d) or kind == 'batch' and not counts(args.npl))]
     samples, failures = {}, {}
     for kind in wanted:
-        for i in range(args.rounds + 1):  # the first round warms the page cache and does not count
+        for i in range(1 - args.warm, args.rounds + 1):
             for name, jobs in engines.items():
                 if kind not in jobs or (kind, name) in failures:
                     continue
@@ -314,6 +314,7 @@ def parse(arguments):
     parser.add_argument('-d', default='0', help='depths, e.g. 2048,8192')
     parser.add_argument('--npl', default='8,32', help='numbers of sequences; 0: none')
     parser.add_argument('--rounds', type=int, default=5)
+    parser.add_argument('--warm', type=int, default=1, help='rounds before that do not count: they bring the model into the page cache')
     parser.add_argument('--json', help='keeps every figure in this file')
     parser.add_argument('--merge', action='store_true', help='the arguments are files of --json')
     parser.add_argument('--spread', action='store_true', help='the least and the largest figure beside each median')

@@ -31,7 +31,7 @@ struct Work {
 // What the machine does at best with a context's threads and kernels; 0: not known. On a GPU the bandwidth is that of a copy within its
 // memory, bytes read and written both counted, and the peaks are not known.
 struct MachineLimits {
-  double read_bandwidth = 0;       // bytes per second: the best pass over a buffer larger than the caches
+  double read_bandwidth = 0;       // bytes per second: the best pass over memory larger than the caches, in huge pages
   double byte_products = 0;        // per second: a loop of the kernel set's own instructions on registers alone
   double float_multiply_adds = 0;  // the same
   std::string byte_instructions, float_instructions;  // which ones

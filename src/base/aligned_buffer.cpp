@@ -52,6 +52,10 @@ AlignedBuffer::AlignedBuffer(uint64_t bytes, std::string_view what) {
   bytes_ = bytes;
 }
 
+void AlignedBuffer::advise_huge_pages() noexcept {
+  if (data_) ::madvise(data_, bytes_, MADV_HUGEPAGE);  // advice: its refusal is no failure
+}
+
 void AlignedBuffer::release() noexcept {
   if (data_) ::munmap(data_, bytes_);
   data_ = nullptr;

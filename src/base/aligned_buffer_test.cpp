@@ -10,8 +10,9 @@ namespace assay::base {
 namespace {
 
 TEST(AlignedBuffer, IsAlignedZeroAndWritable) {
-  for (uint64_t bytes : {1u, 63u, 4096u, 100'000u}) {
+  for (uint64_t bytes : {1u, 63u, 4096u, 100'000u, 5'000'000u}) {
     AlignedBuffer buffer(bytes, "test");
+    if (bytes % 2 == 0) buffer.advise_huge_pages();
     ASSERT_EQ(buffer.size(), bytes);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % AlignedBuffer::kAlignment, 0u);
     for (std::byte& b : buffer.bytes()) {
