@@ -146,8 +146,8 @@ def jobs_of_peer(args, folder, model):
         jobs['depth'] = lambda: llama_bench([*common, '-p', '0', '-n', '0', *after])
     if batched is not None:
         n_max = max(counts(args.npl), default=1)
-        jobs['batch'] = lambda: batched_bench([batched, '-m', model, '-t', str(args.t), '-npp', str(BATCH_DEPTH), '-ntg', str(args.n), '-npl',
-                                               args.npl, '-c', str(n_max * (BATCH_DEPTH + args.n))])
+        shape = ['-npp', str(BATCH_DEPTH), '-ntg', str(args.n), '-npl', args.npl, '-c', str(n_max * (BATCH_DEPTH + args.n))]
+        jobs['batch'] = lambda: batched_bench([batched, '-m', model, '-t', str(args.t), *shape])
     short = ['-m', model, '-p', PROMPT, '-n', '1', '--temp', '0', '-c', '4096', '-t', str(args.t)]
     if completion is not None:
         jobs['start'] = lambda: start_up([completion, *short, '-no-cnv'])
@@ -176,7 +176,7 @@ def measure(args, peers, model):
     """By row and engine: the figures of all rounds, or the text of the failure."""
     engines = {name: jobs_of_peer(args, folder, model) for name, folder in peers.items()}
     engines.update({name: jobs_of_assay(args, bits, model) for name, bits in OURS.items()})
-    wanted = [kind for kind in args.kinds.split(',') if not (kind == 'depth' and not counts(args.d) or kind == 'batch' and not counts(args.npl))]
+    wanted = [kind for kind in args.kinds.split(',') if rows_of(args, kind)]
     samples, failures = {}, {}
     for kind in wanted:
         for i in range(1 - args.warm, args.rounds + 1):
@@ -263,27 +263,28 @@ def table(run, spread):
     return '\n'.join(lines)
 
 
+def measured(goal, row, engines, shares):
+    """What the goal is about: a ratio, a share or a figure; None where the run does not have it."""
+    mine = median(engines.get(goal.engine))
+    if goal.against == 'limit':
+        return median(shares.get(goal.engine))
+    return mine if goal.against == 'figure' else ratio(row, mine, median(engines.get(goal.against)))
+
+
 def verdicts(run):
     """A table of the project's targets (targets.py) that the run has figures for."""
-    lines = ['| target | measured | goal | |', '| --- | ---: | ---: | --- |']
+    found = {}
     for model, rows in run['models'].items():
         for row, engines in rows.items():
-            shares = rows.get(row + ' share', {})
             for goal in targets.goals(run['class'], label(model), row):
-                mine = median(engines.get(goal.engine))
-                if goal.against == 'limit':
-                    figure = median(shares.get(goal.engine))
-                elif goal.against in OURS:
-                    figure = ratio(row, mine, median(engines.get(goal.against)))
-                elif goal.against == 'figure':
-                    figure = mine
-                else:
-                    figure = ratio(row, mine, median(engines.get(goal.against)))
-                if figure is None:
-                    continue
-                reached = figure <= goal.least if goal.against == 'figure' else figure >= goal.least
-                lines.append(f'| {label(model)} {row}, {goal.engine} against {goal.against} | {figure:.2f} | {goal.least:.2f} | '
-                             f'{"reached" if reached else "missed"} |')
+                figure = measured(goal, row, engines, rows.get(row + ' share', {}))
+                if figure is not None:
+                    reached = figure <= goal.least if goal.against == 'figure' else figure >= goal.least
+                    found.setdefault((row, goal), ([], []))[not reached].append(f'{label(model)} {figure:.2f}')
+    lines = ['| | against | goal | reached | missed |', '| --- | --- | ---: | --- | --- |']
+    for (row, goal), (reached, missed) in found.items():
+        sign = '<=' if goal.against == 'figure' else '>='
+        lines.append(f'| {row}, {goal.engine} | {goal.against} | {sign} {goal.least:.2f} | {", ".join(reached)} | {", ".join(missed)} |')
     return '\n'.join(lines)
 
 
@@ -292,7 +293,8 @@ def machine(args):
         name = next((line.split(': ', 1)[1].strip() for line in file if line.startswith('model name')), 'unknown processor')
     commit = subprocess.run(['git', '-C', os.path.dirname(os.path.abspath(__file__)), 'rev-parse', '--short', 'HEAD'],
                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.decode().strip() or 'unknown'
-    return f'{name}, {args.t} threads, kernels {args.kernels}, medians of {args.rounds} interleaved rounds, commit {commit}, {time.strftime("%Y-%m-%d")}'
+    day = time.strftime('%Y-%m-%d')
+    return f'{name}, {args.t} threads, kernels {args.kernels}, medians of {args.rounds} interleaved rounds, commit {commit}, {day}'
 
 
 def class_of(args):
