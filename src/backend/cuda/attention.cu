@@ -2,10 +2,9 @@
 // queries, then the threads take columns of the values. Every chain and fold is the contract's.
 #include "backend/cuda/attention.h"
 
-#include <cuda_fp16.h>
-
 #include <algorithm>
 
+#include "backend/cuda/cache_pieces.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/warp.cuh"
 #include "num/math.h"
@@ -18,47 +17,6 @@ using ops::CacheType;
 constexpr int kThreads = 256;
 constexpr int kSegment = static_cast<int>(ops::kAttentionSegment);
 static_assert(kSegment == kThreads);
-
-template <CacheType type>
-struct Piece;  // 16 bytes of a key as floats
-template <>
-struct Piece<CacheType::f32> {
-  static constexpr int kElements = 4;
-  __device__ static void widen(uint4 bytes, float, float (&out)[4]) {
-    out[0] = __uint_as_float(bytes.x), out[1] = __uint_as_float(bytes.y), out[2] = __uint_as_float(bytes.z), out[3] = __uint_as_float(bytes.w);
-  }
-};
-template <>
-struct Piece<CacheType::f16> {
-  static constexpr int kElements = 8;
-  __device__ static void widen(uint4 bytes, float, float (&out)[8]) {
-    const uint32_t w[4] = {bytes.x, bytes.y, bytes.z, bytes.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      out[2 * i] = __half2float(__ushort_as_half(static_cast<unsigned short>(w[i] & 0xFFFFu)));
-      out[2 * i + 1] = __half2float(__ushort_as_half(static_cast<unsigned short>(w[i] >> 16)));
-    }
-  }
-};
-template <>
-struct Piece<CacheType::q8_0> {
-  static constexpr int kElements = 16;
-  __device__ static void widen(uint4 bytes, float scale, float (&out)[16]) {
-    const uint32_t w[4] = {bytes.x, bytes.y, bytes.z, bytes.w};
-#pragma unroll
-    for (int i = 0; i < 16; ++i) out[i] = scale * static_cast<float>(static_cast<int8_t>((w[i / 4] >> (8 * (i % 4))) & 255));
-  }
-};
-
-template <CacheType type>
-__device__ float value_at(const std::byte* row, int64_t head_dim, int64_t j) {
-  if constexpr (type == CacheType::f32) return reinterpret_cast<const float*>(row)[j];
-  if constexpr (type == CacheType::f16) return __half2float(reinterpret_cast<const __half*>(row)[j]);
-  if constexpr (type == CacheType::q8_0) {
-    const float scale = __half2float(reinterpret_cast<const __half*>(row + head_dim)[j / 32]);
-    return scale * static_cast<float>(reinterpret_cast<const int8_t*>(row)[j]);
-  }
-}
 
 // Floats before the staged values, which begin at a multiple of 16 bytes.
 __host__ __device__ constexpr int64_t shared_floats(int64_t head_dim, int64_t queries) {

@@ -7,16 +7,24 @@
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/device_state.h"
 #include "backend/cuda/graphs.h"
+#include "backend/cuda/run_decode.h"
 #include "backend/cuda/run_units.h"
 #include "ops/op_values.h"
 
 namespace assay::backend::cuda {
 namespace {
 
+int n_multiprocessors() {
+  int device = 0, n = 0;
+  check(cudaGetDevice(&device), "asking for the GPU");
+  check(cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device), "asking for the GPU's multiprocessors");
+  return n;
+}
+
 class CudaExecutor final : public ops::Executor {
  public:
   CudaExecutor(const ops::Plan& plan, const ops::ExecutorOptions& options)
-      : state_(plan, options), queue_(state_.stream.get(), can_overlap()), n_positions_(static_cast<size_t>(options.n_sequences), 0) {}
+      : state_(plan, options), queue_(state_.stream.get(), can_overlap(), n_multiprocessors()), n_positions_(static_cast<size_t>(options.n_sequences), 0) {}
 
   void run(const ops::Batch& batch) override {
     ops::check_batch(batch, state_.options, n_positions_, state_.shape);
@@ -60,10 +68,21 @@ class CudaExecutor final : public ops::Executor {
  private:
   void queue_batch() {
     state_.send_batch();
-    for (const Unit& unit : state_.schedule.units) {
-      run_unit(state_, unit, observer_ != nullptr, queue_);
-      if (observer_ == nullptr) continue;
+    const Schedule& schedule = state_.schedule;
+    const bool observed = observer_ != nullptr;
+    const auto announce_unit = [&](const Unit& unit) {
       for (const int32_t op : unit.ops) announce(state_.plan.ops[static_cast<size_t>(op)]);
+    };
+    if (state_.n_tokens == 1) {
+      for (const DecodeGroup& group : schedule.decode) {
+        run_decode_group(state_, group, observed, queue_);
+        for (size_t i = 0; observed && i < group.units.size(); ++i) announce_unit(schedule.units[static_cast<size_t>(group.units[i])]);
+      }
+    } else {
+      for (const Unit& unit : schedule.units) {
+        run_unit(state_, unit, {state_, schedule.read_outside, observed}, queue_);
+        if (observed) announce_unit(unit);
+      }
     }
     const size_t bytes = state_.shape.selected.size() * static_cast<size_t>(state_.plan.vocab_size) * sizeof(float);
     if (bytes == 0) return;

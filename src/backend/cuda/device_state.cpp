@@ -44,7 +44,7 @@ bool DeviceState::decodes(const Matrix& w) const noexcept {
 }
 
 size_t DeviceState::arena_bytes() const noexcept {
-  size_t bytes = arena_.size() + partials.size() + panel.size() + batch_device_.size() + logits_host.size();
+  size_t bytes = arena_.size() + partials.size() + arrived.size() + panel.size() + batch_device_.size() + logits_host.size();
   for (const DeviceBuffer& table : rope_device) bytes += table.size();
   return bytes;
 }
@@ -60,13 +60,13 @@ void DeviceState::place_values() {
   for (size_t i = 0; i < plan.values.size(); ++i) {
     const auto id = static_cast<ops::ValueId>(i);
     const Lifetime& life = schedule.lifetimes[i];
-    const auto last = id == plan.logits ? static_cast<int32_t>(schedule.units.size()) : life.last_unit;
-    wanted.push_back({{static_cast<size_t>(rows_max(id) * width(id)) * sizeof(float), life.first_unit, last, -1}, id, ops::kNone});
+    const auto last = id == plan.logits ? static_cast<int32_t>(schedule.decode.size()) : life.last_step;
+    wanted.push_back({{static_cast<size_t>(rows_max(id) * width(id)) * sizeof(float), life.first_step, last, -1}, id, ops::kNone});
   }
   for (size_t i = 0; i < schedule.quantised.size(); ++i) {
     const QuantisedValue& q = schedule.quantised[i];
     const size_t bytes = quant::activations_bytes(q.kind, options.planes, rows_max(q.x), width(q.x));
-    wanted.push_back({{bytes, q.first_unit, q.last_unit, -1}, ops::kNone, static_cast<int32_t>(i)});
+    wanted.push_back({{bytes, q.first_step, q.last_step, -1}, ops::kNone, static_cast<int32_t>(i)});
   }
   std::stable_sort(wanted.begin(), wanted.end(), [](const Wanted& a, const Wanted& b) { return a.need.first_step < b.need.first_step; });
   std::vector<ops::BufferNeed> needs;
@@ -95,7 +95,7 @@ void DeviceState::place_tables() {
   const size_t bytes = 4 * n * sizeof(int32_t) + n * sizeof(TokenTile);  // tokens, positions, sequences, selected, tiles
   batch_host_ = PinnedBuffer(bytes, "the batch");
   batch_device_ = DeviceBuffer(bytes, "the batch");
-  size_t partials_bytes = 0, panel_bytes = 0, panel_row_bytes = 0;
+  size_t partials_bytes = 0, panel_bytes = 0, panel_row_bytes = 0, arrived_bytes = 0;
   for (const ops::Op& op : plan.ops) {
     if (const auto* attention = std::get_if<ops::Attention>(&op.record)) {
       if (attention->head_dim > kHeadDimMax) {
@@ -104,6 +104,7 @@ void DeviceState::place_tables() {
       }
       const int64_t rows = std::min(options.n_batch_max, kSplitTokensMax) * attention->n_heads * segments_of(options.n_ctx);
       partials_bytes = std::max(partials_bytes, static_cast<size_t>(rows * (attention->head_dim + 2)) * sizeof(float));
+      arrived_bytes = std::max(arrived_bytes, static_cast<size_t>(attention->n_heads) * sizeof(uint32_t));
     }
     const auto* linear = std::get_if<ops::Linear>(&op.record);
     if (linear == nullptr || !decodes(weights.matrix(linear->w))) continue;
@@ -112,6 +113,8 @@ void DeviceState::place_tables() {
     panel_row_bytes = std::max(panel_row_bytes, static_cast<size_t>(w.cols) * sizeof(float));
   }
   partials = DeviceBuffer(partials_bytes, "scratch memory of attention");
+  arrived = DeviceBuffer(arrived_bytes, "counters of attention");
+  if (arrived_bytes > 0) check(cudaMemsetAsync(arrived.data(), 0, arrived_bytes, stream.get()), "clearing counters");
   panel = DeviceBuffer(std::max(std::min(panel_bytes, kPanelBytesMax), panel_row_bytes), "weights decoded to f32");
 }
 

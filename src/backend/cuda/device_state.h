@@ -25,7 +25,10 @@ struct DeviceState {
   void send_batch() const;
   void fill_rope_tables();  // up to the positions of the batch
 
-  float* value(ops::ValueId id) const noexcept { return values[static_cast<size_t>(id)]; }
+  float* value(ops::ValueId id) const noexcept {
+    const ops::ValueId from = n_tokens == 1 ? schedule.selected_from[static_cast<size_t>(id)] : ops::kNone;  // of one token the row itself
+    return values[static_cast<size_t>(from == ops::kNone ? id : from)];
+  }
   int64_t width(ops::ValueId id) const noexcept { return plan.values[static_cast<size_t>(id)].width; }
   int64_t n_rows(ops::ValueId id) const noexcept {
     return plan.values[static_cast<size_t>(id)].outputs_only ? static_cast<int64_t>(shape.selected.size()) : n_tokens;
@@ -50,7 +53,7 @@ struct DeviceState {
   std::vector<quant::Activations> activations; // per quantised value
   std::vector<ops::RopeTable> rope_tables;
   std::vector<DeviceBuffer> rope_device;
-  DeviceBuffer partials, panel;
+  DeviceBuffer partials, arrived, panel;
   PinnedBuffer logits_host;
 
   ops::BatchShape shape;

@@ -1,7 +1,7 @@
 // See fused.h.
 #include "backend/cuda/fused.h"
 
-#include "backend/cuda/kv_place.cuh"
+#include "backend/cuda/heads.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/quantise.cuh"
 #include "num/math.h"
@@ -97,31 +97,10 @@ __global__ void heads_kernel(HeadsTask task) {
   const int64_t position = task.positions[token];
   if (is_q || is_k) {
     const float* w = is_q ? task.q_norm : task.k_norm;
-    if (w != nullptr) {
-      float sum = 0.0f;
-      for (int j = lane; j < head_dim; j += 32) sum = num::fma(row[j], row[j], sum);
-      sum = __shfl_sync(kWholeWarp, fold_lanes(sum), 0);
-      const float r = 1.0f / sqrtf(sum / static_cast<float>(head_dim) + (is_q ? task.q_eps : task.k_eps));
-      float* normed = is_q ? task.q_normed : task.k_normed;
-      for (int j = lane; j < head_dim; j += 32) {
-        row[j] = (row[j] * r) * w[j];
-        if (normed != nullptr) normed[at + j] = row[j];
-      }
-      __syncwarp();
-    }
-    const int half = static_cast<int>(task.rope.dim / 2);
-    const float* angles = task.table + position * task.rope.dim;
-    for (int i = lane; i < half; i += 32) {
-      const int a = task.rope.interleaved ? 2 * i : i, b = task.rope.interleaved ? 2 * i + 1 : i + half;
-      const float cos = angles[i], sin = angles[half + i], x_a = row[a], x_b = row[b];
-      row[a] = num::fma(x_a, cos, -(x_b * sin));
-      row[b] = num::fma(x_a, sin, x_b * cos);
-    }
-    __syncwarp();
+    float* normed = is_q ? task.q_normed : task.k_normed;
     float* rotated = is_q ? task.q_rotated : task.k_rotated;
-    if (rotated != nullptr) {
-      for (int j = lane; j < head_dim; j += 32) rotated[at + j] = row[j];
-    }
+    rotate_head(row, head_dim, w, is_q ? task.q_eps : task.k_eps, task.rope, task.table + position * task.rope.dim,
+                normed == nullptr ? nullptr : normed + at, rotated == nullptr ? nullptr : rotated + at);
     if (is_q) return;
   }
   const int64_t cache_head = task.sequences[token] * cache.n_kv_heads + head;

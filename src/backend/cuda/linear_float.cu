@@ -1,18 +1,11 @@
 // Float weights by Lanes32 in 8 chunks. Four neighbouring lanes take a chunk of a row, eight such groups a row: lane g of a group holds the
 // lanes 8 g .. 8 g + 7 of the contract, so it loads 8 neighbouring weights at a time and nothing crosses lanes before the fold.
-#include <cuda_fp16.h>
-
+#include "backend/cuda/float_row.cuh"
 #include "backend/cuda/linear.h"
-#include "backend/cuda/warp.cuh"
-#include "num/f16.h"
 #include "num/lanes.h"
 
 namespace assay::backend::cuda {
 namespace {
-
-struct Bf16 {
-  uint16_t bits;
-};
 
 struct FloatTask {
   const void* w = nullptr;
@@ -34,51 +27,11 @@ __device__ void load_8(const float* p, bool aligned, int64_t n, float (&out)[8])
 #pragma unroll
   for (int i = 0; i < 8; ++i) out[i] = i < n ? p[i] : 0.0f;
 }
-__device__ void load_8(const __half* p, bool aligned, int64_t n, float (&out)[8]) {
-  if (aligned && n >= 8) {
-    const uint4 words = *reinterpret_cast<const uint4*>(p);
-    const uint32_t w[4] = {words.x, words.y, words.z, words.w};
+template <class W>
+__device__ void load_8(const W* p, bool aligned, int64_t n, float (&out)[8]) {
+  if (aligned && n >= 8) return widen_8<W>(*reinterpret_cast<const uint4*>(p), out);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      out[2 * i] = __half2float(__ushort_as_half(static_cast<unsigned short>(w[i] & 0xFFFFu)));
-      out[2 * i + 1] = __half2float(__ushort_as_half(static_cast<unsigned short>(w[i] >> 16)));
-    }
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < 8; ++i) out[i] = i < n ? __half2float(p[i]) : 0.0f;
-}
-__device__ void load_8(const Bf16* p, bool aligned, int64_t n, float (&out)[8]) {
-  if (aligned && n >= 8) {
-    const uint4 words = *reinterpret_cast<const uint4*>(p);
-    const uint32_t w[4] = {words.x, words.y, words.z, words.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      out[2 * i] = __uint_as_float(w[i] << 16);
-      out[2 * i + 1] = __uint_as_float(w[i] & 0xFFFF0000u);
-    }
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < 8; ++i) out[i] = i < n ? num::bf16_to_float(p[i].bits) : 0.0f;
-}
-
-// The group's 4 x 8 lanes folded 16, 8, 4, 2, 1, then the tree over the 8 groups.
-__device__ float fold_and_tree(const float (&lane)[8]) {
-  float part[8];
-#pragma unroll
-  for (int i = 0; i < 8; ++i) part[i] = lane[i] + __shfl_xor_sync(kWholeWarp, lane[i], 2);
-#pragma unroll
-  for (int i = 0; i < 8; ++i) part[i] = part[i] + __shfl_xor_sync(kWholeWarp, part[i], 1);
-#pragma unroll
-  for (int width = 4; width >= 1; width /= 2) {
-#pragma unroll
-    for (int i = 0; i < width; ++i) part[i] = part[i] + part[i + width];
-  }
-  float sum = part[0];
-#pragma unroll
-  for (int width = 4; width <= 16; width *= 2) sum = sum + __shfl_xor_sync(kWholeWarp, sum, width);
-  return sum;
+  for (int i = 0; i < 8; ++i) out[i] = i < n ? widened(p[i]) : 0.0f;
 }
 
 constexpr int kWarps = 4;

@@ -8,9 +8,11 @@ namespace assay::backend::cuda {
 // overlap: a kernel may start before the one ahead of it has ended, and waits for it where it first reads what that one wrote
 // (programmatic dependent launch); for devices and code of compute capability 9.0 or newer.
 struct Queue {
-  Queue(cudaStream_t s = nullptr, bool may_overlap = false) : stream(s), overlap(may_overlap) {}  // NOLINT: a stream is a queue
+  Queue(cudaStream_t s = nullptr, bool may_overlap = false, int multiprocessors = 132)  // NOLINT: a stream is a queue
+      : stream(s), overlap(may_overlap), n_multiprocessors(multiprocessors) {}
   cudaStream_t stream;
   bool overlap;
+  int n_multiprocessors;  // of the device: how many blocks of threads make it full; no bit depends on it
 };
 
 // Whether the machine code that runs on this device was made for overlapping.

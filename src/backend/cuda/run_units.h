@@ -1,12 +1,30 @@
 // Queues the kernels of a unit (schedule.h) for the batch at work.
 #pragma once
 
+#include <vector>
+
+#include "backend/cuda/attention.h"
 #include "backend/cuda/device_state.h"
+#include "backend/cuda/fused.h"
+#include "backend/cuda/linear.h"
 #include "backend/cuda/queue.h"
 
 namespace assay::backend::cuda {
 
-// observed: every value of the unit's ops is written, also where no other unit reads it.
-void run_unit(const DeviceState& state, const Unit& unit, bool observed, const Queue& queue);
+// Where a value goes that a unit makes: nowhere, if nobody looks.
+struct Wanted {
+  const DeviceState& state;
+  const std::vector<bool>& read;  // per value
+  bool observed;                  // everything is written
+  float* operator()(ops::ValueId id) const { return observed || read[static_cast<size_t>(id)] ? state.value(id) : nullptr; }
+};
+
+void run_unit(const DeviceState& state, const Unit& unit, const Wanted& wanted, const Queue& queue);
+
+// What the kernels of a unit are told, but for integers; decode's kernels are told the same.
+NormTask norm_task(const DeviceState& state, const Unit& norm, const Wanted& wanted);
+HeadsTask heads_task(const DeviceState& state, const Unit& heads, const Wanted& wanted);
+AttentionTask attention_task(const DeviceState& state, const Unit& attention);
+LinearTask linear_task(const DeviceState& state, const ops::Linear& linear);
 
 }  // namespace assay::backend::cuda

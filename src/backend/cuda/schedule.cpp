@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "assay/error.h"
+#include "backend/cuda/decode_groups.h"
 #include "backend/cuda/fused.h"
 #include "backend/cuda/linear.h"
 #include "ops/op_values.h"
@@ -40,6 +41,7 @@ class Scheduler {
       if (maker_[i] == kNone) enter({Unit::Kind::quantise, {}, static_cast<int32_t>(i)});
     }
     put_in_order();
+    find_decode_groups(plan_, options_, schedule_);
     find_lifetimes();
     return std::move(schedule_);
   }
@@ -150,12 +152,15 @@ class Scheduler {
     enter(std::move(unit));
   }
 
-  // All linears of the same integers, or of the same floats one by one.
+  // All linears of the same integers, or of the same floats.
   void find_linears(int32_t i) {
     if (record<ops::Linear>(i) == nullptr || !is_free(i)) return;
     Unit unit{Unit::Kind::linears, {i}, twin_of_linear_[index(i)]};
-    for (size_t other = index(i) + 1; unit.quantised != kNone && other < plan_.ops.size() && unit.ops.size() < kLinearsMax; ++other) {
-      if (twin_of_linear_[other] == unit.quantised && is_free(static_cast<int32_t>(other))) unit.ops.push_back(static_cast<int32_t>(other));
+    const ops::ValueId x = record<ops::Linear>(i)->x;
+    for (size_t other = index(i) + 1; other < plan_.ops.size() && unit.ops.size() < kLinearsMax; ++other) {
+      const auto* linear = record<ops::Linear>(static_cast<int32_t>(other));
+      const bool alike = linear != nullptr && linear->x == x && twin_of_linear_[other] == unit.quantised;
+      if (alike && is_free(static_cast<int32_t>(other))) unit.ops.push_back(static_cast<int32_t>(other));
     }
     enter(std::move(unit));
   }
@@ -221,16 +226,18 @@ class Scheduler {
     std::vector<int32_t> made_in(plan_.values.size(), kNone);
     for (size_t u = 0; u < schedule_.units.size(); ++u) {
       const Unit& unit = schedule_.units[u];
-      const auto now = static_cast<int32_t>(u);
+      const auto i_unit = static_cast<int32_t>(u);
+      const int32_t now = schedule_.group_of_unit[u];  // what one kernel reads and writes never shares memory
       const auto read = [&](ops::ValueId x, bool as_floats) {
-        schedule_.lifetimes[index(x)].last_unit = now;
-        if (as_floats && made_in[index(x)] != now) schedule_.read_outside[index(x)] = true;
+        schedule_.lifetimes[index(x)].last_step = now;
+        if (schedule_.selected_from[index(x)] != kNone) schedule_.lifetimes[index(schedule_.selected_from[index(x)])].last_step = now;
+        if (as_floats && made_in[index(x)] != i_unit) schedule_.read_outside[index(x)] = true;
       };
       for (const int32_t op : unit.ops) {
         const ops::ValueId y = ops::values_of(plan_.ops[index(op)]).output;
         if (y == kNone) continue;
         schedule_.lifetimes[index(y)] = {now, now};
-        made_in[index(y)] = now;
+        made_in[index(y)] = i_unit;
       }
       for (const int32_t op : unit.ops) {
         for (const ops::ValueId x : ops::values_of(plan_.ops[index(op)]).inputs) {
@@ -240,8 +247,8 @@ class Scheduler {
       if (unit.quantised == kNone) continue;
       QuantisedValue& twin = schedule_.quantised[index(unit.quantised)];
       if (unit.kind == Unit::Kind::quantise) read(twin.x, true);
-      if (unit.kind != Unit::Kind::linears) twin.first_unit = now;
-      twin.last_unit = now;
+      if (unit.kind != Unit::Kind::linears) twin.first_step = now;
+      twin.last_step = now;
     }
     schedule_.read_outside[index(plan_.logits)] = true;
   }

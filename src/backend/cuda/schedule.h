@@ -14,7 +14,7 @@ namespace assay::backend::cuda {
 struct QuantisedValue {
   ops::ValueId x = ops::kNone;
   quant::Activation kind = quant::Activation::a32;
-  int32_t first_unit = 0, last_unit = 0;
+  int32_t first_step = 0, last_step = 0;
 };
 
 struct Unit {
@@ -36,14 +36,32 @@ struct Unit {
 };
 
 struct Lifetime {
-  int32_t first_unit = 0, last_unit = 0;
+  int32_t first_step = 0, last_step = 0;
+};
+
+// Units that decode of one token runs as one kernel (decode_groups.h).
+struct DecodeGroup {
+  enum class Kind {
+    unit,       // a unit as it is, but for integers that no one reads then
+    linears,    // [norm,] products that make the integers of their row [, gate]
+    attention,  // heads, attention
+    nothing,    // what the readers do themselves
+  };
+  Kind kind = Kind::unit;
+  std::vector<int32_t> units;  // in their order
+  Unit alone;
+  int32_t norm = ops::kNone, linears = ops::kNone, gate = ops::kNone, heads = ops::kNone, attention = ops::kNone;
 };
 
 struct Schedule {
   std::vector<Unit> units;  // in the order in which they run
+  std::vector<DecodeGroup> decode;      // all of them, in groups
+  std::vector<int32_t> group_of_unit;   // the steps in which lifetimes count
   std::vector<QuantisedValue> quantised;
   std::vector<Lifetime> lifetimes;           // per value of the plan
   std::vector<bool> read_outside;            // per value: whether a unit other than its own reads it as floats
+  std::vector<bool> read_by_other_groups;    // the same for groups, whose products read floats
+  std::vector<ops::ValueId> selected_from;   // per value: of which it is the selected rows, or kNone
 };
 
 Schedule make_schedule(const ops::Plan& plan, const ops::ExecutorOptions& options);

@@ -1,0 +1,44 @@
+// Decode of one token: products that make the row they read for themselves (norm, integers), and write what follows from it at once (the
+// gate). Contracts as of the single ops. Between two such products no other kernel runs but attention.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "backend/cuda/linear.h"
+#include "backend/cuda/matrix.h"
+#include "backend/cuda/queue.h"
+#include "ops/plan.h"
+#include "quant/format.h"
+
+namespace assay::backend::cuda {
+
+// The row that the products read: a; or, where w is not null, rms_norm(a), rms_norm(a + b) or rms_norm(a + rms_norm(b)). A null pointer
+// among the outputs means that nobody reads that value.
+struct DecodeSource {
+  const float* a = nullptr;
+  const float* b = nullptr;      // null: nothing is added
+  const float* pre_w = nullptr;  // null: b is added as it is
+  float pre_eps = 0;
+  const float* w = nullptr;      // null: no norm
+  float eps = 0;
+  int32_t d = 0;
+  float* pre_y = nullptr;
+  float* sum = nullptr;
+  float* y = nullptr;
+};
+
+// Rows of y are written by two linears side by side: y = activation(first) * second.
+struct DecodeGate {
+  float* y = nullptr;            // null: no gate
+  ops::GateActivation activation = ops::GateActivation::silu;
+};
+
+inline constexpr int64_t kDecodeWidthMax = 16 * 1024;  // of a row: it lies in shared memory
+// kind: how the products read the row, f32 for float weights; all matrices of one call agree in it.
+bool decode_serves(tensor::DType dtype, int64_t rows, int64_t cols, quant::Activation kind) noexcept;
+// linears: 1 .. kLinearsMax of them, each of which decode_serves. y of a linear may be null with a gate.
+void decode_linears(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate, quant::Activation kind, int planes,
+                    const Queue& queue);
+
+}  // namespace assay::backend::cuda

@@ -1,0 +1,154 @@
+// See decode_groups.h. Products make the integers of their row themselves where all readers of a value's integers can; then nobody writes
+// the integers. A norm right before its only products runs with them, a gate right after its two products too.
+#include "backend/cuda/decode_groups.h"
+
+#include <algorithm>
+#include <string>
+
+#include "backend/cuda/decode.h"
+#include "backend/cuda/decode_attention.h"
+#include "ops/op_values.h"
+#include "quant/format.h"
+
+namespace assay::backend::cuda {
+namespace {
+
+using ops::kNone;
+
+class Grouper {
+ public:
+  Grouper(const ops::Plan& plan, const ops::ExecutorOptions& options, Schedule& schedule) : plan_(plan), options_(options), s_(schedule) {}
+
+  void run() {
+    find_served();
+    find_selected();
+    for (size_t i = 0; i < s_.units.size();) i += add_group(i);
+    s_.group_of_unit.resize(s_.units.size());
+    for (size_t g = 0; g < s_.decode.size(); ++g) {
+      for (const int32_t unit : s_.decode[g].units) s_.group_of_unit[index(unit)] = static_cast<int32_t>(g);
+    }
+    find_read_outside();
+  }
+
+ private:
+  static size_t index(int32_t id) { return static_cast<size_t>(id); }
+  template <class Record>
+  const Record& record(int32_t op) const {
+    return std::get<Record>(plan_.ops[index(op)].record);
+  }
+  quant::Activation kind_of(const Unit& linears) const {
+    return linears.quantised == kNone ? quant::Activation::f32 : s_.quantised[index(linears.quantised)].kind;
+  }
+  ops::ValueId row_of(const Unit& linears) const { return record<ops::Linear>(linears.ops.front()).x; }
+
+  bool serves(const Unit& unit) const {
+    return std::all_of(unit.ops.begin(), unit.ops.end(), [&](int32_t op) {
+      const tensor::TensorView& w = plan_.weights[index(record<ops::Linear>(op).w)].view;
+      const bool decoded = options_.weights_as_f32 && quant::find_format(w.dtype)->activation != quant::Activation::f32;
+      return !decoded && decode_serves(w.dtype, w.shape.rows(), w.shape.cols(), kind_of(unit));
+    });
+  }
+
+  // Whether all products of a value's integers make them for themselves.
+  void find_served() {
+    own_.assign(s_.quantised.size(), true);
+    for (const Unit& unit : s_.units) {
+      if (unit.kind == Unit::Kind::linears && unit.quantised != kNone && !serves(unit)) own_[index(unit.quantised)] = false;
+    }
+  }
+  bool is_made_by_readers(int32_t quantised) const { return quantised != kNone && own_[index(quantised)]; }
+
+  void find_selected() {
+    s_.selected_from.assign(plan_.values.size(), kNone);
+    for (const ops::Op& op : plan_.ops) {
+      if (const auto* select = std::get_if<ops::SelectOutputs>(&op.record)) s_.selected_from[index(select->y)] = select->x;
+    }
+  }
+
+  const Unit* unit_at(size_t i) const { return i < s_.units.size() ? &s_.units[i] : nullptr; }
+
+  // Products that decode serves, beginning at unit i; with the norm whose row they alone read, if that is before them.
+  bool is_product(const Unit* unit) const {
+    return unit != nullptr && unit->kind == Unit::Kind::linears && (unit->quantised == kNone ? serves(*unit) : is_made_by_readers(unit->quantised));
+  }
+  bool makes_row_of(const Unit& norm, const Unit* linears) const {
+    if (norm.kind != Unit::Kind::norm || !is_product(linears) || record<ops::RmsNorm>(norm.norm).y != row_of(*linears)) return false;
+    const ops::ValueId y = row_of(*linears);
+    int n_readers = 0;
+    for (const Unit& unit : s_.units) n_readers += unit.kind == Unit::Kind::linears && row_of(unit) == y;
+    return n_readers == 1;
+  }
+  bool is_gate_of(const Unit* gate, const Unit& linears) const {
+    if (gate == nullptr || linears.ops.size() != 2 || gate->ops.size() != 1) return false;
+    const auto* r = std::get_if<ops::Gate>(&plan_.ops[index(gate->ops.front())].record);
+    if (r == nullptr || (gate->quantised != kNone && !is_made_by_readers(gate->quantised))) return false;
+    const ops::ValueId a = record<ops::Linear>(linears.ops[0]).y, b = record<ops::Linear>(linears.ops[1]).y;
+    return (a == r->gate && b == r->up) || (a == r->up && b == r->gate);
+  }
+  bool is_attention_of(const Unit& heads, const Unit* attention) const {
+    if (heads.kind != Unit::Kind::heads || attention == nullptr || attention->kind != Unit::Kind::attention) return false;
+    const auto& r = record<ops::Attention>(attention->ops.front());
+    return r.q == record<ops::Rope>(heads.q_rope).y && r.layer == record<ops::KvStore>(heads.store).layer &&
+           (attention->quantised == kNone || is_made_by_readers(attention->quantised)) &&
+           decode_attention_serves(r.head_dim, options_.cache_k, options_.cache_v);
+  }
+
+  size_t add_group(size_t i) {
+    const Unit& unit = s_.units[i];
+    DecodeGroup group;
+    size_t n = 1;
+    if (unit.kind == Unit::Kind::quantise && is_made_by_readers(unit.quantised)) {
+      group.kind = DecodeGroup::Kind::nothing;
+    } else if (std::holds_alternative<ops::SelectOutputs>(plan_.ops[index(unit.ops.empty() ? 0 : unit.ops.front())].record) &&
+               unit.kind == Unit::Kind::op) {
+      group.kind = DecodeGroup::Kind::nothing;  // readers take the row from where it was
+    } else if (is_attention_of(unit, unit_at(i + 1))) {
+      group.kind = DecodeGroup::Kind::attention;
+      group.heads = static_cast<int32_t>(i);
+      group.attention = static_cast<int32_t>(i + 1);
+      n = 2;
+    } else if (const bool has_norm = makes_row_of(unit, unit_at(i + 1)); has_norm || is_product(&unit)) {
+      group.kind = DecodeGroup::Kind::linears;
+      if (has_norm) group.norm = static_cast<int32_t>(i);
+      group.linears = static_cast<int32_t>(i) + (has_norm ? 1 : 0);
+      n = has_norm ? 2 : 1;
+      if (is_gate_of(unit_at(i + n), s_.units[index(group.linears)])) {
+        group.gate = static_cast<int32_t>(i + n);
+        ++n;
+      }
+    } else {
+      group.alone = unit;
+      if (unit.kind != Unit::Kind::linears && is_made_by_readers(unit.quantised)) group.alone.quantised = kNone;
+      if (group.alone.kind == Unit::Kind::gate && group.alone.quantised == kNone) group.alone.kind = Unit::Kind::op;
+    }
+    for (size_t k = 0; k < n; ++k) group.units.push_back(static_cast<int32_t>(i + k));
+    s_.decode.push_back(std::move(group));
+    return n;
+  }
+
+  void find_read_outside() {
+    s_.read_by_other_groups.assign(plan_.values.size(), false);
+    std::vector<int32_t> made_in(plan_.values.size(), kNone);
+    for (size_t u = 0; u < s_.units.size(); ++u) {
+      for (const int32_t op : s_.units[u].ops) {
+        const ops::OpValues values = ops::values_of(plan_.ops[index(op)]);
+        for (ops::ValueId x : values.inputs) {
+          if (made_in[index(x)] != s_.group_of_unit[u]) s_.read_by_other_groups[index(x)] = true;
+        }
+        if (values.output != kNone) made_in[index(values.output)] = s_.group_of_unit[u];
+      }
+    }
+    s_.read_by_other_groups[index(plan_.logits)] = true;
+  }
+
+  const ops::Plan& plan_;
+  const ops::ExecutorOptions& options_;
+  Schedule& s_;
+  std::vector<bool> own_;  // per quantised value
+};
+
+}  // namespace
+
+void find_decode_groups(const ops::Plan& plan, const ops::ExecutorOptions& options, Schedule& schedule) { Grouper(plan, options, schedule).run(); }
+
+}  // namespace assay::backend::cuda

@@ -1,0 +1,89 @@
+// See run_decode.h.
+#include "backend/cuda/run_decode.h"
+
+#include <array>
+#include <utility>
+
+#include "backend/cuda/decode.h"
+#include "backend/cuda/decode_attention.h"
+#include "backend/cuda/run_units.h"
+
+namespace assay::backend::cuda {
+namespace {
+
+using ops::kNone;
+
+const Unit& unit_of(const DeviceState& s, int32_t unit) { return s.schedule.units[static_cast<size_t>(unit)]; }
+template <class Record>
+const Record& record_of(const DeviceState& s, int32_t op) {
+  return std::get<Record>(s.plan.ops[static_cast<size_t>(op)].record);
+}
+
+DecodeSource source_of(const DeviceState& s, const DecodeGroup& group, ops::ValueId x, const Wanted& wanted) {
+  DecodeSource source;
+  source.d = static_cast<int32_t>(s.width(x));
+  source.a = s.value(x);
+  if (group.norm == kNone) return source;
+  const Unit& unit = unit_of(s, group.norm);
+  const NormTask task = norm_task(s, unit, wanted);
+  source.a = task.a;
+  source.b = task.b;
+  source.pre_w = task.pre_w;
+  source.pre_eps = task.pre_eps;
+  source.w = task.w;
+  source.eps = task.eps;
+  source.pre_y = task.pre_y;
+  source.sum = task.sum;
+  source.y = task.y;
+  return source;
+}
+
+void run_products(const DeviceState& s, const DecodeGroup& group, const Wanted& wanted, const Queue& queue) {
+  const Unit& unit = unit_of(s, group.linears);
+  std::array<LinearTask, kLinearsMax> tasks;
+  size_t n = 0;
+  for (const int32_t op : unit.ops) {
+    const auto& linear = record_of<ops::Linear>(s, op);
+    tasks[n] = linear_task(s, linear);
+    tasks[n++].y = wanted(linear.y);
+  }
+  const auto& first = record_of<ops::Linear>(s, unit.ops.front());
+  DecodeGate gate;
+  if (group.gate != kNone) {
+    const auto& r = record_of<ops::Gate>(s, unit_of(s, group.gate).ops.front());
+    gate = {s.value(r.y), r.activation};
+    if (first.y != r.gate) std::swap(tasks[0], tasks[1]);
+  }
+  const quant::Activation kind =
+      unit.quantised == kNone ? quant::Activation::f32 : s.schedule.quantised[static_cast<size_t>(unit.quantised)].kind;
+  decode_linears(source_of(s, group, first.x, wanted), std::span(tasks.data(), n), gate, kind, s.options.planes, queue);
+}
+
+void run_attention(const DeviceState& s, const DecodeGroup& group, const Wanted& wanted, const Queue& queue) {
+  const AttentionTask task = attention_task(s, unit_of(s, group.attention));
+  DecodeAttention attention;
+  attention.heads = heads_task(s, unit_of(s, group.heads), wanted);
+  attention.y = task.y;
+  attention.window = task.window;
+  attention.scale = task.scale;
+  attention.n_segments = task.n_segments;
+  attention.partials = task.partials;
+  attention.arrived = s.arrived.as<uint32_t>();
+  decode_attention(attention, queue);
+}
+
+}  // namespace
+
+void run_decode_group(const DeviceState& s, const DecodeGroup& group, bool observed, const Queue& queue) {
+  const Wanted wanted{s, s.schedule.read_by_other_groups, observed};
+  switch (group.kind) {
+    case DecodeGroup::Kind::nothing: return;
+    case DecodeGroup::Kind::attention: return run_attention(s, group, wanted, queue);
+    case DecodeGroup::Kind::unit: return run_unit(s, group.alone, wanted, queue);
+    case DecodeGroup::Kind::linears:
+      if (s.n_rows(record_of<ops::Linear>(s, unit_of(s, group.linears).ops.front()).y) > 0) run_products(s, group, wanted, queue);
+      return;
+  }
+}
+
+}  // namespace assay::backend::cuda
