@@ -159,12 +159,20 @@ TokenId Sampler::State::choose(std::span<const float> adjusted, int64_t position
     return id;
   }
   const engine::Draws draw = engine::draws(options.seed, request, static_cast<uint64_t>(position));
-  bool ranked = engine::select_top_k(adjusted, options.top_k, candidates);
+  const bool whole = !typical && (options.top_k <= 0 || options.top_k >= vocab_size);  // the first step left sees every token
+  bool ranked = whole && options.top_p < 1;
+  if (ranked) {
+    engine::select_top_p(adjusted, best, options.top_p, candidates);
+  } else if (whole && options.min_p > 0) {
+    engine::select_min_p(adjusted, best, options.min_p, candidates);
+  } else {
+    ranked = engine::select_top_k(adjusted, options.top_k, candidates);
+  }
   if (typical) {
     engine::typical(candidates, options.typical_p);
     ranked = true;
   }
-  if (options.top_p < 1) {
+  if (!whole && options.top_p < 1) {
     engine::top_p(candidates, options.top_p, ranked);
     ranked = true;
   }

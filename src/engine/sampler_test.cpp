@@ -15,6 +15,7 @@
 
 #include "assay/error.h"
 #include "engine/philox.h"
+#include "engine/sampling_steps.h"
 #include "support/shared_data.h"
 
 namespace assay {
@@ -169,6 +170,46 @@ TEST(Sampler, TopKKeepsTheLowestIdsAmongEquals) {
   EXPECT_EQ(sampler.candidates()[0].id, 0);
   EXPECT_EQ(sampler.candidates()[1].id, 1);
   EXPECT_EQ(sampler.candidates()[2].id, 4);
+}
+
+// Blocks that are passed over and lists that are never made: against a sort of everything, and against the plain steps.
+TEST(Sampler, StepsOverAWholeVocabularyAreThePlainSteps) {
+  for (const size_t size : {size_t{1}, size_t{63}, size_t{65}, size_t{5000}}) {
+    std::vector<float> logits(size);
+    uint32_t state = 12345;
+    for (float& x : logits) {  // few different values: many ties
+      state = state * 1664525u + 1013904223u;
+      x = static_cast<float>(state >> 24) / 16.0f;
+      if (size > 1 && (state & 0xF00) == 0) x = -std::numeric_limits<float>::infinity();
+    }
+    const float best = engine::checked_max(logits);
+    engine::Candidates all, fast;
+    engine::select_top_k(logits, 0, all);
+    engine::Candidates sorted = all;
+    engine::rank(sorted);
+    for (const int64_t k : {1, 2, 40, 64, 4999}) {
+      if (k >= static_cast<int64_t>(size)) continue;
+      ASSERT_TRUE(engine::select_top_k(logits, k, fast));
+      ASSERT_EQ(fast.size(), std::min(sorted.size(), static_cast<size_t>(k)));
+      for (size_t i = 0; i < fast.size(); ++i) ASSERT_EQ(fast[i].id, sorted[i].id) << k;
+    }
+    for (const double p : {0.0, 0.001, 0.05, 0.5, 0.9, 0.999999, 1.0}) {
+      engine::Candidates plain = all;
+      engine::top_p(plain, p, false);
+      engine::select_top_p(logits, best, p, fast);
+      ASSERT_EQ(fast.size(), plain.size()) << p;
+      for (size_t i = 0; i < fast.size(); ++i) {
+        ASSERT_EQ(fast[i].id, plain[i].id) << p;
+        ASSERT_EQ(fast[i].probability, plain[i].probability) << p;
+      }
+      if (p == 0) continue;
+      plain = all;
+      engine::min_p(plain, p);
+      engine::select_min_p(logits, best, p, fast);
+      ASSERT_EQ(fast.size(), plain.size()) << p;
+      for (size_t i = 0; i < fast.size(); ++i) ASSERT_EQ(fast[i].id, plain[i].id) << p;
+    }
+  }
 }
 
 TEST(Sampler, NoStepDropsTheLastCandidate) {

@@ -18,6 +18,32 @@ Candidates::iterator at(Candidates& c, size_t i) {
   return c.begin() + static_cast<std::ptrdiff_t>(i);
 }
 
+constexpr size_t kBlock = 64;  // logits looked at together
+
+// Calls work(index of the block's first, block) for blocks of a list, in its order.
+template <class Work>
+void for_blocks(std::span<const float> logits, const Work& work) {
+  for (size_t begin = 0; begin < logits.size(); begin += kBlock) {
+    work(begin, logits.subspan(begin, std::min(kBlock, logits.size() - begin)));
+  }
+}
+
+// No NaN among them.
+float max_of(std::span<const float> block) noexcept {
+  constexpr size_t kLanes = 16;  // independent maxima, so that the compiler can use vectors
+  float best[kLanes];
+  std::fill(best, best + kLanes, kMinusInfinity);
+  size_t i = 0;
+  for (; i + kLanes <= block.size(); i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) best[lane] = block[i + lane] > best[lane] ? block[i + lane] : best[lane];
+  }
+  for (; i < block.size(); ++i) best[0] = block[i] > best[0] ? block[i] : best[0];
+  for (size_t half = kLanes / 2; half > 0; half /= 2) {
+    for (size_t lane = 0; lane < half; ++lane) best[lane] = best[lane + half] > best[lane] ? best[lane + half] : best[lane];
+  }
+  return best[0];
+}
+
 double best_logit(const Candidates& c) {
   double best = c.front().logit;
   for (const Candidate& x : c) best = std::max(best, static_cast<double>(x.logit));
@@ -110,20 +136,22 @@ bool select_top_k(std::span<const float> logits, int64_t k, Candidates& out) {
     }
     return false;
   }
-  // A heap whose top is the worst of the k best so far; most logits fail the one comparison with
+  // A heap whose top is the worst of the k best so far; most blocks fail the one comparison with
   // it. Ids ascend, so that an equal logit never displaces an earlier one.
   float worst = kMinusInfinity;
-  for (int64_t i = 0; i < size; ++i) {
-    const float x = logits[static_cast<size_t>(i)];
-    if (!(x > worst)) continue;
-    if (static_cast<int64_t>(out.size()) == k) {
-      std::pop_heap(out.begin(), out.end(), ranks_before);
-      out.pop_back();
+  for_blocks(logits, [&](size_t begin, std::span<const float> block) {
+    if (!(max_of(block) > worst)) return;
+    for (size_t i = 0; i < block.size(); ++i) {
+      if (!(block[i] > worst)) continue;
+      if (static_cast<int64_t>(out.size()) == k) {
+        std::pop_heap(out.begin(), out.end(), ranks_before);
+        out.pop_back();
+      }
+      out.push_back({static_cast<TokenId>(begin + i), block[i], 0});
+      std::push_heap(out.begin(), out.end(), ranks_before);
+      if (static_cast<int64_t>(out.size()) == k) worst = out.front().logit;
     }
-    out.push_back({static_cast<TokenId>(i), x, 0});
-    std::push_heap(out.begin(), out.end(), ranks_before);
-    if (static_cast<int64_t>(out.size()) == k) worst = out.front().logit;
-  }
+  });
   std::sort_heap(out.begin(), out.end(), ranks_before);
   return true;
 }
@@ -178,6 +206,34 @@ void top_p(Candidates& c, double p, bool ranked) {
     if (sum >= p) break;
   }
   c.resize(n_kept);
+}
+
+void select_top_p(std::span<const float> logits, float best, double p, Candidates& out) {
+  const auto weight = [best](float logit) { return num::exp64(static_cast<double>(logit) - static_cast<double>(best)); };
+  double whole = 0;
+  for (const float x : logits) whole += weight(x);  // a logit of -infinity adds +0
+  for (int64_t k = 256;; k *= 8) {
+    if (!select_top_k(logits, k, out)) rank(out);
+    double sum = 0;
+    for (size_t i = 0; i < out.size(); ++i) {
+      out[i].probability = weight(out[i].logit) / whole;
+      sum += out[i].probability;
+      if (sum >= p) return out.resize(i + 1);
+    }
+    if (k >= static_cast<int64_t>(logits.size())) return;
+  }
+}
+
+void select_min_p(std::span<const float> logits, float best, double p, Candidates& out) {
+  const double least = static_cast<double>(best) + num::log64(p);
+  out.clear();
+  for_blocks(logits, [&](size_t begin, std::span<const float> block) {
+    if (static_cast<double>(max_of(block)) < least) return;
+    for (size_t i = 0; i < block.size(); ++i) {
+      if (static_cast<double>(block[i]) < least || block[i] == kMinusInfinity) continue;
+      out.push_back({static_cast<TokenId>(begin + i), block[i], 0});
+    }
+  });
 }
 
 void min_p(Candidates& c, double p) {

@@ -34,6 +34,10 @@ void top_n_sigma(std::span<float> logits, double n);
 // ranked).
 bool select_top_k(std::span<const float> logits, int64_t k, Candidates& out);
 
+// All finite logits and then top_p or min_p, without a list of all of them. best: checked_max.
+void select_top_p(std::span<const float> logits, float best, double p, Candidates& out);
+void select_min_p(std::span<const float> logits, float best, double p, Candidates& out);
+
 void rank(Candidates& c);
 void order_by_id(Candidates& c);
 // Fills the probabilities: exp(logit - max) / sum, summed in list order.
