@@ -1,6 +1,6 @@
-// Attention of many tokens over a cache of f16: a block of 256 threads takes up to 16 tokens of 4 heads that share their keys, 64 queries in
-// all, and walks the segments. A thread holds 8 keys x 8 queries of the scores, then 4 queries x 1/16 of a head of the outputs, so that what is
-// loaded is used many times. Every chain, fold and merge is the contract's, as in attention.cu.
+// Attention of many tokens over a cache of f16: a block takes up to 16 tokens of 4 heads that share their keys, 64 queries in all, and walks
+// the segments. A thread holds 8 or 4 keys x 8 queries of the scores, then 4 queries x 4 columns of the outputs, whose values come through
+// shared memory as floats. Every chain, fold and merge is the contract's, as in attention.cu.
 #include <cuda_fp16.h>
 
 #include "backend/cuda/attention.h"
@@ -13,14 +13,14 @@
 namespace assay::backend::cuda {
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / 32, kSegment = static_cast<int>(ops::kAttentionSegment);
+constexpr int kSegment = static_cast<int>(ops::kAttentionSegment);
 constexpr int kHeads = 4, kQueries = kTileTokens * kHeads;  // of a block; query u is head u % 4 of token u / 4
 static_assert(kSegment == 256 && kQueries == 64 && kKeyTile == 32);
 
 struct Shared {
   float p[kSegment][kQueries];   // probabilities of the segment; 0 where a key is masked
   float lanes[32][kQueries];     // their sums by position % 32
-  float maxima[kWarps][kQueries];
+  float maxima[16][kQueries];    // of the warps
   float m[kQueries];             // of the segment
   float m_run[kQueries], l_run[kQueries], a[kQueries], b[kQueries];
   int started[kTileTokens];
@@ -29,12 +29,17 @@ struct Shared {
 template <int kHeadDim>
 class Prefill {
  public:
-  static constexpr int kColumns = kHeadDim / 16;  // of the outputs of a thread
-  static constexpr size_t kBytes = sizeof(Shared) + sizeof(float) * kHeadDim * kQueries;
+  static constexpr int kThreads = 4 * kHeadDim, kWarps = kThreads / 32;
+  static constexpr int kKeys = 8 * 8 / kWarps, kWarpKeys = 4 * kKeys;  // of the scores of a thread, of a warp
+  static constexpr int kColumns = 4;                                   // of the outputs of a thread
+  static constexpr int kStaged = 32;                                   // keys whose values are staged at a time
+  static constexpr size_t kBytes = sizeof(Shared) + sizeof(float) * kHeadDim * (kQueries + 2 * kStaged);
 
   __device__ Prefill(const AttentionTask& task, const TokenTile& tile, int64_t kv_head, int64_t head_0, int64_t head_end, std::byte* memory)
       : task_(task), tile_(tile), head_0_(head_0), head_end_(head_end), s_(*reinterpret_cast<Shared*>(memory)),
-        q_(reinterpret_cast<float*>(memory + sizeof(Shared))), own_token_(static_cast<int>(threadIdx.x) / 16) {
+        q_(reinterpret_cast<float*>(memory + sizeof(Shared))), staged_(q_ + kHeadDim * kQueries),
+        own_token_(static_cast<int>(threadIdx.x) / 32 % 2 * 8 + static_cast<int>(threadIdx.x) % 32 / 4),
+        column_(static_cast<int>(threadIdx.x) / 64 * 16 + static_cast<int>(threadIdx.x) % 4 * kColumns) {
     const int64_t cache_head = tile.sequence * task.cache.n_kv_heads + kv_head;
     keys_ = task.cache.k + cache_head * task.cache.k_head_bytes;
     values_ = task.cache.v + cache_head * task.cache.v_head_bytes;
@@ -66,9 +71,9 @@ class Prefill {
 
   __device__ void run_segment(int64_t segment) {
     const int begin = begin_of(0, segment) / 32, end = (end_of(tile_.n - 1, segment) + 31) / 32;  // tiles of keys that any token sees
-    const int warp = static_cast<int>(threadIdx.x) / 32;
-    float score[8][8];
-    if (warp >= begin && warp < end) {
+    const int warp = static_cast<int>(threadIdx.x) / 32, tile = warp * kWarpKeys / 32;
+    float score[kKeys][8];
+    if (tile >= begin && tile < end) {
       score_keys(segment, warp, score);
       find_maxima(segment, warp, score);
     } else if (static_cast<int>(threadIdx.x) % 32 < 8) {
@@ -82,12 +87,12 @@ class Prefill {
       s_.m[threadIdx.x] = m;
     }
     __syncthreads();
-    if (warp >= begin && warp < end) put_probabilities(segment, warp, score);
+    if (tile >= begin && tile < end) put_probabilities(segment, warp, score);
     __syncthreads();
     sum_lanes(begin, end);
     __syncthreads();
     if (threadIdx.x < kQueries) merge_sums(segment);
-    add_values(segment);
+    add_values(segment, begin, end);
     __syncthreads();
     if (threadIdx.x < kTileTokens && begin_of(static_cast<int>(threadIdx.x), segment) < end_of(static_cast<int>(threadIdx.x), segment)) {
       s_.started[threadIdx.x] = 1;
@@ -95,31 +100,32 @@ class Prefill {
     __syncthreads();
   }
 
-  // Of a warp's 32 keys a lane scores keys lane / 8 + 4 j; of the 64 queries 4 (lane % 8) + i and 32 further.
+  // Of a warp's keys a lane scores keys lane / 8 + 4 j; of the 64 queries 4 (lane % 8) + i and 32 further.
   __device__ static int query_of(int i) { return i / 4 * 32 + static_cast<int>(threadIdx.x) % 8 * 4 + i % 4; }
   __device__ static int key_of(int j) { return static_cast<int>(threadIdx.x) % 32 / 8 + 4 * j; }
 
-  __device__ void score_keys(int64_t segment, int warp, float (&score)[8][8]) const {
-    const auto* pieces = reinterpret_cast<const uint4*>(keys_ + (segment / kKeyTile + warp) * task_.cache.k_tile_bytes) + key_of(0);
+  __device__ void score_keys(int64_t segment, int warp, float (&score)[kKeys][8]) const {
+    const auto* halves = reinterpret_cast<const uint2*>(keys_ + (segment / kKeyTile + warp * kWarpKeys / 32) * task_.cache.k_tile_bytes) +
+                         2 * (warp * kWarpKeys % 32 + key_of(0));
     const float* q = q_ + query_of(0);
 #pragma unroll
-    for (int j = 0; j < 8; ++j) {
+    for (int j = 0; j < kKeys; ++j) {
 #pragma unroll
       for (int i = 0; i < 8; ++i) score[j][i] = 0.0f;
     }
-#pragma unroll 1
-    for (int piece = 0; piece < kHeadDim / 8; ++piece) {
-      uint4 key[8];
+#pragma unroll 2
+    for (int four = 0; four < kHeadDim / 4; ++four) {  // elements of the keys; 8 lie in a piece
+      uint2 key[kKeys];
 #pragma unroll
-      for (int j = 0; j < 8; ++j) key[j] = pieces[piece * kKeyTile + 4 * j];
+      for (int j = 0; j < kKeys; ++j) key[j] = halves[four / 2 * 2 * kKeyTile + four % 2 + 8 * j];
 #pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        const float4 low = *reinterpret_cast<const float4*>(q + (8 * piece + e) * kQueries);
-        const float4 high = *reinterpret_cast<const float4*>(q + (8 * piece + e) * kQueries + 32);
+      for (int e = 0; e < 4; ++e) {
+        const float4 low = *reinterpret_cast<const float4*>(q + (4 * four + e) * kQueries);
+        const float4 high = *reinterpret_cast<const float4*>(q + (4 * four + e) * kQueries + 32);
         const float x[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
 #pragma unroll
-        for (int j = 0; j < 8; ++j) {
-          const uint32_t w = e / 2 == 0 ? key[j].x : e / 2 == 1 ? key[j].y : e / 2 == 2 ? key[j].z : key[j].w;
+        for (int j = 0; j < kKeys; ++j) {
+          const uint32_t w = e / 2 == 0 ? key[j].x : key[j].y;
           const float k = __half2float(__ushort_as_half(static_cast<unsigned short>(e % 2 == 0 ? w & 0xFFFFu : w >> 16)));
 #pragma unroll
           for (int i = 0; i < 8; ++i) score[j][i] = num::fma(x[i], k, score[j][i]);
@@ -127,21 +133,21 @@ class Prefill {
       }
     }
 #pragma unroll
-    for (int j = 0; j < 8; ++j) {
+    for (int j = 0; j < kKeys; ++j) {
 #pragma unroll
       for (int i = 0; i < 8; ++i) score[j][i] = score[j][i] * task_.scale;
     }
   }
 
-  __device__ void find_maxima(int64_t segment, int warp, const float (&score)[8][8]) {
+  __device__ void find_maxima(int64_t segment, int warp, const float (&score)[kKeys][8]) {
     const float lowest = __uint_as_float(0xFF800000u);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const int token = query_of(i) / kHeads, begin = begin_of(token, segment), end = end_of(token, segment);
       float m = lowest;
 #pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        const int key = 32 * warp + key_of(j);
+      for (int j = 0; j < kKeys; ++j) {
+        const int key = kWarpKeys * warp + key_of(j);
         if (key >= begin && key < end && score[j][i] > m) m = score[j][i];
       }
 #pragma unroll
@@ -153,14 +159,14 @@ class Prefill {
     }
   }
 
-  __device__ void put_probabilities(int64_t segment, int warp, const float (&score)[8][8]) {
+  __device__ void put_probabilities(int64_t segment, int warp, const float (&score)[kKeys][8]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int u = query_of(4 * half), token = u / kHeads, begin = begin_of(token, segment), end = end_of(token, segment);
       const float4 m = *reinterpret_cast<const float4*>(s_.m + u);
 #pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        const int key = 32 * warp + key_of(j);
+      for (int j = 0; j < kKeys; ++j) {
+        const int key = kWarpKeys * warp + key_of(j);
         const bool sees = key >= begin && key < end;
         const float* s = score[j] + 4 * half;
         float4 p = {0.0f, 0.0f, 0.0f, 0.0f};
@@ -206,41 +212,50 @@ class Prefill {
     s_.m_run[u] = started ? m_both : m_segment;
   }
 
-  static constexpr int kAhead = 8;
-  struct alignas(2 * kColumns) Words {
-    uint32_t w[kColumns / 2];
-  };
-  __device__ void load_values(const std::byte* row, int first, int end, Words (&values)[kAhead]) const {
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) values[i] = *reinterpret_cast<const Words*>(row + max(min(first + i, end - 1), 0) * task_.cache.v_row_bytes);
+  // Values of 32 keys on their way to shared memory: 8 elements a thread.
+  __device__ uint4 load_values(int64_t first_key) const {
+    const int t = static_cast<int>(threadIdx.x);
+    constexpr int kPerKey = kHeadDim / 8;
+    return *reinterpret_cast<const uint4*>(values_ + (first_key + t / kPerKey) * int64_t{kHeadDim * 2} + t % kPerKey * 16);
   }
-  __device__ static void add_value(const Words& value, float4 p, float (&sum)[kHeads][kColumns]) {
+  __device__ void stage_values(uint4 v, int side) const {
+    const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+    float x[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[i] = __half2float(__ushort_as_half(static_cast<unsigned short>(i % 2 == 0 ? w[i / 2] & 0xFFFFu : w[i / 2] >> 16)));
+    auto* to = reinterpret_cast<float4*>(staged_ + side * kStaged * kHeadDim + static_cast<int>(threadIdx.x) * 8);
+    to[0] = {x[0], x[1], x[2], x[3]};
+    to[1] = {x[4], x[5], x[6], x[7]};
+  }
+  __device__ static void add_value(const float* value, const float* probability, float (&sum)[kHeads][kColumns]) {
+    const float4 v = *reinterpret_cast<const float4*>(value), p = *reinterpret_cast<const float4*>(probability);
+    const float x[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
-      const uint32_t w = value.w[c / 2];
-      const float v = __half2float(__ushort_as_half(static_cast<unsigned short>(c % 2 == 0 ? w & 0xFFFFu : w >> 16)));
-      sum[0][c] = num::fma(p.x, v, sum[0][c]);
-      sum[1][c] = num::fma(p.y, v, sum[1][c]);
-      sum[2][c] = num::fma(p.z, v, sum[2][c]);
-      sum[3][c] = num::fma(p.w, v, sum[3][c]);
+      sum[0][c] = num::fma(p.x, x[c], sum[0][c]);
+      sum[1][c] = num::fma(p.y, x[c], sum[1][c]);
+      sum[2][c] = num::fma(p.z, x[c], sum[2][c]);
+      sum[3][c] = num::fma(p.w, x[c], sum[3][c]);
     }
   }
 
-  // 16 neighbouring threads have a token: its 4 queries, columns kColumns * (thread % 16) on.
-  __device__ void add_values(int64_t segment) {
+  // 4 neighbouring lanes have a token, its 4 queries; tiles of keys from begin_tile to end_tile are staged. A token's chain has its own keys only.
+  __device__ void add_values(int64_t segment, int begin_tile, int end_tile) {
     const int begin = begin_of(own_token_, segment), end = end_of(own_token_, segment);
-    const int column = static_cast<int>(threadIdx.x) % 16 * kColumns;
-    const std::byte* row = values_ + segment * task_.cache.v_row_bytes + column * 2;
     float sum[kHeads][kColumns] = {};
-    // Values come kAhead keys at a time, the next while these are multiplied; past the end the last is read again and left out.
-    Words values[kAhead], next[kAhead];
-    load_values(row, begin, end, values);
-    for (int first = begin; first < end; first += kAhead) {
-      load_values(row, first + kAhead, end, next);
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        if (first + i < end) add_value(values[i], *reinterpret_cast<const float4*>(&s_.p[first + i][kHeads * own_token_]), sum);
-        values[i] = next[i];
+    uint4 next = load_values(segment + kStaged * begin_tile);
+    for (int tile = begin_tile; tile < end_tile; ++tile) {
+      stage_values(next, tile % 2);
+      if (tile + 1 < end_tile) next = load_values(segment + kStaged * (tile + 1));
+      __syncthreads();
+      const float* values = staged_ + tile % 2 * kStaged * kHeadDim + column_;
+      const float* probabilities = &s_.p[kStaged * tile][kHeads * own_token_];
+      const int from = max(begin - kStaged * tile, 0), to = min(end - kStaged * tile, kStaged);
+      if (from == 0 && to == kStaged) {
+#pragma unroll 8
+        for (int key = 0; key < kStaged; ++key) add_value(values + key * kHeadDim, probabilities + key * kQueries, sum);
+      } else {
+        for (int key = from; key < to; ++key) add_value(values + key * kHeadDim, probabilities + key * kQueries, sum);
       }
     }
     __syncthreads();  // the factors are there
@@ -256,14 +271,12 @@ class Prefill {
 
   __device__ void write() const {
     if (own_token_ >= tile_.n) return;
-    const int column = static_cast<int>(threadIdx.x) % 16 * kColumns;
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) {
       if (head_0_ + h >= head_end_) continue;
-      float* y = task_.y + ((tile_.token + own_token_) * task_.n_heads + head_0_ + h) * kHeadDim + column;
       const float l = s_.l_run[kHeads * own_token_ + h];
-#pragma unroll
-      for (int c = 0; c < kColumns; ++c) y[c] = o_[h][c] / l;
+      *reinterpret_cast<float4*>(task_.y + ((tile_.token + own_token_) * task_.n_heads + head_0_ + h) * kHeadDim + column_) = {
+          o_[h][0] / l, o_[h][1] / l, o_[h][2] / l, o_[h][3] / l};
     }
   }
 
@@ -271,21 +284,21 @@ class Prefill {
   const TokenTile tile_;
   const int64_t head_0_, head_end_;
   Shared& s_;
-  float* q_;
-  const int own_token_;
+  float *q_, *staged_;  // queries, element by element; two stages of values
+  const int own_token_, column_;
   const std::byte *keys_, *values_;
   float o_[kHeads][kColumns];
 };
 
-// grid: tiles, the longest first; groups of 4 heads of every KV head.
+// grid: groups of 4 heads of every KV head; tiles, the longest first.
 template <int kHeadDim>
-__global__ void __launch_bounds__(kThreads, kHeadDim == 64 ? 2 : 1) prefill_kernel(const __grid_constant__ AttentionTask task, int n_groups) {
+__global__ void __launch_bounds__(4 * kHeadDim, kHeadDim == 64 ? 2 : 1) prefill_kernel(const __grid_constant__ AttentionTask task, int n_groups) {
   extern __shared__ __align__(128) std::byte memory[];
   let_next_start();
   wait_for_previous();
-  const TokenTile tile = task.tiles[gridDim.x - 1 - blockIdx.x];
-  const int64_t per_kv_head = task.n_heads / task.cache.n_kv_heads, kv_head = blockIdx.y / n_groups;
-  const int64_t head_0 = kv_head * per_kv_head + blockIdx.y % n_groups * kHeads;
+  const TokenTile tile = task.tiles[gridDim.y - 1 - blockIdx.y];
+  const int64_t per_kv_head = task.n_heads / task.cache.n_kv_heads, kv_head = blockIdx.x / n_groups;
+  const int64_t head_0 = kv_head * per_kv_head + blockIdx.x % n_groups * kHeads;
   Prefill<kHeadDim>(task, tile, kv_head, head_0, (kv_head + 1) * per_kv_head, memory).run();
 }
 
@@ -297,8 +310,8 @@ bool start(const AttentionTask& task, const Queue& queue) {
     return false;
   }
   const int64_t n_groups = (task.n_heads / task.cache.n_kv_heads + kHeads - 1) / kHeads;
-  launch(queue, prefill_kernel<kHeadDim>, dim3(static_cast<unsigned>(task.n_tiles), static_cast<unsigned>(task.cache.n_kv_heads * n_groups)),
-         kThreads, kBytes, task, static_cast<int>(n_groups));
+  launch(queue, prefill_kernel<kHeadDim>, dim3(static_cast<unsigned>(task.cache.n_kv_heads * n_groups), static_cast<unsigned>(task.n_tiles)),
+         4 * kHeadDim, kBytes, task, static_cast<int>(n_groups));
   return true;
 }
 

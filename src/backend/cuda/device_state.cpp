@@ -33,6 +33,8 @@ DeviceState::DeviceState(const ops::Plan& p, const ops::ExecutorOptions& o)
   shape.reserve(o);
   place_values();
   place_tables();
+  const auto is_a256 = [](const QuantisedValue& q) { return q.kind == quant::Activation::a256; };
+  hopper = HopperMemory(std::any_of(schedule.quantised.begin(), schedule.quantised.end(), is_a256));
 }
 
 int64_t DeviceState::rows_max(ops::ValueId id) const noexcept {
@@ -44,7 +46,7 @@ bool DeviceState::decodes(const Matrix& w) const noexcept {
 }
 
 size_t DeviceState::arena_bytes() const noexcept {
-  size_t bytes = arena_.size() + partials.size() + arrived.size() + panel.size() + batch_device_.size() + logits_host.size();
+  size_t bytes = arena_.size() + partials.size() + arrived.size() + panel.size() + hopper.bytes() + batch_device_.size() + logits_host.size();
   for (const DeviceBuffer& table : rope_device) bytes += table.size();
   return bytes;
 }

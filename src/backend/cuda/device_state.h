@@ -7,6 +7,7 @@
 #include "backend/cuda/attention.h"
 #include "backend/cuda/device_memory.h"
 #include "backend/cuda/device_weights.h"
+#include "backend/cuda/hopper.h"
 #include "backend/cuda/kv_cache.h"
 #include "backend/cuda/schedule.h"
 #include "ops/batch_shape.h"
@@ -54,6 +55,7 @@ struct DeviceState {
   std::vector<ops::RopeTable> rope_tables;
   std::vector<DeviceBuffer> rope_device;
   DeviceBuffer partials, arrived, panel;
+  HopperMemory hopper;
   PinnedBuffer logits_host;
 
   ops::BatchShape shape;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "backend/cuda/hopper.h"
 #include "backend/cuda/matrix.h"
 #include "backend/cuda/queue.h"
 #include "quant/activations.h"
@@ -30,7 +31,7 @@ bool linear_gemv(std::span<const LinearTask> linears, const quant::Activations& 
 // One product for many tokens, for the same formats.
 bool linear_gemm(const LinearTask& linear, const quant::Activations& x, int64_t n_tokens, const Queue& queue);
 // The same for many tokens, on the tensor cores; all matrices of one format.
-bool linear_mma(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Queue& queue);
+bool linear_mma(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Hopper& hopper, const Queue& queue);
 
 // Float weights (F32, F16, BF16) over x f32 [n_tokens, cols].
 void linear_float(const Matrix& w, const float* x, int64_t n_tokens, const float* bias, float* y, cudaStream_t stream);

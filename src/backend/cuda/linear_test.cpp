@@ -79,11 +79,17 @@ void check_quantised(const quant::Format& format, const Shape& shape, int planes
   }
   const DeviceBuffer tiled = poisoned(expected.size());
   const LinearTask tiled_task{&w.matrix, b, tiled.as<float>()};
-  if (linear_mma(std::span(&tiled_task, 1), device, shape.n_tokens, Queue())) {
+  if (linear_mma(std::span(&tiled_task, 1), device, shape.n_tokens, Hopper(), Queue())) {
     EXPECT_TRUE(same_floats(download<float>(tiled.data(), expected.size()), expected)) << where() << ", tensor cores";
   } else {
     EXPECT_FALSE(has_tiles(format.dtype)) << where();
   }
+  const HopperMemory hopper(true);
+  if (hopper.view().n_processors == 0 || !has_tiles(format.dtype)) return;
+  const DeviceBuffer grouped = poisoned(expected.size());
+  const LinearTask grouped_task{&w.matrix, b, grouped.as<float>()};
+  EXPECT_TRUE(linear_mma(std::span(&grouped_task, 1), device, shape.n_tokens, hopper.view(), Queue())) << where();
+  EXPECT_TRUE(same_floats(download<float>(grouped.data(), expected.size()), expected)) << where() << ", tensor cores by groups of warps";
 }
 
 TEST(CudaLinear, QuantisedProductsHaveTheReferencesBits) {
@@ -149,9 +155,13 @@ TEST(CudaLinear, TilesOfSeveralMatrices) {
     y.push_back(poisoned(expected.back().size()));
   }
   for (size_t i = 0; i < weights.size(); ++i) tasks.push_back({&weights[i].matrix, nullptr, y[i].as<float>()});
-  ASSERT_TRUE(linear_mma(tasks, device, kTokens, Queue()));
-  for (size_t i = 0; i < weights.size(); ++i) {
-    EXPECT_TRUE(same_floats(download<float>(y[i].data(), expected[i].size()), expected[i])) << "matrix " << i;
+  for (const bool groups : {false, true}) {
+    const HopperMemory hopper(groups);
+    ASSERT_TRUE(linear_mma(tasks, device, kTokens, hopper.view(), Queue()));
+    for (size_t i = 0; i < weights.size(); ++i) {
+      EXPECT_TRUE(same_floats(download<float>(y[i].data(), expected[i].size()), expected[i])) << "matrix " << i;
+      check(cudaMemset(y[i].data(), 0xA5, expected[i].size() * sizeof(float)), "poisoning test memory");
+    }
   }
 }
 

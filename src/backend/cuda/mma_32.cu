@@ -209,7 +209,7 @@ bool linear_mma_32(tensor::DType dtype, MmaTasks& tasks, const Queue& queue) {
   return false;
 }
 
-bool linear_mma(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Queue& queue) {
+bool linear_mma(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Hopper& hopper, const Queue& queue) {
   if (linears.size() > kLinearsMax || n_tokens > INT32_MAX / 2) return false;
   if (n_tokens == 0 || linears.empty()) return true;
   MmaTasks tasks;
@@ -222,7 +222,8 @@ bool linear_mma(std::span<const LinearTask> linears, const quant::Activations& x
   }
   tasks.n_tokens = static_cast<int32_t>(n_tokens);
   tasks.x = x;
-  return x.kind == quant::Activation::a256 ? linear_mma_256(dtype, tasks, queue) : linear_mma_32(dtype, tasks, queue);
+  if (x.kind != quant::Activation::a256) return linear_mma_32(dtype, tasks, queue);
+  return (hopper.n_processors > 0 && linear_wgmma_256(dtype, tasks, hopper, queue)) || linear_mma_256(dtype, tasks, queue);
 }
 
 }  // namespace assay::backend::cuda

@@ -23,7 +23,7 @@ struct MmaTask {
 struct MmaTasks {
   MmaTask task[kLinearsMax];
   int32_t n = 0, n_blocks = 0, n_tokens = 0;
-  int32_t n_token_tiles = 0;
+  int32_t n_token_tiles = 0, n_tiles = 0;
   quant::Activations x;
 };
 
@@ -195,5 +195,6 @@ bool launch_tiles(Kernel kernel, MmaTasks& tasks, size_t shared_bytes, const Que
 
 bool linear_mma_32(tensor::DType dtype, MmaTasks& tasks, const Queue& queue);   // false: not a format of blocks of 32 that it serves
 bool linear_mma_256(tensor::DType dtype, MmaTasks& tasks, const Queue& queue);
+bool linear_wgmma_256(tensor::DType dtype, MmaTasks& tasks, const Hopper& hopper, const Queue& queue);  // the same on Hopper
 
 }  // namespace assay::backend::cuda

@@ -119,10 +119,13 @@ class Runner {
     const std::span<const LinearTask> all(tasks.data(), n);
     // One plane of few tokens makes too few of the large tiles to fill the machine.
     const bool small_tiles = integers().planes == 1 && integers().kind == quant::Activation::a256 && n_tokens <= kSmallTilesTokensMax;
-    const auto run = n_tokens <= kGemvTokensMax ? linear_gemv : small_tiles ? nullptr : linear_mma;
-    if (run != nullptr && run(all, integers(), n_tokens, queue_)) return;
+    const auto run = [&](std::span<const LinearTask> some) {
+      if (n_tokens <= kGemvTokensMax) return linear_gemv(some, integers(), n_tokens, queue_);
+      return !small_tiles && linear_mma(some, integers(), n_tokens, s_.hopper.view(), queue_);
+    };
+    if (run(all)) return;
     for (const LinearTask& task : all) {
-      if (run != nullptr && run(std::span(&task, 1), integers(), n_tokens, queue_)) continue;
+      if (run(std::span(&task, 1))) continue;
       if (n_tokens > kGemvTokensMax && linear_gemm(task, integers(), n_tokens, queue_)) continue;
       linear_any_format(*task.w, integers(), n_tokens, task.bias, task.y, queue_.stream);
     }

@@ -1,0 +1,39 @@
+// See hopper.h.
+#include "backend/cuda/hopper.h"
+
+namespace assay::backend::cuda {
+namespace {
+
+int attribute(cudaDeviceAttr which, int device) {
+  int value = 0;
+  check(cudaDeviceGetAttribute(&value, which, device), "asking for a GPU's properties");
+  return value;
+}
+
+// Null where the driver has no such function.
+void* find_encoder() {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+  const cudaError_t status = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
+#else
+  const cudaError_t status = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &found);
+#endif
+  if (status != cudaSuccess) cudaGetLastError();  // forgotten: it is an answer
+  return status == cudaSuccess && found == cudaDriverEntryPointSuccess ? function : nullptr;
+}
+
+}  // namespace
+
+HopperMemory::HopperMemory(bool wanted) {
+  int device = 0;
+  check(cudaGetDevice(&device), "asking for the GPU at work");
+  if (!wanted || attribute(cudaDevAttrComputeCapabilityMajor, device) != 9 || attribute(cudaDevAttrComputeCapabilityMinor, device) != 0) return;
+  view_.encode_map = find_encoder();
+  if (view_.encode_map == nullptr) return;
+  view_.n_processors = attribute(cudaDevAttrMultiProcessorCount, device);
+  scratch_ = DeviceBuffer(static_cast<size_t>(view_.n_processors) * kHopperScratchBytes, "sums of prefill");
+  view_.scratch = scratch_.data();
+}
+
+}  // namespace assay::backend::cuda

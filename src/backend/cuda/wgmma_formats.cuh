@@ -1,0 +1,152 @@
+// What the kernels for Hopper's group products (wgmma_256.cu) know of the superblock formats. A weight times its sub-scale is the sum of two
+// bytes, 2^kShift * high + low with low unsigned, so a superblock is two chains of products with nothing between its elements. Bytes stay packed
+// in shared memory, each part of 128 rows by itself, as the device's copy engine lays it: pieces of 16 bytes exchanged so that eight
+// neighbouring rows lie in different banks.
+#pragma once
+
+#include "backend/cuda/mma_formats.cuh"
+
+namespace assay::backend::cuda {
+
+// Four weights times their sub-scale.
+struct Digits {
+  uint32_t high, low;
+};
+
+// Fragments of 16 rows x 32 weights.
+struct Fragments {
+  uint32_t high[4], low[4];
+};
+
+// A part of the format's blocks: which of Matrix's parts, bytes of a row and superblock, and where the 128 rows of a stage lie.
+struct WgmmaPart {
+  int part, bytes, at;
+};
+
+// Where piece `piece` of row `row` lies in rows of kBytes: 128, 64, 32 or 16.
+template <int kBytes>
+__device__ inline uint32_t piece_at(uint32_t row, uint32_t piece) {
+  constexpr uint32_t kPieces = kBytes / 16;  // a line of 128 bytes holds 8 / kPieces rows, whose pieces are exchanged alike
+  return row * kBytes + 16 * (piece ^ (row / (8 / kPieces) % kPieces));
+}
+
+// What a thread knows of its two rows (lane / 4 of the warp's 16 and 8 further) while a superblock is multiplied. Step i of four makes the
+// fragments of weights first(i) on and second(i) on. `rows`: where the stage lies; `row`: of the warp's first row.
+// Weights of at most 5 bits: the sub-scale's digits, 3 bits each, times four weights at once stay below 2^8.
+struct WgmmaQ4_K {
+  static constexpr tensor::DType kDType = tensor::DType::Q4_K;
+  static constexpr bool kHasMin = true, kSigned = false;
+  static constexpr int kShift = 3;
+  static constexpr int kParts = 2, kStageBytes = 128 * 144;
+  __host__ __device__ static constexpr WgmmaPart part(int i) { return i == 0 ? WgmmaPart{1, 128, 0} : WgmmaPart{0, 16, 128 * 128}; }
+  __device__ static constexpr int first(int i) { return 64 * i; }
+  __device__ static constexpr int second(int i) { return 64 * i + 32; }
+
+  uint32_t high_scales[2][2], low_scales[2][2];
+  quant::BlockScales d[2];
+  uint32_t minima[4];
+
+  __device__ void read_header(uint32_t headers, uint32_t row) {
+    const uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+    for (int side = 0; side < 2; ++side) {
+      const uint4 header = words_at(headers + 16 * (row + lane / 4 + 8 * side));
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const uint32_t scales = k_scale_word(header, half);
+        high_scales[side][half] = (scales >> 3) & 0x07070707u;
+        low_scales[side][half] = scales & 0x07070707u;
+      }
+      d[side] = {low_half(header.x), -high_half(header.x)};
+      k_minima(header, static_cast<int>(lane) % 4, minima[side], minima[2 + side]);
+    }
+  }
+  __device__ void read(uint32_t rows, uint32_t row) { read_header(rows + part(1).at, row); }
+  __device__ Digits times_scale(uint32_t weights, int side, int run) const {
+    return {weights * ((high_scales[side][run / 4] >> (8 * (run % 4))) & 255u), weights * ((low_scales[side][run / 4] >> (8 * (run % 4))) & 255u)};
+  }
+
+  __device__ void unpack(uint32_t rows, uint32_t row, int i, Fragments& a, Fragments& b) const {
+    const uint32_t lane = threadIdx.x % 32;
+    uint32_t n[4];
+    load_matrices(rows + piece_at<128>(row + lane % 16, 2 * i + lane / 16), n);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const Digits one = times_scale(n[j] & 0x0F0F0F0Fu, j % 2, 2 * i), two = times_scale((n[j] >> 4) & 0x0F0F0F0Fu, j % 2, 2 * i + 1);
+      a.high[j] = one.high, a.low[j] = one.low, b.high[j] = two.high, b.low[j] = two.low;
+    }
+  }
+};
+
+struct WgmmaQ5_K : WgmmaQ4_K {
+  static constexpr tensor::DType kDType = tensor::DType::Q5_K;
+  static constexpr int kParts = 3, kStageBytes = 128 * 176;
+  __host__ __device__ static constexpr WgmmaPart part(int i) {
+    return i == 0 ? WgmmaPart{2, 128, 0} : i == 1 ? WgmmaPart{1, 32, 128 * 128} : WgmmaPart{0, 16, 128 * 160};
+  }
+
+  uint32_t bits[4];
+
+  __device__ void read(uint32_t rows, uint32_t row) {
+    const uint32_t lane = threadIdx.x % 32;
+    read_header(rows + part(2).at, row);
+    load_matrices(rows + part(1).at + piece_at<32>(row + lane % 16, lane / 16), bits);
+  }
+  __device__ void unpack(uint32_t rows, uint32_t row, int i, Fragments& a, Fragments& b) const {
+    const uint32_t lane = threadIdx.x % 32;
+    uint32_t n[4];
+    load_matrices(rows + piece_at<128>(row + lane % 16, 2 * i + lane / 16), n);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const uint32_t first_bits = ((bits[j] >> (2 * i)) & 0x01010101u) << 4, second_bits = ((bits[j] >> (2 * i + 1)) & 0x01010101u) << 4;
+      const Digits one = times_scale((n[j] & 0x0F0F0F0Fu) | first_bits, j % 2, 2 * i);
+      const Digits two = times_scale(((n[j] >> 4) & 0x0F0F0F0Fu) | second_bits, j % 2, 2 * i + 1);
+      a.high[j] = one.high, a.low[j] = one.low, b.high[j] = two.high, b.low[j] = two.low;
+    }
+  }
+};
+
+// Weights are w - 32 with w of 6 bits, sub-scales have signs: products of 16 bits, two a word, to which 2^15 is added that the high byte loses.
+struct WgmmaQ6_K {
+  static constexpr tensor::DType kDType = tensor::DType::Q6_K;
+  static constexpr bool kHasMin = false, kSigned = true;
+  static constexpr int kShift = 8;
+  static constexpr int kParts = 3, kStageBytes = 128 * 208;
+  __host__ __device__ static constexpr WgmmaPart part(int i) {
+    return i == 0 ? WgmmaPart{0, 128, 0} : i == 1 ? WgmmaPart{1, 64, 128 * 128} : WgmmaPart{2, 16, 128 * 192};
+  }
+  __device__ static constexpr int first(int i) { return 128 * (i / 2) + 32 * (i % 2); }
+  __device__ static constexpr int second(int i) { return first(i) + 64; }
+
+  uint32_t row_scales;  // where they lie
+  quant::BlockScales d[2];
+
+  __device__ void read(uint32_t rows, uint32_t row) { row_scales = rows + part(2).at + 16 * (row + threadIdx.x % 32 / 4); }
+  __device__ static Digits signed_digits(uint32_t bytes, int scale) {
+    const uint32_t factor = static_cast<uint32_t>(scale), start = static_cast<uint32_t>(32768 - 32 * scale) * 0x10001u;
+    const uint32_t even = (bytes & 0x00FF00FFu) * factor + start, odd = ((bytes >> 8) & 0x00FF00FFu) * factor + start;
+    return {__byte_perm(even, odd, 0x7351) ^ 0x80808080u, __byte_perm(even, odd, 0x6240)};
+  }
+  __device__ void unpack(uint32_t rows, uint32_t row, int i, Fragments& a, Fragments& b) const {
+    const uint32_t lane = threadIdx.x % 32, own = row + lane % 16, side_of_lane = lane / 16;
+    uint32_t n[4], bits[4];
+    load_matrices(rows + piece_at<128>(own, 2 * i + side_of_lane), n);
+    load_matrices(rows + part(1).at + piece_at<64>(own, 2 * (i / 2) + side_of_lane), bits);
+    uint32_t s[2][2];  // of row and run, two scales each
+#pragma unroll
+    for (int side = 0; side < 2; ++side) {
+#pragma unroll
+      for (int run = 0; run < 2; ++run) s[side][run] = word_at(row_scales + 128 * side + 8 * (i / 2) + 4 * run) >> (16 * (i % 2));
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int half = j / 2;
+      const uint32_t pairs = bits[j] >> (2 * (i % 2));
+      const Digits one = signed_digits((n[j] & 0x0F0F0F0Fu) | ((pairs & 0x03030303u) << 4), static_cast<int8_t>((s[j % 2][0] >> (8 * half)) & 255u));
+      const Digits two = signed_digits(((n[j] >> 4) & 0x0F0F0F0Fu) | (pairs & 0x30303030u), static_cast<int8_t>((s[j % 2][1] >> (8 * half)) & 255u));
+      a.high[j] = one.high, a.low[j] = one.low, b.high[j] = two.high, b.low[j] = two.low;
+    }
+  }
+};
+
+}  // namespace assay::backend::cuda
