@@ -28,8 +28,6 @@ inline constexpr size_t kLinearsMax = 4;
 // The same, fast for few tokens, for the formats whose blocks are cut into parts; false, and nothing done, where another is among them.
 bool linear_gemv(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Queue& queue);
 
-// One product for many tokens, for the same formats.
-bool linear_gemm(const LinearTask& linear, const quant::Activations& x, int64_t n_tokens, const Queue& queue);
 // The same for many tokens, on the tensor cores; all matrices of one format.
 bool linear_mma(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Hopper& hopper, const Queue& queue);
 

@@ -73,10 +73,6 @@ void check_quantised(const quant::Format& format, const Shape& shape, int planes
   if (linear_gemv(std::span(&task, 1), device, shape.n_tokens, Queue())) {
     EXPECT_TRUE(same_floats(download<float>(fast.data(), expected.size()), expected)) << where() << ", gemv";
   }
-  const DeviceBuffer tiles = poisoned(expected.size());
-  if (linear_gemm({&w.matrix, b, tiles.as<float>()}, device, shape.n_tokens, Queue())) {
-    EXPECT_TRUE(same_floats(download<float>(tiles.data(), expected.size()), expected)) << where() << ", gemm";
-  }
   const DeviceBuffer tiled = poisoned(expected.size());
   const LinearTask tiled_task{&w.matrix, b, tiled.as<float>()};
   if (linear_mma(std::span(&tiled_task, 1), device, shape.n_tokens, Hopper(), Queue())) {

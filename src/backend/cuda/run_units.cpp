@@ -10,7 +10,6 @@ namespace assay::backend::cuda {
 namespace {
 
 using ops::kNone;
-constexpr int64_t kSmallTilesTokensMax = 512;
 constexpr int64_t kGemvTokensMax = 8;  // from here on the weights are unpacked once for many tokens
 
 template <class Record>
@@ -117,16 +116,13 @@ class Runner {
     }
     const int64_t n_tokens = s_.n_rows(record<ops::Linear>(unit_.ops.front()).y);
     const std::span<const LinearTask> all(tasks.data(), n);
-    // One plane of few tokens makes too few of the large tiles to fill the machine.
-    const bool small_tiles = integers().planes == 1 && integers().kind == quant::Activation::a256 && n_tokens <= kSmallTilesTokensMax;
     const auto run = [&](std::span<const LinearTask> some) {
       if (n_tokens <= kGemvTokensMax) return linear_gemv(some, integers(), n_tokens, queue_);
-      return !small_tiles && linear_mma(some, integers(), n_tokens, s_.hopper.view(), queue_);
+      return linear_mma(some, integers(), n_tokens, s_.hopper.view(), queue_);
     };
     if (run(all)) return;
     for (const LinearTask& task : all) {
       if (run(std::span(&task, 1))) continue;
-      if (n_tokens > kGemvTokensMax && linear_gemm(task, integers(), n_tokens, queue_)) continue;
       linear_any_format(*task.w, integers(), n_tokens, task.bias, task.y, queue_.stream);
     }
   }
