@@ -90,7 +90,7 @@ void RuntimeFlags::add(Flags& flags, const std::string& about_n_ctx) {
   flags.value("-ngl,--gpu-layers,--n-gpu-layers", n_gpu_layers, "N",
               "Layers on the GPU, where one is served");
   flags.value("--kernels", kernels, "SET",
-              "auto, reference, avx2 or avx512. Never changes a result");
+              "auto, reference, avx2, avx512, neon or neon-i8mm. Never changes a result");
   flags.on("--pin-threads", pin, "Binds each thread to one processor");
 }
 

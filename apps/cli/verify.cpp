@@ -35,7 +35,7 @@ struct VerifyFlags {
                 "The text that the operations are run on; default: one that touches every edge");
     flags.values("--against", against, "DUMP|MODE",
                  "What to compare with, repeatable: dumps of other engines, or modes of this one: "
-                 "f32, oracle, exact/8, exact/15, reference, avx2, avx512, chunks/N");
+                 "f32, oracle, exact/8, exact/15, reference, avx2, avx512, neon, neon-i8mm, chunks/N");
     flags.value("--html", html, "FILE", "Also writes the report as one HTML page");
     flags.value("--attention", attention, "LAYERS",
                 "Layers whose attention the report keeps, e.g. 0,3,8-11");

@@ -22,9 +22,10 @@ enum class Numerics {
 enum class KvType { f16, q8_0, f32 };
 // automatic: the GPU where this build and this machine have one, kernels were not asked for by name and the mode is not oracle.
 enum class Backend { automatic, cpu, cuda };
-enum class Kernels { best, reference, avx2, avx512 };  // best: what the machine has
+enum class Kernels { best, reference, avx2, avx512, neon, neon_i8mm };  // best: the best that the machine can run
 
-// By the names that flags have: "auto", "cpu", "cuda"; "exact", "f32", "oracle"; "f16", "q8_0", "f32"; "auto", "reference", "avx2", "avx512".
+// By the names that flags have: "auto", "cpu", "cuda"; "exact", "f32", "oracle"; "f16", "q8_0", "f32"; "auto", "reference", "avx2", "avx512",
+// "neon", "neon-i8mm".
 // parse_x: Error(bad_request) that lists the names.
 std::string_view name(Numerics numerics) noexcept;
 std::string_view name(KvType type) noexcept;
@@ -53,9 +54,9 @@ struct ContextOptions {
 };
 
 // The options with one thing changed: the numerics to "exact/15" (also "exact"), "exact/8", "f32" or "oracle", or, with the same bits as
-// before, the kernels to "reference", "avx2" or "avx512", the backend to "cpu" or "cuda". Nothing where the text names no mode; kModeNames
+// before, the kernels to "reference" or another set, the backend to "cpu" or "cuda". Nothing where the text names no mode; kModeNames
 // lists them.
-inline constexpr std::string_view kModeNames = "exact/15, exact/8, f32, oracle, reference, avx2, avx512, cpu, cuda";
+inline constexpr std::string_view kModeNames = "exact/15, exact/8, f32, oracle, reference, avx2, avx512, neon, neon-i8mm, cpu, cuda";
 std::optional<ContextOptions> with_mode(ContextOptions options, std::string_view mode);
 
 struct MemoryFigures {

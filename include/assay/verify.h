@@ -112,7 +112,7 @@ struct VerifyOptions {
   ContextOptions context;             // what is verified
   bool quick = false;                 // short probes: seconds in place of minutes for a large model
   std::string prompt;                 // empty: probes chosen to touch every edge
-  std::vector<std::string> against;   // dumps (paths), or modes: "f32", "exact/8", "exact/15", "oracle", "reference", "avx2", "avx512", "chunks/N"
+  std::vector<std::string> against;   // dumps (paths), or modes: "f32", "exact/8", "exact/15", "oracle", "reference", "avx2", "chunks/N", ..
   std::vector<int32_t> attention_layers;  // whose attention maps the report keeps
   bool suspect_file = true;           // search for faults of the file itself where the probe's text is unlikely
   std::function<void(const VerifyStage&)> on_stage;                        // after each

@@ -23,8 +23,12 @@ using Names = std::array<std::pair<Enum, std::string_view>, n>;
 constexpr Names<Numerics, 3> kNumerics{{{Numerics::exact, "exact"}, {Numerics::f32, "f32"}, {Numerics::oracle, "oracle"}}};
 constexpr Names<KvType, 3> kKvTypes{{{KvType::f16, "f16"}, {KvType::q8_0, "q8_0"}, {KvType::f32, "f32"}}};
 constexpr Names<Backend, 3> kBackends{{{Backend::automatic, "auto"}, {Backend::cpu, "cpu"}, {Backend::cuda, "cuda"}}};
-constexpr Names<Kernels, 4> kKernels{
-    {{Kernels::best, "auto"}, {Kernels::reference, "reference"}, {Kernels::avx2, "avx2"}, {Kernels::avx512, "avx512"}}};
+constexpr Names<Kernels, 6> kKernels{{{Kernels::best, "auto"},
+                                      {Kernels::reference, "reference"},
+                                      {Kernels::avx2, "avx2"},
+                                      {Kernels::avx512, "avx512"},
+                                      {Kernels::neon, "neon"},
+                                      {Kernels::neon_i8mm, "neon-i8mm"}}};
 
 template <class Enum, size_t n>
 std::string_view name_in(const Names<Enum, n>& names, Enum wanted) noexcept {

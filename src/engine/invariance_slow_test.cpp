@@ -12,7 +12,8 @@ namespace {
 
 std::vector<test::Way> main_ways() {
   return {{2, 512, Kernels::best, {}}, {1, 64, Kernels::best, {}},  {3, 7, Kernels::avx2, {}},
-          {5, 1, Kernels::avx512, {}}, {2, 64, Kernels::avx2, {}}, {3, 512, Kernels::avx512, {}}};
+          {5, 1, Kernels::avx512, {}}, {2, 64, Kernels::avx2, {}}, {3, 512, Kernels::avx512, {}},
+          {2, 64, Kernels::neon, {}},  {3, 7, Kernels::neon, {}},    {5, 1, Kernels::neon_i8mm, {}}};
 }
 
 void add_partitions(std::vector<test::Way>& ways, size_t n_tokens) {

@@ -14,6 +14,7 @@ TEST(Invariance, ThreadsChunksAndKernelsDoNotMatter) {
   const std::vector<test::Way> ways = {{2, 512, Kernels::best, {}},
                                        {1, 7, Kernels::best, {}},
                                        {3, 64, Kernels::avx2, {}},
+                                       {3, 64, Kernels::neon, {}},
                                        {5, 512, Kernels::reference, test::random_pieces(ids.size(), 1)}};
   int64_t n_runs = 0;
   for (const tensor::DType dtype : {tensor::DType::F16, tensor::DType::Q8_0, tensor::DType::Q4_K}) {

@@ -11,12 +11,12 @@ _assay() {
       --numerics) choices='exact f32 oracle' ;;
       --activations) choices='15 8' ;;
       --backend) choices='auto cpu cuda hybrid-f32' ;;
-      --kernels) choices='auto reference avx2 avx512' ;;
+      --kernels) choices='auto reference avx2 avx512 neon neon-i8mm' ;;
       -ctk | -ctv | --cache-type-k | --cache-type-v) choices='f16 q8_0 f32' ;;
       --color | -co) choices='auto on off' ;;
       -o | --output) choices='md json' ;;
       --against)
-        mapfile -t COMPREPLY < <(compgen -W 'exact/15 exact/8 f32 oracle reference avx2 avx512 cpu cuda' -- "$word"; compgen -f -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W 'exact/15 exact/8 f32 oracle reference avx2 avx512 neon neon-i8mm cpu cuda' -- "$word"; compgen -f -- "$word")
         compopt -o filenames
         return
         ;;

@@ -8,4 +8,4 @@ function __assay_flags
 end
 complete -c assay -n 'test (count (commandline -opc)) -eq 1' -f -a '(__assay_commands)'
 complete -c assay -n 'string match -q -- "-*" (commandline -ct)' -f -a '(__assay_flags)'
-complete -c assay -n 'string match -q -- --against (commandline -opc)[-1]' -a 'exact/15 exact/8 f32 oracle reference avx2 avx512 cpu cuda'
+complete -c assay -n 'string match -q -- --against (commandline -opc)[-1]' -a 'exact/15 exact/8 f32 oracle reference avx2 avx512 neon neon-i8mm cpu cuda'

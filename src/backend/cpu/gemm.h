@@ -25,6 +25,9 @@ GemmKernel gemm_a32_avx512(tensor::DType dtype) noexcept;
 GemmKernel gemm_a256_avx2(tensor::DType dtype) noexcept;
 GemmKernel gemm_a256_bytes_avx2(tensor::DType dtype) noexcept;  // for gemm_a256_avx2: the formats whose weights are small and unsigned
 GemmKernel gemm_a256_avx512(tensor::DType dtype) noexcept;
+// Quantised weights of both kinds.
+GemmKernel gemm_neon(const LinearTask& task) noexcept;
+GemmKernel gemm_neon_i8mm(const LinearTask& task) noexcept;
 
 // One row of a format to f32, with the roundings of quant::Format::decode.
 using DecodeRow = void (*)(const LinearTask& task, const std::byte* row, float* out);
@@ -32,7 +35,9 @@ inline constexpr int64_t kFloatRowStep = 4;
 // Any format as floats (LinearTask::as_f32), any number of tokens.
 void float_rows_avx2(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept;
 void float_rows_avx512(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept;
+void float_rows_neon(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept;
 size_t float_scratch_bytes_avx2(const LinearTask& task) noexcept;
 size_t float_scratch_bytes_avx512(const LinearTask& task) noexcept;
+size_t float_scratch_bytes_neon(const LinearTask& task) noexcept;
 
 }  // namespace assay::backend::cpu

@@ -14,5 +14,7 @@ GemvKernel gemv_a32_avx512(tensor::DType dtype) noexcept;
 // Superblocks of 256.
 GemvKernel gemv_a256_avx2(tensor::DType dtype) noexcept;
 GemvKernel gemv_a256_avx512(tensor::DType dtype) noexcept;
+// Both kinds.
+GemvKernel gemv_neon(const LinearTask& task) noexcept;
 
 }  // namespace assay::backend::cpu

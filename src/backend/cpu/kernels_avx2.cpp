@@ -1,22 +1,9 @@
 // The small kernels built for AVX2, FMA and F16C.
-#include "backend/cpu/attention_simd.h"
-#include "backend/cpu/row_simd.h"
 #include "backend/cpu/simd_kernels.h"
+#include "backend/cpu/simd_table.h"
 
 namespace assay::backend::cpu {
 
-void add_avx2_kernels(Kernels& kernels) noexcept {
-  kernels.rms_norm = rms_norm;
-  kernels.rope = rope;
-  kernels.add = add_rows;
-  kernels.gate_silu = gate_silu;
-  kernels.gate_gelu_tanh = gate_gelu_tanh;
-  kernels.store_key = store_key;
-  kernels.store_value = store_value;
-  kernels.attention = attention;
-  kernels.attention_scratch_bytes = attention_scratch;
-  kernels.attention_segment = attention_segment;
-  kernels.attention_merge = attention_merge;
-}
+void add_avx2_kernels(Kernels& kernels) noexcept { fill_table(kernels); }
 
 }  // namespace assay::backend::cpu

@@ -60,6 +60,21 @@ TEST_P(SmallKernels, RmsNorm) {
   }
 }
 
+// Squares that are subnormal, and squares that overflow: nothing is flushed to zero, nothing saturates.
+TEST_P(SmallKernels, RmsNormOfTinyAndHugeRows) {
+  for (const float scale : {1e-20f, 3e-23f, 1e-40f, 3e18f, 1e19f, 1e38f}) {
+    for (const int64_t n : {1, 31, 64, 257}) {
+      auto x = values(n, 3, false);
+      for (float& value : x) value *= scale;
+      const auto w = values(n, 7, false);
+      std::vector<float> a(x.size()), b(x.size());
+      reference.rms_norm(x.data(), w.data(), 0.0f, n, a.data());
+      fast.rms_norm(x.data(), w.data(), 0.0f, n, b.data());
+      EXPECT_EQ(bits_of(a), bits_of(b)) << scale << ", " << n;
+    }
+  }
+}
+
 TEST_P(SmallKernels, AddAndGates) {
   for (const bool extremes : {false, true}) {
     for (const int64_t n : kLengths) {
@@ -197,6 +212,30 @@ TEST_P(SmallKernels, AttentionOverCacheTypes) {
         expect_same_attention(GetParam(), {head_dim, 1, 1, 40, 20}, k, v, false);
       }
     }
+  }
+}
+
+// Into halves and back: every half, every middle between two and the floats beside it; a single visible position gives its value back.
+TEST_P(SmallKernels, EveryHalfOfTheCache) {
+  constexpr int64_t kHeadDim = 256;
+  const ops::CacheLayer layer{1, kHeadDim, 0};
+  const KvCache cache_a(std::span(&layer, 1), cache_options(CacheType::f16, CacheType::f16, 32));
+  const KvCache cache_b(std::span(&layer, 1), cache_options(CacheType::f16, CacheType::f16, 32));
+  const CacheHead head_a = cache_a.head(0, 0, 0), head_b = cache_b.head(0, 0, 0);
+  const std::vector<float> q(kHeadDim, 0.0f);
+  std::vector<float> x(kHeadDim);
+  std::vector<std::byte> scratch((kHeadDim + 16) * 4);
+  for (uint32_t first = 0; first < 0x10000; first += kHeadDim) {
+    for (const uint32_t place : {0u, 0xFFFu, 0x1000u, 0x1001u}) {  // bits below a half's last one
+      for (uint32_t i = 0; i < kHeadDim; ++i) x[i] = std::bit_cast<float>(std::bit_cast<uint32_t>(num::half_to_float(static_cast<uint16_t>(first + i))) + place);
+      for (const bool key : {true, false}) {
+        (key ? reference.store_key : reference.store_value)(head_a, 0, x.data(), scratch.data());
+        (key ? fast.store_key : fast.store_value)(head_b, 0, x.data(), scratch.data());
+      }
+      ASSERT_EQ(contents(cache_a, 1), contents(cache_b, 1)) << first << " + " << place;
+    }
+    const Shape shape{kHeadDim, 1, 1, 0, 0};
+    EXPECT_EQ(bits_of(attend(reference, head_a, shape, q).whole), bits_of(attend(fast, head_b, shape, q).whole)) << first;
   }
 }
 

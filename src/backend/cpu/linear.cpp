@@ -47,6 +47,8 @@ std::string_view name(KernelSet set) noexcept {
     case KernelSet::reference: return "reference";
     case KernelSet::avx2: return "avx2";
     case KernelSet::avx512: return "avx512";
+    case KernelSet::neon: return "neon";
+    case KernelSet::neon_i8mm: return "neon-i8mm";
   }
   return "?";
 }

@@ -19,6 +19,8 @@ enum class KernelSet {
   reference,  // the scalar contract
   avx2,       // AVX2, FMA, F16C
   avx512,     // AVX-512 F, BW, VL, DQ, VNNI
+  neon,       // 64-bit ARM with the dot product instructions (ARMv8.2)
+  neon_i8mm,  // the same with the matrix instructions for bytes (ARMv8.6)
 };
 
 std::string_view name(KernelSet set) noexcept;

@@ -130,6 +130,15 @@ class LinearKernels : public testing::TestWithParam<size_t> {
   int64_t block() const { return std::max<int64_t>(32, tensor::traits(format().dtype).block_elements); }
 };
 
+TEST(KernelSets, BeginWithTheReferenceAndAscend) {
+  std::printf("kernel sets:");
+  for (const KernelSet set : kernel_sets()) std::printf(" %s", std::string(name(set)).c_str());
+  std::printf("\n");
+  EXPECT_EQ(kernel_sets().front(), KernelSet::reference);
+  EXPECT_TRUE(std::ranges::is_sorted(kernel_sets()));
+  EXPECT_TRUE(can_run(best_kernel_set()));
+}
+
 int64_t run_shapes(const Format& format, int64_t block, int planes) {
   int64_t compared = 0;
   uint64_t seed = 1;

@@ -1,7 +1,7 @@
 // Activations to integers by AVX2: the bits of quant::quantise_row_ref.
 #include <immintrin.h>
 
-#include "backend/cpu/quantise.h"
+#include "backend/cpu/quantise_walk.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -30,10 +30,7 @@ inline __m256i pack_32(const __m256i* v) noexcept {
   return _mm256_permutevar8x32_epi32(words, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
-// Sums of the first and the last 16 of 32 bytes.
-struct Halves {
-  int first, last;
-};
+// Of 32 bytes.
 inline Halves sum_halves(__m256i bytes) noexcept {
   const __m256i words = _mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes);
   __m256i sums = _mm256_madd_epi16(words, _mm256_set1_epi16(1));
@@ -41,21 +38,6 @@ inline Halves sum_halves(__m256i bytes) noexcept {
   sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32(sums, 0xB1));
   return {_mm_cvtsi128_si32(_mm256_castsi256_si128(sums)), _mm_cvtsi128_si32(_mm256_extracti128_si256(sums, 1))};
 }
-
-inline void put_sums(Halves sums, bool by_16, int16_t* out) noexcept {
-  if (by_16) {
-    out[0] = static_cast<int16_t>(sums.first);
-    out[1] = static_cast<int16_t>(sums.last);
-  } else {
-    out[0] = static_cast<int16_t>(sums.first + sums.last);
-  }
-}
-
-// What one call writes: 32 elements of the planes and their sums; l null with one plane.
-struct Place {
-  int8_t *q, *l;
-  int16_t *q_sums, *l_sums;
-};
 
 inline void quantise_32(const float* x, float r, bool by_16, const Place& out) noexcept {
   __m256i q[4], l[4];
@@ -75,41 +57,10 @@ inline void quantise_32(const float* x, float r, bool by_16, const Place& out) n
   put_sums(sum_halves(refined), by_16, out.l_sums);
 }
 
-inline void zero_32(bool by_16, const Place& out) noexcept {
-  const __m256i zero = _mm256_setzero_si256();
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out.q), zero);
-  put_sums({0, 0}, by_16, out.q_sums);
-  if (out.l == nullptr) return;
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out.l), zero);
-  put_sums({0, 0}, by_16, out.l_sums);
-}
-
 }  // namespace
 
 void quantise_rows_avx2(tensor::ConstMat x, const quant::Activations& out, int64_t row_begin, int64_t row_end) noexcept {
-  const bool by_16 = out.kind == quant::Activation::a256;
-  const int64_t block = by_16 ? 256 : 32, sums_of_32 = by_16 ? 2 : 1, n_blocks = out.k / block;
-  for (int64_t row = row_begin; row < row_end; ++row) {
-    const float* from = x.data + row * x.stride;
-    for (int64_t b = 0; b < n_blocks; ++b, from += block) {
-      const uint32_t bits = magnitude_bits(from, block);
-      float amax;
-      __builtin_memcpy(&amax, &bits, 4);
-      const bool poisoned = bits >= 0x7F800000u, empty = poisoned || amax < 0x1p-100f;
-      out.d[row * n_blocks + b] = poisoned ? __builtin_nanf("") : empty ? 0.0f : amax / 127.0f;
-      const float r = empty ? 0.0f : 127.0f / amax;
-      for (int64_t j = 0; j < block; j += 32) {
-        const int64_t at = row * out.k + b * block + j, sum_at = at / 32 * sums_of_32;
-        const bool two = out.planes == 2;
-        const Place place = {out.q + at, two ? out.l + at : nullptr, out.q_sums + sum_at, two ? out.l_sums + sum_at : nullptr};
-        if (empty) {
-          zero_32(by_16, place);
-        } else {
-          quantise_32(from + j, r, by_16, place);
-        }
-      }
-    }
-  }
+  quantise_rows_with<magnitude_bits, quantise_32>(x, out, row_begin, row_end);
 }
 
 }  // namespace assay::backend::cpu

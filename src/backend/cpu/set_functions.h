@@ -1,4 +1,4 @@
-// What a fast kernel set is made of, and the list of those that this build has: sets_x86.cpp, or sets_none.cpp for processors without one.
+// What a fast kernel set is made of, and the list of those that this build has: sets_x86.cpp, sets_aarch64.cpp, or sets_none.cpp for processors without one.
 #pragma once
 
 #include <span>

@@ -8,5 +8,6 @@ namespace assay::backend::cpu {
 
 void add_avx2_kernels(Kernels& kernels) noexcept;
 void add_avx512_kernels(Kernels& kernels) noexcept;
+void add_neon_kernels(Kernels& kernels) noexcept;
 
 }  // namespace assay::backend::cpu

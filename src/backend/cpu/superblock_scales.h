@@ -6,6 +6,7 @@
 
 #include "backend/cpu/block_scales.h"
 #include "backend/cpu/gemv_prepare.h"
+#include "backend/cpu/packed_scales.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -57,14 +58,9 @@ struct SubScales {
 // Bytes 0..7 twice each, as words.
 inline __m256i widen_pairs(__m128i bytes) noexcept { return _mm256_cvtepu8_epi16(_mm_unpacklo_epi8(bytes, bytes)); }
 
-// The 12 bytes in which Q4_K and Q5_K pack 8 scales and 8 minima of 6 bits.
 inline SubScales k_scales(const std::byte* packed) noexcept {
-  uint32_t u[3];
-  __builtin_memcpy(u, packed, 12);
-  const uint64_t low6 = 0x3F3F3F3Fu, low4 = 0x0F0F0F0Fu, top2 = 0x30303030u;
-  const uint64_t scales = (u[0] & low6) | (((u[2] & low4) | ((u[0] >> 2) & top2)) << 32);
-  const uint64_t minima = (u[1] & low6) | ((((u[2] >> 4) & low4) | ((u[1] >> 2) & top2)) << 32);
-  return {widen_pairs(_mm_cvtsi64_si128(static_cast<int64_t>(scales))), widen_pairs(_mm_cvtsi64_si128(static_cast<int64_t>(minima)))};
+  const KScaleBytes bytes = k_scale_bytes(packed);
+  return {widen_pairs(_mm_cvtsi64_si128(static_cast<int64_t>(bytes.scales))), widen_pairs(_mm_cvtsi64_si128(static_cast<int64_t>(bytes.minima)))};
 }
 
 inline SubScales q2_k_scales(const std::byte* packed) noexcept {
@@ -74,17 +70,9 @@ inline SubScales q2_k_scales(const std::byte* packed) noexcept {
 
 inline __m256i times_minus_4(__m256i scale) noexcept { return _mm256_sub_epi16(_mm256_setzero_si256(), _mm256_slli_epi16(scale, 2)); }
 
-// The 12 bytes of Q3_K: low nibbles of 16 scales, then their pairs of top bits; around 32.
 inline SubScales q3_k_scales(const std::byte* packed) noexcept {
-  uint64_t nibbles;
-  uint32_t pairs;
-  __builtin_memcpy(&nibbles, packed, 8);
-  __builtin_memcpy(&pairs, packed + 8, 4);
-  const uint64_t low4 = 0x0F0F0F0F0F0F0F0Fu, top = 0x30303030u;
-  const uint64_t p = pairs;
-  const uint64_t first = (nibbles & low4) | ((p << 4) & top) | (((p << 2) & top) << 32);
-  const uint64_t second = ((nibbles >> 4) & low4) | (p & top) | (((p >> 2) & top) << 32);
-  const __m128i bytes = _mm_set_epi64x(static_cast<int64_t>(second), static_cast<int64_t>(first));
+  const Q3KScaleBytes scales = q3_k_scale_bytes(packed);
+  const __m128i bytes = _mm_set_epi64x(static_cast<int64_t>(scales.second), static_cast<int64_t>(scales.first));
   const __m256i scale = _mm256_cvtepi8_epi16(_mm_sub_epi8(bytes, _mm_set1_epi8(32)));
   return {scale, times_minus_4(scale)};
 }
