@@ -1,4 +1,5 @@
-// The quick part of the invariance tests: three formats, the default setting. invariance_slow_test.cpp has every format and both real models.
+// The quick part of the invariance tests: three formats and the beginnings of two texts on the real models, in the default setting.
+// invariance_slow_test.cpp has every format, and the real models at length. Also run on emulated ARM (scripts/test-aarch64), hence so short.
 #include <gtest/gtest.h>
 
 #include "support/invariance.h"
@@ -26,6 +27,19 @@ TEST(Invariance, ThreadsChunksAndKernelsDoNotMatter) {
     test::expect_invariant(std::string("random ") + std::string(tensor::traits(dtype).name), model, ids, {}, ways, book, n_runs);
   }
   RecordProperty("runs", std::to_string(n_runs));
+}
+
+TEST(Invariance, RealModelsBeginAlikeEverywhere) {
+  const test::DigestBook book;
+  const std::vector<test::Way> ways = {{2, 512, Kernels::best, {}}, {1, 1, Kernels::avx2, {}}, {1, 1, Kernels::neon, {}}};
+  int64_t n_runs = 0;
+  for (const auto& path : {test::smollm2(), test::gemma3()}) {
+    ASSAY_REQUIRE_FILE(path);
+    const std::string name = path.stem().string();
+    const std::vector<TokenId> ids = test::read_goldens(test::data("goldens/" + name + ".json")).front().ids;
+    const auto model = Model::load(path.string(), {.tokenizer = false});
+    test::expect_invariant(name + ", 6 tokens", model, std::span(ids).first(6), {}, ways, book, n_runs);
+  }
 }
 
 }  // namespace

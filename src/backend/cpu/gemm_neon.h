@@ -109,17 +109,21 @@ Columns columns_of(const LinearTask& task, int64_t token, int64_t block) noexcep
 template <class Dot, class L>
 inline void block_sums(const Columns& c, int64_t b, const std::byte* w, Ints8* dot, Ints8* minimum) noexcept {
   const auto* weights = reinterpret_cast<const int8_t*>(w);
-  Sums total = no_sums();
-  for (int g = 0; g < L::kGroups; ++g) {
+  const auto add_group = [&](int g, Sums& sum) {
     const int8_t* x[kColumns];
     for (int column = 0; column < kColumns; ++column) x[column] = c.x[column] + L::kElements * b + 16 * g;
-    if constexpr (L::kGroups == 2) {
-      Dot::add(weights + 128 * g, x, total);
-    } else {
-      Sums group = no_sums();
-      Dot::add(weights + 128 * g, x, group);
+    Dot::add(weights + 128 * g, x, sum);
+  };
+  Sums total = no_sums();
+  if constexpr (L::kGroups == 2) {
+    add_group(0, total);
+    add_group(1, total);
+  } else {
+    for (int g = 0; g < 16; g += L::kSubBlock / 16) {
+      Sums sum = no_sums();
+      for (int i = 0; i < L::kSubBlock / 16; ++i) add_group(g + i, sum);
       const auto* scales = reinterpret_cast<const int32_t*>(w + L::kScales + 64 * g);
-      for (int i = 0; i < 8; ++i) total.v[i] = vmlaq_s32(total.v[i], group.v[i], vld1q_s32(scales + 4 * (i % Dot::kScaleRegisters)));
+      for (int i = 0; i < 8; ++i) total.v[i] = vmlaq_s32(total.v[i], sum.v[i], vld1q_s32(scales + 4 * (i % Dot::kScaleRegisters)));
     }
   }
   for (int column = 0; column < kColumns; ++column) {

@@ -4,6 +4,7 @@
 
 #include <arm_neon.h>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace assay::backend::cpu {
