@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "assay/bench.h"
+#include "backend/cpu/linear.h"
 #include "backend/cuda/cuda.h"
 #include "base/processors.h"
 
@@ -17,7 +18,9 @@ DeviceList list_devices() {
   Device processor;
   processor.backend = "cpu";
   processor.name = processor_name();
-  processor.detail = fmt::format("{} cores", base::physical_cores());
+  if (processor.name.empty()) processor.name = "processor";  // ARM's kernels tell no name
+  processor.detail = fmt::format("{} cores, kernels", base::physical_cores());
+  for (const backend::cpu::KernelSet set : backend::cpu::kernel_sets()) processor.detail += fmt::format(" {}", backend::cpu::name(set));
   const int64_t page = sysconf(_SC_PAGESIZE);
   processor.memory_bytes = sysconf(_SC_PHYS_PAGES) * page;
   processor.memory_free_bytes = sysconf(_SC_AVPHYS_PAGES) * page;
