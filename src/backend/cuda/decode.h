@@ -28,7 +28,7 @@ struct DecodeSource {
   float* y = nullptr;
 };
 
-// Rows of y are written by two linears side by side: y = activation(first) * second.
+// y = activation(first) * second of two linears of one shape and type (not F32).
 struct DecodeGate {
   float* y = nullptr;            // null: no gate
   ops::GateActivation activation = ops::GateActivation::silu;

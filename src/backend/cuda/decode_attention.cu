@@ -75,6 +75,7 @@ __device__ float head_maximum(float score, bool inside, int g, Shared<kHeads>& s
 // Columns j .. j + kColumns of kGroup heads' outputs, over keys begin .. end.
 template <CacheType type, int kHeads, int kGroup, int kColumns>
 struct Outputs {
+  static constexpr int kGroupHeads = kGroup, kGroupColumns = kColumns;
   float sum[kGroup][kColumns] = {};
   __device__ void add(const std::byte* rows, int row_bytes, int head_dim, int begin, int end, const float* p, int first, int j) {
 #pragma unroll 8
@@ -191,12 +192,78 @@ __device__ void take_heads(const Task& task, int kv_head, int first_head, int64_
   }
 }
 
+// What the block has: the result where the query sees one segment; else partials, merged by the block that comes last.
+template <int kHeads, class Out, int kItems>
+__device__ void finish(const Task& task, int first_head, int n, const Out (&out)[kItems], Shared<kHeads>& s) {
+  constexpr int kGroup = Out::kGroupHeads, kColumns = Out::kGroupColumns;
+  const int t = static_cast<int>(threadIdx.x), head_dim = static_cast<int>(task.heads.cache.head_dim);
+  const int columns = head_dim / kColumns, n_items = columns * (kHeads / kGroup);
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) {
+    const int item = t + i * kThreads;
+    if (item >= n_items) break;
+#pragma unroll
+    for (int g = 0; g < kGroup; ++g) {
+      const int head = item / columns * kGroup + g, j = item % columns * kColumns;
+      float* y = n == 1 ? task.y + (first_head + head) * head_dim + j
+                        : task.partials + (int64_t{first_head + head} * task.n_segments + blockIdx.y) * (head_dim + 2) + 2 + j;
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) y[c] = n == 1 ? out[i].sum[g][c] / s.l[head] : out[i].sum[g][c];
+    }
+  }
+  if (n == 1) return;
+  if (t < kHeads) {
+    float* y = task.partials + (int64_t{first_head + t} * task.n_segments + blockIdx.y) * (head_dim + 2);
+    y[0] = s.m[t], y[1] = s.l[t];
+  }
+  __threadfence();
+  __syncthreads();
+  if (t == 0) s.last = atomicAdd(task.arrived + blockIdx.x, 1u) == static_cast<uint32_t>(n) - 1 ? 1u : 0u;
+  __syncthreads();
+  if (s.last == 0) return;
+  if (t == 0) task.arrived[blockIdx.x] = 0;
+  __threadfence();
+  merge_segments<kHeads>(task, first_head, n, s);
+}
+
+// Scores of the thread's key with the block's queries: of a key in the cache, whose first pieces are here, or of the new one.
+template <CacheType type_k, int kHeads>
+__device__ void score_key(int head_dim, int n_pieces, bool cached, const uint4 (&key)[kPiecesAhead], const uint4* pieces, const __half* key_scales,
+                          const float* q, const std::byte* new_key, float (&score)[kHeads]) {
+  using P = Piece<type_k>;
+  const auto* own_pieces = reinterpret_cast<const uint4*>(new_key);
+  const auto* own_scales = reinterpret_cast<const __half*>(new_key + n_pieces * kPieceBytes);
+  const auto add_piece = [&](int i, uint4 bytes) {
+    float k[P::kElements];
+    float d = 0.0f;
+    if constexpr (type_k == CacheType::q8_0) d = __half2float(cached ? key_scales[i / 2 * kKeyTile] : own_scales[i / 2]);
+    P::widen(bytes, d, k);
+    const int j = i * P::kElements;
+#pragma unroll
+    for (int g = 0; g < kHeads; ++g) {
+#pragma unroll
+      for (int e = 0; e < P::kElements; e += 4) {
+        const float4 four = *reinterpret_cast<const float4*>(q + g * head_dim + j + e);
+        score[g] = num::fma(four.x, k[e], score[g]);
+        score[g] = num::fma(four.y, k[e + 1], score[g]);
+        score[g] = num::fma(four.z, k[e + 2], score[g]);
+        score[g] = num::fma(four.w, k[e + 3], score[g]);
+      }
+    }
+  };
+#pragma unroll
+  for (int i = 0; i < kPiecesAhead; ++i) {
+    if (i < n_pieces) add_piece(i, cached ? key[i] : own_pieces[i]);
+  }
+#pragma unroll 4
+  for (int i = kPiecesAhead; i < n_pieces; ++i) add_piece(i, cached ? __ldcg(pieces + i * kKeyTile) : own_pieces[i]);
+}
+
 // grid: key heads times their groups of kHeads query heads, segments.
 template <CacheType type_k, CacheType type_v, int kHeads>
 __global__ void __launch_bounds__(kThreads, kHeads == 1 ? 3 : 2) decode_attention_kernel(const __grid_constant__ Task task) {
   extern __shared__ __align__(16) std::byte memory[];
   __shared__ Shared<kHeads> s;
-  using P = Piece<type_k>;
   let_next_start();
   const CacheView& cache = task.heads.cache;
   const int head_dim = static_cast<int>(cache.head_dim), n_pieces = static_cast<int>(cache.n_pieces), t = static_cast<int>(threadIdx.x);
@@ -239,34 +306,7 @@ __global__ void __launch_bounds__(kThreads, kHeads == 1 ? 3 : 2) decode_attentio
   __syncthreads();
 
   float score[kHeads] = {};
-  if (visible) {
-    const auto* own_pieces = reinterpret_cast<const uint4*>(new_key);
-    const auto* own_scales = reinterpret_cast<const __half*>(new_key + n_pieces * kPieceBytes);
-    const auto add_piece = [&](int i, uint4 bytes) {
-      float k[P::kElements];
-      float d = 0.0f;
-      if constexpr (type_k == CacheType::q8_0) d = __half2float(cached ? key_scales[i / 2 * kKeyTile] : own_scales[i / 2]);
-      P::widen(bytes, d, k);
-      const int j = i * P::kElements;
-#pragma unroll
-      for (int g = 0; g < kHeads; ++g) {
-#pragma unroll
-        for (int e = 0; e < P::kElements; e += 4) {
-          const float4 four = *reinterpret_cast<const float4*>(q + g * head_dim + j + e);
-          score[g] = num::fma(four.x, k[e], score[g]);
-          score[g] = num::fma(four.y, k[e + 1], score[g]);
-          score[g] = num::fma(four.z, k[e + 2], score[g]);
-          score[g] = num::fma(four.w, k[e + 3], score[g]);
-        }
-      }
-    };
-#pragma unroll
-    for (int i = 0; i < kPiecesAhead; ++i) {
-      if (i < n_pieces) add_piece(i, cached ? key[i] : own_pieces[i]);
-    }
-#pragma unroll 4
-    for (int i = kPiecesAhead; i < n_pieces; ++i) add_piece(i, cached ? __ldcg(pieces + i * kKeyTile) : own_pieces[i]);
-  }
+  if (visible) score_key<type_k, kHeads>(head_dim, n_pieces, cached, key, pieces, key_scales, q, new_key, score);
 #pragma unroll
   for (int g = 0; g < kHeads; ++g) {
     score[g] = score[g] * task.scale;
@@ -315,33 +355,7 @@ __global__ void __launch_bounds__(kThreads, kHeads == 1 ? 3 : 2) decode_attentio
     }
   }
   __syncthreads();
-  const int n = static_cast<int>(last - first) + 1;
-#pragma unroll
-  for (int i = 0; i < kItems; ++i) {
-    const int item = t + i * kThreads;
-    if (item >= n_items) break;
-#pragma unroll
-    for (int g = 0; g < kGroup; ++g) {
-      const int head = item / columns * kGroup + g, j = item % columns * kColumns;
-      float* y = n == 1 ? task.y + (first_head + head) * head_dim + j
-                        : task.partials + (int64_t{first_head + head} * task.n_segments + blockIdx.y) * (head_dim + 2) + 2 + j;
-#pragma unroll
-      for (int c = 0; c < kColumns; ++c) y[c] = n == 1 ? out[i].sum[g][c] / s.l[head] : out[i].sum[g][c];
-    }
-  }
-  if (n == 1) return;
-  if (t < kHeads) {
-    float* y = task.partials + (int64_t{first_head + t} * task.n_segments + blockIdx.y) * (head_dim + 2);
-    y[0] = s.m[t], y[1] = s.l[t];
-  }
-  __threadfence();
-  __syncthreads();
-  if (t == 0) s.last = atomicAdd(task.arrived + blockIdx.x, 1u) == static_cast<uint32_t>(n) - 1 ? 1u : 0u;
-  __syncthreads();
-  if (s.last == 0) return;
-  if (t == 0) task.arrived[blockIdx.x] = 0;
-  __threadfence();
-  merge_segments<kHeads>(task, first_head, n, s);
+  finish<kHeads>(task, first_head, static_cast<int>(last - first) + 1, out, s);
 }
 
 template <CacheType type_k, CacheType type_v, int kHeads>
@@ -352,6 +366,7 @@ void start(const Task& task, const Queue& queue) {
                                   task.tile_keys * static_cast<int>(cache.v_row_bytes));
   const auto kernel = decode_attention_kernel<type_k, type_v, kHeads>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, layout.total);
+  cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);  // as its neighbours, or they wait
   launch(queue, kernel, dim3(static_cast<unsigned>(task.heads.n_heads / kHeads), static_cast<unsigned>(task.n_segments)), kThreads,
          static_cast<size_t>(layout.total), task);
 }

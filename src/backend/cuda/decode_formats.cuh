@@ -27,6 +27,14 @@ struct Seat {
   __device__ Seat() : lane(threadIdx.x % 32), chunk(lane / 4), part(lane % 4) {}
 };
 
+// The 128 bytes of low bits of a block, 64 neighbouring bytes by the four lanes at a time; lane `part` reads its 32 of them back at 16 * lane and
+// 512 + 16 * lane.
+__device__ inline void fetch_low_bits(const uint4* block, const Seat& seat, uint8_t* slot) {
+  uint8_t* to = slot + (seat.part & 1) * 512 + 64 * seat.chunk + (seat.part >> 1) * 16;
+  fetch_16(to, block + seat.part);
+  fetch_16(to + 32, block + seat.part + 4);
+}
+
 // 8 words of 4 weights; weights are bytes without sign, up to 240.
 __device__ inline int32_t dot_unsigned(const Words& w, const Words& q) {
   int32_t sum = 0;
@@ -56,9 +64,7 @@ struct DecodeQ4_K : GemvQ4_K {
   static constexpr int kSlotBytes = 1024 + 128, kHighSwizzle = 160;
   static __device__ int low_piece(int part) { return 4 * part; }
   static __device__ void fetch(const Parts& parts, int64_t block, const Seat& seat, uint8_t* slot) {
-    const uint4* n = part_of(parts, 1, block, 128) + 2 * seat.part;
-    fetch_16(slot + 16 * seat.lane, n);
-    fetch_16(slot + 512 + 16 * seat.lane, n + 1);
+    fetch_low_bits(part_of(parts, 1, block, 128), seat, slot);
     if (seat.part == 0) fetch_16(slot + 1024 + 16 * seat.chunk, part_of(parts, 0, block, 16));
   }
   static __device__ Raw take(const uint8_t* slot, const Seat& seat) {
@@ -69,9 +75,7 @@ struct DecodeQ5_K : GemvQ5_K {
   static constexpr int kSlotBytes = 1024 + 256 + 128, kHighSwizzle = 160;
   static __device__ int low_piece(int part) { return 4 * part; }
   static __device__ void fetch(const Parts& parts, int64_t block, const Seat& seat, uint8_t* slot) {
-    const uint4* n = part_of(parts, 2, block, 128) + 2 * seat.part;
-    fetch_16(slot + 16 * seat.lane, n);
-    fetch_16(slot + 512 + 16 * seat.lane, n + 1);
+    fetch_low_bits(part_of(parts, 2, block, 128), seat, slot);
     if (seat.part < 2) fetch_16(slot + 1024 + 32 * seat.chunk + 16 * seat.part, part_of(parts, 1, block, 32) + seat.part);
     if (seat.part == 2) fetch_16(slot + 1280 + 16 * seat.chunk, part_of(parts, 0, block, 16));
   }
@@ -86,9 +90,7 @@ struct DecodeQ6_K : GemvQ6_K {
   static constexpr int kSlotBytes = 1024 + 512 + 128 + 32, kHighSwizzle = 32;
   static __device__ int low_piece(int part) { return 8 * (part / 2) + 2 * (part % 2); }
   static __device__ void fetch(const Parts& parts, int64_t block, const Seat& seat, uint8_t* slot) {
-    const uint4* n = part_of(parts, 0, block, 128) + 4 * (seat.part / 2) + 2 * (seat.part % 2);
-    fetch_16(slot + 16 * seat.lane, n);
-    fetch_16(slot + 512 + 16 * seat.lane, n + 1);
+    fetch_low_bits(part_of(parts, 0, block, 128), seat, slot);
     fetch_16(slot + 1024 + 16 * seat.lane, part_of(parts, 1, block, 64) + seat.part);
     if (seat.part == 0) fetch_16(slot + 1536 + 16 * seat.chunk, part_of(parts, 2, block, 16));
     if (seat.part == 1) fetch_4(slot + 1664 + 4 * seat.chunk, parts.base[3] + block / 2 * 4);  // this block's scale and a neighbour's

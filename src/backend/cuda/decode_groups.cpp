@@ -82,6 +82,8 @@ class Grouper {
     if (gate == nullptr || linears.ops.size() != 2 || gate->ops.size() != 1) return false;
     const auto* r = std::get_if<ops::Gate>(&plan_.ops[index(gate->ops.front())].record);
     if (r == nullptr || (gate->quantised != kNone && !is_made_by_readers(gate->quantised))) return false;
+    const auto dtype_of = [&](size_t i) { return plan_.weights[index(record<ops::Linear>(linears.ops[i]).w)].view.dtype; };
+    if (dtype_of(0) != dtype_of(1) || dtype_of(0) == tensor::DType::F32) return false;  // F32: two rows want too much shared memory
     const ops::ValueId a = record<ops::Linear>(linears.ops[0]).y, b = record<ops::Linear>(linears.ops[1]).y;
     return (a == r->gate && b == r->up) || (a == r->up && b == r->gate);
   }

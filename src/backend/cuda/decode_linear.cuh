@@ -14,16 +14,16 @@ namespace assay::backend::cuda {
 struct DecodeLinear {
   Parts w;
   int32_t format = 0;  // index into the kernel's list
-  int32_t first_item = 0;
+  int32_t n_rows = 0, first_warp = 0, n_warps = 0;  // of the warps of the grid, each of which keeps to one matrix
   const float* bias = nullptr;
   float* y = nullptr;  // null: nobody reads it
 };
 
 struct DecodeTask {
   DecodeSource source;
-  DecodeLinear linear[kLinearsMax];
-  int32_t n_linears = 0, n_items = 0, n_blocks = 0;  // items: rows, or pairs of rows with a gate; blocks of a row
-  int32_t depth = 0, slot_bytes = 0, ring_begin = 0, floats_begin = 0;  // of shared memory
+  DecodeLinear linear[kLinearsMax];  // with a gate two, of one shape and format, whose rows a warp takes in pairs
+  int32_t n_linears = 0, n_blocks = 0;  // blocks of a row
+  int32_t slot_bytes = 0, ring_begin = 0, floats_begin = 0;  // of shared memory
   DecodeGate gate;
 };
 
@@ -51,131 +51,148 @@ template <int n>
 __device__ inline void wait_fetches() {
   asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory");
 }
-inline constexpr int kDecodeDepthMin = 3, kDecodeDepthMax = 6;
-// Until the oldest of `depth` - 1 fetches has come.
-__device__ inline void wait_oldest(int depth) {
-  switch (depth) {
-    case 3: return wait_fetches<1>();
-    case 4: return wait_fetches<2>();
-    case 5: return wait_fetches<3>();
-    default: return wait_fetches<4>();
-  }
-}
 
-// The rows of a warp one after the other, step by step.
+// A warp's rows of kRows matrices, step by step. The fetches run kDepth - 1 steps ahead.
+template <class Lanes, class F, int kRows>
 struct DecodeWalk {
-  int item, at = 0;       // at: steps into the row
-  int linear = 0, row = 0;
-  __device__ DecodeWalk(const DecodeTask& task, int first) : item(first) { look(task); }
-  __device__ bool more(const DecodeTask& task) const { return item < task.n_items; }
-  __device__ void look(const DecodeTask& task) {
-    if (task.gate.y != nullptr) {
-      row = item;
-      return;
-    }
-    while (linear + 1 < task.n_linears && item >= task.linear[linear + 1].first_item) ++linear;
-    row = item - task.linear[linear].first_item;
+  static constexpr int kDepth = kRows == 2 ? 3 : 4;
+  const Seat seat;
+  Parts w[kRows];
+  int n, n_rows, stride, begin, end, longest;  // blocks of a row; of the lane's chunk; all lanes walk as far, for the shuffles
+  int row, row_ahead, at_ahead = 0, slot = 0, slot_ahead = 0, slot_bytes;
+  uint8_t* ring;
+
+  __device__ DecodeWalk(const DecodeTask& task, const DecodeLinear* linear, int i_warp, uint8_t* memory)
+      : n(task.n_blocks), n_rows(linear->n_rows), stride(linear->n_warps), row(i_warp - linear->first_warp), slot_bytes(task.slot_bytes) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) w[r] = linear[r].w;
+    begin = static_cast<int>(quant::chunk_begin(seat.chunk, n));
+    end = static_cast<int>(quant::chunk_begin(seat.chunk + 1, n));
+    longest = (n + 7) / 8;
+    row_ahead = row;
+    ring = memory + task.ring_begin + static_cast<int>(threadIdx.x) / 32 * (kDepth * kRows * slot_bytes);
   }
-  __device__ void next_row(const DecodeTask& task) {
-    if (task.gate.y != nullptr && linear == 0) {
-      linear = 1;
-      return;
+  __device__ void fetch_step() {
+    if (row_ahead < n_rows) {
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        Lanes::template fetch<F>(w[r], begin + at_ahead, end, int64_t{row_ahead} * n, seat, ring + (slot_ahead * kRows + r) * slot_bytes);
+      }
+      at_ahead += Lanes::kStep;
+      if (at_ahead >= longest) at_ahead = 0, row_ahead += stride;
     }
-    if (task.gate.y != nullptr) linear = 0;
-    item += static_cast<int>(gridDim.x) * kDecodeWarps;
-    look(task);
+    close_fetch();
+    slot_ahead = slot_ahead + 1 == kDepth ? 0 : slot_ahead + 1;
+  }
+  __device__ void start() {
+#pragma unroll
+    for (int i = 0; i + 1 < kDepth; ++i) fetch_step();
+  }
+  // Where start() has led to, without fetching again.
+  __device__ void skip_start() {
+#pragma unroll
+    for (int i = 0; i + 1 < kDepth; ++i) {
+      at_ahead += Lanes::kStep;
+      if (at_ahead >= longest) at_ahead = 0, row_ahead += stride;
+    }
+    slot_ahead = kDepth - 1;
+  }
+  // The products of row `row`; every lane has them.
+  __device__ void take_row(const typename Lanes::Row& x, float (&y)[kRows]) {
+    typename Lanes::Sum sum[kRows] = {};
+    for (int i = 0; i < longest; i += Lanes::kStep) {
+      wait_fetches<kDepth - 2>();
+      __syncwarp();  // slots are shared by the lanes of a chunk
+      fetch_step();
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        Lanes::template add<F>(sum[r], ring + (slot * kRows + r) * slot_bytes, x, begin + i, end, int64_t{row} * n, seat);
+      }
+      slot = slot + 1 == kDepth ? 0 : slot + 1;
+    }
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) y[r] = Lanes::finish(sum[r]);
   }
 };
 
-template <class List, class Lanes>
+// kRows 1: each warp keeps to one of the matrices. 2: pairs of rows, which end in the gate.
+template <class List, class Lanes, int kRows>
 __global__ void __launch_bounds__(kDecodeThreads, 2) decode_kernel(const __grid_constant__ DecodeTask task) {
   extern __shared__ __align__(128) uint8_t memory[];
   let_next_start();
-  const Seat seat;
-  const int warp = static_cast<int>(threadIdx.x) / 32, n = task.n_blocks;
-  const int begin = static_cast<int>(quant::chunk_begin(seat.chunk, n)), end = static_cast<int>(quant::chunk_begin(seat.chunk + 1, n));
-  const int longest = (n + 7) / 8;  // all lanes walk as far, for the shuffles
-  uint8_t* ring = memory + task.ring_begin + warp * task.depth * task.slot_bytes;
-
-  DecodeWalk ahead(task, warp * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x)), walk = ahead;
-  int slot_ahead = 0;
-  const auto fetch_step = [&] {
-    if (ahead.more(task)) {
-      const DecodeLinear& linear = task.linear[ahead.linear];
-      List::with(linear.format, [&]<class F>(F) {
-        Lanes::template fetch<F>(linear.w, begin + ahead.at, end, int64_t{ahead.row} * n, seat, ring + slot_ahead * task.slot_bytes);
-      });
-      ahead.at += Lanes::kStep;
-      if (ahead.at >= longest) ahead.at = 0, ahead.next_row(task);
-    }
-    close_fetch();
-    slot_ahead = slot_ahead + 1 == task.depth ? 0 : slot_ahead + 1;
-  };
-  for (int i = 0; i + 1 < task.depth; ++i) fetch_step();
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int i_warp = warp * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
+  int i = 0;
+  while (kRows == 1 && i + 1 < task.n_linears && i_warp >= task.linear[i + 1].first_warp) ++i;
+  const DecodeLinear* linear = task.linear + i;
+  const int format = __shfl_sync(kWholeWarp, linear->format, 0);
+  List::with(format, [&]<class F>(F) { DecodeWalk<Lanes, F, kRows>(task, linear, i_warp, memory).start(); });
 
   Eight w_ahead{};
-  const int j = 256 * warp + 8 * seat.lane;
+  const int j = 256 * warp + 8 * lane;
   if (task.source.w != nullptr && j < task.source.d) w_ahead = load_eight(task.source.w + j);
   const typename Lanes::Row x(memory, task.source.d);
   wait_for_previous();
   make_row(task.source, w_ahead, reinterpret_cast<float*>(memory + task.floats_begin), x);
 
-  int slot = 0;
-  float gate = 0.0f;
-  while (walk.more(task)) {
-    const DecodeLinear& linear = task.linear[walk.linear];
-    typename Lanes::Sum sum{};
-    for (int i = 0; i < longest; i += Lanes::kStep) {
-      wait_oldest(task.depth);
-      __syncwarp();  // slots are shared by the lanes of a chunk
-      fetch_step();
-      List::with(linear.format, [&]<class F>(F) {
-        Lanes::template add<F>(sum, ring + slot * task.slot_bytes, x, begin + i, end, int64_t{walk.row} * n, seat);
-      });
-      slot = slot + 1 == task.depth ? 0 : slot + 1;
-    }
-    float y = Lanes::finish(sum);
-    if (seat.lane == 0) {
-      if (linear.bias != nullptr) y = y + linear.bias[walk.row];
-      if (linear.y != nullptr) linear.y[walk.row] = y;
-      if (task.gate.y != nullptr && walk.linear == 1) {
-        const float activated = task.gate.activation == ops::GateActivation::silu ? num::silu(gate) : num::gelu_tanh(gate);
-        task.gate.y[walk.row] = activated * y;
+  List::with(format, [&]<class F>(F) {
+    DecodeWalk<Lanes, F, kRows> walk(task, linear, i_warp, memory);
+    walk.skip_start();
+    for (; walk.row < walk.n_rows; walk.row += walk.stride) {
+      float y[kRows];
+      walk.take_row(x, y);
+      if (lane != 0) continue;
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        if (linear[r].bias != nullptr) y[r] = y[r] + linear[r].bias[walk.row];
+        if (linear[r].y != nullptr) linear[r].y[walk.row] = y[r];
       }
-      gate = y;
+      if constexpr (kRows == 2) {
+        const float activated = task.gate.activation == ops::GateActivation::silu ? num::silu(y[0]) : num::gelu_tanh(y[0]);
+        task.gate.y[walk.row] = activated * y[1];
+      }
     }
-    walk.next_row(task);
+  });
+}
+
+template <class List, class Lanes, int kRows>
+void launch_rows(DecodeTask& task, int n_rows, const Queue& queue) {
+  using Row = typename Lanes::Row;
+  const auto rounded = [](int bytes) { return (bytes + 127) / 128 * 128; };
+  task.floats_begin = rounded(Row::bytes(task.n_blocks));
+  task.ring_begin = task.floats_begin + (task.source.w != nullptr ? rounded(task.source.d * 4) : 0);
+  constexpr int kDepth = DecodeWalk<Lanes, void, kRows>::kDepth;
+  const int bytes = task.ring_begin + kDecodeWarps * kDepth * kRows * task.slot_bytes;
+  const int n_blocks = std::min(queue.n_multiprocessors, (n_rows + kDecodeWarps - 1) / kDecodeWarps), n_warps = n_blocks * kDecodeWarps;
+  int first = 0;
+  for (int i = 0, n_left = n_rows; i < task.n_linears; ++i) {  // warps in proportion to rows
+    DecodeLinear& linear = task.linear[i];
+    linear.first_warp = kRows == 2 ? 0 : first;
+    linear.n_warps = kRows == 2 ? n_warps : std::max(1, static_cast<int>(int64_t{n_warps - first} * linear.n_rows / n_left));
+    first += linear.n_warps;
+    n_left -= linear.n_rows;
   }
+  const auto kernel = decode_kernel<List, Lanes, kRows>;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);  // one cut for all kernels
+  launch(queue, kernel, dim3(static_cast<unsigned>(n_blocks)), kDecodeThreads, static_cast<size_t>(bytes), task);
 }
 
 template <class List, class Lanes>
 void launch_decode(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate, const Queue& queue) {
-  using Row = typename Lanes::Row;
-  constexpr int kRingBytesMax = 100 * 1024;
   DecodeTask task;
   task.source = source;
   task.gate = gate;
-  task.n_blocks = source.d / Row::kBlock;
+  task.n_blocks = source.d / Lanes::Row::kBlock;
+  int n_rows = 0;
   for (const LinearTask& linear : linears) {
     const int format = List::find(linear.w->dtype);
-    task.linear[task.n_linears++] = {linear.w->parts, format, task.n_items, linear.bias, linear.y};
-    task.n_items += static_cast<int32_t>(linear.w->rows);
+    const auto rows = static_cast<int32_t>(linear.w->rows);
+    task.linear[task.n_linears++] = {linear.w->parts, format, rows, 0, 0, linear.bias, linear.y};
+    n_rows += rows;
     task.slot_bytes = std::max(task.slot_bytes, List::slot_bytes(format));
   }
-  if (gate.y != nullptr) task.n_items /= 2;
-  const int n_warps = queue.n_multiprocessors * kDecodeWarps;
-  const int steps_of_row = ((task.n_blocks + 7) / 8 + Lanes::kStep - 1) / Lanes::kStep;
-  const int steps = (task.n_items + n_warps - 1) / n_warps * steps_of_row * (gate.y != nullptr ? 2 : 1);
-  const int room = kRingBytesMax / (kDecodeWarps * task.slot_bytes);
-  task.depth = std::clamp(std::min(room, steps + 1), kDecodeDepthMin, kDecodeDepthMax);
-  const auto rounded = [](int bytes) { return (bytes + 127) / 128 * 128; };
-  task.floats_begin = rounded(Row::bytes(task.n_blocks));
-  task.ring_begin = task.floats_begin + (source.w != nullptr ? rounded(source.d * 4) : 0);
-  const int bytes = task.ring_begin + kDecodeWarps * task.depth * task.slot_bytes;
-  const auto kernel = decode_kernel<List, Lanes>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  launch(queue, kernel, dim3(static_cast<unsigned>(std::min(queue.n_multiprocessors, (task.n_items + kDecodeWarps - 1) / kDecodeWarps))), kDecodeThreads,
-         static_cast<size_t>(bytes), task);
+  gate.y != nullptr ? launch_rows<List, Lanes, 2>(task, n_rows / 2, queue) : launch_rows<List, Lanes, 1>(task, n_rows, queue);
 }
 
 using DecodeFormats256 = DecodeFormats<DecodeQ4_K, DecodeQ5_K, DecodeQ6_K>;
