@@ -66,7 +66,7 @@ json::object common_json(const BenchReport& report) {
           {"n_threads", o.n_threads},
           {"type_k", name(o.cache_k)},
           {"type_v", name(o.cache_v)},
-          {"n_gpu_layers", on_gpu ? model.n_layers() : 0}};
+          {"n_gpu_layers", !on_gpu ? 0 : o.n_gpu_layers < 0 ? model.n_layers() : std::min(o.n_gpu_layers, model.n_layers())}};
 }
 
 json::object result_json(const BenchReport& report, const BenchResult& r) {

@@ -3,12 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
 #include <random>
+#include <string_view>
 
 #include "assay/devices.h"
 #include "assay/error.h"
@@ -88,10 +90,66 @@ void RuntimeFlags::add(Flags& flags, const std::string& about_n_ctx) {
   flags.value("--backend", backend, "NAME",
               "auto, cpu, cuda, or hybrid-f32 (cpu with --numerics f32)");
   flags.value("-ngl,--gpu-layers,--n-gpu-layers", n_gpu_layers, "N",
-              "Layers on the GPU, where one is served");
+              "The last N layers and the output on the GPU, the others on the CPU; -1: all. Never changes a result");
+  flags.value("-dev,--device", devices, "LIST",
+              "GPUs that share their layers out, e.g. 0,1 (assay devices lists them); default: the first");
+  flags.value("-sm,--split-mode", split_mode, "MODE",
+              "none (one GPU) or layer (all of them, or those of --device)");
+  flags.value("-ts,--tensor-split", tensor_split, "LIST",
+              "How much of the layers each GPU of the list has, e.g. 3,1");
   flags.value("--kernels", kernels, "SET",
               "auto, reference, avx2, avx512, neon or neon-i8mm. Never changes a result");
   flags.on("--pin-threads", pin, "Binds each thread to one processor");
+}
+
+namespace {
+
+// The parts of a list, "a,b".
+std::vector<std::string_view> parts_of(std::string_view list) {
+  std::vector<std::string_view> parts;
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    parts.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+template <class Number>
+std::vector<Number> numbers_of(std::string_view flag, std::string_view list, std::string_view prefix) {
+  std::vector<Number> numbers;
+  for (std::string_view part : parts_of(list)) {
+    if (!prefix.empty() && part.starts_with(prefix)) part.remove_prefix(prefix.size());
+    Number number{};
+    const auto [end, problem] = std::from_chars(part.data(), part.data() + part.size(), number);
+    if (problem != std::errc() || end != part.data() + part.size() || number < 0) {
+      throw UsageError(fmt::format("{} {}: needs numbers with commas between them", flag, list));
+    }
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
+}  // namespace
+
+void RuntimeFlags::choose_devices(ContextOptions& o) const {
+  if (split_mode && *split_mode != "none" && *split_mode != "layer") {
+    throw UsageError(fmt::format("--split-mode {}: needs none or layer", *split_mode));
+  }
+  if (devices) {
+    o.devices = numbers_of<int>("--device", *devices, "CUDA");
+  } else if (split_mode == "layer" || tensor_split) {
+    const std::vector<Device> all = list_devices().devices;
+    const auto n_gpus = std::count_if(all.begin(), all.end(), [](const Device& d) { return d.backend == "cuda"; });
+    for (int i = 0; i < n_gpus; ++i) o.devices.push_back(i);
+  }
+  if (tensor_split) o.device_shares = numbers_of<float>("--tensor-split", *tensor_split, {});
+  if (split_mode == "none" && o.devices.size() > 1) {
+    throw UsageError(fmt::format("--split-mode none means one GPU, but --device names {}", o.devices.size()));
+  }
+  if (o.backend == Backend::cpu && !o.devices.empty()) {
+    notice(fmt::format("--device, --split-mode and --tensor-split have no effect: --backend {} runs all layers on the CPU", backend));
+  }
 }
 
 ContextOptions RuntimeFlags::options() const {
@@ -132,6 +190,7 @@ ContextOptions RuntimeFlags::options() const {
   o.kernels = parse_kernels(kernels);
   o.backend = backend == "hybrid-f32" ? Backend::cpu : parse_backend(backend);
   o.n_gpu_layers = std::max<int64_t>(-1, n_gpu_layers.value_or(-1));
+  choose_devices(o);
   return o;
 }
 

@@ -28,6 +28,7 @@ const std::string& existing(const std::string& path);
 struct RuntimeFlags {
   int64_t n_ctx = 0, n_threads = 0, n_batch = 2048, n_ubatch = 512, activations = 15;
   std::optional<int64_t> n_gpu_layers;
+  std::optional<std::string> devices, split_mode, tensor_split;
   std::string cache_k = "f16", cache_v = "f16", backend = "auto", kernels = "auto";
   std::optional<std::string> numerics;
   bool pin = false;
@@ -37,6 +38,9 @@ struct RuntimeFlags {
                              "Positions of the context; 0: the smaller of the model's own and 4096");
   ContextOptions options()
       const;  // Error(device) for a backend that is not built; notices for what has no effect
+
+ private:
+  void choose_devices(ContextOptions& o) const;
 };
 
 struct SamplingFlags {

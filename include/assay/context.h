@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "assay/model.h"
 
@@ -49,7 +50,12 @@ struct ContextOptions {
   KvType cache_v = KvType::f16;
   Kernels kernels = Kernels::best;
   Backend backend = Backend::cpu;
-  int64_t n_gpu_layers = -1;  // of backend automatic or cuda; -1 or at least the model's layers: all of them; 0: the CPU
+  // Of backend automatic or cuda. n_gpu_layers (-ngl): the last N layers and the output run on the GPU, the others on the CPU; -1 or at
+  // least the model's layers: all of them; 0: the CPU. devices: the GPUs by number that share these layers out, in this order; empty: the
+  // first. device_shares: how much of them each has, as many as there are devices; empty: the same. Nothing of this changes a bit.
+  int64_t n_gpu_layers = -1;
+  std::vector<int> devices = {};
+  std::vector<float> device_shares = {};
   int n_sequences = 1;        // independent token sequences, each with n_ctx positions
 };
 
@@ -81,7 +87,7 @@ class Context {
 
   const Model& model() const noexcept;
   const ContextOptions& options() const noexcept;  // with every 0 replaced by what it stands for
-  std::string_view kernels() const noexcept;       // what runs, e.g. "avx512", "reference", "oracle", "cuda"
+  std::string_view kernels() const noexcept;       // what runs, e.g. "avx512", "reference", "oracle", "cuda", "10 layers avx512, 20 cuda0"
 
   // Runs the tokens at the positions that follow the sequence's last one. Before any work: Error(bad_request) where they are none, an id is
   // not of the vocabulary, or they do not fit into n_ctx. Returns how many tokens were run: all, or fewer where the cancel hook said stop.

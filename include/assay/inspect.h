@@ -34,12 +34,21 @@ struct TensorFact {
   int64_t bytes = 0;
 };
 
+// What the Context takes of a GPU's memory: weights, cache and activations of the layers that it runs.
+struct DeviceMemory {
+  int device = 0;  // its number, as --device has it
+  std::string name;
+  int64_t used_bytes = 0;
+  int64_t available_bytes = 0;  // before
+};
+
 // Bytes that a Context with these options takes: asked from a Context made for it, whose memory is not touched.
 struct MemoryPlan {
   ContextOptions options;  // with every 0 replaced by what it stands for
   MemoryFigures figures;
   int64_t available_bytes =
       0;  // that the machine could give now; the weights' pages count as given where they are already in memory
+  std::vector<DeviceMemory> devices = {};  // the GPUs that it runs on; where one has too little, that is a problem in place of a plan
   int64_t total_bytes() const noexcept { return figures.weights_bytes + figures.cache_bytes + figures.arena_bytes; }
   bool fits() const noexcept { return total_bytes() <= available_bytes; }
 };

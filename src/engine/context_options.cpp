@@ -2,9 +2,11 @@
 #include "engine/context_options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <string_view>
 #include <utility>
 
@@ -13,6 +15,8 @@
 #include "backend/cuda/cuda.h"
 #include "backend/oracle/oracle_executor.h"
 #include "engine/model_state.h"
+#include "engine/placement.h"
+#include "engine/split_executor.h"
 
 namespace assay {
 namespace {
@@ -100,7 +104,7 @@ constexpr int64_t kContextMax = int64_t{1} << 20;  // where num::cos64 still has
 constexpr int64_t kOutputsBytesDefault = 16 << 20;
 
 // The backend that runs: never automatic.
-Backend choose_backend(const ContextOptions& options, const Model& model) {
+Backend choose_backend(const ContextOptions& options) {
   const bool needs_cpu = options.numerics == Numerics::oracle || options.kernels != Kernels::best || options.n_gpu_layers == 0;
   if (options.backend == Backend::cpu) return Backend::cpu;
   if (options.backend == Backend::automatic) {
@@ -110,12 +114,22 @@ Backend choose_backend(const ContextOptions& options, const Model& model) {
                                                "kernels {}, -ngl {}",
                                                name(options.numerics), name(options.kernels), options.n_gpu_layers));
   }
-  if (options.n_gpu_layers > 0 && options.n_gpu_layers < model.n_layers()) {
-    throw Error(Errc::unsupported, fmt::format("-ngl {}: a model split between GPU and CPU is not served yet; the model has {} layers: "
-                                               "give -ngl {} or more for the GPU, -ngl 0 for the CPU",
-                                               options.n_gpu_layers, model.n_layers(), model.n_layers()));
-  }
   return Backend::cuda;
+}
+
+void check_devices(const ContextOptions& options) {
+  constexpr size_t kDevicesMax = 64;
+  if (options.devices.size() > kDevicesMax) {
+    throw Error(Errc::bad_request, fmt::format("devices: needs {} at most, found {}", kDevicesMax, options.devices.size()));
+  }
+  for (const int device : options.devices) require_range("device", device, 0, INT32_MAX);
+  if (options.device_shares.empty()) return;
+  const auto usable = [](float share) { return std::isfinite(share) && share >= 0; };
+  if (options.device_shares.size() != options.devices.size() || !std::all_of(options.device_shares.begin(), options.device_shares.end(), usable) ||
+      *std::max_element(options.device_shares.begin(), options.device_shares.end()) <= 0) {
+    throw Error(Errc::bad_request, fmt::format("shares of the devices (--tensor-split): needs one for each of the {} devices, none negative and not "
+                                               "all 0; found {}", options.devices.size(), fmt::join(options.device_shares, ",")));
+  }
 }
 
 }  // namespace
@@ -156,7 +170,9 @@ ContextOptions resolve(const ContextOptions& asked, const Model& model) {
   }
   options.n_outputs_max = std::min(options.n_outputs_max, options.n_ubatch);
   require_range("layers on the GPU (-ngl)", options.n_gpu_layers, -1, INT32_MAX);
-  options.backend = choose_backend(options, model);
+  options.backend = choose_backend(options);
+  check_devices(options);
+  if (options.backend == Backend::cuda && options.devices.empty()) options.devices = {0};
   if (options.n_threads == 0) options.n_threads = base::physical_cores();
   return options;
 }
@@ -173,9 +189,15 @@ ChosenExecutor make_executor(const Model& model, const ContextOptions& options, 
   executor.weights_as_f32 = options.numerics == Numerics::f32;
   executor.planes = options.activation_bits == 15 ? 2 : 1;
   if (options.numerics == Numerics::oracle) return {backend::oracle::make_oracle_executor(plan, executor, pool), "oracle"};
-  if (options.backend == Backend::cuda) return {backend::cuda::make_cuda_executor(plan, executor), "cuda"};
   const backend::cpu::KernelSet set = kernel_set(options.kernels);
-  return {backend::cpu::make_cpu_executor(plan, executor, {set}, pool), std::string(backend::cpu::name(set))};
+  const Placement placement = place_layers(options, model.n_layers());
+  const auto make = [&](const ops::Plan& part, int i) {
+    const int device = placement.devices[static_cast<size_t>(i)];
+    return device == kCpu ? backend::cpu::make_cpu_executor(part, executor, {set}, pool) : backend::cuda::make_cuda_executor(part, executor, device);
+  };
+  std::string kernels = describe(placement, model.n_layers(), std::string(backend::cpu::name(set)));
+  if (placement.borders.empty()) return {make(plan, 0), std::move(kernels)};
+  return {make_split_executor(plan, executor, placement.borders, make), std::move(kernels)};
 }
 
 }  // namespace engine

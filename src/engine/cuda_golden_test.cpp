@@ -3,10 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "assay/devices.h"
-#include "quant/format.h"
 #include "support/invariance.h"
-#include "support/temp_folder.h"
-#include "support/tiny_llama.h"
 
 namespace assay {
 namespace {
@@ -24,52 +21,65 @@ std::vector<test::Way> gpu_ways(size_t n_tokens) {
   return ways;
 }
 
+// A way for each number of layers on the GPU, and all of them over two and three parts.
+std::vector<test::Way> split_ways(const std::vector<int64_t>& n_gpu_layers) {
+  const int second = std::min(1, static_cast<int>(list_devices().devices.size()) - 2);  // after the CPU; the same GPU where there is one
+  std::vector<test::Way> ways;
+  for (const int64_t n : n_gpu_layers) ways.push_back({2, 64, Kernels::best, {}, Backend::cuda, n, {}});
+  ways.push_back({2, 7, Kernels::best, {}, Backend::cuda, n_gpu_layers.back(), {second}});
+  ways.push_back({2, 1, Kernels::best, {}, Backend::cuda, n_gpu_layers.back(), {0, second}});
+  ways.push_back({2, 64, Kernels::best, {}, Backend::cuda, -1, {0, second}});
+  ways.push_back({2, 1, Kernels::best, {}, Backend::cuda, -1, {second, 0}});
+  ways.push_back({2, 512, Kernels::best, {}, Backend::cuda, -1, {0, second, 0}});
+  return ways;
+}
+
 class CudaFormat : public ::testing::TestWithParam<tensor::DType> {};
+
+void check(const test::GoldenModel& golden, const std::vector<test::Way>& ways) {
+  const test::DigestBook book;
+  int64_t n_runs = 0;
+  for (const test::Setting& setting : test::all_settings()) test::expect_invariant(golden, setting, ways, book, n_runs);
+  std::printf("%s on the GPU: %lld runs, the golden digests in 9 settings\n", golden.name.c_str(), static_cast<long long>(n_runs));
+}
 
 TEST_P(CudaFormat, HasTheGoldenDigests) {
   ASSAY_REQUIRE_GPU();
-  const test::DigestBook book;
-  const std::vector<TokenId> ids = test::random_tokens(100, 96);
-  test::TinyLlama spec;
-  spec.dtype = GetParam();
-  test::TempFolder folder;
-  test::TinyLlamaWriter(spec).file().write(folder / "tiny.gguf");
-  const auto model = Model::load((folder / "tiny.gguf").string(), {.tokenizer = false});
-  const std::string name = std::string("random ") + std::string(tensor::traits(GetParam()).name);
-  int64_t n_runs = 0;
-  for (const test::Setting& setting : test::all_settings()) test::expect_invariant(name, model, ids, setting, gpu_ways(ids.size()), book, n_runs);
-  RecordProperty("runs", std::to_string(n_runs));
+  const test::GoldenModel golden = test::golden_tiny_model(GetParam());
+  check(golden, gpu_ways(golden.ids.size()));
 }
 
-std::vector<tensor::DType> all_dtypes() {
-  std::vector<tensor::DType> dtypes;
-  for (const quant::Format& format : quant::all_formats()) dtypes.push_back(format.dtype);
-  return dtypes;
+// The last layer on the GPU, and each layer on one: the same one twice, and two where there are.
+TEST_P(CudaFormat, HasTheGoldenDigestsWhenSplit) {
+  ASSAY_REQUIRE_GPU();
+  check(test::golden_tiny_model(GetParam()), split_ways({1}));
 }
-INSTANTIATE_TEST_SUITE_P(All, CudaFormat, ::testing::ValuesIn(all_dtypes()),
+
+INSTANTIATE_TEST_SUITE_P(All, CudaFormat, ::testing::ValuesIn(test::all_dtypes()),
                          [](const auto& parameters) { return std::string(tensor::traits(parameters.param).name); });
-
-void check_real_model(const std::string& name, const std::filesystem::path& path) {
-  const test::DigestBook book;
-  const std::vector<test::GoldenPrompt> prompts = test::read_goldens(test::data("goldens/" + path.stem().string() + ".json"));
-  const auto longest = std::max_element(prompts.begin(), prompts.end(), [](const auto& a, const auto& b) { return a.ids.size() < b.ids.size(); });
-  const std::span<const TokenId> ids = std::span(longest->ids).first(80);
-  const auto model = Model::load(path.string());
-  int64_t n_runs = 0;
-  for (const test::Setting& setting : test::all_settings()) test::expect_invariant(name, model, ids, setting, gpu_ways(ids.size()), book, n_runs);
-  std::printf("%s on the GPU: %lld runs, the golden digests in 9 settings\n", name.c_str(), static_cast<long long>(n_runs));
-}
 
 TEST(CudaRealModel, SmolLm2) {
   ASSAY_REQUIRE_GPU();
   ASSAY_REQUIRE_FILE(test::smollm2());
-  check_real_model("smollm2-135m-instruct-Q4_1", test::smollm2());
+  check(test::golden_real_model(test::smollm2()), gpu_ways(80));
 }
 
 TEST(CudaRealModel, Gemma3) {
   ASSAY_REQUIRE_GPU();
   ASSAY_REQUIRE_FILE(test::gemma3());
-  check_real_model("gemma3-270m-Q4_K_M", test::gemma3());
+  check(test::golden_real_model(test::gemma3()), gpu_ways(80));
+}
+
+TEST(CudaRealModelSplit, SmolLm2) {
+  ASSAY_REQUIRE_GPU();
+  ASSAY_REQUIRE_FILE(test::smollm2());
+  check(test::golden_real_model(test::smollm2()), split_ways({1, 17, 29}));
+}
+
+TEST(CudaRealModelSplit, Gemma3) {
+  ASSAY_REQUIRE_GPU();
+  ASSAY_REQUIRE_FILE(test::gemma3());
+  check(test::golden_real_model(test::gemma3()), split_ways({1, 9}));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "assay/devices.h"
 #include "base/aligned_buffer.h"
 #include "engine/lint.h"
 #include "engine/metadata_json.h"
@@ -45,10 +46,30 @@ void try_parts(Inspection& out, const gguf::File& file) {
   });
 }
 
+std::vector<Device> gpus() {
+  std::vector<Device> found = list_devices().devices;
+  std::erase_if(found, [](const Device& device) { return device.backend != "cuda"; });
+  return found;
+}
+
+// The GPUs that the context took memory of.
+std::vector<DeviceMemory> device_memory(const std::vector<Device>& before) {
+  std::vector<DeviceMemory> taken;
+  const std::vector<Device> after = gpus();
+  for (size_t i = 0; i < std::min(before.size(), after.size()); ++i) {
+    const int64_t used = before[i].memory_free_bytes - after[i].memory_free_bytes;
+    if (used > 0) taken.push_back({static_cast<int>(i), before[i].name, used, before[i].memory_free_bytes});
+  }
+  return taken;
+}
+
 void plan_memory(Inspection& out, const std::shared_ptr<const Model>& model, const ContextOptions& options) {
   attempt(out, "memory", [&] {
+    const std::vector<Device> before = options.backend == Backend::cpu ? std::vector<Device>{} : gpus();
     const Context context(model, options);
-    out.memory.push_back({context.options(), context.memory(), static_cast<int64_t>(base::memory_available_bytes())});
+    const bool on_gpu = context.options().backend == Backend::cuda;
+    out.memory.push_back({context.options(), context.memory(), static_cast<int64_t>(base::memory_available_bytes()),
+                          on_gpu ? device_memory(before) : std::vector<DeviceMemory>{}});
   });
 }
 

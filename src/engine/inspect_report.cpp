@@ -103,6 +103,9 @@ void append_memory(std::string& out, const Inspection& in) {
                    mebibytes(plan.total_bytes()));
     fmt::format_to(to, "  available         {:>12}: {}\n", mebibytes(plan.available_bytes),
                    plan.fits() ? "it fits" : "it does not fit");
+    for (const DeviceMemory& d : plan.devices) {
+      fmt::format_to(to, "  GPU {}             {:>12} of {} available: {}\n", d.device, mebibytes(d.used_bytes), mebibytes(d.available_bytes), d.name);
+    }
   }
 }
 
@@ -137,15 +140,20 @@ void append_memory_json(std::string& out, const Inspection& in) {
     return;
   }
   const MemoryPlan& plan = in.memory.front();
+  std::string devices;
+  for (const DeviceMemory& d : plan.devices) {
+    fmt::format_to(std::back_inserter(devices), "{}{{\"device\": {}, \"name\": {}, \"used_bytes\": {}, \"available_bytes\": {}}}",
+                   devices.empty() ? "" : ", ", d.device, json_string(d.name), d.used_bytes, d.available_bytes);
+  }
   fmt::format_to(std::back_inserter(out),
                  "  \"memory\": {{\"n_ctx\": {}, \"n_ubatch\": {}, \"n_sequences\": {}, \"cache_k\": \"{}\", "
                  "\"cache_v\": \"{}\", \"numerics\": \"{}\", "
                  "\"weights_bytes\": {}, \"cache_bytes\": {}, \"arena_bytes\": {}, \"total_bytes\": {}, "
-                 "\"available_bytes\": {}, \"fits\": {}}},\n",
+                 "\"available_bytes\": {}, \"fits\": {}, \"devices\": [{}]}},\n",
                  plan.options.n_ctx, plan.options.n_ubatch, plan.options.n_sequences, name(plan.options.cache_k),
                  name(plan.options.cache_v), name(plan.options.numerics), plan.figures.weights_bytes,
                  plan.figures.cache_bytes, plan.figures.arena_bytes, plan.total_bytes(), plan.available_bytes,
-                 plan.fits());
+                 plan.fits(), devices);
 }
 
 }  // namespace

@@ -2,10 +2,7 @@
 // partitions; every kernel set. One digest of the logits and one of the cache per numerics setting, equal to the golden ones.
 #include <gtest/gtest.h>
 
-#include "quant/format.h"
 #include "support/invariance.h"
-#include "support/temp_folder.h"
-#include "support/tiny_llama.h"
 
 namespace assay {
 namespace {
@@ -29,65 +26,51 @@ class EveryFormat : public ::testing::TestWithParam<tensor::DType> {};
 
 TEST_P(EveryFormat, IsInvariant) {
   const test::DigestBook book;
-  const std::vector<TokenId> ids = test::random_tokens(100, 96);
-  test::TinyLlama spec;
-  spec.dtype = GetParam();
-  test::TempFolder folder;
-  test::TinyLlamaWriter(spec).file().write(folder / "tiny.gguf");
-  const auto model = Model::load((folder / "tiny.gguf").string(), {.tokenizer = false});
-  const std::string name = std::string("random ") + std::string(tensor::traits(GetParam()).name);
+  const test::GoldenModel golden = test::golden_tiny_model(GetParam());
   int64_t n_runs = 0;
   for (const test::Setting& setting : test::all_settings()) {
     std::vector<test::Way> ways = main_ways();
     if (setting.cache == KvType::f16) {
       ways.push_back({2, 64, Kernels::reference, {}});
-      add_partitions(ways, ids.size());
+      add_partitions(ways, golden.ids.size());
     } else {
       ways.resize(3);  // the kernels of the cache's type; the rest has been seen
     }
-    test::expect_invariant(name, model, ids, setting, ways, book, n_runs);
+    test::expect_invariant(golden, setting, ways, book, n_runs);
   }
-  std::printf("%s: %lld runs, one digest for each of 9 settings\n", name.c_str(), static_cast<long long>(n_runs));
+  std::printf("%s: %lld runs, one digest for each of 9 settings\n", golden.name.c_str(), static_cast<long long>(n_runs));
 }
 
-std::vector<tensor::DType> all_dtypes() {
-  std::vector<tensor::DType> dtypes;
-  for (const quant::Format& format : quant::all_formats()) dtypes.push_back(format.dtype);
-  return dtypes;
-}
-INSTANTIATE_TEST_SUITE_P(All, EveryFormat, ::testing::ValuesIn(all_dtypes()),
+INSTANTIATE_TEST_SUITE_P(All, EveryFormat, ::testing::ValuesIn(test::all_dtypes()),
                          [](const auto& parameters) { return std::string(tensor::traits(parameters.param).name); });
 
-void check_real_model(const std::string& name, const std::filesystem::path& path) {
+void check_real_model(const std::filesystem::path& path) {
   const test::DigestBook book;
-  const std::vector<test::GoldenPrompt> prompts = test::read_goldens(test::data("goldens/" + path.stem().string() + ".json"));
-  const auto longest = std::max_element(prompts.begin(), prompts.end(), [](const auto& a, const auto& b) { return a.ids.size() < b.ids.size(); });
-  const std::span<const TokenId> ids = std::span(longest->ids).first(80);
-  const auto model = Model::load(path.string());
+  const test::GoldenModel golden = test::golden_real_model(path);
   int64_t n_runs = 0;
   for (const test::Setting& setting : test::all_settings()) {
     std::vector<test::Way> ways = main_ways();
     if (setting.cache == KvType::f16) {
-      add_partitions(ways, ids.size());
+      add_partitions(ways, golden.ids.size());
     } else {
       ways.resize(3);
     }
     if (is_default(setting)) {
       ways.push_back({2, 64, Kernels::reference, {}});  // slow: the other settings see it on the small models
     }
-    test::expect_invariant(name, model, ids, setting, ways, book, n_runs);
+    test::expect_invariant(golden, setting, ways, book, n_runs);
   }
-  std::printf("%s: %lld runs, one digest for each of 9 settings\n", name.c_str(), static_cast<long long>(n_runs));
+  std::printf("%s: %lld runs, one digest for each of 9 settings\n", golden.name.c_str(), static_cast<long long>(n_runs));
 }
 
 TEST(RealModelInvariance, SmolLm2) {
   ASSAY_REQUIRE_FILE(test::smollm2());
-  check_real_model("smollm2-135m-instruct-Q4_1", test::smollm2());
+  check_real_model(test::smollm2());
 }
 
 TEST(RealModelInvariance, Gemma3) {
   ASSAY_REQUIRE_FILE(test::gemma3());
-  check_real_model("gemma3-270m-Q4_K_M", test::gemma3());
+  check_real_model(test::gemma3());
 }
 
 }  // namespace

@@ -56,6 +56,10 @@ class Executor {
   virtual std::span<const float> logits(int64_t i_output) const = 0;
   // The same in double: exact widening, but the oracle's own numbers in mode oracle.
   virtual void read_logits(int64_t i_output, std::span<double> out) const = 0;
+  // Of a part of a split plan: the rows of its input, to be filled before the next run of as many tokens; and after a run the rows that
+  // it hands on, valid until the next run. Each [n_tokens, width]; the plan says whether there are any.
+  virtual std::span<float> input(int64_t /*n_tokens*/) { return {}; }
+  virtual std::span<const float> handed() const { return {}; }
   // Forgets the positions of a sequence from n_positions on.
   virtual void truncate(int sequence, int64_t n_positions) = 0;
   virtual int64_t n_positions(int sequence) const = 0;

@@ -73,6 +73,8 @@ struct Plan {
   std::vector<CacheLayer> cache_layers;
   std::vector<Op> ops;
   ValueId logits = kNone;  // [n_outputs, vocab_size]
+  // Of a part of a split plan (plan_split.h): the value that no op of the part writes, and the one that the next part is given.
+  ValueId input = kNone, handed = kNone;
   int64_t vocab_size = 0;
   int64_t d_model = 0;
   int64_t n_ctx_train = 0;

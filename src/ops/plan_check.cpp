@@ -99,6 +99,7 @@ void check_plan(const Plan& plan, const ExecutorOptions& options) {
                                        " planes cannot be made");
   }
   for (const Op& op : plan.ops) std::visit(Checker(plan, op), op.record);
+  if (plan.handed != kNone && plan.logits == kNone) return;  // a part that others follow
   if (plan.logits == kNone || plan.values[static_cast<size_t>(plan.logits)].width != plan.vocab_size ||
       !plan.values[static_cast<size_t>(plan.logits)].outputs_only) {
     throw Error(Errc::unsupported, "the plan names no logits of " + std::to_string(plan.vocab_size) + " columns");

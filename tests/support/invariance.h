@@ -13,9 +13,12 @@
 
 #include "assay/context.h"
 #include "backend/cpu/linear.h"
+#include "quant/format.h"
 #include "support/goldens.h"
 #include "support/random_weights.h"
 #include "support/shared_data.h"
+#include "support/temp_folder.h"
+#include "support/tiny_llama.h"
 
 namespace assay::test {
 
@@ -55,9 +58,12 @@ struct Way {
   Kernels kernels = Kernels::best;
   std::vector<size_t> pieces;  // lengths of the calls; empty: one call
   Backend backend = Backend::cpu;
+  int64_t n_gpu_layers = -1;
+  std::vector<int> devices = {};
 
   std::string name() const {
-    return std::string(assay::name(backend)) + ", " + std::to_string(n_threads) + " threads, ubatch " + std::to_string(n_ubatch) + ", " + std::string(assay::name(kernels)) + ", " +
+    const std::string split = n_gpu_layers < 0 && devices.empty() ? "" : ", -ngl " + std::to_string(n_gpu_layers) + " over " + std::to_string(devices.size()) + " named devices";
+    return std::string(assay::name(backend)) + split + ", " + std::to_string(n_threads) + " threads, ubatch " + std::to_string(n_ubatch) + ", " + std::string(assay::name(kernels)) + ", " +
            std::to_string(std::max<size_t>(1, pieces.size())) + " calls";
   }
 };
@@ -84,6 +90,36 @@ inline std::vector<TokenId> random_tokens(int n, int vocab_size) {
   return ids;
 }
 
+inline std::vector<tensor::DType> all_dtypes() {
+  std::vector<tensor::DType> dtypes;
+  for (const quant::Format& format : quant::all_formats()) dtypes.push_back(format.dtype);
+  return dtypes;
+}
+
+// What the golden digests are of: by its name in the book a model, and the ids that it runs.
+struct GoldenModel {
+  std::string name;
+  std::shared_ptr<const Model> model;
+  std::vector<TokenId> ids;
+};
+
+// The small random model in this format.
+inline GoldenModel golden_tiny_model(tensor::DType dtype) {
+  TinyLlama spec;
+  spec.dtype = dtype;
+  const TempFolder folder;
+  TinyLlamaWriter(spec).file().write(folder / "tiny.gguf");
+  return {"random " + std::string(tensor::traits(dtype).name), Model::load((folder / "tiny.gguf").string(), {.tokenizer = false}),
+          random_tokens(100, 96)};
+}
+
+// A real model, and 80 ids of the longest of its golden prompts.
+inline GoldenModel golden_real_model(const std::filesystem::path& path) {
+  const std::vector<GoldenPrompt> prompts = read_goldens(data("goldens/" + path.stem().string() + ".json"));
+  const auto longest = std::max_element(prompts.begin(), prompts.end(), [](const auto& a, const auto& b) { return a.ids.size() < b.ids.size(); });
+  return {path.stem().string(), Model::load(path.string()), {longest->ids.begin(), longest->ids.begin() + 80}};
+}
+
 inline Digests run_digests(const std::shared_ptr<const Model>& model, std::span<const TokenId> ids, const Setting& setting, const Way& way) {
   ContextOptions options;
   options.n_ctx = static_cast<int64_t>(ids.size()) + 20;
@@ -95,6 +131,8 @@ inline Digests run_digests(const std::shared_ptr<const Model>& model, std::span<
   options.cache_k = options.cache_v = setting.cache;
   options.kernels = way.kernels;
   options.backend = way.backend;
+  options.n_gpu_layers = way.n_gpu_layers;
+  options.devices = way.devices;
   Context context(model, options);
   bool finite = true;  // NaNs would agree in anything
   const auto look = [&](int64_t, std::span<const double> logits) { finite = finite && std::isfinite(logits[0]); };
@@ -128,9 +166,10 @@ class DigestBook {
 };
 
 // Every way must give the digests of the first, and these must be the golden ones.
-inline void expect_invariant(const std::string& model_name, const std::shared_ptr<const Model>& model, std::span<const TokenId> ids,
-                             const Setting& setting, const std::vector<Way>& ways, const DigestBook& book, int64_t& n_runs) {
-  const std::string key = model_name + " " + setting.name();
+inline void expect_invariant(const GoldenModel& golden, const Setting& setting, const std::vector<Way>& ways, const DigestBook& book,
+                             int64_t& n_runs) {
+  const auto& [name, model, ids] = golden;
+  const std::string key = name + " " + setting.name();
   const Digests first = run_digests(model, ids, setting, ways.front());
   book.check(key, first);
   ++n_runs;

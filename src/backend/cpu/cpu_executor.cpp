@@ -70,6 +70,14 @@ class CpuExecutor final : public ops::Executor {
     std::copy(row.begin(), row.end(), out.begin());
   }
 
+  std::span<float> input(int64_t n_tokens) override {
+    if (n_tokens < 0 || n_tokens > options_.n_batch_max) return {};  // run() says so
+    return {state_.row(plan_.input, 0), static_cast<size_t>(n_tokens * state_.width(plan_.input))};
+  }
+  std::span<const float> handed() const override {
+    return {state_.row(plan_.handed, 0), state_.tokens.size() * static_cast<size_t>(state_.width(plan_.handed))};
+  }
+
   void truncate(int sequence, int64_t n_positions) override {
     ops::check_sequence(sequence, options_);
     int64_t& kept = n_positions_[static_cast<size_t>(sequence)];
@@ -157,7 +165,7 @@ class CpuExecutor final : public ops::Executor {
       const Lifetime& life = schedule_.lifetimes[i];
       const auto id = static_cast<ops::ValueId>(i);
       const auto bytes = static_cast<size_t>(rows_max(id) * plan_.values[i].width) * sizeof(float);
-      const auto last = id == plan_.logits ? static_cast<int32_t>(schedule_.steps.size()) : life.last_step;
+      const auto last = id == plan_.logits || id == plan_.handed ? static_cast<int32_t>(schedule_.steps.size()) : life.last_step;
       wanted.push_back({{bytes, life.first_step, last, life.in_place_of}, id, kNone});
     }
     for (size_t i = 0; i < schedule_.quantised.size(); ++i) {

@@ -16,6 +16,8 @@ using ops::kNone;
 using ops::OpValues;
 using ops::values_of;
 
+constexpr int32_t kBefore = -2;  // the step of a value that is there when the run begins
+
 template <class Record>
 bool is(const ops::Op& op) {
   return std::holds_alternative<Record>(op.record);
@@ -27,6 +29,7 @@ class Scheduler {
 
   Schedule run() {
     ready_in_.assign(plan_.values.size(), kNone);
+    if (plan_.input != kNone) ready_in_[static_cast<size_t>(plan_.input)] = kBefore;
     stored_in_.assign(plan_.cache_layers.size(), kNone);
     done_.assign(plan_.ops.size(), false);
     schedule_.lifetimes.resize(plan_.values.size());
@@ -177,7 +180,7 @@ class Scheduler {
     for (const ops::ValueId x : values.inputs) {
       const auto i = static_cast<size_t>(x);
       const Lifetime& input = schedule_.lifetimes[i];
-      if (input.first_step < step && input.last_step == step && readers_in_last_step[i] == 1 && x != plan_.logits &&
+      if (input.first_step < step && input.last_step == step && readers_in_last_step[i] == 1 && x != plan_.logits && x != plan_.handed &&
           plan_.values[i].width == plan_.values[static_cast<size_t>(values.output)].width) {
         schedule_.lifetimes[static_cast<size_t>(values.output)].in_place_of = x;
         readers_in_last_step[i] = 0;  // taken

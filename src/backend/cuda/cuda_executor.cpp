@@ -23,12 +23,14 @@ int n_multiprocessors() {
 
 class CudaExecutor final : public ops::Executor {
  public:
-  CudaExecutor(const ops::Plan& plan, const ops::ExecutorOptions& options)
-      : state_(plan, options), queue_(state_.stream.get(), can_overlap(), n_multiprocessors()), n_positions_(static_cast<size_t>(options.n_sequences), 0) {}
+  // The device is the calling thread's.
+  CudaExecutor(const ops::Plan& plan, const ops::ExecutorOptions& options, int device)
+      : device_(device), state_(plan, options), queue_(state_.stream.get(), can_overlap(), n_multiprocessors()), n_positions_(static_cast<size_t>(options.n_sequences), 0) {}
 
   void run(const ops::Batch& batch) override {
     ops::check_batch(batch, state_.options, n_positions_, state_.shape);
     if (batch.tokens.empty()) return;
+    choose_device();
     state_.take_batch(batch);
     state_.fill_rope_tables();
     if (observer_ == nullptr && state_.n_tokens <= kSplitTokensMax) {
@@ -49,6 +51,13 @@ class CudaExecutor final : public ops::Executor {
     const std::span<const float> row = logits(i_output);
     std::copy(row.begin(), row.end(), out.begin());
   }
+  std::span<float> input(int64_t n_tokens) override {
+    if (n_tokens < 0 || n_tokens > state_.options.n_batch_max) return {};  // run() says so
+    return {state_.input_host.as<float>(), static_cast<size_t>(n_tokens * state_.width(state_.plan.input))};
+  }
+  std::span<const float> handed() const override {
+    return {state_.handed_host.as<const float>(), static_cast<size_t>(state_.n_tokens * state_.width(state_.plan.handed))};
+  }
   void truncate(int sequence, int64_t n_positions) override {
     ops::check_sequence(sequence, state_.options);
     int64_t& kept = n_positions_[static_cast<size_t>(sequence)];
@@ -59,6 +68,7 @@ class CudaExecutor final : public ops::Executor {
     return n_positions_[static_cast<size_t>(sequence)];
   }
   void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const override {
+    choose_device();
     state_.cache.visit(sequence, n_positions(sequence), sink);
   }
   void set_observer(ops::OpObserver* observer) override { observer_ = observer; }
@@ -66,8 +76,23 @@ class CudaExecutor final : public ops::Executor {
   size_t arena_bytes() const override { return state_.arena_bytes(); }
 
  private:
+  void choose_device() const { check(cudaSetDevice(device_), "choosing the GPU"); }
+
+  size_t row_bytes(ops::ValueId id) const { return id == ops::kNone ? 0 : static_cast<size_t>(state_.width(id)) * sizeof(float); }
+  void send(const PinnedBuffer& from, ops::ValueId to) const {
+    const size_t bytes = static_cast<size_t>(state_.n_tokens) * row_bytes(to);
+    if (bytes == 0) return;
+    check(cudaMemcpyAsync(state_.value(to), from.data(), bytes, cudaMemcpyHostToDevice, state_.stream.get()), "sending rows");
+  }
+  void read(ops::ValueId from, int64_t n_rows, const PinnedBuffer& to) const {
+    const size_t bytes = static_cast<size_t>(n_rows) * row_bytes(from);
+    if (bytes == 0) return;
+    check(cudaMemcpyAsync(to.data(), state_.value(from), bytes, cudaMemcpyDeviceToHost, state_.stream.get()), "reading rows");
+  }
+
   void queue_batch() {
     state_.send_batch();
+    send(state_.input_host, state_.plan.input);
     const Schedule& schedule = state_.schedule;
     const bool observed = observer_ != nullptr;
     const auto announce_unit = [&](const Unit& unit) {
@@ -84,10 +109,8 @@ class CudaExecutor final : public ops::Executor {
         if (observed) announce_unit(unit);
       }
     }
-    const size_t bytes = state_.shape.selected.size() * static_cast<size_t>(state_.plan.vocab_size) * sizeof(float);
-    if (bytes == 0) return;
-    check(cudaMemcpyAsync(state_.logits_host.data(), state_.value(state_.plan.logits), bytes, cudaMemcpyDeviceToHost, state_.stream.get()),
-          "reading logits");
+    read(state_.plan.logits, static_cast<int64_t>(state_.shape.selected.size()), state_.logits_host);
+    read(state_.plan.handed, state_.n_tokens, state_.handed_host);
   }
 
   void announce(const ops::Op& op) {
@@ -101,6 +124,7 @@ class CudaExecutor final : public ops::Executor {
     observer_->on_op(op, n_rows, width, observed_);
   }
 
+  const int device_;
   DeviceState state_;
   Queue queue_;
   Graphs graphs_;
@@ -119,7 +143,7 @@ std::unique_ptr<ops::Executor> make_cuda_executor(const ops::Plan& plan, const o
                                                          std::to_string(devices.list.size()));
   }
   check(cudaSetDevice(device), "choosing the GPU");
-  return std::make_unique<CudaExecutor>(plan, options);
+  return std::make_unique<CudaExecutor>(plan, options, device);
 }
 
 }  // namespace assay::backend::cuda

@@ -140,7 +140,9 @@ class Grouper {
         if (values.output != kNone) made_in[index(values.output)] = s_.group_of_unit[u];
       }
     }
-    s_.read_by_other_groups[index(plan_.logits)] = true;
+    for (const ops::ValueId id : {plan_.logits, plan_.handed}) {
+      if (id != kNone) s_.read_by_other_groups[index(id)] = true;
+    }
   }
 
   const ops::Plan& plan_;

@@ -32,7 +32,7 @@ namespace {
   size_t free_bytes = 0, total = 0;
   cudaMemGetInfo(&free_bytes, &total);
   throw Error(Errc::out_of_memory, purpose + " needs " + shown_bytes(bytes) + " of the GPU's memory, " + shown_bytes(free_bytes) + " of " +
-                                       shown_bytes(total) + " are free; a smaller context (-c) needs less, --backend cpu needs none");
+                                       shown_bytes(total) + " are free; fewer layers on the GPU (-ngl) or a smaller context (-c) need less, --backend cpu needs none");
 }
 
 }  // namespace
@@ -75,5 +75,17 @@ PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
 Stream::Stream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream"); }
 Stream::~Stream() { cudaStreamDestroy(stream_); }
 void Stream::wait() const { check(cudaStreamSynchronize(stream_), "running kernels"); }
+
+Event::Event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event"); }
+Event::~Event() {
+  if (event_ != nullptr) cudaEventDestroy(event_);
+}
+Event::Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+Event& Event::operator=(Event&& other) noexcept {
+  std::swap(event_, other.event_);
+  return *this;
+}
+void Event::record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "marking a place on a stream"); }
+void Event::wait() const { check(cudaEventSynchronize(event_), "waiting for a copy"); }
 
 }  // namespace assay::backend::cuda

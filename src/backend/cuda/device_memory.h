@@ -65,6 +65,20 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
+// A place on a stream that can be waited for.
+class Event {
+ public:
+  Event();
+  ~Event();
+  Event(Event&& other) noexcept;
+  Event& operator=(Event&& other) noexcept;
+  void record(cudaStream_t stream);
+  void wait() const;  // returns at once where nothing was recorded
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
 std::string shown_bytes(size_t bytes);  // "1.25 GiB"
 
 }  // namespace assay::backend::cuda

@@ -29,7 +29,9 @@ DeviceState::DeviceState(const ops::Plan& p, const ops::ExecutorOptions& o)
       schedule(make_schedule(p, o)),
       weights(p, o.weights_as_f32, stream.get()),
       cache(p.cache_layers, o),
-      logits_host(static_cast<size_t>(o.n_outputs_max * p.vocab_size) * sizeof(float), "the logits") {
+      logits_host(bytes_max(p.logits), "the logits"),
+      input_host(bytes_max(p.input), "the rows of the part before"),
+      handed_host(bytes_max(p.handed), "the rows for the next part") {
   shape.reserve(o);
   place_values();
   place_tables();
@@ -41,12 +43,17 @@ int64_t DeviceState::rows_max(ops::ValueId id) const noexcept {
   return plan.values[static_cast<size_t>(id)].outputs_only ? options.n_outputs_max : options.n_batch_max;
 }
 
+size_t DeviceState::bytes_max(ops::ValueId id) const noexcept {
+  return id == ops::kNone ? 0 : static_cast<size_t>(rows_max(id) * width(id)) * sizeof(float);
+}
+
 bool DeviceState::decodes(const Matrix& w) const noexcept {
   return options.weights_as_f32 && quant::find_format(w.dtype)->activation != quant::Activation::f32;
 }
 
 size_t DeviceState::arena_bytes() const noexcept {
-  size_t bytes = arena_.size() + partials.size() + arrived.size() + panel.size() + hopper.bytes() + batch_device_.size() + logits_host.size();
+  size_t bytes = arena_.size() + partials.size() + arrived.size() + panel.size() + hopper.bytes() + batch_device_.size() + logits_host.size() +
+                 input_host.size() + handed_host.size();
   for (const DeviceBuffer& table : rope_device) bytes += table.size();
   return bytes;
 }
@@ -62,8 +69,8 @@ void DeviceState::place_values() {
   for (size_t i = 0; i < plan.values.size(); ++i) {
     const auto id = static_cast<ops::ValueId>(i);
     const Lifetime& life = schedule.lifetimes[i];
-    const auto last = id == plan.logits ? static_cast<int32_t>(schedule.decode.size()) : life.last_step;
-    wanted.push_back({{static_cast<size_t>(rows_max(id) * width(id)) * sizeof(float), life.first_step, last, -1}, id, ops::kNone});
+    const auto last = id == plan.logits || id == plan.handed ? static_cast<int32_t>(schedule.decode.size()) : life.last_step;
+    wanted.push_back({{bytes_max(id), life.first_step, last, -1}, id, ops::kNone});
   }
   for (size_t i = 0; i < schedule.quantised.size(); ++i) {
     const QuantisedValue& q = schedule.quantised[i];

@@ -56,13 +56,14 @@ struct DeviceState {
   std::vector<DeviceBuffer> rope_device;
   DeviceBuffer partials, arrived, panel;
   HopperMemory hopper;
-  PinnedBuffer logits_host;
+  PinnedBuffer logits_host, input_host, handed_host;  // the latter two of parts of a split plan
 
   ops::BatchShape shape;
   int64_t n_tokens = 0, n_tiles = 0, n_segments = 0;  // of the batch; segments rounded up, so that few numbers occur
 
  private:
   int64_t rows_max(ops::ValueId id) const noexcept;
+  size_t bytes_max(ops::ValueId id) const noexcept;  // of its rows; 0 for kNone
   void place_values();
   void place_tables();
   const int32_t* batch_part(int64_t i) const noexcept { return batch_device_.as<const int32_t>() + i * options.n_batch_max; }

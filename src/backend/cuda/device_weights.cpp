@@ -5,6 +5,7 @@
 #include <map>
 
 #include "backend/cuda/row_kernels.h"
+#include "backend/cuda/upload.h"
 #include "ops/plan_check.h"
 #include "quant/format.h"
 
@@ -69,6 +70,7 @@ DeviceWeights::DeviceWeights(const ops::Plan& plan, bool whole_blocks, cudaStrea
   memory_ = DeviceBuffer(bytes, "the copy of the weights");
   const DeviceBuffer staging(staging_bytes, "the weights on their way");
 
+  Upload upload(matrices.size() + small.size(), stream);
   std::map<const std::byte*, const Matrix*> copied;
   for (const ops::WeightId id : matrices) {
     const tensor::TensorView& view = view_of(id);
@@ -90,7 +92,7 @@ DeviceWeights::DeviceWeights(const ops::Plan& plan, bool whole_blocks, cudaStrea
       place += round_up(n_blocks * static_cast<size_t>(parts.bytes[p]));
     }
     std::byte* target = parts.n == 1 ? const_cast<std::byte*>(reinterpret_cast<const std::byte*>(m.parts.base[0])) : staging.data();
-    check(cudaMemcpyAsync(target, view.data.data(), view.data.size(), cudaMemcpyHostToDevice, stream), "copying weights to the GPU");
+    upload.send(target, view.data, plan.weights[static_cast<size_t>(id)].name);
     if (parts.n > 1) cut_blocks(staging.as<const uint8_t>(), static_cast<int64_t>(n_blocks), m.parts, stream);
     copied.emplace(view.data.data(), &m);
   }
@@ -100,11 +102,11 @@ DeviceWeights::DeviceWeights(const ops::Plan& plan, bool whole_blocks, cudaStrea
     const tensor::TensorView& view = view_of(id);
     values.resize(static_cast<size_t>(view.shape.elements()));
     quant::decode_row(*quant::find_format(view.dtype), view.data.data(), view.shape.elements(), values.data());
-    check(cudaMemcpy(place, values.data(), values.size() * sizeof(float), cudaMemcpyHostToDevice), "copying weights to the GPU");
+    upload.send(place, std::as_bytes(std::span(values)), plan.weights[static_cast<size_t>(id)].name);
     small_[static_cast<size_t>(id)] = reinterpret_cast<const float*>(place);
     place += round_up(values.size() * sizeof(float));
   }
-  check(cudaStreamSynchronize(stream), "copying weights to the GPU");
+  upload.finish();
 }
 
 }  // namespace assay::backend::cuda

@@ -54,7 +54,7 @@ class Scheduler {
   }
   int64_t width(ops::ValueId value) const { return plan_.values[index(value)].width; }
   bool is_free(int32_t op) const { return op != kNone && unit_of_[index(op)] == kNone; }
-  bool read_once(ops::ValueId value) const { return n_readers_[index(value)] == 1 && value != plan_.logits; }
+  bool read_once(ops::ValueId value) const { return n_readers_[index(value)] == 1 && value != plan_.logits && value != plan_.handed; }
 
   int32_t enter(Unit unit) {
     const auto id = static_cast<int32_t>(units_.size());
@@ -195,6 +195,7 @@ class Scheduler {
 
   void put_in_order() {
     std::vector<bool> value_made(plan_.values.size()), twin_made(schedule_.quantised.size()), stored(plan_.cache_layers.size()), done(units_.size());
+    if (plan_.input != kNone) value_made[index(plan_.input)] = true;
     // By the first op of each unit; integers come right after their value.
     std::vector<std::pair<int32_t, size_t>> order;
     for (size_t u = 0; u < units_.size(); ++u) {
@@ -250,7 +251,9 @@ class Scheduler {
       if (unit.kind != Unit::Kind::linears) twin.first_step = now;
       twin.last_step = now;
     }
-    schedule_.read_outside[index(plan_.logits)] = true;
+    for (const ops::ValueId id : {plan_.logits, plan_.handed}) {
+      if (id != kNone) schedule_.read_outside[index(id)] = true;
+    }
   }
 
   const ops::Plan& plan_;

@@ -1,0 +1,122 @@
+// See plan_split.h.
+#include "ops/plan_split.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "assay/error.h"
+#include "ops/op_values.h"
+
+namespace assay::ops {
+namespace {
+
+size_t at(int64_t i) { return static_cast<size_t>(i); }
+
+int32_t first_op_of(const Plan& plan, int32_t layer) {
+  const auto first = std::find_if(plan.ops.begin(), plan.ops.end(), [&](const Op& op) { return op.layer >= layer; });
+  return static_cast<int32_t>(first - plan.ops.begin());
+}
+
+// The one value that is written before this op and read from it on.
+ValueId crossing(const Plan& plan, int32_t i_op) {
+  std::vector<bool> written(plan.values.size(), false);
+  for (int32_t i = 0; i < i_op; ++i) {
+    const ValueId y = values_of(plan.ops[at(i)]).output;
+    if (y != kNone) written[at(y)] = true;
+  }
+  std::vector<ValueId> found;
+  for (size_t i = at(i_op); i < plan.ops.size(); ++i) {
+    for (const ValueId x : values_of(plan.ops[i]).inputs) {
+      if (written[at(x)] && std::find(found.begin(), found.end(), x) == found.end()) found.push_back(x);
+    }
+  }
+  if (found.size() != 1 || plan.values[at(found.front())].outputs_only) {
+    throw Error(Errc::unsupported, "a model split before " + plan.ops[at(i_op)].name + ": needs one value of all tokens to hand over, found " +
+                                       std::to_string(found.size()));
+  }
+  return found.front();
+}
+
+// Copies ops into a part and gives what they name the part's own numbers.
+class Part {
+ public:
+  explicit Part(const Plan& whole) : whole_(whole), values_(whole.values.size(), kNone), layers_(whole.cache_layers.size(), kNone) {
+    plan_.weights = whole.weights;
+    plan_.ropes = whole.ropes;
+    plan_.vocab_size = whole.vocab_size;
+    plan_.d_model = whole.d_model;
+    plan_.n_ctx_train = whole.n_ctx_train;
+  }
+
+  void take(Op op) {
+    std::visit([&](auto& record) { renumber(record); }, op.record);
+    plan_.ops.push_back(std::move(op));
+  }
+  void set_input(ValueId id) { value(id), plan_.input = id; }
+  void set_handed(ValueId id) { value(id), plan_.handed = id; }
+  void set_logits(ValueId id) { value(id), plan_.logits = id; }
+  Plan plan() && { return std::move(plan_); }
+
+ private:
+  void value(ValueId& id) {
+    ValueId& own = values_[at(id)];
+    if (own == kNone) {
+      own = static_cast<ValueId>(plan_.values.size());
+      plan_.values.push_back(whole_.values[at(id)]);
+    }
+    id = own;
+  }
+  void layer(int32_t& i) {
+    int32_t& own = layers_[at(i)];
+    if (own == kNone) {
+      own = static_cast<int32_t>(plan_.cache_layers.size());
+      plan_.cache_layers.push_back(whole_.cache_layers[at(i)]);
+    }
+    i = own;
+  }
+  void renumber(Embed& r) { value(r.y); }
+  void renumber(RmsNorm& r) { value(r.x), value(r.y); }
+  void renumber(Linear& r) { value(r.x), value(r.y); }
+  void renumber(Rope& r) { value(r.x), value(r.y); }
+  void renumber(KvStore& r) { value(r.k), value(r.v), layer(r.layer); }
+  void renumber(Attention& r) { value(r.q), value(r.y), layer(r.layer); }
+  void renumber(Add& r) { value(r.a), value(r.b), value(r.y); }
+  void renumber(Gate& r) { value(r.gate), value(r.up), value(r.y); }
+  void renumber(SelectOutputs& r) { value(r.x), value(r.y); }
+
+  const Plan& whole_;
+  Plan plan_;
+  std::vector<ValueId> values_;   // of the whole plan -> of the part
+  std::vector<int32_t> layers_;
+};
+
+}  // namespace
+
+std::vector<PlanPart> split_plan(const Plan& whole, std::span<const int32_t> borders) {
+  const auto n_layers = static_cast<int32_t>(whole.cache_layers.size());
+  std::vector<int32_t> first_ops = {0};
+  int32_t before = 0;
+  for (const int32_t layer : borders) {
+    if (layer <= before || layer >= n_layers) {
+      throw Error(Errc::bad_request, "a model of " + std::to_string(n_layers) + " layers cannot be split before layer " + std::to_string(layer) +
+                                         " and before layer " + std::to_string(before));
+    }
+    before = layer;
+    first_ops.push_back(first_op_of(whole, layer));
+  }
+  first_ops.push_back(static_cast<int32_t>(whole.ops.size()));
+  std::vector<PlanPart> parts;
+  for (size_t i = 0; i + 1 < first_ops.size(); ++i) {
+    Part part(whole);
+    const bool is_last = i + 2 == first_ops.size();
+    if (i > 0) part.set_input(crossing(whole, first_ops[i]));
+    for (int32_t op = first_ops[i]; op < first_ops[i + 1]; ++op) part.take(whole.ops[at(op)]);
+    is_last ? part.set_logits(whole.logits) : part.set_handed(crossing(whole, first_ops[i + 1]));
+    parts.push_back({std::move(part).plan(), first_ops[i]});
+  }
+  return parts;
+}
+
+}  // namespace assay::ops
