@@ -29,8 +29,8 @@ TEST(Invariance, RealModelsBeginAlikeEverywhere) {
     ASSAY_REQUIRE_FILE(path);
     const std::string name = path.stem().string();
     const std::vector<TokenId> ids = test::read_goldens(test::data("goldens/" + name + ".json")).front().ids;
-    const auto model = Model::load(path.string(), {.tokenizer = false});
-    test::expect_invariant(name + ", 6 tokens", model, std::span(ids).first(6), {}, ways, book, n_runs);
+    const test::GoldenModel golden{name + ", 6 tokens", Model::load(path.string(), {.tokenizer = false}), {ids.begin(), ids.begin() + 6}};
+    test::expect_invariant(golden, {}, ways, book, n_runs);
   }
 }
 
