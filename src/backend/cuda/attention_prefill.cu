@@ -69,13 +69,19 @@ class Prefill {
     return token < tile_.n ? static_cast<int>(min(max(tile_.position + token + 1 - segment, int64_t{0}), int64_t{kSegment})) : 0;
   }
 
+  // Whether every token sees all of the segment.
+  __device__ bool is_whole(int64_t segment) const {
+    return tile_.n == kTileTokens && segment + kSegment <= tile_.position + 1 &&
+           ops::first_visible(tile_.position + kTileTokens - 1, task_.window) <= segment;
+  }
+
   __device__ void run_segment(int64_t segment) {
     const int begin = begin_of(0, segment) / 32, end = (end_of(tile_.n - 1, segment) + 31) / 32;  // tiles of keys that any token sees
     const int warp = static_cast<int>(threadIdx.x) / 32, tile = warp * kWarpKeys / 32;
     float score[kKeys][8];
     if (tile >= begin && tile < end) {
       score_keys(segment, warp, score);
-      find_maxima(segment, warp, score);
+      is_whole(segment) ? find_maxima<true>(segment, warp, score) : find_maxima<false>(segment, warp, score);
     } else if (static_cast<int>(threadIdx.x) % 32 < 8) {
 #pragma unroll
       for (int i = 0; i < 8; ++i) s_.maxima[warp][query_of(i)] = __uint_as_float(0xFF800000u);
@@ -87,7 +93,9 @@ class Prefill {
       s_.m[threadIdx.x] = m;
     }
     __syncthreads();
-    if (tile >= begin && tile < end) put_probabilities(segment, warp, score);
+    if (tile >= begin && tile < end) {
+      is_whole(segment) ? put_probabilities<true>(segment, warp, score) : put_probabilities<false>(segment, warp, score);
+    }
     __syncthreads();
     sum_lanes(begin, end);
     __syncthreads();
@@ -139,16 +147,17 @@ class Prefill {
     }
   }
 
+  template <bool kWhole>
   __device__ void find_maxima(int64_t segment, int warp, const float (&score)[kKeys][8]) {
     const float lowest = __uint_as_float(0xFF800000u);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const int token = query_of(i) / kHeads, begin = begin_of(token, segment), end = end_of(token, segment);
+      const int token = query_of(i) / kHeads, begin = kWhole ? 0 : begin_of(token, segment), end = kWhole ? kSegment : end_of(token, segment);
       float m = lowest;
 #pragma unroll
       for (int j = 0; j < kKeys; ++j) {
         const int key = kWarpKeys * warp + key_of(j);
-        if (key >= begin && key < end && score[j][i] > m) m = score[j][i];
+        if ((kWhole || (key >= begin && key < end)) && score[j][i] > m) m = score[j][i];
       }
 #pragma unroll
       for (int width = 8; width <= 16; width *= 2) {
@@ -159,15 +168,17 @@ class Prefill {
     }
   }
 
+  template <bool kWhole>
   __device__ void put_probabilities(int64_t segment, int warp, const float (&score)[kKeys][8]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int u = query_of(4 * half), token = u / kHeads, begin = begin_of(token, segment), end = end_of(token, segment);
+      const int u = query_of(4 * half), token = u / kHeads;
+      const int begin = kWhole ? 0 : begin_of(token, segment), end = kWhole ? kSegment : end_of(token, segment);
       const float4 m = *reinterpret_cast<const float4*>(s_.m + u);
 #pragma unroll
       for (int j = 0; j < kKeys; ++j) {
         const int key = kWarpKeys * warp + key_of(j);
-        const bool sees = key >= begin && key < end;
+        const bool sees = kWhole || (key >= begin && key < end);
         const float* s = score[j] + 4 * half;
         float4 p = {0.0f, 0.0f, 0.0f, 0.0f};
         if (sees) p = {num::exp(s[0] - m.x), num::exp(s[1] - m.y), num::exp(s[2] - m.z), num::exp(s[3] - m.w)};
@@ -227,15 +238,18 @@ class Prefill {
     to[0] = {x[0], x[1], x[2], x[3]};
     to[1] = {x[4], x[5], x[6], x[7]};
   }
-  __device__ static void add_value(const float* value, const float* probability, float (&sum)[kHeads][kColumns]) {
-    const float4 v = *reinterpret_cast<const float4*>(value), p = *reinterpret_cast<const float4*>(probability);
-    const float x[4] = {v.x, v.y, v.z, v.w};
+  struct Pair {
+    float4 v, p;  // four columns of a value, its probabilities for the four queries
+  };
+  __device__ static Pair pair_at(const float* values, const float* probabilities, int key) {
+    return {*reinterpret_cast<const float4*>(values + key * kHeadDim), *reinterpret_cast<const float4*>(probabilities + key * kQueries)};
+  }
+  __device__ static void add_value(const Pair& x, float (&sum)[kHeads][kColumns]) {
+    const float v[4] = {x.v.x, x.v.y, x.v.z, x.v.w}, p[4] = {x.p.x, x.p.y, x.p.z, x.p.w};
 #pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-      sum[0][c] = num::fma(p.x, x[c], sum[0][c]);
-      sum[1][c] = num::fma(p.y, x[c], sum[1][c]);
-      sum[2][c] = num::fma(p.z, x[c], sum[2][c]);
-      sum[3][c] = num::fma(p.w, x[c], sum[3][c]);
+    for (int h = 0; h < kHeads; ++h) {
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) sum[h][c] = num::fma(p[h], v[c], sum[h][c]);
     }
   }
 
@@ -252,10 +266,15 @@ class Prefill {
       const float* probabilities = &s_.p[kStaged * tile][kHeads * own_token_];
       const int from = max(begin - kStaged * tile, 0), to = min(end - kStaged * tile, kStaged);
       if (from == 0 && to == kStaged) {
+        Pair pair[2] = {pair_at(values, probabilities, 0), pair_at(values, probabilities, 1)};  // loaded two keys ahead
 #pragma unroll 8
-        for (int key = 0; key < kStaged; ++key) add_value(values + key * kHeadDim, probabilities + key * kQueries, sum);
+        for (int key = 0; key < kStaged; ++key) {
+          const Pair now = pair[key % 2];
+          if (key + 2 < kStaged) pair[key % 2] = pair_at(values, probabilities, key + 2);
+          add_value(now, sum);
+        }
       } else {
-        for (int key = from; key < to; ++key) add_value(values + key * kHeadDim, probabilities + key * kQueries, sum);
+        for (int key = from; key < to; ++key) add_value(pair_at(values, probabilities, key), sum);
       }
     }
     __syncthreads();  // the factors are there

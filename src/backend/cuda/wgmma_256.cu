@@ -172,6 +172,7 @@ struct Multiplier {
   float4 *const one, *const two, *const four;  // sums of so many chunks that wait for their neighbours
   float chain[4 * kN];
   int32_t sum[64];
+  float of_minima[2][32];  // minima times sums of the first 64 columns, of the others
 
   __device__ Multiplier(const MmaTasks& all, const Shared<Format, kPlanes>& shared, int thread, float4* scratch)
       : tasks(all), s(shared), t(thread), one(shared.waiting()),
@@ -244,8 +245,13 @@ struct Multiplier {
     return stage + static_cast<uint64_t>((weight / 128 * kPanelBytes + weight % 128) >> 4);
   }
 
-  // The integers of a superblock, and the scales of its rows.
-  __device__ void multiply(const Ring& rows, const Ring& columns, Format& w) {
+  __device__ void multiply_minima(const Format& w, const Ring& scalars, int half) {
+    const uint32_t sums = shared_address(s.sums(scalars.stage)) + static_cast<uint32_t>(half * 64 * 16);
+    multiply_halves_64(of_minima[half], w.minima, plain_columns(sums, kTileColumns * 16));
+  }
+
+  // The integers of a superblock, the scales of its rows, and the first of the minima's products (one plane leaves no registers for both).
+  __device__ void multiply(const Ring& rows, const Ring& columns, const Ring& scalars, Format& w) {
     const uint32_t stage = s.rows(rows.stage), row = static_cast<uint32_t>(t / 32 * 16);
     const uint64_t from = swizzled_columns(s.columns(columns.stage));
     Fragments a[8];
@@ -270,49 +276,59 @@ struct Multiplier {
     wait_products<0>();
 #pragma unroll
     for (int i = 0; i < 64; ++i) sum[i] = static_cast<int32_t>(static_cast<uint32_t>(sum[i]) << Format::kShift);
+    wait_phase(s.scalars_full(scalars.stage), scalars.phase);
+    if constexpr (Format::kHasMin) {
+#pragma unroll
+      for (int half = 0; half < kPlanes; ++half) clear_minima(half);
+    }
     begin_products();
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       multiply_bytes_unsigned(sum, a[2 * i].low, columns_of(from, Format::first(i)), 1);
       multiply_bytes_unsigned(sum, a[2 * i + 1].low, columns_of(from, Format::second(i)), 1);
     }
+    if constexpr (Format::kHasMin) {
+#pragma unroll
+      for (int half = 0; half < kPlanes; ++half) multiply_minima(w, scalars, half);
+    }
     end_products();
     wait_products<0>();
   }
 
+  // So that nothing of the superblock before is kept in registers.
+  __device__ void clear_minima(int half) {
+#pragma unroll
+    for (int i = 0; i < 32; ++i) of_minima[half][i] = 0.0f;
+  }
+
   // The float terms, into the chains.
   __device__ void add_terms(Format& w, const Ring& scalars) {
-    float f[4 * kN], g[64];
-    wait_phase(s.scalars_full(scalars.stage), scalars.phase);
-    if constexpr (Format::kHasMin) {
-#pragma unroll
-      for (int i = 0; i < 64; ++i) g[i] = 0.0f;
+    if constexpr (Format::kHasMin && kPlanes == 1) {
+      clear_minima(1);
       begin_products();
-      multiply_halves_128(g, w.minima, plain_columns(shared_address(s.sums(scalars.stage)), kTileColumns * 16), 0);
+      multiply_minima(w, scalars, 1);
       end_products();
-    } else {
+    }
+    if constexpr (!Format::kHasMin) {
       const float* d = s.row_d(scalars.stage) + t / 32 * 16 + t % 32 / 4;
       w.d[0] = {d[0], 0.0f}, w.d[1] = {d[8], 0.0f};
     }
-#pragma unroll
-    for (int i = 0; i < 4 * kN; ++i) {
-      f[i] = static_cast<float>(sum[i]);
-      if constexpr (kPlanes == 2) f[i] = num::fma(0x1p-7f, static_cast<float>(sum[4 * kN + i]), f[i]);  // quant::join_planes
-    }
-    if constexpr (Format::kHasMin) wait_products<0>();
     const float* token_d = s.token_d(scalars.stage);
 #pragma unroll
     for (int n = 0; n < kN; ++n) {
+      if constexpr (Format::kHasMin && kPlanes == 1) {
+        if (n == 8) wait_products<0>();
+      }
       const float2 x_d = *reinterpret_cast<const float2*>(token_d + 8 * n + 2 * (t % 4));
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int i = 4 * n + e;
-        float of_minima = 0.0f;
-        if constexpr (Format::kHasMin) {
-          of_minima = g[i];
-          if constexpr (kPlanes == 2) of_minima = num::fma(0x1p-7f, g[4 * kN + i], of_minima);
+        float f = static_cast<float>(sum[i]), m = Format::kHasMin ? of_minima[i / 32][i % 32] : 0.0f;
+        if constexpr (kPlanes == 2) {
+          f = num::fma(0x1p-7f, static_cast<float>(sum[32 + i]), f);  // quant::join_planes
+          if constexpr (Format::kHasMin) m = num::fma(0x1p-7f, of_minima[1][i], m);
         }
-        const float term = quant::block_term(Format::kHasMin, w.d[e / 2], f[i], of_minima), d = e % 2 == 0 ? x_d.x : x_d.y;
+        const float term = quant::block_term(Format::kHasMin, w.d[e / 2], f, m), d = e % 2 == 0 ? x_d.x : x_d.y;
         if constexpr (kSingle) {
           chain[i] = chain[i] + num::fma(d, term, 0.0f);  // a chain of one term, and its neighbour's if there is one
         } else {
@@ -331,7 +347,7 @@ struct Multiplier {
       for (int block = 0; block < tasks.n_blocks; ++block) {
         for (; chunk_begin(chunk + 1) <= block; ++chunk) end_chunk(chunk, at);
         Format w;
-        multiply(rows, columns, w);
+        multiply(rows, columns, scalars, w);
         if (t % 32 == 0) arrive(s.free_of(s.columns_full(columns.stage)));
         add_terms(w, scalars);
         __syncwarp();
