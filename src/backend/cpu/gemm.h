@@ -25,6 +25,7 @@ GemmKernel gemm_a32_avx512(tensor::DType dtype) noexcept;
 GemmKernel gemm_a256_avx2(tensor::DType dtype) noexcept;
 GemmKernel gemm_a256_bytes_avx2(tensor::DType dtype) noexcept;  // for gemm_a256_avx2: the formats whose weights are small and unsigned
 GemmKernel gemm_a256_avx512(tensor::DType dtype) noexcept;
+GemmKernel gemm_a256_words_avx512(tensor::DType dtype) noexcept;  // activations of two planes
 // Quantised weights of both kinds.
 GemmKernel gemm_neon(const LinearTask& task) noexcept;
 GemmKernel gemm_neon_i8mm(const LinearTask& task) noexcept;

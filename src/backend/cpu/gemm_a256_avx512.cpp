@@ -1,5 +1,5 @@
-// Matrix-matrix products of the formats with superblocks of 256 by AVX-512 VNNI. 16 rows are the 16 lanes of a register; each vpdpbusd multiplies 4
-// elements of 16 rows with 4 of one activation column (a plane of a token).
+// Matrix-matrix products of the formats with superblocks of 256 and activations of one plane, by AVX-512 VNNI. 16 rows are the 16 lanes of a register;
+// each vpdpbusd multiplies 4 elements of 16 rows with 4 of one activation column (a token).
 //   The sums S of the sub-blocks are multiplied with their integer scales as floats, which is exact while every partial sum stays within
 // 2^24 (a window): cheaper than the 32-bit multiplication. Two windows are joined by one float addition, which rounds their exact sum once,
 // as the conversion of the integer would. Formats that need more windows multiply as integers.
@@ -100,7 +100,7 @@ void build_group(const LinearTask& task, int64_t row_begin, int64_t row_end, std
   }
 }
 
-// What a tile needs beyond the panel; column = token * planes + plane.
+// What a tile needs beyond the panel; a column is a token.
 struct Tile {
   const int8_t* q[kColumns];
   const float* d[kColumns];
@@ -134,7 +134,7 @@ inline void put_sums(const int16_t* sums, int64_t group, int64_t n_groups, int32
 
 int64_t sums_stride(int64_t k) noexcept { return (k / 16 + 31) / 32 * 32; }  // dwords of a column, for any layout
 
-template <class Format, int kPlanes, int kTokens>
+template <class Format, int kTokens>
 Tile make_tile(const LinearTask& task, int64_t token, std::byte* scratch) noexcept {
   Tile tile;
   tile.n_blocks = task.k / 256;
@@ -142,14 +142,11 @@ Tile make_tile(const LinearTask& task, int64_t token, std::byte* scratch) noexce
   for (int t = 0; t < kTokens; ++t) {
     const int64_t row = smaller(token + t, task.n_tokens - 1);
     tile.d[t] = task.x.d + row * tile.n_blocks;
-    for (int plane = 0; plane < kPlanes; ++plane) {
-      const int column = t * kPlanes + plane;
-      tile.q[column] = (plane == 0 ? task.x.q : task.x.l) + row * task.k;
-      int32_t* start = reinterpret_cast<int32_t*>(scratch) + column * sums_stride(task.k);
-      tile.start[column] = start;
-      const int16_t* sums = (plane == 0 ? task.x.q_sums : task.x.l_sums) + row * n_groups;
-      for (int64_t group = 0; group < n_groups; group += 32) put_sums<Format>(sums, group, n_groups, start);
-    }
+    tile.q[t] = task.x.q + row * task.k;
+    int32_t* start = reinterpret_cast<int32_t*>(scratch) + t * sums_stride(task.k);
+    tile.start[t] = start;
+    const int16_t* sums = task.x.q_sums + row * n_groups;
+    for (int64_t group = 0; group < n_groups; group += 32) put_sums<Format>(sums, group, n_groups, start);
   }
   return tile;
 }
@@ -223,12 +220,7 @@ inline __m512 dot_minima(const Tile& tile, int64_t b, int column, const std::byt
   return _mm512_cvtepi32_ps(sum);
 }
 
-template <int kPlanes>
-inline __m512 join(__m512 first, __m512 refined) noexcept {
-  return kPlanes == 2 ? _mm512_fmadd_ps(_mm512_set1_ps(0x1p-7f), refined, first) : first;
-}
-
-template <class Format, int kPlanes, int kTokens, int kGroups>
+template <class Format, int kTokens, int kGroups>
 void run_tile(const LinearTask& task, const Tile& tile, int64_t token, const std::byte* panel, int64_t row, int64_t row_end) noexcept {
   using L = Layout<Format>;
   __m512 chunks[8][kTokens][kGroups];
@@ -240,19 +232,16 @@ void run_tile(const LinearTask& task, const Tile& tile, int64_t token, const std
     for (int64_t b = i * tile.n_blocks / 8; b < (i + 1) * tile.n_blocks / 8; ++b) {
       const std::byte* groups[kGroups];
       for (int g = 0; g < kGroups; ++g) groups[g] = panel + (g * tile.n_blocks + b) * L::kBytes;
-      __m512 f[kTokens * kPlanes][kGroups];
-      dot_block<Format, kTokens * kPlanes, kGroups>(tile, b, groups, f);
+      __m512 f[kTokens][kGroups];
+      dot_block<Format, kTokens, kGroups>(tile, b, groups, f);
       for (int t = 0; t < kTokens; ++t) {
         const __m512 scale = _mm512_set1_ps(tile.d[t][b]);
-        const int column = t * kPlanes, last = column + kPlanes - 1;
         for (int g = 0; g < kGroups; ++g) {
           const __m512 d = _mm512_load_ps(groups[g] + L::kD);
-          __m512 term = join<kPlanes>(f[column][g], f[last][g]);
+          __m512 term = f[t][g];
           if constexpr (Format::kHasMin) {
             const __m512 m = _mm512_load_ps(groups[g] + L::kD + 64);
-            const __m512 first = dot_minima<Format>(tile, b, column, groups[g]);
-            const __m512 refined = kPlanes == 2 ? dot_minima<Format>(tile, b, last, groups[g]) : first;
-            term = _mm512_fmadd_ps(d, term, _mm512_mul_ps(m, join<kPlanes>(first, refined)));
+            term = _mm512_fmadd_ps(d, term, _mm512_mul_ps(m, dot_minima<Format>(tile, b, t, groups[g])));
           } else {
             term = _mm512_mul_ps(d, term);
           }
@@ -264,15 +253,15 @@ void run_tile(const LinearTask& task, const Tile& tile, int64_t token, const std
   store_tile<kTokens, kGroups>(task, chunks, token, row, row_end);
 }
 
-template <class Format, int kPlanes, int kTokens>
+template <class Format, int kTokens>
 void run_tokens(const LinearTask& task, int64_t token, const std::byte* panel, int64_t row_begin, int64_t row_end,
                 std::byte* scratch) noexcept {
-  const Tile tile = make_tile<Format, kPlanes, kTokens>(task, token, scratch);
+  const Tile tile = make_tile<Format, kTokens>(task, token, scratch);
   int64_t row = row_begin;
   for (; row + kRows < row_end; row += 2 * kRows, panel += 2 * tile.n_blocks * Layout<Format>::kBytes) {
-    run_tile<Format, kPlanes, kTokens, 2>(task, tile, token, panel, row, row_end);
+    run_tile<Format, kTokens, 2>(task, tile, token, panel, row, row_end);
   }
-  if (row < row_end) run_tile<Format, kPlanes, kTokens, 1>(task, tile, token, panel, row, row_end);
+  if (row < row_end) run_tile<Format, kTokens, 1>(task, tile, token, panel, row, row_end);
 }
 
 template <class Format>
@@ -284,13 +273,8 @@ void gemm(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte*
     for (int64_t row = begin; row < end; row += kRows) {
       build_group<Format>(task, row, end, scratch + (row - begin) / kRows * group_bytes);
     }
-    const int64_t tokens = kColumns / task.x.planes;
-    for (int64_t token = 0; token < task.n_tokens; token += tokens) {
-      if (task.x.planes == 2) {
-        run_tokens<Format, 2, 3>(task, token, scratch, begin, end, tile_scratch);
-      } else {
-        run_tokens<Format, 1, 6>(task, token, scratch, begin, end, tile_scratch);
-      }
+    for (int64_t token = 0; token < task.n_tokens; token += kColumns) {
+      run_tokens<Format, kColumns>(task, token, scratch, begin, end, tile_scratch);
     }
   }
 }

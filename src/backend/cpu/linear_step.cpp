@@ -7,8 +7,10 @@ namespace assay::backend::cpu {
 namespace {
 
 // Units of work: enough of them that a thread which was held up is helped out, none so small that taking it costs more than it.
-constexpr int64_t kUnitsPerThread = 8;
+// With many tokens a unit is longer, since what it does once for all its rows (their tokens in the order of its kernel) grows with the tokens.
+constexpr int64_t kUnitsPerThread = 8, kUnitsPerThreadMany = 4;
 constexpr int64_t kUnitBytesMin = 8 * 1024;
+constexpr int64_t kManyTokens = 16;
 
 LinearTask make_task(const RunState& state, const ops::Linear& op, const LinearWork& work, const ops::ExecutorOptions& options) {
   const tensor::TensorView& weights = state.plan.weights[static_cast<size_t>(op.w)].view;
@@ -27,40 +29,48 @@ LinearTask make_task(const RunState& state, const ops::Linear& op, const LinearW
   return task;
 }
 
+LinearSplit make_split(const RunState& state, const std::vector<LinearTask>& tasks, int64_t units_per_thread) {
+  int64_t bytes = 0;
+  for (const LinearTask& task : tasks) bytes += task.y.cols * task.row_bytes;
+  const int64_t unit_bytes = std::max(kUnitBytesMin, bytes / (units_per_thread * state.pool.n_threads()));
+  LinearSplit split;
+  split.first_chunk.push_back(0);
+  for (const LinearTask& task : tasks) {
+    const int64_t row_step = linear_row_step(state.kernel_set, task);
+    const int64_t rows = std::max<int64_t>(1, unit_bytes / std::max<int64_t>(1, task.row_bytes));
+    split.chunk_rows.push_back((rows + row_step - 1) / row_step * row_step);
+    split.first_chunk.push_back(split.first_chunk.back() + (task.y.cols + split.chunk_rows.back() - 1) / split.chunk_rows.back());
+  }
+  return split;
+}
+
 }  // namespace
 
 LinearStep make_linear_step(const RunState& state, const Step& step, const ops::ExecutorOptions& options) {
   LinearStep made;
-  int64_t bytes = 0;
   for (const LinearWork& work : step.linears) {
     const auto& op = std::get<ops::Linear>(state.plan.ops[static_cast<size_t>(work.op)].record);
     made.tasks.push_back(make_task(state, op, work, options));
     made.quantised.push_back(work.quantised);
-    bytes += made.tasks.back().y.cols * made.tasks.back().row_bytes;
   }
-  const int64_t unit_bytes = std::max(kUnitBytesMin, bytes / (kUnitsPerThread * state.pool.n_threads()));
-  made.first_chunk.push_back(0);
-  for (const LinearTask& task : made.tasks) {
-    const int64_t row_step = linear_row_step(state.kernel_set, task);
-    const int64_t rows = std::max<int64_t>(1, unit_bytes / std::max<int64_t>(1, task.row_bytes));
-    made.chunk_rows.push_back((rows + row_step - 1) / row_step * row_step);
-    made.first_chunk.push_back(made.first_chunk.back() + (task.y.cols + made.chunk_rows.back() - 1) / made.chunk_rows.back());
-  }
+  made.for_few = make_split(state, made.tasks, kUnitsPerThread);
+  made.for_many = make_split(state, made.tasks, kUnitsPerThreadMany);
   return made;
 }
 
 void run_linear_step(const RunState& state, const LinearStep& step, int64_t n_tokens) {
   if (n_tokens == 0) return;
-  state.pool.run(step.first_chunk.back(), [&](int64_t unit, int thread) {
+  const LinearSplit& split = n_tokens >= kManyTokens ? step.for_many : step.for_few;
+  state.pool.run(split.first_chunk.back(), [&](int64_t unit, int thread) {
     size_t i = 0;
-    while (unit >= step.first_chunk[i + 1]) ++i;
+    while (unit >= split.first_chunk[i + 1]) ++i;
     LinearTask task = step.tasks[i];
     task.n_tokens = n_tokens;
     task.x.n_rows = n_tokens;
     task.x_f32.rows = n_tokens;
     task.y.rows = n_tokens;
-    const int64_t begin = (unit - step.first_chunk[i]) * step.chunk_rows[i];
-    linear_rows(state.kernel_set, task, begin, std::min(task.y.cols, begin + step.chunk_rows[i]), state.scratch[static_cast<size_t>(thread)]);
+    const int64_t begin = (unit - split.first_chunk[i]) * split.chunk_rows[i];
+    linear_rows(state.kernel_set, task, begin, std::min(task.y.cols, begin + split.chunk_rows[i]), state.scratch[static_cast<size_t>(thread)]);
   });
 }
 

@@ -75,6 +75,28 @@ struct Case {
     }
   }
 
+  // Sums of integers as large as they get: rows of equal bytes, activations near the largest of their block (127 and 0, or 126 and 64/128).
+  void push_to_bounds(uint64_t seed) {
+    const tensor::DTypeTraits& t = tensor::traits(format.dtype);
+    const test::ScaleOffsets offsets = test::scale_offsets(format.dtype);
+    for (size_t at = 1; at < memory.size(); at += static_cast<size_t>(t.block_bytes)) {
+      constexpr int kFills[] = {0x7F, 0xFF, 0x80};
+      const int fill = kFills[(at - 1) * static_cast<size_t>(rows) / memory.size() % 3];
+      uint16_t d, m;
+      std::memcpy(&d, &memory[at + static_cast<size_t>(std::max(offsets.d, 0))], 2);
+      std::memcpy(&m, &memory[at + static_cast<size_t>(std::max(offsets.m, 0))], 2);
+      std::memset(&memory[at], fill, static_cast<size_t>(t.block_bytes));
+      if (offsets.m >= 0) std::memcpy(&memory[at + static_cast<size_t>(offsets.m)], &m, 2);
+      if (offsets.d >= 0) std::memcpy(&memory[at + static_cast<size_t>(offsets.d)], &d, 2);
+      if (format.dtype == tensor::DType::MXFP4) memory[at] = std::byte{120};
+    }
+    Random random(seed);
+    for (int64_t begin = 0; begin < tokens * k; begin += 32) {
+      const bool whole = random.below(2) == 0;
+      for (int64_t j = begin; j < begin + 32; ++j) x[static_cast<size_t>(j)] = whole || j % 32 == 0 ? 1.0f : 126.5f / 127.0f;
+    }
+  }
+
   void prepare() {
     const tensor::DTypeTraits& t = tensor::traits(format.dtype);
     task.format = &format;
@@ -150,6 +172,12 @@ int64_t run_shapes(const Format& format, int64_t block, int planes) {
     if (blocks % 2 == 0) c.poison(seed);
     c.prepare();
     for (int64_t n : {1, 2, 3, 9}) both(c, n, blocks % 3 == 0);
+  }
+  if (format.activation != quant::Activation::f32) {
+    Case c(format, 9 * block, 35, 25, planes, seed++);
+    c.push_to_bounds(seed);
+    c.prepare();
+    for (int64_t n : {1, 7, 25}) both(c, n, false);
   }
   for (int64_t rows : {1, 8, 9, 33}) {
     Case c(format, 3 * block, rows, rows == 33 ? 64 : 17, planes, seed++);

@@ -41,7 +41,8 @@ GemmKernel gemm_avx2(const LinearTask& task) noexcept {
 GemmKernel gemm_avx512(const LinearTask& task) noexcept {
   if (task.as_f32) return {&float_rows_avx512, &float_scratch_bytes_avx512, kFloatRowStep};
   if (is_few_columns(task)) return {};
-  return is_a32(task) ? gemm_a32_avx512(task.format->dtype) : gemm_a256_avx512(task.format->dtype);
+  if (is_a32(task)) return gemm_a32_avx512(task.format->dtype);
+  return task.x.planes == 2 ? gemm_a256_words_avx512(task.format->dtype) : gemm_a256_avx512(task.format->dtype);
 }
 
 void add_both_kernels(Kernels& kernels) noexcept {

@@ -13,12 +13,17 @@ namespace assay::backend::cpu {
 // Runs the ops of a rows step on the rows of the batch.
 void run_row_step(const RunState& state, const Step& step);
 
+// How the rows of a step's linears are cut into units of work.
+struct LinearSplit {
+  std::vector<int64_t> chunk_rows;   // per task: rows of one unit
+  std::vector<int64_t> first_chunk;  // per task, and the number of all units at the end
+};
+
 // The linears of one step with all that does not change from run to run.
 struct LinearStep {
   std::vector<LinearTask> tasks;
-  std::vector<int32_t> quantised;    // per task: index into RunState::quantised, or kNone
-  std::vector<int64_t> chunk_rows;   // per task: rows of one unit of work when few tokens run
-  std::vector<int64_t> first_chunk;  // per task, and the number of all units at the end
+  std::vector<int32_t> quantised;  // per task: index into RunState::quantised, or kNone
+  LinearSplit for_few, for_many;   // tokens
 };
 LinearStep make_linear_step(const RunState& state, const Step& step, const ops::ExecutorOptions& options);
 void run_linear_step(const RunState& state, const LinearStep& step, int64_t n_tokens);

@@ -1,0 +1,338 @@
+// Matrix-matrix products of the formats with superblocks of 256 and activations of two planes, by AVX-512 VNNI. Both sides become words: the weights
+// times the scale of their sub-block (at most 4096), the activations as x = 128 q + l. One vpdpwssd multiplies 2 elements of 16 rows with 2 of one
+// token, and a superblock is one chain of integers, C = sum w x = 128 I_q + I_l: half the instructions of two planes of bytes, and no work for scales.
+//   The contract's F = fma(1/128, float(I_l), float(I_q)) is float(C) / 128 where both conversions in it are exact and C does not wrap. With
+// |w|, |q| and |l| the Euclidean norms of a row and of a token's planes, |I_q| <= |w||q| and |I_l| <= |w||l|. So |w||l| <= 2^24 makes the
+// conversion of I_l exact; |w||q| <= 3 * 2^23 keeps C below 2^32 - 2^29, hence a C seen within +-2^29 has not wrapped, and then |I_q| < 2^24.
+// Where this cannot be shown (activations near their bound all over, now and then a long row of Q6_K) the planes are taken apart.
+#include "backend/cpu/gemm_walk_avx512.h"
+#include "backend/cpu/unpack_a256.h"
+
+namespace assay::backend::cpu {
+namespace {
+
+constexpr float kNormsOfQ = 3.0f * 0x1p23f, kNormsOfL = 0x1p24f - 0x1p12f, kSeen = 0x1p29f;
+
+// A superblock of 16 rows. Of 4 elements that follow one another in a row, elements 0 and 2 make a pair and 1 and 3; see put_pairs.
+template <int kMinima>
+struct alignas(64) Panel {
+  int16_t pairs[128][32];
+  int16_t minima[kMinima == 0 ? 1 : kMinima][32];  // (128 m, m) of a sub-block
+  float d[16], m[16];                              // / 128
+  float norm[16];                                  // |w| of each row
+  float norm_max;
+};
+
+// A superblock of the tokens of a tile.
+template <int kTokens>
+struct alignas(64) Side {
+  int32_t pairs[kTokens][128];
+  int32_t minima[kTokens][16];  // (sum of q, sum of l) of a sub-block
+  float d[16], norm_q[16], norm_l[16];
+  float norm_q_max, norm_l_max;
+  const int8_t *q[kTokens], *l[kTokens];
+};
+
+// Elements 4r .. 4r + 3 of 16 rows, as words: elements 0 and 2, then 1 and 3. The order of pairs is that of make_pairs for the tokens.
+constexpr int pair_of(int r) noexcept { return r / 16 * 32 + r % 16; }
+
+// Sums over the 16 lanes of 16 registers.
+inline __m512i add_lanes_16(const __m512i* v) noexcept {
+  const auto fold_2 = [](__m512i a, __m512i b) { return _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b)); };
+  const auto fold_4 = [](__m512i a, __m512i b) { return _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b)); };
+  __m512i fours[4];  // in each 128 bits a part of the sums of 4 registers
+  for (int i = 0; i < 4; ++i) fours[i] = fold_4(fold_2(v[4 * i], v[4 * i + 1]), fold_2(v[4 * i + 2], v[4 * i + 3]));
+  const auto halves = [](__m512i a, __m512i b) {
+    return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x44), _mm512_shuffle_i32x4(a, b, 0xEE));
+  };
+  const __m512i low = halves(fours[0], fours[1]), high = halves(fours[2], fours[3]);
+  return _mm512_add_epi32(_mm512_shuffle_i32x4(low, high, 0x88), _mm512_shuffle_i32x4(low, high, 0xDD));
+}
+
+// A superblock of 16 rows, each row's weights as bytes without sign (weight + kStored) and its scales and minima as words.
+template <class Format>
+struct SuperblockRows {
+  static constexpr int kStored = Format::kSigned ? 128 : Format::kOffset;
+
+  SuperblockRows(const LinearTask& task, const std::byte* const* rows, int64_t b) noexcept {
+    const int64_t begin = b * Format::block_bytes(task);
+    const std::byte* p[kRows];
+    for (int64_t i = 0; i < kRows; ++i) {
+      p[i] = rows[i] + begin;
+      const auto block = Format::open(task, p[i]);
+      const SubScales s = Format::sub_scales(block);
+      scale[i] = s.scale;
+      min[i] = s.min;
+      for (int half = 0; half < 2; ++half) {
+        __m256i w[4];
+        Format::unpack(block, half, w);
+        for (int j = 0; j < 4; ++j) bytes[4 * half + j][i] = Format::kSigned ? _mm256_xor_si256(w[j], _mm256_set1_epi8(-128)) : w[j];
+      }
+    }
+    for (int64_t i = 0; i < kRows; i += kLanes) {
+      const Scales s = Format::scales(task, p + i);
+      _mm256_store_ps(d + i, s.d);
+      _mm256_store_ps(m + i, s.m);
+    }
+  }
+
+  // Elements 32 j .. 32 j + 31, transposed: 4 of every row in each register.
+  void transpose(int j, __m512i* w) const noexcept {
+    transpose_16([&](int i) { return bytes[j][i]; }, w);
+  }
+
+  // Words of 16 rows, transposed: register p holds words 2p and 2p + 1 of every row.
+  static void transpose_words(const __m256i* words, __m512i* pairs) noexcept {
+    transpose_16([&](int i) { return words[i]; }, pairs);
+  }
+
+  __m256i bytes[8][kRows], scale[kRows], min[kRows];
+  alignas(64) float d[kRows], m[kRows];
+};
+
+template <class Format>
+struct Words {
+  static constexpr int kTokens = 12;
+  static constexpr int kSubs = 256 / Format::kSubBlock;
+  static constexpr int kMinima = Format::kHasMin ? kSubs : 0;
+  using Rows = SuperblockRows<Format>;
+  static constexpr int kStored = Rows::kStored;
+  static_assert(Format::kWeightMax * Format::kScaleMax <= 4096);
+  using PanelType = Panel<kMinima>;
+  using SideType = Side<kTokens>;
+
+  static int64_t panel_bytes() noexcept { return sizeof(PanelType); }
+  static int64_t side_bytes() noexcept { return sizeof(SideType); }
+
+  // Words 2p and 2p + 1 of every row, each doubled.
+  static void double_words(__m512i pairs, __m512i* low, __m512i* high) noexcept {
+    const __m512i take_low = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 0, 1, 4, 5, 4, 5, 8, 9, 8, 9, 12, 13, 12, 13));
+    *low = _mm512_shuffle_epi8(pairs, take_low);
+    *high = _mm512_shuffle_epi8(pairs, _mm512_add_epi8(take_low, _mm512_set1_epi8(2)));
+  }
+
+  static void unpack(const LinearTask& task, const std::byte* const* rows, int64_t b, std::byte* out) noexcept {
+    auto& panel = *reinterpret_cast<PanelType*>(out);
+    const Rows r(task, rows, b);
+    put_weights(r, panel);
+    if constexpr (kMinima != 0) {
+      __m512i pairs[8];
+      Rows::transpose_words(r.min, pairs);
+      const __m512i factors = _mm512_set1_epi32(0x00010080);
+      for (int i = 0; i < 8; ++i) {
+        __m512i low, high;
+        double_words(pairs[i], &low, &high);
+        _mm512_store_si512(panel.minima[kSubs == 16 ? 2 * i : i], _mm512_mullo_epi16(low, factors));
+        if constexpr (kSubs == 16) _mm512_store_si512(panel.minima[2 * i + 1], _mm512_mullo_epi16(high, factors));
+      }
+    }
+    const __m512 part = _mm512_set1_ps(0x1p-7f);
+    _mm512_store_ps(panel.d, _mm512_mul_ps(_mm512_load_ps(r.d), part));
+    _mm512_store_ps(panel.m, _mm512_mul_ps(_mm512_load_ps(r.m), part));
+  }
+
+  static void put_weights(const Rows& r, PanelType& panel) noexcept {
+    __m512i scales[8], squares[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+    Rows::transpose_words(r.scale, scales);
+    const __m512i low_bytes = _mm512_set1_epi16(255), stored = _mm512_set1_epi16(kStored);
+    for (int j = 0; j < 8; ++j) {
+      __m512i w[8], sub[2];
+      r.transpose(j, w);
+      double_words(scales[j], &sub[0], &sub[1]);
+      for (int i = 0; i < 8; ++i) {
+        const __m512i even = _mm512_mullo_epi16(_mm512_sub_epi16(_mm512_and_si512(w[i], low_bytes), stored), sub[i / 4]);
+        const __m512i odd = _mm512_mullo_epi16(_mm512_sub_epi16(_mm512_srli_epi16(w[i], 8), stored), sub[i / 4]);
+        _mm512_store_si512(panel.pairs[pair_of(8 * j + i)], even);
+        _mm512_store_si512(panel.pairs[pair_of(8 * j + i) + 16], odd);
+        squares[0] = _mm512_dpwssd_epi32(squares[0], even, even);  // each at most 128 * 4096^2 = 2^31, which fits without sign
+        squares[1] = _mm512_dpwssd_epi32(squares[1], odd, odd);
+      }
+    }
+    const __m512 square = _mm512_add_ps(_mm512_cvtepu32_ps(squares[0]), _mm512_cvtepu32_ps(squares[1]));
+    const __m512 norm = _mm512_mul_ps(_mm512_sqrt_ps(square), _mm512_set1_ps(1 + 0x1p-20f));
+    _mm512_store_ps(panel.norm, norm);
+    panel.norm_max = _mm512_reduce_max_ps(norm);
+  }
+
+  static void prepare(const LinearTask& task, int64_t token, int64_t n, int64_t b, std::byte* out) noexcept {
+    auto& side = *reinterpret_cast<SideType*>(out);
+    __m512i squares_q[16], squares_l[16];
+    for (int t = 0; t < 16; ++t) squares_q[t] = squares_l[t] = _mm512_setzero_si512();
+    const __m512i join = _mm512_set1_epi16(0x0180);  // 128 q + 1 l
+    constexpr __mmask64 kOdd = 0xAAAAAAAAAAAAAAAA;
+    const int8_t *of_q = task.x.q + token * task.k + 256 * b, *of_l = task.x.l + token * task.k + 256 * b;
+    const float* d = task.x.d + token * (task.k / 256) + b;
+    const int64_t k = task.k;
+    for (int64_t t = 0; t < n; ++t, of_q += k, of_l += k, d += k / 256) {
+      for (int i = 0; i < 4; ++i) {
+        const __m512i q = _mm512_loadu_si512(of_q + 64 * i), l = _mm512_loadu_si512(of_l + 64 * i);
+        _mm_prefetch(reinterpret_cast<const char*>(of_q + n * k + 64 * i), _MM_HINT_T0);  // of the next tile
+        _mm_prefetch(reinterpret_cast<const char*>(of_l + n * k + 64 * i), _MM_HINT_T0);
+        const __m512i even = _mm512_mask_blend_epi8(kOdd, q, _mm512_slli_epi16(l, 8));
+        const __m512i odd = _mm512_mask_blend_epi8(kOdd, _mm512_srli_epi16(q, 8), l);
+        _mm512_store_si512(side.pairs[t] + 32 * i, _mm512_maddubs_epi16(join, even));
+        _mm512_store_si512(side.pairs[t] + 32 * i + 16, _mm512_maddubs_epi16(join, odd));
+        const __m512i abs_q = _mm512_abs_epi8(q), abs_l = _mm512_abs_epi8(l);
+        squares_q[t] = _mm512_dpbusd_epi32(squares_q[t], abs_q, abs_q);
+        squares_l[t] = _mm512_dpbusd_epi32(squares_l[t], abs_l, abs_l);
+      }
+      side.q[t] = of_q;
+      side.l[t] = of_l;
+      side.d[t] = *d;
+      if constexpr (kMinima != 0) put_sums(task, ((token + t) * k + 256 * b) / 16, side.minima[t]);
+    }
+    const auto norm = [](__m512i sums) { return _mm512_mul_ps(_mm512_sqrt_ps(_mm512_cvtepi32_ps(sums)), _mm512_set1_ps(1 + 0x1p-20f)); };
+    const __m512 norm_q = norm(add_lanes_16(squares_q)), norm_l = norm(add_lanes_16(squares_l));
+    _mm512_store_ps(side.norm_q, norm_q);
+    _mm512_store_ps(side.norm_l, norm_l);
+    side.norm_q_max = _mm512_reduce_max_ps(norm_q);
+    side.norm_l_max = _mm512_reduce_max_ps(norm_l);
+  }
+
+  static void put_sums(const LinearTask& task, int64_t at, int32_t* out) noexcept {
+    const __m512i q = _mm512_cvtepi16_epi32(load_256(task.x.q_sums + at)), l = _mm512_cvtepi16_epi32(load_256(task.x.l_sums + at));
+    __m512i sums = _mm512_mask_blend_epi16(0xAAAAAAAA, q, _mm512_slli_epi32(l, 16));
+    if constexpr (kSubs == 8) {  // sub-blocks of 32: neighbours together
+      sums = _mm512_add_epi16(sums, _mm512_shuffle_epi32(sums, _MM_PERM_CDAB));
+      sums = _mm512_maskz_compress_epi32(0x5555, sums);
+    }
+    _mm512_store_si512(out, sums);
+  }
+
+  template <int kUsed>
+  static void run(const std::byte* low, const std::byte* high, const std::byte* sides, int64_t n_blocks, __m512 (*c)[2]) noexcept;
+};
+
+#define ASSAY_IF_USED(token, text) ".if " #token " < %c[used]\n" text ".endif\n"  // in a tile of fewer tokens
+// The registers of a tile in the assembler text below: token, its sums with the first and with the second group.
+#define ASSAY_TOKENS(X) \
+  X(0, 8, 20) X(1, 9, 21) X(2, 10, 22) X(3, 11, 23) X(4, 12, 24) X(5, 13, 25) X(6, 14, 26) X(7, 15, 27) X(8, 16, 28) X(9, 17, 29) X(10, 18, 30) X(11, 19, 31)
+#define ASSAY_CLEAR(token, a, b) \
+  ASSAY_IF_USED(token, "vpxord %%zmm" #a ", %%zmm" #a ", %%zmm" #a "\n" "vpxord %%zmm" #b ", %%zmm" #b ", %%zmm" #b "\n")
+#define ASSAY_STEP(token, a, b)                                                                  \
+  ASSAY_IF_USED(token, "vpbroadcastd 512 * " #token " + 4 * \\step(%[x]), %%zmm2\n"              \
+                       "vpdpwssd %%zmm2, %%zmm0, %%zmm" #a "\n" "vpdpwssd %%zmm2, %%zmm1, %%zmm" #b "\n")
+#define ASSAY_STORE(token, a, b)                                                                 \
+  ASSAY_IF_USED(token, "vmovdqa64 %%zmm" #a ", 128 * " #token "(%[sum])\n" "vmovdqa64 %%zmm" #b ", 128 * " #token " + 64(%[sum])\n")
+
+// C of a superblock for every token and both groups. In assembler because compilers move the 24 sums about, or spill them.
+template <class PanelType, class SideType, int kUsed>
+inline void dot_words(const PanelType* const* panel, const SideType& side, __m512i (&sum)[kUsed][2]) noexcept {
+  static_assert(sizeof(side.pairs[0]) == 512);
+  const void *low = panel[0]->pairs, *high = panel[1]->pairs, *x = side.pairs;
+  int64_t steps = 128 / 4;
+  asm volatile(ASSAY_TOKENS(ASSAY_CLEAR)
+               ".p2align 5\n1:\n"
+               ".irp step, 0, 1, 2, 3\n"
+               "vmovdqa64 64 * \\step(%[low]), %%zmm0\n"
+               "vmovdqa64 64 * \\step(%[high]), %%zmm1\n"
+               ASSAY_TOKENS(ASSAY_STEP)
+               ".endr\n"
+               "addq $256, %[low]\naddq $256, %[high]\naddq $16, %[x]\n"
+               "decq %[steps]\njnz 1b\n"
+               ASSAY_TOKENS(ASSAY_STORE)
+               : [low] "+r"(low), [high] "+r"(high), [x] "+r"(x), [steps] "+r"(steps)
+               : [sum] "r"(sum), [used] "i"(kUsed)
+               : "memory", "cc", "zmm0", "zmm1", "zmm2", "zmm8", "zmm9", "zmm10", "zmm11", "zmm12", "zmm13", "zmm14", "zmm15", "zmm16", "zmm17",
+                 "zmm18", "zmm19", "zmm20", "zmm21", "zmm22", "zmm23", "zmm24", "zmm25", "zmm26", "zmm27", "zmm28", "zmm29", "zmm30", "zmm31");
+}
+
+// I of one plane, 16 rows and one token.
+template <class PanelType>
+inline __m512i dot_plane(const PanelType& panel, const int8_t* plane) noexcept {
+  alignas(64) int32_t pairs[128];
+  for (int i = 0; i < 4; ++i) {
+    const __m512i bytes = _mm512_loadu_si512(plane + 64 * i);
+    _mm512_store_si512(pairs + 32 * i, _mm512_srai_epi16(_mm512_slli_epi16(bytes, 8), 8));
+    _mm512_store_si512(pairs + 32 * i + 16, _mm512_srai_epi16(bytes, 8));
+  }
+  __m512i sum[4] = {};
+  for (int i = 0; i < 128; i += 4) {
+    for (int j = 0; j < 4; ++j) sum[j] = _mm512_dpwssd_epi32(sum[j], _mm512_load_si512(panel.pairs[i + j]), _mm512_set1_epi32(pairs[i + j]));
+  }
+  return _mm512_add_epi32(_mm512_add_epi32(sum[0], sum[1]), _mm512_add_epi32(sum[2], sum[3]));
+}
+
+// Where C is not shown to give 128 F, that by the contract's own steps.
+template <class PanelType, class SideType, int kUsed>
+[[gnu::noinline]] void repair(const PanelType* const* panel, const SideType& side, const __m512i (&sum)[kUsed][2],
+                              __m512 (&f)[kUsed][2]) noexcept {
+  for (int t = 0; t < kUsed; ++t) {
+    for (int g = 0; g < 2; ++g) {
+      const __m512 norm = _mm512_load_ps(panel[g]->norm);
+      const auto any_above = [&](float norm_of_token, float limit) {
+        return _mm512_cmp_ps_mask(_mm512_mul_ps(norm, _mm512_set1_ps(norm_of_token)), _mm512_set1_ps(limit), _CMP_GT_OQ) != 0;
+      };
+      const bool wraps = any_above(side.norm_q[t], kNormsOfQ) || any_above(side.norm_l[t], 2 * kNormsOfL) ||
+                         _mm512_cmp_ps_mask(_mm512_abs_ps(f[t][g]), _mm512_set1_ps(kSeen), _CMP_GE_OQ) != 0;
+      if (!wraps && !any_above(side.norm_l[t], kNormsOfL)) continue;
+      const __m512i refined = dot_plane(*panel[g], side.l[t]);
+      const __m512i first = wraps ? dot_plane(*panel[g], side.q[t]) : _mm512_srai_epi32(_mm512_sub_epi32(sum[t][g], refined), 7);
+      const __m512 joined = _mm512_fmadd_ps(_mm512_set1_ps(0x1p-7f), _mm512_cvtepi32_ps(refined), _mm512_cvtepi32_ps(first));
+      f[t][g] = _mm512_mul_ps(joined, _mm512_set1_ps(0x1p7f));
+    }
+  }
+}
+
+template <class Format>
+template <int kUsed>
+void Words<Format>::run(const std::byte* low, const std::byte* high, const std::byte* sides, int64_t n_blocks, __m512 (*c)[2]) noexcept {
+  for (int64_t b = 0; b < n_blocks; ++b) {
+    const PanelType* const panel[2] = {reinterpret_cast<const PanelType*>(low) + b, reinterpret_cast<const PanelType*>(high) + b};
+    const SideType& side = reinterpret_cast<const SideType*>(sides)[b];
+    __m512 f[kUsed][2];
+    __m512i dots[kUsed][2];
+    dot_words<PanelType, SideType, kUsed>(panel, side, dots);
+    __m512 largest = _mm512_setzero_ps();
+    for (int t = 0; t < kUsed; ++t) {
+      for (int g = 0; g < 2; ++g) {
+        f[t][g] = _mm512_cvtepi32_ps(dots[t][g]);
+        largest = _mm512_range_ps(largest, f[t][g], 0x0B);  // the larger magnitude
+      }
+    }
+    const float norm = panel[0]->norm_max > panel[1]->norm_max ? panel[0]->norm_max : panel[1]->norm_max;
+    const bool in_range = norm * side.norm_q_max <= kNormsOfQ && norm * side.norm_l_max <= kNormsOfL;
+    if (!in_range || _mm512_cmp_ps_mask(largest, _mm512_set1_ps(kSeen), _CMP_GE_OQ) != 0) [[unlikely]] repair(panel, side, dots, f);
+    for (int g = 0; g < 2; ++g) {
+      const __m512 d = _mm512_load_ps(panel[g]->d);
+      for (int t = 0; t < kUsed; ++t) {
+        __m512 term;
+        if constexpr (kMinima != 0) {
+          __m512i sum = _mm512_setzero_si512();
+          for (int j = 0; j < kMinima; ++j) {
+            sum = _mm512_dpwssd_epi32(sum, _mm512_load_si512(panel[g]->minima[j]), _mm512_set1_epi32(side.minima[t][j]));
+          }
+          term = _mm512_fmadd_ps(d, f[t][g], _mm512_mul_ps(_mm512_load_ps(panel[g]->m), _mm512_cvtepi32_ps(sum)));
+        } else {
+          term = _mm512_mul_ps(d, f[t][g]);
+        }
+        c[t][g] = _mm512_fmadd_ps(_mm512_set1_ps(side.d[t]), term, c[t][g]);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+GemmKernel gemm_a256_words_avx512(tensor::DType dtype) noexcept {
+  using tensor::DType;
+  switch (dtype) {
+    case DType::Q2_K: return walk_kernel<Words<UnpackQ2_K>>();
+    case DType::Q3_K: return walk_kernel<Words<UnpackQ3_K>>();
+    case DType::Q4_K: return walk_kernel<Words<UnpackQ4_K>>();
+    case DType::Q5_K: return walk_kernel<Words<UnpackQ5_K>>();
+    case DType::Q6_K: return walk_kernel<Words<UnpackQ6_K>>();
+    case DType::IQ4_XS: return walk_kernel<Words<UnpackIQ4_XS>>();
+    case DType::IQ1_S:
+    case DType::IQ2_XXS:
+    case DType::IQ2_XS:
+    case DType::IQ2_S:
+    case DType::IQ3_XXS:
+    case DType::IQ3_S:
+    case DType::TQ1_0:
+    case DType::TQ2_0: return walk_kernel<Words<UnpackAny>>();
+    default: return {};
+  }
+}
+
+}  // namespace assay::backend::cpu
