@@ -7,7 +7,8 @@ namespace {
 
 struct Vector256 {
   using Reg = __m256;
-  static constexpr int kWidth = 8;
+  static constexpr int kWidth = 8, kTileTokens = 3;
+  static constexpr int64_t kPanelBytes = 384 * 1024;
   static __m256i first(int64_t n) noexcept {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(smaller(n, 8))), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   }
@@ -16,6 +17,7 @@ struct Vector256 {
   static Reg load_first(const float* p, int64_t n) noexcept { return _mm256_maskload_ps(p, first(n)); }
   static Reg fma(Reg a, Reg b, Reg c) noexcept { return _mm256_fmadd_ps(a, b, c); }
   static Reg keep_first(Reg a, Reg b, int64_t n) noexcept { return _mm256_blendv_ps(b, a, _mm256_castsi256_ps(first(n))); }
+  static void hold(Reg& sum) noexcept { asm("" : "+x"(sum)); }
   using Partial = __m256;
   static Partial fold(const Reg* lanes) noexcept { return _mm256_add_ps(_mm256_add_ps(lanes[0], lanes[2]), _mm256_add_ps(lanes[1], lanes[3])); }
   static __m256 fold_8(const Partial* v) noexcept {
@@ -37,6 +39,6 @@ void float_rows_avx2(const LinearTask& task, int64_t row_begin, int64_t row_end,
   float_rows<Vector256>(task, find_decode(task.format->dtype), row_begin, row_end, scratch);
 }
 
-size_t float_scratch_bytes_avx2(const LinearTask& task) noexcept { return float_scratch_bytes(task); }
+size_t float_scratch_bytes_avx2(const LinearTask& task) noexcept { return float_scratch_bytes<Vector256>(task); }
 
 }  // namespace assay::backend::cpu

@@ -5,27 +5,19 @@
 namespace assay::backend::cpu {
 namespace {
 
-struct Lanes {
-  __m512 low, high;
-};
-
 struct Vector512 {
-  using Reg = Lanes;
+  using Reg = __m512;
   using Partial = __m512;
-  static constexpr int kWidth = 32;
+  static constexpr int kWidth = 16, kTileTokens = 6;
+  static constexpr int64_t kPanelBytes = 768 * 1024;
   static __mmask16 first(int64_t n) noexcept { return static_cast<__mmask16>(n >= 16 ? 0xFFFF : n > 0 ? (1 << n) - 1 : 0); }
-  static Reg zero() noexcept { return {_mm512_setzero_ps(), _mm512_setzero_ps()}; }
-  static Reg load(const float* p) noexcept { return {_mm512_loadu_ps(p), _mm512_loadu_ps(p + 16)}; }
-  static Reg load_first(const float* p, int64_t n) noexcept {
-    return {_mm512_maskz_loadu_ps(first(n), p), _mm512_maskz_loadu_ps(first(n - 16), p + 16)};
-  }
-  static Reg fma(const Reg& a, const Reg& b, const Reg& c) noexcept {
-    return {_mm512_fmadd_ps(a.low, b.low, c.low), _mm512_fmadd_ps(a.high, b.high, c.high)};
-  }
-  static Reg keep_first(const Reg& a, const Reg& b, int64_t n) noexcept {
-    return {_mm512_mask_mov_ps(b.low, first(n), a.low), _mm512_mask_mov_ps(b.high, first(n - 16), a.high)};
-  }
-  static Partial fold(const Reg* lanes) noexcept { return _mm512_add_ps(lanes->low, lanes->high); }
+  static Reg zero() noexcept { return _mm512_setzero_ps(); }
+  static Reg load(const float* p) noexcept { return _mm512_loadu_ps(p); }
+  static Reg load_first(const float* p, int64_t n) noexcept { return _mm512_maskz_loadu_ps(first(n), p); }
+  static Reg fma(Reg a, Reg b, Reg c) noexcept { return _mm512_fmadd_ps(a, b, c); }
+  static Reg keep_first(Reg a, Reg b, int64_t n) noexcept { return _mm512_mask_mov_ps(b, first(n), a); }
+  static void hold(Reg& sum) noexcept { asm("" : "+v"(sum)); }
+  static Partial fold(const Reg* lanes) noexcept { return _mm512_add_ps(lanes[0], lanes[1]); }
 
   // Two registers to one: 128-bit parts selected by kFirst and by kSecond, added.
   template <int kFirst, int kSecond>
@@ -49,6 +41,6 @@ void float_rows_avx512(const LinearTask& task, int64_t row_begin, int64_t row_en
   float_rows<Vector512>(task, find_decode(task.format->dtype), row_begin, row_end, scratch);
 }
 
-size_t float_scratch_bytes_avx512(const LinearTask& task) noexcept { return float_scratch_bytes(task); }
+size_t float_scratch_bytes_avx512(const LinearTask& task) noexcept { return float_scratch_bytes<Vector512>(task); }
 
 }  // namespace assay::backend::cpu

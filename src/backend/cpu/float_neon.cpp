@@ -8,7 +8,9 @@ namespace {
 struct VectorPair {
   using Reg = Floats8;
   using Partial = Floats8;
-  static constexpr int kWidth = 8;
+  static constexpr int kWidth = 8, kTileTokens = 2;
+  static constexpr int64_t kPanelBytes = 384 * 1024;
+  static void hold(Reg&) noexcept {}
   static Reg zero() noexcept { return zero_8(); }
   static Reg load(const float* p) noexcept { return load_8(p); }
   static Reg load_first(const float* p, int64_t n) noexcept {
@@ -39,6 +41,6 @@ void float_rows_neon(const LinearTask& task, int64_t row_begin, int64_t row_end,
   float_rows<VectorPair>(task, find_decode(*task.format), row_begin, row_end, scratch);
 }
 
-size_t float_scratch_bytes_neon(const LinearTask& task) noexcept { return float_scratch_bytes(task); }
+size_t float_scratch_bytes_neon(const LinearTask& task) noexcept { return float_scratch_bytes<VectorPair>(task); }
 
 }  // namespace assay::backend::cpu
