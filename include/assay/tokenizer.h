@@ -44,6 +44,8 @@ class Tokenizer {
   // again. Throws Error(bad_request) for an id out of range.
   std::string decode(std::span<const TokenId> ids, bool special = false) const;
   std::string piece(TokenId id, bool special = true) const;  // the bytes one token stands for
+  // The same at the end of `out`, whose memory a loop over tokens can use again.
+  void append_piece(TokenId id, std::string& out, bool special = true) const;
 
   int32_t vocab_size() const noexcept;
   std::string_view text(TokenId id) const;  // as the file spells it
@@ -76,6 +78,7 @@ class StreamDecoder {
   explicit StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool special = false,
                          bool continues = true);
   std::string push(TokenId id);  // what can be shown now
+  void push(TokenId id, std::string& out);  // the same at the end of `out`
   std::string finish();          // what is left
  private:
   std::shared_ptr<const Tokenizer> tokenizer_;

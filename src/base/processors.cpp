@@ -41,8 +41,8 @@ std::optional<long> read_number(const std::string& path) {
 }
 
 // Package and core of a processor; a processor whose topology cannot be read counts as a core of its own.
-std::pair<long, long> core_of(int processor) {
-  const std::string folder = "/sys/devices/system/cpu/cpu" + std::to_string(processor) + "/topology/";
+std::pair<long, long> core_of(const std::string& root, int processor) {
+  const std::string folder = root + "/sys/devices/system/cpu/cpu" + std::to_string(processor) + "/topology/";
   const auto package = read_number(folder + "physical_package_id");
   const auto core = read_number(folder + "core_id");
   if (!package || !core) return {-1, processor};
@@ -70,17 +70,17 @@ std::optional<int> share_of_group(const std::string& folder) {
 }
 
 // The smallest share of this process's group and all groups above it.
-std::optional<int> control_group_share() {
+std::optional<int> control_group_share(const std::string& root) {
   std::optional<int> smallest;
-  const auto visit = [&](const std::string& root, std::string path) {
+  const auto visit = [&](const std::string& mount, std::string path) {
     for (;;) {
-      const auto found = share_of_group(root + path);
+      const auto found = share_of_group(root + mount + path);
       if (found && (!smallest || *found < *smallest)) smallest = found;
       if (path.empty() || path == "/") return;
       path.erase(path.rfind('/'));
     }
   };
-  std::ifstream groups("/proc/self/cgroup");  // lines "id:controllers:path"
+  std::ifstream groups(root + "/proc/self/cgroup");  // lines "id:controllers:path"
   for (std::string line; std::getline(groups, line);) {
     const size_t first = line.find(':');
     const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
@@ -96,20 +96,23 @@ std::optional<int> control_group_share() {
 
 }  // namespace
 
-std::vector<int> allowed_processors() {
+std::vector<int> cores_first(std::span<const int> processors, const std::string& root) {
   std::vector<int> first, siblings;
   std::set<std::pair<long, long>> cores;
-  for (int processor : affinity_mask())
-    (cores.insert(core_of(processor)).second ? first : siblings).push_back(processor);
+  for (int processor : processors) (cores.insert(core_of(root, processor)).second ? first : siblings).push_back(processor);
   first.insert(first.end(), siblings.begin(), siblings.end());
   return first;
 }
 
-int physical_cores() {
+int physical_cores(std::span<const int> processors, const std::string& root) {
   std::set<std::pair<long, long>> cores;
-  for (int processor : affinity_mask()) cores.insert(core_of(processor));
+  for (int processor : processors) cores.insert(core_of(root, processor));
   const int n_cores = static_cast<int>(cores.size());
-  return std::max(1, std::min(n_cores, control_group_share().value_or(n_cores)));
+  return std::max(1, std::min(n_cores, control_group_share(root).value_or(n_cores)));
 }
+
+std::vector<int> allowed_processors() { return cores_first(affinity_mask(), ""); }
+
+int physical_cores() { return physical_cores(affinity_mask(), ""); }
 
 }  // namespace assay::base

@@ -1,6 +1,8 @@
 // Which processors this process may use.
 #pragma once
 
+#include <span>
+#include <string>
 #include <vector>
 
 namespace assay::base {
@@ -11,5 +13,9 @@ std::vector<int> allowed_processors();
 
 // Physical cores among them, no more than the control group's share of time allows; at least 1.
 int physical_cores();
+
+// Both for a given mask and for a machine whose /sys and /proc lie under `root`: "" is this one.
+std::vector<int> cores_first(std::span<const int> processors, const std::string& root);
+int physical_cores(std::span<const int> processors, const std::string& root);
 
 }  // namespace assay::base

@@ -39,7 +39,13 @@ class Text {
     if (model.tokenizer()) decoder_.emplace(model.tokenizer(), options.special);
   }
   const std::string* push(TokenId id) {  // the stop string that this token completed
-    if (decoder_) show(stop_.push(decoder_->push(id)));
+    if (decoder_) {
+      part_.clear();
+      shown_.clear();
+      decoder_->push(id, part_);
+      stop_.push(part_, shown_);
+      show(shown_);
+    }
     return stop_.matched();
   }
   const std::string* finish() {
@@ -59,6 +65,7 @@ class Text {
   const Generator::TextSink& sink_;
   std::string& out_;
   std::optional<StreamDecoder> decoder_;
+  std::string part_, shown_;  // of one token; kept, so that a token takes no memory
 };
 
 // Hands the cancel hook to the context for the length of a run.

@@ -26,6 +26,8 @@ bool within(double x, double least, double most) noexcept {  // false for NaN
 // Large enough for every use, small enough that no float arithmetic on a logit overflows.
 constexpr double kPenaltyMax = 1e6;
 
+constexpr size_t kAnswerTokens = 4096;  // room that is taken before the first token is drawn
+
 std::span<const TokenId> last(const std::vector<TokenId>& history, int64_t n) noexcept {
   const size_t size = n < 0 ? history.size() : std::min(static_cast<size_t>(n), history.size());
   return std::span<const TokenId>(history).last(size);
@@ -118,6 +120,7 @@ Sampler& Sampler::operator=(Sampler&&) noexcept = default;
 void Sampler::start(std::span<const TokenId> prompt, uint64_t request) {
   state_->request = request;
   state_->history.clear();
+  state_->history.reserve(2 * prompt.size() + kAnswerTokens);
   state_->dry.clear();
   for (TokenId token : prompt) accept(token);
 }

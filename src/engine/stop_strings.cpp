@@ -40,7 +40,13 @@ StopStrings::StopStrings(std::vector<std::string> strings) : strings_(std::move(
 }
 
 std::string StopStrings::push(std::string_view text) {
-  if (matched_) return {};
+  std::string shown;
+  push(text, shown);
+  return shown;
+}
+
+void StopStrings::push(std::string_view text, std::string& shown) {
+  if (matched_) return;
   held_ += text;
   size_t first_end = std::string::npos, start = 0;
   for (const std::string& s : strings_) {
@@ -54,14 +60,14 @@ std::string StopStrings::push(std::string_view text) {
     }
   }
   if (matched_) {
-    held_.resize(start);
-    return std::exchange(held_, {});
+    shown.append(held_, 0, start);
+    held_.clear();
+    return;
   }
   size_t n_held = 0;
   for (const std::string& s : strings_) n_held = std::max(n_held, begun(held_, s));
-  std::string shown = held_.substr(0, held_.size() - n_held);
-  held_.erase(0, shown.size());
-  return shown;
+  shown.append(held_, 0, held_.size() - n_held);
+  held_.erase(0, held_.size() - n_held);
 }
 
 std::string StopStrings::finish() { return std::exchange(held_, {}); }

@@ -17,6 +17,7 @@ class StopStrings {
   // that end together the longer one counts. What stands before it is returned, and from then on
   // matched() names it.
   std::string push(std::string_view text);
+  void push(std::string_view text, std::string& shown);  // the same at the end of `shown`
   std::string finish();  // what is still held back
   const std::string* matched() const noexcept { return matched_; }
 

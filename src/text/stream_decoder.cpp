@@ -6,9 +6,8 @@
 namespace assay {
 namespace {
 
-// Moves from pending to the result all that can no longer change. at_end: nothing follows.
-std::string take_whole(std::string& pending, bool at_end) {
-  std::string out;
+// Moves from pending to the end of out all that can no longer change. at_end: nothing follows.
+void take_whole(std::string& pending, bool at_end, std::string& out) {
   size_t at = 0;
   while (at < pending.size()) {
     const text::Char c = text::char_at(pending, at);
@@ -21,7 +20,6 @@ std::string take_whole(std::string& pending, bool at_end) {
     at += c.length;
   }
   pending.erase(0, at);
-  return out;
 }
 
 }  // namespace
@@ -34,16 +32,30 @@ StreamDecoder::StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool sp
       opens_(!continues) {}
 
 std::string StreamDecoder::push(TokenId id) {
-  pending_ += opens_ ? tokenizer_->decode({&id, 1}, special_) : tokenizer_->piece(id, special_);
+  std::string out;
+  push(id, out);
+  return out;
+}
+
+void StreamDecoder::push(TokenId id, std::string& out) {
+  if (opens_) {
+    pending_ += tokenizer_->decode({&id, 1}, special_);
+  } else {
+    tokenizer_->append_piece(id, pending_, special_);
+  }
   const TokenKind kind = tokenizer_->kind(id);
   if (kind == TokenKind::normal || kind == TokenKind::byte) {
     opens_ = false;
   } else if (kind == TokenKind::user_defined || special_) {
     opens_ = !continues_;
   }
-  return take_whole(pending_, false);
+  take_whole(pending_, false, out);
 }
 
-std::string StreamDecoder::finish() { return take_whole(pending_, true); }
+std::string StreamDecoder::finish() {
+  std::string out;
+  take_whole(pending_, true, out);
+  return out;
+}
 
 }  // namespace assay

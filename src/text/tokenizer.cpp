@@ -82,7 +82,7 @@ void require_id(const Tokenizer::State& state, TokenId id) {
 
 // Appends what a token stands for in text. Control, unknown and unused tokens are no text: nothing,
 // or as they are spelled.
-void append_piece(const Tokenizer::State& state, TokenId id, bool special, std::string& out) {
+void append_piece_of(const Tokenizer::State& state, TokenId id, bool special, std::string& out) {
   switch (state.vocabulary.kind(id)) {
     case TokenKind::normal:
     case TokenKind::byte:
@@ -135,7 +135,7 @@ std::string Tokenizer::decode(std::span<const TokenId> ids, bool special) const 
     require_id(*state_, id);
     const TokenKind kind = state_->vocabulary.kind(id);
     const size_t before = out.size();
-    append_piece(*state_, id, special, out);
+    append_piece_of(*state_, id, special, out);
     if (kind == TokenKind::normal || kind == TokenKind::byte) {
       if (opens && out.size() > before && out[before] == ' ') out.erase(before, 1);
       opens = false;
@@ -147,10 +147,14 @@ std::string Tokenizer::decode(std::span<const TokenId> ids, bool special) const 
 }
 
 std::string Tokenizer::piece(TokenId id, bool special) const {
-  require_id(*state_, id);
   std::string out;
-  append_piece(*state_, id, special, out);
+  append_piece(id, out, special);
   return out;
+}
+
+void Tokenizer::append_piece(TokenId id, std::string& out, bool special) const {
+  require_id(*state_, id);
+  append_piece_of(*state_, id, special, out);
 }
 
 int32_t Tokenizer::vocab_size() const noexcept { return state_->vocabulary.size(); }

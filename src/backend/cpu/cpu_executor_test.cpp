@@ -3,36 +3,17 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <bit>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
 #include <map>
-#include <new>
 #include <numeric>
 #include <vector>
 
 #include "assay/error.h"
 #include "backend/cpu/kernel_sets.h"
+#include "support/count_allocations.h"
 #include "support/tiny_plan.h"
-
-namespace {
-std::atomic<int64_t> n_allocations{0};
-}
-
-// Counts what the program allocates; the sanitizers still see every malloc.
-[[gnu::noinline]] void* operator new(size_t bytes) {
-  ++n_allocations;
-  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
-  ++n_allocations;
-  return std::malloc(bytes == 0 ? 1 : bytes);
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace assay::backend::cpu {
 namespace {
@@ -262,9 +243,9 @@ TEST(CpuExecutor, NoAllocationPerToken) {
     const int32_t sequence = 0;
     const uint8_t output = 1;
     for (const int32_t id : ids) {
-      const int64_t before = n_allocations;
+      const int64_t before = test::n_allocations;
       executor->run({std::span(&id, 1), std::span(&position, 1), std::span(&sequence, 1), std::span(&output, 1)});
-      ASSERT_EQ(n_allocations, before) << "at position " << position;
+      ASSERT_EQ(test::n_allocations, before) << "at position " << position;
       if (set == KernelSet::reference && position == 20) break;
       ++position;
     }
