@@ -40,7 +40,9 @@ TEST(Allocations, NoneForATokenOfAnAnswer) {
   ContextOptions options;
   options.n_threads = 2;
   options.n_ctx = 400;
-  for (const SamplerOptions& chain : chains()) {
+  const std::vector<SamplerOptions> chains_tried = chains();
+  for (const SamplerOptions& chain : chains_tried) {
+    SCOPED_TRACE(&chain - chains_tried.data());
     Context context(model, options);
     Sampler sampler(chain, model->vocab_size());
     StreamDecoder decoder(tokenizer);

@@ -121,6 +121,11 @@ void Sampler::start(std::span<const TokenId> prompt, uint64_t request) {
   state_->request = request;
   state_->history.clear();
   state_->history.reserve(2 * prompt.size() + kAnswerTokens);
+  if (state_->penalises) {
+    const size_t all = state_->history.capacity();
+    const int64_t window = state_->options.penalty_last_n;
+    state_->scratch.reserve(window < 0 ? all : std::min(static_cast<size_t>(window), all));
+  }
   state_->dry.clear();
   for (TokenId token : prompt) accept(token);
 }
