@@ -60,22 +60,18 @@ class Part {
   Plan plan() && { return std::move(plan_); }
 
  private:
-  void value(ValueId& id) {
-    ValueId& own = values_[at(id)];
+  // The part's own number of what has number i in the whole plan; the first use takes it over.
+  template <class Thing>
+  static void own_number(int32_t& i, std::vector<int32_t>& numbers, const std::vector<Thing>& of_whole, std::vector<Thing>& of_part) {
+    int32_t& own = numbers[at(i)];
     if (own == kNone) {
-      own = static_cast<ValueId>(plan_.values.size());
-      plan_.values.push_back(whole_.values[at(id)]);
-    }
-    id = own;
-  }
-  void layer(int32_t& i) {
-    int32_t& own = layers_[at(i)];
-    if (own == kNone) {
-      own = static_cast<int32_t>(plan_.cache_layers.size());
-      plan_.cache_layers.push_back(whole_.cache_layers[at(i)]);
+      own = static_cast<int32_t>(of_part.size());
+      of_part.push_back(of_whole[at(i)]);
     }
     i = own;
   }
+  void value(ValueId& id) { own_number(id, values_, whole_.values, plan_.values); }
+  void layer(int32_t& i) { own_number(i, layers_, whole_.cache_layers, plan_.cache_layers); }
   void renumber(Embed& r) { value(r.y); }
   void renumber(RmsNorm& r) { value(r.x), value(r.y); }
   void renumber(Linear& r) { value(r.x), value(r.y); }

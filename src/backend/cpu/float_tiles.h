@@ -7,7 +7,7 @@
 #pragma once
 
 #include "backend/cpu/eight.h"
-#include "backend/cpu/gemm.h"
+#include "backend/cpu/gemm_panels.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -15,8 +15,6 @@ namespace {
 constexpr int kRows = 4;  // of a tile
 constexpr int kTokens = 6;  // that pass over a panel together
 constexpr int64_t kPanelRowsMax = 32;
-
-inline int64_t smaller(int64_t a, int64_t b) noexcept { return a < b ? a : b; }
 
 // The sums of the lanes that begin at element `begin`, of kUsed tokens x kRows outputs.
 template <class Vector, int kUsed, bool kRagged>
@@ -130,7 +128,7 @@ void run_tokens(const LinearTask& task, int64_t token, int64_t n_tokens, const P
 
 // Rows decoded together: few for few tokens, so that they stay in the first-level cache.
 template <class Vector>
-inline int64_t panel_rows(const LinearTask& task) noexcept {
+inline int64_t rows_together(const LinearTask& task) noexcept {
   if (task.n_tokens < 4) return kRows;
   const int64_t rows = Vector::kPanelBytes / (task.k * 4) / kRows * kRows;
   return rows < kRows ? kRows : smaller(rows, kPanelRowsMax);
@@ -144,12 +142,12 @@ constexpr int64_t kChunkBytes = kPanelRowsMax / kRows * (kTokens / 2) * 8 * 32;
 template <class Vector>
 inline size_t float_scratch_bytes(const LinearTask& task) noexcept {
   const bool in_place = task.format->dtype == tensor::DType::F32;
-  return static_cast<size_t>(kChunkBytes + (in_place ? 0 : panel_rows<Vector>(task) * padded(task.k) * 4));
+  return static_cast<size_t>(kChunkBytes + (in_place ? 0 : rows_together<Vector>(task) * padded(task.k) * 4));
 }
 
 template <class Vector>
 void float_rows(const LinearTask& task, DecodeRow decode, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept {
-  const int64_t rows = panel_rows<Vector>(task), stride = padded(task.k);
+  const int64_t rows = rows_together<Vector>(task), stride = padded(task.k);
   float* decoded = reinterpret_cast<float*>(scratch + kChunkBytes);
   Panel panel;
   panel.chunks = reinterpret_cast<Floats8*>(scratch);

@@ -79,27 +79,19 @@ struct Words {
   }
 };
 
-template <class Format>
-GemmKernel kernel() noexcept {
-  return gemm_kernel<Words<Format, 1>, Words<Format, 2>>();
-}
+struct KernelOf {
+  template <class Format>
+  GemmKernel of() const noexcept {
+    if constexpr (Format::kSigned) {
+      return gemm_kernel<Words<Format, 1>, Words<Format, 2>>();
+    } else {
+      return {};  // gemm_a256_bytes_avx2.cpp
+    }
+  }
+};
 
 }  // namespace
 
-GemmKernel gemm_a256_avx2(tensor::DType dtype) noexcept {
-  using tensor::DType;
-  switch (dtype) {
-    case DType::IQ4_XS: return kernel<UnpackIQ4_XS>();
-    case DType::IQ1_S:
-    case DType::IQ2_XXS:
-    case DType::IQ2_XS:
-    case DType::IQ2_S:
-    case DType::IQ3_XXS:
-    case DType::IQ3_S:
-    case DType::TQ1_0:
-    case DType::TQ2_0: return kernel<UnpackAny>();
-    default: return gemm_a256_bytes_avx2(dtype);
-  }
-}
+GemmKernel gemm_a256_avx2(tensor::DType dtype) noexcept { return with_unpack_a256(dtype, KernelOf{}); }
 
 }  // namespace assay::backend::cpu

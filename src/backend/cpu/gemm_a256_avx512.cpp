@@ -3,8 +3,7 @@
 //   The sums S of the sub-blocks are multiplied with their integer scales as floats, which is exact while every partial sum stays within
 // 2^24 (a window): cheaper than the 32-bit multiplication. Two windows are joined by one float addition, which rounds their exact sum once,
 // as the conversion of the integer would. Formats that need more windows multiply as integers.
-#include "backend/cpu/gemm_avx512.h"
-#include "backend/cpu/unpack_a256.h"
+#include "backend/cpu/superblock_rows_avx512.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -14,8 +13,7 @@ constexpr int kColumns = 6;  // of a tile
 // A superblock of 16 rows in the panel: weights as bytes without sign, the scales as floats or dwords, the minima as pairs of words, d, m.
 template <class Format>
 struct Layout {
-  static constexpr int kSubs = 256 / Format::kSubBlock;
-  static constexpr int kStored = Format::kSigned ? 128 : Format::kOffset;  // weights are stored as weight + kStored
+  static constexpr int kSubs = 256 / Format::kSubBlock, kStored = SuperblockRows<Format>::kStored;
   static constexpr int kWindowFits = (1 << 24) / (Format::kSubBlock * 127 * Format::kWeightMax * Format::kScaleMax);
   static constexpr bool kAsFloats = kWindowFits >= kSubs / 2;
   static constexpr int kWindows = kWindowFits >= kSubs || !kAsFloats ? 1 : 2;
@@ -26,15 +24,10 @@ struct Layout {
   static constexpr int64_t kBytes = kD + 2 * 64;
 };
 
+// Rows of a panel: whole tiles of two groups.
 template <class Format>
-int64_t panel_groups(int64_t n_blocks) noexcept {
-  const int64_t groups = kPanelBytes / (n_blocks * Layout<Format>::kBytes) / 2 * 2;
-  return groups < 2 ? 2 : groups;
-}
-
-// The words of 16 rows, transposed: register p holds words 2p and 2p + 1 of every row.
-inline void transpose_words(const __m256i* rows, __m512i* pairs) noexcept {
-  transpose_16([&](int i) { return rows[i]; }, pairs);
+int64_t panel_rows_of(int64_t n_blocks) noexcept {
+  return panel_rows<2 * kRows>(2 * n_blocks * Layout<Format>::kBytes);
 }
 
 template <class Format>
@@ -43,10 +36,10 @@ inline void put_scale(__m512i scale, std::byte* out) noexcept {
 }
 
 template <class Format>
-void put_scales(const __m256i* scale, const __m256i* min, std::byte* out) noexcept {
+void put_scales(const SuperblockRows<Format>& rows, std::byte* out) noexcept {
   using L = Layout<Format>;
   __m512i pairs[8];
-  transpose_words(scale, pairs);
+  rows.transpose_words(rows.scale, pairs);
   for (int p = 0; p < 8; ++p) {
     const __m512i high = _mm512_srai_epi32(pairs[p], 16);
     if constexpr (L::kSubs == 16) {
@@ -57,7 +50,7 @@ void put_scales(const __m256i* scale, const __m256i* min, std::byte* out) noexce
     }
   }
   if constexpr (Format::kHasMin) {
-    transpose_words(min, pairs);
+    rows.transpose_words(rows.min, pairs);
     for (int p = 0; p < L::kSubs / 2; ++p) {
       const __m512i minima = L::kSubs == 16 ? pairs[p] : _mm512_mask_blend_epi16(0xAAAAAAAA, pairs[2 * p], pairs[2 * p + 1]);
       _mm512_store_si512(out + L::kMinima + 64 * p, minima);
@@ -65,38 +58,21 @@ void put_scales(const __m256i* scale, const __m256i* min, std::byte* out) noexce
   }
 }
 
-// Rows past the end repeat the last one; their results are not stored.
 template <class Format>
 void build_group(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* out) noexcept {
   using L = Layout<Format>;
-  const int64_t n_blocks = task.k / 256, block_bytes = Format::block_bytes(task);
   const std::byte* p[kRows];
-  for (int64_t i = 0; i < kRows; ++i) p[i] = task.weights + smaller(row_begin + i, row_end - 1) * task.row_bytes;
-  for (int64_t b = 0; b < n_blocks; ++b, out += L::kBytes) {
-    __m256i bytes[8][kRows], scale[kRows], min[kRows];
-    for (int64_t i = 0; i < kRows; ++i) {
-      const auto block = Format::open(task, p[i]);
-      const SubScales s = Format::sub_scales(block);
-      scale[i] = s.scale;
-      min[i] = s.min;
-      for (int half = 0; half < 2; ++half) {
-        __m256i w[4];
-        Format::unpack(block, half, w);
-        for (int j = 0; j < 4; ++j) bytes[4 * half + j][i] = Format::kSigned ? _mm256_xor_si256(w[j], _mm256_set1_epi8(-128)) : w[j];
-      }
-    }
+  rows_of_group<kRows>(task, row_begin, row_end, p);
+  for (int64_t b = 0; b < task.k / 256; ++b, out += L::kBytes) {
+    const SuperblockRows<Format> rows(task, p, b);
     for (int j = 0; j < 8; ++j) {
       __m512i w[8];
-      transpose_16([&](int i) { return bytes[j][i]; }, w);
+      rows.transpose(j, w);
       for (int i = 0; i < 8; ++i) _mm512_store_si512(out + 512 * j + 64 * i, w[i]);
     }
-    put_scales<Format>(scale, min, out);
-    for (int i = 0; i < kRows; i += kLanes) {
-      const Scales s = Format::scales(task, p + i);
-      _mm256_store_ps(reinterpret_cast<float*>(out + L::kD) + i, s.d);
-      _mm256_store_ps(reinterpret_cast<float*>(out + L::kD + 64) + i, s.m);
-    }
-    for (int64_t i = 0; i < kRows; ++i) p[i] += block_bytes;
+    put_scales<Format>(rows, out);
+    _mm512_store_ps(out + L::kD, _mm512_load_ps(rows.d));
+    _mm512_store_ps(out + L::kD + 64, _mm512_load_ps(rows.m));
   }
 }
 
@@ -266,51 +242,33 @@ void run_tokens(const LinearTask& task, int64_t token, const std::byte* panel, i
 
 template <class Format>
 void gemm(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept {
-  const int64_t n_blocks = task.k / 256, groups = panel_groups<Format>(n_blocks), group_bytes = n_blocks * Layout<Format>::kBytes;
-  std::byte* tile_scratch = scratch + groups * group_bytes;
-  for (int64_t begin = row_begin; begin < row_end; begin += groups * kRows) {
-    const int64_t end = smaller(begin + groups * kRows, row_end);
-    for (int64_t row = begin; row < end; row += kRows) {
-      build_group<Format>(task, row, end, scratch + (row - begin) / kRows * group_bytes);
-    }
+  const int64_t n_blocks = task.k / 256, group_bytes = n_blocks * Layout<Format>::kBytes, rows = panel_rows_of<Format>(n_blocks);
+  std::byte* tile_scratch = scratch + rows / kRows * group_bytes;
+  const auto build = [&](int64_t row, int64_t end, int64_t group) { build_group<Format>(task, row, end, scratch + group * group_bytes); };
+  const auto run = [&](int64_t begin, int64_t end) {
     for (int64_t token = 0; token < task.n_tokens; token += kColumns) {
       run_tokens<Format, kColumns>(task, token, scratch, begin, end, tile_scratch);
     }
-  }
+  };
+  walk_panels<kRows>(row_begin, row_end, rows, build, run);
 }
 
 template <class Format>
 size_t scratch_bytes(const LinearTask& task) noexcept {
   const int64_t n_blocks = task.k / 256;
-  return static_cast<size_t>(panel_groups<Format>(n_blocks) * n_blocks * Layout<Format>::kBytes + kColumns * sums_stride(task.k) * 4);
+  const int64_t panel = panel_rows_of<Format>(n_blocks) / kRows * n_blocks * Layout<Format>::kBytes;
+  return static_cast<size_t>(panel + kColumns * sums_stride(task.k) * 4);
 }
 
-template <class Format>
-GemmKernel kernel() noexcept {
-  return {&gemm<Format>, &scratch_bytes<Format>, kGemmRowStep};
-}
+struct KernelOf {
+  template <class Format>
+  GemmKernel of() const noexcept {
+    return {&gemm<Format>, &scratch_bytes<Format>, kGemmRowStep};
+  }
+};
 
 }  // namespace
 
-GemmKernel gemm_a256_avx512(tensor::DType dtype) noexcept {
-  using tensor::DType;
-  switch (dtype) {
-    case DType::Q2_K: return kernel<UnpackQ2_K>();
-    case DType::Q3_K: return kernel<UnpackQ3_K>();
-    case DType::Q4_K: return kernel<UnpackQ4_K>();
-    case DType::Q5_K: return kernel<UnpackQ5_K>();
-    case DType::Q6_K: return kernel<UnpackQ6_K>();
-    case DType::IQ4_XS: return kernel<UnpackIQ4_XS>();
-    case DType::IQ1_S:
-    case DType::IQ2_XXS:
-    case DType::IQ2_XS:
-    case DType::IQ2_S:
-    case DType::IQ3_XXS:
-    case DType::IQ3_S:
-    case DType::TQ1_0:
-    case DType::TQ2_0: return kernel<UnpackAny>();
-    default: return {};
-  }
-}
+GemmKernel gemm_a256_avx512(tensor::DType dtype) noexcept { return with_unpack_a256(dtype, KernelOf{}); }
 
 }  // namespace assay::backend::cpu

@@ -218,23 +218,19 @@ struct Bytes {
   }
 };
 
-template <class Format>
-GemmKernel kernel() noexcept {
-  return gemm_kernel<Bytes<Format, 1>, Bytes<Format, 2>>();
-}
+struct KernelOf {
+  template <class Format>
+  GemmKernel of() const noexcept {
+    if constexpr (Format::kSigned) {
+      return {};
+    } else {
+      return gemm_kernel<Bytes<Format, 1>, Bytes<Format, 2>>();
+    }
+  }
+};
 
 }  // namespace
 
-GemmKernel gemm_a256_bytes_avx2(tensor::DType dtype) noexcept {
-  using tensor::DType;
-  switch (dtype) {
-    case DType::Q2_K: return kernel<UnpackQ2_K>();
-    case DType::Q3_K: return kernel<UnpackQ3_K>();
-    case DType::Q4_K: return kernel<UnpackQ4_K>();
-    case DType::Q5_K: return kernel<UnpackQ5_K>();
-    case DType::Q6_K: return kernel<UnpackQ6_K>();
-    default: return {};
-  }
-}
+GemmKernel gemm_a256_bytes_avx2(tensor::DType dtype) noexcept { return with_unpack_a256(dtype, KernelOf{}); }
 
 }  // namespace assay::backend::cpu

@@ -6,7 +6,7 @@
 // conversion of I_l exact; |w||q| <= 3 * 2^23 keeps C below 2^32 - 2^29, hence a C seen within +-2^29 has not wrapped, and then |I_q| < 2^24.
 // Where this cannot be shown (activations near their bound all over, now and then a long row of Q6_K) the planes are taken apart.
 #include "backend/cpu/gemm_walk_avx512.h"
-#include "backend/cpu/unpack_a256.h"
+#include "backend/cpu/superblock_rows_avx512.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -48,47 +48,6 @@ inline __m512i add_lanes_16(const __m512i* v) noexcept {
   const __m512i low = halves(fours[0], fours[1]), high = halves(fours[2], fours[3]);
   return _mm512_add_epi32(_mm512_shuffle_i32x4(low, high, 0x88), _mm512_shuffle_i32x4(low, high, 0xDD));
 }
-
-// A superblock of 16 rows, each row's weights as bytes without sign (weight + kStored) and its scales and minima as words.
-template <class Format>
-struct SuperblockRows {
-  static constexpr int kStored = Format::kSigned ? 128 : Format::kOffset;
-
-  SuperblockRows(const LinearTask& task, const std::byte* const* rows, int64_t b) noexcept {
-    const int64_t begin = b * Format::block_bytes(task);
-    const std::byte* p[kRows];
-    for (int64_t i = 0; i < kRows; ++i) {
-      p[i] = rows[i] + begin;
-      const auto block = Format::open(task, p[i]);
-      const SubScales s = Format::sub_scales(block);
-      scale[i] = s.scale;
-      min[i] = s.min;
-      for (int half = 0; half < 2; ++half) {
-        __m256i w[4];
-        Format::unpack(block, half, w);
-        for (int j = 0; j < 4; ++j) bytes[4 * half + j][i] = Format::kSigned ? _mm256_xor_si256(w[j], _mm256_set1_epi8(-128)) : w[j];
-      }
-    }
-    for (int64_t i = 0; i < kRows; i += kLanes) {
-      const Scales s = Format::scales(task, p + i);
-      _mm256_store_ps(d + i, s.d);
-      _mm256_store_ps(m + i, s.m);
-    }
-  }
-
-  // Elements 32 j .. 32 j + 31, transposed: 4 of every row in each register.
-  void transpose(int j, __m512i* w) const noexcept {
-    transpose_16([&](int i) { return bytes[j][i]; }, w);
-  }
-
-  // Words of 16 rows, transposed: register p holds words 2p and 2p + 1 of every row.
-  static void transpose_words(const __m256i* words, __m512i* pairs) noexcept {
-    transpose_16([&](int i) { return words[i]; }, pairs);
-  }
-
-  __m256i bytes[8][kRows], scale[kRows], min[kRows];
-  alignas(64) float d[kRows], m[kRows];
-};
 
 template <class Format>
 struct Words {
@@ -312,27 +271,15 @@ void Words<Format>::run(const std::byte* low, const std::byte* high, const std::
   }
 }
 
+struct KernelOf {
+  template <class Format>
+  GemmKernel of() const noexcept {
+    return walk_kernel<Words<Format>>();
+  }
+};
+
 }  // namespace
 
-GemmKernel gemm_a256_words_avx512(tensor::DType dtype) noexcept {
-  using tensor::DType;
-  switch (dtype) {
-    case DType::Q2_K: return walk_kernel<Words<UnpackQ2_K>>();
-    case DType::Q3_K: return walk_kernel<Words<UnpackQ3_K>>();
-    case DType::Q4_K: return walk_kernel<Words<UnpackQ4_K>>();
-    case DType::Q5_K: return walk_kernel<Words<UnpackQ5_K>>();
-    case DType::Q6_K: return walk_kernel<Words<UnpackQ6_K>>();
-    case DType::IQ4_XS: return walk_kernel<Words<UnpackIQ4_XS>>();
-    case DType::IQ1_S:
-    case DType::IQ2_XXS:
-    case DType::IQ2_XS:
-    case DType::IQ2_S:
-    case DType::IQ3_XXS:
-    case DType::IQ3_S:
-    case DType::TQ1_0:
-    case DType::TQ2_0: return walk_kernel<Words<UnpackAny>>();
-    default: return {};
-  }
-}
+GemmKernel gemm_a256_words_avx512(tensor::DType dtype) noexcept { return with_unpack_a256(dtype, KernelOf{}); }
 
 }  // namespace assay::backend::cpu

@@ -54,42 +54,20 @@ struct Words {
       __m256i sum[kTokens][kGroups];
       for (int t = 0; t < kTokens; ++t) sum[t][0] = sum[t][1] = _mm256_setzero_si256();
       sums_of_words<2, kTokens>(w, x, sum);
-      for (int t = 0; t < kTokens; ++t) {
-        for (int g = 0; g < kGroups; ++g) {
-          const __m256 f = _mm256_cvtepi32_ps(sum[t][g]), d = _mm256_load_ps(floats(w + kD + 32 * g));
-          __m256 term;
-          if constexpr (Format::kHasMin) {
-            const __m256 m = _mm256_mul_ps(_mm256_load_ps(floats(w + kD + 64 + 32 * g)), _mm256_set1_ps(floats(x + kG)[t]));
-            term = _mm256_fmadd_ps(d, f, m);
-          } else {
-            term = _mm256_mul_ps(d, f);
-          }
-          c[t][g] = _mm256_fmadd_ps(_mm256_set1_ps(floats(x + kLaidD)[t]), term, c[t][g]);
-        }
-      }
+      add_terms<Format::kHasMin>(sum, w + kD, floats(x + kG), floats(x + kLaidD), c);
     }
   }
 };
 
-template <class Format>
-GemmKernel kernel() noexcept {
-  return gemm_kernel<Words<Format, 1>, Words<Format, 2>>();
-}
+struct KernelOf {
+  template <class Format>
+  GemmKernel of() const noexcept {
+    return gemm_kernel<Words<Format, 1>, Words<Format, 2>>();
+  }
+};
 
 }  // namespace
 
-GemmKernel gemm_a32_avx2(tensor::DType dtype) noexcept {
-  using tensor::DType;
-  switch (dtype) {
-    case DType::Q4_0: return kernel<RowsQ4_0>();
-    case DType::Q4_1: return kernel<RowsQ4_1>();
-    case DType::Q5_0: return kernel<RowsQ5_0>();
-    case DType::Q5_1: return kernel<RowsQ5_1>();
-    case DType::Q8_0: return kernel<RowsQ8_0>();
-    case DType::IQ4_NL: return kernel<RowsIQ4_NL>();
-    case DType::MXFP4: return kernel<RowsMXFP4>();
-    default: return {};
-  }
-}
+GemmKernel gemm_a32_avx2(tensor::DType dtype) noexcept { return with_rows_a32(dtype, KernelOf{}); }
 
 }  // namespace assay::backend::cpu

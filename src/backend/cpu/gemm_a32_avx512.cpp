@@ -12,17 +12,14 @@ constexpr int64_t kWeightBytes = 8 * 64, kBlockBytes = kWeightBytes + 2 * 64;
 
 int64_t padded(int64_t n_blocks) noexcept { return (n_blocks + 15) / 16 * 16; }
 
-int64_t panel_groups(int64_t n_blocks) noexcept {
-  const int64_t groups = kPanelBytes / (n_blocks * kBlockBytes) / 2 * 2;
-  return groups < 2 ? 2 : groups;
-}
+// Rows of a panel: whole tiles of two groups.
+int64_t panel_rows_of(int64_t n_blocks) noexcept { return panel_rows<2 * kRows>(2 * n_blocks * kBlockBytes); }
 
-// Rows past the end repeat the last one; their results are not stored.
 template <class Format>
 void build_group(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* out) noexcept {
   const int64_t n_blocks = task.k / 32;
   const std::byte* rows[kRows];
-  for (int64_t i = 0; i < kRows; ++i) rows[i] = task.weights + smaller(row_begin + i, row_end - 1) * task.row_bytes;
+  rows_of_group<kRows>(task, row_begin, row_end, rows);
   for (int64_t b = 0; b < n_blocks; ++b, out += kBlockBytes) {
     __m512i w[8];
     transpose_16([&](int i) { return Format::weights(rows[i] + b * Format::kBlockBytes); }, w);
@@ -150,51 +147,47 @@ void run_tokens(const LinearTask& task, int64_t token, const std::byte* panel, i
   if (row < row_end) run_tile<Format::kHasMin, kPlanes, kTokens, 1>(task, tile, token, panel, row, row_end);
 }
 
+// All tokens against the panel of rows [row_begin, row_end).
 template <class Format>
-void gemm(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept {
-  const int64_t n_blocks = task.k / 32, groups = panel_groups(n_blocks);
-  std::byte* tile_scratch = scratch + groups * n_blocks * kBlockBytes;
-  for (int64_t begin = row_begin; begin < row_end; begin += groups * kRows) {
-    const int64_t end = smaller(begin + groups * kRows, row_end);
-    for (int64_t row = begin; row < end; row += kRows) {
-      build_group<Format>(task, row, end, scratch + (row - begin) / kRows * n_blocks * kBlockBytes);
-    }
-    for (int64_t token = 0; token < task.n_tokens;) {
-      const int64_t left = task.n_tokens - token;
-      if (task.x.planes == 2) {
-        if (left > 2) run_tokens<Format, 2, 4>(task, token, scratch, begin, end, tile_scratch);
-        if (left <= 2) run_tokens<Format, 2, 2>(task, token, scratch, begin, end, tile_scratch);
-        token += 4;
-      } else if (left > 4 && left != 8) {
-        run_tokens<Format, 1, 6>(task, token, scratch, begin, end, tile_scratch);
-        token += 6;
-      } else {
-        run_tokens<Format, 1, 4>(task, token, scratch, begin, end, tile_scratch);
-        token += 4;
-      }
+void run_panel(const LinearTask& task, const std::byte* panel, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept {
+  for (int64_t token = 0; token < task.n_tokens;) {
+    const int64_t left = task.n_tokens - token;
+    if (task.x.planes == 2) {
+      if (left > 2) run_tokens<Format, 2, 4>(task, token, panel, row_begin, row_end, scratch);
+      if (left <= 2) run_tokens<Format, 2, 2>(task, token, panel, row_begin, row_end, scratch);
+      token += 4;
+    } else if (left > 4 && left != 8) {
+      run_tokens<Format, 1, 6>(task, token, panel, row_begin, row_end, scratch);
+      token += 6;
+    } else {
+      run_tokens<Format, 1, 4>(task, token, panel, row_begin, row_end, scratch);
+      token += 4;
     }
   }
+}
+
+template <class Format>
+void gemm(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept {
+  const int64_t n_blocks = task.k / 32, group_bytes = n_blocks * kBlockBytes, rows = panel_rows_of(n_blocks);
+  const auto build = [&](int64_t row, int64_t end, int64_t group) { build_group<Format>(task, row, end, scratch + group * group_bytes); };
+  const auto run = [&](int64_t begin, int64_t end) { run_panel<Format>(task, scratch, begin, end, scratch + rows / kRows * group_bytes); };
+  walk_panels<kRows>(row_begin, row_end, rows, build, run);
 }
 
 size_t scratch_bytes(const LinearTask& task) noexcept {
   const int64_t n_blocks = task.k / 32;
-  return static_cast<size_t>(panel_groups(n_blocks) * n_blocks * kBlockBytes + 2 * kColumnsMax * padded(n_blocks) * 4);
+  return static_cast<size_t>(panel_rows_of(n_blocks) / kRows * n_blocks * kBlockBytes + 2 * kColumnsMax * padded(n_blocks) * 4);
 }
+
+struct KernelOf {
+  template <class Format>
+  GemmKernel of() const noexcept {
+    return {&gemm<Format>, &scratch_bytes, kGemmRowStep};
+  }
+};
 
 }  // namespace
 
-GemmKernel gemm_a32_avx512(tensor::DType dtype) noexcept {
-  using tensor::DType;
-  switch (dtype) {
-    case DType::Q4_0: return {&gemm<RowsQ4_0>, &scratch_bytes, kGemmRowStep};
-    case DType::Q4_1: return {&gemm<RowsQ4_1>, &scratch_bytes, kGemmRowStep};
-    case DType::Q5_0: return {&gemm<RowsQ5_0>, &scratch_bytes, kGemmRowStep};
-    case DType::Q5_1: return {&gemm<RowsQ5_1>, &scratch_bytes, kGemmRowStep};
-    case DType::Q8_0: return {&gemm<RowsQ8_0>, &scratch_bytes, kGemmRowStep};
-    case DType::IQ4_NL: return {&gemm<RowsIQ4_NL>, &scratch_bytes, kGemmRowStep};
-    case DType::MXFP4: return {&gemm<RowsMXFP4>, &scratch_bytes, kGemmRowStep};
-    default: return {};
-  }
-}
+GemmKernel gemm_a32_avx512(tensor::DType dtype) noexcept { return with_rows_a32(dtype, KernelOf{}); }
 
 }  // namespace assay::backend::cpu

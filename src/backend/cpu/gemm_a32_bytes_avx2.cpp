@@ -88,41 +88,25 @@ struct Bytes {
     for (int64_t i = 0; i < n; ++i, w += kStripBytes, x += kTileBytes) {
       __m256i sum[kTokens][kGroups];
       block(w, x, sum);
-      for (int t = 0; t < kTokens; ++t) {
-        for (int g = 0; g < kGroups; ++g) {
-          const __m256 f = _mm256_cvtepi32_ps(sum[t][g]), d = _mm256_load_ps(floats(w + kD + 32 * g));
-          __m256 term;
-          if constexpr (Format::kHasMin) {
-            const __m256 m = _mm256_mul_ps(_mm256_load_ps(floats(w + kD + 64 + 32 * g)), _mm256_set1_ps(floats(x + kG)[t]));
-            term = _mm256_fmadd_ps(d, f, m);
-          } else {
-            term = _mm256_mul_ps(d, f);
-          }
-          c[t][g] = _mm256_fmadd_ps(_mm256_set1_ps(floats(x + kLaidD)[t]), term, c[t][g]);
-        }
-      }
+      add_terms<Format::kHasMin>(sum, w + kD, floats(x + kG), floats(x + kLaidD), c);
     }
     for (int t = 0; t < kTokens; ++t) chains[t][0] = c[t][0], chains[t][1] = c[t][1];
   }
 };
 
-template <class Format>
-GemmKernel kernel() noexcept {
-  return {&gemm<Bytes<Format>>, &gemm_scratch_bytes<Bytes<Format>>, kGemmRowStep};
-}
+struct KernelOf {
+  template <class Format>
+  GemmKernel of() const noexcept {
+    if constexpr (Format::kOffset == 128) {  // weights of 8 bits
+      return {};
+    } else {
+      return {&gemm<Bytes<Format>>, &gemm_scratch_bytes<Bytes<Format>>, kGemmRowStep};
+    }
+  }
+};
 
 }  // namespace
 
-GemmKernel gemm_a32_bytes_avx2(tensor::DType dtype) noexcept {
-  using tensor::DType;
-  switch (dtype) {
-    case DType::Q4_0: return kernel<RowsQ4_0>();
-    case DType::Q4_1: return kernel<RowsQ4_1>();
-    case DType::Q5_0: return kernel<RowsQ5_0>();
-    case DType::Q5_1: return kernel<RowsQ5_1>();
-    case DType::MXFP4: return kernel<RowsMXFP4>();
-    default: return {};
-  }
-}
+GemmKernel gemm_a32_bytes_avx2(tensor::DType dtype) noexcept { return with_rows_a32(dtype, KernelOf{}); }
 
 }  // namespace assay::backend::cpu

@@ -128,6 +128,25 @@ inline void sums_of_words(const std::byte* w, const std::byte* x, __m256i (&sum)
   }
 }
 
+// The terms of a block of 32 from its sums, to the chains. scales: d of both groups, then m where the format has a minimum; g and d of each token.
+template <bool kHasMin, int kTokens>
+inline void add_terms(const __m256i (&sum)[kTokens][kGroups], const std::byte* scales, const float* g_of_token, const float* d_of_token,
+                      __m256 (&c)[kTokens][kGroups]) noexcept {
+  for (int t = 0; t < kTokens; ++t) {
+    for (int g = 0; g < kGroups; ++g) {
+      const __m256 f = _mm256_cvtepi32_ps(sum[t][g]), d = _mm256_load_ps(floats(scales + 32 * g));
+      __m256 term;
+      if constexpr (kHasMin) {
+        const __m256 m = _mm256_mul_ps(_mm256_load_ps(floats(scales + 64 + 32 * g)), _mm256_set1_ps(g_of_token[t]));
+        term = _mm256_fmadd_ps(d, f, m);
+      } else {
+        term = _mm256_mul_ps(d, f);
+      }
+      c[t][g] = _mm256_fmadd_ps(_mm256_set1_ps(d_of_token[t]), term, c[t][g]);
+    }
+  }
+}
+
 // The tree of the contract over the 8 chunks, then the bias.
 template <int kTokens>
 inline void store_tile(const LinearTask& task, const __m256 (*chunks)[kTokens][kGroups], int64_t token, int64_t row, int64_t row_end) noexcept {

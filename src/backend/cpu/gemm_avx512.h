@@ -4,14 +4,12 @@
 
 #include <immintrin.h>
 
-#include "backend/cpu/gemm.h"
+#include "backend/cpu/gemm_panels.h"
 
 namespace assay::backend::cpu {
 namespace {
 
 constexpr int64_t kRows = 16;
-
-inline int64_t smaller(int64_t a, int64_t b) noexcept { return a < b ? a : b; }
 
 inline __mmask16 first_lanes(int64_t n) noexcept { return static_cast<__mmask16>(n >= 16 ? 0xFFFF : n > 0 ? (1 << n) - 1 : 0); }
 
@@ -41,18 +39,22 @@ inline __m512i broadcast_4(const int8_t* p) noexcept {
   return _mm512_set1_epi32(bytes);
 }
 
+// Adds the bias; rows from row_end on are not stored.
+inline void store_rows(const LinearTask& task, int64_t token, int64_t row, int64_t row_end, __m512 sum) noexcept {
+  const __mmask16 mask = first_lanes(row_end - row);
+  if (task.bias != nullptr) sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(mask, task.bias + row));
+  _mm512_mask_storeu_ps(task.y.data + token * task.y.stride + row, mask, sum);
+}
+
 // The tree of the contract over the 8 chunks, then the bias.
 template <int kTokens, int kGroups>
 inline void store_tile(const LinearTask& task, const __m512 (&chunks)[8][kTokens][kGroups], int64_t token, int64_t row,
                        int64_t row_end) noexcept {
   for (int t = 0; t < kTokens && token + t < task.n_tokens; ++t) {
-    float* y = task.y.data + (token + t) * task.y.stride + row;
     for (int g = 0; g < kGroups; ++g) {
       const auto pair = [&](int i) { return _mm512_add_ps(chunks[i][t][g], chunks[i + 1][t][g]); };
-      __m512 sum = _mm512_add_ps(_mm512_add_ps(pair(0), pair(2)), _mm512_add_ps(pair(4), pair(6)));
-      const __mmask16 mask = first_lanes(row_end - row - g * kRows);
-      if (task.bias != nullptr) sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(mask, task.bias + row + g * kRows));
-      _mm512_mask_storeu_ps(y + g * kRows, mask, sum);
+      const __m512 sum = _mm512_add_ps(_mm512_add_ps(pair(0), pair(2)), _mm512_add_ps(pair(4), pair(6)));
+      store_rows(task, token + t, row + g * kRows, row_end, sum);
     }
   }
 }

@@ -7,7 +7,7 @@
 //   column(sum, c)           the sums of column c, rows in order
 #pragma once
 
-#include "backend/cpu/gemm.h"
+#include "backend/cpu/gemm_panels.h"
 #include "backend/cpu/unpack_neon.h"
 
 namespace assay::backend::cpu {
@@ -25,8 +25,6 @@ inline Sums no_sums() noexcept {
   return sums;
 }
 
-inline int64_t smaller(int64_t a, int64_t b) noexcept { return a < b ? a : b; }
-
 // A block of 8 rows in the panel: packed weights of groups of 16, then for superblocks the groups' scales and minima (words of 8 rows each), then d and m.
 template <class Unpack, bool kSuperblock>
 struct Layout : Unpack {
@@ -36,9 +34,8 @@ struct Layout : Unpack {
 };
 
 template <class L>
-int64_t panel_groups(int64_t n_blocks) noexcept {
-  const int64_t groups = kPanelBytes / (n_blocks * L::kBytes);
-  return groups < 1 ? 1 : groups;
+int64_t panel_rows_of(const LinearTask& task) noexcept {
+  return panel_rows<kRows>(task.k / L::kElements * L::kBytes);
 }
 
 // One row of a superblock: weights [16 groups], scales and minima into the words of its place among 8.
@@ -58,12 +55,11 @@ inline void unpack_superblock(const LinearTask& task, const std::byte* p, int ro
   }
 }
 
-// Rows past the end repeat the last one; their results are not stored.
 template <class Dot, class L>
 void build_group(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* out) noexcept {
   const int64_t block_bytes = L::block_bytes(task);
   const std::byte* p[kRows];
-  for (int64_t i = 0; i < kRows; ++i) p[i] = task.weights + smaller(row_begin + i, row_end - 1) * task.row_bytes;
+  rows_of_group<kRows>(task, row_begin, row_end, p);
   for (int64_t b = 0; b < task.k / L::kElements; ++b, out += L::kBytes) {
     int8x16_t w[kRows][L::kGroups];
     for (int i = 0; i < kRows; ++i) {
@@ -193,23 +189,22 @@ void run_tile(const LinearTask& task, const std::byte* panel, int64_t token, int
 
 template <class Dot, class L>
 void gemm(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept {
-  const int64_t n_blocks = task.k / L::kElements, group_bytes = n_blocks * L::kBytes, panel_rows = panel_groups<L>(n_blocks) * kRows;
-  for (int64_t begin = row_begin; begin < row_end; begin += panel_rows) {
-    const int64_t end = smaller(begin + panel_rows, row_end);
-    for (int64_t row = begin; row < end; row += kRows) build_group<Dot, L>(task, row, end, scratch + (row - begin) / kRows * group_bytes);
+  const int64_t group_bytes = task.k / L::kElements * L::kBytes;
+  const auto build = [&](int64_t row, int64_t end, int64_t group) { build_group<Dot, L>(task, row, end, scratch + group * group_bytes); };
+  const auto run = [&](int64_t begin, int64_t end) {
     for (int64_t token = 0; token < task.n_tokens; token += kColumns / task.x.planes) {
       for (int64_t row = begin; row < end; row += kRows) {
         const std::byte* group = scratch + (row - begin) / kRows * group_bytes;
         task.x.planes == 2 ? run_tile<Dot, L, 2>(task, group, token, row, end) : run_tile<Dot, L, 1>(task, group, token, row, end);
       }
     }
-  }
+  };
+  walk_panels<kRows>(row_begin, row_end, panel_rows_of<L>(task), build, run);
 }
 
 template <class L>
 size_t scratch_bytes(const LinearTask& task) noexcept {
-  const int64_t n_blocks = task.k / L::kElements;
-  return static_cast<size_t>(panel_groups<L>(n_blocks) * n_blocks * L::kBytes);
+  return static_cast<size_t>(panel_rows_of<L>(task) / kRows * (task.k / L::kElements) * L::kBytes);
 }
 
 template <class Dot, bool kSuperblock>

@@ -57,12 +57,6 @@ constexpr std::array<RunTile<Kernel>, sizeof...(kMinusOne)> run_tiles(std::integ
   return {&Kernel::template run<kMinusOne + 1>...};
 }
 
-inline void store_rows(const LinearTask& task, int64_t token, int64_t row, int64_t row_end, __m512 sum) noexcept {
-  const __mmask16 mask = first_lanes(row_end - row);
-  if (task.bias != nullptr) sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(mask, task.bias + row));
-  _mm512_mask_storeu_ps(task.y.data + token * task.y.stride + row, mask, sum);
-}
-
 template <class Kernel>
 class Walk {
  public:
@@ -99,14 +93,12 @@ class Walk {
     }
   }
 
-  // Rows past the end repeat the last one; their results are not stored.
   void unpack(int64_t row, int64_t row_end, int64_t first, int64_t blocks) const noexcept {
     const int64_t block_bytes = task_.row_bytes / (task_.k / 256), groups = divide_up(row_end - row, 2 * kRows) * 2;
     for (int64_t g = 0; g < groups; ++g) {
       const std::byte* rows[kRows];
-      for (int64_t r = 0; r < kRows; ++r) {
-        rows[r] = task_.weights + smaller(row + g * kRows + r, row_end - 1) * task_.row_bytes + first * block_bytes;
-      }
+      rows_of_group<kRows>(task_, row + g * kRows, row_end, rows);
+      for (const std::byte*& p : rows) p += first * block_bytes;
       for (int64_t b = 0; b < blocks; ++b) Kernel::unpack(task_, rows, b, panel_ + (g * blocks + b) * Kernel::panel_bytes());
     }
   }

@@ -99,5 +99,21 @@ struct RowsMXFP4 {
   static __m256 m(const std::byte*, int64_t) noexcept { return _mm256_setzero_ps(); }
 };
 
+// result.of<Rows>() for the format's class, {} for a format of another kind.
+template <class Result>
+auto with_rows_a32(tensor::DType dtype, const Result& result) noexcept -> decltype(result.template of<RowsQ4_0>()) {
+  using tensor::DType;
+  switch (dtype) {
+    case DType::Q4_0: return result.template of<RowsQ4_0>();
+    case DType::Q4_1: return result.template of<RowsQ4_1>();
+    case DType::Q5_0: return result.template of<RowsQ5_0>();
+    case DType::Q5_1: return result.template of<RowsQ5_1>();
+    case DType::Q8_0: return result.template of<RowsQ8_0>();
+    case DType::IQ4_NL: return result.template of<RowsIQ4_NL>();
+    case DType::MXFP4: return result.template of<RowsMXFP4>();
+    default: return {};
+  }
+}
+
 }  // namespace
 }  // namespace assay::backend::cpu

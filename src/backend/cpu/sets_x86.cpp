@@ -33,9 +33,12 @@ GemmKernel gemm_avx2(const LinearTask& task) noexcept {
   const tensor::DType dtype = task.format->dtype;
   if (task.as_f32) return {&float_rows_avx2, &float_scratch_bytes_avx2, kFloatRowStep};
   if (is_few_columns(task)) return {};
-  if (!is_a32(task)) return gemm_a256_avx2(dtype);
-  const GemmKernel bytes = task.x.planes == 1 ? gemm_a32_bytes_avx2(dtype) : GemmKernel{};
-  return bytes.run != nullptr ? bytes : gemm_a32_avx2(dtype);
+  if (is_a32(task)) {
+    const GemmKernel bytes = task.x.planes == 1 ? gemm_a32_bytes_avx2(dtype) : GemmKernel{};
+    return bytes.run != nullptr ? bytes : gemm_a32_avx2(dtype);
+  }
+  const GemmKernel bytes = gemm_a256_bytes_avx2(dtype);
+  return bytes.run != nullptr ? bytes : gemm_a256_avx2(dtype);
 }
 
 GemmKernel gemm_avx512(const LinearTask& task) noexcept {

@@ -123,5 +123,28 @@ struct UnpackAny : AnyScale {
   }
 };
 
+// result.of<Unpack>() for the format's class, {} for a format of another kind.
+template <class Result>
+auto with_unpack_a256(tensor::DType dtype, const Result& result) noexcept -> decltype(result.template of<UnpackAny>()) {
+  using tensor::DType;
+  switch (dtype) {
+    case DType::Q2_K: return result.template of<UnpackQ2_K>();
+    case DType::Q3_K: return result.template of<UnpackQ3_K>();
+    case DType::Q4_K: return result.template of<UnpackQ4_K>();
+    case DType::Q5_K: return result.template of<UnpackQ5_K>();
+    case DType::Q6_K: return result.template of<UnpackQ6_K>();
+    case DType::IQ4_XS: return result.template of<UnpackIQ4_XS>();
+    case DType::IQ1_S:
+    case DType::IQ2_XXS:
+    case DType::IQ2_XS:
+    case DType::IQ2_S:
+    case DType::IQ3_XXS:
+    case DType::IQ3_S:
+    case DType::TQ1_0:
+    case DType::TQ2_0: return result.template of<UnpackAny>();
+    default: return {};
+  }
+}
+
 }  // namespace
 }  // namespace assay::backend::cpu

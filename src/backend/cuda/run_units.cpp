@@ -184,20 +184,16 @@ HeadsTask heads_task(const DeviceState& s, const Unit& unit, const Wanted& wante
   task.q = s.value(q.x);
   task.k = s.value(k.x);
   task.v = s.value(store.v);
-  if (unit.q_norm != kNone) {
-    const auto& norm = record_of<ops::RmsNorm>(s, unit.q_norm);
-    task.q = s.value(norm.x);
-    task.q_norm = s.weights.small(norm.w);
-    task.q_eps = norm.eps;
-    task.q_normed = wanted(norm.y);
-  }
-  if (unit.k_norm != kNone) {
-    const auto& norm = record_of<ops::RmsNorm>(s, unit.k_norm);
-    task.k = s.value(norm.x);
-    task.k_norm = s.weights.small(norm.w);
-    task.k_eps = norm.eps;
-    task.k_normed = wanted(norm.y);
-  }
+  const auto norm_before = [&](int32_t op, auto& x, auto& w, auto& eps, auto& y) {
+    if (op == kNone) return;
+    const auto& norm = record_of<ops::RmsNorm>(s, op);
+    x = s.value(norm.x);
+    w = s.weights.small(norm.w);
+    eps = norm.eps;
+    y = wanted(norm.y);
+  };
+  norm_before(unit.q_norm, task.q, task.q_norm, task.q_eps, task.q_normed);
+  norm_before(unit.k_norm, task.k, task.k_norm, task.k_eps, task.k_normed);
   task.n_tokens = s.n_tokens;
   task.n_heads = q.n_heads;
   task.rope = shape_of(s, q);
