@@ -57,6 +57,8 @@ struct Scalars {
 template <class Format, int kPlanes>
 struct Kernel256 {
   using L = Layout<Format, kPlanes>;
+  using Place = MmaPlace<kPlanes>;
+  static constexpr size_t kBytes = L::kBytes;
   using Sums = MmaSums<kPlanes>;
   static constexpr int kN = Sums::kN;
 
@@ -211,28 +213,12 @@ struct Kernel256 {
   }
 };
 
-template <class Format, int kPlanes>
-__global__ void __launch_bounds__(kMmaThreads, 1) mma_256_kernel(const __grid_constant__ MmaTasks tasks) {
-  extern __shared__ __align__(128) std::byte memory[];
-  let_next_start();
-  const MmaTask* task;
-  const MmaPlace<kPlanes> place = place_of<kPlanes>(tasks, task);
-  wait_for_previous();
-  Kernel256<Format, kPlanes>(tasks, *task, place, memory).run();
-}
-
-template <class Format>
-bool launch_format(MmaTasks& tasks, const Queue& queue) {
-  return tasks.x.planes == 1 ? launch_tiles(mma_256_kernel<Format, 1>, tasks, Layout<Format, 1>::kBytes, queue)
-                             : launch_tiles(mma_256_kernel<Format, 2>, tasks, Layout<Format, 2>::kBytes, queue);
-}
-
 }  // namespace
 
 bool linear_mma_256(tensor::DType dtype, MmaTasks& tasks, const Queue& queue) {
-  if (dtype == tensor::DType::Q4_K) return launch_format<MmaQ4_K>(tasks, queue);
-  if (dtype == tensor::DType::Q5_K) return launch_format<MmaQ5_K>(tasks, queue);
-  if (dtype == tensor::DType::Q6_K) return launch_format<MmaQ6_K>(tasks, queue);
+  if (dtype == tensor::DType::Q4_K) return launch_format<Kernel256, MmaQ4_K>(tasks, queue);
+  if (dtype == tensor::DType::Q5_K) return launch_format<Kernel256, MmaQ5_K>(tasks, queue);
+  if (dtype == tensor::DType::Q6_K) return launch_format<Kernel256, MmaQ6_K>(tasks, queue);
   return false;
 }
 

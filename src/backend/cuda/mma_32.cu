@@ -66,6 +66,8 @@ struct Scalars {
 template <class Format, int kPlanes>
 struct Kernel32 {
   using L = Layout<Format, kPlanes>;
+  using Place = MmaPlace<kPlanes>;
+  static constexpr size_t kBytes = L::kBytes;
   using Sums = MmaSums<kPlanes>;
   static constexpr int kN = Sums::kN;
 
@@ -184,28 +186,12 @@ struct Kernel32 {
   }
 };
 
-template <class Format, int kPlanes>
-__global__ void __launch_bounds__(kMmaThreads, 1) mma_32_kernel(const __grid_constant__ MmaTasks tasks) {
-  extern __shared__ __align__(128) std::byte memory[];
-  let_next_start();
-  const MmaTask* task;
-  const MmaPlace<kPlanes> place = place_of<kPlanes>(tasks, task);
-  wait_for_previous();
-  Kernel32<Format, kPlanes>(tasks, *task, place, memory).run();
-}
-
-template <class Format>
-bool launch_format(MmaTasks& tasks, const Queue& queue) {
-  return tasks.x.planes == 1 ? launch_tiles(mma_32_kernel<Format, 1>, tasks, Layout<Format, 1>::kBytes, queue)
-                             : launch_tiles(mma_32_kernel<Format, 2>, tasks, Layout<Format, 2>::kBytes, queue);
-}
-
 }  // namespace
 
 bool linear_mma_32(tensor::DType dtype, MmaTasks& tasks, const Queue& queue) {
-  if (dtype == tensor::DType::Q4_0) return launch_format<MmaQ4_0>(tasks, queue);
-  if (dtype == tensor::DType::Q4_1) return launch_format<MmaQ4_1>(tasks, queue);
-  if (dtype == tensor::DType::Q8_0) return launch_format<MmaQ8_0>(tasks, queue);
+  if (dtype == tensor::DType::Q4_0) return launch_format<Kernel32, MmaQ4_0>(tasks, queue);
+  if (dtype == tensor::DType::Q4_1) return launch_format<Kernel32, MmaQ4_1>(tasks, queue);
+  if (dtype == tensor::DType::Q8_0) return launch_format<Kernel32, MmaQ8_0>(tasks, queue);
   return false;
 }
 

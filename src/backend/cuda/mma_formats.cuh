@@ -50,15 +50,26 @@ __device__ inline quant::BlockScales scales_of_one(uint32_t w) { return {low_hal
 
 // Superblocks come in halves. A row of a stage is kPieces runs of 16 bytes (an odd number: rows then lie in different banks).
 // Step i of a half is 32 weights, those from 32 * run(i) on; even steps load, odd ones use the other bits of the same bytes.
-struct MmaQ4_K {
-  static constexpr tensor::DType kDType = tensor::DType::Q4_K;
-  static constexpr int kGroup = 32, kPieces = 5;
+// What Q4_K and Q5_K have in common: the header of a block, kHeaderAt bytes from the beginning of a row of a stage.
+template <int kHeaderAt>
+struct MmaKHeader {
+  static constexpr int kGroup = 32;
   static constexpr bool kHasMin = true;
-  struct Raw {
-    uint32_t n[4];
-  };
   struct Scales {
     uint32_t w;
+  };
+  __device__ static quant::BlockScales block_scales(uint32_t w) { return {low_half(w), -high_half(w)}; }
+  __device__ static constexpr int run(int i) { return i; }
+  __device__ static Scales scales(uint32_t row, int half) { return {k_scale_word(words_at(row + kHeaderAt), half)}; }
+  __device__ static int scale(const Scales& s, int run, int) { return static_cast<int>((s.w >> (8 * run)) & 255u); }
+  __device__ static void minima(uint32_t row, int k, uint32_t& low, uint32_t& high) { k_minima(words_at(row + kHeaderAt), k, low, high); }
+};
+
+struct MmaQ4_K : MmaKHeader<64> {
+  static constexpr tensor::DType kDType = tensor::DType::Q4_K;
+  static constexpr int kPieces = 5;
+  struct Raw {
+    uint32_t n[4];
   };
   // Two threads copy a row: where its bytes begin for this one.
   struct Source {
@@ -71,8 +82,6 @@ struct MmaQ4_K {
     }
     __device__ uint32_t load_scales(int block) const { return load_pair(header + block * 16); }
   };
-  __device__ static quant::BlockScales block_scales(uint32_t w) { return {low_half(w), -high_half(w)}; }
-  __device__ static constexpr int run(int i) { return i; }
   __device__ static void load(uint32_t at, int i, Raw& raw) {
     if (i % 2 == 0) load_matrices(at + 16 * i, raw.n);
   }
@@ -80,20 +89,13 @@ struct MmaQ4_K {
 #pragma unroll
     for (int j = 0; j < 4; ++j) a[j] = (raw.n[j] >> (4 * (i % 2))) & 0x0F0F0F0Fu;
   }
-  __device__ static Scales scales(uint32_t row, int half) { return {k_scale_word(words_at(row + 64), half)}; }
-  __device__ static int scale(const Scales& s, int run, int) { return static_cast<int>((s.w >> (8 * run)) & 255u); }
-  __device__ static void minima(uint32_t row, int k, uint32_t& low, uint32_t& high) { k_minima(words_at(row + 64), k, low, high); }
 };
 
-struct MmaQ5_K {
+struct MmaQ5_K : MmaKHeader<96> {
   static constexpr tensor::DType kDType = tensor::DType::Q5_K;
-  static constexpr int kGroup = 32, kPieces = 7;
-  static constexpr bool kHasMin = true;
+  static constexpr int kPieces = 7;
   struct Raw {
     uint32_t n[4], bits[4];
-  };
-  struct Scales {
-    uint32_t w;
   };
   struct Source {
     const uint8_t *n, *bits, *header;
@@ -107,8 +109,6 @@ struct MmaQ5_K {
     }
     __device__ uint32_t load_scales(int block) const { return load_pair(header + block * 16); }
   };
-  __device__ static quant::BlockScales block_scales(uint32_t w) { return {low_half(w), -high_half(w)}; }
-  __device__ static constexpr int run(int i) { return i; }
   __device__ static void load(uint32_t at, int i, Raw& raw) {
     if (i % 2 == 0) load_matrices(at + 16 * i, raw.n);
     if (i == 0) load_matrices(at + 64, raw.bits);
@@ -119,9 +119,6 @@ struct MmaQ5_K {
       a[j] = ((raw.n[j] >> (4 * (i % 2))) & 0x0F0F0F0Fu) | (((raw.bits[j] >> (4 * half + i)) & 0x01010101u) << 4);
     }
   }
-  __device__ static Scales scales(uint32_t row, int half) { return {k_scale_word(words_at(row + 96), half)}; }
-  __device__ static int scale(const Scales& s, int run, int) { return static_cast<int>((s.w >> (8 * run)) & 255u); }
-  __device__ static void minima(uint32_t row, int k, uint32_t& low, uint32_t& high) { k_minima(words_at(row + 96), k, low, high); }
 };
 
 struct MmaQ6_K {

@@ -28,8 +28,9 @@ struct MmaTasks {
 };
 
 // Where a thread stands in its block's tile.
-template <int kPlanes>
+template <int planes>
 struct MmaPlace {
+  static constexpr int kPlanes = planes;
   static constexpr int kTokens = kTileColumns / kPlanes;  // of the tile
   static constexpr int kWarpTokens = 64 / kPlanes;
   int lane, warp_row, warp_column;  // first row and column of the warp
@@ -191,6 +192,22 @@ bool launch_tiles(Kernel kernel, MmaTasks& tasks, size_t shared_bytes, const Que
   }
   launch(queue, kernel, dim3(static_cast<unsigned>(n_tiles)), kMmaThreads, shared_bytes, tasks);
   return true;
+}
+
+// Kernel: of a format and a number of planes, run over one tile.
+template <class Kernel>
+__global__ void __launch_bounds__(kMmaThreads, 1) mma_kernel(const __grid_constant__ MmaTasks tasks) {
+  extern __shared__ __align__(128) std::byte memory[];
+  let_next_start();
+  const MmaTask* task;
+  const auto place = place_of<Kernel::Place::kPlanes>(tasks, task);
+  wait_for_previous();
+  Kernel(tasks, *task, place, memory).run();
+}
+template <template <class, int> class Kernel, class Format>
+bool launch_format(MmaTasks& tasks, const Queue& queue) {
+  return tasks.x.planes == 1 ? launch_tiles(mma_kernel<Kernel<Format, 1>>, tasks, Kernel<Format, 1>::kBytes, queue)
+                             : launch_tiles(mma_kernel<Kernel<Format, 2>>, tasks, Kernel<Format, 2>::kBytes, queue);
 }
 
 bool linear_mma_32(tensor::DType dtype, MmaTasks& tasks, const Queue& queue);   // false: not a format of blocks of 32 that it serves

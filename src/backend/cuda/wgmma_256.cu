@@ -267,9 +267,6 @@ struct Multiplier {
       multiply_high(sum, a[2 * i].high, columns_of(from, Format::first(i)), i != 0);
       multiply_high(sum, a[2 * i + 1].high, columns_of(from, Format::second(i)), 1);
       end_products();
-#ifdef WAIT1
-      wait_products<1>();
-#endif
     }
     __syncwarp();
     if (t % 32 == 0) arrive(s.free_of(s.rows_full(rows.stage)));

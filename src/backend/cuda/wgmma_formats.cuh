@@ -8,12 +8,7 @@
 
 namespace assay::backend::cuda {
 
-// Four weights times their sub-scale.
-struct Digits {
-  uint32_t high, low;
-};
-
-// Fragments of 16 rows x 32 weights.
+// Fragments of 16 rows x 32 weights, each a weight times its sub-scale.
 struct Fragments {
   uint32_t high[4], low[4];
 };
@@ -62,18 +57,22 @@ struct WgmmaQ4_K {
     }
   }
   __device__ void read(uint32_t rows, uint32_t row) { read_header(rows + part(1).at, row); }
-  __device__ Digits times_scale(uint32_t weights, int side, int run) const {
-    return {weights * ((high_scales[side][run / 4] >> (8 * (run % 4))) & 255u), weights * ((low_scales[side][run / 4] >> (8 * (run % 4))) & 255u)};
+  __device__ void put(uint32_t weights, int j, int run, Fragments& f) const {
+    const uint32_t high = (high_scales[j % 2][run / 4] >> (8 * (run % 4))) & 255u, low = (low_scales[j % 2][run / 4] >> (8 * (run % 4))) & 255u;
+    f.high[j] = weights * high, f.low[j] = weights * low;
+  }
+  __device__ static void load_low_bits(uint32_t rows, uint32_t row, int i, uint32_t (&n)[4]) {
+    const uint32_t lane = threadIdx.x % 32;
+    load_matrices(rows + piece_at<128>(row + lane % 16, 2 * i + lane / 16), n);
   }
 
   __device__ void unpack(uint32_t rows, uint32_t row, int i, Fragments& a, Fragments& b) const {
-    const uint32_t lane = threadIdx.x % 32;
     uint32_t n[4];
-    load_matrices(rows + piece_at<128>(row + lane % 16, 2 * i + lane / 16), n);
+    load_low_bits(rows, row, i, n);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const Digits one = times_scale(n[j] & 0x0F0F0F0Fu, j % 2, 2 * i), two = times_scale((n[j] >> 4) & 0x0F0F0F0Fu, j % 2, 2 * i + 1);
-      a.high[j] = one.high, a.low[j] = one.low, b.high[j] = two.high, b.low[j] = two.low;
+      put(n[j] & 0x0F0F0F0Fu, j, 2 * i, a);
+      put((n[j] >> 4) & 0x0F0F0F0Fu, j, 2 * i + 1, b);
     }
   }
 };
@@ -93,15 +92,13 @@ struct WgmmaQ5_K : WgmmaQ4_K {
     load_matrices(rows + part(1).at + piece_at<32>(row + lane % 16, lane / 16), bits);
   }
   __device__ void unpack(uint32_t rows, uint32_t row, int i, Fragments& a, Fragments& b) const {
-    const uint32_t lane = threadIdx.x % 32;
     uint32_t n[4];
-    load_matrices(rows + piece_at<128>(row + lane % 16, 2 * i + lane / 16), n);
+    load_low_bits(rows, row, i, n);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const uint32_t first_bits = ((bits[j] >> (2 * i)) & 0x01010101u) << 4, second_bits = ((bits[j] >> (2 * i + 1)) & 0x01010101u) << 4;
-      const Digits one = times_scale((n[j] & 0x0F0F0F0Fu) | first_bits, j % 2, 2 * i);
-      const Digits two = times_scale(((n[j] >> 4) & 0x0F0F0F0Fu) | second_bits, j % 2, 2 * i + 1);
-      a.high[j] = one.high, a.low[j] = one.low, b.high[j] = two.high, b.low[j] = two.low;
+      put((n[j] & 0x0F0F0F0Fu) | first_bits, j, 2 * i, a);
+      put(((n[j] >> 4) & 0x0F0F0F0Fu) | second_bits, j, 2 * i + 1, b);
     }
   }
 };
@@ -122,10 +119,11 @@ struct WgmmaQ6_K {
   quant::BlockScales d[2];
 
   __device__ void read(uint32_t rows, uint32_t row) { row_scales = rows + part(2).at + 16 * (row + threadIdx.x % 32 / 4); }
-  __device__ static Digits signed_digits(uint32_t bytes, int scale) {
+  __device__ static void put(uint32_t bytes, uint32_t scales, int j, Fragments& f) {
+    const int scale = static_cast<int8_t>((scales >> (8 * (j / 2))) & 255u);
     const uint32_t factor = static_cast<uint32_t>(scale), start = static_cast<uint32_t>(32768 - 32 * scale) * 0x10001u;
     const uint32_t even = (bytes & 0x00FF00FFu) * factor + start, odd = ((bytes >> 8) & 0x00FF00FFu) * factor + start;
-    return {__byte_perm(even, odd, 0x7351) ^ 0x80808080u, __byte_perm(even, odd, 0x6240)};
+    f.high[j] = __byte_perm(even, odd, 0x7351) ^ 0x80808080u, f.low[j] = __byte_perm(even, odd, 0x6240);
   }
   __device__ void unpack(uint32_t rows, uint32_t row, int i, Fragments& a, Fragments& b) const {
     const uint32_t lane = threadIdx.x % 32, own = row + lane % 16, side_of_lane = lane / 16;
@@ -140,11 +138,9 @@ struct WgmmaQ6_K {
     }
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const int half = j / 2;
       const uint32_t pairs = bits[j] >> (2 * (i % 2));
-      const Digits one = signed_digits((n[j] & 0x0F0F0F0Fu) | ((pairs & 0x03030303u) << 4), static_cast<int8_t>((s[j % 2][0] >> (8 * half)) & 255u));
-      const Digits two = signed_digits(((n[j] >> 4) & 0x0F0F0F0Fu) | (pairs & 0x30303030u), static_cast<int8_t>((s[j % 2][1] >> (8 * half)) & 255u));
-      a.high[j] = one.high, a.low[j] = one.low, b.high[j] = two.high, b.low[j] = two.low;
+      put((n[j] & 0x0F0F0F0Fu) | ((pairs & 0x03030303u) << 4), s[j % 2][0], j, a);
+      put(((n[j] >> 4) & 0x0F0F0F0Fu) | (pairs & 0x30303030u), s[j % 2][1], j, b);
     }
   }
 };
