@@ -1,269 +1,214 @@
-// Matrix-matrix products of the formats with superblocks of 256 and activations of one plane, by AVX-512 VNNI. 16 rows are the 16 lanes of a register;
-// each vpdpbusd multiplies 4 elements of 16 rows with 4 of one activation column (a token).
-//   The sums S of the sub-blocks are multiplied with their integer scales as floats, which is exact while every partial sum stays within
-// 2^24 (a window): cheaper than the 32-bit multiplication. Two windows are joined by one float addition, which rounds their exact sum once,
-// as the conversion of the integer would. Formats that need more windows multiply as integers.
-#include "backend/cpu/superblock_rows_avx512.h"
+// Matrix-matrix products of the formats with superblocks of 256 and activations of one plane, by AVX-512 VNNI: one vpdpbusd multiplies 4 elements of 16
+// rows with 4 of one token.
+//   The sum S of a sub-block is multiplied with its integer scale by one vpdpwssd too, which takes it as a word (the scale's other word is 0), so S has
+// to lie in 16 bits: |S| <= w * sum |x|, w the largest magnitude of a weight. Formats for which that may be more (kChecked) have the sums of |x| looked
+// at when the tokens are laid out; a token whose activations are near their bound all over is multiplied again with scales of 32 bits. Of Q5_K w is
+// halved by weights around 16, whose share 16 * sum sc_j * B_j is added as the minima are.
+#include "backend/cpu/gemm_walk_avx512.h"
+#include "backend/cpu/superblock_columns_avx512.h"
 
 namespace assay::backend::cpu {
 namespace {
 
-constexpr int kColumns = 6;  // of a tile
-
-// A superblock of 16 rows in the panel: weights as bytes without sign, the scales as floats or dwords, the minima as pairs of words, d, m.
 template <class Format>
-struct Layout {
-  static constexpr int kSubs = 256 / Format::kSubBlock, kStored = SuperblockRows<Format>::kStored;
-  static constexpr int kWindowFits = (1 << 24) / (Format::kSubBlock * 127 * Format::kWeightMax * Format::kScaleMax);
-  static constexpr bool kAsFloats = kWindowFits >= kSubs / 2;
-  static constexpr int kWindows = kWindowFits >= kSubs || !kAsFloats ? 1 : 2;
-  static constexpr int kWindow = kSubs / kWindows;
-  static constexpr int64_t kScales = 256 * kRows;
-  static constexpr int64_t kMinima = kScales + kSubs * 64;
-  static constexpr int64_t kD = kMinima + (Format::kHasMin ? kSubs / 2 * 64 : 0);
-  static constexpr int64_t kBytes = kD + 2 * 64;
+constexpr int kCentre = 0;  // weights are taken as weight - kCentre
+template <>
+constexpr int kCentre<UnpackQ5_K> = 16;
+
+// How the sums of sub-blocks meet their scales.
+template <class Format>
+struct Range {
+  static constexpr int kSubs = 256 / Format::kSubBlock;
+  static constexpr int kWeightMax = kCentre<Format> != 0 ? kCentre<Format> : Format::kWeightMax;
+  static constexpr int kSumMax = 32767 / kWeightMax;  // of |x| in a sub-block, that S may be a word
+  static constexpr bool kNarrow = kSumMax >= Format::kSubBlock * 48;  // sums beyond 48 an element are rare
+  static constexpr bool kChecked = kNarrow && kSumMax < Format::kSubBlock * 127;
+  static_assert(kCentre<Format> == 0 || (Format::kWeightMax < 2 * kCentre<Format> && Format::kOffset == 0));
+  static_assert(int64_t{256} * 127 * Format::kWeightMax * Format::kScaleMax < int64_t{1} << 31);
+  static_assert(int64_t{kSubs} * 32768 * Format::kScaleMax < int64_t{1} << 31);
+};
+static_assert(Range<UnpackQ4_K>::kNarrow && Range<UnpackQ5_K>::kNarrow && Range<UnpackQ6_K>::kNarrow);
+
+template <int kSubs, int kMinima_, bool kCentred>
+struct alignas(64) BytesPanel {
+  uint8_t weights[64][64];  // 4 elements of each row
+  int32_t scales[kSubs][16];
+  int16_t minima[kMinima_ == 0 ? 1 : kMinima_][32];        // of two sub-blocks
+  int16_t centre_scales[kCentred ? kMinima_ : 1][32];  // the same of kCentre * scale
+  float d[16], m[16];
 };
 
-// Rows of a panel: whole tiles of two groups.
-template <class Format>
-int64_t panel_rows_of(int64_t n_blocks) noexcept {
-  return panel_rows<2 * kRows>(2 * n_blocks * Layout<Format>::kBytes);
-}
-
-template <class Format>
-inline void put_scale(__m512i scale, std::byte* out) noexcept {
-  _mm512_store_si512(out, Layout<Format>::kAsFloats ? _mm512_castps_si512(_mm512_cvtepi32_ps(scale)) : scale);
-}
-
-template <class Format>
-void put_scales(const SuperblockRows<Format>& rows, std::byte* out) noexcept {
-  using L = Layout<Format>;
-  __m512i pairs[8];
-  rows.transpose_words(rows.scale, pairs);
-  for (int p = 0; p < 8; ++p) {
-    const __m512i high = _mm512_srai_epi32(pairs[p], 16);
-    if constexpr (L::kSubs == 16) {
-      put_scale<Format>(_mm512_srai_epi32(_mm512_slli_epi32(pairs[p], 16), 16), out + L::kScales + 128 * p);
-      put_scale<Format>(high, out + L::kScales + 128 * p + 64);
-    } else {
-      put_scale<Format>(high, out + L::kScales + 64 * p);  // both words are the scale of the sub-block
-    }
-  }
-  if constexpr (Format::kHasMin) {
-    rows.transpose_words(rows.min, pairs);
-    for (int p = 0; p < L::kSubs / 2; ++p) {
-      const __m512i minima = L::kSubs == 16 ? pairs[p] : _mm512_mask_blend_epi16(0xAAAAAAAA, pairs[2 * p], pairs[2 * p + 1]);
-      _mm512_store_si512(out + L::kMinima + 64 * p, minima);
-    }
-  }
-}
-
-template <class Format>
-void build_group(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* out) noexcept {
-  using L = Layout<Format>;
-  const std::byte* p[kRows];
-  rows_of_group<kRows>(task, row_begin, row_end, p);
-  for (int64_t b = 0; b < task.k / 256; ++b, out += L::kBytes) {
-    const SuperblockRows<Format> rows(task, p, b);
-    for (int j = 0; j < 8; ++j) {
-      __m512i w[8];
-      rows.transpose(j, w);
-      for (int i = 0; i < 8; ++i) _mm512_store_si512(out + 512 * j + 64 * i, w[i]);
-    }
-    put_scales<Format>(rows, out);
-    _mm512_store_ps(out + L::kD, _mm512_load_ps(rows.d));
-    _mm512_store_ps(out + L::kD + 64, _mm512_load_ps(rows.m));
-  }
-}
-
-// What a tile needs beyond the panel; a column is a token.
-struct Tile {
-  const int8_t* q[kColumns];
-  const float* d[kColumns];
-  // Of every sub-block of a column: where the sums of integers begin (-stored offset * sum of activations), or, where the format has a
-  // minimum, pairs of the sums as words.
-  const int32_t* start[kColumns];
-  int64_t n_blocks;
+template <int kTokens>
+struct alignas(64) BytesSide {
+  int8_t q[kTokens][256];
+  int32_t start[kTokens][16];  // of every sub-block, where its sum of integers begins
+  int32_t minima[kTokens][8];  // sums of two sub-blocks, words
+  float d[kTokens];
+  uint32_t wide;  // bits of tokens
 };
 
-// Sums of 32 groups of 16 activations to the numbers of a tile.
-template <class Format>
-inline void put_sums(const int16_t* sums, int64_t group, int64_t n_groups, int32_t* out) noexcept {
-  using L = Layout<Format>;
-  const __mmask32 mask = static_cast<__mmask32>(n_groups - group >= 32 ? 0xFFFFFFFF : (1u << (n_groups - group)) - 1);
-  const __m512i words = _mm512_maskz_loadu_epi16(mask, sums + group);
-  if constexpr (Format::kHasMin) {
-    if constexpr (L::kSubs == 16) {
-      _mm512_storeu_si512(out + group / 2, words);
+template <class Format_>
+struct Bytes {
+  using Format = Format_;
+  using R = Range<Format>;
+  using Columns = ColumnsOf<Format>;
+  static constexpr int kTokens = 6;
+  static constexpr int kSubs = R::kSubs, kMinima = Format::kHasMin ? kSubs / 2 : 0;
+  static constexpr int kStart = Columns::kStored + kCentre<Format>;  // a stored weight is this much larger than the one that is multiplied
+  using Panel = BytesPanel<kSubs, kMinima, kCentre<Format> != 0>;
+  using Side = BytesSide<kTokens>;
+
+  static void unpack(const LinearTask& task, const std::byte* const* p, Panel& panel) noexcept {
+    const Columns columns(task, p);
+    columns.weights([&](int i, __m512i w) { _mm512_store_si512(panel.weights[i], w); });
+    for (int i = 0; i < kSubs / 2; ++i) {
+      const __m512i pair = columns.scale_pairs[i], first = _mm512_slli_epi32(pair, 16);
+      _mm512_store_si512(panel.scales[2 * i], R::kNarrow ? _mm512_srli_epi32(first, 16) : _mm512_srai_epi32(first, 16));
+      _mm512_store_si512(panel.scales[2 * i + 1], R::kNarrow ? _mm512_srli_epi32(pair, 16) : _mm512_srai_epi32(pair, 16));
+      if constexpr (kCentre<Format> != 0) {
+        _mm512_store_si512(panel.centre_scales[i], _mm512_mullo_epi16(pair, _mm512_set1_epi16(kCentre<Format>)));
+      }
+      if constexpr (kMinima != 0) _mm512_store_si512(panel.minima[i], columns.min_pairs[i]);
+    }
+    _mm512_store_ps(panel.d, columns.d);
+    _mm512_store_ps(panel.m, columns.m);
+  }
+
+  static void lay(const LinearTask& task, int64_t token, int64_t n, int64_t b, Side& side) noexcept {
+    side.wide = 0;
+    for (int64_t t = 0; t < n; ++t) {
+      const int64_t row = token + t, at = row * task.k + 256 * b;
+      __m512i largest = _mm512_setzero_si512();
+      for (int i = 0; i < 4; ++i) {
+        const __m512i q = _mm512_loadu_si512(task.x.q + at + 64 * i);
+        _mm512_store_si512(side.q[t] + 64 * i, q);
+        if constexpr (R::kChecked) largest = _mm512_max_epi32(largest, magnitudes(q));
+      }
+      if constexpr (R::kChecked) {
+        if (_mm512_cmpgt_epi32_mask(largest, _mm512_set1_epi32(R::kSumMax)) != 0) side.wide |= 1u << t;
+      }
+      put_sums(load_256(task.x.q_sums + at / 16), side.start[t], side.minima[t]);
+      side.d[t] = task.x.d[row * (task.k / 256) + b];
+    }
+  }
+
+  // Sums of |x| in the sub-blocks of 64 elements; the lanes between them hold less.
+  static __m512i magnitudes(__m512i q) noexcept {
+    const __m512i eights = _mm512_sad_epu8(_mm512_abs_epi8(q), _mm512_setzero_si512());
+    const __m512i sums = _mm512_add_epi32(eights, _mm512_shuffle_epi32(eights, _MM_PERM_BADC));
+    return kSubs == 16 ? sums : _mm512_add_epi32(sums, _mm512_shuffle_i32x4(sums, sums, 0xB1));
+  }
+
+  // From the 16 sums of 16 activations.
+  static void put_sums(__m256i sums, int32_t* start, int32_t* minima) noexcept {
+    if constexpr (kSubs == 16) {
+      if constexpr (kStart != 0) _mm512_store_si512(start, _mm512_mullo_epi32(_mm512_cvtepi16_epi32(sums), _mm512_set1_epi32(-kStart)));
+      if constexpr (kMinima != 0) _mm256_store_si256(reinterpret_cast<__m256i*>(minima), sums);
     } else {
-      const __m512i sums_32 = _mm512_madd_epi16(words, _mm512_set1_epi16(1));
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + group / 4), _mm512_cvtepi32_epi16(sums_32));
-    }
-  } else if constexpr (L::kSubs == 16) {
-    const __m512i factor = _mm512_set1_epi32(-L::kStored);
-    _mm512_storeu_si512(out + group, _mm512_mullo_epi32(_mm512_cvtepi16_epi32(_mm512_castsi512_si256(words)), factor));
-    _mm512_storeu_si512(out + group + 16, _mm512_mullo_epi32(_mm512_cvtepi16_epi32(_mm512_extracti64x4_epi64(words, 1)), factor));
-  } else {
-    _mm512_storeu_si512(out + group / 2, _mm512_madd_epi16(words, _mm512_set1_epi16(-L::kStored)));
-  }
-}
-
-int64_t sums_stride(int64_t k) noexcept { return (k / 16 + 31) / 32 * 32; }  // dwords of a column, for any layout
-
-template <class Format, int kTokens>
-Tile make_tile(const LinearTask& task, int64_t token, std::byte* scratch) noexcept {
-  Tile tile;
-  tile.n_blocks = task.k / 256;
-  const int64_t n_groups = task.k / 16;
-  for (int t = 0; t < kTokens; ++t) {
-    const int64_t row = smaller(token + t, task.n_tokens - 1);
-    tile.d[t] = task.x.d + row * tile.n_blocks;
-    tile.q[t] = task.x.q + row * task.k;
-    int32_t* start = reinterpret_cast<int32_t*>(scratch) + t * sums_stride(task.k);
-    tile.start[t] = start;
-    const int16_t* sums = task.x.q_sums + row * n_groups;
-    for (int64_t group = 0; group < n_groups; group += 32) put_sums<Format>(sums, group, n_groups, start);
-  }
-  return tile;
-}
-
-// The sums of one sub-block, for every column and group of rows.
-template <class Format, int kUsed, int kGroups>
-inline void dot_sub_block(const Tile& tile, int64_t b, int sub, const std::byte* const* panel, __m512i (&sum)[kUsed][kGroups]) noexcept {
-  using L = Layout<Format>;
-  for (int column = 0; column < kUsed; ++column) {
-    for (int g = 0; g < kGroups; ++g) {
-      sum[column][g] = Format::kHasMin ? _mm512_setzero_si512() : _mm512_set1_epi32(tile.start[column][b * L::kSubs + sub]);
-    }
-  }
-#pragma GCC unroll 8
-  for (int j = 0; j < Format::kSubBlock / 4; ++j) {
-    __m512i w[kGroups];
-    for (int g = 0; g < kGroups; ++g) w[g] = _mm512_load_si512(panel[g] + sub * (Format::kSubBlock * kRows) + 64 * j);
-    for (int column = 0; column < kUsed; ++column) {
-      const __m512i x = broadcast_4(tile.q[column] + 256 * b + sub * Format::kSubBlock + 4 * j);
-      for (int g = 0; g < kGroups; ++g) sum[column][g] = _mm512_dpbusd_epi32(sum[column][g], w[g], x);
-    }
-  }
-}
-
-// I of one superblock as float(I), for every column and group of rows.
-template <class Format, int kUsed, int kGroups>
-inline void dot_block(const Tile& tile, int64_t b, const std::byte* const* panel, __m512 (&f)[kUsed][kGroups]) noexcept {
-  using L = Layout<Format>;
-  __m512i total[kUsed][kGroups];
-  __m512 first[kUsed][kGroups];
-  for (int window = 0; window < L::kWindows; ++window) {
-    for (int column = 0; column < kUsed; ++column) {
-      for (int g = 0; g < kGroups; ++g) {
-        f[column][g] = _mm512_setzero_ps();
-        total[column][g] = _mm512_setzero_si512();
-      }
-    }
-    for (int sub = window * L::kWindow; sub < (window + 1) * L::kWindow; ++sub) {
-      __m512i sum[kUsed][kGroups];
-      dot_sub_block<Format, kUsed, kGroups>(tile, b, sub, panel, sum);
-      for (int g = 0; g < kGroups; ++g) {
-        const __m512i scale = _mm512_load_si512(panel[g] + L::kScales + 64 * sub);
-        for (int column = 0; column < kUsed; ++column) {
-          if constexpr (L::kAsFloats) {
-            f[column][g] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[column][g]), _mm512_castsi512_ps(scale), f[column][g]);
-          } else {
-            total[column][g] = _mm512_add_epi32(total[column][g], _mm512_mullo_epi32(sum[column][g], scale));
-          }
-        }
-      }
-    }
-    for (int column = 0; column < kUsed; ++column) {
-      for (int g = 0; g < kGroups; ++g) {
-        if (!L::kAsFloats) f[column][g] = _mm512_cvtepi32_ps(total[column][g]);
-        if (L::kWindows == 2 && window == 0) first[column][g] = f[column][g];
-        if (L::kWindows == 2 && window == 1) f[column][g] = _mm512_add_ps(first[column][g], f[column][g]);
+      if constexpr (kStart != 0) _mm256_store_si256(reinterpret_cast<__m256i*>(start), _mm256_madd_epi16(sums, _mm256_set1_epi16(-kStart)));
+      if constexpr (kMinima != 0) {
+        const __m256i of_subs = _mm256_madd_epi16(sums, _mm256_set1_epi16(1));
+        _mm_store_si128(reinterpret_cast<__m128i*>(minima), _mm256_cvtepi32_epi16(of_subs));
       }
     }
   }
+
+  template <int kUsed>
+  static void dots(const Panel* panels, const Side& side, __m512 (&f)[2][kUsed]) noexcept;
+};
+
+#define ASSAY_IF_USED(token, text) ".if " #token " < %c[used]\n" text ".endif\n"  // in a tile of fewer tokens
+// The registers of a tile in the assembler text below: token, its sums of a sub-block with the first and with the second group, of the superblock.
+#define ASSAY_TOKENS(X) \
+  X(0, 8, 14, 20, 26) X(1, 9, 15, 21, 27) X(2, 10, 16, 22, 28) X(3, 11, 17, 23, 29) X(4, 12, 18, 24, 30) X(5, 13, 19, 25, 31)
+#define ASSAY_CLEAR(token, a, b, c, d) \
+  ASSAY_IF_USED(token, "vpxord %%zmm" #c ", %%zmm" #c ", %%zmm" #c "\n" "vpxord %%zmm" #d ", %%zmm" #d ", %%zmm" #d "\n")
+#define ASSAY_BEGIN(token, a, b, c, d)                                                                                     \
+  ASSAY_IF_USED(token, ".if %c[starts]\n"                                                                                  \
+                       "vpbroadcastd 64 * " #token "(%[start]), %%zmm" #a "\n" "vpbroadcastd 64 * " #token "(%[start]), %%zmm" #b "\n" \
+                       ".else\n"                                                                                           \
+                       "vpxord %%zmm" #a ", %%zmm" #a ", %%zmm" #a "\n" "vpxord %%zmm" #b ", %%zmm" #b ", %%zmm" #b "\n"   \
+                       ".endif\n")
+#define ASSAY_STEP(token, a, b, c, d)                                                            \
+  ASSAY_IF_USED(token, "vpbroadcastd 256 * " #token " + 4 * \\step(%[x]), %%zmm2\n"              \
+                       "vpdpbusd %%zmm2, %%zmm0, %%zmm" #a "\n" "vpdpbusd %%zmm2, %%zmm1, %%zmm" #b "\n")
+#define ASSAY_SCALE(token, a, b, c, d)                                                                                 \
+  ASSAY_IF_USED(token, ".if %c[narrow]\n"                                                                              \
+                       "vpdpwssd %%zmm0, %%zmm" #a ", %%zmm" #c "\n" "vpdpwssd %%zmm1, %%zmm" #b ", %%zmm" #d "\n"     \
+                       ".else\n"                                                                                       \
+                       "vpmulld %%zmm0, %%zmm" #a ", %%zmm" #a "\n" "vpmulld %%zmm1, %%zmm" #b ", %%zmm" #b "\n"       \
+                       "vpaddd %%zmm" #a ", %%zmm" #c ", %%zmm" #c "\n" "vpaddd %%zmm" #b ", %%zmm" #d ", %%zmm" #d "\n" \
+                       ".endif\n")
+#define ASSAY_STORE(token, a, b, c, d) \
+  ASSAY_IF_USED(token, "vmovdqa64 %%zmm" #c ", 64 * " #token "(%[sum])\n" "vmovdqa64 %%zmm" #d ", 64 * (" #token " + %c[used])(%[sum])\n")
+
+// I of a superblock for every token and both groups, without the share of kCentre. In assembler because compilers spill the 24 sums.
+template <class Kernel, int kUsed>
+inline void dot_bytes(const typename Kernel::Panel* panels, const typename Kernel::Side& side, __m512i (&sum)[2][kUsed]) noexcept {
+  static_assert(sizeof(side.q[0]) == 256 && sizeof(side.start[0]) == 64);
+  const void *low = panels[0].weights, *high = panels[1].weights, *x = side.q, *start = side.start;
+  const void *low_scale = panels[0].scales, *high_scale = panels[1].scales;
+  int64_t subs = Kernel::kSubs;
+  asm volatile(ASSAY_TOKENS(ASSAY_CLEAR)
+               ".p2align 5\n1:\n"
+               ASSAY_TOKENS(ASSAY_BEGIN)
+               ".irp step, 0, 1, 2, 3, 4, 5, 6, 7\n"
+               ".if \\step < %c[steps]\n"
+               "vmovdqa64 64 * \\step(%[low]), %%zmm0\n"
+               "vmovdqa64 64 * \\step(%[high]), %%zmm1\n"
+               ASSAY_TOKENS(ASSAY_STEP)
+               ".endif\n"
+               ".endr\n"
+               "vmovdqa64 (%[low_scale]), %%zmm0\nvmovdqa64 (%[high_scale]), %%zmm1\n"
+               ASSAY_TOKENS(ASSAY_SCALE)
+               "addq $64 * %c[steps], %[low]\naddq $64 * %c[steps], %[high]\naddq $4 * %c[steps], %[x]\n"
+               "addq $64, %[low_scale]\naddq $64, %[high_scale]\naddq $4, %[start]\n"
+               "decq %[subs]\njnz 1b\n"
+               ASSAY_TOKENS(ASSAY_STORE)
+               : [low] "+r"(low), [high] "+r"(high), [low_scale] "+r"(low_scale), [high_scale] "+r"(high_scale), [x] "+r"(x),
+                 [start] "+r"(start), [subs] "+r"(subs)
+               : [sum] "r"(sum), [used] "i"(kUsed), [steps] "i"(64 / Kernel::kSubs), [starts] "i"(Kernel::kStart != 0 ? 1 : 0),
+                 [narrow] "i"(Kernel::R::kNarrow ? 1 : 0)
+               : "memory", "cc", "zmm0", "zmm1", "zmm2", "zmm8", "zmm9", "zmm10", "zmm11", "zmm12", "zmm13", "zmm14", "zmm15", "zmm16", "zmm17",
+                 "zmm18", "zmm19", "zmm20", "zmm21", "zmm22", "zmm23", "zmm24", "zmm25", "zmm26", "zmm27", "zmm28", "zmm29", "zmm30", "zmm31");
 }
 
-// M of one superblock as float(M).
-template <class Format>
-inline __m512 dot_minima(const Tile& tile, int64_t b, int column, const std::byte* panel) noexcept {
-  using L = Layout<Format>;
-  __m512i sum = _mm512_setzero_si512();
-  for (int p = 0; p < L::kSubs / 2; ++p) {
-    const __m512i x = _mm512_set1_epi32(tile.start[column][b * (L::kSubs / 2) + p]);
-    sum = _mm512_dpwssd_epi32(sum, _mm512_load_si512(panel + L::kMinima + 64 * p), x);
-  }
-  return _mm512_cvtepi32_ps(sum);
-}
-
-template <class Format, int kTokens, int kGroups>
-void run_tile(const LinearTask& task, const Tile& tile, int64_t token, const std::byte* panel, int64_t row, int64_t row_end) noexcept {
-  using L = Layout<Format>;
-  __m512 chunks[8][kTokens][kGroups];
-  for (int64_t i = 0; i < 8; ++i) {
-    auto& c = chunks[i];
-    for (int t = 0; t < kTokens; ++t) {
-      for (int g = 0; g < kGroups; ++g) c[t][g] = _mm512_setzero_ps();
+// The same for one token and one group, with scales of 32 bits.
+template <class Kernel>
+[[gnu::noinline]] __m512i dot_wide(const typename Kernel::Panel& panel, const int8_t* q, const int32_t* start) noexcept {
+  __m512i total = _mm512_setzero_si512();
+  for (int sub = 0; sub < Kernel::kSubs; ++sub) {
+    __m512i sum = _mm512_set1_epi32(Kernel::kStart != 0 ? start[sub] : 0);
+    for (int i = sub * 64 / Kernel::kSubs; i < (sub + 1) * 64 / Kernel::kSubs; ++i) {
+      sum = _mm512_dpbusd_epi32(sum, _mm512_load_si512(panel.weights[i]), broadcast_4(q + 4 * i));
     }
-    for (int64_t b = i * tile.n_blocks / 8; b < (i + 1) * tile.n_blocks / 8; ++b) {
-      const std::byte* groups[kGroups];
-      for (int g = 0; g < kGroups; ++g) groups[g] = panel + (g * tile.n_blocks + b) * L::kBytes;
-      __m512 f[kTokens][kGroups];
-      dot_block<Format, kTokens, kGroups>(tile, b, groups, f);
-      for (int t = 0; t < kTokens; ++t) {
-        const __m512 scale = _mm512_set1_ps(tile.d[t][b]);
-        for (int g = 0; g < kGroups; ++g) {
-          const __m512 d = _mm512_load_ps(groups[g] + L::kD);
-          __m512 term = f[t][g];
-          if constexpr (Format::kHasMin) {
-            const __m512 m = _mm512_load_ps(groups[g] + L::kD + 64);
-            term = _mm512_fmadd_ps(d, term, _mm512_mul_ps(m, dot_minima<Format>(tile, b, t, groups[g])));
-          } else {
-            term = _mm512_mul_ps(d, term);
-          }
-          c[t][g] = _mm512_fmadd_ps(scale, term, c[t][g]);
-        }
-      }
+    const __m512i scale = _mm512_srai_epi32(_mm512_slli_epi32(_mm512_load_si512(panel.scales[sub]), 16), 16);
+    total = _mm512_add_epi32(total, _mm512_mullo_epi32(sum, scale));
+  }
+  return total;
+}
+
+template <class Format_>
+template <int kUsed>
+inline void Bytes<Format_>::dots(const Panel* panels, const Side& side, __m512 (&f)[2][kUsed]) noexcept {
+  __m512i sums[2][kUsed];
+  dot_bytes<Bytes, kUsed>(panels, side, sums);
+  if (R::kChecked && side.wide != 0) [[unlikely]] {
+    for (int t = 0; t < kUsed; ++t) {
+      if ((side.wide >> t & 1) == 0) continue;
+      for (int g = 0; g < 2; ++g) sums[g][t] = dot_wide<Bytes>(panels[g], side.q[t], side.start[t]);
     }
   }
-  store_tile<kTokens, kGroups>(task, chunks, token, row, row_end);
-}
-
-template <class Format, int kTokens>
-void run_tokens(const LinearTask& task, int64_t token, const std::byte* panel, int64_t row_begin, int64_t row_end,
-                std::byte* scratch) noexcept {
-  const Tile tile = make_tile<Format, kTokens>(task, token, scratch);
-  int64_t row = row_begin;
-  for (; row + kRows < row_end; row += 2 * kRows, panel += 2 * tile.n_blocks * Layout<Format>::kBytes) {
-    run_tile<Format, kTokens, 2>(task, tile, token, panel, row, row_end);
+  for (int g = 0; g < 2; ++g) {
+    if constexpr (kCentre<Format> != 0) add_pairs<kMinima>(panels[g].centre_scales, side.minima, sums[g]);
+    for (int t = 0; t < kUsed; ++t) f[g][t] = _mm512_cvtepi32_ps(sums[g][t]);
   }
-  if (row < row_end) run_tile<Format, kTokens, 1>(task, tile, token, panel, row, row_end);
-}
-
-template <class Format>
-void gemm(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept {
-  const int64_t n_blocks = task.k / 256, group_bytes = n_blocks * Layout<Format>::kBytes, rows = panel_rows_of<Format>(n_blocks);
-  std::byte* tile_scratch = scratch + rows / kRows * group_bytes;
-  const auto build = [&](int64_t row, int64_t end, int64_t group) { build_group<Format>(task, row, end, scratch + group * group_bytes); };
-  const auto run = [&](int64_t begin, int64_t end) {
-    for (int64_t token = 0; token < task.n_tokens; token += kColumns) {
-      run_tokens<Format, kColumns>(task, token, scratch, begin, end, tile_scratch);
-    }
-  };
-  walk_panels<kRows>(row_begin, row_end, rows, build, run);
-}
-
-template <class Format>
-size_t scratch_bytes(const LinearTask& task) noexcept {
-  const int64_t n_blocks = task.k / 256;
-  const int64_t panel = panel_rows_of<Format>(n_blocks) / kRows * n_blocks * Layout<Format>::kBytes;
-  return static_cast<size_t>(panel + kColumns * sums_stride(task.k) * 4);
 }
 
 struct KernelOf {
   template <class Format>
   GemmKernel of() const noexcept {
-    return {&gemm<Format>, &scratch_bytes<Format>, kGemmRowStep};
+    return walk_kernel<Bytes<Format>>();
   }
 };
 

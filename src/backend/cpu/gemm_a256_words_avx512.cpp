@@ -6,7 +6,7 @@
 // conversion of I_l exact; |w||q| <= 3 * 2^23 keeps C below 2^32 - 2^29, hence a C seen within +-2^29 has not wrapped, and then |I_q| < 2^24.
 // Where this cannot be shown (activations near their bound all over, now and then a long row of Q6_K) the planes are taken apart.
 #include "backend/cpu/gemm_walk_avx512.h"
-#include "backend/cpu/superblock_rows_avx512.h"
+#include "backend/cpu/superblock_columns_avx512.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -15,7 +15,7 @@ constexpr float kNormsOfQ = 3.0f * 0x1p23f, kNormsOfL = 0x1p24f - 0x1p12f, kSeen
 
 // A superblock of 16 rows. Of 4 elements that follow one another in a row, elements 0 and 2 make a pair and 1 and 3; see put_pairs.
 template <int kMinima>
-struct alignas(64) Panel {
+struct alignas(64) WordsPanel {
   int16_t pairs[128][32];
   int16_t minima[kMinima == 0 ? 1 : kMinima][32];  // (128 m, m) of a sub-block
   float d[16], m[16];                              // / 128
@@ -25,7 +25,7 @@ struct alignas(64) Panel {
 
 // A superblock of the tokens of a tile.
 template <int kTokens>
-struct alignas(64) Side {
+struct alignas(64) WordsSide {
   int32_t pairs[kTokens][128];
   int32_t minima[kTokens][16];  // (sum of q, sum of l) of a sub-block
   float d[16], norm_q[16], norm_l[16];
@@ -49,72 +49,57 @@ inline __m512i add_lanes_16(const __m512i* v) noexcept {
   return _mm512_add_epi32(_mm512_shuffle_i32x4(low, high, 0x88), _mm512_shuffle_i32x4(low, high, 0xDD));
 }
 
-template <class Format>
+template <class Format_>
 struct Words {
+  using Format = Format_;
   static constexpr int kTokens = 12;
   static constexpr int kSubs = 256 / Format::kSubBlock;
   static constexpr int kMinima = Format::kHasMin ? kSubs : 0;
-  using Rows = SuperblockRows<Format>;
-  static constexpr int kStored = Rows::kStored;
+  using Columns = ColumnsOf<Format>;
   static_assert(Format::kWeightMax * Format::kScaleMax <= 4096);
-  using PanelType = Panel<kMinima>;
-  using SideType = Side<kTokens>;
+  using Panel = WordsPanel<kMinima>;
+  using Side = WordsSide<kTokens>;
 
-  static int64_t panel_bytes() noexcept { return sizeof(PanelType); }
-  static int64_t side_bytes() noexcept { return sizeof(SideType); }
-
-  // Words 2p and 2p + 1 of every row, each doubled.
-  static void double_words(__m512i pairs, __m512i* low, __m512i* high) noexcept {
+  // The words of each pair, each doubled.
+  static void double_words(const __m512i* pairs, __m512i* out) noexcept {
     const __m512i take_low = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 0, 1, 4, 5, 4, 5, 8, 9, 8, 9, 12, 13, 12, 13));
-    *low = _mm512_shuffle_epi8(pairs, take_low);
-    *high = _mm512_shuffle_epi8(pairs, _mm512_add_epi8(take_low, _mm512_set1_epi8(2)));
+    const __m512i take_high = _mm512_add_epi8(take_low, _mm512_set1_epi8(2));
+    for (int i = 0; i < kSubs; ++i) out[i] = _mm512_shuffle_epi8(pairs[i / 2], i % 2 == 0 ? take_low : take_high);
   }
 
-  static void unpack(const LinearTask& task, const std::byte* const* rows, int64_t b, std::byte* out) noexcept {
-    auto& panel = *reinterpret_cast<PanelType*>(out);
-    const Rows r(task, rows, b);
-    put_weights(r, panel);
+  static void unpack(const LinearTask& task, const std::byte* const* p, Panel& panel) noexcept {
+    const Columns columns(task, p);
+    put_weights(columns, panel);
     if constexpr (kMinima != 0) {
-      __m512i pairs[8];
-      Rows::transpose_words(r.min, pairs);
-      const __m512i factors = _mm512_set1_epi32(0x00010080);
-      for (int i = 0; i < 8; ++i) {
-        __m512i low, high;
-        double_words(pairs[i], &low, &high);
-        _mm512_store_si512(panel.minima[kSubs == 16 ? 2 * i : i], _mm512_mullo_epi16(low, factors));
-        if constexpr (kSubs == 16) _mm512_store_si512(panel.minima[2 * i + 1], _mm512_mullo_epi16(high, factors));
-      }
+      __m512i minima[kSubs];
+      double_words(columns.min_pairs, minima);
+      for (int i = 0; i < kSubs; ++i) _mm512_store_si512(panel.minima[i], _mm512_mullo_epi16(minima[i], _mm512_set1_epi32(0x00010080)));
     }
     const __m512 part = _mm512_set1_ps(0x1p-7f);
-    _mm512_store_ps(panel.d, _mm512_mul_ps(_mm512_load_ps(r.d), part));
-    _mm512_store_ps(panel.m, _mm512_mul_ps(_mm512_load_ps(r.m), part));
+    _mm512_store_ps(panel.d, _mm512_mul_ps(columns.d, part));
+    _mm512_store_ps(panel.m, _mm512_mul_ps(columns.m, part));
   }
 
-  static void put_weights(const Rows& r, PanelType& panel) noexcept {
-    __m512i scales[8], squares[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
-    Rows::transpose_words(r.scale, scales);
-    const __m512i low_bytes = _mm512_set1_epi16(255), stored = _mm512_set1_epi16(kStored);
-    for (int j = 0; j < 8; ++j) {
-      __m512i w[8], sub[2];
-      r.transpose(j, w);
-      double_words(scales[j], &sub[0], &sub[1]);
-      for (int i = 0; i < 8; ++i) {
-        const __m512i even = _mm512_mullo_epi16(_mm512_sub_epi16(_mm512_and_si512(w[i], low_bytes), stored), sub[i / 4]);
-        const __m512i odd = _mm512_mullo_epi16(_mm512_sub_epi16(_mm512_srli_epi16(w[i], 8), stored), sub[i / 4]);
-        _mm512_store_si512(panel.pairs[pair_of(8 * j + i)], even);
-        _mm512_store_si512(panel.pairs[pair_of(8 * j + i) + 16], odd);
-        squares[0] = _mm512_dpwssd_epi32(squares[0], even, even);  // each at most 128 * 4096^2 = 2^31, which fits without sign
-        squares[1] = _mm512_dpwssd_epi32(squares[1], odd, odd);
-      }
-    }
+  static void put_weights(const Columns& columns, Panel& panel) noexcept {
+    __m512i scales[kSubs], squares[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+    double_words(columns.scale_pairs, scales);
+    const __m512i low_bytes = _mm512_set1_epi16(255), stored = _mm512_set1_epi16(Columns::kStored);
+    columns.weights([&](int i, __m512i w) {
+      const __m512i scale = scales[i / (64 / kSubs)];
+      const __m512i even = _mm512_mullo_epi16(_mm512_sub_epi16(_mm512_and_si512(w, low_bytes), stored), scale);
+      const __m512i odd = _mm512_mullo_epi16(_mm512_sub_epi16(_mm512_srli_epi16(w, 8), stored), scale);
+      _mm512_store_si512(panel.pairs[pair_of(i)], even);
+      _mm512_store_si512(panel.pairs[pair_of(i) + 16], odd);
+      squares[0] = _mm512_dpwssd_epi32(squares[0], even, even);  // each at most 128 * 4096^2 = 2^31, which fits without sign
+      squares[1] = _mm512_dpwssd_epi32(squares[1], odd, odd);
+    });
     const __m512 square = _mm512_add_ps(_mm512_cvtepu32_ps(squares[0]), _mm512_cvtepu32_ps(squares[1]));
     const __m512 norm = _mm512_mul_ps(_mm512_sqrt_ps(square), _mm512_set1_ps(1 + 0x1p-20f));
     _mm512_store_ps(panel.norm, norm);
     panel.norm_max = _mm512_reduce_max_ps(norm);
   }
 
-  static void prepare(const LinearTask& task, int64_t token, int64_t n, int64_t b, std::byte* out) noexcept {
-    auto& side = *reinterpret_cast<SideType*>(out);
+  static void lay(const LinearTask& task, int64_t token, int64_t n, int64_t b, Side& side) noexcept {
     __m512i squares_q[16], squares_l[16];
     for (int t = 0; t < 16; ++t) squares_q[t] = squares_l[t] = _mm512_setzero_si512();
     const __m512i join = _mm512_set1_epi16(0x0180);  // 128 q + 1 l
@@ -159,7 +144,7 @@ struct Words {
   }
 
   template <int kUsed>
-  static void run(const std::byte* low, const std::byte* high, const std::byte* sides, int64_t n_blocks, __m512 (*c)[2]) noexcept;
+  static void dots(const Panel* panels, const Side& side, __m512 (&f)[2][kUsed]) noexcept;
 };
 
 #define ASSAY_IF_USED(token, text) ".if " #token " < %c[used]\n" text ".endif\n"  // in a tile of fewer tokens
@@ -172,13 +157,13 @@ struct Words {
   ASSAY_IF_USED(token, "vpbroadcastd 512 * " #token " + 4 * \\step(%[x]), %%zmm2\n"              \
                        "vpdpwssd %%zmm2, %%zmm0, %%zmm" #a "\n" "vpdpwssd %%zmm2, %%zmm1, %%zmm" #b "\n")
 #define ASSAY_STORE(token, a, b)                                                                 \
-  ASSAY_IF_USED(token, "vmovdqa64 %%zmm" #a ", 128 * " #token "(%[sum])\n" "vmovdqa64 %%zmm" #b ", 128 * " #token " + 64(%[sum])\n")
+  ASSAY_IF_USED(token, "vmovdqa64 %%zmm" #a ", 64 * " #token "(%[sum])\n" "vmovdqa64 %%zmm" #b ", 64 * (" #token " + %c[used])(%[sum])\n")
 
 // C of a superblock for every token and both groups. In assembler because compilers move the 24 sums about, or spill them.
 template <class PanelType, class SideType, int kUsed>
-inline void dot_words(const PanelType* const* panel, const SideType& side, __m512i (&sum)[kUsed][2]) noexcept {
+inline void dot_words(const PanelType* panels, const SideType& side, __m512i (&sum)[2][kUsed]) noexcept {
   static_assert(sizeof(side.pairs[0]) == 512);
-  const void *low = panel[0]->pairs, *high = panel[1]->pairs, *x = side.pairs;
+  const void *low = panels[0].pairs, *high = panels[1].pairs, *x = side.pairs;
   int64_t steps = 128 / 4;
   asm volatile(ASSAY_TOKENS(ASSAY_CLEAR)
                ".p2align 5\n1:\n"
@@ -214,61 +199,40 @@ inline __m512i dot_plane(const PanelType& panel, const int8_t* plane) noexcept {
 
 // Where C is not shown to give 128 F, that by the contract's own steps.
 template <class PanelType, class SideType, int kUsed>
-[[gnu::noinline]] void repair(const PanelType* const* panel, const SideType& side, const __m512i (&sum)[kUsed][2],
-                              __m512 (&f)[kUsed][2]) noexcept {
+[[gnu::noinline]] void repair(const PanelType* panels, const SideType& side, const __m512i (&sum)[2][kUsed],
+                              __m512 (&f)[2][kUsed]) noexcept {
   for (int t = 0; t < kUsed; ++t) {
     for (int g = 0; g < 2; ++g) {
-      const __m512 norm = _mm512_load_ps(panel[g]->norm);
+      const __m512 norm = _mm512_load_ps(panels[g].norm);
       const auto any_above = [&](float norm_of_token, float limit) {
         return _mm512_cmp_ps_mask(_mm512_mul_ps(norm, _mm512_set1_ps(norm_of_token)), _mm512_set1_ps(limit), _CMP_GT_OQ) != 0;
       };
       const bool wraps = any_above(side.norm_q[t], kNormsOfQ) || any_above(side.norm_l[t], 2 * kNormsOfL) ||
-                         _mm512_cmp_ps_mask(_mm512_abs_ps(f[t][g]), _mm512_set1_ps(kSeen), _CMP_GE_OQ) != 0;
+                         _mm512_cmp_ps_mask(_mm512_abs_ps(f[g][t]), _mm512_set1_ps(kSeen), _CMP_GE_OQ) != 0;
       if (!wraps && !any_above(side.norm_l[t], kNormsOfL)) continue;
-      const __m512i refined = dot_plane(*panel[g], side.l[t]);
-      const __m512i first = wraps ? dot_plane(*panel[g], side.q[t]) : _mm512_srai_epi32(_mm512_sub_epi32(sum[t][g], refined), 7);
+      const __m512i refined = dot_plane(panels[g], side.l[t]);
+      const __m512i first = wraps ? dot_plane(panels[g], side.q[t]) : _mm512_srai_epi32(_mm512_sub_epi32(sum[g][t], refined), 7);
       const __m512 joined = _mm512_fmadd_ps(_mm512_set1_ps(0x1p-7f), _mm512_cvtepi32_ps(refined), _mm512_cvtepi32_ps(first));
-      f[t][g] = _mm512_mul_ps(joined, _mm512_set1_ps(0x1p7f));
+      f[g][t] = _mm512_mul_ps(joined, _mm512_set1_ps(0x1p7f));
     }
   }
 }
 
-template <class Format>
+template <class Format_>
 template <int kUsed>
-void Words<Format>::run(const std::byte* low, const std::byte* high, const std::byte* sides, int64_t n_blocks, __m512 (*c)[2]) noexcept {
-  for (int64_t b = 0; b < n_blocks; ++b) {
-    const PanelType* const panel[2] = {reinterpret_cast<const PanelType*>(low) + b, reinterpret_cast<const PanelType*>(high) + b};
-    const SideType& side = reinterpret_cast<const SideType*>(sides)[b];
-    __m512 f[kUsed][2];
-    __m512i dots[kUsed][2];
-    dot_words<PanelType, SideType, kUsed>(panel, side, dots);
-    __m512 largest = _mm512_setzero_ps();
+inline void Words<Format_>::dots(const Panel* panels, const Side& side, __m512 (&f)[2][kUsed]) noexcept {
+  __m512i sums[2][kUsed];
+  dot_words<Panel, Side, kUsed>(panels, side, sums);
+  __m512 largest = _mm512_setzero_ps();
+  for (int g = 0; g < 2; ++g) {
     for (int t = 0; t < kUsed; ++t) {
-      for (int g = 0; g < 2; ++g) {
-        f[t][g] = _mm512_cvtepi32_ps(dots[t][g]);
-        largest = _mm512_range_ps(largest, f[t][g], 0x0B);  // the larger magnitude
-      }
-    }
-    const float norm = panel[0]->norm_max > panel[1]->norm_max ? panel[0]->norm_max : panel[1]->norm_max;
-    const bool in_range = norm * side.norm_q_max <= kNormsOfQ && norm * side.norm_l_max <= kNormsOfL;
-    if (!in_range || _mm512_cmp_ps_mask(largest, _mm512_set1_ps(kSeen), _CMP_GE_OQ) != 0) [[unlikely]] repair(panel, side, dots, f);
-    for (int g = 0; g < 2; ++g) {
-      const __m512 d = _mm512_load_ps(panel[g]->d);
-      for (int t = 0; t < kUsed; ++t) {
-        __m512 term;
-        if constexpr (kMinima != 0) {
-          __m512i sum = _mm512_setzero_si512();
-          for (int j = 0; j < kMinima; ++j) {
-            sum = _mm512_dpwssd_epi32(sum, _mm512_load_si512(panel[g]->minima[j]), _mm512_set1_epi32(side.minima[t][j]));
-          }
-          term = _mm512_fmadd_ps(d, f[t][g], _mm512_mul_ps(_mm512_load_ps(panel[g]->m), _mm512_cvtepi32_ps(sum)));
-        } else {
-          term = _mm512_mul_ps(d, f[t][g]);
-        }
-        c[t][g] = _mm512_fmadd_ps(_mm512_set1_ps(side.d[t]), term, c[t][g]);
-      }
+      f[g][t] = _mm512_cvtepi32_ps(sums[g][t]);
+      largest = _mm512_range_ps(largest, f[g][t], 0x0B);  // the larger magnitude
     }
   }
+  const float norm = panels[0].norm_max > panels[1].norm_max ? panels[0].norm_max : panels[1].norm_max;
+  const bool in_range = norm * side.norm_q_max <= kNormsOfQ && norm * side.norm_l_max <= kNormsOfL;
+  if (!in_range || _mm512_cmp_ps_mask(largest, _mm512_set1_ps(kSeen), _CMP_GE_OQ) != 0) [[unlikely]] repair(panels, side, sums, f);
 }
 
 struct KernelOf {

@@ -1,14 +1,17 @@
-// The walk of the AVX-512 matrix-matrix kernels over superblocks of 256. For a band of rows and each of the contract's 8 chunks of K the weights are
-// unpacked once, for 16 rows (the lanes of a register) at a time, and all tokens run against them in tiles; what a chunk gives goes up the
-// contract's tree at once. Included by kernel files only; everything here is local to the file that includes it.
+// The walk of the AVX-512 matrix-matrix kernels over superblocks of 256. The tokens of a pass are laid out in tiles once. Then of every 32 rows (two
+// groups: the lanes of a register) one superblock after the other is unpacked and, near in the first-level cache, meets all tiles. The chains of
+// the contract's 8 chunks of K wait in memory from one superblock to the next; what a chunk gives goes up the contract's tree at once.
+// Included by kernel files only; everything here is local to the file that includes it.
 //
 // A Kernel has
 //   kTokens                       tokens of a tile at most
-//   panel_bytes(), side_bytes()   of one superblock: 16 rows unpacked; the activations of a tile
-//   unpack(task, rows, b, out)    superblock b of 16 rows (pointers to their first superblocks)
-//   prepare(task, token, n, b, out)
-//   run<n>(low, high, sides, n_blocks, c)   adds n_blocks superblocks to the chains c[n][2] of two groups of 16 rows; their panels and the sides
-//                                           step by panel_bytes and side_bytes
+//   kMinima                       products of pairs of words that make M of the contract, 0: the format has no minimum
+//   Panel, Side                   one superblock of 16 rows unpacked; of the tokens of a tile
+//   Format                        as in unpack_a256.h
+//   unpack(task, p, panel)        the superblocks p of 16 rows
+//   lay(task, token, n, b, side)  superblock b of n tokens
+//   dots(panels, side, f)         F of the contract for two panels and as many tokens as f has; where d of the panel has a factor, F has its inverse
+// Panels have minima[kMinima][32], d[16] and m[16] (both times the same factor), sides have minima[kTokens][] and d[].
 #pragma once
 
 #include <array>
@@ -19,123 +22,193 @@
 namespace assay::backend::cpu {
 namespace {
 
-constexpr int64_t kPassTokens = 512;  // that share one unpacking
-constexpr int64_t kBandGroups = 16;   // groups of 16 rows in a band at most
-constexpr int64_t kBandBytes = 448 * 1024;
-constexpr int kLevels = 3;  // of the tree, for sums of 1, 2 and 4 chunks that wait for their partners
+constexpr int64_t kSideBytes = 1024 * 1024;  // what the laid tokens may take; those beyond unpack the weights once more
 
-inline int64_t larger(int64_t a, int64_t b) noexcept { return a > b ? a : b; }
 inline int64_t divide_up(int64_t a, int64_t b) noexcept { return (a + b - 1) / b; }
 
-// Of one task: how much of it is held at a time, and where in the scratch memory.
-struct Band {
-  int64_t blocks;  // of the longest chunk
-  int64_t groups;
-  int64_t tokens;  // of a pass
-  int64_t panel_bytes, side_bytes, level_bytes;
+// sums[token] += the products of pairs of words of 16 rows with those of the tokens. Pair by pair, so that the tokens' chains run side by side.
+template <int kPairs, int kUsed, int kStride>
+inline void add_pairs(const int16_t (*of_rows)[32], const int32_t (*of_token)[kStride], __m512i (&sums)[kUsed]) noexcept {
+  for (int p = 0; p < kPairs; ++p) {
+    const __m512i pairs = _mm512_load_si512(of_rows[p]);
+    for (int t = 0; t < kUsed; ++t) sums[t] = _mm512_dpwssd_epi32(sums[t], pairs, _mm512_set1_epi32(of_token[t][p]));
+  }
+}
 
-  int64_t bytes() const noexcept { return panel_bytes + side_bytes + kLevels * level_bytes; }
+// Of the tokens of a tile and two groups of rows.
+template <int kTokens>
+struct TileSums {
+  __m512 of[kTokens][2];
 };
 
-template <class Kernel>
-Band make_band(const LinearTask& task) noexcept {
-  Band band;
-  band.blocks = divide_up(task.k / 256, 8);
-  band.groups = larger(2, smaller(kBandGroups, kBandBytes / (band.blocks * Kernel::panel_bytes()) / 2 * 2));
-  band.tokens = smaller(task.n_tokens, kPassTokens);
-  band.panel_bytes = band.groups * band.blocks * Kernel::panel_bytes();
-  band.side_bytes = band.blocks * Kernel::side_bytes();
-  band.level_bytes = divide_up(band.tokens, Kernel::kTokens) * Kernel::kTokens * band.groups * 64;
-  return band;
+// One superblock of 32 rows, on its way through the 8 chunks: for every tile the same.
+struct Step {
+  const LinearTask& task;
+  int64_t row, row_end;
+  int chunk;
+  bool begins, ends;  // the chunk with this superblock
+};
+
+// Of a tile: sums of 1, 2 and 4 chunks that wait for their partners, and the chain of the chunk that the walk is in.
+template <int kTokens>
+struct Levels {
+  TileSums<kTokens> one, two, four, chain;
+};
+
+// The chains c of one group after a superblock; the whole tree after the last.
+template <int kTokens, int kUsed>
+inline void keep(const Step& step, int64_t token, int g, __m512 (&c)[kUsed], Levels<kTokens>& levels) noexcept {
+  const auto add = [&](const TileSums<kTokens>& waiting) {
+    for (int t = 0; t < kUsed; ++t) c[t] = _mm512_add_ps(waiting.of[t][g], c[t]);
+  };
+  const auto wait = [&](TileSums<kTokens>& level) {
+    for (int t = 0; t < kUsed; ++t) level.of[t][g] = c[t];
+  };
+  if (!step.ends) return wait(levels.chain);
+  if (step.chunk % 2 == 0) return wait(levels.one);
+  add(levels.one);
+  if (step.chunk % 4 == 1) return wait(levels.two);
+  add(levels.two);
+  if (step.chunk == 3) return wait(levels.four);
+  add(levels.four);
+  for (int t = 0; t < kUsed; ++t) store_rows(step.task, token + t, step.row + g * kRows, step.row_end, c[t]);
+}
+
+// Panels of two groups of rows against the kUsed tokens of a tile.
+template <class Kernel, int kUsed>
+void run_superblock(const Step& step, const typename Kernel::Panel* panels, const typename Kernel::Side& side, int64_t token,
+                    Levels<Kernel::kTokens>& levels) noexcept {
+  __m512 f[2][kUsed];
+  Kernel::template dots<kUsed>(panels, side, f);
+  for (int g = 0; g < 2; ++g) {
+    asm volatile("" : : : "memory");  // what both groups read would fill the registers otherwise
+    const __m512 d = _mm512_load_ps(panels[g].d);
+    __m512 terms[kUsed], c[kUsed];
+    if constexpr (Kernel::kMinima != 0) {
+      const __m512 m = _mm512_load_ps(panels[g].m);
+      __m512i minima[kUsed];
+      for (int t = 0; t < kUsed; ++t) minima[t] = _mm512_setzero_si512();
+      add_pairs<Kernel::kMinima>(panels[g].minima, side.minima, minima);
+      for (int t = 0; t < kUsed; ++t) terms[t] = _mm512_mul_ps(m, _mm512_cvtepi32_ps(minima[t]));
+      for (int t = 0; t < kUsed; ++t) terms[t] = _mm512_fmadd_ps(d, f[g][t], terms[t]);
+    } else {
+      for (int t = 0; t < kUsed; ++t) terms[t] = _mm512_mul_ps(d, f[g][t]);
+    }
+    if (step.begins) {
+      for (int t = 0; t < kUsed; ++t) c[t] = _mm512_setzero_ps();
+    } else {
+      for (int t = 0; t < kUsed; ++t) c[t] = levels.chain.of[t][g];
+    }
+    for (int t = 0; t < kUsed; ++t) c[t] = _mm512_fmadd_ps(_mm512_set1_ps(side.d[t]), terms[t], c[t]);
+    keep(step, token, g, c, levels);
+  }
 }
 
 template <class Kernel>
-using RunTile = void (*)(const std::byte*, const std::byte*, const std::byte*, int64_t, __m512 (*)[2]) noexcept;
+using RunSuperblock = void (*)(const Step&, const typename Kernel::Panel*, const typename Kernel::Side&, int64_t, Levels<Kernel::kTokens>&) noexcept;
 
 template <class Kernel, int... kMinusOne>
-constexpr std::array<RunTile<Kernel>, sizeof...(kMinusOne)> run_tiles(std::integer_sequence<int, kMinusOne...>) noexcept {
-  return {&Kernel::template run<kMinusOne + 1>...};
+constexpr std::array<RunSuperblock<Kernel>, sizeof...(kMinusOne)> run_superblocks(std::integer_sequence<int, kMinusOne...>) noexcept {
+  return {&run_superblock<Kernel, kMinusOne + 1>...};
 }
 
 template <class Kernel>
 class Walk {
  public:
+  using Panel = typename Kernel::Panel;
+  using Side = typename Kernel::Side;
+  static constexpr int kTokens = Kernel::kTokens;
+
   Walk(const LinearTask& task, std::byte* scratch) noexcept
       : task_(task),
-        band_(make_band<Kernel>(task)),
-        panel_(scratch),
-        side_(scratch + band_.panel_bytes),
-        levels_(side_ + band_.side_bytes) {}
+        n_blocks_(task.k / 256),
+        panels_(reinterpret_cast<Panel*>(scratch)),
+        levels_(reinterpret_cast<Levels<kTokens>*>(panels_ + 2)),
+        sides_(reinterpret_cast<Side*>(levels_ + tiles_max(task))) {}
 
-  void run(int64_t row_begin, int64_t row_end) const noexcept {
-    for (int64_t row = row_begin; row < row_end; row += band_.groups * kRows) {
-      const int64_t end = smaller(row_end, row + band_.groups * kRows);
-      for (int64_t token = 0; token < task_.n_tokens; token += band_.tokens) {
-        for (int64_t i = 0; i < 8; ++i) run_chunk(i, row, end, token, smaller(task_.n_tokens, token + band_.tokens));
+  static size_t scratch_bytes(const LinearTask& task) noexcept {
+    return 2 * sizeof(Panel) + static_cast<size_t>(tiles_max(task)) * (sizeof(Levels<kTokens>) + static_cast<size_t>(task.k / 256) * sizeof(Side));
+  }
+
+  void run(int64_t row_begin, int64_t row_end) noexcept {
+    const int64_t passes = divide_up(task_.n_tokens, tiles_max(task_) * kTokens);
+    for (int64_t pass = 0; pass < passes; ++pass) {
+      token_ = pass * task_.n_tokens / passes;
+      n_tokens_ = (pass + 1) * task_.n_tokens / passes - token_;
+      n_tiles_ = divide_up(n_tokens_, kTokens);
+      for (int64_t b = 0; b < n_blocks_; ++b) lay(b);
+      for (int64_t row = row_begin; row < row_end; row += 2 * kRows) {
+        for (int chunk = 0; chunk < 8; ++chunk) run_chunk({task_, row, row_end, chunk, true, true});
       }
     }
   }
 
  private:
-  void run_chunk(int64_t i, int64_t row, int64_t row_end, int64_t token_begin, int64_t token_end) const noexcept {
-    const int64_t n_blocks = task_.k / 256, first = i * n_blocks / 8, blocks = (i + 1) * n_blocks / 8 - first;
-    unpack(row, row_end, first, blocks);
-    const int64_t tiles = divide_up(token_end - token_begin, Kernel::kTokens);
-    for (int64_t tile = 0; tile < tiles; ++tile) {
-      const int64_t token = token_begin + tile * (token_end - token_begin) / tiles;
-      const int64_t n = token_begin + (tile + 1) * (token_end - token_begin) / tiles - token;
-      for (int64_t b = 0; b < blocks; ++b) Kernel::prepare(task_, token, n, first + b, side_ + b * Kernel::side_bytes());
-      for (int64_t g = 0; row + g * kRows < row_end; g += 2) {
-        std::byte* level = levels_ + (tile * (band_.groups / 2) + g / 2) * static_cast<int64_t>(sizeof(Sums));
-        run_tile(i, blocks, n, panel_ + g * blocks * Kernel::panel_bytes(), level);
-        if (i == 7) store_tile_of(token, n, row + g * kRows, row_end, *reinterpret_cast<const Sums*>(level));
-      }
+  static int64_t tiles_max(const LinearTask& task) noexcept {  // of a pass
+    const int64_t fit = kSideBytes / (task.k / 256 * static_cast<int64_t>(sizeof(Side)));
+    return smaller(fit < 1 ? 1 : fit, divide_up(task.n_tokens, kTokens));
+  }
+
+  // work(tile, token, n) for every tile; they differ by one token at most.
+  template <class Work>
+  void for_tiles(const Work& work) const noexcept {
+    const int64_t least = n_tokens_ / n_tiles_, longer = n_tokens_ % n_tiles_;
+    int64_t token = token_;
+    for (int64_t tile = 0; tile < n_tiles_; ++tile) {
+      const int64_t n = least + (tile < longer ? 1 : 0);
+      work(tile, token, n);
+      token += n;
     }
   }
 
-  void unpack(int64_t row, int64_t row_end, int64_t first, int64_t blocks) const noexcept {
-    const int64_t block_bytes = task_.row_bytes / (task_.k / 256), groups = divide_up(row_end - row, 2 * kRows) * 2;
-    for (int64_t g = 0; g < groups; ++g) {
+  void lay(int64_t b) noexcept {
+    for_tiles([&](int64_t tile, int64_t token, int64_t n) { Kernel::lay(task_, token, n, b, sides_[b * n_tiles_ + tile]); });
+  }
+
+  void run_chunk(Step step) noexcept {
+    const int64_t first = step.chunk * n_blocks_ / 8, last = (step.chunk + 1) * n_blocks_ / 8;
+    for (int64_t b = first; b < last; ++b) {
+      step.begins = b == first;
+      step.ends = b + 1 == last;
+      unpack(step, b);
+      run_tiles(step, sides_ + b * n_tiles_);
+    }
+    if (first == last) skip(step);
+  }
+
+  void unpack(const Step& step, int64_t b) noexcept {
+    for (int64_t g = 0; g < 2; ++g) {
       const std::byte* rows[kRows];
-      rows_of_group<kRows>(task_, row + g * kRows, row_end, rows);
-      for (const std::byte*& p : rows) p += first * block_bytes;
-      for (int64_t b = 0; b < blocks; ++b) Kernel::unpack(task_, rows, b, panel_ + (g * blocks + b) * Kernel::panel_bytes());
+      rows_of_group<kRows>(task_, step.row + g * kRows, step.row_end, rows);
+      for (const std::byte*& p : rows) p += b * Kernel::Format::block_bytes(task_);
+      Kernel::unpack(task_, rows, panels_[g]);
     }
   }
 
-  using Sums = __m512[Kernel::kTokens][2];
+  void run_tiles(const Step& step, const Side* sides) noexcept {
+    static constexpr auto kRun = run_superblocks<Kernel>(std::make_integer_sequence<int, kTokens>());
+    for_tiles([&](int64_t tile, int64_t token, int64_t n) {
+      kRun[static_cast<size_t>(n - 1)](step, panels_, sides[tile], token, levels_[tile]);
+    });
+  }
 
-  // A sum of 2^n chunks waits at level n. The last chunk leaves the whole tree at level 0.
-  void run_tile(int64_t i, int64_t blocks, int64_t n, const std::byte* panel, std::byte* levels) const noexcept {
-    static constexpr auto kRun = run_tiles<Kernel>(std::make_integer_sequence<int, Kernel::kTokens>());
-    const auto level = [&](int number) -> Sums& { return *reinterpret_cast<Sums*>(levels + number * band_.level_bytes); };
-    Sums own;
-    Sums& c = i % 2 == 0 ? level(0) : own;
-    for (int64_t t = 0; t < n; ++t) c[t][0] = c[t][1] = _mm512_setzero_ps();
-    kRun[static_cast<size_t>(n - 1)](panel, panel + blocks * Kernel::panel_bytes(), side_, blocks, c);
-    if (i % 2 == 0) return;
-    const Sums &zero = level(0), &one = level(1), &two = level(2);
-    for (int64_t t = 0; t < n; ++t) {
-      for (int h = 0; h < 2; ++h) {
-        __m512 sum = _mm512_add_ps(zero[t][h], own[t][h]);
-        if (i % 4 == 3) sum = _mm512_add_ps(one[t][h], sum);
-        if (i == 7) sum = _mm512_add_ps(two[t][h], sum);
-        level(i == 7 ? 0 : i == 3 ? 2 : 1)[t][h] = sum;
+  // A chunk without superblocks; the last one always has one.
+  void skip(const Step& step) noexcept {
+    for_tiles([&](int64_t tile, int64_t token, int64_t) {
+      for (int g = 0; g < 2; ++g) {
+        __m512 c[kTokens];
+        for (__m512& of_token : c) of_token = _mm512_setzero_ps();
+        keep(step, token, g, c, levels_[tile]);
       }
-    }
-  }
-
-  void store_tile_of(int64_t token, int64_t n, int64_t row, int64_t row_end, const Sums& sums) const noexcept {
-    for (int64_t t = 0; t < n; ++t) {
-      for (int64_t h = 0; h < 2; ++h) store_rows(task_, token + t, row + h * kRows, row_end, sums[t][h]);
-    }
+    });
   }
 
   const LinearTask& task_;
-  const Band band_;
-  std::byte* const panel_;
-  std::byte* const side_;
-  std::byte* const levels_;  // [kLevels][tiles][groups / 2]: a tile of sums
+  const int64_t n_blocks_;
+  Panel* const panels_;             // of two groups of rows
+  Levels<kTokens>* const levels_;   // [tiles]
+  Side* const sides_;               // [superblocks][tiles]
+  int64_t token_ = 0, n_tokens_ = 0, n_tiles_ = 0;
 };
 
 template <class Kernel>
@@ -144,13 +217,8 @@ void run_walk(const LinearTask& task, int64_t row_begin, int64_t row_end, std::b
 }
 
 template <class Kernel>
-size_t walk_scratch_bytes(const LinearTask& task) noexcept {
-  return static_cast<size_t>(make_band<Kernel>(task).bytes());
-}
-
-template <class Kernel>
 GemmKernel walk_kernel() noexcept {
-  return {&run_walk<Kernel>, &walk_scratch_bytes<Kernel>, kGemmRowStep};
+  return {&run_walk<Kernel>, &Walk<Kernel>::scratch_bytes, kGemmRowStep};
 }
 
 }  // namespace
