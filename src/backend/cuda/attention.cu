@@ -316,7 +316,9 @@ void attention_tiles(const AttentionTask& task, const Queue& queue) {
   if (task.n_tiles == 0 || attention_prefill(task, queue)) return;
   start_any(task, false, queue);
 }
-void attention_split(const AttentionTask& task, const Queue& queue) { start_any(task, true, queue); }
+void attention_split(const AttentionTask& task, const Queue& queue) {
+  if (!attention_alone(task, queue)) start_any(task, true, queue);
+}
 void attention_merge(const AttentionTask& task, const Queue& queue) {
   if (task.n_tiles == 0) return;
   launch(queue, merge_kernel, dim3(static_cast<unsigned>(task.n_tiles), static_cast<unsigned>(task.n_heads)), 128, 0, task);

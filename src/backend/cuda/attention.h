@@ -36,6 +36,8 @@ bool attention_prefill(const AttentionTask& task, const Queue& queue);
 // Tiles of one token; the segments of a query are worked on side by side, into partials. Their merge, alone or with the integers of the
 // result (merge_rows of fused.h), gives y.
 void attention_split(const AttentionTask& task, const Queue& queue);
+// The same for heads of 8 n elements (32 n with a q8_0 cache), which share the reading of their keys; false, and nothing done, for others.
+bool attention_alone(const AttentionTask& task, const Queue& queue);
 void attention_merge(const AttentionTask& task, const Queue& queue);
 
 // Shared memory limits the head dimension.

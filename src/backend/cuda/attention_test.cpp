@@ -129,6 +129,22 @@ TEST(CudaAttention, RaggedShapesHaveTheReferencesBits) {
   }
 }
 
+// Queries that are alone: four, two and one head at a time, all cache types, segments and values in several goes, windows.
+TEST(CudaAttention, QueriesAloneHaveTheReferencesBits) {
+  ASSAY_REQUIRE_GPU();
+  for (const CacheType k : {CacheType::f16, CacheType::f32, CacheType::q8_0}) {
+    for (const CacheType v : {CacheType::f16, CacheType::f32, CacheType::q8_0}) {
+      check_case({k, v, 64, 8, 1, 0, 30, 2}, true);
+      check_case({k, v, 128, 8, 2, 0, 509, 5}, true);
+      check_case({k, v, 96, 4, 2, 200, 700, 3}, true);
+      check_case({k, v, 256, 4, 1, 300, 1023, 2}, true);
+      check_case({k, v, 512, 2, 1, 0, 255, 2}, true);
+    }
+  }
+  check_case({CacheType::f16, CacheType::f16, 8, 12, 3, 1, 600, 4}, true);
+  check_case({CacheType::f16, CacheType::f16, 72, 6, 3, 257, 900, 20}, true);
+}
+
 TEST(CudaAttention, HeadsThatShareKeysHaveTheReferencesBits) {
   ASSAY_REQUIRE_GPU();
   const CacheType f16 = CacheType::f16;

@@ -21,19 +21,26 @@ int n_multiprocessors() {
   return n;
 }
 
+constexpr int64_t kRowsFetched = 16;
+
 class CudaExecutor final : public ops::Executor {
  public:
   // The device is the calling thread's.
   CudaExecutor(const ops::Plan& plan, const ops::ExecutorOptions& options, int device)
-      : device_(device), state_(plan, options), queue_(state_.stream.get(), can_overlap(), n_multiprocessors()), n_positions_(static_cast<size_t>(options.n_sequences), 0) {}
+      : device_(device),
+        state_(plan, options),
+        queue_(state_.stream.get(), can_overlap(), n_multiprocessors()),
+        fetched_(static_cast<size_t>(options.n_outputs_max / kRowsFetched + 1), 0),
+        n_positions_(static_cast<size_t>(options.n_sequences), 0) {}
 
   void run(const ops::Batch& batch) override {
     ops::check_batch(batch, state_.options, n_positions_, state_.shape);
     if (batch.tokens.empty()) return;
     choose_device();
+    fetched_.assign(fetched_.size(), 0);
     state_.take_batch(batch);
     state_.fill_rope_tables();
-    if (observer_ == nullptr && state_.n_tokens <= kSplitTokensMax) {
+    if (observer_ == nullptr && state_.tokens_alone) {
       const GraphKey key{state_.n_tokens, static_cast<int64_t>(state_.shape.selected.size()), state_.n_segments};
       graphs_.run(key, state_.stream.get(), [this] { queue_batch(); });
     } else {
@@ -45,6 +52,7 @@ class CudaExecutor final : public ops::Executor {
   }
 
   std::span<const float> logits(int64_t i_output) const override {
+    fetch_logits(i_output);
     return {state_.logits_host.as<const float>() + i_output * state_.plan.vocab_size, static_cast<size_t>(state_.plan.vocab_size)};
   }
   void read_logits(int64_t i_output, std::span<double> out) const override {
@@ -84,10 +92,22 @@ class CudaExecutor final : public ops::Executor {
     if (bytes == 0) return;
     check(cudaMemcpyAsync(state_.value(to), from.data(), bytes, cudaMemcpyHostToDevice, state_.stream.get()), "sending rows");
   }
-  void read(ops::ValueId from, int64_t n_rows, const PinnedBuffer& to) const {
-    const size_t bytes = static_cast<size_t>(n_rows) * row_bytes(from);
+  void read(ops::ValueId from, int64_t begin, int64_t n_rows, const PinnedBuffer& to) const {
+    const size_t bytes = static_cast<size_t>(n_rows) * row_bytes(from), at = static_cast<size_t>(begin) * row_bytes(from);
     if (bytes == 0) return;
-    check(cudaMemcpyAsync(to.data(), state_.value(from), bytes, cudaMemcpyDeviceToHost, state_.stream.get()), "reading rows");
+    check(cudaMemcpyAsync(to.data() + at, reinterpret_cast<const std::byte*>(state_.value(from)) + at, bytes, cudaMemcpyDeviceToHost,
+                          state_.stream.get()),
+          "reading rows");
+  }
+  // Logits stay on the device until somebody asks for them; then their neighbours come with them.
+  void fetch_logits(int64_t i_output) const {
+    const int64_t i_fetch = i_output / kRowsFetched, begin = i_fetch * kRowsFetched;
+    const int64_t n_rows = std::min(static_cast<int64_t>(state_.shape.selected.size()) - begin, kRowsFetched);
+    if (n_rows <= 0 || fetched_[static_cast<size_t>(i_fetch)] != 0) return;
+    choose_device();
+    read(state_.plan.logits, begin, n_rows, state_.logits_host);
+    state_.stream.wait();
+    fetched_[static_cast<size_t>(i_fetch)] = 1;
   }
 
   void queue_batch() {
@@ -109,8 +129,7 @@ class CudaExecutor final : public ops::Executor {
         if (observed) announce_unit(unit);
       }
     }
-    read(state_.plan.logits, static_cast<int64_t>(state_.shape.selected.size()), state_.logits_host);
-    read(state_.plan.handed, state_.n_tokens, state_.handed_host);
+    read(state_.plan.handed, 0, state_.n_tokens, state_.handed_host);
   }
 
   void announce(const ops::Op& op) {
@@ -128,6 +147,7 @@ class CudaExecutor final : public ops::Executor {
   DeviceState state_;
   Queue queue_;
   Graphs graphs_;
+  mutable std::vector<uint8_t> fetched_;  // per kRowsFetched rows of logits: whether logits_host has them
   std::vector<int64_t> n_positions_;  // per sequence
   ops::OpObserver* observer_ = nullptr;
   std::vector<double> observed_;

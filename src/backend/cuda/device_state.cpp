@@ -47,6 +47,10 @@ size_t DeviceState::bytes_max(ops::ValueId id) const noexcept {
   return id == ops::kNone ? 0 : static_cast<size_t>(rows_max(id) * width(id)) * sizeof(float);
 }
 
+int64_t DeviceState::alone_max() const noexcept {
+  return std::min(options.n_batch_max, std::max<int64_t>(kSplitTokensMax, options.n_sequences));
+}
+
 bool DeviceState::decodes(const Matrix& w) const noexcept {
   return options.weights_as_f32 && quant::find_format(w.dtype)->activation != quant::Activation::f32;
 }
@@ -111,7 +115,7 @@ void DeviceState::place_tables() {
         throw Error(Errc::unsupported, op.name + ": heads of " + std::to_string(attention->head_dim) +
                                            " elements; the CUDA backend serves up to " + std::to_string(kHeadDimMax) + ", --backend cpu any");
       }
-      const int64_t rows = std::min(options.n_batch_max, kSplitTokensMax) * attention->n_heads * segments_of(options.n_ctx);
+      const int64_t rows = alone_max() * attention->n_heads * segments_of(options.n_ctx);
       partials_bytes = std::max(partials_bytes, static_cast<size_t>(rows * (attention->head_dim + 2)) * sizeof(float));
       arrived_bytes = std::max(arrived_bytes, static_cast<size_t>(attention->n_heads) * sizeof(uint32_t));
     }
@@ -140,7 +144,10 @@ void DeviceState::take_batch(const ops::Batch& batch) {
   }
   std::transform(shape.selected.begin(), shape.selected.end(), host + 3 * capacity, [](int64_t t) { return static_cast<int32_t>(t); });
   auto* tile = reinterpret_cast<TokenTile*>(host + 4 * capacity);
-  const int64_t per_tile = n_tokens <= kSplitTokensMax ? 1 : kTileTokens;
+  const auto is_one = [](const ops::TokenRun& run) { return run.n == 1; };
+  tokens_alone = n_tokens <= kSplitTokensMax ||
+                 (n_tokens <= alone_max() && std::all_of(shape.token_runs.begin(), shape.token_runs.end(), is_one));
+  const int64_t per_tile = tokens_alone ? 1 : kTileTokens;
   n_tiles = 0;
   int64_t n_positions = 1;
   for (const ops::TokenRun& run : shape.token_runs) {

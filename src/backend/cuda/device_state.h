@@ -16,7 +16,7 @@
 
 namespace assay::backend::cuda {
 
-inline constexpr int64_t kSplitTokensMax = 8;  // up to here a query's segments are worked on side by side
+inline constexpr int64_t kSplitTokensMax = 8;  // up to here a query's segments are worked on side by side, whatever the sequences
 
 struct DeviceState {
   DeviceState(const ops::Plan& plan, const ops::ExecutorOptions& options);
@@ -60,9 +60,11 @@ struct DeviceState {
 
   ops::BatchShape shape;
   int64_t n_tokens = 0, n_tiles = 0, n_segments = 0;  // of the batch; segments rounded up, so that few numbers occur
+  bool tokens_alone = false;  // every token is a tile: few of them, or each of a sequence of its own
 
  private:
   int64_t rows_max(ops::ValueId id) const noexcept;
+  int64_t alone_max() const noexcept;  // tokens of a batch whose tokens are alone
   size_t bytes_max(ops::ValueId id) const noexcept;  // of its rows; 0 for kNone
   void place_values();
   void place_tables();

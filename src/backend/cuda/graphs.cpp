@@ -6,7 +6,7 @@
 namespace assay::backend::cuda {
 namespace {
 
-constexpr size_t kGraphsMax = 64;
+constexpr size_t kGraphsMax = 256;
 
 // Ends a recording that an error left open, so that the stream can be used again.
 struct Recording {

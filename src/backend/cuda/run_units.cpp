@@ -90,7 +90,7 @@ class Runner {
 
   void run_attention() const {
     AttentionTask task = attention_task(s_, unit_);
-    if (s_.n_tokens > kSplitTokensMax) {
+    if (!s_.tokens_alone) {
       attention_tiles(task, queue_);
       if (unit_.quantised != kNone) quantise_rows(task.y, s_.n_tokens, integers(), queue_.stream);
       return;
