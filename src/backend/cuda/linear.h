@@ -31,6 +31,10 @@ bool linear_gemv(std::span<const LinearTask> linears, const quant::Activations& 
 // The same for many tokens, on the tensor cores; all matrices of one format.
 bool linear_mma(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Hopper& hopper, const Queue& queue);
 
+// The same for several tokens, on Hopper; superblocks, formats may differ. kBatchTokensMax: beyond, the weights are not what takes the time.
+inline constexpr int64_t kBatchTokensMax = 128;
+bool linear_batch(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Hopper& hopper, const Queue& queue);
+
 // Float weights (F32, F16, BF16) over x f32 [n_tokens, cols].
 void linear_float(const Matrix& w, const float* x, int64_t n_tokens, const float* bias, float* y, cudaStream_t stream);
 // The same over weights decoded to f32: rows row_begin .. of a matrix whose products have y_width columns.

@@ -86,6 +86,11 @@ void check_quantised(const quant::Format& format, const Shape& shape, int planes
   const LinearTask grouped_task{&w.matrix, b, grouped.as<float>()};
   EXPECT_TRUE(linear_mma(std::span(&grouped_task, 1), device, shape.n_tokens, hopper.view(), Queue())) << where();
   EXPECT_TRUE(same_floats(download<float>(grouped.data(), expected.size()), expected)) << where() << ", tensor cores by groups of warps";
+  if (kind != quant::Activation::a256 || shape.n_tokens > kBatchTokensMax) return;
+  const DeviceBuffer batched = poisoned(expected.size());
+  const LinearTask batched_task{&w.matrix, b, batched.as<float>()};
+  EXPECT_TRUE(linear_batch(std::span(&batched_task, 1), device, shape.n_tokens, hopper.view(), Queue())) << where();
+  EXPECT_TRUE(same_floats(download<float>(batched.data(), expected.size()), expected)) << where() << ", several tokens";
 }
 
 TEST(CudaLinear, QuantisedProductsHaveTheReferencesBits) {

@@ -10,6 +10,7 @@ namespace assay::backend::cuda {
 namespace {
 
 using ops::kNone;
+constexpr int64_t kBatchTokensMin = 2;
 constexpr int64_t kGemvTokensMax = 8;  // from here on the weights are unpacked once for many tokens
 
 template <class Record>
@@ -117,6 +118,7 @@ class Runner {
     const int64_t n_tokens = s_.n_rows(record<ops::Linear>(unit_.ops.front()).y);
     const std::span<const LinearTask> all(tasks.data(), n);
     const auto run = [&](std::span<const LinearTask> some) {
+      if (n_tokens >= kBatchTokensMin && linear_batch(some, integers(), n_tokens, s_.hopper.view(), queue_)) return true;
       if (n_tokens <= kGemvTokensMax) return linear_gemv(some, integers(), n_tokens, queue_);
       return linear_mma(some, integers(), n_tokens, s_.hopper.view(), queue_);
     };
