@@ -118,28 +118,29 @@ struct Bytes {
 };
 
 #define ASSAY_IF_USED(token, text) ".if " #token " < %c[used]\n" text ".endif\n"  // in a tile of fewer tokens
-// The registers of a tile in the assembler text below: token, its sums of a sub-block with the first and with the second group, of the superblock.
+// The registers of a tile in the assembler text below: token, 4 of its elements, sums of a sub-block with the first and with the second group, sums
+// of the superblock.
 #define ASSAY_TOKENS(X) \
-  X(0, 8, 14, 20, 26) X(1, 9, 15, 21, 27) X(2, 10, 16, 22, 28) X(3, 11, 17, 23, 29) X(4, 12, 18, 24, 30) X(5, 13, 19, 25, 31)
-#define ASSAY_CLEAR(token, a, b, c, d) \
+  X(0, 2, 8, 14, 20, 26) X(1, 3, 9, 15, 21, 27) X(2, 4, 10, 16, 22, 28) X(3, 5, 11, 17, 23, 29) X(4, 6, 12, 18, 24, 30) X(5, 7, 13, 19, 25, 31)
+#define ASSAY_CLEAR(token, x, a, b, c, d) \
   ASSAY_IF_USED(token, "vpxord %%zmm" #c ", %%zmm" #c ", %%zmm" #c "\n" "vpxord %%zmm" #d ", %%zmm" #d ", %%zmm" #d "\n")
-#define ASSAY_BEGIN(token, a, b, c, d)                                                                                     \
+#define ASSAY_BEGIN(token, x, a, b, c, d)                                                                                     \
   ASSAY_IF_USED(token, ".if %c[starts]\n"                                                                                  \
-                       "vpbroadcastd 64 * " #token "(%[start]), %%zmm" #a "\n" "vpbroadcastd 64 * " #token "(%[start]), %%zmm" #b "\n" \
+                       "vpbroadcastd 64 * " #token "(%[start]), %%zmm" #a "\n" "vmovdqa64 %%zmm" #a ", %%zmm" #b "\n"         \
                        ".else\n"                                                                                           \
                        "vpxord %%zmm" #a ", %%zmm" #a ", %%zmm" #a "\n" "vpxord %%zmm" #b ", %%zmm" #b ", %%zmm" #b "\n"   \
                        ".endif\n")
-#define ASSAY_STEP(token, a, b, c, d)                                                            \
-  ASSAY_IF_USED(token, "vpbroadcastd 256 * " #token " + 4 * \\step(%[x]), %%zmm2\n"              \
-                       "vpdpbusd %%zmm2, %%zmm0, %%zmm" #a "\n" "vpdpbusd %%zmm2, %%zmm1, %%zmm" #b "\n")
-#define ASSAY_SCALE(token, a, b, c, d)                                                                                 \
+#define ASSAY_LOAD(token, x, a, b, c, d) ASSAY_IF_USED(token, "vpbroadcastd 256 * " #token " + 4 * \\step(%[x]), %%zmm" #x "\n")
+#define ASSAY_DOT(token, x, a, b, c, d) \
+  ASSAY_IF_USED(token, "vpdpbusd %%zmm" #x ", %%zmm0, %%zmm" #a "\n" "vpdpbusd %%zmm" #x ", %%zmm1, %%zmm" #b "\n")
+#define ASSAY_SCALE(token, x, a, b, c, d)                                                                                 \
   ASSAY_IF_USED(token, ".if %c[narrow]\n"                                                                              \
                        "vpdpwssd %%zmm0, %%zmm" #a ", %%zmm" #c "\n" "vpdpwssd %%zmm1, %%zmm" #b ", %%zmm" #d "\n"     \
                        ".else\n"                                                                                       \
                        "vpmulld %%zmm0, %%zmm" #a ", %%zmm" #a "\n" "vpmulld %%zmm1, %%zmm" #b ", %%zmm" #b "\n"       \
                        "vpaddd %%zmm" #a ", %%zmm" #c ", %%zmm" #c "\n" "vpaddd %%zmm" #b ", %%zmm" #d ", %%zmm" #d "\n" \
                        ".endif\n")
-#define ASSAY_STORE(token, a, b, c, d) \
+#define ASSAY_STORE(token, x, a, b, c, d) \
   ASSAY_IF_USED(token, "vmovdqa64 %%zmm" #c ", 64 * " #token "(%[sum])\n" "vmovdqa64 %%zmm" #d ", 64 * (" #token " + %c[used])(%[sum])\n")
 
 // I of a superblock for every token and both groups, without the share of kCentre. In assembler because compilers spill the 24 sums.
@@ -156,7 +157,8 @@ inline void dot_bytes(const typename Kernel::Panel* panels, const typename Kerne
                ".if \\step < %c[steps]\n"
                "vmovdqa64 64 * \\step(%[low]), %%zmm0\n"
                "vmovdqa64 64 * \\step(%[high]), %%zmm1\n"
-               ASSAY_TOKENS(ASSAY_STEP)
+               ASSAY_TOKENS(ASSAY_LOAD)
+               ASSAY_TOKENS(ASSAY_DOT)
                ".endif\n"
                ".endr\n"
                "vmovdqa64 (%[low_scale]), %%zmm0\nvmovdqa64 (%[high_scale]), %%zmm1\n"
@@ -169,8 +171,8 @@ inline void dot_bytes(const typename Kernel::Panel* panels, const typename Kerne
                  [start] "+r"(start), [subs] "+r"(subs)
                : [sum] "r"(sum), [used] "i"(kUsed), [steps] "i"(64 / Kernel::kSubs), [starts] "i"(Kernel::kStart != 0 ? 1 : 0),
                  [narrow] "i"(Kernel::R::kNarrow ? 1 : 0)
-               : "memory", "cc", "zmm0", "zmm1", "zmm2", "zmm8", "zmm9", "zmm10", "zmm11", "zmm12", "zmm13", "zmm14", "zmm15", "zmm16", "zmm17",
-                 "zmm18", "zmm19", "zmm20", "zmm21", "zmm22", "zmm23", "zmm24", "zmm25", "zmm26", "zmm27", "zmm28", "zmm29", "zmm30", "zmm31");
+               : "memory", "cc", "zmm0", "zmm1", "zmm2", "zmm3", "zmm4", "zmm5", "zmm6", "zmm7", "zmm8", "zmm9", "zmm10", "zmm11", "zmm12", "zmm13", "zmm14",
+                 "zmm15", "zmm16", "zmm17", "zmm18", "zmm19", "zmm20", "zmm21", "zmm22", "zmm23", "zmm24", "zmm25", "zmm26", "zmm27", "zmm28", "zmm29", "zmm30", "zmm31");
 }
 
 // The same for one token and one group, with scales of 32 bits.

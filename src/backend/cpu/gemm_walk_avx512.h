@@ -122,6 +122,7 @@ class Walk {
   Walk(const LinearTask& task, std::byte* scratch) noexcept
       : task_(task),
         n_blocks_(task.k / 256),
+        block_bytes_(Kernel::Format::block_bytes(task)),
         panels_(reinterpret_cast<Panel*>(scratch)),
         levels_(reinterpret_cast<Levels<kTokens>*>(panels_ + 2)),
         sides_(reinterpret_cast<Side*>(levels_ + tiles_max(task))) {}
@@ -171,7 +172,9 @@ class Walk {
       step.begins = b == first;
       step.ends = b + 1 == last;
       unpack(step, b);
-      run_tiles(step, sides_ + b * n_tiles_);
+      const bool row_goes_on = b + 1 < n_blocks_;
+      const int64_t next_row = step.row + (row_goes_on ? 0 : 2 * kRows), next_b = row_goes_on ? b + 1 : 0;
+      run_tiles(step, sides_ + b * n_tiles_, task_.weights + next_row * task_.row_bytes + next_b * block_bytes_);
     }
     if (first == last) skip(step);
   }
@@ -180,16 +183,22 @@ class Walk {
     for (int64_t g = 0; g < 2; ++g) {
       const std::byte* rows[kRows];
       rows_of_group<kRows>(task_, step.row + g * kRows, step.row_end, rows);
-      for (const std::byte*& p : rows) p += b * Kernel::Format::block_bytes(task_);
+      for (const std::byte*& p : rows) p += b * block_bytes_;
       Kernel::unpack(task_, rows, panels_[g]);
     }
   }
 
-  void run_tiles(const Step& step, const Side* sides) noexcept {
+  // The superblocks of 32 rows from `next` on are fetched meanwhile: no processor follows as many rows by itself.
+  void run_tiles(const Step& step, const Side* sides, const std::byte* next) noexcept {
     static constexpr auto kRun = run_superblocks<Kernel>(std::make_integer_sequence<int, kTokens>());
     for_tiles([&](int64_t tile, int64_t token, int64_t n) {
+      for (int64_t row = 2 * kRows * tile / n_tiles_; row < 2 * kRows * (tile + 1) / n_tiles_; ++row) fetch(next + row * task_.row_bytes);
       kRun[static_cast<size_t>(n - 1)](step, panels_, sides[tile], token, levels_[tile]);
     });
+  }
+
+  void fetch(const std::byte* p) const noexcept {
+    for (int64_t at = 0; at < block_bytes_ + 63; at += 64) _mm_prefetch(reinterpret_cast<const char*>(p + at), _MM_HINT_T1);
   }
 
   // A chunk without superblocks; the last one always has one.
@@ -204,7 +213,7 @@ class Walk {
   }
 
   const LinearTask& task_;
-  const int64_t n_blocks_;
+  const int64_t n_blocks_, block_bytes_;
   Panel* const panels_;             // of two groups of rows
   Levels<kTokens>* const levels_;   // [tiles]
   Side* const sides_;               // [superblocks][tiles]
