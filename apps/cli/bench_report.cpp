@@ -161,7 +161,7 @@ std::string tests_table(const BenchReport& report, const std::vector<BenchResult
   text += fmt::format("\npeak memory {:.1f} MiB; kernels {}; numerics {}",
                       static_cast<double>(report.peak_memory) / kMebibyte, context.kernels(),
                       name(o.numerics));
-  if (o.numerics == Numerics::exact) text += fmt::format(", {} bits", o.activation_bits);
+  if (o.numerics == Numerics::exact || o.numerics == Numerics::fast) text += fmt::format(", {} bits", o.activation_bits);
   const MachineLimits& limits = report.limits;
   if (limits.read_bandwidth > 0)
     text += fmt::format("\nmemory reads {:.1f} GB/s", limits.read_bandwidth / 1e9);

@@ -85,8 +85,8 @@ void RuntimeFlags::add(Flags& flags, const std::string& about_n_ctx) {
               "Tokens computed in one go at most. Never changes a result");
   flags.value("-ctk,--cache-type-k", cache_k, "TYPE", "K cache: f16, q8_0 or f32");
   flags.value("-ctv,--cache-type-v", cache_v, "TYPE", "V cache: f16, q8_0 or f32");
-  flags.value("--numerics", numerics, "MODE", "exact (default), f32, or oracle (float64, slow)");
-  flags.value("--activations", activations, "BITS", "Of mode exact: 15 or 8");
+  flags.value("--numerics", numerics, "MODE", "exact (default), f32, fast (GPU; other bits than the CPU's), or oracle (float64, slow)");
+  flags.value("--activations", activations, "BITS", "Of modes exact and fast: 15 or 8");
   flags.value("--backend", backend, "NAME",
               "auto, cpu, cuda, or hybrid-f32 (cpu with --numerics f32)");
   flags.value("-ngl,--gpu-layers,--n-gpu-layers", n_gpu_layers, "N",
@@ -311,7 +311,7 @@ std::string TemplateFlags::system_text() const {
 boost::json::object numerics_json(const Context& context) {
   const ContextOptions& o = context.options();
   boost::json::object result = {{"version", 1}, {"mode", name(o.numerics)}};
-  if (o.numerics == Numerics::exact) result["activations"] = o.activation_bits;
+  if (o.numerics == Numerics::exact || o.numerics == Numerics::fast) result["activations"] = o.activation_bits;
   if (o.numerics != Numerics::oracle) {
     result["cache_type_k"] = name(o.cache_k);
     result["cache_type_v"] = name(o.cache_v);

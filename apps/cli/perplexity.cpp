@@ -72,7 +72,7 @@ struct Run {
     const ContextOptions& o = context->options();
     std::string text =
         fmt::format("{} ({}), {}", model->name(), model->weights_type(), assay::name(o.numerics));
-    if (o.numerics == Numerics::exact) text += fmt::format(" with {} bits", o.activation_bits);
+    if (o.numerics == Numerics::exact || o.numerics == Numerics::fast) text += fmt::format(" with {} bits", o.activation_bits);
     if (o.numerics == Numerics::oracle) return text;
     return text + fmt::format(", cache {}/{}, kernels {}", assay::name(o.cache_k),
                               assay::name(o.cache_v), context->kernels());

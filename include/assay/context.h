@@ -18,6 +18,8 @@ namespace assay {
 enum class Numerics {
   exact,   // integer dots over activations of activation_bits; the same bits on every machine
   f32,     // weights decoded to f32, activations f32; the same bits on every machine, closest to the file's own values
+  fast,    // of one GPU: float weights and attention on its float tensor cores, the rest as exact; the same bits on one model of GPU, whatever
+           // the batch and the chunks; how far from exact: docs/numerics.md, section 7
   oracle,  // float64 throughout, plain loops, slow; the cache is float64 whatever cache_k and cache_v say
 };
 enum class KvType { f16, q8_0, f32 };
@@ -25,7 +27,7 @@ enum class KvType { f16, q8_0, f32 };
 enum class Backend { automatic, cpu, cuda };
 enum class Kernels { best, reference, avx2, avx512, neon, neon_i8mm };  // best: the best that the machine can run
 
-// By the names that flags have: "auto", "cpu", "cuda"; "exact", "f32", "oracle"; "f16", "q8_0", "f32"; "auto", "reference", "avx2", "avx512",
+// By the names that flags have: "auto", "cpu", "cuda"; "exact", "f32", "fast", "oracle"; "f16", "q8_0", "f32"; "auto", "reference", "avx2", "avx512",
 // "neon", "neon-i8mm".
 // parse_x: Error(bad_request) that lists the names.
 std::string_view name(Numerics numerics) noexcept;
@@ -59,10 +61,10 @@ struct ContextOptions {
   int n_sequences = 1;        // independent token sequences, each with n_ctx positions
 };
 
-// The options with one thing changed: the numerics to "exact/15" (also "exact"), "exact/8", "f32" or "oracle", or, with the same bits as
+// The options with one thing changed: the numerics to "exact/15" (also "exact"), "exact/8", "f32", "fast" or "oracle", or, with the same bits as
 // before, the kernels to "reference" or another set, the backend to "cpu" or "cuda". Nothing where the text names no mode; kModeNames
 // lists them.
-inline constexpr std::string_view kModeNames = "exact/15, exact/8, f32, oracle, reference, avx2, avx512, neon, neon-i8mm, cpu, cuda";
+inline constexpr std::string_view kModeNames = "exact/15, exact/8, f32, fast, oracle, reference, avx2, avx512, neon, neon-i8mm, cpu, cuda";
 std::optional<ContextOptions> with_mode(ContextOptions options, std::string_view mode);
 
 struct MemoryFigures {

@@ -24,7 +24,8 @@ namespace {
 template <class Enum, size_t n>
 using Names = std::array<std::pair<Enum, std::string_view>, n>;
 
-constexpr Names<Numerics, 3> kNumerics{{{Numerics::exact, "exact"}, {Numerics::f32, "f32"}, {Numerics::oracle, "oracle"}}};
+constexpr Names<Numerics, 4> kNumerics{
+    {{Numerics::exact, "exact"}, {Numerics::f32, "f32"}, {Numerics::fast, "fast"}, {Numerics::oracle, "oracle"}}};
 constexpr Names<KvType, 3> kKvTypes{{{KvType::f16, "f16"}, {KvType::q8_0, "q8_0"}, {KvType::f32, "f32"}}};
 constexpr Names<Backend, 3> kBackends{{{Backend::automatic, "auto"}, {Backend::cpu, "cpu"}, {Backend::cuda, "cuda"}}};
 constexpr Names<Kernels, 6> kKernels{{{Kernels::best, "auto"},
@@ -79,6 +80,7 @@ std::optional<ContextOptions> with_mode(ContextOptions options, std::string_view
     if (text != mode) continue;
     options.numerics = value;
     if (value == Numerics::oracle) options.backend = Backend::cpu;
+    if (value == Numerics::fast) options.backend = Backend::cuda, options.kernels = Kernels::best;
     return options;
   }
   for (const auto& [value, text] : kKernels) {
@@ -102,6 +104,20 @@ namespace {
 constexpr int64_t kContextDefault = 4096;
 constexpr int64_t kContextMax = int64_t{1} << 20;  // where num::cos64 still has its accuracy
 constexpr int64_t kOutputsBytesDefault = 16 << 20;
+
+// Mode fast has no meaning on a CPU, and its bits are those of one device.
+void check_fast(const ContextOptions& options, int64_t n_layers) {
+  constexpr std::string_view kInstead = "; mode exact gives the same bits on every machine";
+  if (options.backend == Backend::cpu || options.kernels != Kernels::best) {
+    throw Error(Errc::bad_request, fmt::format("numerics fast: needs the tensor cores of a GPU (backend cuda), found backend {}, kernels {}{}",
+                                               name(options.backend), name(options.kernels), kInstead));
+  }
+  if (options.n_gpu_layers >= 0 && options.n_gpu_layers < n_layers) {
+    throw Error(Errc::bad_request, fmt::format("numerics fast: needs all {} layers on the GPU, found -ngl {}{}", n_layers, options.n_gpu_layers, kInstead));
+  }
+  const backend::cuda::Devices devices = backend::cuda::find_devices();
+  if (devices.list.empty()) throw Error(Errc::device, fmt::format("numerics fast: needs a GPU: {}{}", devices.why_none, kInstead));
+}
 
 // The backend that runs: never automatic.
 Backend choose_backend(const ContextOptions& options) {
@@ -170,6 +186,7 @@ ContextOptions resolve(const ContextOptions& asked, const Model& model) {
   }
   options.n_outputs_max = std::min(options.n_outputs_max, options.n_ubatch);
   require_range("layers on the GPU (-ngl)", options.n_gpu_layers, -1, INT32_MAX);
+  if (options.numerics == Numerics::fast) check_fast(options, model.n_layers());
   options.backend = choose_backend(options);
   check_devices(options);
   if (options.backend == Backend::cuda && options.devices.empty()) options.devices = {0};
@@ -187,6 +204,7 @@ ChosenExecutor make_executor(const Model& model, const ContextOptions& options, 
   executor.cache_k = cache_type(options.cache_k);
   executor.cache_v = cache_type(options.cache_v);
   executor.weights_as_f32 = options.numerics == Numerics::f32;
+  executor.fast = options.numerics == Numerics::fast;
   executor.planes = options.activation_bits == 15 ? 2 : 1;
   if (options.numerics == Numerics::oracle) return {backend::oracle::make_oracle_executor(plan, executor, pool), "oracle"};
   const backend::cpu::KernelSet set = kernel_set(options.kernels);

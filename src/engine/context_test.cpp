@@ -268,7 +268,7 @@ TEST_P(ContextTest, ObserversSeeEveryOpAndChangeNothing) {
 }
 
 TEST(ContextOptionNames, ReadBack) {
-  for (const Numerics value : {Numerics::exact, Numerics::f32, Numerics::oracle}) EXPECT_EQ(parse_numerics(name(value)), value);
+  for (const Numerics value : {Numerics::exact, Numerics::f32, Numerics::fast, Numerics::oracle}) EXPECT_EQ(parse_numerics(name(value)), value);
   for (const KvType value : {KvType::f16, KvType::q8_0, KvType::f32}) EXPECT_EQ(parse_kv_type(name(value)), value);
   for (const Kernels value : {Kernels::best, Kernels::reference, Kernels::avx2, Kernels::avx512, Kernels::neon, Kernels::neon_i8mm}) EXPECT_EQ(parse_kernels(name(value)), value);
   try {
@@ -293,6 +293,9 @@ TEST(ContextOptionsTest, AModeChangesOneThing) {
   EXPECT_EQ(with_mode(*exact8, "exact")->activation_bits, 15);
   EXPECT_EQ(with_mode(options, "oracle")->numerics, Numerics::oracle);
   EXPECT_EQ(with_mode(options, "oracle")->backend, Backend::cpu);  // it has no other
+  EXPECT_EQ(with_mode(options, "fast")->numerics, Numerics::fast);
+  EXPECT_EQ(with_mode(*with_mode(options, "avx2"), "fast")->backend, Backend::cuda);
+  EXPECT_EQ(with_mode(*with_mode(options, "avx2"), "fast")->kernels, Kernels::best);
   EXPECT_EQ(with_mode(options, "avx2")->kernels, Kernels::avx2);
   EXPECT_EQ(with_mode(options, "avx2")->backend, Backend::cpu);
   EXPECT_EQ(with_mode(options, "avx2")->numerics, Numerics::f32);

@@ -26,7 +26,7 @@ Work WorkCounter::of_linear(const ops::Linear& op, const RunShape& shape) const 
   work.bytes = weight_bytes(op.w) + (op.bias == ops::kNone ? 0 : weight_bytes(op.bias));
   work.multiply_adds = rows * view.shape.elements();
   const quant::Format* format = quant::find_format(view.dtype);
-  if (options_.numerics == Numerics::exact && format != nullptr && format->activation != quant::Activation::f32) {
+  if ((options_.numerics == Numerics::exact || options_.numerics == Numerics::fast) && format != nullptr && format->activation != quant::Activation::f32) {
     work.byte_products = work.multiply_adds * (options_.activation_bits == 15 ? 2 : 1);
   } else {
     work.float_multiply_adds = work.multiply_adds;

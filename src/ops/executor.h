@@ -28,7 +28,8 @@ struct ExecutorOptions {
   CacheType cache_k = CacheType::f16;
   CacheType cache_v = CacheType::f16;
   bool weights_as_f32 = false;  // mode f32: every weight decoded, activations f32, Lanes32
-  int planes = 2;               // mode exact: 2 planes (15 bits) or 1 (8 bits)
+  int planes = 2;               // modes exact and fast: 2 planes (15 bits) or 1 (8 bits)
+  bool fast = false;            // mode fast: float weights and attention on a GPU's float tensor cores; other devices know no such mode
 };
 
 // Sees the value that each op wrote. Observing never changes what runs; a fused op announces its members one by one.

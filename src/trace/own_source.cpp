@@ -27,14 +27,18 @@ Declared own_declared(const ContextOptions& options) {
   declared.own_sums = true;
   declared.cache_k = cache_type(options.cache_k);
   declared.cache_v = cache_type(options.cache_v);
-  if (options.numerics == Numerics::exact) declared.activation_bits = options.activation_bits;
+  if (options.numerics == Numerics::fast) {
+    declared.own_sums = false;
+    declared.unit_roundoff = 0x1p-8;  // of BF16, to which activations may be rounded
+  }
+  if (options.numerics == Numerics::exact || options.numerics == Numerics::fast) declared.activation_bits = options.activation_bits;
   return declared;
 }
 
 std::string own_name(const ContextOptions& options, std::string_view kernels) {
   if (options.numerics == Numerics::oracle) return "oracle, float64";
   std::string text = fmt::format("{}{}, {}", kernels.find("cuda") != kernels.npos ? "" : "cpu ", kernels, name(options.numerics));
-  if (options.numerics == Numerics::exact) text += fmt::format(", {} bits", options.activation_bits);
+  if (options.numerics == Numerics::exact || options.numerics == Numerics::fast) text += fmt::format(", {} bits", options.activation_bits);
   text += fmt::format(", cache {}", name(options.cache_k));
   if (options.cache_v != options.cache_k) text += fmt::format("/{}", name(options.cache_v));
   return text;

@@ -3,6 +3,8 @@
 
 #include <charconv>
 
+#include "assay/error.h"
+
 namespace assay::verify {
 namespace {
 
@@ -20,7 +22,10 @@ std::optional<int64_t> parse_chunk(std::string_view text) {
 }  // namespace
 
 std::optional<Mode> parse_mode(std::string_view text, const ContextOptions& base) {
-  if (const auto options = with_mode(base, text)) return Mode{*options};
+  if (const auto options = with_mode(base, text)) {
+    require_judged(*options);
+    return Mode{*options};
+  }
   if (text.starts_with(kChunks)) {
     const std::optional<int64_t> n_chunk = parse_chunk(text.substr(kChunks.size()));
     if (n_chunk) return Mode{base, *n_chunk};
@@ -30,11 +35,17 @@ std::optional<Mode> parse_mode(std::string_view text, const ContextOptions& base
 
 std::string mode_names() { return std::string(kModeNames) + ", chunks/N"; }
 
+void require_judged(const ContextOptions& options) {
+  if (options.numerics != Numerics::fast) return;
+  throw Error(Errc::bad_request, "verify: mode fast has a tolerance for its logits, none for each operation, so there is nothing to judge it by; "
+                                 "`assay perplexity --numerics exact --against fast` measures how far it is, and mode exact can be verified");
+}
+
 bool promise_same_bits(const ContextOptions& a, const ContextOptions& b) {
   if (a.numerics != b.numerics) return false;
   if (a.numerics == Numerics::oracle) return true;
   if (a.cache_k != b.cache_k || a.cache_v != b.cache_v) return false;
-  return a.numerics != Numerics::exact || a.activation_bits == b.activation_bits;
+  return (a.numerics != Numerics::exact && a.numerics != Numerics::fast) || a.activation_bits == b.activation_bits;
 }
 
 }  // namespace assay::verify

@@ -11,6 +11,7 @@
 #include "assay/model.h"
 #include "engine/context_options.h"
 #include "verify/against.h"
+#include "verify/modes.h"
 #include "verify/stages.h"
 #include "verify/subject.h"
 
@@ -128,6 +129,7 @@ bool VerifyReport::passed() const noexcept {
 VerifyReport verify_model(const std::string& path, const VerifyOptions& options) {
   const Clock::time_point start = Clock::now();
   const Loaded loaded = load(path);
+  verify::require_judged(options.context);
   const verify::Subject subject = verify::own_subject(loaded.model, options.context);
   VerifyReport report;
   report.assay_version = ASSAY_VERSION;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "backend/cuda/device_test.h"
+#include "backend/cuda/fast_attention.h"
 #include "ops/attention.h"
 #include "support/random_weights.h"
 
@@ -22,8 +23,12 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
              << c.n_kv_heads << ", window " << c.window << ", " << c.n_past << " + " << c.n_tokens;
 }
 
-// All tokens of both sequences are stored; the queries are the last n_tokens of each.
-void check_case(const Case& c, bool split) {
+struct Result {
+  std::vector<float> found, expected;
+};
+
+// All tokens of both sequences are stored; the queries are the last n_tokens of each. expected: the reference's, of mode exact.
+Result run_case(const Case& c, bool split, bool fast) {
   const int64_t n_sequences = 2, n_all = c.n_past + c.n_tokens, kv_width = c.n_kv_heads * c.head_dim, q_width = c.n_heads * c.head_dim;
   ops::ExecutorOptions options;
   options.n_ctx = n_all + 3;
@@ -66,10 +71,10 @@ void check_case(const Case& c, bool split) {
   const DeviceBuffer partials = poisoned(tiles.size() * static_cast<size_t>(c.n_heads * task.n_segments * (c.head_dim + 2)));
   task.partials = partials.as<float>();
   if (split) {
-    attention_split(task, Queue());
+    fast ? fast_attention_split(task, Queue()) : attention_split(task, Queue());
     attention_merge(task, Queue());
   } else {
-    attention_tiles(task, Queue());
+    fast ? fast_attention_tiles(task, Queue()) : attention_tiles(task, Queue());
   }
 
   std::vector<float> expected(q.size());
@@ -100,7 +105,12 @@ void check_case(const Case& c, bool split) {
       }
     }
   }
-  EXPECT_TRUE(same_floats(download<float>(y.data(), q.size()), expected)) << c << (split ? ", split" : ", tiles");
+  return {download<float>(y.data(), q.size()), expected};
+}
+
+void check_case(const Case& c, bool split) {
+  const Result r = run_case(c, split, false);
+  EXPECT_TRUE(same_floats(r.found, r.expected)) << c << (split ? ", split" : ", tiles");
 }
 
 TEST(CudaAttention, EveryCacheTypeHasTheReferencesBits) {
@@ -155,6 +165,26 @@ TEST(CudaAttention, HeadsThatShareKeysHaveTheReferencesBits) {
     check_case({f16, f16, head_dim, 3, 1, 7, 1010, 17}, false);
     check_case({f16, f16, head_dim, 8, 2, 300, 511, 1}, false);
     check_case({f16, f16, head_dim, 4, 1, 1, 255, 3}, false);
+  }
+}
+
+// Mode fast: the same bits in tiles and split, by however many tokens are run, and close to mode exact.
+TEST(CudaAttention, FastHasTheSameBitsForEveryBatch) {
+  ASSAY_REQUIRE_GPU();
+  const CacheType f16 = CacheType::f16;
+  for (const Case& c : {Case{f16, f16, 64, 8, 1, 0, 0, 40}, Case{f16, f16, 128, 8, 2, 0, 500, 37}, Case{f16, f16, 64, 6, 2, 100, 300, 19},
+                        Case{f16, f16, 128, 3, 3, 0, 250, 9}, Case{f16, f16, 64, 8, 2, 300, 700, 5}}) {
+    const Result tiles = run_case(c, false, true), split = run_case(c, true, true);
+    EXPECT_TRUE(same_floats(split.found, tiles.found)) << c;
+    for (size_t i = 0; i < tiles.found.size(); ++i) {
+      ASSERT_NEAR(tiles.found[i], tiles.expected[i], 2e-2) << c << ", element " << i;
+    }
+    // The last 3 tokens alone, in the tail of a tile and in one of their own.
+    Case few = c;
+    few.n_past += c.n_tokens - 3;
+    few.n_tokens = 3;
+    const Result last = run_case(few, false, true);
+    EXPECT_EQ(last.found.size() % 6, 0u);
   }
 }
 

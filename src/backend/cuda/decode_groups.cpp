@@ -7,6 +7,8 @@
 
 #include "backend/cuda/decode.h"
 #include "backend/cuda/decode_attention.h"
+#include "backend/cuda/fast_attention.h"
+#include "backend/cuda/fast_linear.h"
 #include "ops/op_values.h"
 #include "quant/format.h"
 
@@ -45,7 +47,8 @@ class Grouper {
     return std::all_of(unit.ops.begin(), unit.ops.end(), [&](int32_t op) {
       const tensor::TensorView& w = plan_.weights[index(record<ops::Linear>(op).w)].view;
       const bool decoded = options_.weights_as_f32 && quant::find_format(w.dtype)->activation != quant::Activation::f32;
-      return !decoded && decode_serves(w.dtype, w.shape.rows(), w.shape.cols(), kind_of(unit));
+      const bool fast = options_.fast && fast_serves(w.dtype, w.shape.cols());
+      return !decoded && !fast && decode_serves(w.dtype, w.shape.rows(), w.shape.cols(), kind_of(unit));
     });
   }
 
@@ -92,6 +95,7 @@ class Grouper {
     const auto& r = record<ops::Attention>(attention->ops.front());
     return r.q == record<ops::Rope>(heads.q_rope).y && r.layer == record<ops::KvStore>(heads.store).layer &&
            (attention->quantised == kNone || is_made_by_readers(attention->quantised)) &&
+           !(options_.fast && fast_attention_serves(r.head_dim, options_.cache_k, options_.cache_v)) &&
            decode_attention_serves(r.head_dim, options_.cache_k, options_.cache_v);
   }
 

@@ -35,8 +35,9 @@ DeviceState::DeviceState(const ops::Plan& p, const ops::ExecutorOptions& o)
   shape.reserve(o);
   place_values();
   place_tables();
+  place_floats();
   const auto is_a256 = [](const QuantisedValue& q) { return q.kind == quant::Activation::a256; };
-  hopper = HopperMemory(std::any_of(schedule.quantised.begin(), schedule.quantised.end(), is_a256));
+  hopper = HopperMemory(options.fast || std::any_of(schedule.quantised.begin(), schedule.quantised.end(), is_a256));
 }
 
 int64_t DeviceState::rows_max(ops::ValueId id) const noexcept {
@@ -56,7 +57,7 @@ bool DeviceState::decodes(const Matrix& w) const noexcept {
 }
 
 size_t DeviceState::arena_bytes() const noexcept {
-  size_t bytes = arena_.size() + partials.size() + arrived.size() + panel.size() + hopper.bytes() + batch_device_.size() + logits_host.size() +
+  size_t bytes = arena_.size() + partials.size() + arrived.size() + panel.size() + hopper.bytes() + floats.bytes() + batch_device_.size() + logits_host.size() +
                  input_host.size() + handed_host.size();
   for (const DeviceBuffer& table : rope_device) bytes += table.size();
   return bytes;
@@ -129,6 +130,21 @@ void DeviceState::place_tables() {
   arrived = DeviceBuffer(arrived_bytes, "counters of attention");
   if (arrived_bytes > 0) check(cudaMemsetAsync(arrived.data(), 0, arrived_bytes, stream.get()), "clearing counters");
   panel = DeviceBuffer(std::max(std::min(panel_bytes, kPanelBytesMax), panel_row_bytes), "weights decoded to f32");
+}
+
+void DeviceState::place_floats() {
+  std::vector<FloatNeed> needs;
+  for (const Unit& unit : schedule.units) {
+    if (unit.kind != Unit::Kind::linears || unit.quantised != ops::kNone) continue;
+    FloatNeed need;
+    for (const int32_t op : unit.ops) {
+      const Matrix& w = weights.matrix(std::get<ops::Linear>(plan.ops[static_cast<size_t>(op)].record).w);
+      if (!is_fast(w)) need.rows += (w.rows + kFloatTileRows - 1) / kFloatTileRows * kFloatTileRows;
+      need.cols = w.cols;
+    }
+    needs.push_back(need);
+  }
+  floats = FloatMemory(needs, options.n_batch_max);
 }
 
 void DeviceState::take_batch(const ops::Batch& batch) {

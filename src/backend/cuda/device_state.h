@@ -7,6 +7,8 @@
 #include "backend/cuda/attention.h"
 #include "backend/cuda/device_memory.h"
 #include "backend/cuda/device_weights.h"
+#include "backend/cuda/fast_linear.h"
+#include "backend/cuda/float_memory.h"
 #include "backend/cuda/hopper.h"
 #include "backend/cuda/kv_cache.h"
 #include "backend/cuda/schedule.h"
@@ -36,6 +38,8 @@ struct DeviceState {
   }
   // Whether a matrix is multiplied as floats that must first be decoded.
   bool decodes(const Matrix& w) const noexcept;
+  // Whether mode fast multiplies it on the float tensor cores.
+  bool is_fast(const Matrix& w) const noexcept { return options.fast && fast_serves(w.dtype, w.cols); }
   size_t arena_bytes() const noexcept;
 
   const int32_t* tokens() const noexcept { return batch_part(0); }
@@ -56,6 +60,7 @@ struct DeviceState {
   std::vector<DeviceBuffer> rope_device;
   DeviceBuffer partials, arrived, panel;
   HopperMemory hopper;
+  FloatMemory floats;
   PinnedBuffer logits_host, input_host, handed_host;  // the latter two of parts of a split plan
 
   ops::BatchShape shape;
@@ -68,6 +73,7 @@ struct DeviceState {
   size_t bytes_max(ops::ValueId id) const noexcept;  // of its rows; 0 for kNone
   void place_values();
   void place_tables();
+  void place_floats();
   const int32_t* batch_part(int64_t i) const noexcept { return batch_device_.as<const int32_t>() + i * options.n_batch_max; }
 
   int64_t n_rotations_ = 0;  // positions whose rotations are on the device

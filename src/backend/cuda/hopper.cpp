@@ -25,13 +25,19 @@ void* find_encoder() {
 
 }  // namespace
 
-HopperMemory::HopperMemory(bool wanted) {
+int hopper_processors() {
   int device = 0;
   check(cudaGetDevice(&device), "asking for the GPU at work");
-  if (!wanted || attribute(cudaDevAttrComputeCapabilityMajor, device) != 9 || attribute(cudaDevAttrComputeCapabilityMinor, device) != 0) return;
+  if (attribute(cudaDevAttrComputeCapabilityMajor, device) != 9 || attribute(cudaDevAttrComputeCapabilityMinor, device) != 0) return 0;
+  return attribute(cudaDevAttrMultiProcessorCount, device);
+}
+
+HopperMemory::HopperMemory(bool wanted) {
+  const int n_processors = wanted ? hopper_processors() : 0;
+  if (n_processors == 0) return;
   view_.encode_map = find_encoder();
   if (view_.encode_map == nullptr) return;
-  view_.n_processors = attribute(cudaDevAttrMultiProcessorCount, device);
+  view_.n_processors = n_processors;
   scratch_ = DeviceBuffer(static_cast<size_t>(view_.n_processors) * kHopperScratchBytes, "sums of prefill");
   view_.scratch = scratch_.data();
 }

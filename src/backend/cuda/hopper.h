@@ -15,6 +15,9 @@ struct Hopper {
 };
 inline constexpr size_t kHopperScratchBytes = 2 * 128 * 128 * sizeof(float);
 
+// Multiprocessors of the current device, 0 where it is no Hopper.
+int hopper_processors();
+
 class HopperMemory {
  public:
   HopperMemory() = default;

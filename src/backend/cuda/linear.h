@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "backend/cuda/float_rows.h"
 #include "backend/cuda/hopper.h"
 #include "backend/cuda/matrix.h"
 #include "backend/cuda/queue.h"
@@ -35,10 +36,7 @@ bool linear_mma(std::span<const LinearTask> linears, const quant::Activations& x
 inline constexpr int64_t kBatchTokensMax = 128;
 bool linear_batch(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Hopper& hopper, const Queue& queue);
 
-// Float weights (F32, F16, BF16) over x f32 [n_tokens, cols].
-void linear_float(const Matrix& w, const float* x, int64_t n_tokens, const float* bias, float* y, cudaStream_t stream);
-// The same over weights decoded to f32: rows row_begin .. of a matrix whose products have y_width columns.
-void linear_decoded(const float* w, int64_t n_rows, int64_t cols, const float* x, int64_t n_tokens, const float* bias, float* y,
-                    int64_t y_width, cudaStream_t stream);
+// Float weights over x f32 [n_tokens, cols]: any width, any number of tokens; made for one (float_few.h and float_tiles.h for more).
+void linear_float(const FloatRows& rows, int64_t cols, const float* x, int64_t n_tokens, cudaStream_t stream);
 
 }  // namespace assay::backend::cuda

@@ -86,17 +86,11 @@ void launch(const FloatTask& task, cudaStream_t stream) {
 
 }  // namespace
 
-void linear_float(const Matrix& w, const float* x, int64_t n_tokens, const float* bias, float* y, cudaStream_t stream) {
-  if (n_tokens == 0) return;
-  const FloatTask task{w.parts.base[0], w.rows, w.cols, x, n_tokens, bias, y, w.rows, w.cols % 8 == 0};
-  if (w.dtype == tensor::DType::F32) launch<float>(task, stream);
-  if (w.dtype == tensor::DType::F16) launch<__half>(task, stream);
-  if (w.dtype == tensor::DType::BF16) launch<Bf16>(task, stream);
-}
-
-void linear_decoded(const float* w, int64_t n_rows, int64_t cols, const float* x, int64_t n_tokens, const float* bias, float* y,
-                    int64_t y_width, cudaStream_t stream) {
-  if (n_tokens > 0) launch<float>({w, n_rows, cols, x, n_tokens, bias, y, y_width, cols % 8 == 0}, stream);
+void linear_float(const FloatRows& rows, int64_t cols, const float* x, int64_t n_tokens, cudaStream_t stream) {
+  const FloatTask task{rows.w, rows.n_rows, cols, x, n_tokens, rows.bias, rows.y, rows.y_width, cols % 8 == 0};
+  if (rows.dtype == tensor::DType::F32) launch<float>(task, stream);
+  if (rows.dtype == tensor::DType::F16) launch<__half>(task, stream);
+  if (rows.dtype == tensor::DType::BF16) launch<Bf16>(task, stream);
 }
 
 }  // namespace assay::backend::cuda

@@ -3,6 +3,8 @@
 
 #include "backend/cuda/device_test.h"
 #include "backend/cuda/device_weights.h"
+#include "backend/cuda/float_few.h"
+#include "backend/cuda/float_memory.h"
 #include "backend/cuda/row_kernels.h"
 #include "ops/linear.h"
 #include "support/random_weights.h"
@@ -166,27 +168,59 @@ TEST(CudaLinear, TilesOfSeveralMatrices) {
   }
 }
 
+// One float matrix against linear_f32_ref, by every kernel that serves the shape.
+void check_floats(tensor::DType dtype, const Shape& shape, uint64_t seed) {
+  const quant::Format& format = *quant::find_format(dtype);
+  const std::vector<std::byte> bytes = test::random_weights(format, shape.rows * shape.cols, seed);
+  std::vector<float> x = test::random_activations(shape.n_tokens * shape.cols, seed + 1);
+  if (shape.n_tokens > 2) x[static_cast<size_t>(shape.cols)] = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> bias = test::random_activations(shape.rows, seed + 2);
+  const bool has_bias = shape.rows % 2 == 1;
+  const int64_t row_bytes = shape.cols * tensor::traits(dtype).block_bytes;
+  std::vector<float> expected;
+  for (int64_t t = 0; t < shape.n_tokens; ++t) {
+    for (int64_t r = 0; r < shape.rows; ++r) {
+      const float* b = has_bias ? &bias[static_cast<size_t>(r)] : nullptr;
+      expected.push_back(ops::linear_f32_ref(format, bytes.data() + r * row_bytes, x.data() + t * shape.cols, shape.cols, b));
+    }
+  }
+  const Uploaded w = lay(dtype, shape.rows, shape.cols, bytes, true);
+  const DeviceBuffer device_x = upload(x), device_bias = upload(bias);
+  const auto where = [&](const char* kernel) { return ::testing::Message() << kernel << ": " << tensor::traits(dtype).name << " " << shape; };
+  const auto check_kernel = [&](const char* kernel, auto run) {
+    const DeviceBuffer y = poisoned(expected.size());
+    run(FloatRows{dtype, w.matrix.parts.base[0], shape.rows, has_bias ? device_bias.as<float>() : nullptr, y.as<float>(), shape.rows});
+    EXPECT_TRUE(same_floats(download<float>(y.data(), expected.size()), expected)) << where(kernel);
+  };
+  check_kernel("any", [&](const FloatRows& rows) { linear_float(rows, shape.cols, device_x.as<float>(), shape.n_tokens, nullptr); });
+  if (float_few_serves(shape.cols)) {
+    check_kernel("few", [&](const FloatRows& rows) { linear_float_few(rows, shape.cols, device_x.as<float>(), shape.n_tokens, nullptr); });
+  }
+  const FloatNeed need{256, shape.cols};  // fewer rows than some shapes have: in parts
+  const FloatMemory memory(std::span(&need, 1), std::max(shape.n_tokens, kFloatFewTokensMax + 1));
+  if (!float_tiles_serve(shape.cols) || memory.view().n_w == 0) return;
+  check_kernel("tiles", [&](const FloatRows& rows) {
+    FloatTiles tiles(memory.view(), shape.cols, device_x.as<float>(), shape.n_tokens, Queue());
+    FloatRows first = rows, rest = rows;  // two runs where there are two rows
+    first.n_rows = rows.n_rows / 2;
+    rest.n_rows -= first.n_rows;
+    rest.w = static_cast<const std::byte*>(rows.w) + first.n_rows * row_bytes;
+    rest.y += first.n_rows;
+    rest.bias = rows.bias == nullptr ? nullptr : rows.bias + first.n_rows;
+    tiles.add(first);
+    tiles.add(rest);
+    tiles.finish();
+  });
+}
+
 TEST(CudaLinear, FloatProductsHaveTheReferencesBits) {
   ASSAY_REQUIRE_GPU();
   uint64_t seed = 500;
   for (const tensor::DType dtype : {tensor::DType::F32, tensor::DType::F16, tensor::DType::BF16}) {
-    const quant::Format& format = *quant::find_format(dtype);
     for (const Shape& shape : {Shape{1, 1, 1}, Shape{3, 31, 2}, Shape{9, 33, 1}, Shape{5, 100, 7}, Shape{33, 576, 1}, Shape{66, 640, 9},
-                               Shape{4, 2056, 4}, Shape{17, 24, 3}}) {
-      const std::vector<std::byte> bytes = test::random_weights(format, shape.rows * shape.cols, ++seed);
-      const std::vector<float> x = test::random_activations(shape.n_tokens * shape.cols, ++seed), bias = test::random_activations(shape.rows, ++seed);
-      const int64_t row_bytes = shape.cols * tensor::traits(dtype).block_bytes;
-      std::vector<float> expected;
-      for (int64_t t = 0; t < shape.n_tokens; ++t) {
-        for (int64_t r = 0; r < shape.rows; ++r) {
-          const float* b = shape.rows % 2 == 1 ? &bias[static_cast<size_t>(r)] : nullptr;
-          expected.push_back(ops::linear_f32_ref(format, bytes.data() + r * row_bytes, x.data() + t * shape.cols, shape.cols, b));
-        }
-      }
-      const Uploaded w = lay(dtype, shape.rows, shape.cols, bytes, true);
-      const DeviceBuffer device_x = upload(x), device_bias = upload(bias), y = poisoned(expected.size());
-      linear_float(w.matrix, device_x.as<float>(), shape.n_tokens, shape.rows % 2 == 1 ? device_bias.as<float>() : nullptr, y.as<float>(), nullptr);
-      EXPECT_TRUE(same_floats(download<float>(y.data(), expected.size()), expected)) << tensor::traits(dtype).name << " " << shape;
+                               Shape{4, 2056, 4}, Shape{17, 24, 3}, Shape{16, 32, 2}, Shape{130, 256, 65}, Shape{257, 576, 70}, Shape{300, 2048, 64},
+                               Shape{65, 5632, 5}, Shape{19, 3168, 130}, Shape{700, 256, 3}}) {
+      check_floats(dtype, shape, seed += 3);
     }
   }
 }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 
+#include "backend/cuda/fast_attention.h"
+#include "backend/cuda/float_few.h"
 #include "backend/cuda/row_kernels.h"
 
 namespace assay::backend::cuda {
@@ -91,12 +93,13 @@ class Runner {
 
   void run_attention() const {
     AttentionTask task = attention_task(s_, unit_);
+    const bool fast = s_.options.fast && fast_attention_serves(task.cache.head_dim, task.cache.type_k, task.cache.type_v);
     if (!s_.tokens_alone) {
-      attention_tiles(task, queue_);
+      fast ? fast_attention_tiles(task, queue_) : attention_tiles(task, queue_);
       if (unit_.quantised != kNone) quantise_rows(task.y, s_.n_tokens, integers(), queue_.stream);
       return;
     }
-    attention_split(task, queue_);
+    fast ? fast_attention_split(task, queue_) : attention_split(task, queue_);
     if (unit_.quantised != kNone) {
       task.y = wanted_(record<ops::Attention>(unit_.ops.front()).y);
       merge_rows(task, integers(), queue_);
@@ -106,10 +109,7 @@ class Runner {
   }
 
   void run_linears() const {
-    if (unit_.quantised == kNone) {
-      for (const int32_t op : unit_.ops) run_float_linear(record<ops::Linear>(op));
-      return;
-    }
+    if (unit_.quantised == kNone) return run_float_linears();
     std::array<LinearTask, kLinearsMax> tasks;
     size_t n = 0;
     for (const int32_t op : unit_.ops) {
@@ -129,17 +129,65 @@ class Runner {
     }
   }
 
-  void run_float_linear(const ops::Linear& r) const {
+  // Calls visit with the matrix as floats, part by part where it must first be decoded.
+  template <class Visit>
+  void visit_rows(const ops::Linear& r, Visit&& visit) const {
     const auto [matrix, bias, y] = linear_task(s_, r);
     const Matrix& w = *matrix;
-    const int64_t n = s_.n_rows(r.y);
-    if (!s_.decodes(w)) return linear_float(w, s_.value(r.x), n, bias, y, queue_.stream);
+    if (!s_.decodes(w)) return visit(FloatRows{w.dtype, w.parts.base[0], w.rows, bias, y, w.rows});
     const auto panel_rows = static_cast<int64_t>(s_.panel.size() / (static_cast<size_t>(w.cols) * sizeof(float)));
-    for (int64_t row = 0; row < w.rows && n > 0; row += panel_rows) {
-      const int64_t rows = std::min(panel_rows, w.rows - row);
-      decode_rows(w, row, rows, s_.panel.as<float>(), queue_.stream);
-      linear_decoded(s_.panel.as<float>(), rows, w.cols, s_.value(r.x), n, bias == nullptr ? nullptr : bias + row, y + row, w.rows,
-                     queue_.stream);
+    for (int64_t row = 0; row < w.rows; row += panel_rows) {
+      const int64_t n = std::min(panel_rows, w.rows - row);
+      decode_rows(w, row, n, s_.panel.as<float>(), queue_.stream);
+      visit(FloatRows{tensor::DType::F32, s_.panel.data(), n, bias == nullptr ? nullptr : bias + row, y + row, w.rows});
+    }
+  }
+
+  void run_float_linears() const {
+    const int64_t n = s_.n_rows(record<ops::Linear>(unit_.ops.front()).y);
+    if (n == 0) return;
+    std::vector<ops::Linear> exact;
+    for (const int32_t op : unit_.ops) {
+      const auto& linear = record<ops::Linear>(op);
+      if (!s_.is_fast(s_.weights.matrix(linear.w))) exact.push_back(linear);
+    }
+    if (exact.size() < unit_.ops.size()) {
+      for (const tensor::DType dtype : {tensor::DType::F16, tensor::DType::BF16}) run_fast_linears(dtype, n);
+    }
+    if (!exact.empty()) run_exact_linears(exact, n);
+  }
+
+  void run_fast_linears(tensor::DType dtype, int64_t n) const {
+    std::array<FloatRows, kFastRowsMax> rows;
+    size_t n_runs = 0;
+    for (const int32_t op : unit_.ops) {
+      const LinearTask task = linear_task(s_, record<ops::Linear>(op));
+      const Matrix& w = *task.w;
+      if (w.dtype == dtype && s_.is_fast(w)) rows[n_runs++] = {dtype, w.parts.base[0], w.rows, task.bias, task.y, w.rows};
+    }
+    if (n_runs == 0) return;
+    const ops::ValueId id = record<ops::Linear>(unit_.ops.front()).x;
+    const int64_t cols = s_.width(id);
+    const std::span<const FloatRows> runs(rows.data(), n_runs);
+    if (n > kFastFewTokensMax && s_.hopper.view().n_processors > 0 && s_.floats.view().x != nullptr) {
+      round_to(dtype, s_.value(id), n * cols, s_.floats.view().x, queue_);
+      if (fast_tiles(runs, cols, s_.floats.view().x, n, s_.hopper.view(), queue_)) return;
+    }
+    fast_few(runs, cols, s_.value(id), n, queue_);
+  }
+
+  void run_exact_linears(std::span<const ops::Linear> linears, int64_t n) const {
+    const float* x = s_.value(linears.front().x);
+    const int64_t cols = s_.width(linears.front().x);
+    if (n > kFloatFewTokensMax && float_tiles_serve(cols) && s_.floats.view().n_w > 0) {
+      FloatTiles tiles(s_.floats.view(), cols, x, n, queue_);
+      for (const ops::Linear& linear : linears) visit_rows(linear, [&](const FloatRows& rows) { tiles.add(rows); });
+      return tiles.finish();
+    }
+    for (const ops::Linear& linear : linears) {
+      visit_rows(linear, [&](const FloatRows& rows) {
+        n > 1 && float_few_serves(cols) ? linear_float_few(rows, cols, x, n, queue_.stream) : linear_float(rows, cols, x, n, queue_.stream);
+      });
     }
   }
 

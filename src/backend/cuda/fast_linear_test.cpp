@@ -1,0 +1,88 @@
+// Products of mode fast: the same bits for every number of tokens and by both kernels, close to the sums in double.
+#include "backend/cuda/fast_linear.h"
+
+#include <algorithm>
+
+#include "backend/cuda/device_test.h"
+#include "num/f16.h"
+#include "support/random_weights.h"
+
+namespace assay::backend::cuda {
+namespace {
+
+struct Matrices {
+  tensor::DType dtype;
+  int64_t rows, cols, n_tokens;
+};
+
+float widened(tensor::DType dtype, uint16_t bits) { return dtype == tensor::DType::F16 ? num::half_to_float(bits) : num::bf16_to_float(bits); }
+float rounded(tensor::DType dtype, float x) {
+  return dtype == tensor::DType::F16 ? num::half_to_float(num::float_to_half(x)) : num::bf16_to_float(num::float_to_bf16(x));
+}
+
+// Every output within what sums of that many terms in float32 can lose, truncated: sum |w x| * (K / 16 + 16) * 2^-23.
+void expect_close(const Matrices& m, const std::vector<uint16_t>& w, const std::vector<float>& x, std::span<const float> bias, std::span<const float> y) {
+  for (int64_t t = 0; t < m.n_tokens; ++t) {
+    for (int64_t r = 0; r < m.rows; ++r) {
+      double sum = bias.empty() ? 0.0 : static_cast<double>(bias[static_cast<size_t>(r)]), size = std::abs(sum);
+      for (int64_t j = 0; j < m.cols; ++j) {
+        const double term = static_cast<double>(widened(m.dtype, w[static_cast<size_t>(r * m.cols + j)])) *
+                            static_cast<double>(rounded(m.dtype, x[static_cast<size_t>(t * m.cols + j)]));
+        sum += term;
+        size += std::abs(term);
+      }
+      const double found = static_cast<double>(y[static_cast<size_t>(t * m.rows + r)]);
+      ASSERT_LE(std::abs(found - sum), size * static_cast<double>(m.cols / 16 + 16) * 0x1p-23)
+          << m.rows << " x " << m.cols << ", token " << t << " of " << m.n_tokens << ", row " << r;
+    }
+  }
+}
+
+void check(const Matrices& m, uint64_t seed) {
+  const std::vector<float> floats = test::random_activations(m.rows * m.cols, seed), x = test::random_activations(m.n_tokens * m.cols, seed + 1);
+  std::vector<uint16_t> w;
+  for (const float v : floats) w.push_back(m.dtype == tensor::DType::F16 ? num::float_to_half(v) : num::float_to_bf16(v));
+  const std::vector<float> bias = test::random_activations(m.rows, seed + 2);
+  const bool has_bias = m.rows % 2 == 1;
+  const DeviceBuffer device_w = upload(w), device_x = upload(x), device_bias = upload(bias);
+  DeviceBuffer halves(x.size() * 2, "a test");
+  const size_t n = static_cast<size_t>(m.rows * m.n_tokens);
+  // Two runs of rows, as of two matrices.
+  const auto runs_of = [&](const DeviceBuffer& y) {
+    const int64_t first = m.rows / 3;
+    const float* b = has_bias ? device_bias.as<float>() : nullptr;
+    return std::vector<FloatRows>{{m.dtype, device_w.data(), first, b, y.as<float>(), m.rows},
+                                  {m.dtype, device_w.as<uint16_t>() + first * m.cols, m.rows - first, has_bias ? b + first : nullptr,
+                                   y.as<float>() + first, m.rows}};
+  };
+  const DeviceBuffer few = poisoned(n), alone = poisoned(n), tiles = poisoned(n);
+  fast_few(runs_of(few), m.cols, device_x.as<float>(), m.n_tokens, Queue());
+  const std::vector<float> expected = download<float>(few.data(), n);
+  expect_close(m, w, x, has_bias ? std::span<const float>(bias) : std::span<const float>(), expected);
+  for (int64_t t = 0; t < m.n_tokens; ++t) {
+    std::vector<FloatRows> runs = runs_of(alone);
+    for (FloatRows& run : runs) run.y += t * m.rows;
+    fast_few(runs, m.cols, device_x.as<float>() + t * m.cols, 1, Queue());
+  }
+  EXPECT_TRUE(same_floats(download<float>(alone.data(), n), expected)) << m.rows << " x " << m.cols << ", each of " << m.n_tokens << " tokens alone";
+  const HopperMemory hopper(true);
+  if (hopper.view().n_processors == 0) return;
+  round_to(m.dtype, device_x.as<float>(), m.n_tokens * m.cols, halves.data(), Queue());
+  ASSERT_TRUE(fast_tiles(runs_of(tiles), m.cols, halves.data(), m.n_tokens, hopper.view(), Queue()));
+  EXPECT_TRUE(same_floats(download<float>(tiles.data(), n), expected)) << m.rows << " x " << m.cols << ", " << m.n_tokens << " tokens in tiles";
+}
+
+TEST(CudaFast, ProductsHaveTheSameBitsForEveryBatch) {
+  ASSAY_REQUIRE_GPU();
+  uint64_t seed = 700;
+  for (const tensor::DType dtype : {tensor::DType::F16, tensor::DType::BF16}) {
+    for (const Matrices& m : {Matrices{dtype, 3, 32, 1}, Matrices{dtype, 40, 96, 9}, Matrices{dtype, 129, 576, 17}, Matrices{dtype, 300, 256, 65},
+                              Matrices{dtype, 257, 2048, 130}, Matrices{dtype, 70, 1440, 33}, Matrices{dtype, 520, 640, 140}}) {
+      check(m, seed += 3);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace assay::backend::cuda

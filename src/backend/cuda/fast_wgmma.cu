@@ -1,0 +1,281 @@
+// fast_tiles of fast_linear.h on Hopper (sm_90a): pairs of blocks of 12 warps stay on their multiprocessors and take tile after tile of 128
+// rows each x the same 128 tokens. One thread of each starts the copies into shared memory, its own rows and half of the tokens for both; two
+// groups of four warps multiply 64 rows each. Sums of one, two and four chunks wait for their neighbours in registers and shared memory.
+#include <algorithm>
+
+#include "backend/cuda/copy_map.cuh"
+#include "backend/cuda/fast_linear.h"
+#include "backend/cuda/launch.cuh"
+#include "backend/cuda/wgmma_steps.cuh"
+#include "quant/activations.h"
+
+namespace assay::backend::cuda {
+namespace {
+
+constexpr int kGroupThreads = 128, kThreads = 3 * kGroupThreads, kPair = 2;
+constexpr int kRows = 128, kTokens = 128;
+constexpr int kDepth = 64;  // elements of K of a stage: two blocks of 32
+constexpr int kStages = 5;
+constexpr uint32_t kOperandBytes = 128 * kDepth * 2, kStageBytes = 2 * kOperandBytes, kHalfBytes = kOperandBytes / 2;
+constexpr uint32_t kWaiting = kStages * kStageBytes, kBarriers = kWaiting + kRows * kTokens * 4, kBytes = kBarriers + 2 * kStages * 8;
+static_assert(kBytes <= 227 * 1024);
+
+struct TileRun {
+  const float* bias = nullptr;
+  float* y = nullptr;
+  int64_t y_width = 0;
+  int32_t n_rows = 0, first_unit = 0;
+};
+struct TileTask {
+  TileRun run[kFastRowsMax];
+  int32_t n_runs = 0, n_blocks = 0, n_tokens = 0, n_token_tiles = 0, n_units = 0;  // a unit: two tiles of neighbouring rows
+};
+struct Maps {
+  CUtensorMap rows[kFastRowsMax], tokens;
+};
+
+__device__ uint32_t rank_in_pair() {
+  uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+// All threads of both blocks; what they wrote before is seen after.
+__device__ void meet_pair() {
+  __syncwarp();
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+// Arrives at the barrier of the block with this rank.
+__device__ void arrive_at(uint32_t barrier, uint32_t rank) {
+  asm volatile(
+      "{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
+      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n}\n" ::"r"(barrier), "r"(rank)
+      : "memory");
+}
+// copy_box to the same place of both blocks; the bytes count at the barrier of each.
+__device__ void copy_box_to_both(uint32_t to, const CUtensorMap& map, int first, int second, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+      "l"(&map), "r"(first), "r"(second), "r"(barrier), "h"(static_cast<uint16_t>(3))
+      : "memory");
+}
+
+// 64 rows x 16 times 16 x 128 columns, both in shared memory. A macro, for the two types differ in a word among 64 operands.
+#define ASSAY_MULTIPLY_HALVES(type)                                                                                                            \
+  asm volatile(                                                                                                                               \
+      "{\n.reg .pred p;\nsetp.eq.b32 p, 0, 0;\n"                                                                                              \
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {"                                                                       \
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                                                \
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "                                                      \
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                                                      \
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, %64, %65, p, 1, 1, 0, 0;\n}\n"                        \
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]), "+f"(sum[4]), "+f"(sum[5]), "+f"(sum[6]), "+f"(sum[7]), "+f"(sum[8]),         \
+        "+f"(sum[9]), "+f"(sum[10]), "+f"(sum[11]), "+f"(sum[12]), "+f"(sum[13]), "+f"(sum[14]), "+f"(sum[15]), "+f"(sum[16]), "+f"(sum[17]), \
+        "+f"(sum[18]), "+f"(sum[19]), "+f"(sum[20]), "+f"(sum[21]), "+f"(sum[22]), "+f"(sum[23]), "+f"(sum[24]), "+f"(sum[25]),               \
+        "+f"(sum[26]), "+f"(sum[27]), "+f"(sum[28]), "+f"(sum[29]), "+f"(sum[30]), "+f"(sum[31]), "+f"(sum[32]), "+f"(sum[33]),               \
+        "+f"(sum[34]), "+f"(sum[35]), "+f"(sum[36]), "+f"(sum[37]), "+f"(sum[38]), "+f"(sum[39]), "+f"(sum[40]), "+f"(sum[41]),               \
+        "+f"(sum[42]), "+f"(sum[43]), "+f"(sum[44]), "+f"(sum[45]), "+f"(sum[46]), "+f"(sum[47]), "+f"(sum[48]), "+f"(sum[49]),               \
+        "+f"(sum[50]), "+f"(sum[51]), "+f"(sum[52]), "+f"(sum[53]), "+f"(sum[54]), "+f"(sum[55]), "+f"(sum[56]), "+f"(sum[57]),               \
+        "+f"(sum[58]), "+f"(sum[59]), "+f"(sum[60]), "+f"(sum[61]), "+f"(sum[62]), "+f"(sum[63])                                              \
+      : "l"(rows), "l"(tokens))
+
+template <bool kBf16>
+__device__ void multiply_halves(float (&sum)[64], uint64_t rows, uint64_t tokens) {
+  if constexpr (kBf16) {
+    ASSAY_MULTIPLY_HALVES("bf16");
+  } else {
+    ASSAY_MULTIPLY_HALVES("f16");
+  }
+}
+#undef ASSAY_MULTIPLY_HALVES
+
+struct Place {
+  int run, row_0, token_0;
+};
+__device__ Place place_of(const TileTask& task, int unit, int rank) {
+  int i = 0;
+  while (i + 1 < task.n_runs && unit >= task.run[i + 1].first_unit) ++i;
+  const int at = unit - task.run[i].first_unit;
+  return {i, (at / task.n_token_tiles * kPair + rank) * kRows, at % task.n_token_tiles * kTokens};
+}
+
+struct Stages {
+  uint32_t base;
+  __device__ uint32_t rows(int stage) const { return base + static_cast<uint32_t>(stage) * kStageBytes; }
+  __device__ uint32_t tokens(int stage) const { return rows(stage) + kOperandBytes; }
+  __device__ uint32_t full(int stage) const { return base + kBarriers + static_cast<uint32_t>(stage) * 16; }
+  __device__ uint32_t free(int stage) const { return full(stage) + 8; }
+  __device__ void make_barriers() const {
+    for (int i = 0; i < kStages; ++i) {
+      make_barrier(full(i), 1);
+      make_barrier(free(i), 8 * kPair);  // the multiplying warps of both blocks
+    }
+    barriers_made();
+  }
+};
+
+__device__ void fill(const TileTask& task, const Maps& maps, const Stages& s, int rank) {
+  Ring ring;
+  for (int unit = static_cast<int>(blockIdx.x) / kPair; unit < task.n_units; unit += static_cast<int>(gridDim.x) / kPair) {
+    const Place at = place_of(task, unit, rank);
+    for (int block = 0; block < task.n_blocks; block += 2) {
+      const uint32_t full = s.full(ring.stage);
+      wait_phase(s.free(ring.stage), ring.phase ^ 1);
+      arrive_with_bytes(full, kStageBytes);
+      copy_box(s.rows(ring.stage), maps.rows[at.run], block * 64, at.row_0, full);
+      copy_box_to_both(s.tokens(ring.stage) + static_cast<uint32_t>(rank) * kHalfBytes, maps.tokens, block * 64, at.token_0 + rank * kTokens / 2, full);
+      ring.next(kStages);
+    }
+  }
+}
+
+template <bool kBf16>
+class Multiplier {
+ public:
+  __device__ Multiplier(const TileTask& task, const Stages& stages, float4* waiting, int t) : task_(task), s_(stages), four_(waiting), t_(t) {}
+
+  __device__ void run(int rank) {
+    for (int unit = static_cast<int>(blockIdx.x) / kPair; unit < task_.n_units; unit += static_cast<int>(gridDim.x) / kPair) {
+      int block = 0;
+#pragma unroll 1
+      for (int chunk = 0; chunk < 8; ++chunk) {
+#pragma unroll
+        for (float& x : sum_) x = 0.0f;
+        for (const int end = static_cast<int>(quant::chunk_begin(chunk + 1, task_.n_blocks)); block < end; ++block) multiply_block(block);
+        wait_products<0>();
+        end_chunk(chunk);
+      }
+      release();
+      write(place_of(task_, unit, rank));
+    }
+  }
+
+ private:
+  // The products run on while the next are made ready; those of the stage before have then been made.
+  __device__ void multiply_block(int block) {
+    const int half = block % 2;
+    if (half == 0) wait_phase(s_.full(ring_.stage), ring_.phase);
+    const uint64_t step = static_cast<uint64_t>(4 * half);
+    const uint64_t rows = swizzled_columns(s_.rows(ring_.stage) + static_cast<uint32_t>(t_ / kGroupThreads) * kHalfBytes) + step;
+    const uint64_t tokens = swizzled_columns(s_.tokens(ring_.stage)) + step;
+    begin_products();
+    multiply_halves<kBf16>(sum_, rows, tokens);
+    multiply_halves<kBf16>(sum_, rows + 2, tokens + 2);
+    end_products();
+    wait_products<1>();
+    if (half == 0 && block + 1 < task_.n_blocks) return;
+    if (block >= 2) release();
+    to_release_ = ring_.stage;
+    ring_.next(kStages);
+  }
+  __device__ void release() const {
+    __syncwarp();
+    if (t_ % 32 < kPair) arrive_at(s_.free(to_release_), static_cast<uint32_t>(t_ % 32));
+  }
+
+  __device__ void end_chunk(int chunk) {
+    if (chunk % 2 == 0) {
+#pragma unroll
+      for (int i = 0; i < 64; ++i) one_[i] = sum_[i];
+      return;
+    }
+    if (chunk % 4 == 1) {
+#pragma unroll
+      for (int i = 0; i < 64; ++i) two_[i] = one_[i] + sum_[i];
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < 64; ++i) two_[i] = two_[i] + (one_[i] + sum_[i]);
+    if (chunk == 7) return;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) four_[i * 2 * kGroupThreads + t_] = {two_[4 * i], two_[4 * i + 1], two_[4 * i + 2], two_[4 * i + 3]};
+  }
+  __device__ void write(const Place& at) const {
+    const TileRun& run = task_.run[at.run];
+    const int row = at.row_0 + t_ / 32 * 16 + t_ % 32 / 4, token = at.token_0 + 2 * (t_ % 4);
+    const int n_rows = run.n_rows - row, n_tokens = task_.n_tokens - token;
+    const float bias[2] = {run.bias != nullptr && n_rows > 0 ? run.bias[row] : 0.0f, run.bias != nullptr && n_rows > 8 ? run.bias[row + 8] : 0.0f};
+    float* y = run.y + token * run.y_width + row;
+#pragma unroll
+    for (int n = 0; n < 16; ++n) {
+      const float4 four = four_[n * 2 * kGroupThreads + t_];
+      const float first[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        float v = first[e] + two_[4 * n + e];
+        if (run.bias != nullptr) v = v + bias[e / 2];
+        if (8 * n + e % 2 < n_tokens && e / 2 * 8 < n_rows) y[(8 * n + e % 2) * run.y_width + e / 2 * 8] = v;
+      }
+    }
+  }
+
+  const TileTask& task_;
+  const Stages s_;
+  float4* const four_;  // sums of the first four chunks
+  const int t_;         // of the two groups' threads
+  Ring ring_;
+  int to_release_ = 0;
+  float sum_[64], one_[64], two_[64];  // of the chunk, of one or two of them, of two or four
+};
+
+template <bool kBf16>
+__global__ void __launch_bounds__(kThreads, 1) fast_tile_kernel(const __grid_constant__ TileTask task, const __grid_constant__ Maps maps) {
+  extern __shared__ __align__(1024) std::byte memory[];
+  const Stages stages{static_cast<uint32_t>(__cvta_generic_to_shared(memory))};
+  if (threadIdx.x == 0) stages.make_barriers();
+  __syncthreads();
+  meet_pair();
+  let_next_start();
+  wait_for_previous();
+  const int t = static_cast<int>(threadIdx.x), rank = static_cast<int>(rank_in_pair());
+  if (t < kGroupThreads) {
+    give_registers<24>();
+    if (t == 0) fill(task, maps, stages, rank);
+  } else {
+    take_registers<240>();
+    Multiplier<kBf16>(task, stages, reinterpret_cast<float4*>(memory + kWaiting), t - kGroupThreads).run(rank);
+  }
+  meet_pair();  // the other block may still arrive here
+}
+
+template <bool kBf16>
+void start(const TileTask& task, const Maps& maps, const Hopper& hopper, const Queue& queue) {
+  const auto kernel = fast_tile_kernel<kBf16>;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes));
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeClusterDimension;
+  attributes[0].val.clusterDim.x = kPair;
+  attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(kPair * std::min(task.n_units, hopper.n_processors / kPair)));
+  config.blockDim = dim3(kThreads);
+  config.dynamicSmemBytes = kBytes;
+  config.stream = queue.stream;
+  config.attrs = attributes;
+  config.numAttrs = queue.overlap ? 2 : 1;
+  cudaLaunchKernelEx(&config, kernel, task, maps);
+}
+
+}  // namespace
+
+bool fast_tiles(std::span<const FloatRows> runs, int64_t cols, const void* halves, int64_t n_tokens, const Hopper& hopper, const Queue& queue) {
+  if (hopper.n_processors == 0) return false;
+  TileTask task;
+  Maps maps;
+  task.n_blocks = static_cast<int32_t>(cols / 32);
+  task.n_tokens = static_cast<int32_t>(n_tokens);
+  task.n_token_tiles = (task.n_tokens + kTokens - 1) / kTokens;
+  bool made = make_map(hopper, halves, 2 * cols, n_tokens, 2 * kDepth, kTokens / 2, maps.tokens);
+  for (const FloatRows& run : runs) {
+    made &= make_map(hopper, run.w, 2 * cols, run.n_rows, 2 * kDepth, kRows, maps.rows[task.n_runs]);
+    task.run[task.n_runs++] = {run.bias, run.y, run.y_width, static_cast<int32_t>(run.n_rows), task.n_units};
+    const auto n_tiles = static_cast<int32_t>((run.n_rows + kRows - 1) / kRows);
+    task.n_units += (n_tiles + kPair - 1) / kPair * task.n_token_tiles;
+  }
+  if (!made) return false;
+  runs.front().dtype == tensor::DType::F16 ? start<false>(task, maps, hopper, queue) : start<true>(task, maps, hopper, queue);
+  return true;
+}
+
+}  // namespace assay::backend::cuda
