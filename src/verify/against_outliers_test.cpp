@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "assay/error.h"
 #include "verify/modes.h"
 
 namespace assay::verify {
@@ -98,6 +99,7 @@ TEST(Modes, PromiseTheSameBitsWhereOnlyKernelsAndChunksDiffer) {
   EXPECT_TRUE(promise_same_bits(base, parse_mode("reference", base)->options));
   EXPECT_TRUE(promise_same_bits(base, parse_mode("chunks/1", base)->options));
   EXPECT_FALSE(promise_same_bits(base, parse_mode("exact/8", base)->options));
+  EXPECT_THROW(parse_mode("fast", base), Error);  // it has no bounds to be judged by
   EXPECT_FALSE(promise_same_bits(base, parse_mode("f32", base)->options));
   ContextOptions other = base;
   other.cache_v = KvType::f32;

@@ -1,7 +1,7 @@
 // See float_tiles.h. The contract folds 32 lanes of a chunk by 16, 8, 4, 2, 1 and the 8 chunks by a tree: together one binary tree over 256
 // chains, if the lanes of a chunk come in the order of their bits reversed (0, 16, 8, 24, 4 ..). So K is packed chunk by chunk, lane by lane
 // in that order, the blocks of a lane one after the other: a thread makes chain after chain of its 8 x 8 outputs in registers, four chains
-// are added there, the sums of four, eight and sixteen lanes wait in shared memory, those of chunks in the second-level cache.
+// are added there, the sums of four and eight lanes wait in shared memory, those of sixteen and of chunks in the second-level cache.
 #include "backend/cuda/float_tiles.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 constexpr int kRows = static_cast<int>(kFloatTileRows), kTokens = static_cast<int>(kFloatTileTokens);
 constexpr int kThreads = 128;   // four warps of 64 rows x 32 tokens, a thread 8 x 8
 constexpr int kSide = 8;        // of a thread's outputs
-constexpr int kStepsMax = 11;   // elements of K of a stage: what lets two blocks of threads share a multiprocessor
+constexpr int kStepsMax = 32;   // elements of K of a stage: what lets two blocks of threads share a multiprocessor
 constexpr int kPackThreads = 256, kPackRows = 32, kPackCols = 64;
 
 // Where element j of a row of n blocks of 32 lies in the packed order.
@@ -75,7 +75,7 @@ struct TileTask {
   const float* w = nullptr;
   const float* x = nullptr;
   float4* sums = nullptr;
-  int32_t n_blocks = 0, n_steps = 0;  // blocks of 32 of a row; elements of a stage
+  int32_t n_blocks = 0, n_steps = 0, n_chains = 0;  // blocks of 32 of a row; elements of a stage; its chains: 4, 2, 1 or a part of one
   int32_t n_row_tiles = 0, n_token_tiles = 0, n_tokens = 0, n_runs = 0;
   TileRun run[8];
 };
@@ -91,22 +91,26 @@ __device__ uint32_t shared_address(const void* p) { return static_cast<uint32_t>
 class FloatTile {
  public:
   using Sums = float[kSide][kSide];  // rows, tokens
-  static constexpr int kQuads = kSide * kSide / 4;
+  static constexpr int kQuads = kSide * kSide / 4, kLevelQuads = kQuads * kThreads;
+  static constexpr int kSharedLevels = 2, kLevels = 3;  // of the sums of four lanes and more; three more of those of chunks
   struct Shared {
-    float4 pending[3][kQuads][kThreads];
+    float4 pending[kSharedLevels][kQuads][kThreads];
     float w[2][kStepsMax][kRows];
     float x[2][kStepsMax][kTokens];
     float beyond[kTokens];  // read ahead, used by no one
-    uint64_t arrived[2];  // barriers: the stage is there
+    uint64_t arrived[2], read[2];  // barriers: the stage is there; all warps have read it
   };
 
   __device__ FloatTile(const TileTask& task, Shared& shared)
       : task_(task), s_(shared), warp_(static_cast<int>(threadIdx.x) / 32), lane_(static_cast<int>(threadIdx.x) % 32),
         row_(warp_ % 2 * 64 + ((lane_ & 1) | lane_ / 8 * 2) * 4), token_(warp_ / 2 * 32 + lane_ / 2 % 4 * 4),
-        chunk_sums_(task.sums + int64_t{blockIdx.x} * (3 * kQuads * kThreads)) {
+        lane_sums_(task.sums + int64_t{blockIdx.x} * (kFloatSums / 8)), chunk_sums_(lane_sums_ + (kLevels - kSharedLevels) * kLevelQuads) {
+    static_assert(kFloatSums / 8 == (3 + kLevels - kSharedLevels) * kLevelQuads);
     if (threadIdx.x == 0) {
-      make_barrier(shared_address(&s_.arrived[0]), 1);
-      make_barrier(shared_address(&s_.arrived[1]), 1);
+      for (int side = 0; side < 2; ++side) {
+        make_barrier(shared_address(&s_.arrived[side]), 1);
+        make_barrier(shared_address(&s_.read[side]), kThreads / 32);
+      }
       barriers_made();
     }
     __syncthreads();
@@ -117,14 +121,14 @@ class FloatTile {
     w_ahead_ = task_.w + int64_t{row_tile} * kRows * cols;
     x_ahead_ = task_.x + int64_t{token_tile} * kTokens * cols;
     chunk_ahead_ = turn_ahead_ = 0;
-    left_ahead_ = length(0);
+    left_ahead_ = length(0) * task_.n_chains;
     load_ahead();
     float a[kSide][kSide];
     for (int chunk = 0; chunk < 8; ++chunk) {
       sum_chunk(length(chunk), a);
       int level = 0;
-      for (; (chunk >> level & 1) != 0; ++level) add_waiting(chunk_sums_ + level * kQuads * kThreads, a);
-      if (chunk != 7) let_wait(a, chunk_sums_ + level * kQuads * kThreads);
+      for (; (chunk >> level & 1) != 0; ++level) add_waiting(chunk_sums_ + level * kLevelQuads, a);
+      if (chunk != 7) let_wait(a, chunk_sums_ + level * kLevelQuads);
     }
     write(row_tile, token_tile, a);
   }
@@ -138,25 +142,29 @@ class FloatTile {
     return static_cast<int>(quant::chunk_begin(chunk + 1, task_.n_blocks) - quant::chunk_begin(chunk, task_.n_blocks));
   }
 
-  // Begins the copy of the next stage, which lies within a chain.
+  // Begins the copy of the next stage, as soon as all warps have read what lies in its place.
   __device__ void load_ahead() {
     if (chunk_ahead_ == 8) return;
     const int n = min(task_.n_steps, left_ahead_);
-    if (threadIdx.x == 0) {
+    if (warp_ == 0) {
       const int side = static_cast<int>(stage_ahead_ & 1);
-      const uint32_t barrier = shared_address(&s_.arrived[side]);
-      arrive_with_bytes(barrier, n * (kRows + kTokens) * sizeof(float));
-      copy_bytes(shared_address(s_.w[side]), w_ahead_, n * kRows * sizeof(float), barrier);
-      copy_bytes(shared_address(s_.x[side]), x_ahead_, n * kTokens * sizeof(float), barrier);
+      wait_phase(shared_address(&s_.read[side]), (stage_ahead_ >> 1 & 1) ^ 1);
+      if (lane_ == 0) {
+        const uint32_t barrier = shared_address(&s_.arrived[side]);
+        arrive_with_bytes(barrier, n * (kRows + kTokens) * sizeof(float));
+        copy_bytes(shared_address(s_.w[side]), w_ahead_, n * kRows * sizeof(float), barrier);
+        copy_bytes(shared_address(s_.x[side]), x_ahead_, n * kTokens * sizeof(float), barrier);
+      }
+      __syncwarp();
     }
     ++stage_ahead_;
     w_ahead_ += n * kRows;
     x_ahead_ += n * kTokens;
     left_ahead_ -= n;
     if (left_ahead_ > 0) return;
-    turn_ahead_ = (turn_ahead_ + 1) % 32;
+    turn_ahead_ = (turn_ahead_ + task_.n_chains) & 31;
     if (turn_ahead_ == 0) ++chunk_ahead_;
-    left_ahead_ = length(chunk_ahead_);
+    left_ahead_ = length(chunk_ahead_) * task_.n_chains;
   }
 
   // Volatile, so that a load stays one step ahead of its use: the compiler would put it after the branch that may make it idle.
@@ -179,17 +187,25 @@ class FloatTile {
     }
   }
 
-  // A stage of n steps, each loaded one ahead.
-  template <bool kFirst>
-  __device__ void multiply_stage(int n, Sums& sum) {
+  __device__ void begin_stage() {
     const int side = static_cast<int>(stage_ & 1);
-    const uint32_t parity = stage_ >> 1 & 1;
-    ++stage_;
-    __syncthreads();  // the other side has been read
     load_ahead();
-    wait_phase(shared_address(&s_.arrived[side]), parity);
+    wait_phase(shared_address(&s_.arrived[side]), stage_ >> 1 & 1);
+    w_at_ = shared_address(s_.w[side][0] + row_);
+    x_at_ = shared_address(s_.x[side][0] + token_);
+  }
+  __device__ void end_stage() {
+    __syncwarp();
+    if (lane_ == 0) arrive(shared_address(&s_.read[stage_ & 1]));
+    ++stage_;
+  }
+
+  // n steps of the stage, each loaded one ahead.
+  template <bool kFirst>
+  __device__ void multiply_steps(int n, Sums& sum) {
     constexpr uint32_t kNextW = kRows * sizeof(float), kNextX = kTokens * sizeof(float);
-    uint32_t w = shared_address(s_.w[side][0] + row_), x = shared_address(s_.x[side][0] + token_);
+    uint32_t w = w_at_, x = x_at_;
+    w_at_ += n * kNextW, x_at_ += n * kNextX;
     Step even = step_at(w, x), odd = step_at(w += kNextW, x += kNextX);
     multiply<kFirst>(even, sum);
     while (--n > 0) {
@@ -200,9 +216,16 @@ class FloatTile {
       multiply<false>(even, sum);
     }
   }
-  __device__ void sum_chain(int length, Sums& sum) {
-    multiply_stage<true>(min(task_.n_steps, length), sum);
-    for (int left = length - task_.n_steps; left > 0; left -= task_.n_steps) multiply_stage<false>(min(task_.n_steps, left), sum);
+  // Chain i of four: a part of a stage, or one or several stages.
+  __device__ void sum_chain(int i, int length, Sums& sum) {
+    if ((i & (task_.n_chains - 1)) == 0) begin_stage();
+    multiply_steps<true>(min(task_.n_steps, length), sum);
+    for (int left = length - task_.n_steps; left > 0; left -= task_.n_steps) {
+      end_stage();
+      begin_stage();
+      multiply_steps<false>(min(task_.n_steps, left), sum);
+    }
+    if (((i + 1) & (task_.n_chains - 1)) == 0) end_stage();
   }
   __device__ static void add(const Sums& x, Sums& sum) {
 #pragma unroll
@@ -231,16 +254,16 @@ class FloatTile {
     Sums b, c;
 #pragma unroll 1
     for (int four = 0; four < 8; ++four) {
-      sum_chain(length, a);
-      sum_chain(length, b);
+      sum_chain(0, length, a);
+      sum_chain(1, length, b);
       add(b, a);
-      sum_chain(length, b);
-      sum_chain(length, c);
+      sum_chain(2, length, b);
+      sum_chain(3, length, c);
       add(c, b);
       add(b, a);
       int level = 0;
-      for (; (four >> level & 1) != 0; ++level) add_waiting(s_.pending[level][0], a);
-      if (four != 7) let_wait(a, s_.pending[level][0]);
+      for (; (four >> level & 1) != 0; ++level) level < kSharedLevels ? add_waiting(s_.pending[level][0], a) : add_waiting(lane_sums_, a);
+      if (four != 7) level < kSharedLevels ? let_wait(a, s_.pending[level][0]) : let_wait(a, lane_sums_);
     }
   }
 
@@ -265,10 +288,10 @@ class FloatTile {
   const TileTask& task_;
   Shared& s_;
   const int warp_, lane_, row_, token_;  // of the tile; the thread's rows are 4 from row_ on and 4 from row_ + 32 on, tokens likewise by 16
-  float4* const chunk_sums_;
+  float4 *const lane_sums_, *const chunk_sums_;
   const float *w_ahead_ = nullptr, *x_ahead_ = nullptr;
   int chunk_ahead_ = 0, turn_ahead_ = 0, left_ahead_ = 0;
-  uint32_t stage_ = 0, stage_ahead_ = 0;
+  uint32_t stage_ = 0, stage_ahead_ = 0, w_at_ = 0, x_at_ = 0;
 };
 
 __global__ void __launch_bounds__(kThreads, 2) float_tile_kernel(const __grid_constant__ TileTask task) {
@@ -312,7 +335,8 @@ void FloatTiles::finish() {
   task.sums = reinterpret_cast<float4*>(scratch_.sums);
   task.n_blocks = static_cast<int32_t>(cols_ / 32);
   const int longest = (task.n_blocks + 7) / 8, n_stages = (longest + kStepsMax - 1) / kStepsMax;
-  task.n_steps = (longest + n_stages - 1) / n_stages;
+  task.n_chains = task.n_blocks % 8 != 0 ? 1 : 4 * longest <= kStepsMax ? 4 : 2 * longest <= kStepsMax ? 2 : 1;  // chunks of one length
+  task.n_steps = task.n_chains > 1 ? task.n_chains * longest : (longest + n_stages - 1) / n_stages;
   task.n_row_tiles = static_cast<int32_t>(n_tiles_);
   task.n_token_tiles = static_cast<int32_t>((n_tokens_ + kFloatTileTokens - 1) / kFloatTileTokens);
   task.n_tokens = static_cast<int32_t>(n_tokens_);

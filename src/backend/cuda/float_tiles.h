@@ -26,7 +26,7 @@ struct FloatScratch {
 constexpr int64_t float_rows_packed(int64_t n_tokens, int64_t cols) noexcept {
   return (n_tokens + kFloatTileTokens - 1) / kFloatTileTokens * kFloatTileTokens * cols;
 }
-inline constexpr int64_t kFloatSums = 2 * 3 * kFloatTileRows * kFloatTileTokens;
+inline constexpr int64_t kFloatSums = 2 * 4 * kFloatTileRows * kFloatTileTokens;
 
 constexpr bool float_tiles_serve(int64_t cols) noexcept { return cols % 32 == 0 && cols >= 256 && cols < int64_t{1} << 24; }
 

@@ -1,0 +1,120 @@
+// Mode fast on the GPU: every way of cutting the tokens gives the same logits and the same cache, again and again, and they are close to mode
+// exact's. On a CPU the mode is refused (context_test).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "assay/devices.h"
+#include "backend/cuda/cuda.h"
+#include "support/random_numbers.h"
+#include "support/tiny_plan.h"
+
+namespace assay {
+namespace {
+
+constexpr int kTokens = 150;
+
+struct Outcome {
+  std::vector<std::vector<float>> logits;  // of every token
+  std::vector<std::byte> cache;
+};
+
+ops::ExecutorOptions options_for(bool fast) {
+  ops::ExecutorOptions options;
+  options.n_ctx = 400;
+  options.n_batch_max = 2 * kTokens;
+  options.n_outputs_max = kTokens;
+  options.n_sequences = 2;
+  options.fast = fast;
+  return options;
+}
+
+// The tokens of sequence 0 in chunks of these sizes by turns; beside: as many of sequence 1 run along.
+Outcome run_in_chunks(const ops::Plan& plan, bool fast, const std::vector<int>& sizes, bool beside) {
+  const auto executor = backend::cuda::make_cuda_executor(plan, options_for(fast));
+  test::Random ids(3), others(4);
+  std::vector<int32_t> all;
+  for (int i = 0; i < kTokens; ++i) all.push_back(ids.below(64));
+  Outcome run;
+  for (int begin = 0, i = 0; begin < kTokens; ++i) {
+    const int n = std::min(sizes[static_cast<size_t>(i) % sizes.size()], kTokens - begin);
+    std::vector<int32_t> tokens(all.begin() + begin, all.begin() + begin + n), positions(static_cast<size_t>(n)), sequences(tokens.size(), 0);
+    std::iota(positions.begin(), positions.end(), begin);
+    std::vector<uint8_t> outputs(tokens.size(), 1);
+    for (int j = 0; beside && j < n; ++j) {
+      tokens.push_back(others.below(64));
+      positions.push_back(begin + j);
+      sequences.push_back(1);
+      outputs.push_back(0);
+    }
+    executor->run({tokens, positions, sequences, outputs});
+    for (int j = 0; j < n; ++j) run.logits.emplace_back(executor->logits(j).begin(), executor->logits(j).end());
+    begin += n;
+  }
+  executor->visit_cache(0, [&](std::span<const std::byte> bytes) { run.cache.insert(run.cache.end(), bytes.begin(), bytes.end()); });
+  return run;
+}
+
+bool same_bits(const Outcome& a, const Outcome& b) {
+  if (a.logits.size() != b.logits.size() || a.cache != b.cache) return false;
+  for (size_t i = 0; i < a.logits.size(); ++i) {
+    if (std::memcmp(a.logits[i].data(), b.logits[i].data(), a.logits[i].size() * sizeof(float)) != 0) return false;
+  }
+  return true;
+}
+
+// The largest distance of a token's logits from exact, as a share of the distance of its largest logit from their mean.
+double distance(const Outcome& fast, const Outcome& exact) {
+  double worst = 0;
+  for (size_t i = 0; i < exact.logits.size(); ++i) {
+    const std::vector<float>& e = exact.logits[i];
+    const double mean = std::accumulate(e.begin(), e.end(), 0.0) / static_cast<double>(e.size());
+    const double span = static_cast<double>(*std::max_element(e.begin(), e.end())) - mean;
+    for (size_t j = 0; j < e.size(); ++j) {
+      worst = std::max(worst, std::abs(static_cast<double>(fast.logits[i][j]) - static_cast<double>(e[j])) / span);
+    }
+  }
+  return worst;
+}
+
+TEST(CudaFastMode, IsTheSameForEveryBatchAndCloseToExact) {
+  const std::string none = list_devices().no_cuda;
+  if (!none.empty()) GTEST_SKIP() << none;
+  for (const tensor::DType dtype : {tensor::DType::F16, tensor::DType::BF16, tensor::DType::Q4_K}) {
+    for (const int64_t head_dim : {64, 128}) {
+      for (const bool gemma : {false, true}) {
+        test::TinyShape shape;
+        shape.dtype = dtype;
+        shape.gemma = gemma;
+        shape.d_model = 512;
+        shape.d_ff = 768;
+        shape.n_heads = 8;
+        shape.n_kv_heads = 2;
+        shape.head_dim = head_dim;
+        shape.window = gemma ? 70 : 0;
+        shape.attn_norm = 0.2f;
+        const test::TinyPlan tiny(shape);
+        const std::string what = std::string(tensor::traits(dtype).name) + ", heads of " + std::to_string(head_dim) + (gemma ? ", gemma" : ", llama");
+        const Outcome whole = run_in_chunks(tiny.plan, true, {kTokens}, false);
+        EXPECT_TRUE(same_bits(run_in_chunks(tiny.plan, true, {kTokens}, false), whole)) << what << ", again";
+        EXPECT_TRUE(same_bits(run_in_chunks(tiny.plan, true, {kTokens}, true), whole)) << what << ", beside others";
+        EXPECT_TRUE(same_bits(run_in_chunks(tiny.plan, true, {1}, false), whole)) << what << ", one by one";
+        EXPECT_TRUE(same_bits(run_in_chunks(tiny.plan, true, {1}, true), whole)) << what << ", one by one beside others";
+        EXPECT_TRUE(same_bits(run_in_chunks(tiny.plan, true, {7, 1, 30, 64, 2}, false), whole)) << what << ", in pieces";
+        EXPECT_TRUE(same_bits(run_in_chunks(tiny.plan, true, {66, 3, 17}, true), whole)) << what << ", in pieces beside others";
+        const double far = distance(whole, run_in_chunks(tiny.plan, false, {kTokens}, false));
+        std::printf("%s: fast is %.2g of the largest logit from exact\n", what.c_str(), far);
+        EXPECT_GT(far, 0.0) << what;
+        EXPECT_LT(far, dtype == tensor::DType::BF16 ? 0.1 : 0.02) << what;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace assay
