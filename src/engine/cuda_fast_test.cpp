@@ -110,7 +110,7 @@ TEST(CudaFastMode, IsTheSameForEveryBatchAndCloseToExact) {
         const double far = distance(whole, run_in_chunks(tiny.plan, false, {kTokens}, false));
         std::printf("%s: fast is %.2g of the largest logit from exact\n", what.c_str(), far);
         EXPECT_GT(far, 0.0) << what;
-        EXPECT_LT(far, dtype == tensor::DType::BF16 ? 0.1 : 0.02) << what;
+        EXPECT_LT(far, dtype == tensor::DType::BF16 ? 0.2 : 0.03) << what;
       }
     }
   }

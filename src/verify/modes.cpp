@@ -33,7 +33,11 @@ std::optional<Mode> parse_mode(std::string_view text, const ContextOptions& base
   return std::nullopt;
 }
 
-std::string mode_names() { return std::string(kModeNames) + ", chunks/N"; }
+std::string mode_names() {
+  constexpr std::string_view kNotJudged = "fast, ";
+  std::string names = std::string(kModeNames) + ", chunks/N";
+  return names.erase(names.find(kNotJudged), kNotJudged.size());
+}
 
 void require_judged(const ContextOptions& options) {
   if (options.numerics != Numerics::fast) return;
