@@ -36,9 +36,12 @@ inline constexpr int64_t kFloatRowStep = 4;
 // Any format as floats (LinearTask::as_f32), any number of tokens.
 void float_rows_avx2(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept;
 void float_rows_avx512(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept;
+// The same for many tokens and rows of whole blocks of 32.
+void float_columns_avx512(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept;
 void float_rows_neon(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept;
 size_t float_scratch_bytes_avx2(const LinearTask& task) noexcept;
 size_t float_scratch_bytes_avx512(const LinearTask& task) noexcept;
+size_t float_columns_scratch_bytes_avx512(const LinearTask& task) noexcept;
 size_t float_scratch_bytes_neon(const LinearTask& task) noexcept;
 
 }  // namespace assay::backend::cpu

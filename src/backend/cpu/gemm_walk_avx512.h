@@ -25,6 +25,7 @@ namespace {
 constexpr int64_t kSideBytes = 1024 * 1024;  // what the laid tokens may take; those beyond unpack the weights once more
 
 inline int64_t divide_up(int64_t a, int64_t b) noexcept { return (a + b - 1) / b; }
+inline int64_t larger(int64_t a, int64_t b) noexcept { return a > b ? a : b; }
 
 // sums[token] += the products of pairs of words of 16 rows with those of the tokens. Pair by pair, so that the tokens' chains run side by side.
 template <int kPairs, int kUsed, int kStride>
@@ -112,6 +113,38 @@ constexpr std::array<RunSuperblock<Kernel>, sizeof...(kMinusOne)> run_superblock
   return {&run_superblock<Kernel, kMinusOne + 1>...};
 }
 
+// The tokens of a pass in tiles; they differ by one token at most.
+template <int kTokens>
+class Tiles {
+ public:
+  Tiles() = default;
+  Tiles(int64_t begin, int64_t end) noexcept : begin_(begin), n_tokens_(end - begin), count_(divide_up(end - begin, kTokens)) {}
+  int64_t count() const noexcept { return count_; }
+
+  // work(tile, token, n)
+  template <class Work>
+  void for_each(const Work& work) const noexcept {
+    const int64_t least = n_tokens_ / count_, longer = n_tokens_ % count_;
+    int64_t token = begin_;
+    for (int64_t tile = 0; tile < count_; ++tile) {
+      const int64_t n = least + (tile < longer ? 1 : 0);
+      work(tile, token, n);
+      token += n;
+    }
+  }
+
+ private:
+  int64_t begin_ = 0, n_tokens_ = 0, count_ = 0;
+};
+
+// Fetches a part of what will be read of 32 rows from p on, while a tile of `count` runs: no processor follows as many rows by itself.
+inline void fetch_part(const std::byte* p, int64_t bytes, int64_t row_bytes, int64_t tile, int64_t count) noexcept {
+  for (int64_t row = 2 * kRows * tile / count; row < 2 * kRows * (tile + 1) / count; ++row) {
+    const std::byte* of_row = p + row * row_bytes;
+    for (int64_t at = 0; at < bytes + 63; at += 64) _mm_prefetch(reinterpret_cast<const char*>(of_row + at), _MM_HINT_T1);
+  }
+}
+
 template <class Kernel>
 class Walk {
  public:
@@ -134,9 +167,7 @@ class Walk {
   void run(int64_t row_begin, int64_t row_end) noexcept {
     const int64_t passes = divide_up(task_.n_tokens, tiles_max(task_) * kTokens);
     for (int64_t pass = 0; pass < passes; ++pass) {
-      token_ = pass * task_.n_tokens / passes;
-      n_tokens_ = (pass + 1) * task_.n_tokens / passes - token_;
-      n_tiles_ = divide_up(n_tokens_, kTokens);
+      tiles_ = Tiles<kTokens>(pass * task_.n_tokens / passes, (pass + 1) * task_.n_tokens / passes);
       for (int64_t b = 0; b < n_blocks_; ++b) lay(b);
       for (int64_t row = row_begin; row < row_end; row += 2 * kRows) {
         for (int chunk = 0; chunk < 8; ++chunk) run_chunk({task_, row, row_end, chunk, true, true});
@@ -146,24 +177,11 @@ class Walk {
 
  private:
   static int64_t tiles_max(const LinearTask& task) noexcept {  // of a pass
-    const int64_t fit = kSideBytes / (task.k / 256 * static_cast<int64_t>(sizeof(Side)));
-    return smaller(fit < 1 ? 1 : fit, divide_up(task.n_tokens, kTokens));
-  }
-
-  // work(tile, token, n) for every tile; they differ by one token at most.
-  template <class Work>
-  void for_tiles(const Work& work) const noexcept {
-    const int64_t least = n_tokens_ / n_tiles_, longer = n_tokens_ % n_tiles_;
-    int64_t token = token_;
-    for (int64_t tile = 0; tile < n_tiles_; ++tile) {
-      const int64_t n = least + (tile < longer ? 1 : 0);
-      work(tile, token, n);
-      token += n;
-    }
+    return smaller(larger(1, kSideBytes / (task.k / 256 * static_cast<int64_t>(sizeof(Side)))), divide_up(task.n_tokens, kTokens));
   }
 
   void lay(int64_t b) noexcept {
-    for_tiles([&](int64_t tile, int64_t token, int64_t n) { Kernel::lay(task_, token, n, b, sides_[b * n_tiles_ + tile]); });
+    tiles_.for_each([&](int64_t tile, int64_t token, int64_t n) { Kernel::lay(task_, token, n, b, sides_[b * tiles_.count() + tile]); });
   }
 
   void run_chunk(Step step) noexcept {
@@ -174,7 +192,7 @@ class Walk {
       unpack(step, b);
       const bool row_goes_on = b + 1 < n_blocks_;
       const int64_t next_row = step.row + (row_goes_on ? 0 : 2 * kRows), next_b = row_goes_on ? b + 1 : 0;
-      run_tiles(step, sides_ + b * n_tiles_, task_.weights + next_row * task_.row_bytes + next_b * block_bytes_);
+      run_tiles(step, sides_ + b * tiles_.count(), task_.weights + next_row * task_.row_bytes + next_b * block_bytes_);
     }
     if (first == last) skip(step);
   }
@@ -188,22 +206,18 @@ class Walk {
     }
   }
 
-  // The superblocks of 32 rows from `next` on are fetched meanwhile: no processor follows as many rows by itself.
+  // next: of the superblocks that come after this.
   void run_tiles(const Step& step, const Side* sides, const std::byte* next) noexcept {
     static constexpr auto kRun = run_superblocks<Kernel>(std::make_integer_sequence<int, kTokens>());
-    for_tiles([&](int64_t tile, int64_t token, int64_t n) {
-      for (int64_t row = 2 * kRows * tile / n_tiles_; row < 2 * kRows * (tile + 1) / n_tiles_; ++row) fetch(next + row * task_.row_bytes);
+    tiles_.for_each([&](int64_t tile, int64_t token, int64_t n) {
+      fetch_part(next, block_bytes_, task_.row_bytes, tile, tiles_.count());
       kRun[static_cast<size_t>(n - 1)](step, panels_, sides[tile], token, levels_[tile]);
     });
   }
 
-  void fetch(const std::byte* p) const noexcept {
-    for (int64_t at = 0; at < block_bytes_ + 63; at += 64) _mm_prefetch(reinterpret_cast<const char*>(p + at), _MM_HINT_T1);
-  }
-
   // A chunk without superblocks; the last one always has one.
   void skip(const Step& step) noexcept {
-    for_tiles([&](int64_t tile, int64_t token, int64_t) {
+    tiles_.for_each([&](int64_t tile, int64_t token, int64_t) {
       for (int g = 0; g < 2; ++g) {
         __m512 c[kTokens];
         for (__m512& of_token : c) of_token = _mm512_setzero_ps();
@@ -217,7 +231,7 @@ class Walk {
   Panel* const panels_;             // of two groups of rows
   Levels<kTokens>* const levels_;   // [tiles]
   Side* const sides_;               // [superblocks][tiles]
-  int64_t token_ = 0, n_tokens_ = 0, n_tiles_ = 0;
+  Tiles<kTokens> tiles_;
 };
 
 template <class Kernel>

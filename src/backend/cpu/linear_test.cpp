@@ -211,6 +211,19 @@ TEST_P(LinearKernels, EqualTheReferenceInModeF32) {
   std::printf("%s as f32: %lld values compared\n", std::string(tensor::traits(format().dtype).name).c_str(), static_cast<long long>(compared));
 }
 
+// More activations than the kernels lay out at a time.
+TEST(LinearPasses, EqualTheReference) {
+  constexpr struct {
+    tensor::DType dtype;
+    int planes;
+  } kCases[] = {{tensor::DType::Q4_K, 1}, {tensor::DType::Q6_K, 1}, {tensor::DType::Q6_K, 2}, {tensor::DType::F16, 0}, {tensor::DType::Q4_0, 2}};
+  for (const auto& [dtype, planes] : kCases) {
+    Case c(*quant::find_format(dtype), 37 * 256, 3, 115, planes, 5);
+    c.prepare();
+    for (const KernelSet set : fast_kernel_sets()) EXPECT_EQ(c.compare(set, 115, true), 115 * 3);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Formats, LinearKernels, testing::Range<size_t>(0, quant::all_formats().size()), [](const auto& param) {
   return std::string(tensor::traits(quant::all_formats()[param.param].dtype).name);
 });

@@ -1,6 +1,8 @@
 // The kernel sets of x86-64 processors.
 #include <cpuid.h>
 
+#include <algorithm>
+
 #include "backend/cpu/quantise.h"
 #include "backend/cpu/set_functions.h"
 #include "backend/cpu/simd_kernels.h"
@@ -41,8 +43,15 @@ GemmKernel gemm_avx2(const LinearTask& task) noexcept {
   return bytes.run != nullptr ? bytes : gemm_a256_avx2(dtype);
 }
 
+constexpr int64_t kColumnsTokensMin = 8;  // from here on float_columns_avx512 is faster
+
 GemmKernel gemm_avx512(const LinearTask& task) noexcept {
-  if (task.as_f32) return {&float_rows_avx512, &float_scratch_bytes_avx512, kFloatRowStep};
+  if (task.as_f32) {
+    const auto scratch_bytes = [](const LinearTask& any) noexcept {
+      return std::max(float_scratch_bytes_avx512(any), float_columns_scratch_bytes_avx512(any));  // whichever runs for fewer tokens
+    };
+    return {task.n_tokens >= kColumnsTokensMin && task.k % 32 == 0 ? &float_columns_avx512 : &float_rows_avx512, scratch_bytes, kGemmRowStep};
+  }
   if (is_few_columns(task)) return {};
   if (is_a32(task)) return gemm_a32_avx512(task.format->dtype);
   return task.x.planes == 2 ? gemm_a256_words_avx512(task.format->dtype) : gemm_a256_avx512(task.format->dtype);

@@ -10,22 +10,6 @@
 namespace assay::backend::cpu {
 namespace {
 
-// Bytes at..at + 15 of 16 rows to 4 registers of a dword of every row.
-inline void transpose_dwords(const std::byte* const* rows, int64_t at, __m512i* out) noexcept {
-  const auto part = [&](int i) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[i] + at)); };
-  __m512i r[4];
-  for (int i = 0; i < 4; ++i) {
-    r[i] = _mm512_inserti32x4(_mm512_castsi128_si512(part(i)), part(i + 4), 1);
-    r[i] = _mm512_inserti32x4(_mm512_inserti32x4(r[i], part(i + 8), 2), part(i + 12), 3);
-  }
-  const __m512i ab_low = _mm512_unpacklo_epi32(r[0], r[1]), ab_high = _mm512_unpackhi_epi32(r[0], r[1]);
-  const __m512i cd_low = _mm512_unpacklo_epi32(r[2], r[3]), cd_high = _mm512_unpackhi_epi32(r[2], r[3]);
-  out[0] = _mm512_unpacklo_epi64(ab_low, cd_low);
-  out[1] = _mm512_unpackhi_epi64(ab_low, cd_low);
-  out[2] = _mm512_unpacklo_epi64(ab_high, cd_high);
-  out[3] = _mm512_unpackhi_epi64(ab_high, cd_high);
-}
-
 inline __m512i bytes_of(int value) noexcept { return _mm512_set1_epi8(static_cast<char>(value)); }
 
 // The low or the high halves of the dwords as numbers of half precision.
