@@ -1,6 +1,6 @@
-// See fast_linear.h. A block of threads makes 16 rows of up to 8 kTiles tokens, a warp one of the 8 chunks of them all: weights are the
-// instruction's 16 rows, tokens its 8 columns, those that are not there are zeros. Weights come 8 bytes a lane, straight from memory: within
-// the 16 elements that one instruction adds, elements may change places, if weights and activations do it alike.
+// See fast_linear.h. Blocks of 8 warps stay on their multiprocessors and take tile after tile of 16 rows of up to 8 kTiles tokens, a warp one of
+// the 8 chunks of them all: weights are the instruction's 16 rows, tokens its 8 columns, those that are not there are zeros. Each warp has a ring
+// of stages in shared memory that is filled ahead, beyond the end of a tile and before the kernel waits for the one before it.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -14,19 +14,20 @@ namespace assay::backend::cuda {
 namespace {
 
 constexpr int kRows = 16, kChunks = 8, kThreads = 32 * kChunks;
-constexpr int kAhead = 8;  // steps of 16 elements that are loaded at a time
+constexpr int kSteps = 4, kDepth = 16 * kSteps;  // of a stage: instructions, elements of K
+constexpr int kRing = 6, kStageBytes = kRows * kDepth * 2;
 
 struct FewRun {
   const uint16_t* w = nullptr;
   const float* bias = nullptr;
   float* y = nullptr;
   int64_t y_width = 0;
-  int32_t n_rows = 0, first_block = 0;
+  int32_t n_rows = 0, first_tile = 0;
 };
 struct FewTask {
   FewRun run[kFastRowsMax];
   const float* x = nullptr;
-  int32_t n_runs = 0, cols = 0, n_tokens = 0;
+  int32_t n_runs = 0, cols = 0, n_tokens = 0, n_tiles = 0;
 };
 
 struct F16 {
@@ -34,10 +35,10 @@ struct F16 {
     const __half2 pair = __floats2half2_rn(a, b);
     return *reinterpret_cast<const uint32_t*>(&pair);
   }
-  __device__ static void multiply(float (&sum)[4], const uint2& low, const uint2& high, const uint2& x) {
+  __device__ static void multiply(float (&sum)[4], const uint32_t (&w)[4], const uint2& x) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-        : "r"(low.x), "r"(high.x), "r"(low.y), "r"(high.y), "r"(x.x), "r"(x.y));
+        : "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]), "r"(x.x), "r"(x.y));
   }
 };
 struct BF16 {
@@ -45,86 +46,179 @@ struct BF16 {
     const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
     return *reinterpret_cast<const uint32_t*>(&pair);
   }
-  __device__ static void multiply(float (&sum)[4], const uint2& low, const uint2& high, const uint2& x) {
+  __device__ static void multiply(float (&sum)[4], const uint32_t (&w)[4], const uint2& x) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-        : "r"(low.x), "r"(high.x), "r"(low.y), "r"(high.y), "r"(x.x), "r"(x.y));
+        : "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]), "r"(x.x), "r"(x.y));
   }
 };
 
-// Weights of some steps: of the lane's row and of the row 8 further.
-struct Ahead {
-  uint2 low[kAhead], high[kAhead];
-  __device__ void load(const uint16_t* row, const uint16_t* row_8, int step, int end) {
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      if (step + i >= end) continue;
-      low[i] = __ldcs(reinterpret_cast<const uint2*>(row + 16 * (step + i)));
-      high[i] = __ldcs(reinterpret_cast<const uint2*>(row_8 + 16 * (step + i)));
-    }
-  }
+struct TilePlace {
+  const FewRun* run;
+  int row_0;
 };
+__device__ TilePlace place_of(const FewTask& task, int tile) {
+  int i = 0;
+  while (i + 1 < task.n_runs && tile >= task.run[i + 1].first_tile) ++i;
+  return {&task.run[i], (tile - task.run[i].first_tile) * kRows};
+}
 
-// grid: 16 rows, 8 kTiles tokens.
-template <class T, int kTiles>
-__global__ void __launch_bounds__(kThreads) few_kernel(const __grid_constant__ FewTask task) {
-  __shared__ float chunk_sums[kChunks][8 * kTiles][kRows + 1];
-  let_next_start();
-  const int chunk = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32, group = lane / 4;
-  int i_run = 0;
-  while (i_run + 1 < task.n_runs && static_cast<int>(blockIdx.x) >= task.run[i_run + 1].first_block) ++i_run;
-  const FewRun& run = task.run[i_run];
-  const int row_0 = (static_cast<int>(blockIdx.x) - run.first_block) * kRows, token_0 = static_cast<int>(blockIdx.y) * 8 * kTiles;
-  const int n_blocks = task.cols / 32, at = lane % 4 * 4;
-  const int begin = 2 * static_cast<int>(quant::chunk_begin(chunk, n_blocks)), end = 2 * static_cast<int>(quant::chunk_begin(chunk + 1, n_blocks));
-  const uint16_t* row = run.w + int64_t{min(row_0 + group, run.n_rows - 1)} * task.cols + at;
-  const uint16_t* row_8 = run.w + int64_t{min(row_0 + group + 8, run.n_rows - 1)} * task.cols + at;
-  Ahead now, next;
-  now.load(row, row_8, begin, end);
-  wait_for_previous();
-  const float* x = task.x + int64_t{token_0 + group} * task.cols + at;
-  float sum[kTiles][4] = {};
-  for (int step = begin; step < end; step += kAhead) {
-    next.load(row, row_8, step + kAhead, end);
+// A warp's chunk of one tile after the other, on its way to shared memory. 16 bytes of row r lie at piece j ^ (r % 8), so that neither the
+// copies nor the reads meet in a bank.
+class Ring {
+ public:
+  __device__ Ring(const FewTask& task, std::byte* memory, int chunk)
+      : task_(task), base_(static_cast<uint32_t>(__cvta_generic_to_shared(memory)) + static_cast<uint32_t>(chunk * kRing * kStageBytes)) {
+    const int n_blocks = task.cols / 32;
+    begin_ = 32 * static_cast<int>(quant::chunk_begin(chunk, n_blocks));
+    end_ = 32 * static_cast<int>(quant::chunk_begin(chunk + 1, n_blocks));
+    at_ = begin_;
+    tile_ = static_cast<int>(blockIdx.x);
+    if (begin_ == end_) tile_ = task.n_tiles;
+    find_rows();
+#pragma unroll 1
+    for (int i = 0; i < kRing - 1; ++i) fetch();
+  }
+  __device__ int begin() const { return begin_; }
+  __device__ int end() const { return end_; }
+  // The next stage is there, and one more on its way.
+  __device__ void next() {
+    __syncwarp();
+    fetch();
+    asm volatile("cp.async.wait_group %0;" ::"n"(kRing - 1) : "memory");
+    __syncwarp();
+    stage_ = base_ + static_cast<uint32_t>(slot_ * kStageBytes);
+    slot_ = (slot_ + 1) % kRing;
+  }
+  __device__ void read(int step, uint32_t (&w)[4]) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32, row = lane % 16;
+    const uint32_t from = stage_ + static_cast<uint32_t>(row * 128 + (((2 * step + lane / 16) ^ (row % 8)) * 16));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(from));
+  }
+
+ private:
+  __device__ void find_rows() {
+    if (tile_ >= task_.n_tiles) return;
+    const TilePlace place = place_of(task_, tile_);
+    const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      if (step + i >= end) break;
+    for (int i = 0; i < 4; ++i) rows_[i] = place.run->w + int64_t{min(place.row_0 + 4 * i + lane / 8, place.run->n_rows - 1)} * task_.cols + lane % 8 * 8;
+  }
+  __device__ void fetch() {
+    if (tile_ < task_.n_tiles) {
+      const int lane = static_cast<int>(threadIdx.x) % 32;
+      const uint32_t to = base_ + static_cast<uint32_t>(slot_ahead_ * kStageBytes);
+      const bool inside = at_ + lane % 8 * 8 < end_;  // the chunk may end within a stage
 #pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) {
-        float4 v = {0.0f, 0.0f, 0.0f, 0.0f};
-        if (token_0 + 8 * tile + group < task.n_tokens) v = *reinterpret_cast<const float4*>(x + int64_t{8 * tile} * task.cols + 16 * (step + i));
-        T::multiply(sum[tile], now.low[i], now.high[i], {T::rounded(v.x, v.y), T::rounded(v.z, v.w)});
+      for (int i = 0; i < 4; ++i) {
+        const int row = 4 * i + lane / 8;
+        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to + static_cast<uint32_t>(row * 128 + (((lane % 8) ^ (row % 8)) * 16))),
+                     "l"(inside ? rows_[i] + at_ : rows_[i]), "r"(inside ? 16 : 0)
+                     : "memory");
+      }
+      at_ += kDepth;
+      if (at_ >= end_) {
+        at_ = begin_;
+        tile_ += static_cast<int>(gridDim.x);
+        find_rows();
       }
     }
-    now = next;
+    slot_ahead_ = (slot_ahead_ + 1) % kRing;
+    asm volatile("cp.async.commit_group;" ::: "memory");
   }
+
+  const FewTask& task_;
+  const uint32_t base_;
+  const uint16_t* rows_[4];
+  int begin_, end_, at_, tile_, slot_ = 0, slot_ahead_ = 0;
+  uint32_t stage_ = 0;
+};
+
+// The tokens' part of a stage, as the instruction wants it: the lane's token, elements 2 (lane % 4) and 8 further of each step.
+template <class T, int kTiles>
+struct Columns {
+  float2 low[kTiles][kSteps], high[kTiles][kSteps];
+  __device__ void load(const FewTask& task, int token, int at, int end) {
 #pragma unroll
-  for (int tile = 0; tile < kTiles; ++tile) {
+    for (int tile = 0; tile < kTiles; ++tile) {
+      const float* x = task.x + int64_t{token + 8 * tile} * task.cols + at;
 #pragma unroll
-    for (int e = 0; e < 4; ++e) chunk_sums[chunk][8 * tile + lane % 4 * 2 + e % 2][group + e / 2 * 8] = sum[tile][e];
+      for (int step = 0; step < kSteps; ++step) {
+        const bool there = token + 8 * tile < task.n_tokens && at + 16 * step < end;
+        low[tile][step] = there ? *reinterpret_cast<const float2*>(x + 16 * step) : make_float2(0.0f, 0.0f);
+        high[tile][step] = there ? *reinterpret_cast<const float2*>(x + 16 * step + 8) : make_float2(0.0f, 0.0f);
+      }
+    }
   }
-  __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < kRows * 8 * kTiles; i += kThreads) {
-    const int token = i / kRows, r = i % kRows;
-    if (token_0 + token >= task.n_tokens || row_0 + r >= run.n_rows) continue;
-    float c[kChunks];
+  __device__ uint2 of(int tile, int step) const {
+    return {T::rounded(low[tile][step].x, low[tile][step].y), T::rounded(high[tile][step].x, high[tile][step].y)};
+  }
+};
+
+template <int kTiles>
+using ChunkSums = float[kChunks][8 * kTiles][kRows + 1];
+
+// grid: as many blocks as run at once; 8 kTiles tokens.
+template <class T, int kTiles>
+__global__ void __launch_bounds__(kThreads) few_kernel(const __grid_constant__ FewTask task) {
+  extern __shared__ __align__(128) std::byte memory[];
+  auto* chunk_sums = reinterpret_cast<ChunkSums<kTiles>*>(memory + kChunks * kRing * kStageBytes);  // two, by turns
+  let_next_start();
+  const int chunk = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32, group = lane / 4;
+  const int token_0 = static_cast<int>(blockIdx.y) * 8 * kTiles, column = lane % 4 * 2;
+  Ring ring(task, memory, chunk);
+  wait_for_previous();
+  Columns<T, kTiles> x;
+  x.load(task, token_0 + group, ring.begin() + column, ring.end());
+  int side = 0;
+  for (int tile = static_cast<int>(blockIdx.x); tile < task.n_tiles; tile += static_cast<int>(gridDim.x), side ^= 1) {
+    float sum[kTiles][4] = {};
+    for (int at = ring.begin(); at < ring.end(); at += kDepth) {
+      ring.next();
+      const Columns<T, kTiles> now = x;
+      x.load(task, token_0 + group, (at + kDepth < ring.end() ? at + kDepth : ring.begin()) + column, ring.end());
 #pragma unroll
-    for (int j = 0; j < kChunks; ++j) c[j] = chunk_sums[j][token][r];
-    const float all = ((c[0] + c[1]) + (c[2] + c[3])) + ((c[4] + c[5]) + (c[6] + c[7]));
-    run.y[(token_0 + token) * run.y_width + row_0 + r] = run.bias == nullptr ? all : all + run.bias[row_0 + r];
+      for (int step = 0; step < kSteps; ++step) {
+        if (at + 16 * step >= ring.end()) break;
+        uint32_t w[4];
+        ring.read(step, w);
+#pragma unroll
+        for (int i = 0; i < kTiles; ++i) T::multiply(sum[i], w, now.of(i, step));
+      }
+    }
+    ChunkSums<kTiles>& sums = chunk_sums[side];
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) sums[chunk][8 * i + column + e % 2][group + e / 2 * 8] = sum[i][e];
+    }
+    __syncthreads();
+    const TilePlace place = place_of(task, tile);
+    for (int i = static_cast<int>(threadIdx.x); i < kRows * 8 * kTiles; i += kThreads) {
+      const int token = i / kRows, row = place.row_0 + i % kRows;
+      if (token_0 + token >= task.n_tokens || row >= place.run->n_rows) continue;
+      float c[kChunks];
+#pragma unroll
+      for (int j = 0; j < kChunks; ++j) c[j] = sums[j][token][i % kRows];
+      const float all = ((c[0] + c[1]) + (c[2] + c[3])) + ((c[4] + c[5]) + (c[6] + c[7]));
+      place.run->y[(token_0 + token) * place.run->y_width + row] = place.run->bias == nullptr ? all : all + place.run->bias[row];
+    }
   }
 }
 
 template <class T, int kTiles>
-void start(const FewTask& task, int n_blocks, const Queue& queue) {
+void start(const FewTask& task, const Queue& queue) {
+  constexpr int kBytes = kChunks * kRing * kStageBytes + 2 * static_cast<int>(sizeof(ChunkSums<kTiles>));
   const int n = (task.n_tokens + 8 * kTiles - 1) / (8 * kTiles);
-  launch(queue, few_kernel<T, kTiles>, dim3(static_cast<unsigned>(n_blocks), static_cast<unsigned>(n)), kThreads, 0, task);
+  const auto kernel = few_kernel<T, kTiles>;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  launch(queue, kernel, dim3(static_cast<unsigned>(std::min(task.n_tiles, queue.n_multiprocessors)), static_cast<unsigned>(n)), kThreads, kBytes, task);
 }
 template <class T>
-void start_for(const FewTask& task, int n_blocks, const Queue& queue) {
-  if (task.n_tokens <= 8) return start<T, 1>(task, n_blocks, queue);
-  if (task.n_tokens <= 16) return start<T, 2>(task, n_blocks, queue);
-  start<T, 4>(task, n_blocks, queue);
+void start_for(const FewTask& task, const Queue& queue) {
+  if (task.n_tokens <= 8) return start<T, 1>(task, queue);
+  if (task.n_tokens <= 16) return start<T, 2>(task, queue);
+  start<T, 4>(task, queue);
 }
 
 // Two elements a thread.
@@ -145,13 +239,12 @@ void fast_few(std::span<const FloatRows> runs, int64_t cols, const float* x, int
   task.x = x;
   task.cols = static_cast<int32_t>(cols);
   task.n_tokens = static_cast<int32_t>(n_tokens);
-  int32_t n_blocks = 0;
   for (const FloatRows& run : runs) {
-    task.run[task.n_runs++] = {static_cast<const uint16_t*>(run.w), run.bias, run.y, run.y_width, static_cast<int32_t>(run.n_rows), n_blocks};
-    n_blocks += static_cast<int32_t>((run.n_rows + kRows - 1) / kRows);
+    task.run[task.n_runs++] = {static_cast<const uint16_t*>(run.w), run.bias, run.y, run.y_width, static_cast<int32_t>(run.n_rows), task.n_tiles};
+    task.n_tiles += static_cast<int32_t>((run.n_rows + kRows - 1) / kRows);
   }
-  if (n_blocks == 0 || n_tokens == 0) return;
-  runs.front().dtype == tensor::DType::F16 ? start_for<F16>(task, n_blocks, queue) : start_for<BF16>(task, n_blocks, queue);
+  if (task.n_tiles == 0 || n_tokens == 0) return;
+  runs.front().dtype == tensor::DType::F16 ? start_for<F16>(task, queue) : start_for<BF16>(task, queue);
 }
 
 void round_to(tensor::DType dtype, const float* x, int64_t n, void* halves, const Queue& queue) {

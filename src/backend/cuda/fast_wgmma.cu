@@ -1,6 +1,7 @@
-// fast_tiles of fast_linear.h on Hopper (sm_90a): pairs of blocks of 12 warps stay on their multiprocessors and take tile after tile of 128
-// rows each x the same 128 tokens. One thread of each starts the copies into shared memory, its own rows and half of the tokens for both; two
-// groups of four warps multiply 64 rows each. Sums of one, two and four chunks wait for their neighbours in registers and shared memory.
+// fast_tiles of fast_linear.h on Hopper (sm_90a): clusters of 8 blocks of 12 warps stay on their multiprocessors and take group after group of
+// tiles of 128 rows x 128 tokens, neighbours in both directions. What lies between the second-level cache and the multiprocessors binds, so
+// each block copies a part of its rows to the shared memory of all blocks with the same rows, and so of its tokens. One thread starts the
+// copies, two groups of four warps multiply 64 rows each. Sums of one, two and four chunks wait in registers and shared memory.
 #include <algorithm>
 
 #include "backend/cuda/copy_map.cuh"
@@ -12,7 +13,7 @@
 namespace assay::backend::cuda {
 namespace {
 
-constexpr int kGroupThreads = 128, kThreads = 3 * kGroupThreads, kPair = 2;
+constexpr int kGroupThreads = 128, kThreads = 3 * kGroupThreads, kCluster = 8;
 constexpr int kRows = 128, kTokens = 128;
 constexpr int kDepth = 64;  // elements of K of a stage: two blocks of 32
 constexpr int kStages = 5;
@@ -28,19 +29,21 @@ struct TileRun {
 };
 struct TileTask {
   TileRun run[kFastRowsMax];
-  int32_t n_runs = 0, n_blocks = 0, n_tokens = 0, n_token_tiles = 0, n_units = 0;  // a unit: two tiles of neighbouring rows
+  int32_t n_runs = 0, n_blocks = 0, n_tokens = 0, n_units = 0;  // a unit: the tiles of a cluster
+  int32_t unit_rows = 0, unit_tokens = 0;  // tiles of a unit, 8 in all; block r has tile r / unit_tokens of the rows, r % unit_tokens of the tokens
+  int32_t n_token_units = 0;
 };
 struct Maps {
   CUtensorMap rows[kFastRowsMax], tokens;
 };
 
-__device__ uint32_t rank_in_pair() {
+__device__ uint32_t cluster_rank() {
   uint32_t rank;
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
-// All threads of both blocks; what they wrote before is seen after.
-__device__ void meet_pair() {
+// All threads of the cluster; what they wrote before is seen after.
+__device__ void meet_cluster() {
   __syncwarp();
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
@@ -51,11 +54,11 @@ __device__ void arrive_at(uint32_t barrier, uint32_t rank) {
       "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n}\n" ::"r"(barrier), "r"(rank)
       : "memory");
 }
-// copy_box to the same place of both blocks; the bytes count at the barrier of each.
-__device__ void copy_box_to_both(uint32_t to, const CUtensorMap& map, int first, int second, uint32_t barrier) {
+// copy_box to the same place of the blocks whose bits are set; the bytes count at the barrier of each.
+__device__ void copy_box_to_all(uint32_t to, const CUtensorMap& map, int first, int second, uint32_t barrier, uint32_t ranks) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
-      "l"(&map), "r"(first), "r"(second), "r"(barrier), "h"(static_cast<uint16_t>(3))
+      "l"(&map), "r"(first), "r"(second), "r"(barrier), "h"(static_cast<uint16_t>(ranks))
       : "memory");
 }
 
@@ -91,12 +94,18 @@ __device__ void multiply_halves(float (&sum)[64], uint64_t rows, uint64_t tokens
 struct Place {
   int run, row_0, token_0;
 };
-__device__ Place place_of(const TileTask& task, int unit, int rank) {
-  int i = 0;
-  while (i + 1 < task.n_runs && unit >= task.run[i + 1].first_unit) ++i;
-  const int at = unit - task.run[i].first_unit;
-  return {i, (at / task.n_token_tiles * kPair + rank) * kRows, at % task.n_token_tiles * kTokens};
-}
+// The tile of the block in the cluster.
+struct Seat {
+  int rank, row, token;
+  __device__ explicit Seat(const TileTask& task)
+      : rank(static_cast<int>(cluster_rank())), row(rank / task.unit_tokens), token(rank % task.unit_tokens) {}
+  __device__ Place place_of(const TileTask& task, int unit) const {
+    int i = 0;
+    while (i + 1 < task.n_runs && unit >= task.run[i + 1].first_unit) ++i;
+    const int at = unit - task.run[i].first_unit;
+    return {i, (at / task.n_token_units * task.unit_rows + row) * kRows, (at % task.n_token_units * task.unit_tokens + token) * kTokens};
+  }
+};
 
 struct Stages {
   uint32_t base;
@@ -104,25 +113,31 @@ struct Stages {
   __device__ uint32_t tokens(int stage) const { return rows(stage) + kOperandBytes; }
   __device__ uint32_t full(int stage) const { return base + kBarriers + static_cast<uint32_t>(stage) * 16; }
   __device__ uint32_t free(int stage) const { return full(stage) + 8; }
-  __device__ void make_barriers() const {
+  __device__ void make_barriers(const TileTask& task) const {
     for (int i = 0; i < kStages; ++i) {
       make_barrier(full(i), 1);
-      make_barrier(free(i), 8 * kPair);  // the multiplying warps of both blocks
+      make_barrier(free(i), static_cast<uint32_t>(8 * (task.unit_rows + task.unit_tokens - 1)));  // multiplying warps of the blocks copied to
     }
     barriers_made();
   }
 };
 
-__device__ void fill(const TileTask& task, const Maps& maps, const Stages& s, int rank) {
+__device__ void fill(const TileTask& task, const Maps& maps, const Stages& s, const Seat& seat) {
+  const int rows = kRows / task.unit_tokens, tokens = kTokens / task.unit_rows;  // that this block copies
+  const uint32_t same_rows = ((1u << task.unit_tokens) - 1) << (seat.row * task.unit_tokens);
+  uint32_t same_tokens = 0;
+  for (int i = 0; i < task.unit_rows; ++i) same_tokens |= 1u << (i * task.unit_tokens + seat.token);
   Ring ring;
-  for (int unit = static_cast<int>(blockIdx.x) / kPair; unit < task.n_units; unit += static_cast<int>(gridDim.x) / kPair) {
-    const Place at = place_of(task, unit, rank);
+  for (int unit = static_cast<int>(blockIdx.x) / kCluster; unit < task.n_units; unit += static_cast<int>(gridDim.x) / kCluster) {
+    const Place at = seat.place_of(task, unit);
     for (int block = 0; block < task.n_blocks; block += 2) {
       const uint32_t full = s.full(ring.stage);
       wait_phase(s.free(ring.stage), ring.phase ^ 1);
       arrive_with_bytes(full, kStageBytes);
-      copy_box(s.rows(ring.stage), maps.rows[at.run], block * 64, at.row_0, full);
-      copy_box_to_both(s.tokens(ring.stage) + static_cast<uint32_t>(rank) * kHalfBytes, maps.tokens, block * 64, at.token_0 + rank * kTokens / 2, full);
+      copy_box_to_all(s.rows(ring.stage) + static_cast<uint32_t>(seat.token * rows) * 128, maps.rows[at.run], block * 64, at.row_0 + seat.token * rows,
+                      full, same_rows);
+      copy_box_to_all(s.tokens(ring.stage) + static_cast<uint32_t>(seat.row * tokens) * 128, maps.tokens, block * 64, at.token_0 + seat.row * tokens,
+                      full, same_tokens);
       ring.next(kStages);
     }
   }
@@ -131,45 +146,58 @@ __device__ void fill(const TileTask& task, const Maps& maps, const Stages& s, in
 template <bool kBf16>
 class Multiplier {
  public:
-  __device__ Multiplier(const TileTask& task, const Stages& stages, float4* waiting, int t) : task_(task), s_(stages), four_(waiting), t_(t) {}
+  __device__ Multiplier(const TileTask& task, const Stages& stages, const Seat& seat, float4* waiting, int t)
+      : task_(task), s_(stages), seat_(seat), four_(waiting), t_(t) {
+    const int lane = t % 32, other = lane - task.unit_tokens;  // who copies to this block: those with its rows, the others with its tokens
+    writer_ = other < 0 ? seat.row * task.unit_tokens + lane : (other + (other >= seat.row ? 1 : 0)) * task.unit_tokens + seat.token;
+    if (lane >= task.unit_rows + task.unit_tokens - 1) writer_ = -1;
+  }
 
-  __device__ void run(int rank) {
-    for (int unit = static_cast<int>(blockIdx.x) / kPair; unit < task_.n_units; unit += static_cast<int>(gridDim.x) / kPair) {
+  __device__ void run() {
+    for (int unit = static_cast<int>(blockIdx.x) / kCluster; unit < task_.n_units; unit += static_cast<int>(gridDim.x) / kCluster) {
       int block = 0;
 #pragma unroll 1
       for (int chunk = 0; chunk < 8; ++chunk) {
 #pragma unroll
         for (float& x : sum_) x = 0.0f;
-        for (const int end = static_cast<int>(quant::chunk_begin(chunk + 1, task_.n_blocks)); block < end; ++block) multiply_block(block);
+        const int end = static_cast<int>(quant::chunk_begin(chunk + 1, task_.n_blocks));
+        while (block < end) block = multiply_stage(block, end);
         wait_products<0>();
         end_chunk(chunk);
       }
       release();
-      write(place_of(task_, unit, rank));
+      write(seat_.place_of(task_, unit));
     }
   }
 
  private:
-  // The products run on while the next are made ready; those of the stage before have then been made.
-  __device__ void multiply_block(int block) {
+  // Both blocks of a stage, or one where the chunk ends between them or begins there. The products run on while the next are made ready; those
+  // of the stage before have then been made.
+  __device__ int multiply_stage(int block, int end) {
     const int half = block % 2;
     if (half == 0) wait_phase(s_.full(ring_.stage), ring_.phase);
     const uint64_t step = static_cast<uint64_t>(4 * half);
     const uint64_t rows = swizzled_columns(s_.rows(ring_.stage) + static_cast<uint32_t>(t_ / kGroupThreads) * kHalfBytes) + step;
     const uint64_t tokens = swizzled_columns(s_.tokens(ring_.stage)) + step;
+    const bool both = half == 0 && block + 1 < end;
     begin_products();
     multiply_halves<kBf16>(sum_, rows, tokens);
     multiply_halves<kBf16>(sum_, rows + 2, tokens + 2);
+    if (both) {
+      multiply_halves<kBf16>(sum_, rows + 4, tokens + 4);
+      multiply_halves<kBf16>(sum_, rows + 6, tokens + 6);
+    }
     end_products();
     wait_products<1>();
-    if (half == 0 && block + 1 < task_.n_blocks) return;
+    if (half == 0 && !both && block + 1 < task_.n_blocks) return block + 1;
     if (block >= 2) release();
     to_release_ = ring_.stage;
     ring_.next(kStages);
+    return block + (both ? 2 : 1);
   }
   __device__ void release() const {
     __syncwarp();
-    if (t_ % 32 < kPair) arrive_at(s_.free(to_release_), static_cast<uint32_t>(t_ % 32));
+    if (writer_ >= 0) arrive_at(s_.free(to_release_), static_cast<uint32_t>(writer_));
   }
 
   __device__ void end_chunk(int chunk) {
@@ -210,10 +238,11 @@ class Multiplier {
 
   const TileTask& task_;
   const Stages s_;
+  const Seat seat_;
   float4* const four_;  // sums of the first four chunks
   const int t_;         // of the two groups' threads
   Ring ring_;
-  int to_release_ = 0;
+  int to_release_ = 0, writer_ = -1;
   float sum_[64], one_[64], two_[64];  // of the chunk, of one or two of them, of two or four
 };
 
@@ -221,40 +250,47 @@ template <bool kBf16>
 __global__ void __launch_bounds__(kThreads, 1) fast_tile_kernel(const __grid_constant__ TileTask task, const __grid_constant__ Maps maps) {
   extern __shared__ __align__(1024) std::byte memory[];
   const Stages stages{static_cast<uint32_t>(__cvta_generic_to_shared(memory))};
-  if (threadIdx.x == 0) stages.make_barriers();
+  if (threadIdx.x == 0) stages.make_barriers(task);
   __syncthreads();
-  meet_pair();
+  meet_cluster();
   let_next_start();
   wait_for_previous();
-  const int t = static_cast<int>(threadIdx.x), rank = static_cast<int>(rank_in_pair());
+  const int t = static_cast<int>(threadIdx.x);
+  const Seat seat(task);
   if (t < kGroupThreads) {
     give_registers<24>();
-    if (t == 0) fill(task, maps, stages, rank);
+    if (t == 0) fill(task, maps, stages, seat);
   } else {
     take_registers<240>();
-    Multiplier<kBf16>(task, stages, reinterpret_cast<float4*>(memory + kWaiting), t - kGroupThreads).run(rank);
+    Multiplier<kBf16>(task, stages, seat, reinterpret_cast<float4*>(memory + kWaiting), t - kGroupThreads).run();
   }
-  meet_pair();  // the other block may still arrive here
+  meet_cluster();  // the others may still arrive here
 }
 
 template <bool kBf16>
-void start(const TileTask& task, const Maps& maps, const Hopper& hopper, const Queue& queue) {
+bool start(const TileTask& task, const Maps& maps, const Queue& queue) {
   const auto kernel = fast_tile_kernel<kBf16>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes));
   cudaLaunchAttribute attributes[2] = {};
   attributes[0].id = cudaLaunchAttributeClusterDimension;
-  attributes[0].val.clusterDim.x = kPair;
-  attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
+  attributes[0].val.clusterDim = {kCluster, 1, 1};
   attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[1].val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(kPair * std::min(task.n_units, hopper.n_processors / kPair)));
+  config.gridDim = dim3(kCluster);
   config.blockDim = dim3(kThreads);
   config.dynamicSmemBytes = kBytes;
   config.stream = queue.stream;
   config.attrs = attributes;
   config.numAttrs = queue.overlap ? 2 : 1;
+  int n_at_once = 0;
+  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes)) != cudaSuccess ||
+      cudaOccupancyMaxActiveClusters(&n_at_once, kernel, &config) != cudaSuccess || n_at_once == 0) {
+    cudaGetLastError();  // forgotten: it is an answer
+    return false;
+  }
+  config.gridDim = dim3(static_cast<unsigned>(kCluster * std::min(task.n_units, n_at_once)));
   cudaLaunchKernelEx(&config, kernel, task, maps);
+  return true;
 }
 
 }  // namespace
@@ -265,17 +301,19 @@ bool fast_tiles(std::span<const FloatRows> runs, int64_t cols, const void* halve
   Maps maps;
   task.n_blocks = static_cast<int32_t>(cols / 32);
   task.n_tokens = static_cast<int32_t>(n_tokens);
-  task.n_token_tiles = (task.n_tokens + kTokens - 1) / kTokens;
-  bool made = make_map(hopper, halves, 2 * cols, n_tokens, 2 * kDepth, kTokens / 2, maps.tokens);
+  const int n_token_tiles = (task.n_tokens + kTokens - 1) / kTokens;
+  task.unit_tokens = n_token_tiles > 2 ? 4 : n_token_tiles;
+  task.unit_rows = kCluster / task.unit_tokens;
+  task.n_token_units = (n_token_tiles + task.unit_tokens - 1) / task.unit_tokens;
+  bool made = make_map(hopper, halves, 2 * cols, n_tokens, 2 * kDepth, kTokens / task.unit_rows, maps.tokens);
   for (const FloatRows& run : runs) {
-    made &= make_map(hopper, run.w, 2 * cols, run.n_rows, 2 * kDepth, kRows, maps.rows[task.n_runs]);
+    made &= make_map(hopper, run.w, 2 * cols, run.n_rows, 2 * kDepth, kRows / task.unit_tokens, maps.rows[task.n_runs]);
     task.run[task.n_runs++] = {run.bias, run.y, run.y_width, static_cast<int32_t>(run.n_rows), task.n_units};
     const auto n_tiles = static_cast<int32_t>((run.n_rows + kRows - 1) / kRows);
-    task.n_units += (n_tiles + kPair - 1) / kPair * task.n_token_tiles;
+    task.n_units += (n_tiles + task.unit_rows - 1) / task.unit_rows * task.n_token_units;
   }
   if (!made) return false;
-  runs.front().dtype == tensor::DType::F16 ? start<false>(task, maps, hopper, queue) : start<true>(task, maps, hopper, queue);
-  return true;
+  return runs.front().dtype == tensor::DType::F16 ? start<false>(task, maps, queue) : start<true>(task, maps, queue);
 }
 
 }  // namespace assay::backend::cuda
