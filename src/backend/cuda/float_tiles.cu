@@ -193,6 +193,7 @@ class FloatTile {
     wait_phase(shared_address(&s_.arrived[side]), stage_ >> 1 & 1);
     w_at_ = shared_address(s_.w[side][0] + row_);
     x_at_ = shared_address(s_.x[side][0] + token_);
+    even_ = step_at(w_at_, x_at_);
   }
   __device__ void end_stage() {
     __syncwarp();
@@ -200,21 +201,22 @@ class FloatTile {
     ++stage_;
   }
 
-  // n steps of the stage, each loaded one ahead.
+  // n steps of the stage, each loaded one ahead, the next chain's first too.
   template <bool kFirst>
   __device__ void multiply_steps(int n, Sums& sum) {
     constexpr uint32_t kNextW = kRows * sizeof(float), kNextX = kTokens * sizeof(float);
     uint32_t w = w_at_, x = x_at_;
     w_at_ += n * kNextW, x_at_ += n * kNextX;
-    Step even = step_at(w, x), odd = step_at(w += kNextW, x += kNextX);
-    multiply<kFirst>(even, sum);
+    Step odd = step_at(w += kNextW, x += kNextX);
+    multiply<kFirst>(even_, sum);
     while (--n > 0) {
-      even = step_at(w += kNextW, x += kNextX);
+      even_ = step_at(w += kNextW, x += kNextX);
       multiply<false>(odd, sum);
       if (--n == 0) return;
       odd = step_at(w += kNextW, x += kNextX);
-      multiply<false>(even, sum);
+      multiply<false>(even_, sum);
     }
+    even_ = odd;
   }
   // Chain i of four: a part of a stage, or one or several stages.
   __device__ void sum_chain(int i, int length, Sums& sum) {
@@ -292,6 +294,7 @@ class FloatTile {
   const float *w_ahead_ = nullptr, *x_ahead_ = nullptr;
   int chunk_ahead_ = 0, turn_ahead_ = 0, left_ahead_ = 0;
   uint32_t stage_ = 0, stage_ahead_ = 0, w_at_ = 0, x_at_ = 0;
+  Step even_;  // the next step, which lies at w_at_ and x_at_
 };
 
 __global__ void __launch_bounds__(kThreads, 2) float_tile_kernel(const __grid_constant__ TileTask task) {
