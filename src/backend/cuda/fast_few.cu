@@ -8,6 +8,7 @@
 
 #include "backend/cuda/fast_linear.h"
 #include "backend/cuda/launch.cuh"
+#include "num/math.h"
 #include "quant/activations.h"
 
 namespace assay::backend::cuda {
@@ -232,6 +233,20 @@ __global__ void round_kernel(const float2* x, int64_t n_pairs, uint32_t* out) {
   out[i] = T::rounded(v.x, v.y);
 }
 
+// Four elements a thread.
+template <class T>
+__global__ void gate_kernel(const float4* gate, const float4* up, bool silu, int64_t n_fours, float4* y, uint2* out) {
+  let_next_start();
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  wait_for_previous();
+  if (i >= n_fours) return;
+  const float4 g = gate[i], u = up[i];
+  const auto gated = [&](float a, float b) { return (silu ? num::silu(a) : num::gelu_tanh(a)) * b; };
+  const float4 v = {gated(g.x, u.x), gated(g.y, u.y), gated(g.z, u.z), gated(g.w, u.w)};
+  if (y != nullptr) y[i] = v;
+  out[i] = {T::rounded(v.x, v.y), T::rounded(v.z, v.w)};
+}
+
 }  // namespace
 
 void fast_few(std::span<const FloatRows> runs, int64_t cols, const float* x, int64_t n_tokens, const Queue& queue) {
@@ -252,6 +267,15 @@ void round_to(tensor::DType dtype, const float* x, int64_t n, void* halves, cons
   const int64_t n_pairs = n / 2;
   launch(queue, kernel, dim3(static_cast<unsigned>((n_pairs + 255) / 256)), 256, 0, reinterpret_cast<const float2*>(x), n_pairs,
          static_cast<uint32_t*>(halves));
+}
+
+void gate_to(tensor::DType dtype, const float* gate, const float* up, ops::GateActivation activation, int64_t n, float* y, void* halves,
+             const Queue& queue) {
+  const auto kernel = dtype == tensor::DType::F16 ? gate_kernel<F16> : gate_kernel<BF16>;
+  const int64_t n_fours = n / 4;
+  launch(queue, kernel, dim3(static_cast<unsigned>((n_fours + 255) / 256)), 256, 0, reinterpret_cast<const float4*>(gate),
+         reinterpret_cast<const float4*>(up), activation == ops::GateActivation::silu, n_fours, reinterpret_cast<float4*>(y),
+         static_cast<uint2*>(halves));
 }
 
 }  // namespace assay::backend::cuda

@@ -47,11 +47,12 @@ __device__ void meet_cluster() {
   __syncwarp();
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
-// Arrives at the barrier of the block with this rank.
+// Arrives at the barrier of the block with this rank. What it allows is a copy over what the tensor cores have read, which their group's end
+// tells; so nothing is released to the whole cluster, which would wait for all memory.
 __device__ void arrive_at(uint32_t barrier, uint32_t rank) {
   asm volatile(
       "{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n}\n" ::"r"(barrier), "r"(rank)
+      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}\n" ::"r"(barrier), "r"(rank)
       : "memory");
 }
 // copy_box to the same place of the blocks whose bits are set; the bytes count at the barrier of each.

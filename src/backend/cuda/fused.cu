@@ -1,6 +1,8 @@
 // See fused.h.
 #include "backend/cuda/fused.h"
 
+#include <cuda_fp16.h>
+
 #include "backend/cuda/heads.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/quantise.cuh"
@@ -66,6 +68,7 @@ __global__ void norm_kernel(NormTask task) {
   for (int j = threadIdx.x; j < d; j += step) {
     const float y = (row[j] * r) * task.w[j];
     if (task.y != nullptr) task.y[at + j] = y;
+    if (task.halves != nullptr) task.halves[at + j] = task.is_bf16 ? num::float_to_bf16(y) : __half_as_ushort(__float2half_rn(y));
     row[j] = y;
   }
   if (task.q.q == nullptr) return;

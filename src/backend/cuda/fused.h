@@ -26,6 +26,8 @@ struct NormTask {
   float* sum = nullptr;
   float* y = nullptr;
   quant::Activations q;          // q.q null: none
+  uint16_t* halves = nullptr;    // y rounded to half precision or BF16 (mode fast); null: not
+  bool is_bf16 = false;
 };
 inline constexpr int64_t kNormWidthMax = 11 * 1024;  // a row lies in shared memory
 void norm_rows(const NormTask& task, const Queue& queue);

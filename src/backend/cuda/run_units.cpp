@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 
+#include "assay/error.h"
+
 #include "backend/cuda/fast_attention.h"
 #include "backend/cuda/float_few.h"
 #include "backend/cuda/row_kernels.h"
@@ -58,6 +60,10 @@ class Runner {
     add(s_.value(r.a), s_.value(r.b), s_.n_rows(r.y) * s_.width(r.y), s_.value(r.y), queue_.stream);
   }
   void operator()(const ops::Gate& r) const {
+    const int64_t n = s_.n_rows(r.y) * s_.width(r.y);
+    if (const tensor::DType dtype = halves_for_next(r.y); dtype != tensor::DType::F32) {
+      return gate_to(dtype, s_.value(r.gate), s_.value(r.up), r.activation, n, wanted_.observed ? s_.value(r.y) : nullptr, s_.floats.view().x, queue_);
+    }
     gate(s_.value(r.gate), s_.value(r.up), r.activation, s_.n_rows(r.y) * s_.width(r.y), s_.value(r.y), queue_.stream);
   }
   void operator()(const ops::SelectOutputs& r) const {
@@ -83,6 +89,10 @@ class Runner {
   void run_norm() const {
     NormTask task = norm_task(s_, unit_, wanted_);
     if (unit_.quantised != kNone) task.q = integers();
+    if (const tensor::DType dtype = halves_for_next(record<ops::RmsNorm>(unit_.norm).y); dtype != tensor::DType::F32) {
+      task.halves = reinterpret_cast<uint16_t*>(s_.floats.view().x);
+      task.is_bf16 = dtype == tensor::DType::BF16;
+    }
     norm_rows(task, queue_);
   }
 
@@ -129,6 +139,36 @@ class Runner {
     }
   }
 
+  // Mode fast, many tokens: where the unit after `unit` multiplies only fast matrices of one type by value x, that type, in whose precision
+  // `unit` then leaves x for it; else F32.
+  tensor::DType halves_from(const Unit& unit, ops::ValueId x) const {
+    if (!s_.options.fast || s_.n_tokens == 1) return tensor::DType::F32;  // decode of one token has units of its own
+    const auto i = static_cast<size_t>(&unit - s_.schedule.units.data());
+    if (i + 1 >= s_.schedule.units.size()) return tensor::DType::F32;
+    const Unit& next = s_.schedule.units[i + 1];
+    if (next.kind != Unit::Kind::linears || next.quantised != kNone) return tensor::DType::F32;
+    const auto& first = record<ops::Linear>(next.ops.front());
+    const tensor::DType dtype = s_.weights.matrix(first.w).dtype;
+    const auto alike = [&](int32_t op) {
+      const Matrix& w = s_.weights.matrix(record<ops::Linear>(op).w);
+      return s_.is_fast(w) && w.dtype == dtype;
+    };
+    const bool all = first.x == x && runs_fast_tiles(s_.n_rows(first.y)) && std::all_of(next.ops.begin(), next.ops.end(), alike);
+    return all ? dtype : tensor::DType::F32;
+  }
+  tensor::DType halves_for_next(ops::ValueId x) const { return halves_from(unit_, x); }
+  // Whether the unit before has left the rounded x.
+  bool halves_are_made(ops::ValueId x) const {
+    if (&unit_ == s_.schedule.units.data() || s_.n_tokens == 1) return false;
+    const Unit& before = *(&unit_ - 1);
+    const auto* gate = before.kind == Unit::Kind::op ? std::get_if<ops::Gate>(&s_.plan.ops[static_cast<size_t>(before.ops.front())].record) : nullptr;
+    const bool makes = gate != nullptr ? gate->y == x : before.kind == Unit::Kind::norm && record<ops::RmsNorm>(before.norm).y == x;
+    return makes && halves_from(before, x) != tensor::DType::F32;
+  }
+  bool runs_fast_tiles(int64_t n) const {
+    return n > kFastFewTokensMax && s_.hopper.view().n_processors > 0 && s_.floats.view().x != nullptr;
+  }
+
   // Calls visit with the matrix as floats, part by part where it must first be decoded.
   template <class Visit>
   void visit_rows(const ops::Linear& r, Visit&& visit) const {
@@ -169,9 +209,11 @@ class Runner {
     const ops::ValueId id = record<ops::Linear>(unit_.ops.front()).x;
     const int64_t cols = s_.width(id);
     const std::span<const FloatRows> runs(rows.data(), n_runs);
-    if (n > kFastFewTokensMax && s_.hopper.view().n_processors > 0 && s_.floats.view().x != nullptr) {
-      round_to(dtype, s_.value(id), n * cols, s_.floats.view().x, queue_);
+    if (runs_fast_tiles(n)) {
+      const bool made = halves_are_made(id);
+      if (!made) round_to(dtype, s_.value(id), n * cols, s_.floats.view().x, queue_);
       if (fast_tiles(runs, cols, s_.floats.view().x, n, s_.hopper.view(), queue_)) return;
+      if (made) throw Error(Errc::device, "the GPU refused the kernel for many tokens of mode fast; mode exact has others");
     }
     fast_few(runs, cols, s_.value(id), n, queue_);
   }
