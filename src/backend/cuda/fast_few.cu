@@ -15,8 +15,7 @@ namespace assay::backend::cuda {
 namespace {
 
 constexpr int kRows = 16, kChunks = 8, kThreads = 32 * kChunks;
-constexpr int kSteps = 4, kDepth = 16 * kSteps;  // of a stage: instructions, elements of K
-constexpr int kRing = 6, kStageBytes = kRows * kDepth * 2;
+constexpr int kRingBytes = kRows * 16 * 2 * 24;  // of a warp: 24 steps of 16 elements; two blocks of threads share a multiprocessor
 
 struct FewRun {
   const uint16_t* w = nullptr;
@@ -66,10 +65,14 @@ __device__ TilePlace place_of(const FewTask& task, int tile) {
 
 // A warp's chunk of one tile after the other, on its way to shared memory. 16 bytes of row r lie at piece j ^ (r % 8), so that neither the
 // copies nor the reads meet in a bank.
+template <int kSteps>
 class Ring {
  public:
+  static constexpr int kDepth = 16 * kSteps;  // elements of K of a stage
+  static constexpr int kStageBytes = kRows * kDepth * 2, kRing = kRingBytes / kStageBytes;
+
   __device__ Ring(const FewTask& task, std::byte* memory, int chunk)
-      : task_(task), base_(static_cast<uint32_t>(__cvta_generic_to_shared(memory)) + static_cast<uint32_t>(chunk * kRing * kStageBytes)) {
+      : task_(task), base_(static_cast<uint32_t>(__cvta_generic_to_shared(memory)) + static_cast<uint32_t>(chunk * kRingBytes)) {
     const int n_blocks = task.cols / 32;
     begin_ = 32 * static_cast<int>(quant::chunk_begin(chunk, n_blocks));
     end_ = 32 * static_cast<int>(quant::chunk_begin(chunk + 1, n_blocks));
@@ -93,28 +96,35 @@ class Ring {
   }
   __device__ void read(int step, uint32_t (&w)[4]) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, row = lane % 16;
-    const uint32_t from = stage_ + static_cast<uint32_t>(row * 128 + (((2 * step + lane / 16) ^ (row % 8)) * 16));
+    const uint32_t from = stage_ + static_cast<uint32_t>(row * kRowBytes + (((2 * step + lane / 16) ^ (row % 8)) * 16));
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(from));
   }
 
  private:
+  static constexpr int kRowBytes = 2 * kDepth, kPieces = kRowBytes / 16;  // of a stage; a copy takes the pieces of kAtOnce rows
+  static constexpr int kAtOnce = 32 / kPieces, kCopies = kRows / kAtOnce;
+
   __device__ void find_rows() {
     if (tile_ >= task_.n_tiles) return;
     const TilePlace place = place_of(task_, tile_);
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) rows_[i] = place.run->w + int64_t{min(place.row_0 + 4 * i + lane / 8, place.run->n_rows - 1)} * task_.cols + lane % 8 * 8;
+    for (int i = 0; i < kCopies; ++i) {
+      const int row = place.row_0 + kAtOnce * i + lane / kPieces;
+      rows_[i] = place.run->w + int64_t{min(row, place.run->n_rows - 1)} * task_.cols + lane % kPieces * 8;
+    }
   }
   __device__ void fetch() {
     if (tile_ < task_.n_tiles) {
       const int lane = static_cast<int>(threadIdx.x) % 32;
       const uint32_t to = base_ + static_cast<uint32_t>(slot_ahead_ * kStageBytes);
-      const bool inside = at_ + lane % 8 * 8 < end_;  // the chunk may end within a stage
+      const bool inside = at_ + lane % kPieces * 8 < end_;  // the chunk may end within a stage
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int row = 4 * i + lane / 8;
-        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to + static_cast<uint32_t>(row * 128 + (((lane % 8) ^ (row % 8)) * 16))),
-                     "l"(inside ? rows_[i] + at_ : rows_[i]), "r"(inside ? 16 : 0)
+      for (int i = 0; i < kCopies; ++i) {
+        const int row = kAtOnce * i + lane / kPieces;
+        const uint32_t place = to + static_cast<uint32_t>(row * kRowBytes + (((lane % kPieces) ^ (row % 8)) * 16));
+        asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(place), "l"(inside ? rows_[i] + at_ : rows_[i]),
+                     "r"(inside ? 16 : 0)
                      : "memory");
       }
       at_ += kDepth;
@@ -130,13 +140,13 @@ class Ring {
 
   const FewTask& task_;
   const uint32_t base_;
-  const uint16_t* rows_[4];
+  const uint16_t* rows_[kCopies];
   int begin_, end_, at_, tile_, slot_ = 0, slot_ahead_ = 0;
   uint32_t stage_ = 0;
 };
 
 // The tokens' part of a stage, as the instruction wants it: the lane's token, elements 2 (lane % 4) and 8 further of each step.
-template <class T, int kTiles>
+template <class T, int kTiles, int kSteps>
 struct Columns {
   float2 low[kTiles][kSteps], high[kTiles][kSteps];
   __device__ void load(const FewTask& task, int token, int at, int end) {
@@ -163,20 +173,22 @@ using ChunkSums = float[kChunks][8 * kTiles][kRows + 1];
 template <class T, int kTiles>
 __global__ void __launch_bounds__(kThreads) few_kernel(const __grid_constant__ FewTask task) {
   extern __shared__ __align__(128) std::byte memory[];
-  auto* chunk_sums = reinterpret_cast<ChunkSums<kTiles>*>(memory + kChunks * kRing * kStageBytes);  // two, by turns
+  auto* chunk_sums = reinterpret_cast<ChunkSums<kTiles>*>(memory + kChunks * kRingBytes);  // two, by turns
   let_next_start();
   const int chunk = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32, group = lane / 4;
   const int token_0 = static_cast<int>(blockIdx.y) * 8 * kTiles, column = lane % 4 * 2;
-  Ring ring(task, memory, chunk);
+  constexpr int kSteps = kTiles == 1 ? 8 : 4;  // more tokens want more registers for each
+  constexpr int kDepth = Ring<kSteps>::kDepth;
+  Ring<kSteps> ring(task, memory, chunk);
   wait_for_previous();
-  Columns<T, kTiles> x;
+  Columns<T, kTiles, kSteps> x;
   x.load(task, token_0 + group, ring.begin() + column, ring.end());
   int side = 0;
   for (int tile = static_cast<int>(blockIdx.x); tile < task.n_tiles; tile += static_cast<int>(gridDim.x), side ^= 1) {
     float sum[kTiles][4] = {};
     for (int at = ring.begin(); at < ring.end(); at += kDepth) {
       ring.next();
-      const Columns<T, kTiles> now = x;
+      const Columns<T, kTiles, kSteps> now = x;
       x.load(task, token_0 + group, (at + kDepth < ring.end() ? at + kDepth : ring.begin()) + column, ring.end());
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
@@ -209,7 +221,7 @@ __global__ void __launch_bounds__(kThreads) few_kernel(const __grid_constant__ F
 
 template <class T, int kTiles>
 void start(const FewTask& task, const Queue& queue) {
-  constexpr int kBytes = kChunks * kRing * kStageBytes + 2 * static_cast<int>(sizeof(ChunkSums<kTiles>));
+  constexpr int kBytes = kChunks * kRingBytes + 2 * static_cast<int>(sizeof(ChunkSums<kTiles>));
   const int n = (task.n_tokens + 8 * kTiles - 1) / (8 * kTiles);
   const auto kernel = few_kernel<T, kTiles>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
