@@ -12,6 +12,7 @@
 #include <algorithm>
 
 #include "backend/cuda/launch.cuh"
+#include "backend/cuda/mma_steps.cuh"
 #include "backend/cuda/warp.cuh"
 #include "num/lanes.h"
 #include "num/math.h"
@@ -26,19 +27,6 @@ constexpr int kKeys = 64;  // at a time
 constexpr int kSegment = static_cast<int>(ops::kAttentionSegment);
 static_assert(kWarpQueries == 16 && kSegment % kKeys == 0 && kKeys % kKeyTile == 0);
 
-__device__ uint32_t address_of(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
-// Four 8 x 8 matrices of halves, a row of each at the address of a lane.
-__device__ void load_matrices(uint32_t address, uint32_t (&m)[4]) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3]) : "r"(address));
-}
-__device__ void load_transposed(uint32_t address, uint32_t (&m)[4]) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3]) : "r"(address));
-}
-__device__ void multiply(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
 __device__ float power_of_two(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -48,11 +36,6 @@ __device__ uint32_t pair_of(float a, float b) {
   const __half2 pair = __floats2half2_rn(a, b);
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
-// 16 bytes on their way to shared memory; zeros where they are not there.
-__device__ void fetch(uint32_t to, const void* from, bool there) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
-}
-
 template <int kHeadDim>
 class FastAttention {
  public:
@@ -90,9 +73,9 @@ class FastAttention {
       const int side = (group - first) % 2;
       if (group < last) {
         fetch_keys(group + 1, side ^ 1);
-        asm volatile("cp.async.wait_group 1;" ::: "memory");
+        wait_copies<1>();
       } else {
-        asm volatile("cp.async.wait_group 0;" ::: "memory");
+        wait_copies<0>();
       }
       __syncthreads();
       if (warp_ * kWarpQueries / kHeads < tile_.n) take_group(group * kKeys, side);
@@ -161,15 +144,15 @@ class FastAttention {
     const int first = group * kKeys;
     const auto* k = reinterpret_cast<const uint4*>(keys_ + int64_t{first / kKeyTile} * task_.cache.k_tile_bytes);
     const std::byte* v = values_ + int64_t{first} * task_.cache.v_row_bytes;
-    const uint32_t k_to = address_of(s_.k[side]);
+    const uint32_t k_to = shared_address(s_.k[side]);
 #pragma unroll
     for (int i = static_cast<int>(threadIdx.x); i < kKeys * kPieces; i += kThreads) {
       const int key_of_piece = i / (kPieces * kKeyTile) * kKeyTile + i % kKeyTile, key = i / kPieces;
       const bool k_there = first + key_of_piece < limit_, v_there = first + key < limit_;
-      fetch(k_to + static_cast<uint32_t>(i) * 16, k_there ? k + i : reinterpret_cast<const uint4*>(keys_), k_there);
-      fetch(address_of(&s_.v[side][key][i % kPieces * 8]), v_there ? v + key * task_.cache.v_row_bytes + i % kPieces * 16 : values_, v_there);
+      copy_16(k_to + static_cast<uint32_t>(i) * 16, k_there ? k + i : reinterpret_cast<const uint4*>(keys_), k_there);
+      copy_16(shared_address(&s_.v[side][key][i % kPieces * 8]), v_there ? v + key * task_.cache.v_row_bytes + i % kPieces * 16 : values_, v_there);
     }
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    end_copies();
   }
   __device__ void clear() {
     m_[0] = m_[1] = __uint_as_float(0xFF800000u);
@@ -191,13 +174,13 @@ class FastAttention {
     for (int two = 0; two < kHeadDim / 32; ++two) {  // steps of 16 elements of the head
       uint32_t q[2][4];
 #pragma unroll
-      for (int i = 0; i < 2; ++i) load_matrices(address_of(&s_.q[warp_ * kWarpQueries + lane_ % 16][(2 * two + i) * 16 + lane_ / 16 * 8]), q[i]);
+      for (int i = 0; i < 2; ++i) load_matrices(shared_address(&s_.q[warp_ * kWarpQueries + lane_ % 16][(2 * two + i) * 16 + lane_ / 16 * 8]), q[i]);
 #pragma unroll
       for (int n = 0; n < kKeyTiles; ++n) {
         uint32_t k[4];
-        load_matrices(address_of(&s_.k[side][n / 4][4 * two + lane_ / 8][n % 4 * 8 + lane_ % 8]), k);
-        multiply(p[n], q[0], k[0], k[1]);
-        multiply(p[n], q[1], k[2], k[3]);
+        load_matrices(shared_address(&s_.k[side][n / 4][4 * two + lane_ / 8][n % 4 * 8 + lane_ % 8]), k);
+        add_halves(q[0], k[0], k[1], p[n]);
+        add_halves(q[1], k[2], k[3], p[n]);
       }
     }
   }
@@ -262,9 +245,9 @@ class FastAttention {
 #pragma unroll
       for (int c = 0; c < kColumnTiles; c += 2) {
         uint32_t v[4];
-        load_transposed(address_of(&s_.v[side][16 * step + lane_ % 16][8 * c + lane_ / 16 * 8]), v);
-        multiply(o_[c], p, v[0], v[1]);
-        multiply(o_[c + 1], p, v[2], v[3]);
+        load_transposed(shared_address(&s_.v[side][16 * step + lane_ % 16][8 * c + lane_ / 16 * 8]), v);
+        add_halves(p, v[0], v[1], o_[c]);
+        add_halves(p, v[2], v[3], o_[c + 1]);
       }
     }
   }

@@ -8,6 +8,7 @@
 
 #include "backend/cuda/fast_linear.h"
 #include "backend/cuda/launch.cuh"
+#include "backend/cuda/mma_steps.cuh"
 #include "num/math.h"
 #include "quant/activations.h"
 
@@ -35,22 +36,14 @@ struct F16 {
     const __half2 pair = __floats2half2_rn(a, b);
     return *reinterpret_cast<const uint32_t*>(&pair);
   }
-  __device__ static void multiply(float (&sum)[4], const uint32_t (&w)[4], const uint2& x) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-        : "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]), "r"(x.x), "r"(x.y));
-  }
+  __device__ static void multiply(float (&sum)[4], const uint32_t (&w)[4], const uint2& x) { add_halves(w, x.x, x.y, sum); }
 };
 struct BF16 {
   __device__ static uint32_t rounded(float a, float b) {
     const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
     return *reinterpret_cast<const uint32_t*>(&pair);
   }
-  __device__ static void multiply(float (&sum)[4], const uint32_t (&w)[4], const uint2& x) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-        : "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]), "r"(x.x), "r"(x.y));
-  }
+  __device__ static void multiply(float (&sum)[4], const uint32_t (&w)[4], const uint2& x) { add_bf16(w, x.x, x.y, sum); }
 };
 
 struct TilePlace {
@@ -72,7 +65,7 @@ class Ring {
   static constexpr int kStageBytes = kRows * kDepth * 2, kRing = kRingBytes / kStageBytes;
 
   __device__ Ring(const FewTask& task, std::byte* memory, int chunk)
-      : task_(task), base_(static_cast<uint32_t>(__cvta_generic_to_shared(memory)) + static_cast<uint32_t>(chunk * kRingBytes)) {
+      : task_(task), base_(shared_address(memory) + static_cast<uint32_t>(chunk * kRingBytes)) {
     const int n_blocks = task.cols / 32;
     begin_ = 32 * static_cast<int>(quant::chunk_begin(chunk, n_blocks));
     end_ = 32 * static_cast<int>(quant::chunk_begin(chunk + 1, n_blocks));
@@ -89,7 +82,7 @@ class Ring {
   __device__ void next() {
     __syncwarp();
     fetch();
-    asm volatile("cp.async.wait_group %0;" ::"n"(kRing - 1) : "memory");
+    wait_copies<kRing - 1>();
     __syncwarp();
     stage_ = base_ + static_cast<uint32_t>(slot_ * kStageBytes);
     slot_ = (slot_ + 1) % kRing;
@@ -97,7 +90,7 @@ class Ring {
   __device__ void read(int step, uint32_t (&w)[4]) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, row = lane % 16;
     const uint32_t from = stage_ + static_cast<uint32_t>(row * kRowBytes + (((2 * step + lane / 16) ^ (row % 8)) * 16));
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(from));
+    load_matrices(from, w);
   }
 
  private:
@@ -135,7 +128,7 @@ class Ring {
       }
     }
     slot_ahead_ = (slot_ahead_ + 1) % kRing;
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    end_copies();
   }
 
   const FewTask& task_;

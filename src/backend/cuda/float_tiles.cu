@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "backend/cuda/float_row.cuh"
+#include "backend/cuda/mma_steps.cuh"
 #include "backend/cuda/wgmma_steps.cuh"
 #include "num/lanes.h"
 #include "quant/activations.h"
@@ -86,7 +87,6 @@ __device__ void copy_bytes(uint32_t to, const void* from, uint32_t bytes, uint32
                "r"(barrier)
                : "memory");
 }
-__device__ uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
 
 class FloatTile {
  public:
