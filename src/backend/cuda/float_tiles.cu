@@ -193,7 +193,6 @@ class FloatTile {
     wait_phase(shared_address(&s_.arrived[side]), stage_ >> 1 & 1);
     w_at_ = shared_address(s_.w[side][0] + row_);
     x_at_ = shared_address(s_.x[side][0] + token_);
-    even_ = step_at(w_at_, x_at_);
   }
   __device__ void end_stage() {
     __syncwarp();
@@ -201,22 +200,21 @@ class FloatTile {
     ++stage_;
   }
 
-  // n steps of the stage, each loaded one ahead, the next chain's first too.
+  // n steps of the stage, each loaded one ahead.
   template <bool kFirst>
   __device__ void multiply_steps(int n, Sums& sum) {
     constexpr uint32_t kNextW = kRows * sizeof(float), kNextX = kTokens * sizeof(float);
     uint32_t w = w_at_, x = x_at_;
     w_at_ += n * kNextW, x_at_ += n * kNextX;
-    Step odd = step_at(w += kNextW, x += kNextX);
-    multiply<kFirst>(even_, sum);
+    Step even = step_at(w, x), odd = step_at(w += kNextW, x += kNextX);
+    multiply<kFirst>(even, sum);
     while (--n > 0) {
-      even_ = step_at(w += kNextW, x += kNextX);
+      even = step_at(w += kNextW, x += kNextX);
       multiply<false>(odd, sum);
       if (--n == 0) return;
       odd = step_at(w += kNextW, x += kNextX);
-      multiply<false>(even_, sum);
+      multiply<false>(even, sum);
     }
-    even_ = odd;
   }
   // Chain i of four: a part of a stage, or one or several stages.
   __device__ void sum_chain(int i, int length, Sums& sum) {
@@ -294,7 +292,6 @@ class FloatTile {
   const float *w_ahead_ = nullptr, *x_ahead_ = nullptr;
   int chunk_ahead_ = 0, turn_ahead_ = 0, left_ahead_ = 0;
   uint32_t stage_ = 0, stage_ahead_ = 0, w_at_ = 0, x_at_ = 0;
-  Step even_;  // the next step, which lies at w_at_ and x_at_
 };
 
 __global__ void __launch_bounds__(kThreads, 2) float_tile_kernel(const __grid_constant__ TileTask task) {
