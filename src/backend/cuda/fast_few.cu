@@ -249,7 +249,7 @@ __global__ void gate_kernel(const float4* gate, const float4* up, bool silu, int
   const auto gated = [&](float a, float b) { return (silu ? num::silu(a) : num::gelu_tanh(a)) * b; };
   const float4 v = {gated(g.x, u.x), gated(g.y, u.y), gated(g.z, u.z), gated(g.w, u.w)};
   if (y != nullptr) y[i] = v;
-  out[i] = {T::rounded(v.x, v.y), T::rounded(v.z, v.w)};
+  if (out != nullptr) out[i] = {T::rounded(v.x, v.y), T::rounded(v.z, v.w)};
 }
 
 }  // namespace
@@ -270,6 +270,7 @@ void fast_few(std::span<const FloatRows> runs, int64_t cols, const float* x, int
 void round_to(tensor::DType dtype, const float* x, int64_t n, void* halves, const Queue& queue) {
   const auto kernel = dtype == tensor::DType::F16 ? round_kernel<F16> : round_kernel<BF16>;
   const int64_t n_pairs = n / 2;
+  if (n_pairs == 0) return;
   launch(queue, kernel, dim3(static_cast<unsigned>((n_pairs + 255) / 256)), 256, 0, reinterpret_cast<const float2*>(x), n_pairs,
          static_cast<uint32_t*>(halves));
 }
@@ -278,6 +279,7 @@ void gate_to(tensor::DType dtype, const float* gate, const float* up, ops::GateA
              const Queue& queue) {
   const auto kernel = dtype == tensor::DType::F16 ? gate_kernel<F16> : gate_kernel<BF16>;
   const int64_t n_fours = n / 4;
+  if (n_fours == 0) return;
   launch(queue, kernel, dim3(static_cast<unsigned>((n_fours + 255) / 256)), 256, 0, reinterpret_cast<const float4*>(gate),
          reinterpret_cast<const float4*>(up), activation == ops::GateActivation::silu, n_fours, reinterpret_cast<float4*>(y),
          static_cast<uint2*>(halves));
