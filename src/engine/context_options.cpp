@@ -113,7 +113,8 @@ void check_fast(const ContextOptions& options, int64_t n_layers) {
                                                name(options.backend), name(options.kernels), kInstead));
   }
   if (options.n_gpu_layers >= 0 && options.n_gpu_layers < n_layers) {
-    throw Error(Errc::bad_request, fmt::format("numerics fast: needs all {} layers on the GPU, found -ngl {}{}", n_layers, options.n_gpu_layers, kInstead));
+    throw Error(Errc::bad_request,
+                fmt::format("numerics fast: needs all {} layers on the GPU, found -ngl {}{}", n_layers, options.n_gpu_layers, kInstead));
   }
   const backend::cuda::Devices devices = backend::cuda::find_devices();
   if (devices.list.empty()) throw Error(Errc::device, fmt::format("numerics fast: needs a GPU: {}{}", devices.why_none, kInstead));

@@ -3,6 +3,7 @@
 // contract, then the contract's tree. So their bits are equal among themselves, not with the CPU's.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 

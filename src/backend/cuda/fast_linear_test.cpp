@@ -21,7 +21,8 @@ float rounded(tensor::DType dtype, float x) {
 }
 
 // Every output within what sums of that many terms in float32 can lose, truncated: sum |w x| * (K / 16 + 16) * 2^-23.
-void expect_close(const Matrices& m, const std::vector<uint16_t>& w, const std::vector<float>& x, std::span<const float> bias, std::span<const float> y) {
+void expect_close(const Matrices& m, const std::vector<uint16_t>& w, const std::vector<float>& x, std::span<const float> bias,
+                  std::span<const float> y) {
   for (int64_t t = 0; t < m.n_tokens; ++t) {
     for (int64_t r = 0; r < m.rows; ++r) {
       double sum = bias.empty() ? 0.0 : static_cast<double>(bias[static_cast<size_t>(r)]), size = std::abs(sum);

@@ -1,6 +1,8 @@
 // Products of float weights for a few tokens, from two on (contract: ops/linear.h). Each weight is read once for 8 tokens.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <cstdint>
 
 #include "backend/cuda/float_rows.h"

@@ -1,8 +1,6 @@
 // Rows of float weights to be multiplied: a matrix, a part of one, or what has been decoded of one.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstdint>
 
 #include "tensor/dtype.h"
