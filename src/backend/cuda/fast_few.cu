@@ -249,7 +249,7 @@ __global__ void gate_kernel(const float4* gate, const float4* up, bool silu, int
   const auto gated = [&](float a, float b) { return (silu ? num::silu(a) : num::gelu_tanh(a)) * b; };
   const float4 v = {gated(g.x, u.x), gated(g.y, u.y), gated(g.z, u.z), gated(g.w, u.w)};
   if (y != nullptr) y[i] = v;
-  if (out != nullptr) out[i] = {T::rounded(v.x, v.y), T::rounded(v.z, v.w)};
+  out[i] = {T::rounded(v.x, v.y), T::rounded(v.z, v.w)};
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ void fast_few(std::span<const FloatRows> runs, int64_t cols, const float* x, int
 
 // x rounded to the type of the weights, 2 bytes each; n elements.
 void round_to(tensor::DType dtype, const float* x, int64_t n, void* halves, const Queue& queue);
-// activation(gate) * up as floats in y, rounded in halves; null: nobody reads them. n a multiple of 4.
+// activation(gate) * up rounded so; y: the same as floats, null: nobody reads it. n a multiple of 4.
 void gate_to(tensor::DType dtype, const float* gate, const float* up, ops::GateActivation activation, int64_t n, float* y, void* halves,
              const Queue& queue);
 // The same products for many tokens, halves from round_to. False, and nothing done, on a device that has not the instructions.

@@ -64,9 +64,6 @@ class Runner {
     if (const tensor::DType dtype = halves_for_next(r.y); dtype != tensor::DType::F32) {
       return gate_to(dtype, s_.value(r.gate), s_.value(r.up), r.activation, n, wanted_.observed ? s_.value(r.y) : nullptr, s_.floats.view().x, queue_);
     }
-    if (s_.options.fast && n % 4 == 0) {  // one that lets the next kernel begin to load
-      return gate_to(tensor::DType::F16, s_.value(r.gate), s_.value(r.up), r.activation, n, s_.value(r.y), nullptr, queue_);
-    }
     gate(s_.value(r.gate), s_.value(r.up), r.activation, n, s_.value(r.y), queue_.stream);
   }
   void operator()(const ops::SelectOutputs& r) const {
