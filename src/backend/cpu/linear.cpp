@@ -27,7 +27,14 @@ GemvKernel find_gemv(KernelSet set, const LinearTask& task) noexcept {
   return functions == nullptr ? nullptr : functions->gemv(task);
 }
 
+FewKernel find_few(KernelSet set, const LinearTask& task) noexcept {
+  const SetFunctions* functions = functions_of(set);
+  return functions == nullptr || functions->few == nullptr ? FewKernel{} : functions->few(task);
+}
+
 GemmKernel find_gemm(KernelSet set, const LinearTask& task) noexcept {
+  const FewKernel few = find_few(set, task);
+  if (few.kernel.run != nullptr && task.n_tokens >= few.tokens_min && task.n_tokens <= few.tokens_max) return few.kernel;
   const SetFunctions* functions = functions_of(set);
   return functions == nullptr ? GemmKernel{} : functions->gemm(task);
 }
@@ -79,6 +86,11 @@ void linear_rows(KernelSet set, const LinearTask& task, int64_t row_begin, int64
 size_t linear_scratch_bytes(KernelSet set, const LinearTask& task) noexcept {
   size_t bytes = find_gemv(set, task) != nullptr ? gemv_scratch_bytes(task) : 0;
   if (const GemmKernel gemm = find_gemm(set, task); gemm.run != nullptr) bytes = std::max(bytes, gemm.scratch_bytes(task));
+  if (const FewKernel few = find_few(set, task); few.kernel.run != nullptr && task.n_tokens >= few.tokens_min) {
+    LinearTask largest = task;
+    largest.n_tokens = std::min(task.n_tokens, few.tokens_max);
+    bytes = std::max(bytes, few.kernel.scratch_bytes(largest));
+  }
   return bytes;
 }
 

@@ -179,7 +179,7 @@ int64_t run_shapes(const Format& format, int64_t block, int planes) {
     c.prepare();
     for (int64_t n : {1, 7, 25}) both(c, n, false);
   }
-  for (int64_t rows : {1, 8, 9, 33}) {
+  for (int64_t rows : {1, 8, 9, 33, 97}) {
     Case c(format, 3 * block, rows, rows == 33 ? 64 : 17, planes, seed++);
     c.prepare();
     for (int64_t n = 1; n <= 17; ++n) both(c, n, n % 2 == 0);

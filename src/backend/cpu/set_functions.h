@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "backend/cpu/gemm.h"
+#include "backend/cpu/few.h"
 #include "backend/cpu/gemv.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/peak.h"
@@ -21,6 +21,8 @@ struct SetFunctions {
   void (*quantise_rows)(tensor::ConstMat x, const quant::Activations& out, int64_t row_begin, int64_t row_end) noexcept;
   void (*add_kernels)(Kernels& kernels) noexcept;  // overwrites the slots that the set fills
   PeakLoops (*peak_loops)() noexcept = nullptr;    // null: not known
+  // Null, or without run, where the set has no kernel for few tokens; between its bounds it is taken before the others.
+  FewKernel (*few)(const LinearTask& task) noexcept = nullptr;
 };
 
 // From the least to the best.

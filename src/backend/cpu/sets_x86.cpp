@@ -57,6 +57,21 @@ GemmKernel gemm_avx512(const LinearTask& task) noexcept {
   return task.x.planes == 2 ? gemm_a256_words_avx512(task.format->dtype) : gemm_a256_avx512(task.format->dtype);
 }
 
+// For how many tokens the kernels for few of them are the fastest: [formats with blocks of 32][planes - 1], from docs/benchmarks.md. Below, a row is read
+// for every two or four columns; above, panels in the second-level cache meet larger tiles.
+struct FewTokens {
+  int64_t min, max;
+};
+constexpr FewTokens kFewAvx512[2][2] = {{{3, 4}, {2, 12}}, {{5, 16}, {2, 32}}};
+constexpr int64_t kFewRowBytesMax = 1 << 26;  // rows of a strip are reached by offsets of 32 bits
+
+FewKernel few_avx512(const LinearTask& task) noexcept {
+  if (task.as_f32 || task.row_bytes > kFewRowBytesMax) return {};
+  const auto [min, max] = kFewAvx512[is_a32(task) ? 1 : 0][task.x.planes - 1];
+  const tensor::DType dtype = task.format->dtype;
+  return {is_a32(task) ? few_a32_avx512(dtype, task.x.planes) : few_a256_avx512(dtype, task.x.planes), min, max};
+}
+
 void add_both_kernels(Kernels& kernels) noexcept {
   add_avx2_kernels(kernels);
   add_avx512_kernels(kernels);
@@ -64,7 +79,8 @@ void add_both_kernels(Kernels& kernels) noexcept {
 
 constexpr SetFunctions kSets[] = {
     {KernelSet::avx2, &has_avx2, &gemv_avx2, &gemm_avx2, &quantise_rows_avx2, &add_avx2_kernels, &peak_loops_avx2},
-    {KernelSet::avx512, &has_avx512, &gemv_avx512, &gemm_avx512, &quantise_rows_avx2, &add_both_kernels, &peak_loops_avx512},
+    {KernelSet::avx512, &has_avx512, &gemv_avx512, &gemm_avx512, &quantise_rows_avx2, &add_both_kernels, &peak_loops_avx512,
+     &few_avx512},
 };
 
 }  // namespace
