@@ -68,8 +68,8 @@ struct Few {
     float g[kTokens], d[kTokens];
   };
 
-  static void unpack(const std::byte* p, int64_t row_bytes, Ahead& ahead, Panel& panel) noexcept {
-    for (int g = 0; g < kGroups; ++g) Format::unpack(p + g * kGroupRows * row_bytes, row_bytes, ahead, panel.groups[g]);
+  static void unpack(const LinearTask& task, const std::byte* p, Ahead& ahead, Panel& panel) noexcept {
+    for (int g = 0; g < kGroups; ++g) Format::unpack(p + g * kGroupRows * task.row_bytes, task.row_bytes, ahead, panel.groups[g]);
   }
 
   static void lay(const LinearTask& task, int64_t token, int64_t n, int64_t b, Side& side) noexcept {

@@ -7,7 +7,7 @@
 //   kBlock, kBlocksNear               elements of a block; blocks unpacked at a time at most
 //   kTokens                           tokens of a tile at most
 //   Panel, Side                       one block of a strip, and of the tokens of a tile
-//   unpack(p, row_bytes, ahead, panel)         the block that begins at p in the strip's first row
+//   unpack(task, p, ahead, panel)              the block that begins at p in the strip's first row
 //   lay(task, token, n, b, side)               block b of n tokens
 //   run<n>(panels, sides, step, n_blocks, ahead, c)   adds the terms of n_blocks blocks, their sides `step` apart, to the chains c[n][kStripRows]
 #pragma once
@@ -102,7 +102,7 @@ class FewWalk {
         n = smaller(Kernel::kBlocksNear, end - b);
         // The kernel does not know how much of the next strip is the share of these blocks.
         const auto ahead = [&]() -> Ahead& { return next != nullptr && of_next.p < next + (b + n) * strip_bytes ? of_next : idle = {strip}; };
-        for (int64_t j = 0; j < n; ++j) Kernel::unpack(strip + (b + j) * block_bytes_, task_.row_bytes, ahead(), panels_[j]);
+        for (int64_t j = 0; j < n; ++j) Kernel::unpack(task_, strip + (b + j) * block_bytes_, ahead(), panels_[j]);
         for (int64_t tile = 0; tile < n_tiles_; ++tile) {
           const int64_t token = first_token(tile), tokens = first_token(tile + 1) - token;
           kRun[static_cast<size_t>(tokens - 1)](panels_, sides_ + b * n_tiles_ + tile, n_tiles_, n, ahead(), chain(i, token));

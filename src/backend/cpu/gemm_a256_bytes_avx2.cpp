@@ -2,6 +2,7 @@
 // pairs; as many pairs are added as words as cannot overflow, then the sub-block's integer scale widens them to the exact sum of the contract.
 //   Where weights have an offset, a sum begins with minus the offset times its activations. Words wrap around, so only the sum without the offset has to
 // fit: twice as many pairs.
+#include "backend/cpu/few_avx2.h"
 #include "backend/cpu/gemm_avx2.h"
 #include "backend/cpu/unpack_a256.h"
 
@@ -86,10 +87,10 @@ struct Panel {
 
 // A superblock of a tile's activations. Of each plane: the elements as [8 units of 32][token][32]; then of every token what the sums begin with
 // (16 of a sub-block of 16 each, pairs of words), or where the format has a minimum the sums of its sub-blocks (pairs of words). Then d.
-template <class Format, int kPlanes>
+template <class Format, int kPlanes, int kTokens>
 struct Laid {
   static constexpr int64_t kSumBytes = 64;  // of a token
-  static constexpr int64_t kSums = 8 * kTileTokens * 32, kPlane = kSums + kTileTokens * kSumBytes;
+  static constexpr int64_t kSums = 8 * kTokens * 32, kPlane = kSums + kTokens * kSumBytes;
   static constexpr int64_t kD = kPlanes * kPlane, kBytes = kD + 32;
 
   static void put_starts(const int8_t* q, std::byte* out) noexcept {
@@ -116,12 +117,12 @@ struct Laid {
   }
 
   static void lay(const LinearTask& task, const int64_t* rows, int64_t b, std::byte* out) noexcept {
-    for (int t = 0; t < kTileTokens; ++t) {
+    for (int t = 0; t < kTokens; ++t) {
       const int64_t at = rows[t] * task.k + 256 * b;
       for (int plane = 0; plane < kPlanes; ++plane) {
         std::byte* to = out + plane * kPlane;
         const int8_t* q = (plane == 0 ? task.x.q : task.x.l) + at;
-        for (int unit = 0; unit < 8; ++unit) store_256(load_256(q + 32 * unit), to + 32 * (kTileTokens * unit + t));
+        for (int unit = 0; unit < 8; ++unit) store_256(load_256(q + 32 * unit), to + 32 * (kTokens * unit + t));
         if constexpr (Format::kHasMin) {
           put_sums((plane == 0 ? task.x.q_sums : task.x.l_sums) + at / 16, to + kSums + kSumBytes * t);
         } else {
@@ -133,12 +134,12 @@ struct Laid {
   }
 };
 
-template <class Format, int kPlanes>
+template <class Format, int kPlanes, int kTokensOfTile = kTileTokens>
 struct Bytes {
   using P = Panel<Format>;
-  using L = Laid<Format, kPlanes>;
+  using L = Laid<Format, kPlanes, kTokensOfTile>;
   static constexpr int64_t kBlock = 256, kBlocksNear = 2, kStripBytes = P::kBytes, kTileBytes = L::kBytes;
-  static constexpr int kTokens = kTileTokens;
+  static constexpr int kTokens = kTokensOfTile;
   using Sums = __m256i[kTokens][kGroups];
 
   static void build(const LinearTask& task, const std::byte** p, std::byte* out) noexcept { P::build(task, p, out); }
@@ -229,7 +230,29 @@ struct KernelOf {
   }
 };
 
+template <class Format, int kPlanes>
+struct Few {
+  template <int kTokens>
+  using Tile = Bytes<Format, kPlanes, kTokens>;
+  using Tiles = FewOfTiles<Tile, kTileTokens>;
+};
+
+template <class Format>
+GemmKernel few(int planes) noexcept {
+  return planes == 2 ? few_kernel<typename Few<Format, 2>::Tiles>() : few_kernel<typename Few<Format, 1>::Tiles>();
+}
+
 }  // namespace
+
+GemmKernel few_a256_avx2(tensor::DType dtype, int planes) noexcept {
+  using tensor::DType;
+  switch (dtype) {
+    case DType::Q4_K: return few<UnpackQ4_K>(planes);
+    case DType::Q5_K: return few<UnpackQ5_K>(planes);
+    case DType::Q6_K: return few<UnpackQ6_K>(planes);
+    default: return {};
+  }
+}
 
 GemmKernel gemm_a256_bytes_avx2(tensor::DType dtype) noexcept { return with_unpack_a256(dtype, KernelOf{}); }
 

@@ -1,5 +1,6 @@
 // Matrix-matrix products of the formats with blocks of 32 by AVX2, as words. Two planes are one integer of 15 bits here: 128 * I_q + I_l is exact, and
 // so are float(I_q) and float(I_l) of the contract, hence F = float(128 * I_q + I_l) / 128.
+#include "backend/cpu/few_avx2.h"
 #include "backend/cpu/gemm_avx2.h"
 #include "backend/cpu/panel_a32.h"
 
@@ -8,9 +9,11 @@ namespace {
 
 static_assert(int64_t{32} * 128 * (128 * 127 + 64) < (int64_t{1} << 31) && 32 * 128 * 127 < 1 << 24);
 
-template <class Format, int kPlanes>
+constexpr int kTileTokens = 6;  // all 12 sums in registers; the chains, read once a block, are in memory
+
+template <class Format, int kPlanes, int kTokensOfTile = kTileTokens>
 struct Words {
-  static constexpr int kTokens = 6;  // all 12 sums in registers; the chains, read once a block, are in memory
+  static constexpr int kTokens = kTokensOfTile;
   // A block in the panel: 16 pairs of words of every row, d, m. Of the activations: [2 units of 8 pairs][token][pair], G of the contract, d.
   static constexpr int64_t kBlock = 32, kBlocksNear = 16, kD = 16 * 64, kStripBytes = kD + (Format::kHasMin ? 2 : 1) * 64;
   static constexpr int64_t kG = 2 * kTokens * 32, kLaidD = kG + 32, kTileBytes = kLaidD + 32;
@@ -66,7 +69,25 @@ struct KernelOf {
   }
 };
 
+template <class Format, int kPlanes>
+struct Few {
+  template <int kTokens>
+  using Tile = Words<Format, kPlanes, kTokens>;
+  using Tiles = FewOfTiles<Tile, kTileTokens>;
+};
+
 }  // namespace
+
+GemmKernel few_a32_avx2(tensor::DType dtype, int planes) noexcept {
+  using tensor::DType;
+  if (planes == 1) return dtype == DType::Q8_0 ? few_kernel<Few<RowsQ8_0, 1>::Tiles>() : GemmKernel{};
+  switch (dtype) {
+    case DType::Q4_0: return few_kernel<Few<RowsQ4_0, 2>::Tiles>();
+    case DType::Q4_1: return few_kernel<Few<RowsQ4_1, 2>::Tiles>();
+    case DType::Q8_0: return few_kernel<Few<RowsQ8_0, 2>::Tiles>();
+    default: return {};
+  }
+}
 
 GemmKernel gemm_a32_avx2(tensor::DType dtype) noexcept { return with_rows_a32(dtype, KernelOf{}); }
 

@@ -2,6 +2,7 @@
 // plane. (Two planes are one word of 15 bits, which gemm_a32_avx2.cpp multiplies at no cost for the second.)
 //   Where weights have an offset, a sum begins with minus the offset times its activations. Words wrap around, so only the sum without the offset has to
 // fit.
+#include "backend/cpu/few_avx2.h"
 #include "backend/cpu/gemm_avx2.h"
 #include "backend/cpu/panel_a32.h"
 
@@ -16,9 +17,11 @@ constexpr int kWeightMax<RowsQ4_1> = 15;
 template <>
 constexpr int kWeightMax<RowsQ5_1> = 31;
 
-template <class Format>
+constexpr int kTileTokens = 3;
+
+template <class Format, int kTokensOfTile = kTileTokens>
 struct Bytes {
-  static constexpr int kTokens = 3;
+  static constexpr int kTokens = kTokensOfTile;
   // Dwords (4 elements: two pairs, each in a word of its own) that one sum of words takes.
   static constexpr int kPerSum = 8 * 2 * kWeightMax<Format> * 127 <= 32767 ? 8 : 4;
   static_assert(kPerSum * 2 * kWeightMax<Format> * 127 <= 32767);
@@ -105,7 +108,23 @@ struct KernelOf {
   }
 };
 
+template <class Format>
+struct Few {
+  template <int kTokens>
+  using Tile = Bytes<Format, kTokens>;
+  using Tiles = FewOfTiles<Tile, kTileTokens>;
+};
+
 }  // namespace
+
+GemmKernel few_a32_bytes_avx2(tensor::DType dtype) noexcept {
+  using tensor::DType;
+  switch (dtype) {
+    case DType::Q4_0: return few_kernel<Few<RowsQ4_0>::Tiles>();
+    case DType::Q4_1: return few_kernel<Few<RowsQ4_1>::Tiles>();
+    default: return {};
+  }
+}
 
 GemmKernel gemm_a32_bytes_avx2(tensor::DType dtype) noexcept { return with_rows_a32(dtype, KernelOf{}); }
 

@@ -63,6 +63,7 @@ struct FewTokens {
   int64_t min, max;
 };
 constexpr FewTokens kFewAvx512[2][2] = {{{3, 4}, {2, 12}}, {{5, 16}, {2, 32}}};
+constexpr FewTokens kFewAvx2[2][2] = {{{5, 32}, {2, 32}}, {{5, 16}, {3, 16}}};
 constexpr int64_t kFewRowBytesMax = 1 << 26;  // rows of a strip are reached by offsets of 32 bits
 
 FewKernel few_avx512(const LinearTask& task) noexcept {
@@ -72,13 +73,22 @@ FewKernel few_avx512(const LinearTask& task) noexcept {
   return {is_a32(task) ? few_a32_avx512(dtype, task.x.planes) : few_a256_avx512(dtype, task.x.planes), min, max};
 }
 
+FewKernel few_avx2(const LinearTask& task) noexcept {
+  if (task.as_f32) return {};
+  const auto [min, max] = kFewAvx2[is_a32(task) ? 1 : 0][task.x.planes - 1];
+  const tensor::DType dtype = task.format->dtype;
+  if (!is_a32(task)) return {few_a256_avx2(dtype, task.x.planes), min, max};
+  const GemmKernel bytes = task.x.planes == 1 ? few_a32_bytes_avx2(dtype) : GemmKernel{};
+  return {bytes.run != nullptr ? bytes : few_a32_avx2(dtype, task.x.planes), min, max};
+}
+
 void add_both_kernels(Kernels& kernels) noexcept {
   add_avx2_kernels(kernels);
   add_avx512_kernels(kernels);
 }
 
 constexpr SetFunctions kSets[] = {
-    {KernelSet::avx2, &has_avx2, &gemv_avx2, &gemm_avx2, &quantise_rows_avx2, &add_avx2_kernels, &peak_loops_avx2},
+    {KernelSet::avx2, &has_avx2, &gemv_avx2, &gemm_avx2, &quantise_rows_avx2, &add_avx2_kernels, &peak_loops_avx2, &few_avx2},
     {KernelSet::avx512, &has_avx512, &gemv_avx512, &gemm_avx512, &quantise_rows_avx2, &add_both_kernels, &peak_loops_avx512,
      &few_avx512},
 };
