@@ -20,9 +20,11 @@ inline constexpr float kRoundMagic = 0x1.8p23f;  // its ulp is 1: after adding i
 inline constexpr float kExp2 = 0x1.fffffcp-2f, kExp3 = 0x1.55548ap-3f, kExp4 = 0x1.555916p-5f, kExp5 = 0x1.123fc6p-7f,
                        kExp6 = 0x1.6a1a72p-10f;
 
-ASSAY_FN float exp(float x) noexcept {
-  x = kExpInputMax < x ? kExpInputMax : x;  // as written a NaN passes: minps(max, x), then maxps(min, x)
-  x = kExpInputMin > x ? kExpInputMin : x;
+// e^r, and x / ln 2 + kRoundMagic, whose low bits are n.
+struct ExpParts {
+  float p, shifted;
+};
+ASSAY_FN ExpParts exp_parts(float x) noexcept {
   const float shifted = fma(x, kLog2E, kRoundMagic);
   const float n = shifted - kRoundMagic;
   const float r = fma(n, -kLn2Low, fma(n, -kLn2High, x));
@@ -31,12 +33,25 @@ ASSAY_FN float exp(float x) noexcept {
   p = fma(p, r, kExp3);
   p = fma(p, r, kExp2);
   p = fma(p, r, 1.0f);
-  p = fma(p, r, 1.0f);
+  return {fma(p, r, 1.0f), shifted};
+}
+
+ASSAY_FN float exp(float x) noexcept {
+  x = kExpInputMax < x ? kExpInputMax : x;  // as written a NaN passes: minps(max, x), then maxps(min, x)
+  x = kExpInputMin > x ? kExpInputMin : x;
+  const ExpParts e = exp_parts(x);
   // 2^n in two halves: both are normal numbers and only the last product rounds. A NaN leaves any n; its product stays a NaN.
-  const uint32_t count = std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRoundMagic);
+  const uint32_t count = std::bit_cast<uint32_t>(e.shifted) - std::bit_cast<uint32_t>(kRoundMagic);
   const uint32_t half = static_cast<uint32_t>(static_cast<int32_t>(count) >> 1);
   const float scale_1 = std::bit_cast<float>((half + 127) << 23), scale_2 = std::bit_cast<float>((count - half + 127) << 23);
-  return (p * scale_1) * scale_2;
+  return (e.p * scale_1) * scale_2;
+}
+
+// The bits of exp() for |x| <= kExpNearMax: the result is a normal number, so n is added to the exponent of e^r and nothing rounds.
+inline constexpr float kExpNearMax = 86.0f;
+ASSAY_FN float exp_near(float x) noexcept {
+  const ExpParts e = exp_parts(x);
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(e.p) + (std::bit_cast<uint32_t>(e.shifted) << 23));
 }
 
 // x * sigmoid(x). Below -88.7228 the quotient is -0; at -infinity it is a NaN, so that poison stays visible.
@@ -47,10 +62,8 @@ ASSAY_FN float silu(float x) noexcept { return x / (1.0f + exp(-x)); }
 inline constexpr float kGelu1 = 0x1.988454p+0f;   // 2 sqrt(2 / pi)
 inline constexpr float kGelu3 = 0x1.2444f2p-4f;   // 2 sqrt(2 / pi) * 0.044715
 
-ASSAY_FN float gelu_tanh(float x) noexcept {
-  const float twice_u = x * fma(x * x, kGelu3, kGelu1);
-  return x / (1.0f + exp(-twice_u));
-}
+ASSAY_FN float gelu_twice_u(float x) noexcept { return x * fma(x * x, kGelu3, kGelu1); }
+ASSAY_FN float gelu_tanh(float x) noexcept { return x / (1.0f + exp(-gelu_twice_u(x))); }
 
 // Odd: computed on |x|, the sign put back (so -0 stays). Below 0.625 a polynomial x + x z P(z), z = x^2; else 1 - 2 / (e^2x + 1).
 inline constexpr float kTanhSmall = 0.625f;

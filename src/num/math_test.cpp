@@ -39,6 +39,18 @@ TEST(Math, GoldenDigests) {
   }
 }
 
+TEST(Math, ExpNearHasTheBitsOfExp) {
+  const uint32_t last = std::bit_cast<uint32_t>(kExpNearMax);
+  for (uint32_t bits = 0; bits < last; bits += bits < 0x30000000u ? 65521 : 257) {  // subnormals, then every 257th up to it
+    for (const uint32_t sign : {0u, 0x80000000u}) {
+      const float x = std::bit_cast<float>(bits | sign);
+      ASSERT_EQ(std::bit_cast<uint32_t>(exp_near(x)), std::bit_cast<uint32_t>(exp(x))) << x;
+    }
+  }
+  EXPECT_EQ(exp_near(kExpNearMax), exp(kExpNearMax));
+  EXPECT_EQ(exp_near(-kExpNearMax), exp(-kExpNearMax));
+}
+
 TEST(Math, ExpEdges) {
   EXPECT_EQ(exp(0.0f), 1.0f);
   EXPECT_EQ(exp(-0.0f), 1.0f);

@@ -1,6 +1,7 @@
-// Attention of many tokens over a cache of f16: a block takes up to 16 tokens of 4 heads that share their keys, 64 queries in all, and walks
-// the segments. A thread holds 8 or 4 keys x 8 queries of the scores, then 4 queries x 4 columns of the outputs, whose values come through
-// shared memory as floats. Every chain, fold and merge is the contract's, as in attention.cu.
+// Attention of many tokens over a cache of f16. A block of 4 warps takes 64 queries that share their keys, 16 a warp, and walks the segments.
+// Keys and values pass through shared memory as floats, a stage of each at a time; a thread holds 8 queries x 16 keys of a segment's scores,
+// then 8 queries x 4 columns or more of the outputs. So a warp alone finds its queries' maxima, exponentials and sums, and blocks of threads
+// meet only where a stage changes. Every chain, fold and merge is the contract's, as in attention.cu.
 #include <cuda_fp16.h>
 
 #include "backend/cuda/attention.h"
@@ -14,311 +15,485 @@ namespace assay::backend::cuda {
 namespace {
 
 constexpr int kSegment = static_cast<int>(ops::kAttentionSegment);
-constexpr int kHeads = 4, kQueries = kTileTokens * kHeads;  // of a block; query u is head u % 4 of token u / 4
-static_assert(kSegment == 256 && kQueries == 64 && kKeyTile == 32);
+constexpr int kThreads = 128, kQueries = 64, kWarpQueries = 16;
+constexpr int kGroupKeys = 64;  // that are scored or left out together
+static_assert(kSegment == 256 && kKeyTile == 32);
 
-struct Shared {
-  float p[kSegment][kQueries];   // probabilities of the segment; 0 where a key is masked
-  float lanes[32][kQueries];     // their sums by position % 32
-  float maxima[16][kQueries];    // of the warps
-  float m[kQueries];             // of the segment
-  float m_run[kQueries], l_run[kQueries], a[kQueries], b[kQueries];
-  int started[kTileTokens];
+// Probabilities of a warp: queries by fours, each four [256 keys][4]. Lane l has the fours 2 (l % 2) and 2 (l % 2) + 1; the odd lanes' lie in other banks.
+constexpr int kFour = kSegment * 4, kOddLanes = 2 * kFour + 16, kWarpProbabilities = kOddLanes + 2 * kFour;
+
+// What the merge of segments needs of each query.
+struct Factors {
+  float a[kQueries], b[kQueries], l[kQueries];
 };
 
+// The heads that a block takes of a token's, 1 << heads_log2, and the tiles of tokens that are 64 queries with so many.
+struct Shape {
+  int heads_log2, n_groups, n_tiles;
+};
+
+// Consecutive tokens of one sequence, 64 queries at most.
+struct Place {
+  TokenTile tile;
+  int64_t kv_head, head_0, head_end;
+};
+
+// A lane has queries 8 (lane % 2) + i of the warp's and, of the scores, keys 64 G + 16 c + lane / 2.
 template <int kHeadDim>
 class Prefill {
  public:
-  static constexpr int kThreads = 4 * kHeadDim, kWarps = kThreads / 32;
-  static constexpr int kKeys = 8 * 8 / kWarps, kWarpKeys = 4 * kKeys;  // of the scores of a thread, of a warp
-  static constexpr int kColumns = 4;                                   // of the outputs of a thread
-  static constexpr int kStaged = 32;                                   // keys whose values are staged at a time
-  static constexpr size_t kBytes = sizeof(Shared) + sizeof(float) * kHeadDim * (kQueries + 2 * kStaged);
+  static constexpr int kStageFloats = kHeadDim == 64 ? 4096 : 2048;
+  static constexpr int kElements = kStageFloats / kSegment;   // of all keys of a segment, in a stage
+  static constexpr int kStageKeys = kStageFloats / kHeadDim;  // whose values are a stage
+  static constexpr int kLoads = kStageFloats / (8 * kThreads);
+  static constexpr int kColumns = kHeadDim / kGroupKeys;  // fours of columns of a thread
+  static constexpr size_t kBytes = sizeof(float) * (kQueries * kHeadDim + 4 * kWarpProbabilities + 2 * kStageFloats) + sizeof(Factors);
 
-  __device__ Prefill(const AttentionTask& task, const TokenTile& tile, int64_t kv_head, int64_t head_0, int64_t head_end, std::byte* memory)
-      : task_(task), tile_(tile), head_0_(head_0), head_end_(head_end), s_(*reinterpret_cast<Shared*>(memory)),
-        q_(reinterpret_cast<float*>(memory + sizeof(Shared))), staged_(q_ + kHeadDim * kQueries),
-        own_token_(static_cast<int>(threadIdx.x) / 32 % 2 * 8 + static_cast<int>(threadIdx.x) % 32 / 4),
-        column_(static_cast<int>(threadIdx.x) / 64 * 16 + static_cast<int>(threadIdx.x) % 4 * kColumns) {
-    const int64_t cache_head = tile.sequence * task.cache.n_kv_heads + kv_head;
+  __device__ Prefill(const AttentionTask& task, const Place& place, int heads_log2, float* memory)
+      : task_(task), tile_(place.tile), head_0_(place.head_0), head_end_(place.head_end), heads_log2_(heads_log2), q_(memory),
+        p_(memory + kQueries * kHeadDim), stages_(p_ + 4 * kWarpProbabilities), factors_(*reinterpret_cast<Factors*>(stages_ + 2 * kStageFloats)),
+        warp_(static_cast<int>(threadIdx.x) / 32), odd_(static_cast<int>(threadIdx.x) % 2), l_(static_cast<int>(threadIdx.x) % 32 / 2) {
+    const int64_t cache_head = tile_.sequence * task.cache.n_kv_heads + place.kv_head;
     keys_ = task.cache.k + cache_head * task.cache.k_head_bytes;
     values_ = task.cache.v + cache_head * task.cache.v_head_bytes;
+    seen_by_warp_begin_ = begin_of_token((warp_ * kWarpQueries + kWarpQueries - 1) >> heads_log2);
+    seen_by_warp_end_ = position_of((warp_ * kWarpQueries) >> heads_log2) + 1;
   }
 
   __device__ void run() {
-    const int t = static_cast<int>(threadIdx.x);
-    for (int i = t; i < kHeadDim * kQueries; i += kThreads) {
-      const int u = i % kQueries, j = i / kQueries;
-      const int64_t head = head_0_ + u % kHeads;
-      q_[i] = u / kHeads < tile_.n && head < head_end_ ? task_.q[((tile_.token + u / kHeads) * task_.n_heads + head) * kHeadDim + j] : 0.0f;
+    const int first = begin_of_token(0) / kSegment;
+    last_segment_ = (tile_.position + tile_.n - 1) / kSegment;
+    begin_segment(first);
+    load_keys(0);
+    put_queries();
+    for (int i = first; i <= last_segment_; ++i) {
+      if (n_groups_ == 1) score_segment<1>();
+      if (n_groups_ == 2) score_segment<2>();
+      if (n_groups_ == 3) score_segment<3>();
+      if (n_groups_ == 4) score_segment<4>();
+      all_see(begin_, begin_ + n_groups_ * kGroupKeys) ? find_probabilities<true>() : find_probabilities<false>();
+      __syncwarp();
+      add_values(i);
+      if (i < last_segment_) begin_segment(i + 1);
     }
-    if (t < kQueries) s_.m_run[t] = s_.l_run[t] = 0.0f;
-    if (t < kTileTokens) s_.started[t] = 0;
-    __syncthreads();
-    const int64_t first = ops::first_visible(tile_.position, task_.window) / kSegment, last = (tile_.position + tile_.n - 1) / kSegment;
-    for (int64_t i = first; i <= last; ++i) run_segment(i * kSegment);
-    write();
+    __syncthreads();  // the shared memory is free
   }
 
  private:
-  // The keys of the segment that a token sees, counted from its first; a token that is not there sees none.
-  __device__ int begin_of(int token, int64_t segment) const {
-    return static_cast<int>(min(max(ops::first_visible(tile_.position + token, task_.window) - segment, int64_t{0}), int64_t{kSegment}));
-  }
-  __device__ int end_of(int token, int64_t segment) const {
-    return token < tile_.n ? static_cast<int>(min(max(tile_.position + token + 1 - segment, int64_t{0}), int64_t{kSegment})) : 0;
-  }
+  static constexpr uint32_t kLowest = 0xFF800000u;  // -infinity
 
-  // Whether every token sees all of the segment.
-  __device__ bool is_whole(int64_t segment) const {
-    return tile_.n == kTileTokens && segment + kSegment <= tile_.position + 1 &&
-           ops::first_visible(tile_.position + kTileTokens - 1, task_.window) <= segment;
-  }
+  // First visible position of a token, and the one after its last; tokens that are not there see what the last one sees.
+  __device__ int position_of(int token) const { return tile_.position + min(token, tile_.n - 1); }
+  __device__ int begin_of_token(int token) const { return static_cast<int>(ops::first_visible(position_of(token), task_.window)); }
+  __device__ int token_of(int i) const { return (warp_ * kWarpQueries + 8 * odd_ + i) >> heads_log2_; }
+  __device__ bool all_see(int begin, int end) const { return seen_by_warp_begin_ <= begin && seen_by_warp_end_ >= end; }
 
-  __device__ void run_segment(int64_t segment) {
-    const int begin = begin_of(0, segment) / 32, end = (end_of(tile_.n - 1, segment) + 31) / 32;  // tiles of keys that any token sees
-    const int warp = static_cast<int>(threadIdx.x) / 32, tile = warp * kWarpKeys / 32;
-    float score[kKeys][8];
-    if (tile >= begin && tile < end) {
-      score_keys(segment, warp, score);
-      is_whole(segment) ? find_maxima<true>(segment, warp, score) : find_maxima<false>(segment, warp, score);
-    } else if (static_cast<int>(threadIdx.x) % 32 < 8) {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) s_.maxima[warp][query_of(i)] = __uint_as_float(0xFF800000u);
-    }
-    __syncthreads();
-    if (threadIdx.x < kQueries) {
-      float m = s_.maxima[0][threadIdx.x];
-      for (int w = 1; w < kWarps; ++w) m = s_.maxima[w][threadIdx.x] > m ? s_.maxima[w][threadIdx.x] : m;
-      s_.m[threadIdx.x] = m;
-    }
-    __syncthreads();
-    if (tile >= begin && tile < end) {
-      is_whole(segment) ? put_probabilities<true>(segment, warp, score) : put_probabilities<false>(segment, warp, score);
-    }
-    __syncthreads();
-    sum_lanes(begin, end);
-    __syncthreads();
-    if (threadIdx.x < kQueries) merge_sums(segment);
-    add_values(segment, begin, end);
-    __syncthreads();
-    if (threadIdx.x < kTileTokens && begin_of(static_cast<int>(threadIdx.x), segment) < end_of(static_cast<int>(threadIdx.x), segment)) {
-      s_.started[threadIdx.x] = 1;
-    }
-    __syncthreads();
-  }
-
-  // Of a warp's keys a lane scores keys lane / 8 + 4 j; of the 64 queries 4 (lane % 8) + i and 32 further.
-  __device__ static int query_of(int i) { return i / 4 * 32 + static_cast<int>(threadIdx.x) % 8 * 4 + i % 4; }
-  __device__ static int key_of(int j) { return static_cast<int>(threadIdx.x) % 32 / 8 + 4 * j; }
-
-  __device__ void score_keys(int64_t segment, int warp, float (&score)[kKeys][8]) const {
-    const auto* halves = reinterpret_cast<const uint2*>(keys_ + (segment / kKeyTile + warp * kWarpKeys / 32) * task_.cache.k_tile_bytes) +
-                         2 * (warp * kWarpKeys % 32 + key_of(0));
-    const float* q = q_ + query_of(0);
-#pragma unroll
-    for (int j = 0; j < kKeys; ++j) {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) score[j][i] = 0.0f;
-    }
-#pragma unroll 2
-    for (int four = 0; four < kHeadDim / 4; ++four) {  // elements of the keys; 8 lie in a piece
-      uint2 key[kKeys];
-#pragma unroll
-      for (int j = 0; j < kKeys; ++j) key[j] = halves[four / 2 * 2 * kKeyTile + four % 2 + 8 * j];
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const float4 low = *reinterpret_cast<const float4*>(q + (4 * four + e) * kQueries);
-        const float4 high = *reinterpret_cast<const float4*>(q + (4 * four + e) * kQueries + 32);
-        const float x[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-#pragma unroll
-        for (int j = 0; j < kKeys; ++j) {
-          const uint32_t w = e / 2 == 0 ? key[j].x : key[j].y;
-          const float k = __half2float(__ushort_as_half(static_cast<unsigned short>(e % 2 == 0 ? w & 0xFFFFu : w >> 16)));
-#pragma unroll
-          for (int i = 0; i < 8; ++i) score[j][i] = num::fma(x[i], k, score[j][i]);
-        }
-      }
-    }
-#pragma unroll
-    for (int j = 0; j < kKeys; ++j) {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) score[j][i] = score[j][i] * task_.scale;
+  // Two threads a query.
+  __device__ void put_queries() const {
+    const int u = static_cast<int>(threadIdx.x) % kQueries, side = static_cast<int>(threadIdx.x) / kQueries, token = u >> heads_log2_;
+    const int64_t head = head_0_ + (u & ((1 << heads_log2_) - 1));
+    const bool is_there = token < tile_.n && head < head_end_;
+    const auto* from = reinterpret_cast<const float4*>(task_.q + ((tile_.token + (is_there ? token : 0)) * task_.n_heads + (is_there ? head : head_0_)) * kHeadDim);
+#pragma unroll 4
+    for (int j = side; j < kHeadDim / 4; j += 2) {
+      const float4 x = is_there ? from[j] : float4{0.0f, 0.0f, 0.0f, 0.0f};
+      float* to = q_ + 4 * j * kQueries + u;
+      to[0] = x.x, to[kQueries] = x.y, to[2 * kQueries] = x.z, to[3 * kQueries] = x.w;
     }
   }
 
-  template <bool kWhole>
-  __device__ void find_maxima(int64_t segment, int warp, const float (&score)[kKeys][8]) {
-    const float lowest = __uint_as_float(0xFF800000u);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const int token = query_of(i) / kHeads, begin = kWhole ? 0 : begin_of(token, segment), end = kWhole ? kSegment : end_of(token, segment);
-      float m = lowest;
-#pragma unroll
-      for (int j = 0; j < kKeys; ++j) {
-        const int key = kWarpKeys * warp + key_of(j);
-        if ((kWhole || (key >= begin && key < end)) && score[j][i] > m) m = score[j][i];
-      }
-#pragma unroll
-      for (int width = 8; width <= 16; width *= 2) {
-        const float other = __shfl_xor_sync(kWholeWarp, m, width);
-        m = other > m ? other : m;
-      }
-      if (threadIdx.x % 32 < 8) s_.maxima[warp][query_of(i)] = m;
-    }
+  // The groups of keys of a segment that any token sees.
+  __device__ void begin_segment(int segment) {
+    const int begin = max(begin_of_token(0), segment * kSegment);
+    begin_ = begin / kGroupKeys * kGroupKeys;
+    end_ = min(position_of(tile_.n) + 1, (segment + 1) * kSegment);
+    n_groups_ = (end_ - begin_ + kGroupKeys - 1) / kGroupKeys;
   }
 
-  template <bool kWhole>
-  __device__ void put_probabilities(int64_t segment, int warp, const float (&score)[kKeys][8]) {
+  // Stage i of the segment's keys: kElements elements of all groups, a warp a group. Positions that nobody sees are read as others.
+  __device__ void load_keys(int i) {
+    if (warp_ >= n_groups_) return;
+    const int64_t tile = min(begin_ / kKeyTile + 2 * warp_ + odd_, (end_ - 1) / kKeyTile);
+    const auto* pieces = reinterpret_cast<const uint4*>(keys_ + tile * task_.cache.k_tile_bytes) + i * (kElements / 8) * kKeyTile + l_;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int u = query_of(4 * half), token = u / kHeads;
-      const int begin = kWhole ? 0 : begin_of(token, segment), end = kWhole ? kSegment : end_of(token, segment);
-      const float4 m = *reinterpret_cast<const float4*>(s_.m + u);
+    for (int n = 0; n < kLoads; ++n) next_[n] = pieces[n / 2 * kKeyTile + n % 2 * 16];
+  }
+  // [element][group][lane / 2][4 keys]; this thread's are two of the four.
+  __device__ void store_keys(float* stage) const {
+    if (warp_ >= n_groups_) return;
 #pragma unroll
-      for (int j = 0; j < kKeys; ++j) {
-        const int key = kWarpKeys * warp + key_of(j);
-        const bool sees = kWhole || (key >= begin && key < end);
-        const float* s = score[j] + 4 * half;
-        float4 p = {0.0f, 0.0f, 0.0f, 0.0f};
-        if (sees) p = {num::exp(s[0] - m.x), num::exp(s[1] - m.y), num::exp(s[2] - m.z), num::exp(s[3] - m.w)};
-        *reinterpret_cast<float4*>(&s_.p[key][u]) = p;
+    for (int piece = 0; piece < kElements / 8; ++piece) {
+      float low[8], high[8];
+      widen(next_[2 * piece], low);
+      widen(next_[2 * piece + 1], high);
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        *reinterpret_cast<float2*>(stage + (8 * piece + e) * kSegment + warp_ * kGroupKeys + 4 * l_ + 2 * odd_) = {low[e], high[e]};
       }
     }
   }
-
-  // Sums of the probabilities by position % 32, ascending; a masked key's 0 changes no bit of a sum that begins at +0.
-  __device__ void sum_lanes(int begin, int end) {
+  // The values of kStageKeys positions, which lie side by side; those that nobody sees are not read.
+  __device__ void load_values(int first) {
+    const int element = 8 * static_cast<int>(threadIdx.x), row = first + element / kHeadDim;
+    const auto* from = reinterpret_cast<const uint4*>(values_ + int64_t{first} * (kHeadDim * 2)) + threadIdx.x;
 #pragma unroll
-    for (int item = static_cast<int>(threadIdx.x); item < 32 * kQueries / 4; item += kThreads) {
-      const int lane = item / (kQueries / 4), u = item % (kQueries / 4) * 4;
-      float4 sum = {0.0f, 0.0f, 0.0f, 0.0f};
-      for (int tile = begin; tile < end; ++tile) {
-        const float4 p = *reinterpret_cast<const float4*>(&s_.p[32 * tile + lane][u]);
-        sum = {sum.x + p.x, sum.y + p.y, sum.z + p.z, sum.w + p.w};
-      }
-      *reinterpret_cast<float4*>(&s_.lanes[lane][u]) = sum;
+    for (int n = 0; n < kLoads; ++n) {
+      if (row + n * (8 * kThreads / kHeadDim) < end_) next_[n] = from[n * kThreads];
     }
   }
-
-  // One thread a query: the fold, and what the segment means for those before.
-  __device__ void merge_sums(int64_t segment) {
-    const int u = static_cast<int>(threadIdx.x), token = u / kHeads;
-    if (begin_of(token, segment) >= end_of(token, segment)) return;
-    float lane[32];
+  __device__ void store_values(float* stage) const {
 #pragma unroll
-    for (int i = 0; i < 32; ++i) lane[i] = s_.lanes[i][u];
-#pragma unroll
-    for (int width = 16; width >= 1; width /= 2) {
-#pragma unroll
-      for (int i = 0; i < 16; ++i) {
-        if (i < width) lane[i] = lane[i] + lane[i + width];
-      }
+    for (int n = 0; n < kLoads; ++n) {
+      float x[8];
+      widen(next_[n], x);
+      auto* to = reinterpret_cast<float4*>(stage + 8 * (n * kThreads + static_cast<int>(threadIdx.x)));
+      to[0] = {x[0], x[1], x[2], x[3]};
+      to[1] = {x[4], x[5], x[6], x[7]};
     }
-    const float sum = lane[0], m = s_.m_run[u], m_segment = s_.m[u], m_both = m_segment > m ? m_segment : m;
-    const bool started = s_.started[token] != 0;
-    s_.a[u] = num::exp(m - m_both);
-    s_.b[u] = num::exp(m_segment - m_both);
-    s_.l_run[u] = started ? num::fma(s_.l_run[u], s_.a[u], sum * s_.b[u]) : sum;
-    s_.m_run[u] = started ? m_both : m_segment;
   }
-
-  // Values of 32 keys on their way to shared memory: 8 elements a thread.
-  __device__ uint4 load_values(int64_t first_key) const {
-    const int t = static_cast<int>(threadIdx.x);
-    constexpr int kPerKey = kHeadDim / 8;
-    return *reinterpret_cast<const uint4*>(values_ + (first_key + t / kPerKey) * int64_t{kHeadDim * 2} + t % kPerKey * 16);
-  }
-  __device__ void stage_values(uint4 v, int side) const {
-    const uint32_t w[4] = {v.x, v.y, v.z, v.w};
-    float x[8];
+  __device__ static void widen(uint4 halves, float (&x)[8]) {
+    const uint32_t w[4] = {halves.x, halves.y, halves.z, halves.w};
 #pragma unroll
     for (int i = 0; i < 8; ++i) x[i] = __half2float(__ushort_as_half(static_cast<unsigned short>(i % 2 == 0 ? w[i / 2] & 0xFFFFu : w[i / 2] >> 16)));
-    auto* to = reinterpret_cast<float4*>(staged_ + side * kStaged * kHeadDim + static_cast<int>(threadIdx.x) * 8);
-    to[0] = {x[0], x[1], x[2], x[3]};
-    to[1] = {x[4], x[5], x[6], x[7]};
-  }
-  struct Pair {
-    float4 v, p;  // four columns of a value, its probabilities for the four queries
-  };
-  __device__ static Pair pair_at(const float* values, const float* probabilities, int key) {
-    return {*reinterpret_cast<const float4*>(values + key * kHeadDim), *reinterpret_cast<const float4*>(probabilities + key * kQueries)};
-  }
-  __device__ static void add_value(const Pair& x, float (&sum)[kHeads][kColumns]) {
-    const float v[4] = {x.v.x, x.v.y, x.v.z, x.v.w}, p[4] = {x.p.x, x.p.y, x.p.z, x.p.w};
-#pragma unroll
-    for (int h = 0; h < kHeads; ++h) {
-#pragma unroll
-      for (int c = 0; c < kColumns; ++c) sum[h][c] = num::fma(p[h], v[c], sum[h][c]);
-    }
   }
 
-  // 4 neighbouring lanes have a token, its 4 queries; tiles of keys from begin_tile to end_tile are staged. A token's chain has its own keys only.
-  __device__ void add_values(int64_t segment, int begin_tile, int end_tile) {
-    const int begin = begin_of(own_token_, segment), end = end_of(own_token_, segment);
-    float sum[kHeads][kColumns] = {};
-    uint4 next = load_values(segment + kStaged * begin_tile);
-    for (int tile = begin_tile; tile < end_tile; ++tile) {
-      stage_values(next, tile % 2);
-      if (tile + 1 < end_tile) next = load_values(segment + kStaged * (tile + 1));
+  __device__ float* next_stage() {
+    side_ ^= 1;
+    return stages_ + side_ * kStageFloats;
+  }
+  __device__ static void read_4(const float* from, float* to) {
+    const float4 x = *reinterpret_cast<const float4*>(from);
+    to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
+  }
+
+  template <int kN>
+  __device__ void score_segment() {
+    float score[4 * kN][8];
+#pragma unroll
+    for (int k = 0; k < 4 * kN; ++k) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) score[k][i] = 0.0f;
+    }
+#pragma unroll 1
+    for (int i = 0; i < kHeadDim / kElements; ++i) {
+      float* stage = next_stage();
+      store_keys(stage);
       __syncthreads();
-      const float* values = staged_ + tile % 2 * kStaged * kHeadDim + column_;
-      const float* probabilities = &s_.p[kStaged * tile][kHeads * own_token_];
-      const int from = max(begin - kStaged * tile, 0), to = min(end - kStaged * tile, kStaged);
-      if (from == 0 && to == kStaged) {
-        Pair pair[2] = {pair_at(values, probabilities, 0), pair_at(values, probabilities, 1)};  // loaded two keys ahead
-#pragma unroll 8
-        for (int key = 0; key < kStaged; ++key) {
-          const Pair now = pair[key % 2];
-          if (key + 2 < kStaged) pair[key % 2] = pair_at(values, probabilities, key + 2);
-          add_value(now, sum);
-        }
+      if (i + 1 < kHeadDim / kElements) {
+        load_keys(i + 1);
       } else {
-        for (int key = from; key < to; ++key) add_value(pair_at(values, probabilities, key), sum);
+        load_values(begin_);
+      }
+      add_scores<kN>(stage, q_ + i * kElements * kQueries, score);
+    }
+    put_scores<kN>(score);
+  }
+
+  // Elements of a stage, into the chains.
+  template <int kN>
+  __device__ void add_scores(const float* stage, const float* q, float (&score)[4 * kN][8]) const {
+    q += warp_ * kWarpQueries + 8 * odd_;
+    stage += 4 * l_;
+#pragma unroll 4
+    for (int e = 0; e < kElements; ++e) {
+      float x[8];
+      read_4(q + e * kQueries, x);
+      read_4(q + e * kQueries + 4, x + 4);
+#pragma unroll
+      for (int group = 0; group < kN; ++group) {
+        float key[4];
+        read_4(stage + e * kSegment + group * kGroupKeys, key);
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+#pragma unroll
+          for (int i = 0; i < 8; ++i) score[4 * group + c][i] = num::fma(x[i], key[c], score[4 * group + c][i]);
+        }
       }
     }
-    __syncthreads();  // the factors are there
-    if (begin >= end) return;
-    const bool started = s_.started[own_token_] != 0;
+  }
+
+  // The scores go where their probabilities will lie: a loop over them there is short, and what a thread reads is its own.
+  template <int kN>
+  __device__ void put_scores(const float (&score)[4 * kN][8]) const {
+    float* to = own_probabilities();
 #pragma unroll
-    for (int h = 0; h < kHeads; ++h) {
-      const float a = s_.a[kHeads * own_token_ + h], b = s_.b[kHeads * own_token_ + h];
+    for (int k = 0; k < 4 * kN; ++k) {
+      float x[8];
 #pragma unroll
-      for (int c = 0; c < kColumns; ++c) o_[h][c] = started ? num::fma(o_[h][c], a, sum[h][c] * b) : sum[h][c];
+      for (int i = 0; i < 8; ++i) x[i] = score[k][i] * task_.scale;
+      write_8(x, to + k * kStep);
+    }
+  }
+  static constexpr int kStep = 16 * 4;  // floats between two of the lane's keys
+  __device__ float* own_probabilities() const { return p_ + warp_ * kWarpProbabilities + odd_ * kOddLanes + (begin_ % kSegment + l_) * 4; }
+  __device__ static void read_8(const float* from, float (&x)[8]) {
+    read_4(from, x);
+    read_4(from + kFour, x + 4);
+  }
+  __device__ static void write_8(const float (&x)[8], float* to) {
+    *reinterpret_cast<float4*>(to) = {x[0], x[1], x[2], x[3]};
+    *reinterpret_cast<float4*>(to + kFour) = {x[4], x[5], x[6], x[7]};
+  }
+
+  // Which of the lane's queries see a key: bit i is query i's.
+  struct Seen {
+    int begin[8], end[8];
+    __device__ uint32_t of(int key) const {
+      uint32_t bits = 0;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) bits |= static_cast<uint32_t>(key >= begin[i] && key < end[i]) << i;
+      return bits;
+    }
+  };
+  __device__ Seen seen() const {
+    Seen s;
+    int first = warp_ * kWarpQueries + 8 * odd_;
+    asm volatile("" : "+r"(first));  // made anew each time: worth no register meanwhile
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int token = (first + i) >> heads_log2_;
+      s.begin[i] = begin_of_token(token), s.end[i] = position_of(token) + 1;
+    }
+    return s;
+  }
+
+  // Scores become probabilities, 0 where a key is masked; their maxima and sums enter into the factors of the merge.
+  template <bool kWhole>
+  __device__ void find_probabilities() {
+    float m[8], sum[8], lane[2][8] = {};  // of Lanes32 lane / 2 and 16 further; a masked key's 0 changes no bit of a sum that begins at +0
+    const int n = 4 * n_groups_, first = begin_ + l_;
+    float* p = own_probabilities();
+    const Seen seen_by = seen();
+    const auto sees = [](uint32_t bits, int i) { return kWhole || (bits >> i & 1u) != 0; };
+#pragma unroll
+    for (int i = 0; i < 8; ++i) m[i] = __uint_as_float(kLowest);
+#pragma unroll(kWhole ? 4 : 1)
+    for (int k = 0; k < n; ++k) {
+      float x[8];
+      read_8(p + k * kStep, x);
+      const uint32_t bits = kWhole ? 0 : seen_by.of(first + 16 * k);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        if (sees(bits, i)) m[i] = fmaxf(m[i], x[i]);  // of the numbers
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+#pragma unroll
+      for (int width = 16; width >= 2; width /= 2) m[i] = fmaxf(m[i], __shfl_xor_sync(kWholeWarp, m[i], width));
+    }
+#pragma unroll 1
+    for (int k = 0; k < n; k += 2) {
+      float x[2][8];
+      uint32_t bits[2] = {};
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        read_8(p + (k + half) * kStep, x[half]);
+        if (!kWhole) bits[half] = seen_by.of(first + 16 * (k + half));
+#pragma unroll
+        for (int i = 0; i < 8; ++i) x[half][i] = sees(bits[half], i) ? x[half][i] - m[i] : 0.0f;
+      }
+      exponentials(x);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          if (!sees(bits[half], i)) x[half][i] = 0.0f;
+          lane[half][i] = lane[half][i] + x[half][i];
+        }
+        write_8(x[half], p + (k + half) * kStep);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      sum[i] = lane[0][i] + lane[1][i];
+#pragma unroll
+      for (int width = 16; width >= 2; width /= 2) sum[i] = sum[i] + __shfl_xor_sync(kWholeWarp, sum[i], width);
+    }
+    merge_sums(m, sum);
+  }
+  // Of numbers that are not above 0.
+  __device__ static void exponentials(float (&x)[2][8]) {
+    float least = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) least = least_or_nan(least, x[i / 8][i % 8]);
+    if (least >= -num::kExpNearMax) {
+#pragma unroll
+      for (int i = 0; i < 16; ++i) x[i / 8][i % 8] = num::exp_near(x[i / 8][i % 8]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 16; ++i) x[i / 8][i % 8] = num::exp(x[i / 8][i % 8]);
+    }
+  }
+  __device__ static float least_or_nan(float a, float b) {
+    float x;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
+    return x;
+  }
+
+  // What the segment means for those before, a lane a query.
+  __device__ void merge_sums(const float (&m)[8], const float (&sum)[8]) {
+    float m_segment = m[0], l_segment = sum[0];
+#pragma unroll
+    for (int i = 1; i < 8; ++i) {
+      if (l_ % 8 == i) m_segment = m[i], l_segment = sum[i];
+    }
+    const int token = token_of(l_ % 8), segment = begin_ / kSegment, first = begin_of_token(token) / kSegment;
+    const float m_both = m_segment > m_run_ ? m_segment : m_run_;
+    const float a = num::exp(m_run_ - m_both), b = num::exp(m_segment - m_both);
+    if (segment == first) m_run_ = m_segment, l_run_ = l_segment;
+    if (segment > first && position_of(token) >= segment * kSegment) m_run_ = m_both, l_run_ = num::fma(l_run_, a, l_segment * b);
+    if (l_ < 8) {
+      const int u = warp_ * kWarpQueries + 8 * odd_ + l_;
+      factors_.a[u] = a, factors_.b[u] = b, factors_.l[u] = l_run_;
     }
   }
 
-  __device__ void write() const {
-    if (own_token_ >= tile_.n) return;
+  // The segment's outputs, and their merge with those before, which lie in y.
+  __device__ void add_values(int segment) {
+    float sum[8][4 * kColumns];
 #pragma unroll
-    for (int h = 0; h < kHeads; ++h) {
-      if (head_0_ + h >= head_end_) continue;
-      const float l = s_.l_run[kHeads * own_token_ + h];
-      *reinterpret_cast<float4*>(task_.y + ((tile_.token + own_token_) * task_.n_heads + head_0_ + h) * kHeadDim + column_) = {
-          o_[h][0] / l, o_[h][1] / l, o_[h][2] / l, o_[h][3] / l};
+    for (int i = 0; i < 8; ++i) {
+#pragma unroll
+      for (int c = 0; c < 4 * kColumns; ++c) sum[i][c] = 0.0f;
+    }
+    const int begin = begin_, end = end_;
+#pragma unroll 1
+    for (int first = begin; first < end; first += kStageKeys) {
+      float* stage = next_stage();
+      store_values(stage);
+      __syncthreads();
+      if (first + kStageKeys < end) {
+        load_values(first + kStageKeys);
+      } else if (segment < last_segment_) {
+        begin_segment(segment + 1);
+        load_keys(0);
+      }
+      const float* p = p_ + warp_ * kWarpProbabilities + odd_ * kOddLanes + first % kSegment * 4;
+      all_see(first, first + kStageKeys) ? add_all(p, stage + 4 * l_, sum) : add_seen(first, min(first + kStageKeys, end), p, stage + 4 * l_, sum);
+    }
+    write(segment, sum);
+  }
+  // What a key adds: its probabilities, its value's columns.
+  struct Key {
+    float p[8], v[4 * kColumns];
+    __device__ Key(const float* probabilities, const float* value) {
+      read_8(probabilities, p);
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) read_4(value + c * kGroupKeys, v + 4 * c);
+    }
+    __device__ void add_to(int i, float (&sum)[8][4 * kColumns]) const {
+#pragma unroll
+      for (int c = 0; c < 4 * kColumns; ++c) sum[i][c] = num::fma(p[i], v[c], sum[i][c]);
+    }
+  };
+  __device__ static void add_all(const float* p, const float* values, float (&sum)[8][4 * kColumns]) {
+    constexpr int kUnrolled = 512 / (32 * kColumns);  // keys
+#pragma unroll 1
+    for (int begin = 0; begin < kStageKeys; begin += kUnrolled) {
+#pragma unroll
+      for (int key = 0; key < kUnrolled; ++key) {
+        const Key now(p + key * 4, values + key * kHeadDim);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) now.add_to(i, sum);
+      }
+      p += kUnrolled * 4, values += kUnrolled * kHeadDim;
+    }
+  }
+  // A token's chain has its own keys only.
+  __device__ void add_seen(int first, int end, const float* p, const float* values, float (&sum)[8][4 * kColumns]) const {
+    const Seen seen_by = seen();
+#pragma unroll 1
+    for (int key = first; key < end; ++key) {
+      const uint32_t bits = seen_by.of(key);
+      const Key now(p + (key - first) * 4, values + (key - first) * kHeadDim);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        if ((bits >> i & 1u) != 0) now.add_to(i, sum);
+      }
+    }
+  }
+
+  // Reads of y first, all of them at once.
+  __device__ void write(int segment, const float (&sum)[8][4 * kColumns]) const {
+    uint32_t is_there = 0, is_first = 0, is_seen = 0;  // bit i: query i
+    int at[8];                                         // floats
+    const bool is_last = segment == last_segment_;
+    int own = warp_ * kWarpQueries + 8 * odd_;
+    asm volatile("" : "+r"(own));  // as above
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int u = own + i, token = u >> heads_log2_, head = u & ((1 << heads_log2_) - 1);
+      const int first = begin_of_token(token) / kSegment;
+      at[i] = (token * static_cast<int>(task_.n_heads) + head) * kHeadDim;
+      is_first |= static_cast<uint32_t>(segment == first) << i;
+      is_seen |= static_cast<uint32_t>(segment >= first && segment * kSegment <= position_of(token)) << i;
+      is_there |= static_cast<uint32_t>(token < tile_.n && head_0_ + head < head_end_) << i;
+    }
+    if (!is_last) is_there &= is_seen;
+    float a[8], b[8], l[8];
+    read_4(factors_.a + own, a), read_4(factors_.a + own + 4, a + 4);
+    read_4(factors_.b + own, b), read_4(factors_.b + own + 4, b + 4);
+    read_4(factors_.l + own, l), read_4(factors_.l + own + 4, l + 4);
+    float* y = task_.y + (tile_.token * task_.n_heads + head_0_) * kHeadDim + 4 * l_;
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+      float old[8][4];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        if ((is_there & ~is_first) >> i & 1u) read_4(y + at[i] + c * kGroupKeys, old[i]);
+      }
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        if ((is_there >> i & 1u) == 0) continue;
+        float o[4];
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const float x = sum[i][4 * c + e];
+          o[e] = (is_first >> i & 1u) != 0 ? x : (is_seen >> i & 1u) != 0 ? num::fma(old[i][e], a[i], x * b[i]) : old[i][e];
+        }
+        if (is_last) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) o[e] = o[e] / l[i];
+        }
+        *reinterpret_cast<float4*>(y + at[i] + c * kGroupKeys) = {o[0], o[1], o[2], o[3]};
+      }
     }
   }
 
   const AttentionTask& task_;
   const TokenTile tile_;
   const int64_t head_0_, head_end_;
-  Shared& s_;
-  float *q_, *staged_;  // queries, element by element; two stages of values
-  const int own_token_, column_;
+  const int heads_log2_;
+  float *q_, *p_, *stages_;  // queries, element by element; probabilities; two stages
+  Factors& factors_;
+  const int warp_, odd_, l_;
   const std::byte *keys_, *values_;
-  float o_[kHeads][kColumns];
+  int begin_ = 0, end_ = 0, n_groups_ = 0, last_segment_ = 0;  // positions of the segment at work
+  int seen_by_warp_begin_, seen_by_warp_end_;                  // positions that all tokens of the warp see
+  int side_ = 0;
+  float m_run_ = 0.0f, l_run_ = 0.0f;  // of the query that the lane merges
+  uint4 next_[kLoads];                 // what the next stage holds
 };
 
-// grid: groups of 4 heads of every KV head; tiles, the longest first.
+// grid: groups of heads of every KV head; runs of tiles, the longest first. Tiles that follow one another in a sequence are one.
 template <int kHeadDim>
-__global__ void __launch_bounds__(4 * kHeadDim, kHeadDim == 64 ? 2 : 1) prefill_kernel(const __grid_constant__ AttentionTask task, int n_groups) {
-  extern __shared__ __align__(128) std::byte memory[];
+__global__ void __launch_bounds__(kThreads, kHeadDim == 256 ? 1 : 2) prefill_kernel(const __grid_constant__ AttentionTask task, const Shape shape) {
+  extern __shared__ __align__(128) float memory[];
   let_next_start();
   wait_for_previous();
-  const TokenTile tile = task.tiles[gridDim.y - 1 - blockIdx.y];
-  const int64_t per_kv_head = task.n_heads / task.cache.n_kv_heads, kv_head = blockIdx.x / n_groups;
-  const int64_t head_0 = kv_head * per_kv_head + blockIdx.x % n_groups * kHeads;
-  Prefill<kHeadDim>(task, tile, kv_head, head_0, (kv_head + 1) * per_kv_head, memory).run();
+  const int64_t per_kv_head = task.n_heads / task.cache.n_kv_heads, kv_head = blockIdx.x / static_cast<unsigned>(shape.n_groups);
+  const int64_t head_0 = kv_head * per_kv_head + (blockIdx.x % static_cast<unsigned>(shape.n_groups) << shape.heads_log2);
+  const int begin = static_cast<int>(gridDim.y - 1 - blockIdx.y) * (4 >> shape.heads_log2), end = min(begin + (4 >> shape.heads_log2), shape.n_tiles);
+  for (int i = begin; i < end;) {
+    TokenTile tile = task.tiles[i++];
+    for (; i < end; ++i) {
+      const TokenTile next = task.tiles[i];
+      if (next.sequence != tile.sequence || next.token != tile.token + tile.n || next.position != tile.position + tile.n) break;
+      tile.n += next.n;
+    }
+    Prefill<kHeadDim>(task, {tile, kv_head, head_0, (kv_head + 1) * per_kv_head}, shape.heads_log2, memory).run();
+  }
 }
 
 template <int kHeadDim>
@@ -328,9 +503,14 @@ bool start(const AttentionTask& task, const Queue& queue) {
     cudaGetLastError();  // forgotten: it is an answer
     return false;
   }
-  const int64_t n_groups = (task.n_heads / task.cache.n_kv_heads + kHeads - 1) / kHeads;
-  launch(queue, prefill_kernel<kHeadDim>, dim3(static_cast<unsigned>(task.cache.n_kv_heads * n_groups), static_cast<unsigned>(task.n_tiles)),
-         4 * kHeadDim, kBytes, task, static_cast<int>(n_groups));
+  const int64_t per_kv_head = task.n_heads / task.cache.n_kv_heads;
+  Shape shape;
+  shape.heads_log2 = per_kv_head >= 3 ? 2 : per_kv_head == 2 ? 1 : 0;
+  shape.n_groups = static_cast<int>((per_kv_head + (1 << shape.heads_log2) - 1) >> shape.heads_log2);
+  shape.n_tiles = static_cast<int>(task.n_tiles);
+  const int tiles = 4 >> shape.heads_log2;
+  launch(queue, prefill_kernel<kHeadDim>, dim3(static_cast<unsigned>(task.cache.n_kv_heads * shape.n_groups), static_cast<unsigned>((shape.n_tiles + tiles - 1) / tiles)),
+         kThreads, kBytes, task, shape);
   return true;
 }
 
@@ -339,9 +519,9 @@ bool start(const AttentionTask& task, const Queue& queue) {
 bool attention_prefill(const AttentionTask& task, const Queue& queue) {
   const CacheView& cache = task.cache;
   if (cache.type_k != ops::CacheType::f16 || cache.type_v != ops::CacheType::f16) return false;
-  if (task.n_heads < 3 * cache.n_kv_heads) return false;  // too few heads share keys
   if (cache.head_dim == 64) return start<64>(task, queue);
   if (cache.head_dim == 128) return start<128>(task, queue);
+  if (cache.head_dim == 256) return start<256>(task, queue);
   return false;
 }
 

@@ -17,6 +17,7 @@ struct Case {
   CacheType k, v;
   int64_t head_dim, n_heads, n_kv_heads, window;
   int64_t n_past, n_tokens;  // of each of two sequences
+  float k_scale = 0.3f;      // of the keys: large ones leave probabilities that underflow
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out << "K " << static_cast<int>(c.k) << " V " << static_cast<int>(c.v) << " head " << c.head_dim << ", " << c.n_heads << " over "
@@ -38,7 +39,7 @@ Result run_case(const Case& c, bool split, bool fast) {
   const ops::CacheLayer layer{c.n_kv_heads, c.head_dim, c.window};
   const KvCache cache(std::span(&layer, 1), options);
   std::vector<float> k = test::random_activations(n_sequences * n_all * kv_width, 31), v = test::random_activations(n_sequences * n_all * kv_width, 32);
-  for (float& x : k) x *= 0.3f;
+  for (float& x : k) x *= c.k_scale;
   const std::vector<float> q = test::random_activations(n_sequences * c.n_tokens * q_width, 33);
   std::vector<int32_t> positions, sequences;
   for (int64_t s = 0; s < n_sequences; ++s) {
@@ -165,7 +166,12 @@ TEST(CudaAttention, HeadsThatShareKeysHaveTheReferencesBits) {
     check_case({f16, f16, head_dim, 3, 1, 7, 1010, 17}, false);
     check_case({f16, f16, head_dim, 8, 2, 300, 511, 1}, false);
     check_case({f16, f16, head_dim, 4, 1, 1, 255, 3}, false);
+    check_case({f16, f16, head_dim, 4, 1, 0, 700, 65, 30.0f}, false);
+    check_case({f16, f16, head_dim, 2, 2, 0, 100, 150}, false);   // tiles of tokens joined, up to the end of a sequence
+    check_case({f16, f16, head_dim, 4, 2, 300, 511, 66}, false);
   }
+  check_case({f16, f16, 256, 4, 1, 512, 300, 40}, false);
+  check_case({f16, f16, 256, 3, 3, 0, 0, 200}, false);
 }
 
 // Mode fast: the same bits in tiles and split, by however many tokens are run, and close to mode exact.

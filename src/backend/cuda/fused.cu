@@ -36,6 +36,8 @@ __device__ void quantise_row(const float* row, int d, const quant::Activations& 
   }
 }
 
+__device__ uint16_t narrowed(float x, bool is_bf16) { return is_bf16 ? num::float_to_bf16(x) : __half_as_ushort(__float2half_rn(x)); }
+
 // One block of threads a row.
 __global__ void norm_kernel(NormTask task) {
   extern __shared__ float row[];
@@ -68,13 +70,83 @@ __global__ void norm_kernel(NormTask task) {
   for (int j = threadIdx.x; j < d; j += step) {
     const float y = (row[j] * r) * task.w[j];
     if (task.y != nullptr) task.y[at + j] = y;
-    if (task.halves != nullptr) task.halves[at + j] = task.is_bf16 ? num::float_to_bf16(y) : __half_as_ushort(__float2half_rn(y));
+    if (task.halves != nullptr) task.halves[at + j] = narrowed(y, task.is_bf16);
     row[j] = y;
   }
   if (task.q.q == nullptr) return;
   __syncthreads();
   task.q.kind == Activation::a256 ? quantise_row<256>(row, d, task.q, blockIdx.x, scales)
                                         : quantise_row<32>(row, d, task.q, blockIdx.x, scales);
+}
+
+// Of a row in shared memory, for all lanes of the warp that has it.
+__device__ float inverse_rms_of_warp(const float* row, int d, float eps) {
+  float sum = 0.0f;
+#pragma unroll 8
+  for (int j = static_cast<int>(threadIdx.x) % 32; j < d; j += 32) sum = num::fma(row[j], row[j], sum);
+  sum = __shfl_sync(kWholeWarp, fold_lanes(sum), 0);
+  return 1.0f / sqrtf(sum / static_cast<float>(d) + eps);
+}
+__device__ float4 sum_of(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
+__device__ float4 normed(float4 x, float r, float4 w) { return {(x.x * r) * w.x, (x.y * r) * w.y, (x.z * r) * w.z, (x.w * r) * w.w}; }
+
+constexpr int kNormWarps = 4;
+constexpr int64_t kManyRows = 256;  // below, a block of threads a row is sooner done
+
+// One warp a row: for many rows of whole blocks of 32.
+template <int kBlock>
+__global__ void __launch_bounds__(32 * kNormWarps) norm_warps_kernel(const __grid_constant__ NormTask task) {
+  extern __shared__ float4 rows[];
+  let_next_start();
+  const int d = static_cast<int>(task.d), lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int64_t i_row = int64_t{blockIdx.x} * kNormWarps + warp, at = i_row * d;
+  if (i_row >= task.n_rows) return;
+  float4* row = rows + warp * (d / 4);
+  const auto at_row = [&](const float* p) { return reinterpret_cast<const float4*>(p + at); };
+  const auto put = [&](float* p, int j, float4 x) {
+    if (p != nullptr) reinterpret_cast<float4*>(p + at)[j] = x;
+  };
+  wait_for_previous();
+  if (task.pre_w != nullptr) {
+#pragma unroll 4
+    for (int j = lane; j < d / 4; j += 32) row[j] = at_row(task.b)[j];
+    __syncwarp();
+    const float r = inverse_rms_of_warp(reinterpret_cast<const float*>(row), d, task.pre_eps);
+    __syncwarp();
+#pragma unroll 4
+    for (int j = lane; j < d / 4; j += 32) {
+      const float4 y = normed(row[j], r, reinterpret_cast<const float4*>(task.pre_w)[j]);
+      put(task.pre_y, j, y);
+      row[j] = sum_of(at_row(task.a)[j], y);
+      put(task.sum, j, row[j]);
+    }
+  } else {
+#pragma unroll 4
+    for (int j = lane; j < d / 4; j += 32) {
+      const float4 a = at_row(task.a)[j];
+      row[j] = task.b == nullptr ? a : sum_of(a, at_row(task.b)[j]);
+      put(task.sum, j, row[j]);
+    }
+  }
+  __syncwarp();
+  const float r = inverse_rms_of_warp(reinterpret_cast<const float*>(row), d, task.eps);
+#pragma unroll 2
+  for (int begin = 0; begin < d; begin += 256) {
+    const int j = begin + 8 * lane;
+    float x[8] = {}, w[8];
+    if (j < d) {
+      read_8(reinterpret_cast<const float*>(row) + j, x);
+      read_8(task.w + j, w);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) x[i] = (x[i] * r) * w[i];
+      if (task.y != nullptr) write_8(task.y + at + j, x);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        if (task.halves != nullptr) task.halves[at + j + i] = narrowed(x[i], task.is_bf16);
+      }
+    }
+    if (task.q.q != nullptr) quantise_8<kBlock>(x, j < d, task.q, at + j);
+  }
 }
 
 constexpr int kHeadWarps = 4;
@@ -117,20 +189,6 @@ __global__ void heads_kernel(HeadsTask task) {
 
 constexpr int kThreads = 256;
 
-template <int kBlock>
-__global__ void gate_rows_kernel(const float* gate, const float* up, bool silu, int64_t n, float* y, quant::Activations out) {
-  __shared__ SharedScales scales;
-  let_next_start();
-  const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  wait_for_previous();
-  float value = 0.0f;
-  if (at < n) {
-    value = (silu ? num::silu(gate[at]) : num::gelu_tanh(gate[at])) * up[at];
-    if (y != nullptr) y[at] = value;
-  }
-  quantise_element<kBlock>(value, at < n, out, at, scales);
-}
-
 // Element `at` of y: the segments of its head, ascending.
 __device__ float merged(const AttentionTask& task, int64_t at) {
   const int64_t head_dim = task.cache.head_dim, j = at % head_dim, head = at / head_dim % task.n_heads, i_tile = at / head_dim / task.n_heads;
@@ -170,6 +228,15 @@ dim3 grid_of(int64_t n) { return dim3(static_cast<unsigned>((n + kThreads - 1) /
 
 void norm_rows(const NormTask& task, const Queue& queue) {
   if (task.n_rows == 0) return;
+  if (task.n_rows >= kManyRows && task.d % 32 == 0) {
+    const auto kernel = task.q.kind == Activation::a256 ? norm_warps_kernel<256> : norm_warps_kernel<32>;
+    const size_t bytes = kNormWarps * static_cast<size_t>(task.d) * sizeof(float);
+    if (bytes <= 48 * 1024 || cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)) == cudaSuccess) {
+      launch(queue, kernel, dim3(static_cast<unsigned>((task.n_rows + kNormWarps - 1) / kNormWarps)), 32 * kNormWarps, bytes, task);
+      return;
+    }
+    cudaGetLastError();  // forgotten: it is an answer
+  }
   const int threads = task.d > 512 ? 1024 : 256;  // a multiple of every block of activations
   launch(queue, norm_kernel, dim3(static_cast<unsigned>(task.n_rows)), threads, static_cast<size_t>(task.d) * sizeof(float), task);
 }
@@ -179,14 +246,6 @@ void heads(const HeadsTask& task, const Queue& queue) {
   const int64_t n_warps = task.n_tokens * (task.n_heads + 2 * task.cache.n_kv_heads);
   launch(queue, heads_kernel, dim3(static_cast<unsigned>((n_warps + kHeadWarps - 1) / kHeadWarps)), 32 * kHeadWarps,
          static_cast<size_t>(kHeadWarps * task.cache.head_dim) * sizeof(float), task);
-}
-
-void gate_rows(const float* gate, const float* up, ops::GateActivation activation, int64_t n_rows, float* y, const quant::Activations& out,
-               const Queue& queue) {
-  const int64_t n = n_rows * out.k;
-  if (n == 0) return;
-  const auto kernel = out.kind == Activation::a256 ? gate_rows_kernel<256> : gate_rows_kernel<32>;
-  launch(queue, kernel, grid_of(n), kThreads, 0, gate, up, activation == ops::GateActivation::silu, n, y, out);
 }
 
 void merge_rows(const AttentionTask& task, const quant::Activations& out, const Queue& queue) {

@@ -53,6 +53,9 @@ struct HeadsTask {
 };
 void heads(const HeadsTask& task, const Queue& queue);
 
+// The integers of rows.
+void quantise_rows(const float* x, int64_t n_rows, const quant::Activations& out, const Queue& queue);
+
 // activation(gate) * up and its integers; y may be null.
 void gate_rows(const float* gate, const float* up, ops::GateActivation activation, int64_t n_rows, float* y, const quant::Activations& out,
                const Queue& queue);

@@ -6,7 +6,7 @@
 #include "backend/cuda/block_load.cuh"
 #include "backend/cuda/decode_cut.h"
 #include "backend/cuda/formats.h"
-#include "backend/cuda/quantise.cuh"
+#include "backend/cuda/warp.cuh"
 #include "num/math.h"
 #include "quant/float.h"
 
@@ -127,13 +127,6 @@ __global__ void select_kernel(const float* x, const int32_t* rows, int64_t n_row
   if (i < n_rows * width) y[i] = x[rows[i / width] * width + i % width];
 }
 
-template <int kBlock>
-__global__ void quantise_kernel(const float* x, int64_t n, quant::Activations out) {
-  __shared__ SharedScales scales;
-  const int64_t i = thread_index();
-  quantise_element<kBlock>(i < n ? x[i] : 0.0f, i < n, out, i, scales);
-}
-
 __global__ void cut_kernel(const uint8_t* blocks, int64_t n_blocks, int block_bytes, Parts parts) {
   const int64_t i = thread_index();
   if (i >= n_blocks * block_bytes) return;
@@ -179,13 +172,6 @@ void gate(const float* gate, const float* up, ops::GateActivation activation, in
 
 void select_rows(const float* x, const int32_t* rows, int64_t n_rows, int64_t width, float* y, cudaStream_t stream) {
   if (n_rows > 0) select_kernel<<<blocks_for(n_rows * width), kThreads, 0, stream>>>(x, rows, n_rows, width, y);
-}
-
-void quantise_rows(const float* x, int64_t n_rows, const quant::Activations& out, cudaStream_t stream) {
-  const int64_t n = n_rows * out.k;
-  if (n == 0) return;
-  const auto kernel = out.kind == quant::Activation::a256 ? quantise_kernel<256> : quantise_kernel<32>;
-  kernel<<<blocks_for(n), kThreads, 0, stream>>>(x, n, out);
 }
 
 void cut_blocks(const uint8_t* blocks, int64_t n_blocks, const Parts& parts, cudaStream_t stream) {

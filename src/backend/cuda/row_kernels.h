@@ -25,7 +25,6 @@ void rope(const float* x, const float* table, const int32_t* positions, int64_t 
 void add(const float* a, const float* b, int64_t n, float* y, cudaStream_t stream);
 void gate(const float* gate, const float* up, ops::GateActivation activation, int64_t n, float* y, cudaStream_t stream);
 void select_rows(const float* x, const int32_t* rows, int64_t n_rows, int64_t width, float* y, cudaStream_t stream);
-void quantise_rows(const float* x, int64_t n_rows, const quant::Activations& out, cudaStream_t stream);
 
 // Rows row_begin .. row_begin + n_rows of any matrix, decoded to f32.
 void decode_rows(const Matrix& matrix, int64_t row_begin, int64_t n_rows, float* out, cudaStream_t stream);

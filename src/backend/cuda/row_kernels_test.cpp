@@ -5,6 +5,7 @@
 
 #include "backend/cuda/device_test.h"
 #include "backend/cuda/device_weights.h"
+#include "backend/cuda/fused.h"
 #include "ops/embed.h"
 #include "ops/gate.h"
 #include "ops/rms_norm.h"

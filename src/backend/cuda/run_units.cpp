@@ -83,7 +83,7 @@ class Runner {
 
   void run_quantise() const {
     const ops::ValueId x = s_.schedule.quantised[static_cast<size_t>(unit_.quantised)].x;
-    quantise_rows(s_.value(x), s_.n_rows(x), integers(), queue_.stream);
+    quantise_rows(s_.value(x), s_.n_rows(x), integers(), queue_);
   }
 
   void run_norm() const {
@@ -106,7 +106,7 @@ class Runner {
     const bool fast = s_.options.fast && fast_attention_serves(task.cache.head_dim, task.cache.type_k, task.cache.type_v);
     if (!s_.tokens_alone) {
       fast ? fast_attention_tiles(task, queue_) : attention_tiles(task, queue_);
-      if (unit_.quantised != kNone) quantise_rows(task.y, s_.n_tokens, integers(), queue_.stream);
+      if (unit_.quantised != kNone) quantise_rows(task.y, s_.n_tokens, integers(), queue_);
       return;
     }
     fast ? fast_attention_split(task, queue_) : attention_split(task, queue_);
