@@ -17,6 +17,7 @@ struct FormatA256 : Unpack {
   template <int kPlanes, int kTokens>
   static void step(const LinearTask& task, const GemvOperand& x, int64_t token, const StepBlocks& blocks, Floats8* c) noexcept {
     constexpr int kColumns = kPlanes * kTokens;
+    prefetch_part<1, 8 * Unpack::kBlockBytes>(blocks, 0);
     typename Unpack::Partial partial[kColumns][kLanes];
     for (int lane = 0; lane < kLanes; ++lane) {
       const int8_t* q[kColumns];

@@ -17,6 +17,7 @@ struct FormatA32 : Unpack {
   template <int kPlanes, int kTokens>
   static void step(const LinearTask&, const GemvOperand& x, int64_t, const StepBlocks& blocks, Floats8* c) noexcept {
     constexpr int kColumns = kPlanes * kTokens;
+    prefetch_part<1, 8 * Unpack::kBlockBytes>(blocks, 0);
     Ints8 dots[kColumns];
     Unpack::template dots<kColumns>(blocks.p, x.q + blocks.step * kColumns * 256, dots);
     const Scales scales = Unpack::scales(blocks.p);

@@ -35,6 +35,29 @@ void lay_column(const int64_t* blocks, const int8_t* plane, const int16_t* plane
   }
 }
 
+// One step of one column of superblocks. plane and plane_sums: of its row.
+void lay_superblocks(const int64_t* blocks, const int8_t* plane, const int16_t* plane_sums, int8_t* out, std::byte* words) noexcept {
+  for (int place = 0; place < kLanes; ++place) {
+    const int64_t block = blocks[kLaneOfPlace[place]];
+    int8_t* pieces = out + kStepElements / 2 * (place / 4) + 16 * (place % 4);
+    int16_t of_lane[3][8] = {};
+    for (int i = 0; i < 16; ++i) {
+      if (block < 0) {
+        std::memset(pieces + 64 * i, 0, 16);
+      } else {
+        std::memcpy(pieces + 64 * i, plane + 256 * block + 16 * i, 16);
+      }
+    }
+    for (int i = 0; i < 8 && block >= 0; ++i) {
+      const int16_t even = plane_sums[16 * block + 2 * i], odd = plane_sums[16 * block + 2 * i + 1];
+      of_lane[0][i] = even;
+      of_lane[1][i] = odd;
+      of_lane[2][i] = static_cast<int16_t>(even + odd);
+    }
+    for (int kind = 0; kind < 3; ++kind) std::memcpy(words + kStepSums / 2 * (place / 4) + 64 * kind + 16 * (place % 4), of_lane[kind], 16);
+  }
+}
+
 // G of the contract. A sum of 32 is at most 4064, so both planes together are an exact integer below 2^24 and this is
 // fma(1/128, float(l), float(q)).
 static_assert(128 * 32 * 127 + 32 * 64 < 1 << 24);
@@ -69,10 +92,10 @@ size_t gemv_scratch_bytes(const LinearTask& task) noexcept {
   const int64_t block = task.x.block();
   const size_t steps = static_cast<size_t>((task.k / block + kLanes - 1) / kLanes);
   const size_t floats = round_up(steps * kGemvColumnsMax * kLanes * sizeof(float));
-  return block == 32 ? steps * kGemvColumnsMax * 256 + 3 * floats : floats;
+  return block == 32 ? steps * kGemvColumnsMax * 256 + 3 * floats : steps * kGemvColumnsMax * static_cast<size_t>(kStepElements + kStepSums) + floats;
 }
 
-GemvOperand gemv_prepare(const LinearTask& task, int64_t token, int tokens, std::byte* scratch) noexcept {
+GemvOperand gemv_prepare(const LinearTask& task, int64_t token, int tokens, bool lanes, std::byte* scratch) noexcept {
   const quant::Activations& x = task.x;
   GemvOperand operand;
   operand.chain = gemv_chain(task.k / x.block());
@@ -83,19 +106,26 @@ GemvOperand gemv_prepare(const LinearTask& task, int64_t token, int tokens, std:
   float* d = reinterpret_cast<float*>(scratch);
   float* g = reinterpret_cast<float*>(scratch + floats);
   int32_t* sums = reinterpret_cast<int32_t*>(scratch + 2 * floats);
-  int8_t* q = reinterpret_cast<int8_t*>(scratch + 3 * floats);
   const bool a32 = x.block() == 32;
+  std::byte* words = scratch + floats;
+  int8_t* q = reinterpret_cast<int8_t*>(a32 ? scratch + 3 * floats : words + steps * tokens * x.planes * kStepSums);
   operand.d = d;
   operand.g = a32 ? g : nullptr;
   operand.sums = a32 ? sums : nullptr;
-  operand.q = a32 ? q : nullptr;
+  operand.q = a32 || lanes ? q : nullptr;
+  operand.words = lanes ? words : nullptr;
   for (int64_t step = 0; step < steps; ++step) {
     int64_t blocks[kLanes];
     for (int lane = 0; lane < kLanes; ++lane) blocks[lane] = block_at(operand.chain, lane, step);
     for (int64_t row = token; row < token + tokens; ++row, d += kLanes) {
       const float* of_row = x.d + row * operand.chain.n_blocks;
       for (int lane = 0; lane < kLanes; ++lane) d[lane] = blocks[lane] < 0 ? 0.0f : of_row[blocks[lane]];
-      if (!a32) continue;
+      if (!a32) {
+        for (int plane = 0; lanes && plane < x.planes; ++plane, q += kStepElements, words += kStepSums) {
+          lay_superblocks(blocks, (plane == 0 ? x.q : x.l) + row * x.k, (plane == 0 ? x.q_sums : x.l_sums) + row * x.k / 16, q, words);
+        }
+        continue;
+      }
       lay_column(blocks, x.q + row * x.k, x.q_sums + row * operand.chain.n_blocks, q, sums);
       if (x.planes == 2) lay_column(blocks, x.l + row * x.k, x.l_sums + row * operand.chain.n_blocks, q + 256, sums + kLanes);
       put_g(sums, x.planes, g);

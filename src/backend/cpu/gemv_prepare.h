@@ -12,6 +12,10 @@ namespace assay::backend::cpu {
 inline constexpr int kLanes = 8;
 inline constexpr int kGemvColumnsMax = 4;  // planes times tokens that one pass over the weights serves
 
+// Bytes of one step and column of superblocks: their elements, and the sums of their 16 runs of 16: of even numbers, of odd ones, of two together.
+inline constexpr int64_t kStepElements = 2048, kStepSums = 384;
+inline constexpr int64_t kEvenSums = 0, kOddSums = 64, kBothSums = 128;
+
 // How the chunks of a row of n blocks lie over the lanes.
 struct GemvChain {
   int64_t n_blocks = 0;
@@ -28,9 +32,12 @@ struct GemvOperand {
   GemvChain chain;
   int planes = 1;
   int tokens = 1;
-  // A32 only. [steps][columns][4][64]: first halves (elements 0..15) of the blocks of lanes 0 4 1 5, their second halves, then lanes
-  // 2 6 3 7 alike.
+  // A32: [steps][columns][4][64]: first halves (elements 0..15) of the blocks of lanes 0 4 1 5, their second halves, then lanes
+  // 2 6 3 7 alike. A256: [steps][columns][32][64], the same with all 16 pieces of 16 elements, if lanes were asked for.
   const int8_t* q = nullptr;
+  // A256, if lanes were asked for. [steps][columns][2][3][32]: sums as words, 8 of each of the lanes 0 4 1 5: of the pieces 0 2 .., of 1 3 .., of both;
+  // then lanes 2 6 3 7 alike.
+  const std::byte* words = nullptr;
   const int32_t* sums = nullptr;  // A32 only. [steps][columns][8]: sums of the 32 elements
   const float* g = nullptr;       // A32 only. [steps][tokens][8]: the sums as the float G of the contract
   const float* d = nullptr;       // [steps][tokens][8]
@@ -43,7 +50,7 @@ size_t gemv_scratch_bytes(const LinearTask& task) noexcept;
 // Tokens of the next pass that begins at `token`: 1, 2 or 4, at most kGemvColumnsMax columns.
 int gemv_tokens(const LinearTask& task, int64_t token) noexcept;
 
-// Fills scratch with tokens [token, token + tokens) of the task.
-GemvOperand gemv_prepare(const LinearTask& task, int64_t token, int tokens, std::byte* scratch) noexcept;
+// Fills scratch with tokens [token, token + tokens) of the task. lanes: superblocks too in the order of the steps.
+GemvOperand gemv_prepare(const LinearTask& task, int64_t token, int tokens, bool lanes, std::byte* scratch) noexcept;
 
 }  // namespace assay::backend::cpu

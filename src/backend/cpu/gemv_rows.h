@@ -17,7 +17,15 @@ struct StepBlocks {
   const int64_t* first;
   int64_t add;
   int64_t step;
+  const std::byte* ahead;  // what to fetch while the step works: as many bytes as it reads
 };
+
+// Fetches one of kParts parts of kBytes, so that a step may spread them between its arithmetic.
+template <int kParts, int kBytes>
+inline void prefetch_part(const StepBlocks& blocks, int part) noexcept {
+  const std::byte* from = blocks.ahead + part * (kBytes / kParts);
+  for (int at = 0; at < kBytes / kParts; at += 64) __builtin_prefetch(from + at);
+}
 
 // F of section 2.2 for 8 blocks from the sums of one plane or two.
 template <int kPlanes>
@@ -41,14 +49,14 @@ void gemv_rows(const LinearTask& task, const GemvOperand& x, int64_t token, int6
     blocks.first = chain.first;
     for (int lane = 0; lane < kLanes; ++lane) blocks.p[lane] = row + chain.first[lane] * block_bytes;
     for (int64_t step = 0; step < chain.full_steps; ++step) {
-      for (int64_t b = 0; b < bytes_of_step; b += 64) __builtin_prefetch(ahead + b);
+      blocks.ahead = ahead;
       ahead += bytes_of_step;
       blocks.add = blocks.step = step;
       Format::template step<kPlanes, kTokens>(task, x, token, blocks, c);
       for (int lane = 0; lane < kLanes; ++lane) blocks.p[lane] += block_bytes;
     }
     if (chain.steps != chain.full_steps) {
-      for (int64_t b = 0; b < bytes_of_step; b += 64) __builtin_prefetch(ahead + b);
+      blocks.ahead = ahead;
       Floats8 next[kTokens];
       for (int t = 0; t < kTokens; ++t) next[t] = c[t];
       for (int lane = 0; lane < kLanes; ++lane) blocks.p[lane] = row + chain.last[lane] * block_bytes;

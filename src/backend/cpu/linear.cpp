@@ -78,7 +78,7 @@ void linear_rows(KernelSet set, const LinearTask& task, int64_t row_begin, int64
   if (gemv == nullptr) return linear_rows_reference(task, row_begin, row_end);
   for (int64_t token = 0; token < task.n_tokens;) {
     const int tokens = gemv_tokens(task, token);
-    gemv(task, gemv_prepare(task, token, tokens, scratch), token, row_begin, row_end);
+    gemv(task, gemv_prepare(task, token, tokens, functions_of(set)->lays_superblocks, scratch), token, row_begin, row_end);
     token += tokens;
   }
 }

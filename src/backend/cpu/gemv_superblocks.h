@@ -1,0 +1,118 @@
+// Matrix-vector products of the formats with superblocks of 256 over superblock_lanes.h: blocks lie side by side, so that 8 of them are added up by 3 additions
+// across registers. Bytes are multiplied in pairs, the pairs with their sub-block's scale. Included by kernel files only; everything here is local to the
+// file that includes it.
+#pragma once
+
+#include "backend/cpu/gemv_rows.h"
+#include "backend/cpu/superblock_lanes.h"
+
+namespace assay::backend::cpu {
+namespace {
+
+
+template <class Unpack>
+struct Superblocks : Unpack {
+  using Group = typename Unpack::Group;
+  static_assert(2 * Unpack::kWeightMax * 127 <= 32767);
+  static constexpr bool kHasOffset = Unpack::kOffsetShift > 0;
+  // Whether the products of both pieces of a sub-block fit a word.
+  static constexpr bool kTwoPieces = Unpack::kSubBlock == 32 && 4 * Unpack::kWeightMax * 127 <= 32767;
+
+  static Wide pairs(Wide w, const int8_t* x) noexcept {
+    if constexpr (Unpack::kSigned) return multiply_bytes(magnitude(w), with_sign_of(load_wide(x), w));
+    return multiply_bytes(w, load_wide(x));
+  }
+
+  // The 4 pieces that are unpacked together, against all columns. x: of the group.
+  template <int kColumns>
+  static void add_quarter(const Group& group, int quarter, const int8_t* x, Wide* dot) noexcept {
+    Wide w[4];
+    Unpack::weights(group, quarter, w);
+    if constexpr (kTwoPieces) {
+      for (int i = 0; i < 4; i += 2) {
+        const int piece = Unpack::piece(quarter, i);
+        const Wide scale = Unpack::scale(group, piece / 2);
+        for (int column = 0; column < kColumns; ++column) {
+          const int8_t* q = x + kStepElements * column + 64 * piece;
+          dot[column] = add_products(dot[column], add_words(pairs(w[i], q), pairs(w[i + 1], q + 64)), scale);
+        }
+      }
+    } else {
+      for (int i = 0; i < 4; ++i) {
+        const int piece = Unpack::piece(quarter, i);
+        const Wide scale = Unpack::scale(group, Unpack::kSubBlock == 32 ? piece / 2 : piece);
+        for (int column = 0; column < kColumns; ++column) {
+          dot[column] = add_products(dot[column], pairs(w[i], x + kStepElements * column + 64 * piece), scale);
+        }
+      }
+    }
+  }
+
+  template <int kPlanes, int kTokens>
+  static void step(const LinearTask& task, const GemvOperand& x, int64_t, const StepBlocks& blocks, Floats8* c) noexcept {
+    constexpr int kColumns = kPlanes * kTokens;
+    Wide dots[kColumns][kGroups], minima[kColumns][kGroups];
+    const int8_t* q = x.q + blocks.step * kColumns * kStepElements;
+    const std::byte* words = x.words + blocks.step * kColumns * kStepSums;
+    for (int g = 0; g < kGroups; ++g) {
+      prefetch_part<kGroups, 8 * Unpack::kBlockBytes>(blocks, g);
+      Group group;
+      Unpack::open(task, blocks.p + kLanes / 2 / kGroups * g, group);
+      const int64_t half = 2 * g / kGroups, at = 64 * g * 2 / kGroups % 64;
+      const int8_t* of_group = q + kStepElements / 2 * half + at;
+      Wide dot[kColumns];
+      for (int column = 0; column < kColumns; ++column) dot[column] = zero_wide();
+      add_quarter<kColumns>(group, 0, of_group, dot);
+      add_quarter<kColumns>(group, 1, of_group, dot);
+      add_quarter<kColumns>(group, 2, of_group, dot);
+      add_quarter<kColumns>(group, 3, of_group, dot);
+      for (int column = 0; column < kColumns; ++column) {
+        const std::byte* sums = words + kStepSums * column + kStepSums / 2 * half + at;
+        if constexpr (Unpack::kHasMin) minima[column][g] = Unpack::minimum(group, sums);
+        if constexpr (kHasOffset) dot[column] = subtract_dwords(dot[column], shift_left_dwords(Unpack::minimum(group, sums), Unpack::kOffsetShift));
+        dots[column][g] = dot[column];
+      }
+    }
+    const Scales scales = Unpack::scales(task, blocks.p);
+    for (int t = 0; t < kTokens; ++t) {
+      Ints8 dot[kPlanes], minimum[kPlanes];
+      for (int plane = 0; plane < kPlanes; ++plane) {
+        dot[plane] = sums_of_blocks(dots[t * kPlanes + plane]);
+        if constexpr (Unpack::kHasMin) minimum[plane] = sums_of_blocks(minima[t * kPlanes + plane]);
+      }
+      const Floats8 f = join_planes<kPlanes>(dot);
+      Floats8 term;
+      if constexpr (Unpack::kHasMin) {
+        term = fma_8(scales.d, f, mul_8(scales.m, join_planes<kPlanes>(minimum)));
+      } else {
+        term = mul_8(scales.d, f);
+      }
+      c[t] = fma_8(load_8(x.d + (blocks.step * kTokens + t) * kLanes), term, c[t]);
+    }
+  }
+};
+
+// Null where the format is none of superblocks.
+inline GemvKernel superblock_kernel(tensor::DType dtype) noexcept {
+  using tensor::DType;
+  switch (dtype) {
+    case DType::Q2_K: return &gemv_any<Superblocks<LanesQ2_K>>;
+    case DType::Q3_K: return &gemv_any<Superblocks<LanesQ3_K>>;
+    case DType::Q4_K: return &gemv_any<Superblocks<LanesQ4_K>>;
+    case DType::Q5_K: return &gemv_any<Superblocks<LanesQ5_K>>;
+    case DType::Q6_K: return &gemv_any<Superblocks<LanesQ6_K>>;
+    case DType::IQ4_XS: return &gemv_any<Superblocks<LanesIQ4_XS>>;
+    case DType::IQ1_S:
+    case DType::IQ2_XXS:
+    case DType::IQ2_XS:
+    case DType::IQ2_S:
+    case DType::IQ3_XXS:
+    case DType::IQ3_S:
+    case DType::TQ1_0:
+    case DType::TQ2_0: return &gemv_any<Superblocks<LanesAny>>;
+    default: return nullptr;
+  }
+}
+
+}  // namespace
+}  // namespace assay::backend::cpu
