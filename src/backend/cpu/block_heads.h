@@ -3,15 +3,11 @@
 #pragma once
 
 #include "backend/cpu/block_scales.h"
+#include "backend/cpu/half_scales.h"
 #include "backend/cpu/linear.h"
 
 namespace assay::backend::cpu {
 namespace {
-
-// The first 4 bytes of 8 blocks.
-struct Heads {
-  __m128i lanes0, lanes4;
-};
 
 inline __m128i load_heads4(const std::byte* const* p) noexcept {
   const auto head = [&](int lane) {
@@ -26,17 +22,6 @@ inline __m128i load_heads4(const std::byte* const* p) noexcept {
 }
 
 inline Heads load_heads(const std::byte* const* p) noexcept { return {load_heads4(p), load_heads4(p + 4)}; }
-
-// d in the first two bytes.
-inline __m256 half_scales(const Heads& h) noexcept {
-  const __m128i mask = _mm_set1_epi32(0xFFFF);
-  return _mm256_cvtph_ps(_mm_packus_epi32(_mm_and_si128(h.lanes0, mask), _mm_and_si128(h.lanes4, mask)));
-}
-
-// A second half-precision number behind it.
-inline __m256 half_minima(const Heads& h) noexcept {
-  return _mm256_cvtph_ps(_mm_packus_epi32(_mm_srli_epi32(h.lanes0, 16), _mm_srli_epi32(h.lanes4, 16)));
-}
 
 // 2^(e - 128) of the first byte, as MXFP4 has it; subnormal for 0 and 1.
 inline __m256 power_scales(const Heads& h) noexcept {

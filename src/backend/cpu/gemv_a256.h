@@ -15,7 +15,7 @@ namespace {
 template <class Unpack>
 struct FormatA256 : Unpack {
   template <int kPlanes, int kTokens>
-  static void step(const LinearTask& task, const GemvOperand& x, int64_t token, const StepBlocks& blocks, Floats8* c) noexcept {
+  [[gnu::always_inline]] static void step(const LinearTask& task, const GemvOperand& x, int64_t token, const StepBlocks& blocks, Floats8* c) noexcept {
     constexpr int kColumns = kPlanes * kTokens;
     prefetch_part<1, 8 * Unpack::kBlockBytes>(blocks, 0);
     typename Unpack::Partial partial[kColumns][kLanes];

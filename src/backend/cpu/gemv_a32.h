@@ -15,7 +15,7 @@ template <class Unpack>
 struct FormatA32 : Unpack {
   static int64_t block_bytes(const LinearTask&) noexcept { return Unpack::kBlockBytes; }
   template <int kPlanes, int kTokens>
-  static void step(const LinearTask&, const GemvOperand& x, int64_t, const StepBlocks& blocks, Floats8* c) noexcept {
+  [[gnu::always_inline]] static void step(const LinearTask&, const GemvOperand& x, int64_t, const StepBlocks& blocks, Floats8* c) noexcept {
     constexpr int kColumns = kPlanes * kTokens;
     prefetch_part<1, 8 * Unpack::kBlockBytes>(blocks, 0);
     Ints8 dots[kColumns];

@@ -40,31 +40,30 @@ void gemv_rows(const LinearTask& task, const GemvOperand& x, int64_t token, int6
   const GemvChain& chain = x.chain;
   const int64_t block_bytes = Format::block_bytes(task);
   const int64_t bytes_of_step = task.row_bytes / chain.steps;
+  alignas(64) int64_t at_first[kLanes], at_last[kLanes];
+  for (int lane = 0; lane < kLanes; ++lane) {
+    at_first[lane] = chain.first[lane] * block_bytes;
+    at_last[lane] = chain.last[lane] * block_bytes;
+  }
+  StepBlocks blocks;
   for (int64_t r = row_begin; r < row_end; ++r) {
     const std::byte* row = task.weights + r * task.row_bytes;
-    const std::byte* ahead = row + kPrefetchBytes;
+    blocks.ahead = row + kPrefetchBytes;
     Floats8 c[kTokens];
     for (int t = 0; t < kTokens; ++t) c[t] = zero_8();
-    StepBlocks blocks;
-    blocks.first = chain.first;
-    for (int lane = 0; lane < kLanes; ++lane) blocks.p[lane] = row + chain.first[lane] * block_bytes;
-    for (int64_t step = 0; step < chain.full_steps; ++step) {
-      blocks.ahead = ahead;
-      ahead += bytes_of_step;
-      blocks.add = blocks.step = step;
-      Format::template step<kPlanes, kTokens>(task, x, token, blocks, c);
-      for (int lane = 0; lane < kLanes; ++lane) blocks.p[lane] += block_bytes;
-    }
-    if (chain.steps != chain.full_steps) {
-      blocks.ahead = ahead;
+    for (int64_t step = 0; step < chain.steps; ++step) {
+      const bool masked = step == chain.full_steps;
+      const std::byte* begin = masked ? row : row + step * block_bytes;
+      const int64_t* at = masked ? at_last : at_first;
+      for (int lane = 0; lane < kLanes; ++lane) blocks.p[lane] = begin + at[lane];
+      blocks.first = masked ? chain.last : chain.first;
+      blocks.add = masked ? 0 : step;
+      blocks.step = step;
       Floats8 next[kTokens];
       for (int t = 0; t < kTokens; ++t) next[t] = c[t];
-      for (int lane = 0; lane < kLanes; ++lane) blocks.p[lane] = row + chain.last[lane] * block_bytes;
-      blocks.first = chain.last;
-      blocks.add = 0;
-      blocks.step = chain.full_steps;
       Format::template step<kPlanes, kTokens>(task, x, token, blocks, next);
-      for (int t = 0; t < kTokens; ++t) c[t] = choose_8(chain.last_mask, next[t], c[t]);
+      for (int t = 0; t < kTokens; ++t) c[t] = masked ? choose_8(chain.last_mask, next[t], c[t]) : next[t];
+      blocks.ahead += bytes_of_step;
     }
     for (int t = 0; t < kTokens; ++t) {
       const float dot = tree(c[t]);

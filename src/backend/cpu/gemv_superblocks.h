@@ -18,6 +18,12 @@ struct Superblocks : Unpack {
   // Whether the products of both pieces of a sub-block fit a word.
   static constexpr bool kTwoPieces = Unpack::kSubBlock == 32 && 4 * Unpack::kWeightMax * 127 <= 32767;
 
+  // The compiler is told that an address is one register: sums of two cost a slot with every product.
+  static const int8_t* one_register(const int8_t* p) noexcept {
+    asm("" : "+r"(p));
+    return p;
+  }
+
   static Wide pairs(Wide w, const int8_t* x) noexcept {
     if constexpr (Unpack::kSigned) return multiply_bytes(magnitude(w), with_sign_of(load_wide(x), w));
     return multiply_bytes(w, load_wide(x));
@@ -25,7 +31,7 @@ struct Superblocks : Unpack {
 
   // The 4 pieces that are unpacked together, against all columns. x: of the group.
   template <int kColumns>
-  static void add_quarter(const Group& group, int quarter, const int8_t* x, Wide* dot) noexcept {
+  [[gnu::always_inline]] static void add_quarter(const Group& group, int quarter, const int8_t* x, Wide* dot) noexcept {
     Wide w[4];
     Unpack::weights(group, quarter, w);
     if constexpr (kTwoPieces) {
@@ -49,17 +55,18 @@ struct Superblocks : Unpack {
   }
 
   template <int kPlanes, int kTokens>
-  static void step(const LinearTask& task, const GemvOperand& x, int64_t, const StepBlocks& blocks, Floats8* c) noexcept {
+  [[gnu::always_inline]] static void step(const LinearTask& task, const GemvOperand& x, int64_t, const StepBlocks& blocks, Floats8* c) noexcept {
     constexpr int kColumns = kPlanes * kTokens;
-    Wide dots[kColumns][kGroups], minima[kColumns][kGroups];
+    Wide dots[kColumns][kGroups], minima[kColumns][kGroups], heads[kGroups];
     const int8_t* q = x.q + blocks.step * kColumns * kStepElements;
     const std::byte* words = x.words + blocks.step * kColumns * kStepSums;
     for (int g = 0; g < kGroups; ++g) {
       prefetch_part<kGroups, 8 * Unpack::kBlockBytes>(blocks, g);
       Group group;
       Unpack::open(task, blocks.p + kLanes / 2 / kGroups * g, group);
+      if constexpr (Unpack::kKeepsHeads) heads[g] = group.head;
       const int64_t half = 2 * g / kGroups, at = 64 * g * 2 / kGroups % 64;
-      const int8_t* of_group = q + kStepElements / 2 * half + at;
+      const int8_t* of_group = one_register(q + kStepElements / 2 * half + at);
       Wide dot[kColumns];
       for (int column = 0; column < kColumns; ++column) dot[column] = zero_wide();
       add_quarter<kColumns>(group, 0, of_group, dot);
@@ -73,7 +80,12 @@ struct Superblocks : Unpack {
         dots[column][g] = dot[column];
       }
     }
-    const Scales scales = Unpack::scales(task, blocks.p);
+    Scales scales;
+    if constexpr (Unpack::kKeepsHeads) {
+      scales = Unpack::scales_of_heads(heads);
+    } else {
+      scales = Unpack::scales(task, blocks.p);
+    }
     for (int t = 0; t < kTokens; ++t) {
       Ints8 dot[kPlanes], minimum[kPlanes];
       for (int plane = 0; plane < kPlanes; ++plane) {

@@ -1,7 +1,8 @@
 // Superblocks of 256 side by side in the 128-bit parts of a register (lanes_avx2.h or lanes_avx512.h, included before): weights, integer scales and minima,
 // for the matrix-vector kernels. A piece is 16 elements of each block of a group. Included by kernel files only; everything here is local to the file that
 // includes it. Each class says of its format:
-//   kBlockBytes, kHasMin, block_bytes(task), scales(task, p)  as in superblock_scales.h
+//   kBlockBytes, kHasMin, block_bytes(task)  as in superblock_scales.h
+//   kKeepsHeads                whether d and m come from what groups keep of their blocks: scales_of_heads(heads); else scales(task, p)
 //   kWeightMax, kSubBlock      bound of the weights' magnitudes; elements under one integer scale
 //   kSigned, kOffsetShift      weights are unsigned, as weight + 2^kOffsetShift unless that is 0; or signed
 //   Group, open(task, p, group)  what is kept of a group while its pieces are multiplied
@@ -10,6 +11,7 @@
 //   minimum(group, sums)       dwords: of minima (with an offset: of scales) times the activations' sums at `sums`, which gemv_prepare.h lays out
 #pragma once
 
+#include "backend/cpu/half_scales.h"
 #include "backend/cpu/superblock_scales.h"
 
 namespace assay::backend::cpu {
@@ -60,11 +62,19 @@ inline Wide k_scales(Wide head) noexcept {
 struct KGroup {
   const std::byte* const* p;
   Wide scales;
+  Wide head;  // the first 16 bytes
 };
 
 template <int kBytes>
-struct KScales : ScaleAndMin<kBytes, 0, 2>, Unsigned, PiecesInOrder {
+struct KScales : Unsigned, PiecesInOrder {
   static constexpr int kBlockBytes = kBytes, kSubBlock = 32;
+  static constexpr bool kHasMin = true, kKeepsHeads = true;
+  static int64_t block_bytes(const LinearTask&) noexcept { return kBytes; }
+  // The second number is what is subtracted.
+  static Scales scales_of_heads(const Wide* heads) noexcept {
+    const HalfPairs pairs = half_pairs(first_dwords(heads));
+    return {pairs.first, _mm256_xor_ps(pairs.second, _mm256_set1_ps(-0.0f))};
+  }
   static Wide scale(const KGroup& group, int j) noexcept { return shuffle_bytes(group.scales, all_words(0x8000 + j)); }
   static Wide minimum(const KGroup& group, const std::byte* sums) noexcept {
     return multiply_words(upper_bytes_as_words(group.scales), load_wide(sums + kBothSums));
@@ -83,7 +93,11 @@ inline void unpack_nibbles(const std::byte* const* p, int64_t offset, Wide* w) n
 struct LanesQ4_K : KScales<144> {
   static constexpr int kWeightMax = 15;
   using Group = KGroup;
-  static void open(const LinearTask&, const std::byte* const* p, Group& group) noexcept { group = {p, k_scales(gather_wide(p, 0))}; }
+  static void open(const LinearTask&, const std::byte* const* p, Group& group) noexcept {
+    group.p = p;
+    group.head = gather_wide(p, 0);
+    group.scales = k_scales(group.head);
+  }
   static void weights(const Group& group, int quarter, Wide* w) noexcept { unpack_nibbles(group.p, 16 + 32 * quarter, w); }
 };
 
@@ -94,7 +108,8 @@ struct LanesQ5_K : KScales<176> {
   };
   static void open(const LinearTask&, const std::byte* const* p, Group& group) noexcept {
     group.p = p;
-    group.scales = k_scales(gather_wide(p, 0));
+    group.head = gather_wide(p, 0);
+    group.scales = k_scales(group.head);
     for (int i = 0; i < 2; ++i) {
       const Wide bits = gather_wide(p, 16 + 16 * i), mask = all_bytes(15);
       group.high[0][i] = and_(bits, mask);
@@ -120,6 +135,7 @@ inline void unpack_pairs(Wide bytes, Wide* w) noexcept {
 }
 
 struct LanesQ2_K : ScaleAndMin<84, 80, 82>, Unsigned, PiecesOfHalves {
+  static constexpr bool kKeepsHeads = false;
   static constexpr int kBlockBytes = 84, kWeightMax = 3, kSubBlock = 16;
   struct Group {
     const std::byte* const* p;
@@ -145,6 +161,7 @@ struct SignedScales : Unsigned, PiecesOfHalves {
 };
 
 struct LanesQ3_K : OneScale<110, 108>, SignedScales {
+  static constexpr bool kKeepsHeads = false;
   static constexpr int kBlockBytes = 110, kWeightMax = 7, kOffsetShift = 2;
   static void open(const LinearTask&, const std::byte* const* p, Group& group) noexcept {
     const Wide packed = gather_wide(p, 94);  // their 12 bytes begin at 96: nothing behind the block is read
@@ -165,6 +182,7 @@ struct LanesQ3_K : OneScale<110, 108>, SignedScales {
 };
 
 struct LanesQ6_K : OneScale<210, 208>, SignedScales {
+  static constexpr bool kKeepsHeads = false;
   static constexpr int kBlockBytes = 210, kWeightMax = 63, kOffsetShift = 5;
   static void open(const LinearTask&, const std::byte* const* p, Group& group) noexcept { group = {p, signed_words(gather_wide(p, 192))}; }
   static void weights(const Group& group, int quarter, Wide* w) noexcept {
@@ -185,9 +203,12 @@ struct Signed : PiecesInOrder {
   static constexpr int kOffsetShift = 0;
 };
 
-struct LanesIQ4_XS : OneScale<136, 0>, Signed {
+struct LanesIQ4_XS : Signed {
   static constexpr int kBlockBytes = 136, kWeightMax = 127, kSubBlock = 32;
+  static constexpr bool kHasMin = false, kKeepsHeads = true;
   using Group = KGroup;
+  static int64_t block_bytes(const LinearTask&) noexcept { return kBlockBytes; }
+  static Scales scales_of_heads(const Wide* heads) noexcept { return {half_pairs(first_dwords(heads)).first, zero_8()}; }
   // Nibbles and pairs of top bits of 8 scales around 32, to words.
   static void open(const LinearTask&, const std::byte* const* p, Group& group) noexcept {
     const Wide head = gather_wide(p, 0);
@@ -195,7 +216,7 @@ struct LanesIQ4_XS : OneScale<136, 0>, Signed {
     const Wide pairs = shuffle_bytes(head, spread(_mm_setr_epi8(2, -1, 2, -1, 2, -1, 2, -1, 3, -1, 3, -1, 3, -1, 3, -1)));
     const Wide even = and_(nibbles, spread(_mm_set1_epi32(0x0000000F))), odd = and_(nibbles, spread(_mm_set1_epi32(0x00F00000)));
     const Wide top = and_(low_words_of_products(pairs, spread(_mm_setr_epi16(64, 16, 4, 1, 64, 16, 4, 1))), all_words(0xC0));
-    group = {p, subtract_words(or_(or_(even, shift_right_words(odd, 4)), shift_right_words(top, 2)), all_words(32))};
+    group = {p, subtract_words(or_(or_(even, shift_right_words(odd, 4)), shift_right_words(top, 2)), all_words(32)), head};
   }
   static void weights(const Group& group, int quarter, Wide* w) noexcept {
     const Wide levels = spread(_mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)), mask = all_bytes(15);
@@ -210,6 +231,7 @@ struct LanesIQ4_XS : OneScale<136, 0>, Signed {
 
 // The plain code makes the integers.
 struct LanesAny : AnyScale, Signed {
+  static constexpr bool kKeepsHeads = false;
   static constexpr int kBlockBytes = 66, kWeightMax = 127, kSubBlock = 16;  // bytes: of the smallest, for fetching ahead
   struct Group {
     quant::Integers256 integers[kLanes / kGroups];
