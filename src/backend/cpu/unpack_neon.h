@@ -272,6 +272,7 @@ struct UnpackIQ4_XS : OneScale<136, 0>, InPlace {
 
 // Codebook formats without a minimum: the plain code makes the integers.
 struct UnpackAny {
+  static constexpr int kBlockBytes = 66;  // of the smallest of them, for fetching ahead
   static constexpr bool kHasMin = false;
   static constexpr int kSubBlock = 16;
   static int64_t block_bytes(const LinearTask& task) noexcept { return task.row_bytes / (task.k / 256); }
