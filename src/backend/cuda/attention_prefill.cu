@@ -19,7 +19,8 @@ constexpr int kThreads = 128, kQueries = 64, kWarpQueries = 16;
 constexpr int kGroupKeys = 64;  // that are scored or left out together
 static_assert(kSegment == 256 && kKeyTile == 32);
 
-// Probabilities of a warp: queries by fours, each four [256 keys][4]. Lane l has the fours 2 (l % 2) and 2 (l % 2) + 1; the odd lanes' lie in other banks.
+// Probabilities of a warp: queries by fours, each four [256 keys][4]. Lane l has the fours 2 (l % 2) and 2 (l % 2) + 1; the odd lanes' lie
+// in other banks.
 constexpr int kFour = kSegment * 4, kOddLanes = 2 * kFour + 16, kWarpProbabilities = kOddLanes + 2 * kFour;
 
 // What the merge of segments needs of each query.
@@ -93,7 +94,8 @@ class Prefill {
     const int u = static_cast<int>(threadIdx.x) % kQueries, side = static_cast<int>(threadIdx.x) / kQueries, token = u >> heads_log2_;
     const int64_t head = head_0_ + (u & ((1 << heads_log2_) - 1));
     const bool is_there = token < tile_.n && head < head_end_;
-    const auto* from = reinterpret_cast<const float4*>(task_.q + ((tile_.token + (is_there ? token : 0)) * task_.n_heads + (is_there ? head : head_0_)) * kHeadDim);
+    const int64_t row = is_there ? (tile_.token + token) * task_.n_heads + head : 0;
+    const auto* from = reinterpret_cast<const float4*>(task_.q + row * kHeadDim);
 #pragma unroll 4
     for (int j = side; j < kHeadDim / 4; j += 2) {
       const float4 x = is_there ? from[j] : float4{0.0f, 0.0f, 0.0f, 0.0f};
@@ -370,7 +372,8 @@ class Prefill {
         load_keys(0);
       }
       const float* p = p_ + warp_ * kWarpProbabilities + odd_ * kOddLanes + first % kSegment * 4;
-      all_see(first, first + kStageKeys) ? add_all(p, stage + 4 * l_, sum) : add_seen(first, min(first + kStageKeys, end), p, stage + 4 * l_, sum);
+      const float* values = stage + 4 * l_;
+      all_see(first, first + kStageKeys) ? add_all(p, values, sum) : add_seen(first, min(first + kStageKeys, end), p, values, sum);
     }
     write(segment, sum);
   }
@@ -509,8 +512,8 @@ bool start(const AttentionTask& task, const Queue& queue) {
   shape.n_groups = static_cast<int>((per_kv_head + (1 << shape.heads_log2) - 1) >> shape.heads_log2);
   shape.n_tiles = static_cast<int>(task.n_tiles);
   const int tiles = 4 >> shape.heads_log2;
-  launch(queue, prefill_kernel<kHeadDim>, dim3(static_cast<unsigned>(task.cache.n_kv_heads * shape.n_groups), static_cast<unsigned>((shape.n_tiles + tiles - 1) / tiles)),
-         kThreads, kBytes, task, shape);
+  const dim3 grid(static_cast<unsigned>(task.cache.n_kv_heads * shape.n_groups), static_cast<unsigned>((shape.n_tiles + tiles - 1) / tiles));
+  launch(queue, prefill_kernel<kHeadDim>, grid, kThreads, kBytes, task, shape);
   return true;
 }
 
