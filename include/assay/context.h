@@ -79,6 +79,12 @@ struct BatchToken {
   bool wants_logits = true;
 };
 
+// A logit and whose it is.
+struct RankedLogit {
+  TokenId id = 0;
+  float logit = 0;
+};
+
 class Context {
  public:
   // Error(bad_request) for options that cannot be served, Error(out_of_memory) with need.
@@ -110,6 +116,15 @@ class Context {
   // cancelled call of decode.
   std::span<const float> logits() const;
   std::span<const double> logits_double() const;  // mode oracle: its own numbers; else the floats, widened
+
+  // Asks for the n best logits after every token that wants logits to be found where they were made, so that only these leave the GPU (what a
+  // Sampler needs: its n_ranked()); 0: no longer, as at first. False, and nothing changes, where they are not found there: on the CPU, or more
+  // than it sorts.
+  bool set_n_ranked(int64_t n);
+  // Those of the last token run, or of output i of the last batch: descending, the lower id first among equals. Fewer than n where the
+  // others are minus infinity; none where they were not asked for, or where a logit is no finite number, as logits() then show.
+  std::span<const RankedLogit> ranked() const;
+  std::span<const RankedLogit> batch_ranked(int64_t i_output) const;
 
   int64_t n_ctx() const noexcept;
   int64_t n_past(int sequence = 0) const;               // positions in the cache

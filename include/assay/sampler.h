@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "assay/context.h"
 #include "assay/model.h"
 #include "assay/tokenizer.h"
 
@@ -80,6 +81,11 @@ class Sampler {
   // The token for `position` (the number of tokens before it). Does not accept it. Error(bad_file)
   // where the logits hold a NaN or an infinity, or where nothing is left to choose from.
   TokenId sample(std::span<const float> logits, int64_t position);
+  // How many of the best logits decide: of these alone the second sample below draws the same token
+  // as the first does of all. 0: all are needed, because a step changes them or looks at every one.
+  int64_t n_ranked() const noexcept;
+  // ranked: the n_ranked() best, or fewer where the others are minus infinity (Context::ranked).
+  TokenId sample(std::span<const RankedLogit> ranked, int64_t position);
   // What the last call of sample chose from, with the probabilities of the draw, in
   // ascending order of ids.
   std::span<const Candidate> candidates() const noexcept;

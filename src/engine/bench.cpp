@@ -68,7 +68,10 @@ struct CancelHook {
 
 }  // namespace
 
-Bench::Bench(Context& context) : context_(context), n_kept_(static_cast<size_t>(context.options().n_sequences)) { context.clear(); }
+Bench::Bench(Context& context) : context_(context), n_kept_(static_cast<size_t>(context.options().n_sequences)) {
+  context.clear();
+  context.set_n_ranked(1);  // where it is found on the device, the best token is what leaves it, as when it is drawn
+}
 
 void Bench::check(const BenchTest& test, int64_t n_repetitions) const {
   const int64_t n_ctx = context_.n_ctx();

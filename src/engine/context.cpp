@@ -121,6 +121,12 @@ int64_t Context::State::run(std::span<const TokenId> tokens, int sequence, int64
   return n_done;
 }
 
+std::span<const RankedLogit> Context::State::read_ranked(int64_t i_output) {
+  ranked.clear();
+  for (const ops::RankedLogit& x : executor->ranked(i_output)) ranked.push_back({x.token, x.logit});
+  return ranked;
+}
+
 std::span<const double> Context::State::read_logits(int64_t i_output) {
   executor->read_logits(i_output, logits_double);
   return logits_double;
@@ -172,6 +178,26 @@ std::span<const float> Context::batch_logits(int64_t i_output) const {
                                                state_->n_batch_outputs - 1, i_output));
   }
   return state_->executor->logits(i_output);
+}
+
+bool Context::set_n_ranked(int64_t n) {
+  if (n < 0) throw Error(Errc::bad_request, fmt::format("{} best logits: needs 0 or more", n));
+  if (!state_->executor->set_n_ranked(n)) return false;
+  state_->ranked.reserve(static_cast<size_t>(n));
+  return true;
+}
+
+std::span<const RankedLogit> Context::ranked() const {
+  if (state_->i_logits < 0) throw Error(Errc::bad_request, "best logits: no token was run, or its call was cancelled");
+  return state_->read_ranked(state_->i_logits);
+}
+
+std::span<const RankedLogit> Context::batch_ranked(int64_t i_output) const {
+  if (i_output < 0 || i_output >= state_->n_batch_outputs) {
+    throw Error(Errc::bad_request, fmt::format("best logits: needs an output from 0 to {} of the last batch, found {}",
+                                               state_->n_batch_outputs - 1, i_output));
+  }
+  return state_->read_ranked(i_output);
 }
 
 std::span<const float> Context::logits() const {

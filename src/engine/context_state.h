@@ -25,6 +25,7 @@ struct Context::State {
   void check_room(int64_t n_tokens, int sequence) const;
   void check_sequence(int sequence) const;
   std::span<const double> read_logits(int64_t i_output);
+  std::span<const RankedLogit> read_ranked(int64_t i_output);
   void add_to_digest(int64_t i_output, int64_t position, int sequence);
 
   std::shared_ptr<const Model> model;
@@ -43,6 +44,7 @@ struct Context::State {
   int64_t n_batch_outputs = 0;        // of the last run, where decode_batch made it
   std::vector<int64_t> next_position; // per sequence
   std::vector<double> logits_double;  // vocab_size
+  std::vector<RankedLogit> ranked;    // of the output that was asked for last
   engine::BitsDigest logits_digest;   // of sequence 0's positions [0, n_digested)
   int64_t n_digested = 0;
   std::function<bool()> cancelled;

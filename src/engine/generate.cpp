@@ -133,6 +133,8 @@ Generation Generator::run(std::span<const TokenId> prompt, const GenerateOptions
   Generation result;
   Sampler sampler = make_sampler(model, options);
   Text text(model, options, sink, result.text);
+  const bool is_ranked = sampler.n_ranked() > 0 && context_->set_n_ranked(sampler.n_ranked());
+  if (!is_ranked) context_->set_n_ranked(0);
   const CancelScope scope(*context_, cancelled);
   const auto is_cancelled = [&] { return cancelled && cancelled(); };
   if (prefill(prompt, result) < result.n_prompt) {
@@ -161,8 +163,11 @@ Generation Generator::run(std::span<const TokenId> prompt, const GenerateOptions
       cached_.push_back(last);
       result.decode.tokens += 1;
     }
-    const TokenId id =
-        sampler.sample(context_->logits(), static_cast<int64_t>(prompt.size() + result.ids.size()));
+    const auto position = static_cast<int64_t>(prompt.size() + result.ids.size());
+    const std::span<const RankedLogit> best =
+        is_ranked ? context_->ranked() : std::span<const RankedLogit>();
+    const TokenId id = best.empty() ? sampler.sample(context_->logits(), position)
+                                    : sampler.sample(best, position);
     sampler.accept(id);
     result.ids.push_back(id);
     const bool ends =

@@ -91,8 +91,16 @@ struct Sampler::State {
   State(const SamplerOptions& o, TokenText token_text)
       : options(o), dry(o, std::move(token_text)) {}
 
+  bool typical() const noexcept { return options.typical_p < 1; }
+  bool xtc() const noexcept { return options.xtc_probability > 0 && options.xtc_threshold <= 0.5; }
+  // Whether the chain keeps the best token whatever else it does.
+  bool greedy() const noexcept { return options.temperature <= 0 && options.dynamic_range <= 0 && !typical() && !xtc(); }
+  bool adjusts() const noexcept { return !options.logit_bias.empty() || penalises || dry.active() || options.top_n_sigma > 0; }
+  bool has_top_k() const noexcept { return options.top_k > 0 && options.top_k < vocab_size; }
+
   std::span<const float> adjust(std::span<const float> raw);
   TokenId choose(std::span<const float> adjusted, int64_t position);
+  TokenId draw_from_candidates(bool whole, bool ranked, int64_t position);
 };
 
 Sampler::Sampler(const SamplerOptions& options, int64_t vocab_size, TokenText token_text) {
@@ -140,8 +148,7 @@ void Sampler::accept(TokenId token) {
 }
 
 std::span<const float> Sampler::State::adjust(std::span<const float> raw) {
-  if (options.logit_bias.empty() && !penalises && !dry.active() && options.top_n_sigma <= 0)
-    return raw;
+  if (!adjusts()) return raw;
   logits.assign(raw.begin(), raw.end());
   for (const LogitBias& b : options.logit_bias) logits[static_cast<size_t>(b.token)] += b.bias;
   if (penalises) {
@@ -157,17 +164,13 @@ std::span<const float> Sampler::State::adjust(std::span<const float> raw) {
 
 TokenId Sampler::State::choose(std::span<const float> adjusted, int64_t position) {
   const float best = engine::checked_max(adjusted);
-  const bool typical = options.typical_p < 1;
-  const bool xtc = options.xtc_probability > 0 && options.xtc_threshold <= 0.5;
   candidates.clear();
-  if (options.temperature <= 0 && options.dynamic_range <= 0 && !typical &&
-      !xtc) {  // the other steps keep the best token
+  if (greedy()) {
     const TokenId id = engine::first_equal(adjusted, best);
     candidates.push_back({id, best, 1});
     return id;
   }
-  const engine::Draws draw = engine::draws(options.seed, request, static_cast<uint64_t>(position));
-  const bool whole = !typical && (options.top_k <= 0 || options.top_k >= vocab_size);  // the first step left sees every token
+  const bool whole = !typical() && !has_top_k();  // the first step left sees every token
   bool ranked = whole && options.top_p < 1;
   if (ranked) {
     engine::select_top_p(adjusted, best, options.top_p, candidates);
@@ -176,7 +179,12 @@ TokenId Sampler::State::choose(std::span<const float> adjusted, int64_t position
   } else {
     ranked = engine::select_top_k(adjusted, options.top_k, candidates);
   }
-  if (typical) {
+  return draw_from_candidates(whole, ranked, position);
+}
+
+TokenId Sampler::State::draw_from_candidates(bool whole, bool ranked, int64_t position) {
+  const engine::Draws draw = engine::draws(options.seed, request, static_cast<uint64_t>(position));
+  if (typical()) {
     engine::typical(candidates, options.typical_p);
     ranked = true;
   }
@@ -185,7 +193,7 @@ TokenId Sampler::State::choose(std::span<const float> adjusted, int64_t position
     ranked = true;
   }
   if (options.min_p > 0) engine::min_p(candidates, options.min_p);
-  if (xtc) {
+  if (xtc()) {
     if (!ranked) engine::rank(candidates);
     engine::xtc(candidates, options.xtc_probability, options.xtc_threshold, draw.xtc);
     ranked = true;
@@ -203,6 +211,22 @@ TokenId Sampler::sample(std::span<const float> logits, int64_t position) {
                 fmt::format("{} logits for a vocabulary of {}", logits.size(), state_->vocab_size));
   }
   return state_->choose(state_->adjust(logits), position);
+}
+
+int64_t Sampler::n_ranked() const noexcept {
+  if (state_->adjusts()) return 0;
+  return state_->greedy() ? 1 : state_->has_top_k() ? state_->options.top_k : 0;
+}
+
+TokenId Sampler::sample(std::span<const RankedLogit> ranked, int64_t position) {
+  const int64_t n = n_ranked();
+  if (ranked.empty() || static_cast<int64_t>(ranked.size()) > n) {
+    throw Error(Errc::bad_request, fmt::format("{} best logits for a chain that needs {}", ranked.size(), n));
+  }
+  engine::Candidates& candidates = state_->candidates;
+  candidates.clear();
+  for (const RankedLogit& x : ranked) candidates.push_back({x.id, x.logit, 1});
+  return state_->greedy() ? candidates.front().id : state_->draw_from_candidates(false, true, position);
 }
 
 std::span<const Candidate> Sampler::candidates() const noexcept { return state_->candidates; }

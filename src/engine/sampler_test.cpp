@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/json.hpp>
 #include <cmath>
@@ -142,6 +143,52 @@ TEST(Sampler, ADrawDependsOnSeedRequestAndPositionOnly) {
   const TokenId late = sampler.sample(logits, 1000);
   for (int i = 0; i < 17; ++i) sampler.sample(logits, i);
   EXPECT_EQ(sampler.sample(logits, 1000), late);
+}
+
+// What a device that returns the best logits alone must lead to.
+TEST(Sampler, TheBestLogitsGiveTheTokenThatAllGive) {
+  constexpr int64_t kVocab = 500;
+  std::vector<SamplerOptions> chains(8);
+  chains[0].temperature = 0;
+  chains[1].top_k = 1;
+  chains[2].top_k = 7, chains[2].typical_p = 0.8;
+  chains[3].top_k = 12, chains[3].xtc_probability = 0.7, chains[3].top_p = 1;
+  chains[4].dynamic_range = 0.5, chains[4].min_p = 0.2;
+  chains[5].temperature = 0, chains[5].top_k = 0;
+  chains[6].min_p = 0, chains[6].top_p = 1, chains[6].top_k = 499;
+  uint32_t state = 1;
+  const auto next = [&] { return state = state * 1664525u + 1013904223u; };
+  for (size_t c = 0; c < chains.size(); ++c) {
+    for (uint64_t seed = 0; seed < 40; ++seed) {
+      chains[c].seed = seed;
+      Sampler whole(chains[c], kVocab), few(chains[c], kVocab);
+      const int64_t n = few.n_ranked();
+      ASSERT_GT(n, 0) << c;
+      std::vector<float> logits(kVocab);
+      for (float& x : logits) x = static_cast<float>(next() >> 28) / 4.0f - 2.0f;  // many ties
+      if (seed % 4 == 0) std::fill(logits.begin() + 5, logits.end(), -std::numeric_limits<float>::infinity());
+      std::vector<RankedLogit> best;
+      for (int64_t i = 0; i < kVocab; ++i) {
+        const float x = logits[static_cast<size_t>(i)];
+        if (std::isfinite(x)) best.push_back({static_cast<TokenId>(i), x});
+      }
+      std::stable_sort(best.begin(), best.end(), [](const RankedLogit& a, const RankedLogit& b) { return a.logit > b.logit; });
+      best.resize(std::min(best.size(), static_cast<size_t>(n)));
+      ASSERT_EQ(few.sample(best, 3), whole.sample(logits, 3)) << c << ", seed " << seed;
+      ASSERT_EQ(few.candidates().size(), whole.candidates().size());
+      for (size_t i = 0; i < few.candidates().size(); ++i) {
+        EXPECT_EQ(few.candidates()[i].id, whole.candidates()[i].id);
+        EXPECT_EQ(few.candidates()[i].probability, whole.candidates()[i].probability);
+      }
+    }
+  }
+  SamplerOptions biased, penalised, every;
+  biased.logit_bias = {{3, 1.0f}};
+  penalised.repeat_penalty = 1.1;
+  every.top_k = 0;
+  for (const SamplerOptions& o : {biased, penalised, every}) EXPECT_EQ(Sampler(o, kVocab).n_ranked(), 0);
+  Sampler greedy(chains[0], kVocab);
+  EXPECT_THROW(greedy.sample(std::span<const RankedLogit>(), 0), Error);
 }
 
 TEST(Sampler, TemperatureZeroIsTheLargestLogitAndTheLowestIdAmongEquals) {

@@ -49,6 +49,12 @@ class StepTimer {
   virtual void on_step(std::span<const int32_t> i_ops, int64_t nanoseconds) = 0;
 };
 
+// A logit and whose it is.
+struct RankedLogit {
+  int32_t token = 0;
+  float logit = 0;
+};
+
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -57,6 +63,11 @@ class Executor {
   virtual std::span<const float> logits(int64_t i_output) const = 0;
   // The same in double: exact widening, but the oracle's own numbers in mode oracle.
   virtual void read_logits(int64_t i_output, std::span<double> out) const = 0;
+  // Asks for the n best logits of every output to be found with each run; 0: no longer. False: not by this executor, or not so many.
+  virtual bool set_n_ranked(int64_t n) { return n == 0; }
+  // After a run: descending, the lower token first among equals; fewer than n where the others are minus infinity. None at all where a logit
+  // is a NaN or +infinity: logits() show it.
+  virtual std::span<const RankedLogit> ranked(int64_t /*i_output*/) const { return {}; }
   // Of a part of a split plan: the rows of its input, to be filled before the next run of as many tokens; and after a run the rows that
   // it hands on, valid until the next run. Each [n_tokens, width]; the plan says whether there are any.
   virtual std::span<float> input(int64_t /*n_tokens*/) { return {}; }

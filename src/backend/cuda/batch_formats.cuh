@@ -28,19 +28,34 @@ __device__ inline uint2 pair_at(uint32_t shared) {
   return w;
 }
 
-// A part of kBytes a superblock, of kRows rows, by a warp; `blocks` between a row's superblock and the next row's.
+// Where a lane copies its next superblock's parts from: four bits of each weight, sub-scales, further bits, scale.
+struct BatchSource {
+  const uint8_t *low, *small, *upper, *scale;
+};
+
+// A part of kBytes a superblock, of kRows rows, by a warp. First the place of the lane: superblock `block` is the first row's, `blocks` further
+// the next row's.
 template <int kRows, int kBytes>
-__device__ inline void copy_part(uint32_t to, const uint8_t* base, int64_t block, int64_t blocks, int n_rows) {
+__device__ inline const uint8_t* part_begin(const uint8_t* base, int64_t block, int blocks) {
+  constexpr int kPieces = kBytes / 16;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  return base + (block + lane / kPieces % kRows * blocks) * kBytes + 16 * (lane % kPieces);
+}
+// Into shared memory at `to`; the row's next superblock is then the next.
+template <int kRows, int kBytes>
+__device__ inline void copy_part(const uint8_t*& from, uint32_t to, int blocks) {
   constexpr int kPieces = kBytes / 16, kAtOnce = 32 / kPieces;  // rows
-  const int lane = static_cast<int>(threadIdx.x) % 32, piece = lane % kPieces;
+  static_assert(kAtOnce > kRows || kAtOnce % 4 == 0);
+  const int lane = static_cast<int>(threadIdx.x) % 32, row = lane / kPieces;
 #pragma unroll
   for (int i = 0; i < (kRows + kAtOnce - 1) / kAtOnce; ++i) {
-    const int row = i * kAtOnce + lane / kPieces;
-    if (kRows % kAtOnce != 0 && row >= kRows) break;
-    const auto r = static_cast<uint32_t>(row);
+    if (kAtOnce > kRows && row >= kRows) break;
+    const auto r = static_cast<uint32_t>(row + (kBytes == 128 ? i % 2 * kAtOnce : 0));  // what the exchange depends on
     const uint32_t exchange = kBytes == 128 ? exchange_of(r) : kBytes == 64 ? (r >> 1 & 3) : 0;
-    copy_16(to + r * kBytes + 16 * (static_cast<uint32_t>(piece) ^ exchange), base + (block + min(row, n_rows - 1) * blocks) * kBytes + 16 * piece, true);
+    copy_16(to + static_cast<uint32_t>((row + i * kAtOnce) * kBytes) + 16 * (static_cast<uint32_t>(lane % kPieces) ^ exchange),
+            from + static_cast<uint32_t>(i * kAtOnce * kBytes) * static_cast<uint32_t>(blocks), true);
   }
+  from += kBytes;
 }
 
 // A superblock of 16 * kM rows in shared memory, for the formats of 4 and 5 bits.
@@ -52,10 +67,16 @@ struct BatchQ45_K {
   __device__ static constexpr int sub(int group, int which) { return 2 * group + which; }  // of 32 weights
 
   template <int kRows>
-  __device__ static void copy(uint32_t to, const Parts& parts, int64_t block, int64_t blocks, int n_rows) {
-    copy_part<kRows, 128>(to, parts.base[kFive ? 2 : 1], block, blocks, n_rows);
-    copy_part<kRows, 16>(to + kRows * 128, parts.base[0], block, blocks, n_rows);
-    if constexpr (kFive) copy_part<kRows, 32>(to + kRows * 144, parts.base[1], block, blocks, n_rows);
+  __device__ static void begin(BatchSource& s, const Parts& parts, int64_t block, int blocks) {
+    s.low = part_begin<kRows, 128>(parts.base[kFive ? 2 : 1], block, blocks);
+    s.small = part_begin<kRows, 16>(parts.base[0], block, blocks);
+    if constexpr (kFive) s.upper = part_begin<kRows, 32>(parts.base[1], block, blocks);
+  }
+  template <int kRows>
+  __device__ static void copy(BatchSource& s, uint32_t to, int blocks) {
+    copy_part<kRows, 128>(s.low, to, blocks);
+    copy_part<kRows, 16>(s.small, to + kRows * 128, blocks);
+    if constexpr (kFive) copy_part<kRows, 32>(s.upper, to + kRows * 144, blocks);
   }
   __device__ static void columns_at(uint32_t shared, const BatchLane& lane, int sub, uint32_t (&b)[2]) {
     const uint2 w = pair_at(shared + (lane.pair ^ static_cast<uint32_t>(sub % 4 * 32)));
@@ -107,7 +128,9 @@ struct BatchQ45_K {
       multiply_32(a, b[0], b[1], 0, s);
       const int at = sub(group, which);
 #pragma unroll
-      for (int e = 0; e < 4; ++e) sum[e] += static_cast<int32_t>((scales[m][e / 2][at / 4] >> (at % 4 * 8)) & 255u) * s[e];
+      for (int e = 0; e < 4; ++e) {
+        sum[e] += static_cast<int32_t>(__byte_perm(scales[m][e / 2][at / 4], 0, static_cast<uint32_t>(0x4440 + at % 4))) * s[e];
+      }
     }
     __device__ void finish(int m, quant::BlockScales (&d)[2], uint32_t (&minima)[4]) const {
 #pragma unroll
@@ -129,18 +152,24 @@ struct BatchQ6_K {
   __device__ static constexpr int sub(int group, int which) { return group / 2 * 4 + group % 2 + 2 * which; }
 
   template <int kRows>
-  __device__ static void copy(uint32_t to, const Parts& parts, int64_t block, int64_t blocks, int n_rows) {
-    copy_part<kRows, 128>(to, parts.base[0], block, blocks, n_rows);
-    copy_part<kRows, 64>(to + kRows * 128, parts.base[1], block, blocks, n_rows);
-    copy_part<kRows, 16>(to + kRows * 192, parts.base[2], block, blocks, n_rows);
+  __device__ static void begin(BatchSource& s, const Parts& parts, int64_t block, int blocks) {
+    s.low = part_begin<kRows, 128>(parts.base[0], block, blocks);
+    s.upper = part_begin<kRows, 64>(parts.base[1], block, blocks);
+    s.small = part_begin<kRows, 16>(parts.base[2], block, blocks);
+    s.scale = parts.base[3] + (block + static_cast<int>(threadIdx.x) % kRows * blocks) * 2;
+  }
+  template <int kRows>
+  __device__ static void copy(BatchSource& s, uint32_t to, int blocks) {
+    copy_part<kRows, 128>(s.low, to, blocks);
+    copy_part<kRows, 64>(s.upper, to + kRows * 128, blocks);
+    copy_part<kRows, 16>(s.small, to + kRows * 192, blocks);
     // Two bytes are too few for a copy of its own: the four (of every other superblock's two) that hold them.
-    const int row = static_cast<int>(threadIdx.x) % 32;
+    const uint32_t row = threadIdx.x % 32;
     if (row < kRows) {
-      const int64_t i = block + min(row, n_rows - 1) * blocks;
-      asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to + kRows * 208 + static_cast<uint32_t>(row) * 16),
-                   "l"(parts.base[3] + i / 2 * 4)
-                   : "memory");
+      const auto* pair = reinterpret_cast<const uint8_t*>(reinterpret_cast<uintptr_t>(s.scale) & ~uintptr_t{3});
+      asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to + kRows * 208 + row * 16), "l"(pair) : "memory");
     }
+    s.scale += 2;
   }
   __device__ static void columns_at(uint32_t shared, const BatchLane& lane, int sub, uint32_t (&b)[2]) {
     const uint32_t at = lane.word ^ static_cast<uint32_t>(sub % 4 * 32);
@@ -190,11 +219,11 @@ struct BatchQ6_K {
       }
     }
     // odd: whether the superblock is the second of the two whose scales lie together.
-    __device__ void finish(int m, quant::BlockScales (&d)[2], const bool (&odd)[2]) const {
+    __device__ void finish(int m, quant::BlockScales (&d)[2], bool odd) const {
 #pragma unroll
       for (int side = 0; side < 2; ++side) {
         const uint32_t two = word_at(stage + kRows * 208 + (lane.row + static_cast<uint32_t>(16 * m + 8 * side)) * 16);
-        d[side] = {odd[side] ? high_half(two) : low_half(two), 0.0f};
+        d[side] = {odd ? high_half(two) : low_half(two), 0.0f};
       }
     }
   };

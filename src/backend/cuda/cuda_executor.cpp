@@ -7,6 +7,7 @@
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/device_state.h"
 #include "backend/cuda/graphs.h"
+#include "backend/cuda/rank.h"
 #include "backend/cuda/run_decode.h"
 #include "backend/cuda/run_units.h"
 #include "ops/op_values.h"
@@ -41,7 +42,7 @@ class CudaExecutor final : public ops::Executor {
     state_.take_batch(batch);
     state_.fill_rope_tables();
     if (observer_ == nullptr && state_.tokens_alone) {
-      const GraphKey key{state_.n_tokens, static_cast<int64_t>(state_.shape.selected.size()), state_.n_segments};
+      const GraphKey key{state_.n_tokens, static_cast<int64_t>(state_.shape.selected.size()), state_.n_segments, n_ranked_};
       graphs_.run(key, state_.stream.get(), [this] { queue_batch(); });
     } else {
       queue_batch();
@@ -49,6 +50,7 @@ class CudaExecutor final : public ops::Executor {
     check(cudaGetLastError(), "starting kernels");
     state_.stream.wait();
     n_positions_ = state_.shape.n_positions;
+    n_ranked_run_ = n_ranked_;
   }
 
   std::span<const float> logits(int64_t i_output) const override {
@@ -58,6 +60,25 @@ class CudaExecutor final : public ops::Executor {
   void read_logits(int64_t i_output, std::span<double> out) const override {
     const std::span<const float> row = logits(i_output);
     std::copy(row.begin(), row.end(), out.begin());
+  }
+  bool set_n_ranked(int64_t n) override {
+    if (n < 0 || n > std::min(kRankedMax, state_.plan.vocab_size) || state_.plan.logits == ops::kNone) return false;
+    const auto n_rows = static_cast<size_t>(state_.options.n_outputs_max), bytes = n_rows * static_cast<size_t>(n) * sizeof(ops::RankedLogit);
+    if (bytes > ranked_host_.size()) {
+      choose_device();
+      graphs_.clear();  // they know where the old ones lie
+      const auto words = static_cast<size_t>(rank_scratch_words(state_.options.n_outputs_max, state_.plan.vocab_size, n));
+      rank_scratch_ = DeviceBuffer(words * sizeof(uint64_t), "ranking logits");
+      ranked_device_ = DeviceBuffer(bytes, "the best logits");
+      ranked_host_ = PinnedBuffer(bytes, "the best logits");
+    }
+    n_ranked_ = n;
+    n_ranked_run_ = 0;
+    return true;
+  }
+  std::span<const ops::RankedLogit> ranked(int64_t i_output) const override {
+    const std::span row(ranked_host_.as<const ops::RankedLogit>() + i_output * n_ranked_run_, static_cast<size_t>(n_ranked_run_));
+    return row.first(static_cast<size_t>(std::find_if(row.begin(), row.end(), [](const auto& x) { return x.token == ops::kNone; }) - row.begin()));
   }
   std::span<float> input(int64_t n_tokens) override {
     if (n_tokens < 0 || n_tokens > state_.options.n_batch_max) return {};  // run() says so
@@ -129,7 +150,18 @@ class CudaExecutor final : public ops::Executor {
         if (observed) announce_unit(unit);
       }
     }
+    rank_outputs();
     read(state_.plan.handed, 0, state_.n_tokens, state_.handed_host);
+  }
+
+  void rank_outputs() const {
+    const auto n_rows = static_cast<int64_t>(state_.shape.selected.size()), n = n_rows * n_ranked_;
+    if (n == 0) return;
+    rank_rows(state_.value(state_.plan.logits), n_rows, state_.plan.vocab_size, n_ranked_, rank_scratch_.as<uint64_t>(),
+              ranked_device_.as<ops::RankedLogit>(), queue_);
+    check(cudaMemcpyAsync(ranked_host_.data(), ranked_device_.data(), static_cast<size_t>(n) * sizeof(ops::RankedLogit), cudaMemcpyDeviceToHost,
+                          state_.stream.get()),
+          "reading the best logits");
   }
 
   void announce(const ops::Op& op) {
@@ -147,6 +179,9 @@ class CudaExecutor final : public ops::Executor {
   DeviceState state_;
   Queue queue_;
   Graphs graphs_;
+  int64_t n_ranked_ = 0, n_ranked_run_ = 0;  // of the next run, of the last one
+  DeviceBuffer rank_scratch_, ranked_device_;
+  PinnedBuffer ranked_host_;
   mutable std::vector<uint8_t> fetched_;  // per kRowsFetched rows of logits: whether logits_host has them
   std::vector<int64_t> n_positions_;  // per sequence
   ops::OpObserver* observer_ = nullptr;

@@ -12,7 +12,7 @@
 namespace assay::backend::cuda {
 
 struct GraphKey {
-  int64_t n_tokens = 0, n_outputs = 0, n_segments = 0;
+  int64_t n_tokens = 0, n_outputs = 0, n_segments = 0, n_ranked = 0;
   auto operator<=>(const GraphKey&) const = default;
 };
 
@@ -26,8 +26,9 @@ class Graphs {
   // Runs what `queue_work` queues on the stream: directly the first time that the key is seen, from a graph afterwards.
   void run(const GraphKey& key, cudaStream_t stream, const std::function<void()>& queue_work);
 
- private:
   void clear() noexcept;
+
+ private:
   std::map<GraphKey, cudaGraphExec_t> graphs_;  // null: seen once
 };
 

@@ -1,0 +1,120 @@
+// See rank.h. A logit and its token are one key of 64 bits, so that the order is that of whole numbers: blocks of threads keep the k largest keys of
+// their part of a row, pass after pass, until one part is left. The largest alone needs no sorting.
+#include "backend/cuda/rank.h"
+
+#include "backend/cuda/launch.cuh"
+#include "backend/cuda/warp.cuh"
+
+namespace assay::backend::cuda {
+namespace {
+
+constexpr int kThreads = 1024;
+constexpr int kPart = 4096;         // keys that a block of threads sorts
+constexpr int kPartOfOne = 16384;   // keys of which it finds the largest
+constexpr uint64_t kBad = ~uint64_t{0};  // a NaN or +infinity: before every number
+constexpr int32_t kNoToken = ops::kNone;
+
+// Descending by the logit, then ascending by the token; 0 for minus infinity.
+__device__ uint64_t key_of(float logit, int token) {
+  const uint32_t bits = logit == 0.0f ? 0u : __float_as_uint(logit);  // both zeros are equal
+  if (!(logit < __uint_as_float(0x7F800000u))) return kBad;
+  if (bits == 0xFF800000u) return 0;
+  const uint32_t ordered = (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
+  return uint64_t{ordered} << 32 | (0xFFFFFFFFu - static_cast<uint32_t>(token));
+}
+
+struct RankTask {
+  const float* logits = nullptr;     // [n_rows, width], of the first pass; later passes read keys
+  const uint64_t* keys = nullptr;    // [n_rows, n]
+  uint64_t* kept = nullptr;          // [n_rows, parts, k]
+  ops::RankedLogit* best = nullptr;  // of the last pass, [n_rows, k]
+  int32_t n = 0, width = 0, k = 0;
+};
+
+__device__ uint64_t key_at(const RankTask& task, int i) {
+  if (i >= task.n) return 0;
+  return task.keys == nullptr ? key_of(task.logits[int64_t{blockIdx.y} * task.width + i], i) : task.keys[int64_t{blockIdx.y} * task.n + i];
+}
+
+__device__ void keep(const RankTask& task, int i, uint64_t key, bool bad) {
+  if (task.best == nullptr) {
+    task.kept[(int64_t{blockIdx.y} * gridDim.x + blockIdx.x) * task.k + i] = key;
+    return;
+  }
+  const int32_t token = key == 0 || bad ? kNoToken : static_cast<int32_t>(0xFFFFFFFFu - static_cast<uint32_t>(key));
+  task.best[int64_t{blockIdx.y} * task.k + i] = {token, token == kNoToken ? 0.0f : task.logits[int64_t{blockIdx.y} * task.width + token]};
+}
+
+__global__ void __launch_bounds__(kThreads) largest_kernel(RankTask task) {
+  __shared__ uint64_t of_warps[kThreads / 32];
+  let_next_start();
+  wait_for_previous();
+  const int t = static_cast<int>(threadIdx.x), begin = static_cast<int>(blockIdx.x) * kPartOfOne;
+  uint64_t best = 0;
+#pragma unroll 4
+  for (int i = 0; i < kPartOfOne / kThreads; ++i) best = max(best, key_at(task, begin + i * kThreads + t));
+  const auto of_warp = [](uint64_t x) {
+#pragma unroll
+    for (int width = 16; width >= 1; width /= 2) x = max(x, __shfl_xor_sync(kWholeWarp, x, width));
+    return x;
+  };
+  best = of_warp(best);
+  if (t % 32 == 0) of_warps[t / 32] = best;
+  __syncthreads();
+  if (t >= 32) return;
+  best = of_warp(of_warps[t]);
+  if (t == 0) keep(task, 0, best, best == kBad);
+}
+
+__global__ void __launch_bounds__(kThreads) sort_kernel(RankTask task) {
+  __shared__ uint64_t keys[kPart];
+  let_next_start();
+  wait_for_previous();
+  const int t = static_cast<int>(threadIdx.x), begin = static_cast<int>(blockIdx.x) * kPart;
+  for (int i = t; i < kPart; i += kThreads) keys[i] = key_at(task, begin + i);
+  __syncthreads();
+  for (int size = 2; size <= kPart; size *= 2) {  // bitonic, descending
+    for (int step = size / 2; step > 0; step /= 2) {
+      for (int pair = t; pair < kPart / 2; pair += kThreads) {
+        const int a = 2 * pair - (pair & (step - 1)), b = a + step;
+        const uint64_t x = keys[a], y = keys[b];
+        if ((x < y) == ((a & size) == 0)) keys[a] = y, keys[b] = x;
+      }
+      __syncthreads();
+    }
+  }
+  const bool bad = keys[0] == kBad;
+  for (int i = t; i < task.k; i += kThreads) keep(task, i, keys[i], bad);
+}
+
+int64_t parts_of(int64_t n, int64_t k) {
+  const int64_t part = k == 1 ? kPartOfOne : kPart;
+  return (n + part - 1) / part;
+}
+
+}  // namespace
+
+int64_t rank_scratch_words(int64_t n_rows, int64_t width, int64_t k) {
+  return 2 * n_rows * parts_of(width, k) * k;  // two passes' keys by turns, of which the first pass leaves the most
+}
+
+void rank_rows(const float* logits, int64_t n_rows, int64_t width, int64_t k, uint64_t* scratch, ops::RankedLogit* best, const Queue& queue) {
+  if (n_rows == 0) return;
+  RankTask task;
+  task.logits = logits;
+  task.width = static_cast<int32_t>(width);
+  task.k = static_cast<int32_t>(k);
+  uint64_t* const places[2] = {scratch, scratch + rank_scratch_words(n_rows, width, k) / 2};
+  int64_t n = width;
+  for (int pass = 0; n > 0; ++pass) {
+    const int64_t parts = parts_of(n, k);
+    task.n = static_cast<int32_t>(n);
+    task.kept = places[pass % 2];
+    if (parts == 1) task.best = best;
+    launch(queue, k == 1 ? largest_kernel : sort_kernel, dim3(static_cast<unsigned>(parts), static_cast<unsigned>(n_rows)), kThreads, 0, task);
+    task.keys = task.kept;
+    n = parts == 1 ? 0 : parts * k;
+  }
+}
+
+}  // namespace assay::backend::cuda

@@ -1,0 +1,65 @@
+// The best logits against a sort on the host: ties, both zeros, infinities, rows of one part and of several passes.
+#include "backend/cuda/rank.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "backend/cuda/device_test.h"
+#include "support/random_weights.h"
+
+namespace assay::backend::cuda {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+std::vector<ops::RankedLogit> expected_of(std::span<const float> row, int64_t k) {
+  std::vector<ops::RankedLogit> best(static_cast<size_t>(k), {ops::kNone, 0.0f});
+  if (std::any_of(row.begin(), row.end(), [](float x) { return !(x < kInfinity); })) return best;
+  std::vector<int32_t> order(row.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return row[static_cast<size_t>(a)] > row[static_cast<size_t>(b)]; });
+  for (size_t i = 0; i < std::min(best.size(), order.size()); ++i) {
+    const float logit = row[static_cast<size_t>(order[i])];
+    if (logit > -kInfinity) best[i] = {order[i], logit};
+  }
+  return best;
+}
+
+void check_rows(const std::vector<float>& logits, int64_t n_rows, int64_t width, int64_t k) {
+  const DeviceBuffer device = upload(logits), scratch(static_cast<size_t>(rank_scratch_words(n_rows, width, k)) * 8, "a test");
+  const DeviceBuffer best = poisoned(static_cast<size_t>(2 * n_rows * k));
+  rank_rows(device.as<float>(), n_rows, width, k, scratch.as<uint64_t>(), best.as<ops::RankedLogit>(), Queue());
+  const std::vector<ops::RankedLogit> found = download<ops::RankedLogit>(best.data(), static_cast<size_t>(n_rows * k));
+  for (int64_t r = 0; r < n_rows; ++r) {
+    const std::vector<ops::RankedLogit> expected = expected_of(std::span(logits).subspan(static_cast<size_t>(r * width), static_cast<size_t>(width)), k);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const ops::RankedLogit& x = found[static_cast<size_t>(r * k) + i];
+      ASSERT_TRUE(x.token == expected[i].token && same_bits(x.logit, expected[i].logit))
+          << "row " << r << " of " << width << ", place " << i << " of " << k << ": " << x.token << " with " << x.logit << ", expected "
+          << expected[i].token << " with " << expected[i].logit;
+    }
+  }
+}
+
+TEST(CudaRank, IsTheOrderOfASort) {
+  ASSAY_REQUIRE_GPU();
+  for (const int64_t width : {1, 40, 4095, 4096, 4097, 32000, 128256, 300001}) {
+    for (const int64_t k : {1, 2, 40, 256}) {
+      constexpr int64_t kRows = 3;
+      std::vector<float> logits = test::random_activations(kRows * width, 70 + static_cast<uint64_t>(width));
+      const auto row = [&](int64_t r) { return std::span(logits).subspan(static_cast<size_t>(r * width), static_cast<size_t>(width)); };
+      for (float& x : row(1)) x = std::round(4.0f * x) / 4.0f;  // ties, zeros of both signs
+      for (size_t i = 0; i < row(2).size(); ++i) {
+        if (i % 7 != 3) row(2)[i] = -kInfinity;
+      }
+      check_rows(logits, kRows, width, k);
+      row(0)[static_cast<size_t>(width / 2)] = std::numeric_limits<float>::quiet_NaN();
+      row(1)[static_cast<size_t>(width - 1)] = kInfinity;
+      check_rows(logits, kRows, width, k);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace assay::backend::cuda
