@@ -1,7 +1,5 @@
 // Matrix-vector products of the formats with superblocks of 256 by AVX2.
 #include "backend/cpu/gemv.h"
-#include "backend/cpu/lanes_avx2.h"
-// after the lanes it is written over
 #include "backend/cpu/gemv_superblocks.h"
 
 namespace assay::backend::cpu {

@@ -1,7 +1,5 @@
 // Matrix-vector products of the formats with superblocks of 256 by AVX-512 VNNI.
 #include "backend/cpu/gemv.h"
-#include "backend/cpu/lanes_avx512.h"
-// after the lanes it is written over
 #include "backend/cpu/gemv_superblocks.h"
 
 namespace assay::backend::cpu {
