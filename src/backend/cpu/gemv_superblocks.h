@@ -3,6 +3,7 @@
 // file that includes it.
 #pragma once
 
+#include "backend/cpu/gemv.h"
 #include "backend/cpu/gemv_rows.h"
 #include "backend/cpu/superblock_lanes.h"
 
