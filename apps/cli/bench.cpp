@@ -177,7 +177,7 @@ int bench_command(const Arguments& arguments) {
   catch_interrupts();
   if (f.with_load) return run_load(path, f);
   const auto model = Model::load(path, {.tokenizer = false});
-  Context context(model, f.options(tests));
+  Context context = make_context(model, f.options(tests));
   return f.with_profile ? run_profiles(context, f, tests) : run_tests(context, f, tests);
 }
 

@@ -233,7 +233,7 @@ int chat_command(const Arguments& arguments) {
   const auto model = Model::load(existing(path));
   const auto chat_template = require_chat_template(*model, templates.template_text());
   Progress progress("reading the conversation");
-  Context context(model, context_options);
+  Context context = make_context(model, context_options);
   context.set_progress([&](int64_t done, int64_t total) {
     if (total > 1) progress.update(done, total);
   });

@@ -81,7 +81,7 @@ int logits_command(const Arguments& arguments) {
                                      {.parse_special = true, .add_bos = {}, .add_eos = false});
   if (options.n_ctx == 0)
     options.n_ctx = static_cast<int64_t>(ids.size());  // exactly what this text needs
-  Context context(model, options);
+  Context context = make_context(model, options);
   Progress progress("running the text");
   context.set_progress([&](int64_t done, int64_t total) { progress.update(done, total); });
   const Score s = score(context, ids, n_top);

@@ -194,6 +194,13 @@ ContextOptions RuntimeFlags::options() const {
   return o;
 }
 
+Context make_context(std::shared_ptr<const Model> model, ContextOptions options) {
+  constexpr int64_t kMiB = 1 << 20;
+  Progress progress("loading the model onto the GPU", "MiB");
+  options.on_load = [&](int64_t done, int64_t total) { progress.update(done / kMiB, total / kMiB); };
+  return Context(std::move(model), options);
+}
+
 void SamplingFlags::add(Flags& flags) {
   flags.group("Answer");
   flags.value("-n,--predict,--n-predict,--max-tokens", n_predict, "N",

@@ -43,6 +43,9 @@ struct RuntimeFlags {
   void choose_devices(ContextOptions& o) const;
 };
 
+// A context, with a line of progress on a terminal while weights take long to reach a GPU.
+Context make_context(std::shared_ptr<const Model> model, ContextOptions options);
+
 struct SamplingFlags {
   int64_t seed = -1, n_predict = -1;
   std::optional<double> temperature, dynamic_range, dynamic_exponent, top_p, min_p, typical_p,

@@ -160,7 +160,7 @@ int run_command(const Arguments& arguments) {
   const auto model = Model::load(existing(path));
   const std::vector<TokenId> ids = prompt_ids(f, *model, prompt);
   const GenerateOptions options = f.sampling.options(*model);
-  Context context(model, context_options);
+  Context context = make_context(model, context_options);
   const double load_ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - loading).count();
 

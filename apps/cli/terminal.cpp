@@ -134,7 +134,8 @@ void set_up_signals() {
   handle(SIGBUS, on_bus_error);
 }
 
-Progress::Progress(std::string what) : what_(std::move(what)), start_ms_(now_ms()) {}
+Progress::Progress(std::string what, std::string unit)
+    : what_(std::move(what)), unit_(std::move(unit)), start_ms_(now_ms()) {}
 Progress::~Progress() {
   if (shown_) fmt::print(stderr, "\r\x1b[K");
 }
@@ -149,8 +150,8 @@ void Progress::update(int64_t done, int64_t total, const std::string& remark) {
   const double rest_ms =
       static_cast<double>(elapsed_ms) *
       (static_cast<double>(total - done) / static_cast<double>(std::max<int64_t>(done, 1)));
-  fmt::print(stderr, "{}: {} of {} tokens ({} %, {} left){}{}", what_, done, total,
-             done * 100 / total, duration(rest_ms / 1000), remark.empty() ? "" : ", ", remark);
+  fmt::print(stderr, "{}: {} of {} {} ({} %, {} left){}{}", what_, done, total,
+             unit_, done * 100 / total, duration(rest_ms / 1000), remark.empty() ? "" : ", ", remark);
 }
 
 }  // namespace assay::cli

@@ -51,12 +51,12 @@ void set_up_signals();
 // long the rest will take at the speed so far; nothing where that is no terminal.
 class Progress {
  public:
-  explicit Progress(std::string what);
+  explicit Progress(std::string what, std::string unit = "tokens");
   ~Progress();
   void update(int64_t done, int64_t total, const std::string& remark = "");
 
  private:
-  std::string what_;
+  std::string what_, unit_;
   int64_t start_ms_;
   int64_t last_done_ = 0;
   bool shown_ = false;

@@ -120,7 +120,7 @@ int trace_command(const Arguments& arguments) {
     options.text = *prompt;
   }
   if (context_options.n_ctx == 0) context_options.n_ctx = static_cast<int64_t>(ids.size());
-  Context context(model, context_options);
+  Context context = make_context(model, context_options);
   Progress progress("running the text");
   context.set_progress([&](int64_t done, int64_t total) { progress.update(done, total); });
   const Trace trace = trace_run(context, ids, options);

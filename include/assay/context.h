@@ -59,6 +59,9 @@ struct ContextOptions {
   std::vector<int> devices = {};
   std::vector<float> device_shares = {};
   int n_sequences = 1;        // independent token sequences, each with n_ctx positions
+  // Told how many bytes of weights are on a GPU already, of all that this one takes; of several GPUs one after the other. Called while the
+  // context is made, by the thread that makes it.
+  std::function<void(int64_t done, int64_t total)> on_load = {};
 };
 
 // The options with one thing changed: the numerics to "exact/15" (also "exact"), "exact/8", "f32", "fast" or "oracle", or, with the same bits as

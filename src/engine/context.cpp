@@ -24,6 +24,7 @@ std::shared_ptr<const Model> require_model(std::shared_ptr<const Model> model) {
 Context::State::State(std::shared_ptr<const Model> loaded, const ContextOptions& asked)
     : model(require_model(std::move(loaded))), options(engine::resolve(asked, *model)), pool(options.n_threads, options.pin_threads) {
   engine::ChosenExecutor chosen = engine::make_executor(*model, options, pool);
+  options.on_load = {};  // what it refers to may be gone by the time that somebody makes a context like this one
   executor = std::move(chosen.executor);
   kernels = std::move(chosen.kernels);
   positions.reserve(static_cast<size_t>(options.n_ubatch));

@@ -207,6 +207,7 @@ ChosenExecutor make_executor(const Model& model, const ContextOptions& options, 
   executor.weights_as_f32 = options.numerics == Numerics::f32;
   executor.fast = options.numerics == Numerics::fast;
   executor.planes = options.activation_bits == 15 ? 2 : 1;
+  executor.on_load = options.on_load;
   if (options.numerics == Numerics::oracle) return {backend::oracle::make_oracle_executor(plan, executor, pool), "oracle"};
   const backend::cpu::KernelSet set = kernel_set(options.kernels);
   const Placement placement = place_layers(options, model.n_layers());

@@ -30,6 +30,7 @@ struct ExecutorOptions {
   bool weights_as_f32 = false;  // mode f32: every weight decoded, activations f32, Lanes32
   int planes = 2;               // modes exact and fast: 2 planes (15 bits) or 1 (8 bits)
   bool fast = false;            // mode fast: float weights and attention on a GPU's float tensor cores; other devices know no such mode
+  std::function<void(int64_t done, int64_t total)> on_load = {};  // bytes of weights that were copied to a device of its own
 };
 
 // Sees the value that each op wrote. Observing never changes what runs; a fused op announces its members one by one.

@@ -27,7 +27,7 @@ DeviceState::DeviceState(const ops::Plan& p, const ops::ExecutorOptions& o)
     : plan(p),
       options(checked(p, o)),
       schedule(make_schedule(p, o)),
-      weights(p, o.weights_as_f32, stream.get()),
+      weights(p, o, stream.get()),
       cache(p.cache_layers, o),
       logits_host(bytes_max(p.logits), "the logits"),
       input_host(bytes_max(p.input), "the rows of the part before"),

@@ -53,24 +53,32 @@ PartBytes part_bytes(tensor::DType dtype, bool whole_blocks) noexcept {
   }
 }
 
-DeviceWeights::DeviceWeights(const ops::Plan& plan, bool whole_blocks, cudaStream_t stream)
+DeviceWeights::DeviceWeights(const ops::Plan& plan, const ops::ExecutorOptions& options, cudaStream_t stream)
     : matrices_(plan.weights.size()), small_(plan.weights.size(), nullptr) {
+  const bool whole_blocks = options.weights_as_f32;
   const std::vector<ops::WeightId> small = ops::small_weights_of(plan), matrices = matrices_of(plan);
   const auto view_of = [&](ops::WeightId id) -> const tensor::TensorView& { return plan.weights[static_cast<size_t>(id)].view; };
-  size_t bytes = 0, staging_bytes = 0;
+  size_t bytes = 0, staging_bytes = 0, sent_bytes = 0;
   std::map<const std::byte*, size_t> places;  // a head tied to the table of tokens is copied once
   for (const ops::WeightId id : matrices) {
     const tensor::TensorView& view = view_of(id);
     if (!places.emplace(view.data.data(), bytes).second) continue;
     bytes += matrix_bytes(view, whole_blocks);
+    sent_bytes += view.data.size();
     if (part_bytes(view.dtype, whole_blocks).n > 1) staging_bytes = std::max(staging_bytes, view.data.size());
   }
   const size_t small_begin = bytes;
-  for (const ops::WeightId id : small) bytes += round_up(static_cast<size_t>(view_of(id).shape.elements()) * sizeof(float));
+  for (const ops::WeightId id : small) {
+    const size_t n = static_cast<size_t>(view_of(id).shape.elements()) * sizeof(float);
+    bytes += round_up(n);
+    sent_bytes += n;
+  }
   memory_ = DeviceBuffer(bytes, "the copy of the weights");
   const DeviceBuffer staging(staging_bytes, "the weights on their way");
 
-  Upload upload(matrices.size() + small.size(), stream);
+  Upload::OnSent on_sent;
+  if (options.on_load) on_sent = [&](int64_t n_bytes) { options.on_load(n_bytes, static_cast<int64_t>(sent_bytes)); };
+  Upload upload(matrices.size() + small.size(), stream, on_sent);
   std::map<const std::byte*, const Matrix*> copied;
   for (const ops::WeightId id : matrices) {
     const tensor::TensorView& view = view_of(id);

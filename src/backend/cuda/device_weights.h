@@ -6,14 +6,15 @@
 
 #include "backend/cuda/device_memory.h"
 #include "backend/cuda/matrix.h"
+#include "ops/executor.h"
 #include "ops/plan.h"
 
 namespace assay::backend::cuda {
 
 class DeviceWeights {
  public:
-  // whole_blocks: every matrix as the file has it; else formats with fast kernels are cut into parts.
-  DeviceWeights(const ops::Plan& plan, bool whole_blocks, cudaStream_t stream);
+  // options.weights_as_f32: every matrix stays as the file has it; else formats with fast kernels are cut into parts.
+  DeviceWeights(const ops::Plan& plan, const ops::ExecutorOptions& options, cudaStream_t stream);
 
   const Matrix& matrix(ops::WeightId id) const noexcept { return matrices_[static_cast<size_t>(id)]; }
   const float* small(ops::WeightId id) const noexcept { return small_[static_cast<size_t>(id)]; }  // norms and biases as f32

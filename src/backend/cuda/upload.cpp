@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "assay/error.h"
 
@@ -29,10 +30,11 @@ uint64_t sum_words(std::span<const std::byte> bytes, uint64_t first) noexcept {
   return sum + word * weight;
 }
 
-Upload::Upload(size_t n_pieces_max, cudaStream_t stream)
+Upload::Upload(size_t n_pieces_max, cudaStream_t stream, OnSent on_sent)
     : stream_(stream),
       pool_(std::min(kThreads, base::physical_cores())),
       buffers_{Buffer{PinnedBuffer(kBufferBytes, "the weights on their way"), {}}, Buffer{PinnedBuffer(kBufferBytes, "the weights on their way"), {}}},
+      on_sent_(std::move(on_sent)),
       sums_(n_pieces_max * sizeof(unsigned long long), "the sums of the weights") {
   check(cudaMemsetAsync(sums_.data(), 0, sums_.size(), stream), "copying weights to the GPU");
 }
@@ -60,6 +62,8 @@ void Upload::send(std::byte* target, std::span<const std::byte> from, const std:
     piece.sum += fill(buffer.memory.data(), from.subspan(begin, n), begin / 4);
     check(cudaMemcpyAsync(target + begin, buffer.memory.data(), n, cudaMemcpyHostToDevice, stream_), "copying weights to the GPU");
     buffer.sent.record(stream_);
+    n_sent_ += static_cast<int64_t>(n);
+    if (on_sent_) on_sent_(n_sent_);
   }
   add_word_sum(target, from.size(), sums_.as<unsigned long long>() + pieces_.size(), stream_);
   pieces_.push_back(std::move(piece));

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,8 +22,9 @@ void add_word_sum(const std::byte* bytes, size_t n_bytes, unsigned long long* su
 
 class Upload {
  public:
-  // At most n_pieces_max pieces will be sent.
-  Upload(size_t n_pieces_max, cudaStream_t stream);
+  // At most n_pieces_max pieces will be sent. on_sent: told of the bytes sent so far, after every buffer.
+  using OnSent = std::function<void(int64_t n_bytes)>;
+  Upload(size_t n_pieces_max, cudaStream_t stream, OnSent on_sent = {});
 
   // Queues the copy of a piece. What is queued on the stream after it finds the bytes there. name: for the error.
   void send(std::byte* target, std::span<const std::byte> from, const std::string& name);
@@ -45,6 +47,8 @@ class Upload {
   std::array<Buffer, 2> buffers_;
   size_t next_ = 0;
   std::vector<Piece> pieces_;
+  OnSent on_sent_;
+  int64_t n_sent_ = 0;
   DeviceBuffer sums_;  // of each piece, as it arrived
 };
 

@@ -1,6 +1,8 @@
 // What arrives is what was sent; what arrives changed is an error; the sums of both sides agree over ragged lengths.
 #include "backend/cuda/upload.h"
 
+#include <numeric>
+
 #include "assay/error.h"
 #include "backend/cuda/device_test.h"
 #include "support/random_numbers.h"
@@ -21,13 +23,16 @@ TEST(CudaUpload, BytesArriveThroughBothBuffers) {
   const std::vector<size_t> sizes = {1, 3, 4, 5, 1023, 4096, (size_t{1} << 20) + 7, (size_t{70} << 20) + 2};
   std::vector<std::vector<std::byte>> sent;
   std::vector<DeviceBuffer> targets;
-  Upload upload(sizes.size(), stream.get());
+  std::vector<int64_t> told;
+  Upload upload(sizes.size(), stream.get(), [&](int64_t n_bytes) { told.push_back(n_bytes); });
   for (size_t i = 0; i < sizes.size(); ++i) {
     sent.push_back(random_bytes(sizes[i], i));
     targets.emplace_back(sizes[i], "a test");
     upload.send(targets[i].data(), sent[i], "piece " + std::to_string(i));
   }
   upload.finish();
+  EXPECT_EQ(told.size(), sizes.size() + 2);  // the last piece takes three buffers
+  EXPECT_EQ(told.back(), std::accumulate(sizes.begin(), sizes.end(), int64_t{0}));
   for (size_t i = 0; i < sizes.size(); ++i) EXPECT_EQ(download<std::byte>(targets[i].data(), sizes[i]), sent[i]) << sizes[i];
 }
 
