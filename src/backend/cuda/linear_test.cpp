@@ -2,10 +2,9 @@
 #include "backend/cuda/linear.h"
 
 #include "backend/cuda/device_test.h"
-#include "backend/cuda/device_weights.h"
 #include "backend/cuda/float_few.h"
 #include "backend/cuda/float_memory.h"
-#include "backend/cuda/row_kernels.h"
+#include "backend/cuda/matrix_test.h"
 #include "ops/linear.h"
 #include "support/random_weights.h"
 
@@ -16,30 +15,6 @@ struct Shape {
   int64_t rows, cols, n_tokens;
 };
 std::ostream& operator<<(std::ostream& out, const Shape& s) { return out << s.rows << " x " << s.cols << ", " << s.n_tokens << " tokens"; }
-
-// A matrix as DeviceWeights would lay it.
-struct Uploaded {
-  DeviceBuffer memory;
-  Matrix matrix;
-};
-Uploaded lay(tensor::DType dtype, int64_t rows, int64_t cols, const std::vector<std::byte>& bytes, bool whole) {
-  Uploaded u;
-  u.memory = DeviceBuffer(bytes.size() + 1024, "a test");
-  const PartBytes parts = part_bytes(dtype, whole);
-  const auto n_blocks = static_cast<int64_t>(bytes.size()) / tensor::traits(dtype).block_bytes;
-  u.matrix = {dtype, rows, cols, {}};
-  u.matrix.parts.n = parts.n;
-  size_t at = 0;
-  for (int p = 0; p < parts.n; ++p) {
-    u.matrix.parts.bytes[p] = parts.bytes[p];
-    u.matrix.parts.base[p] = u.memory.as<uint8_t>() + at;
-    at += (static_cast<size_t>(n_blocks * parts.bytes[p]) + 255) / 256 * 256;
-  }
-  const DeviceBuffer file = upload(bytes);
-  cut_blocks(file.as<uint8_t>(), n_blocks, u.matrix.parts, nullptr);
-  check(cudaDeviceSynchronize(), "cutting blocks");
-  return u;
-}
 
 // The formats with a kernel for the tensor cores.
 bool has_tiles(tensor::DType dtype) { return part_bytes(dtype, false).n > 1; }

@@ -1,0 +1,169 @@
+// The products of decode by bits against linear_ref and linear_f32_ref: every format it serves, rows and chunks of every raggedness, several
+// matrices of different formats at once, the row made with and without a norm, the gate.
+#include "backend/cuda/decode.h"
+
+#include "backend/cuda/device_test.h"
+#include "backend/cuda/matrix_test.h"
+#include "num/math.h"
+#include "ops/linear.h"
+#include "ops/rms_norm.h"
+#include "support/random_weights.h"
+
+namespace assay::backend::cuda {
+namespace {
+
+using tensor::DType;
+
+struct Case {
+  std::vector<DType> dtypes;
+  std::vector<int64_t> rows;
+  int64_t cols;
+  int planes;
+  bool norm = false, pre_norm = false, gate = false, poison = false;
+};
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  for (size_t i = 0; i < c.rows.size(); ++i) out << tensor::traits(c.dtypes[i]).name << " " << c.rows[i] << ", ";
+  return out << "columns " << c.cols << ", planes " << c.planes
+             << (c.norm ? ", norm" : "") << (c.pre_norm ? ", norm before" : "") << (c.gate ? ", gate" : "");
+}
+
+// The row that the products read, by the references.
+struct HostRow {
+  std::vector<float> pre, sum, y;
+};
+HostRow row_of(const Case& c, const std::vector<float>& a, const std::vector<float>& b, const std::vector<float>& pre_w,
+               const std::vector<float>& w) {
+  HostRow row{std::vector<float>(a.size()), a, a};
+  if (!c.norm) return row;
+  row.pre = b;
+  if (c.pre_norm) ops::rms_norm_ref(b.data(), pre_w.data(), 1e-6f, c.cols, row.pre.data());
+  for (size_t i = 0; i < a.size(); ++i) row.sum[i] = a[i] + row.pre[i];
+  ops::rms_norm_ref(row.sum.data(), w.data(), 1e-5f, c.cols, row.y.data());
+  return row;
+}
+
+std::vector<float> products(DType dtype, const std::vector<std::byte>& bytes, int64_t rows, const Case& c, const std::vector<float>& x,
+                            const float* bias) {
+  const quant::Format& format = *quant::find_format(dtype);
+  const int64_t row_bytes = c.cols / tensor::traits(dtype).block_elements * tensor::traits(dtype).block_bytes;
+  std::vector<std::byte> memory(quant::activations_bytes(format.activation, c.planes, 1, c.cols));
+  const quant::Activations integers = quant::carve(format.activation, c.planes, 1, c.cols, memory.data());
+  if (format.activation != quant::Activation::f32) quant::quantise_row_ref(x.data(), integers, 0);
+  std::vector<float> y;
+  for (int64_t r = 0; r < rows; ++r) {
+    const std::byte* row = bytes.data() + r * row_bytes;
+    const float* b = bias == nullptr ? nullptr : bias + r;
+    const bool floats = format.activation == quant::Activation::f32;
+    y.push_back(floats ? ops::linear_f32_ref(format, row, x.data(), c.cols, b) : ops::linear_ref(format, row, integers, 0, b));
+  }
+  return y;
+}
+
+void check_case(const Case& c, uint64_t seed) {
+  const quant::Activation kind = quant::find_format(c.dtypes[0])->activation;
+  std::vector<float> a = test::random_activations(c.cols, seed);
+  const std::vector<float> b = test::random_activations(c.cols, seed + 1), pre_w = test::random_activations(c.cols, seed + 2),
+                           w = test::random_activations(c.cols, seed + 3);
+  if (c.poison) a[static_cast<size_t>(c.cols / 2)] = std::numeric_limits<float>::quiet_NaN();
+  const HostRow row = row_of(c, a, b, pre_w, w);
+  const auto width = static_cast<size_t>(c.cols);
+  const DeviceBuffer a_device = upload(a), b_device = upload(b), pre_w_device = upload(pre_w), w_device = upload(w), pre = poisoned(width),
+                     sum = poisoned(width), y_row = poisoned(width);
+  DecodeSource source;
+  source.a = a_device.as<float>();
+  source.d = static_cast<int32_t>(c.cols);
+  if (c.norm) {
+    source.b = b_device.as<float>();
+    source.w = w_device.as<float>();
+    source.eps = 1e-5f;
+    if (c.pre_norm) source.pre_w = pre_w_device.as<float>(), source.pre_eps = 1e-6f, source.pre_y = pre.as<float>();
+    source.sum = sum.as<float>();
+    source.y = y_row.as<float>();
+  }
+  std::vector<Uploaded> weights;
+  std::vector<DeviceBuffer> biases, y;
+  std::vector<std::vector<float>> expected;
+  for (size_t i = 0; i < c.rows.size(); ++i) {
+    const quant::Format& format = *quant::find_format(c.dtypes[i]);
+    const std::vector<std::byte> bytes = test::random_weights(format, c.rows[i] * c.cols, seed + 10 + i);
+    const std::vector<float> bias = test::random_activations(c.rows[i], seed + 20 + i);
+    expected.push_back(products(c.dtypes[i], bytes, c.rows[i], c, row.y, i % 2 == 0 ? bias.data() : nullptr));
+    weights.push_back(lay(c.dtypes[i], c.rows[i], c.cols, bytes, kind == quant::Activation::f32));
+    biases.push_back(upload(bias));
+    y.push_back(poisoned(static_cast<size_t>(c.rows[i])));
+  }
+  std::vector<LinearTask> tasks;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    tasks.push_back({&weights[i].matrix, i % 2 == 0 ? biases[i].as<float>() : nullptr, y[i].as<float>()});
+  }
+  const DeviceBuffer gated = poisoned(static_cast<size_t>(c.rows[0]));
+  const DecodeGate gate{c.gate ? gated.as<float>() : nullptr, ops::GateActivation::silu};
+  decode_linears(source, tasks, gate, kind, c.planes, Queue());
+  for (size_t i = 0; i < y.size(); ++i) {
+    EXPECT_TRUE(same_floats(download<float>(y[i].data(), expected[i].size()), expected[i])) << c << ", matrix " << i;
+  }
+  if (c.norm) {
+    EXPECT_TRUE(same_floats(download<float>(sum.data(), width), row.sum)) << c;
+    EXPECT_TRUE(same_floats(download<float>(y_row.data(), width), row.y)) << c;
+    const std::vector<float>& before = c.pre_norm ? row.pre : row.sum;
+    EXPECT_TRUE(same_floats(download<float>((c.pre_norm ? pre : sum).data(), width), before)) << c;
+  }
+  if (!c.gate) return;
+  std::vector<float> product;
+  for (size_t i = 0; i < expected[0].size(); ++i) product.push_back(num::silu(expected[0][i]) * expected[1][i]);
+  EXPECT_TRUE(same_floats(download<float>(gated.data(), product.size()), product)) << c << ", gate";
+}
+
+std::vector<DType> formats_of(quant::Activation kind) {
+  if (kind == quant::Activation::a256) return {DType::Q4_K, DType::Q5_K, DType::Q6_K};
+  if (kind == quant::Activation::a32) return {DType::Q4_0, DType::Q4_1, DType::Q8_0};
+  return {DType::F32, DType::F16, DType::BF16};
+}
+constexpr quant::Activation kKinds[] = {quant::Activation::a256, quant::Activation::a32, quant::Activation::f32};
+std::vector<int> planes_of(quant::Activation kind) { return kind == quant::Activation::f32 ? std::vector<int>{1} : std::vector<int>{1, 2}; }
+
+TEST(CudaDecode, ProductsHaveTheReferencesBits) {
+  ASSAY_REQUIRE_GPU();
+  uint64_t seed = 2000;
+  for (const quant::Activation kind : kKinds) {
+    const int64_t block = kind == quant::Activation::a256 ? 256 : 32;
+    for (const DType dtype : formats_of(kind)) {
+      for (const int planes : planes_of(kind)) {
+        for (const int64_t n_blocks : {1, 3, 7, 8, 9, 16, 18, 22, 56, 64}) {
+          for (const int64_t rows : {1, 8, 13, 300}) check_case({{dtype}, {rows}, n_blocks * block, planes}, seed += 100);
+          if (HasFailure()) return;
+        }
+        check_case({{dtype}, {3000}, 8 * 256, planes}, seed += 100);
+        check_case({{dtype}, {2500}, 18 * 256, planes}, seed += 100);
+        check_case({{dtype}, {40}, 8 * 256, planes, false, false, false, true}, seed += 100);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(CudaDecode, SeveralMatricesNormsAndGates) {
+  ASSAY_REQUIRE_GPU();
+  uint64_t seed = 900000;
+  for (const quant::Activation kind : kKinds) {
+    const std::vector<DType> f = formats_of(kind);
+    for (const int planes : planes_of(kind)) {
+      for (const int64_t cols : {256, 8 * 256, 9 * 256, 22 * 256}) {
+        for (const bool pre_norm : {false, true}) {
+          check_case({{f[0], f[1], f[2]}, {130, 9, 600}, cols, planes, true, pre_norm}, seed += 100);
+          check_case({{f[2], f[0]}, {1, 2111}, cols, planes, true, pre_norm}, seed += 100);
+          if (HasFailure()) return;
+        }
+        for (const DType dtype : f) {
+          if (dtype == DType::F32) continue;
+          check_case({{dtype, dtype}, {700, 700}, cols, planes, true, false, true}, seed += 100);
+          check_case({{dtype, dtype}, {2203, 2203}, cols, planes, false, false, true}, seed += 100);
+          if (HasFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace assay::backend::cuda
