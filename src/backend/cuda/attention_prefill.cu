@@ -1,7 +1,7 @@
-// Attention of many tokens over a cache of f16. A block of 4 warps takes 64 queries that share their keys, 16 a warp, and walks the segments.
-// Keys and values pass through shared memory as floats, a stage of each at a time; a thread holds 8 queries x 16 keys of a segment's scores,
-// then 8 queries x 4 columns or more of the outputs. So a warp alone finds its queries' maxima, exponentials and sums, and blocks of threads
-// meet only where a stage changes. Every chain, fold and merge is the contract's, as in attention.cu.
+// Attention of many tokens over a cache of f16. A block of 4 warps takes 64 queries that share their keys, 16 a warp, and walks the
+// segments. Keys and values pass through shared memory as floats, a stage of each at a time; a thread holds 8 queries x 16 keys of a
+// segment's scores, then 8 queries x 4 columns or more of the outputs. So a warp alone finds its queries' maxima, exponentials and sums,
+// and blocks of threads meet only where a stage changes. Every chain, fold and merge is the contract's, as in attention.cu.
 #include <cuda_fp16.h>
 
 #include "backend/cuda/attention.h"
@@ -52,7 +52,8 @@ class Prefill {
 
   __device__ Prefill(const AttentionTask& task, const Place& place, int heads_log2, float* memory)
       : task_(task), tile_(place.tile), head_0_(place.head_0), head_end_(place.head_end), heads_log2_(heads_log2), q_(memory),
-        p_(memory + kQueries * kHeadDim), stages_(p_ + 4 * kWarpProbabilities), factors_(*reinterpret_cast<Factors*>(stages_ + 2 * kStageFloats)),
+        p_(memory + kQueries * kHeadDim), stages_(p_ + 4 * kWarpProbabilities),
+        factors_(*reinterpret_cast<Factors*>(stages_ + 2 * kStageFloats)),
         warp_(static_cast<int>(threadIdx.x) / 32), odd_(static_cast<int>(threadIdx.x) % 2), l_(static_cast<int>(threadIdx.x) % 32 / 2) {
     const int64_t cache_head = tile_.sequence * task.cache.n_kv_heads + place.kv_head;
     keys_ = task.cache.k + cache_head * task.cache.k_head_bytes;
@@ -156,7 +157,10 @@ class Prefill {
   __device__ static void widen(uint4 halves, float (&x)[8]) {
     const uint32_t w[4] = {halves.x, halves.y, halves.z, halves.w};
 #pragma unroll
-    for (int i = 0; i < 8; ++i) x[i] = __half2float(__ushort_as_half(static_cast<unsigned short>(i % 2 == 0 ? w[i / 2] & 0xFFFFu : w[i / 2] >> 16)));
+    for (int i = 0; i < 8; ++i) {
+      const unsigned half = i % 2 == 0 ? w[i / 2] & 0xFFFFu : w[i / 2] >> 16;
+      x[i] = __half2float(__ushort_as_half(static_cast<unsigned short>(half)));
+    }
   }
 
   __device__ float* next_stage() {
@@ -481,13 +485,14 @@ class Prefill {
 
 // grid: groups of heads of every KV head; runs of tiles, the longest first. Tiles that follow one another in a sequence are one.
 template <int kHeadDim>
-__global__ void __launch_bounds__(kThreads, kHeadDim == 256 ? 1 : 2) prefill_kernel(const __grid_constant__ AttentionTask task, const Shape shape) {
+__global__ void __launch_bounds__(kThreads, kHeadDim == 256 ? 1 : 2)
+    prefill_kernel(const __grid_constant__ AttentionTask task, const Shape shape) {
   extern __shared__ __align__(128) float memory[];
   let_next_start();
   wait_for_previous();
   const int64_t per_kv_head = task.n_heads / task.cache.n_kv_heads, kv_head = blockIdx.x / static_cast<unsigned>(shape.n_groups);
   const int64_t head_0 = kv_head * per_kv_head + (blockIdx.x % static_cast<unsigned>(shape.n_groups) << shape.heads_log2);
-  const int begin = static_cast<int>(gridDim.y - 1 - blockIdx.y) * (4 >> shape.heads_log2), end = min(begin + (4 >> shape.heads_log2), shape.n_tiles);
+  const int n = 4 >> shape.heads_log2, begin = static_cast<int>(gridDim.y - 1 - blockIdx.y) * n, end = min(begin + n, shape.n_tiles);
   for (int i = begin; i < end;) {
     TokenTile tile = task.tiles[i++];
     for (; i < end; ++i) {
@@ -502,7 +507,8 @@ __global__ void __launch_bounds__(kThreads, kHeadDim == 256 ? 1 : 2) prefill_ker
 template <int kHeadDim>
 bool start(const AttentionTask& task, const Queue& queue) {
   constexpr size_t kBytes = Prefill<kHeadDim>::kBytes;
-  if (cudaFuncSetAttribute(prefill_kernel<kHeadDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes)) != cudaSuccess) {
+  if (cudaFuncSetAttribute(prefill_kernel<kHeadDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes)) !=
+      cudaSuccess) {
     cudaGetLastError();  // forgotten: it is an answer
     return false;
   }
@@ -512,7 +518,8 @@ bool start(const AttentionTask& task, const Queue& queue) {
   shape.n_groups = static_cast<int>((per_kv_head + (1 << shape.heads_log2) - 1) >> shape.heads_log2);
   shape.n_tiles = static_cast<int>(task.n_tiles);
   const int tiles = 4 >> shape.heads_log2;
-  const dim3 grid(static_cast<unsigned>(task.cache.n_kv_heads * shape.n_groups), static_cast<unsigned>((shape.n_tiles + tiles - 1) / tiles));
+  const dim3 grid(static_cast<unsigned>(task.cache.n_kv_heads * shape.n_groups),
+                  static_cast<unsigned>((shape.n_tiles + tiles - 1) / tiles));
   launch(queue, prefill_kernel<kHeadDim>, grid, kThreads, kBytes, task, shape);
   return true;
 }

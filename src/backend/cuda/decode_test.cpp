@@ -1,5 +1,5 @@
-// The products of decode by bits against linear_ref and linear_f32_ref: every format it serves, rows and chunks of every raggedness, several
-// matrices of different formats at once, the row made with and without a norm, the gate.
+// The products of decode by bits against linear_ref and linear_f32_ref: every format it serves, rows and chunks of every raggedness,
+// several matrices of different formats at once, the row made with and without a norm, the gate.
 #include "backend/cuda/decode.h"
 
 #include "backend/cuda/device_test.h"
