@@ -58,5 +58,17 @@ struct FewOfTiles {
   }
 };
 
+template <template <class, int, int> class Tile, class Format, int kPlanes>
+struct TilesOfFormat {
+  template <int kTokens>
+  using OfTokens = Tile<Format, kPlanes, kTokens>;
+};
+
+// The kernel for few tokens of a format with Tile<Format, planes, tokens>, of which the widest has kTokensMax.
+template <template <class, int, int> class Tile, class Format, int kPlanes, int kTokensMax>
+GemmKernel few_of_tiles() noexcept {
+  return few_kernel<FewOfTiles<TilesOfFormat<Tile, Format, kPlanes>::template OfTokens, kTokensMax>>();
+}
+
 }  // namespace
 }  // namespace assay::backend::cpu

@@ -5,6 +5,7 @@
 #include <immintrin.h>
 
 #include "backend/cpu/few_walk.h"
+#include "backend/cpu/transpose_avx512.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -23,12 +24,7 @@ inline void load_columns(const std::byte* p, int64_t row_bytes, Ahead& ahead, __
     rows[i] = _mm512_inserti32x4(rows[i], part(p8 + i * row_bytes), 2);
     rows[i] = _mm512_inserti32x4(rows[i], part(p12 + i * row_bytes), 3);
   }
-  const __m512i ab_low = _mm512_unpacklo_epi32(rows[0], rows[1]), ab_high = _mm512_unpackhi_epi32(rows[0], rows[1]);
-  const __m512i cd_low = _mm512_unpacklo_epi32(rows[2], rows[3]), cd_high = _mm512_unpackhi_epi32(rows[2], rows[3]);
-  out[0] = _mm512_unpacklo_epi64(ab_low, cd_low);
-  out[1] = _mm512_unpackhi_epi64(ab_low, cd_low);
-  out[2] = _mm512_unpacklo_epi64(ab_high, cd_high);
-  out[3] = _mm512_unpackhi_epi64(ab_high, cd_high);
+  transpose_parts(rows, out);
 }
 
 // The dword at p of each of 16 rows.

@@ -230,16 +230,9 @@ struct KernelOf {
   }
 };
 
-template <class Format, int kPlanes>
-struct Few {
-  template <int kTokens>
-  using Tile = Bytes<Format, kPlanes, kTokens>;
-  using Tiles = FewOfTiles<Tile, kTileTokens>;
-};
-
 template <class Format>
 GemmKernel few(int planes) noexcept {
-  return planes == 2 ? few_kernel<typename Few<Format, 2>::Tiles>() : few_kernel<typename Few<Format, 1>::Tiles>();
+  return planes == 2 ? few_of_tiles<Bytes, Format, 2, kTileTokens>() : few_of_tiles<Bytes, Format, 1, kTileTokens>();
 }
 
 }  // namespace

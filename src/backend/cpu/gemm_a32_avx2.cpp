@@ -70,21 +70,19 @@ struct KernelOf {
 };
 
 template <class Format, int kPlanes>
-struct Few {
-  template <int kTokens>
-  using Tile = Words<Format, kPlanes, kTokens>;
-  using Tiles = FewOfTiles<Tile, kTileTokens>;
-};
+GemmKernel few() noexcept {
+  return few_of_tiles<Words, Format, kPlanes, kTileTokens>();
+}
 
 }  // namespace
 
 GemmKernel few_a32_avx2(tensor::DType dtype, int planes) noexcept {
   using tensor::DType;
-  if (planes == 1) return dtype == DType::Q8_0 ? few_kernel<Few<RowsQ8_0, 1>::Tiles>() : GemmKernel{};
+  if (planes == 1) return dtype == DType::Q8_0 ? few<RowsQ8_0, 1>() : GemmKernel{};
   switch (dtype) {
-    case DType::Q4_0: return few_kernel<Few<RowsQ4_0, 2>::Tiles>();
-    case DType::Q4_1: return few_kernel<Few<RowsQ4_1, 2>::Tiles>();
-    case DType::Q8_0: return few_kernel<Few<RowsQ8_0, 2>::Tiles>();
+    case DType::Q4_0: return few<RowsQ4_0, 2>();
+    case DType::Q4_1: return few<RowsQ4_1, 2>();
+    case DType::Q8_0: return few<RowsQ8_0, 2>();
     default: return {};
   }
 }

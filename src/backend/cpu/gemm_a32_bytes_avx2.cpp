@@ -108,20 +108,16 @@ struct KernelOf {
   }
 };
 
-template <class Format>
-struct Few {
-  template <int kTokens>
-  using Tile = Bytes<Format, kTokens>;
-  using Tiles = FewOfTiles<Tile, kTileTokens>;
-};
+template <class Format, int, int kTokens>
+using OnePlane = Bytes<Format, kTokens>;
 
 }  // namespace
 
 GemmKernel few_a32_bytes_avx2(tensor::DType dtype) noexcept {
   using tensor::DType;
   switch (dtype) {
-    case DType::Q4_0: return few_kernel<Few<RowsQ4_0>::Tiles>();
-    case DType::Q4_1: return few_kernel<Few<RowsQ4_1>::Tiles>();
+    case DType::Q4_0: return few_of_tiles<OnePlane, RowsQ4_0, 1, kTileTokens>();
+    case DType::Q4_1: return few_of_tiles<OnePlane, RowsQ4_1, 1, kTileTokens>();
     default: return {};
   }
 }

@@ -5,6 +5,7 @@
 #include <immintrin.h>
 
 #include "backend/cpu/gemm_panels.h"
+#include "backend/cpu/transpose_avx512.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -19,13 +20,8 @@ inline void transpose_16(const Row& row, __m512i* out) noexcept {
   const auto pair = [&](int i) { return _mm512_inserti64x4(_mm512_castsi256_si512(row(i)), row(i + 4), 1); };
   __m512i parts[2][4];
   for (int h = 0; h < 2; ++h) {
-    const __m512i a = pair(8 * h), b = pair(8 * h + 1), c = pair(8 * h + 2), d = pair(8 * h + 3);
-    const __m512i ab_low = _mm512_unpacklo_epi32(a, b), ab_high = _mm512_unpackhi_epi32(a, b);
-    const __m512i cd_low = _mm512_unpacklo_epi32(c, d), cd_high = _mm512_unpackhi_epi32(c, d);
-    parts[h][0] = _mm512_unpacklo_epi64(ab_low, cd_low);
-    parts[h][1] = _mm512_unpackhi_epi64(ab_low, cd_low);
-    parts[h][2] = _mm512_unpacklo_epi64(ab_high, cd_high);
-    parts[h][3] = _mm512_unpackhi_epi64(ab_high, cd_high);
+    const __m512i pairs[4] = {pair(8 * h), pair(8 * h + 1), pair(8 * h + 2), pair(8 * h + 3)};
+    transpose_parts(pairs, parts[h]);
   }
   for (int j = 0; j < 4; ++j) {
     out[j] = _mm512_shuffle_i32x4(parts[0][j], parts[1][j], 0x88);
@@ -45,12 +41,7 @@ inline void transpose_dwords(const std::byte* const* rows, int64_t at, __m512i* 
     r[i] = _mm512_inserti32x4(_mm512_castsi128_si512(part(i)), part(i + 4), 1);
     r[i] = _mm512_inserti32x4(_mm512_inserti32x4(r[i], part(i + 8), 2), part(i + 12), 3);
   }
-  const __m512i ab_low = _mm512_unpacklo_epi32(r[0], r[1]), ab_high = _mm512_unpackhi_epi32(r[0], r[1]);
-  const __m512i cd_low = _mm512_unpacklo_epi32(r[2], r[3]), cd_high = _mm512_unpackhi_epi32(r[2], r[3]);
-  out[0] = _mm512_unpacklo_epi64(ab_low, cd_low);
-  out[1] = _mm512_unpackhi_epi64(ab_low, cd_low);
-  out[2] = _mm512_unpacklo_epi64(ab_high, cd_high);
-  out[3] = _mm512_unpackhi_epi64(ab_high, cd_high);
+  transpose_parts(r, out);
 }
 
 inline __m512i broadcast_4(const int8_t* p) noexcept {

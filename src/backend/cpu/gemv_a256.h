@@ -39,13 +39,7 @@ struct FormatA256 : Unpack {
     for (int t = 0; t < kTokens; ++t) {
       Ints8 dot[kPlanes], minimum[kPlanes];
       for (int plane = 0; plane < kPlanes; ++plane) Unpack::reduce(partial[t * kPlanes + plane], dot[plane], minimum[plane]);
-      const Floats8 f = join_planes<kPlanes>(dot);
-      Floats8 term;
-      if constexpr (Unpack::kHasMin) {
-        term = fma_8(scales.d, f, mul_8(scales.m, join_planes<kPlanes>(minimum)));
-      } else {
-        term = mul_8(scales.d, f);
-      }
+      const Floats8 term = superblock_term<Unpack::kHasMin, kPlanes>(scales, dot, minimum);
       c[t] = fma_8(load_8(x.d + (blocks.step * kTokens + t) * kLanes), term, c[t]);
     }
   }

@@ -35,6 +35,14 @@ inline Floats8 join_planes(const Ints8* sums) noexcept {
   return fma_8(splat_8(0x1p-7f), to_floats(sums[1]), to_floats(sums[0]));
 }
 
+// The term of 8 superblocks, without the activations' scale. minimum: read where the format has minima.
+template <bool kHasMin, int kPlanes>
+inline Floats8 superblock_term(const Scales& scales, const Ints8* dot, const Ints8* minimum) noexcept {
+  const Floats8 f = join_planes<kPlanes>(dot);
+  if constexpr (!kHasMin) return mul_8(scales.d, f);
+  return fma_8(scales.d, f, mul_8(scales.m, join_planes<kPlanes>(minimum)));
+}
+
 // Where blocks lie in a row, in bytes from the first of a step.
 struct BlockPlaces {
   alignas(64) int64_t at_first[kLanes], at_last[kLanes];

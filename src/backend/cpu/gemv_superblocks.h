@@ -93,13 +93,7 @@ struct Superblocks : Unpack {
         dot[plane] = sums_of_blocks(dots[t * kPlanes + plane]);
         if constexpr (Unpack::kHasMin) minimum[plane] = sums_of_blocks(minima[t * kPlanes + plane]);
       }
-      const Floats8 f = join_planes<kPlanes>(dot);
-      Floats8 term;
-      if constexpr (Unpack::kHasMin) {
-        term = fma_8(scales.d, f, mul_8(scales.m, join_planes<kPlanes>(minimum)));
-      } else {
-        term = mul_8(scales.d, f);
-      }
+      const Floats8 term = superblock_term<Unpack::kHasMin, kPlanes>(scales, dot, minimum);
       c[t] = fma_8(load_8(x.d + (blocks.step * kTokens + t) * kLanes), term, c[t]);
     }
   }
