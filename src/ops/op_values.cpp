@@ -27,6 +27,7 @@ OpValues values_of(const Op& op) {
                         [](const Add& r) { return OpValues{{r.a, r.b}, r.y}; },
                         [](const Gate& r) { return OpValues{{r.gate, r.up}, r.y}; },
                         [](const SelectOutputs& r) { return OpValues{{r.x}, r.y}; },
+                        [](const Gather& r) { return OpValues{{r.x}, r.y}; },
                     },
                     op.record);
 }
@@ -38,7 +39,7 @@ ValueId announced_value(const Op& op) {
 }
 
 const char* kind_name(const Op& op) noexcept {
-  constexpr const char* kNames[] = {"embed", "rms_norm", "linear", "rope", "kv_store", "attention", "add", "gate", "select_outputs"};
+  constexpr const char* kNames[] = {"embed", "rms_norm", "linear", "rope", "kv_store", "attention", "add", "gate", "select_outputs", "gather"};
   static_assert(std::size(kNames) == std::variant_size_v<decltype(Op::record)>);
   return kNames[op.record.index()];
 }

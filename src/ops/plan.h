@@ -59,9 +59,11 @@ struct Attention { ValueId q; int32_t layer; int64_t n_heads, n_kv_heads, head_d
 struct Add { ValueId a, b; ValueId y; };
 struct Gate { ValueId gate, up; GateActivation activation; ValueId y; };  // y = activation(gate) * up
 struct SelectOutputs { ValueId x; ValueId y; };                        // keeps the tokens whose logits are wanted
+// Of a plan that is one of several shards (plan_shards.h): x holds columns `column` .. of y, the other shards have the others; y is all of them.
+struct Gather { ValueId x; int64_t column; ValueId y; };
 
 struct Op {
-  std::variant<Embed, RmsNorm, Linear, Rope, KvStore, Attention, Add, Gate, SelectOutputs> record;
+  std::variant<Embed, RmsNorm, Linear, Rope, KvStore, Attention, Add, Gate, SelectOutputs, Gather> record;
   std::string name;    // e.g. "blk.3.attn_q"
   int32_t layer = -1;  // -1: outside the layers
 };

@@ -68,6 +68,11 @@ class Checker {
     expect(width(r.up), width(r.y), "columns");
   }
   void operator()(const SelectOutputs& r) const { expect(width(r.x), width(r.y), "columns"); }
+  void operator()(const Gather& r) const {
+    if (r.column < 0 || width(r.x) < 1 || r.column > width(r.y) - width(r.x)) {
+      refuse("columns " + std::to_string(r.column) + " to " + std::to_string(r.column + width(r.x)) + " of " + std::to_string(width(r.y)));
+    }
+  }
 
  private:
   int64_t width(ValueId value) const { return plan_.values[static_cast<size_t>(value)].width; }

@@ -81,6 +81,7 @@ class Part {
   void renumber(Add& r) { value(r.a), value(r.b), value(r.y); }
   void renumber(Gate& r) { value(r.gate), value(r.up), value(r.y); }
   void renumber(SelectOutputs& r) { value(r.x), value(r.y); }
+  void renumber(Gather& r) { value(r.x), value(r.y); }
 
   const Plan& whole_;
   Plan plan_;

@@ -239,7 +239,7 @@ Expected local_op(const OpInputs& in, const Declared& declared, base::ThreadPool
           return local_linear(in, record, declared, pool, options);
         } else if constexpr (std::is_same_v<Record, ops::Attention>) {
           return local_attention(in, record, declared, pool, options);
-        } else if constexpr (std::is_same_v<Record, ops::KvStore>) {
+        } else if constexpr (std::is_same_v<Record, ops::KvStore> || std::is_same_v<Record, ops::Gather>) {
           return {};
         } else {
           return small_op(in, record, declared, pool, options);

@@ -90,6 +90,7 @@ class FaultyExecutor final : public ops::Executor {
   void run_op(const ops::Op& op, const ops::Add& r);
   void run_op(const ops::Op& op, const ops::Gate& r);
   void run_op(const ops::Op& op, const ops::SelectOutputs& r);
+  void run_op(const ops::Op&, const ops::Gather&) {}  // of shards alone, which this engine has not
 
   bool is(Fault fault) const { return options_.fault == fault; }
   PlainMatrix load(ops::WeightId id, Fault fault) const {

@@ -12,6 +12,7 @@
 #include "assay/error.h"
 #include "backend/cpu/run_state.h"
 #include "backend/cpu/schedule.h"
+#include "backend/cpu/shard_table.h"
 #include "backend/cpu/steps.h"
 #include "ops/buffer_plan.h"
 #include "ops/op_values.h"
@@ -32,6 +33,8 @@ class CpuExecutor final : public ops::Executor {
         schedule_((ops::check_plan(plan, options), make_schedule(plan, options))),
         cache_(plan.cache_layers, options),
         state_(plan, cpu.kernels, cache_, pool),
+        shards_(cpu.shards),
+        i_shard_(cpu.i_shard),
         n_positions_(static_cast<size_t>(options.n_sequences), 0) {
     for (const ops::RopeSpec& spec : plan.ropes) state_.rope_tables.emplace_back(spec, options.n_ctx);
     state_.shape.reserve(options);
@@ -114,12 +117,20 @@ class CpuExecutor final : public ops::Executor {
     switch (step.kind) {
       case Step::Kind::rows: run_row_step(state_, step); break;
       case Step::Kind::linears: run_linear_step(state_, linear_steps_[i], state_.n_rows(step.outputs_only)); break;
-      case Step::Kind::attention: run_attention_step(state_, attention(step), reinterpret_cast<float*>(partials_.data())); break;
+      case Step::Kind::attention: run_attention_step(state_, record<ops::Attention>(step), reinterpret_cast<float*>(partials_.data())); break;
+      case Step::Kind::gather: gather(record<ops::Gather>(step), state_.n_rows(step.outputs_only)); break;
     }
   }
 
-  const ops::Attention& attention(const Step& step) const {
-    return std::get<ops::Attention>(plan_.ops[static_cast<size_t>(step.attention)].record);
+  template <class Record>
+  const Record& record(const Step& step) const {
+    return std::get<Record>(plan_.ops[static_cast<size_t>(step.op)].record);
+  }
+
+  void gather(const ops::Gather& op, int64_t n_rows) {
+    if (shards_ == nullptr) throw Error(Errc::bad_request, "a shard of a model needs the others to run");
+    const int64_t own = state_.width(op.x), all = state_.width(op.y);
+    shards_->gather(i_shard_, {state_.row(op.x, 0), n_rows, own, own}, op.column, {state_.row(op.y, 0), n_rows, all, all});
   }
 
   // Norm weights and biases as aligned f32: where the file does not have them so, a copy.
@@ -249,6 +260,8 @@ class CpuExecutor final : public ops::Executor {
   const Schedule schedule_;
   KvCache cache_;
   RunState state_;
+  ShardTable* const shards_;
+  const int i_shard_;
   std::vector<LinearStep> linear_steps_;  // one per step, empty where it is none
   base::AlignedBuffer small_weights_, arena_, scratch_, partials_;
   std::vector<int64_t> n_positions_;  // per sequence

@@ -10,8 +10,13 @@
 
 namespace assay::backend::cpu {
 
+class ShardTable;
+
 struct CpuOptions {
   KernelSet kernels = best_kernel_set();
+  // Of an executor of one shard of a model (ops/plan_shards.h): where it meets the others, and which it is.
+  ShardTable* shards = nullptr;
+  int i_shard = 0;
 };
 
 // The plan, what its weights point into and the pool must outlive the executor. Throws Error(unsupported) for what the CPU cannot run,

@@ -79,6 +79,7 @@ class RowRunner {
 
   void operator()(const ops::Linear&) const noexcept {}     // never in a rows step
   void operator()(const ops::Attention&) const noexcept {}  // never in a rows step
+  void operator()(const ops::Gather&) const noexcept {}     // never in a rows step
 
   void quantise(int32_t id) const noexcept {
     const ops::ValueId x = s_.quantised_values[static_cast<size_t>(id)];

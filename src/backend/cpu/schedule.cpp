@@ -39,6 +39,7 @@ class Scheduler {
       add_row_step(true);
       add_linear_step();
       add_attention_steps();
+      add_gather_steps();
       if (n_done_ == before) {
         const size_t stuck = static_cast<size_t>(std::find(done_.begin(), done_.end(), false) - done_.begin());
         throw Error(Errc::unsupported, "the plan's op " + plan_.ops[stuck].name + " waits for a value that no op writes");
@@ -84,7 +85,7 @@ class Scheduler {
     step.outputs_only = of_outputs;
     for (size_t i = 0; i < plan_.ops.size(); ++i) {
       const ops::Op& op = plan_.ops[i];
-      if (done_[i] || is<ops::Linear>(op) || is<ops::Attention>(op)) continue;
+      if (done_[i] || is<ops::Linear>(op) || is<ops::Attention>(op) || is<ops::Gather>(op)) continue;
       const OpValues values = values_of(op);
       const ops::ValueId domain = values.output != kNone ? values.output : values.inputs[0];
       // A selected row comes from another row of its input, so another thread may have written it.
@@ -147,7 +148,22 @@ class Scheduler {
       if (!ready(values, false) || stored == kNone || stored >= current()) continue;
       Step step;
       step.kind = Step::Kind::attention;
-      step.attention = static_cast<int32_t>(i);
+      step.op = static_cast<int32_t>(i);
+      take(i, values);
+      schedule_.steps.push_back(std::move(step));
+    }
+  }
+
+  // In the same order in every shard: their plans differ in widths alone.
+  void add_gather_steps() {
+    for (size_t i = 0; i < plan_.ops.size(); ++i) {
+      if (done_[i] || !is<ops::Gather>(plan_.ops[i])) continue;
+      const OpValues values = values_of(plan_.ops[i]);
+      if (!ready(values, false)) continue;
+      Step step;
+      step.kind = Step::Kind::gather;
+      step.outputs_only = outputs_only(values.output);
+      step.op = static_cast<int32_t>(i);
       take(i, values);
       schedule_.steps.push_back(std::move(step));
     }
@@ -206,7 +222,7 @@ std::vector<int32_t> ops_of(const Step& step) {
     if (work.op != kNone) i_ops.push_back(work.op);
   }
   for (const LinearWork& work : step.linears) i_ops.push_back(work.op);
-  if (step.attention != kNone) i_ops.push_back(step.attention);
+  if (step.op != kNone) i_ops.push_back(step.op);
   return i_ops;
 }
 

@@ -3,6 +3,7 @@
 //            rows must be quantised for the linears that follow.
 //   linears  all Linear ops whose inputs are ready, split together by rows of their weights.
 //   attention one Attention op.
+//   gather   one Gather op, for which all shards of a model meet.
 // An op runs as soon as its inputs are there, which may be before an op that stands ahead of it in the plan; no bit depends on that order.
 #pragma once
 
@@ -35,12 +36,12 @@ struct LinearWork {
 };
 
 struct Step {
-  enum class Kind { rows, linears, attention };
+  enum class Kind { rows, linears, attention, gather };
   Kind kind = Kind::rows;
   bool outputs_only = false;        // its rows are the tokens whose logits are wanted
   std::vector<RowWork> rows;        // Kind::rows
   std::vector<LinearWork> linears;  // Kind::linears
-  int32_t attention = ops::kNone;   // Kind::attention
+  int32_t op = ops::kNone;          // Kind::attention, Kind::gather
 };
 
 // What a value's memory is for: from the step that writes it to the last that reads it.

@@ -55,6 +55,7 @@ class OracleExecutor final : public ops::Executor {
   void run_op(const ops::Add& op);
   void run_op(const ops::Gate& op);
   void run_op(const ops::SelectOutputs& op);
+  void run_op(const ops::Gather& op);
   void observe(const ops::Op& op);
 
   const ops::Value& value(ops::ValueId id) const { return plan_.values[static_cast<size_t>(id)]; }
@@ -196,6 +197,8 @@ void OracleExecutor::run_op(const ops::SelectOutputs& op) {
     std::copy(from, from + value(op.x).width, row(op.y, i));
   }
 }
+
+void OracleExecutor::run_op(const ops::Gather&) { throw Error(Errc::unsupported, "the oracle runs whole models, no shards of them"); }
 
 }  // namespace
 
