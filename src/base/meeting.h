@@ -1,4 +1,4 @@
-// Where a fixed number of threads wait for one another, again and again, and any of them can call the meeting off: what the parts of a sharded
+// Where a fixed number of threads wait for one another, again and again, and any of them can call the meeting off: what the shards of a
 // model meet at. Waits spin briefly, then sleep.
 #pragma once
 

@@ -2,6 +2,7 @@
 #include "engine/shard_executor.h"
 
 #include <algorithm>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -32,7 +33,8 @@ class ColumnJoiner {
   void add(const ops::PlanShard::Origin& origin, int64_t n_rows, std::span<const double> values) {
     const std::scoped_lock lock(mutex_);
     const ops::Op& whole = op(origin.i_op);
-    const int64_t width = whole_.values[static_cast<size_t>(ops::announced_value(whole))].width, n_columns = origin.columns.end - origin.columns.begin;
+    const int64_t width = whole_.values[static_cast<size_t>(ops::announced_value(whole))].width;
+    const int64_t n_columns = origin.columns.end - origin.columns.begin;
     if (origin.is_whole) return observer_->on_op(whole, n_rows, width, values);
     Pending& pending = pending_[origin.i_op];
     pending.values.resize(static_cast<size_t>(n_rows * width));
@@ -68,10 +70,14 @@ class ShardObserver final : public ops::OpObserver {
     const ops::PlanShard::Origin& origin = origin_of(op);
     return origin.i_op != ops::kNone && (is_first_ || !origin.is_whole) && joiner_.wants(origin.i_op);
   }
-  void on_op(const ops::Op& op, int64_t n_rows, int64_t, std::span<const double> values) override { joiner_.add(origin_of(op), n_rows, values); }
+  void on_op(const ops::Op& op, int64_t n_rows, int64_t, std::span<const double> values) override {
+    joiner_.add(origin_of(op), n_rows, values);
+  }
 
  private:
-  const ops::PlanShard::Origin& origin_of(const ops::Op& op) const { return shard_.origins[static_cast<size_t>(&op - shard_.plan.ops.data())]; }
+  const ops::PlanShard::Origin& origin_of(const ops::Op& op) const {
+    return shard_.origins[static_cast<size_t>(&op - shard_.plan.ops.data())];
+  }
 
   const ops::PlanShard& shard_;
   const bool is_first_;
@@ -102,21 +108,22 @@ class ShardExecutor final : public ops::Executor {
 
   void run(const ops::Batch& batch) override {
     for (size_t i = 0; i < n_kept_.size(); ++i) n_kept_[i] = n_positions(static_cast<int>(i));
-    try {
-      threads_.run(static_cast<int64_t>(executors_.size()), [&](int64_t i, int) {
-        try {
-          executors_[static_cast<size_t>(i)]->run(batch);
-        } catch (...) {
-          meeting_.call_off();
-          throw;
-        }
-      });
-    } catch (...) {
-      meeting_.reopen();
-      joiner_.forget();
-      for (size_t i = 0; i < n_kept_.size(); ++i) truncate(static_cast<int>(i), n_kept_[i]);
-      throw;
-    }
+    std::mutex mutex;
+    std::exception_ptr failure;  // the first; the others fail for its sake
+    threads_.run(static_cast<int64_t>(executors_.size()), [&](int64_t i, int) {
+      try {
+        executors_[static_cast<size_t>(i)]->run(batch);
+      } catch (...) {
+        const std::scoped_lock lock(mutex);
+        if (failure == nullptr) failure = std::current_exception();
+        meeting_.call_off();
+      }
+    });
+    if (failure == nullptr) return;
+    meeting_.reopen();
+    joiner_.forget();
+    for (size_t i = 0; i < n_kept_.size(); ++i) truncate(static_cast<int>(i), n_kept_[i]);
+    std::rethrow_exception(failure);
   }
 
   // Every shard has all logits; the first one is asked.
@@ -158,7 +165,8 @@ class ShardExecutor final : public ops::Executor {
 void ShardExecutor::visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const {
   std::vector<std::vector<std::byte>> bytes(shards_.size());
   for (size_t i = 0; i < shards_.size(); ++i) {
-    executors_[i]->visit_cache(sequence, [&](std::span<const std::byte> some) { bytes[i].insert(bytes[i].end(), some.begin(), some.end()); });
+    std::vector<std::byte>& all = bytes[i];
+    executors_[i]->visit_cache(sequence, [&](std::span<const std::byte> some) { all.insert(all.end(), some.begin(), some.end()); });
   }
   std::vector<size_t> begins(shards_.size(), 0);  // of what the shard has of this layer's keys or values
   const auto n = static_cast<size_t>(n_positions(sequence));
@@ -166,23 +174,25 @@ void ShardExecutor::visit_cache(int sequence, const std::function<void(std::span
     const ops::CacheLayer& whole = plan_.cache_layers[layer];
     for (const ops::CacheType type : {options_.cache_k, options_.cache_v}) {
       const auto head_bytes = static_cast<size_t>(ops::cache_row_bytes(type, whole.head_dim));
-      const auto heads_of = [&](size_t i) { return static_cast<size_t>(shards_[i].kv_heads[layer].end - shards_[i].kv_heads[layer].begin); };
+      const auto heads_of = [&](size_t i) { return shards_[i].kv_heads[layer]; };
+      const auto row_bytes = [&](size_t i) { return static_cast<size_t>(heads_of(i).end - heads_of(i).begin) * head_bytes; };
       for (size_t position = 0; position < n; ++position) {
         for (int64_t head = 0; head < whole.n_kv_heads; ++head) {
           size_t i = 0;
-          while (head < shards_[i].kv_heads[layer].begin || head >= shards_[i].kv_heads[layer].end) ++i;
-          const auto own = static_cast<size_t>(head - shards_[i].kv_heads[layer].begin);
-          sink(std::span(bytes[i]).subspan(begins[i] + (position * heads_of(i) + own) * head_bytes, head_bytes));
+          while (head < heads_of(i).begin || head >= heads_of(i).end) ++i;
+          const auto own = static_cast<size_t>(head - heads_of(i).begin);
+          sink(std::span(bytes[i]).subspan(begins[i] + position * row_bytes(i) + own * head_bytes, head_bytes));
         }
       }
-      for (size_t i = 0; i < shards_.size(); ++i) begins[i] += n * heads_of(i) * head_bytes;
+      for (size_t i = 0; i < shards_.size(); ++i) begins[i] += n * row_bytes(i);
     }
   }
 }
 
 }  // namespace
 
-std::unique_ptr<ops::Executor> make_shard_executor(const ops::Plan& plan, const ops::ExecutorOptions& options, int n_shards, const MakeShard& make) {
+std::unique_ptr<ops::Executor> make_shard_executor(const ops::Plan& plan, const ops::ExecutorOptions& options, int n_shards,
+                                                   const MakeShard& make) {
   return std::make_unique<ShardExecutor>(plan, options, n_shards, make);
 }
 

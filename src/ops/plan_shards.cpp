@@ -44,7 +44,7 @@ HeadRanges head_ranges(int64_t n_heads, int64_t n_kv_heads, int n_shards) {
       heads.kv.push_back(kv);
       heads.q.push_back({kv.begin * group, kv.end * group});
     }
-  } else if (const int64_t sharers = n_shards / n_kv_heads; n_shards % n_kv_heads == 0 && sharers <= group) {  // several shards share a KV head
+  } else if (const int64_t sharers = n_shards / n_kv_heads; n_shards % n_kv_heads == 0 && sharers <= group) {  // of a KV head
     for (int64_t i = 0; i < n_shards; ++i) {
       const int64_t kv = i / sharers, part = i % sharers;
       heads.kv.push_back({kv, kv + 1});
@@ -62,8 +62,15 @@ Ranges times(Ranges ranges, int64_t factor) {
 class Sharder {
  public:
   Sharder(const Plan& whole, int n_shards)
-      : whole_(whole), n_(n_shards), shards_(at(n_shards)), ranges_(whole.values.size()), own_(whole.values.size(), kNone),
-        gathered_(whole.values.size(), kNone), weights_(whole.weights.size(), kNone), rows_of_(whole.ops.size()), heads_(whole.cache_layers.size()) {
+      : whole_(whole),
+        n_(n_shards),
+        shards_(at(n_shards)),
+        ranges_(whole.values.size()),
+        own_(whole.values.size(), kNone),
+        gathered_(whole.values.size(), kNone),
+        weights_(whole.weights.size(), kNone),
+        rows_of_(whole.ops.size()),
+        heads_(whole.cache_layers.size()) {
     for (PlanShard& shard : shards_) {
       shard.plan.ropes = whole.ropes;
       shard.plan.vocab_size = whole.vocab_size;
@@ -156,8 +163,9 @@ class Sharder {
     if (all != kNone) return all;
     const Value& value = whole_.values[at(id)];
     all = add_value(value.name + "_gathered", value.width, {}, value.outputs_only);
+    const int32_t layer = whole_.ops[at(producer_of(id))].layer;
     for (size_t i = 0; i < shards_.size(); ++i) {
-      shards_[i].plan.ops.push_back({Gather{own_[at(id)], ranges[i].begin, all}, value.name + "_gathered", whole_.ops[at(producer_of(id))].layer});
+      shards_[i].plan.ops.push_back({Gather{own_[at(id)], ranges[i].begin, all}, value.name + "_gathered", layer});
       shards_[i].origins.push_back({});
     }
     return all;
@@ -212,8 +220,9 @@ class Sharder {
   }
   void take(const Linear& r) {
     const Ranges& ranges = rows_of_[at(i_op_)];
-    const bool bias_is_cut = r.bias == kNone || tensor::traits(whole_.weights[at(r.bias)].view.dtype).block_elements == 1;
-    if (!bias_is_cut) throw Error(Errc::unsupported, whole_.weights[at(r.bias)].name + ": a bias in blocks cannot be divided among devices");
+    if (r.bias != kNone && tensor::traits(whole_.weights[at(r.bias)].view.dtype).block_elements != 1) {
+      throw Error(Errc::unsupported, whole_.weights[at(r.bias)].name + ": a bias in blocks cannot be divided among devices");
+    }
     const ValueId x = whole_of(r.x);
     const WeightId w = weight_rows(r.w, ranges, false), bias = weight_rows(r.bias, ranges, true);
     const ValueId y = make(r.y, ranges);
@@ -222,7 +231,10 @@ class Sharder {
   void take(const Rope& r) {
     const Ranges ranges = runs_of(r.x, r.head_dim);
     const ValueId x = own_or_whole(r.x, ranges), y = make(r.y, ranges);
-    enter(ranges, [&](size_t i) { return Rope{x, r.rope, ranges.empty() ? r.n_heads : (ranges[i].end - ranges[i].begin) / r.head_dim, r.head_dim, y}; });
+    enter(ranges, [&](size_t i) {
+      const int64_t n_heads = ranges.empty() ? r.n_heads : (ranges[i].end - ranges[i].begin) / r.head_dim;
+      return Rope{x, r.rope, n_heads, r.head_dim, y};
+    });
   }
   void take(const KvStore& r) {
     const HeadRanges& heads = heads_[at(r.layer)];

@@ -1,5 +1,5 @@
-// Cuts a Plan into shards that run side by side on executors of their own, each a Plan of the same ops: what tensor parallelism is made of. A
-// shard has some of the heads with their part of the KV cache, and some of the rows of every matrix; what reads whole rows is preceded by a
+// Cuts a Plan into shards that run side by side on executors of their own, each a Plan of the same ops: what tensor parallelism is made
+// of. A shard has some of the heads with their part of the KV cache, and some of the rows of every matrix; what reads whole rows is preceded by a
 // Gather, which all shards do together. So every output of a product is summed whole on one device, in the contract's order: no bit depends
 // on the number of shards. Norms, sums and the integers of a row, which are cheap, are computed by every shard.
 #pragma once

@@ -15,7 +15,9 @@ std::string columns_of(const std::vector<PlanShard>& shards, const Plan& whole, 
   std::string text;
   for (const PlanShard& shard : shards) {
     for (const PlanShard::Origin& origin : shard.origins) {
-      if (origin.i_op == kNone || whole.ops[static_cast<size_t>(origin.i_op)].name != name || whole.ops[static_cast<size_t>(origin.i_op)].layer > 0) continue;
+      if (origin.i_op == kNone) continue;
+      const Op& op = whole.ops[static_cast<size_t>(origin.i_op)];
+      if (op.name != name || op.layer > 0) continue;
       if (origin.is_whole) return "all";
       if (!text.empty()) text += " ";
       text += std::to_string(origin.columns.begin) + "-" + std::to_string(origin.columns.end);

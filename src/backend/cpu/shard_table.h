@@ -14,7 +14,8 @@ class ShardTable {
   // The meeting, of as many threads as there are shards, must outlive the table.
   explicit ShardTable(base::Meeting& meeting) : meeting_(meeting), offered_(static_cast<size_t>(meeting.n_threads())) {}
 
-  // Fills all columns of y, of which x holds those from `column` on; all shards call it with as many rows. Error(device) where another failed.
+  // Fills all columns of y, of which x holds those from `column` on; all shards call it with as many rows. Error(device) where another
+  // failed.
   void gather(int i_shard, const tensor::ConstMat& x, int64_t column, const tensor::Mat& y);
 
  private:

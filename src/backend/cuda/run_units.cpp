@@ -69,6 +69,7 @@ class Runner {
   void operator()(const ops::SelectOutputs& r) const {
     select_rows(s_.value(r.x), s_.selected(), static_cast<int64_t>(s_.shape.selected.size()), s_.width(r.x), s_.value(r.y), queue_.stream);
   }
+  void operator()(const ops::Gather&) const { throw Error(Errc::unsupported, "shards of a model are not run on GPUs"); }
   void operator()(const ops::Linear&) const {}     // always units of their own kinds
   void operator()(const ops::Attention&) const {}
 
