@@ -2,6 +2,8 @@
 // kernel files only; everything here is local to the file that includes it.
 #pragma once
 
+#include <algorithm>
+
 #include "backend/cpu/block_scales.h"
 #include "backend/cpu/eight.h"
 #include "backend/cpu/gemv_prepare.h"
@@ -9,8 +11,11 @@
 namespace assay::backend::cpu {
 namespace {
 
-constexpr int64_t kPrefetchBytes = 2048;  // ahead of the row; where reads from memory were fastest
+// Where reads from memory were fastest: the rows of three parts of a range by turns of about 512 bytes, fetched ahead by a row and not less than 2 KiB. A
+// processor's own prefetching follows each part, and what one of them keeps in flight does not fill the memory's pipe.
 constexpr int64_t kStreams = 3;
+constexpr int64_t kTurnBytes = 512;
+constexpr int64_t kAheadBytesMin = 2048;
 
 // The blocks that one step handles: p[lane] is block number first[lane] + add of the row.
 struct StepBlocks {
@@ -43,26 +48,34 @@ inline Floats8 superblock_term(const Scales& scales, const Ints8* dot, const Int
   return fma_8(scales.d, f, mul_8(scales.m, join_planes<kPlanes>(minimum)));
 }
 
-// Where blocks lie in a row, in bytes from the first of a step.
+// Where blocks lie in a row, in bytes from the first of a step, and how a row is walked.
 struct BlockPlaces {
   alignas(64) int64_t at_first[kLanes], at_last[kLanes];
-  int64_t block_bytes, bytes_of_step;
+  int64_t block_bytes, bytes_of_step, steps_of_turn;
 };
 
-// Format::step<planes, tokens>(task, x, token, blocks, c) adds the terms of 8 blocks to the chains c of every token.
-template <class Format, int kPlanes, int kTokens>
-[[gnu::always_inline]] inline void gemv_row(const LinearTask& task, const GemvOperand& x, int64_t token, const BlockPlaces& places, int64_t r) noexcept {
-  const GemvChain& chain = x.chain;
-  const std::byte* row = task.weights + r * task.row_bytes;
-  StepBlocks blocks;
-  blocks.ahead = row + kPrefetchBytes;
+// A row at work: the chains of its tokens.
+template <int kTokens>
+struct RowStream {
+  const std::byte* row;
+  const std::byte* ahead;
   Floats8 c[kTokens];
-  for (int t = 0; t < kTokens; ++t) c[t] = zero_8();
-  for (int64_t step = 0; step < chain.steps; ++step) {
+};
+
+// Steps [begin, end) of a row. Format::step<planes, tokens>(task, x, token, blocks, c) adds the terms of 8 blocks to the chains c of every token.
+template <class Format, int kPlanes, int kTokens>
+[[gnu::always_inline]] inline void gemv_turn(const LinearTask& task, const GemvOperand& x, int64_t token, const BlockPlaces& places, int64_t begin, int64_t end,
+                                             RowStream<kTokens>& stream) noexcept {
+  const GemvChain& chain = x.chain;
+  StepBlocks blocks;
+  blocks.ahead = stream.ahead;
+  Floats8 c[kTokens];
+  for (int t = 0; t < kTokens; ++t) c[t] = stream.c[t];
+  for (int64_t step = begin; step < end; ++step) {
     const bool masked = step == chain.full_steps;
-    const std::byte* begin = masked ? row : row + step * places.block_bytes;
+    const std::byte* from = masked ? stream.row : stream.row + step * places.block_bytes;
     const int64_t* at = masked ? places.at_last : places.at_first;
-    for (int lane = 0; lane < kLanes; ++lane) blocks.p[lane] = begin + at[lane];
+    for (int lane = 0; lane < kLanes; ++lane) blocks.p[lane] = from + at[lane];
     blocks.first = masked ? chain.last : chain.first;
     blocks.add = masked ? 0 : step;
     blocks.step = step;
@@ -72,27 +85,46 @@ template <class Format, int kPlanes, int kTokens>
     for (int t = 0; t < kTokens; ++t) c[t] = masked ? choose_8(chain.last_mask, next[t], c[t]) : next[t];
     blocks.ahead += places.bytes_of_step;
   }
-  for (int t = 0; t < kTokens; ++t) {
-    const float dot = tree(c[t]);
-    task.y.data[(token + t) * task.y.stride + r] = task.bias == nullptr ? dot : dot + task.bias[r];
+  stream.ahead = blocks.ahead;
+  for (int t = 0; t < kTokens; ++t) stream.c[t] = c[t];
+}
+
+// Rows row, row + part, .. below row_end by turns: at most kStreams of them.
+template <class Format, int kPlanes, int kTokens>
+[[gnu::always_inline]] inline void gemv_streams(const LinearTask& task, const GemvOperand& x, int64_t token, const BlockPlaces& places, int64_t row, int64_t row_end,
+                                                int64_t part) noexcept {
+  RowStream<kTokens> streams[kStreams];
+  int n = 0;
+  for (int64_t r = row; r < row_end; r += part, ++n) {
+    streams[n].row = task.weights + r * task.row_bytes;
+    streams[n].ahead = streams[n].row + std::max(task.row_bytes, kAheadBytesMin);
+    for (int t = 0; t < kTokens; ++t) streams[n].c[t] = zero_8();
+  }
+  for (int64_t step = 0; step < x.chain.steps; step += places.steps_of_turn) {
+    const int64_t end = std::min(step + places.steps_of_turn, x.chain.steps);
+    for (int i = 0; i < n; ++i) gemv_turn<Format, kPlanes, kTokens>(task, x, token, places, step, end, streams[i]);
+  }
+  for (int i = 0; i < n; ++i) {
+    const int64_t r = row + i * part;
+    for (int t = 0; t < kTokens; ++t) {
+      const float dot = tree(streams[i].c[t]);
+      task.y.data[(token + t) * task.y.stride + r] = task.bias == nullptr ? dot : dot + task.bias[r];
+    }
   }
 }
 
-// The rows of a range, by turns of kStreams parts of it: a processor's own prefetching follows each part, and what one of them keeps in flight does not fill
-// the memory's pipe.
 template <class Format, int kPlanes, int kTokens>
 void gemv_rows(const LinearTask& task, const GemvOperand& x, int64_t token, int64_t row_begin, int64_t row_end) noexcept {
   BlockPlaces places;
   places.block_bytes = Format::block_bytes(task);
   places.bytes_of_step = task.row_bytes / x.chain.steps;
+  places.steps_of_turn = std::max<int64_t>(1, kTurnBytes / (kLanes * places.block_bytes));
   for (int lane = 0; lane < kLanes; ++lane) {
     places.at_first[lane] = x.chain.first[lane] * places.block_bytes;
     places.at_last[lane] = x.chain.last[lane] * places.block_bytes;
   }
   const int64_t part = (row_end - row_begin + kStreams - 1) / kStreams;
-  for (int64_t i = 0; i < part; ++i) {
-    for (int64_t r = row_begin + i; r < row_end; r += part) gemv_row<Format, kPlanes, kTokens>(task, x, token, places, r);
-  }
+  for (int64_t i = row_begin; i < row_begin + part; ++i) gemv_streams<Format, kPlanes, kTokens>(task, x, token, places, i, row_end, part);
 }
 
 // The instance for the operand's planes and tokens.
