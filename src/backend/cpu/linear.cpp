@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "backend/cpu/linear_thread.h"
 #include "backend/cpu/set_functions.h"
 
 namespace assay::backend::cpu {
@@ -72,15 +73,24 @@ const SetFunctions* functions_of(KernelSet set) noexcept {
   return nullptr;
 }
 
-void linear_rows(KernelSet set, const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept {
-  if (const GemmKernel gemm = find_gemm(set, task); gemm.run != nullptr) return gemm.run(task, row_begin, row_end, scratch);
-  const GemvKernel gemv = find_gemv(set, task);
+void LinearThread::rows(const LinearTask& task, int64_t row_begin, int64_t row_end) noexcept {
+  if (const GemmKernel gemm = find_gemm(set_, task); gemm.run != nullptr) {
+    laid_out_ = nullptr;
+    return gemm.run(task, row_begin, row_end, scratch_);
+  }
+  const GemvKernel gemv = find_gemv(set_, task);
   if (gemv == nullptr) return linear_rows_reference(task, row_begin, row_end);
   for (int64_t token = 0; token < task.n_tokens;) {
     const int tokens = gemv_tokens(task, token);
-    gemv(task, gemv_prepare(task, token, tokens, functions_of(set)->lays_superblocks, scratch), token, row_begin, row_end);
+    if (laid_out_ != task.x.q) operand_ = gemv_prepare(task, token, tokens, functions_of(set_)->lays_superblocks, scratch_);
+    laid_out_ = tokens == task.n_tokens ? task.x.q : nullptr;
+    gemv(task, operand_, token, row_begin, row_end);
     token += tokens;
   }
+}
+
+void linear_rows(KernelSet set, const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept {
+  LinearThread(set, scratch).rows(task, row_begin, row_end);
 }
 
 size_t linear_scratch_bytes(KernelSet set, const LinearTask& task) noexcept {

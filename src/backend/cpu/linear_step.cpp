@@ -1,14 +1,16 @@
 // All linears of one step as one parallel region, split by rows of their weights.
 #include <algorithm>
 
+#include "backend/cpu/linear_thread.h"
 #include "backend/cpu/steps.h"
 
 namespace assay::backend::cpu {
 namespace {
 
-// Units of work: enough of them that a thread which was held up is helped out, none so small that taking it costs more than it.
+// Units of work: enough of them that a thread which was held up is helped out, none so small that taking it costs more than it. With few tokens threads take
+// several that follow one another (base/range_shares.h): what they wait for each other at the end is a unit's time.
 // With many tokens a unit is longer, since what it does once for all its rows (their tokens in the order of its kernel) grows with the tokens.
-constexpr int64_t kUnitsPerThread = 8, kUnitsPerThreadMany = 4;
+constexpr int64_t kUnitsPerThread = 64, kUnitsPerThreadMany = 4;
 constexpr int64_t kUnitBytesMin = 8 * 1024;
 constexpr int64_t kManyTokens = 16;
 
@@ -60,17 +62,32 @@ LinearStep make_linear_step(const RunState& state, const Step& step, const ops::
 
 void run_linear_step(const RunState& state, const LinearStep& step, int64_t n_tokens) {
   if (n_tokens == 0) return;
-  const LinearSplit& split = n_tokens >= kManyTokens ? step.for_many : step.for_few;
-  state.pool.run(split.first_chunk.back(), [&](int64_t unit, int thread) {
+  const bool many = n_tokens >= kManyTokens;
+  const LinearSplit& split = many ? step.for_many : step.for_few;
+  const auto run = [&](LinearThread& thread, base::RangeShares::Range units) {
     size_t i = 0;
-    while (unit >= split.first_chunk[i + 1]) ++i;
-    LinearTask task = step.tasks[i];
-    task.n_tokens = n_tokens;
-    task.x.n_rows = n_tokens;
-    task.x_f32.rows = n_tokens;
-    task.y.rows = n_tokens;
-    const int64_t begin = (unit - split.first_chunk[i]) * split.chunk_rows[i];
-    linear_rows(state.kernel_set, task, begin, std::min(task.y.cols, begin + split.chunk_rows[i]), state.scratch[static_cast<size_t>(thread)]);
+    while (units.begin >= split.first_chunk[i + 1]) ++i;
+    for (; units.begin < units.end; units.begin = split.first_chunk[++i]) {
+      LinearTask task = step.tasks[i];
+      task.n_tokens = n_tokens;
+      task.x.n_rows = n_tokens;
+      task.x_f32.rows = n_tokens;
+      task.y.rows = n_tokens;
+      const auto row_of = [&](int64_t unit) { return std::min(task.y.cols, (unit - split.first_chunk[i]) * split.chunk_rows[i]); };
+      thread.rows(task, row_of(units.begin), row_of(units.end));
+    }
+  };
+  const int64_t n_units = split.first_chunk.back();
+  if (many) {
+    return state.pool.run(n_units, [&](int64_t unit, int thread) {
+      LinearThread once(state.kernel_set, state.scratch[static_cast<size_t>(thread)]);
+      run(once, {unit, unit + 1});
+    });
+  }
+  state.shares->reset(n_units);
+  state.pool.run(state.pool.n_threads(), [&](int64_t, int thread) {
+    LinearThread own(state.kernel_set, state.scratch[static_cast<size_t>(thread)]);
+    for (auto units = state.shares->take(thread); !units.empty(); units = state.shares->take(thread)) run(own, units);
   });
 }
 

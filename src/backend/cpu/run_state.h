@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/kv_cache.h"
+#include "base/range_shares.h"
 #include "base/thread_pool.h"
 #include "ops/batch_shape.h"
 #include "ops/plan.h"
@@ -17,13 +19,14 @@ namespace assay::backend::cpu {
 
 struct RunState {
   RunState(const ops::Plan& p, KernelSet set, KvCache& c, base::ThreadPool& threads)
-      : plan(p), kernel_set(set), kernels(make_kernels(set)), cache(c), pool(threads) {}
+      : plan(p), kernel_set(set), kernels(make_kernels(set)), cache(c), pool(threads), shares(std::make_unique<base::RangeShares>(threads.n_threads())) {}
 
   const ops::Plan& plan;
   const KernelSet kernel_set;
   const Kernels kernels;
   KvCache& cache;
   base::ThreadPool& pool;
+  const std::unique_ptr<base::RangeShares> shares;  // of the step at work
   std::vector<float*> values;                  // per value of the plan
   std::vector<const float*> small_weights;     // per weight: norms and biases as aligned f32, else null
   std::vector<quant::Activations> quantised;   // per value that linears read as integers
