@@ -17,7 +17,7 @@
 namespace assay {
 namespace {
 
-constexpr int kTokens = 150;
+constexpr int kTokens = 290;  // more than a segment of attention
 
 struct Outcome {
   std::vector<std::vector<float>> logits;  // of every token

@@ -66,43 +66,46 @@ void expect_same(std::vector<Seen> gpu, const std::vector<Seen>& cpu, const std:
   }
 }
 
-TEST(CudaPlan, EveryOpHasTheCpusBits) {
+class CudaPlan : public testing::TestWithParam<tensor::DType> {};
+
+TEST_P(CudaPlan, EveryOpHasTheCpusBits) {
   const std::string none = list_devices().no_cuda;
   if (!none.empty()) GTEST_SKIP() << none;
   base::ThreadPool pool(2);
   for (const bool gemma : {false, true}) {
-    for (const tensor::DType dtype : {tensor::DType::Q4_0, tensor::DType::Q4_K, tensor::DType::Q6_K, tensor::DType::F16, tensor::DType::IQ4_NL}) {
-      for (const bool as_f32 : {false, true}) {
-        test::TinyShape shape;
-        shape.dtype = dtype;
-        shape.gemma = gemma;
-        shape.d_model = 256;
-        shape.d_ff = 512;
-        shape.n_heads = 8;
-        shape.window = 9;
-        const test::TinyPlan tiny(shape);
-        ops::ExecutorOptions options;
-        options.n_ctx = 64;
-        options.n_batch_max = 64;
-        options.n_sequences = 2;
-        options.weights_as_f32 = as_f32;
-        const std::string what = std::string(tensor::traits(dtype).name) + (gemma ? ", gemma" : ", llama") + (as_f32 ? ", f32" : "");
-        const auto cpu = backend::cpu::make_cpu_executor(tiny.plan, options, {}, pool);
-        const auto observed = backend::cuda::make_cuda_executor(tiny.plan, options), alone = backend::cuda::make_cuda_executor(tiny.plan, options);
-        std::vector<std::vector<float>> cpu_logits, observed_logits, alone_logits;
-        const std::vector<Seen> expected = run_all(*cpu, true, cpu_logits);
-        expect_same(run_all(*observed, true, observed_logits), expected, what);
-        run_all(*alone, false, alone_logits);
-        const auto same_logits = [](const auto& a, const auto& b) { return std::equal(a.begin(), a.end(), b.begin(), b.end(), same); };
-        ASSERT_EQ(cpu_logits.size(), alone_logits.size());
-        for (size_t i = 0; i < cpu_logits.size(); ++i) {
-          EXPECT_TRUE(same_logits(observed_logits[i], cpu_logits[i])) << what << ": logits, observed";
-          EXPECT_TRUE(same_logits(alone_logits[i], cpu_logits[i])) << what << ": logits, from graphs";
-        }
+    for (const bool as_f32 : {false, true}) {
+      test::TinyShape shape;
+      shape.dtype = GetParam();
+      shape.gemma = gemma;
+      shape.d_model = 256;
+      shape.d_ff = 512;
+      shape.n_heads = 8;
+      shape.window = 9;
+      const test::TinyPlan tiny(shape);
+      ops::ExecutorOptions options;
+      options.n_ctx = 64;
+      options.n_batch_max = 64;
+      options.n_sequences = 2;
+      options.weights_as_f32 = as_f32;
+      const std::string what = std::string(tensor::traits(GetParam()).name) + (gemma ? ", gemma" : ", llama") + (as_f32 ? ", f32" : "");
+      const auto cpu = backend::cpu::make_cpu_executor(tiny.plan, options, {}, pool);
+      const auto observed = backend::cuda::make_cuda_executor(tiny.plan, options), alone = backend::cuda::make_cuda_executor(tiny.plan, options);
+      std::vector<std::vector<float>> cpu_logits, observed_logits, alone_logits;
+      const std::vector<Seen> expected = run_all(*cpu, true, cpu_logits);
+      expect_same(run_all(*observed, true, observed_logits), expected, what);
+      run_all(*alone, false, alone_logits);
+      const auto same_logits = [](const auto& a, const auto& b) { return std::equal(a.begin(), a.end(), b.begin(), b.end(), same); };
+      ASSERT_EQ(cpu_logits.size(), alone_logits.size());
+      for (size_t i = 0; i < cpu_logits.size(); ++i) {
+        EXPECT_TRUE(same_logits(observed_logits[i], cpu_logits[i])) << what << ": logits, observed";
+        EXPECT_TRUE(same_logits(alone_logits[i], cpu_logits[i])) << what << ": logits, from graphs";
       }
     }
   }
 }
+INSTANTIATE_TEST_SUITE_P(All, CudaPlan,
+                         testing::Values(tensor::DType::Q4_0, tensor::DType::Q4_K, tensor::DType::Q6_K, tensor::DType::F16, tensor::DType::IQ4_NL),
+                         [](const auto& test) { return std::string(tensor::traits(test.param).name); });
 
 }  // namespace
 }  // namespace assay

@@ -257,25 +257,71 @@ __global__ void attention_kernel(AttentionTask task) {
   }
 }
 
+constexpr int kMergeThreads = 128;  // segments whose factors are made at a time
+
+// The factors of the merge of the thread's segment, which comes after `m` and those of the threads before it; m: then of them all.
+__device__ void merge_factors(float own, bool inside, float& m, float& a, float& b) {
+  __shared__ float of_warps[kMergeThreads / 32];
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  float top = inside ? own : __uint_as_float(0xFF800000u);
+#pragma unroll
+  for (int width = 1; width < 32; width *= 2) {
+    const float other = __shfl_up_sync(kWholeWarp, top, width);
+    if (lane >= width && other > top) top = other;
+  }
+  if (lane == 31) of_warps[warp] = top;
+  __syncthreads();
+  float before = m;
+#pragma unroll
+  for (int w = 0; w < kMergeThreads / 32; ++w) {
+    if (w < warp && of_warps[w] > before) before = of_warps[w];
+    if (of_warps[w] > m) m = of_warps[w];
+  }
+  top = top > before ? top : before;
+  const float up = __shfl_up_sync(kWholeWarp, top, 1);
+  if (lane > 0) before = up;
+  a = num::exp(before - top);
+  b = num::exp(own - top);
+}
+
 // The segments of one head of one query, ascending. grid: tiles, heads.
-__global__ void merge_kernel(AttentionTask task) {
+__global__ void __launch_bounds__(kMergeThreads) merge_kernel(AttentionTask task) {
+  __shared__ float2 factors[kMergeThreads];
   let_next_start();
   wait_for_previous();
   const TokenTile tile = task.tiles[blockIdx.x];
-  const int64_t head_dim = task.cache.head_dim, head = blockIdx.y;
-  const int64_t n = tile.position / kSegment - ops::first_visible(tile.position, task.window) / kSegment + 1;
-  const float* partials = task.partials + (int64_t{blockIdx.x} * task.n_heads + head) * task.n_segments * (head_dim + 2);
-  for (int64_t j = threadIdx.x; j < head_dim; j += blockDim.x) {
-    float m = partials[0], l = partials[1], o = partials[2 + j];
-    for (int64_t i = 1; i < n; ++i) {
-      const float* next = partials + i * (head_dim + 2);
-      const float m_both = next[0] > m ? next[0] : m;
-      const float a = num::exp(m - m_both), b = num::exp(next[0] - m_both);
-      l = num::fma(l, a, next[1] * b);
-      o = num::fma(o, a, next[2 + j] * b);
-      m = m_both;
+  const int64_t head_dim = task.cache.head_dim, head = blockIdx.y, stride = head_dim + 2;
+  const auto n = static_cast<int>(tile.position / kSegment - ops::first_visible(tile.position, task.window) / kSegment + 1);
+  const float* partials = task.partials + (int64_t{blockIdx.x} * task.n_heads + head) * task.n_segments * stride;
+  constexpr int kItems = static_cast<int>(kHeadDimMax) / kMergeThreads;
+  float m = partials[0], l = partials[1], o[kItems];
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) {
+    const int j = static_cast<int>(threadIdx.x) + i * kMergeThreads;
+    o[i] = j < head_dim ? partials[2 + j] : 0.0f;
+  }
+  for (int begin = 1; begin < n; begin += kMergeThreads) {
+    const int n_now = min(n - begin, kMergeThreads), t = static_cast<int>(threadIdx.x);
+    const float* now = partials + begin * stride;
+    float2 f;
+    merge_factors(t < n_now ? now[t * stride] : 0.0f, t < n_now, m, f.x, f.y);
+    factors[t] = f;
+    __syncthreads();
+#pragma unroll 8
+    for (int k = 0; k < n_now; ++k) l = num::fma(l, factors[k].x, now[k * stride + 1] * factors[k].y);
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) {
+      const int j = t + i * kMergeThreads;
+      if (j >= head_dim) break;
+#pragma unroll 16
+      for (int k = 0; k < n_now; ++k) o[i] = num::fma(o[i], factors[k].x, now[k * stride + 2 + j] * factors[k].y);
     }
-    task.y[(tile.token * task.n_heads + head) * head_dim + j] = o / l;
+    __syncthreads();
+  }
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) {
+    const int j = static_cast<int>(threadIdx.x) + i * kMergeThreads;
+    if (j < head_dim) task.y[(tile.token * task.n_heads + head) * head_dim + j] = o[i] / l;
   }
 }
 
@@ -321,7 +367,7 @@ void attention_split(const AttentionTask& task, const Queue& queue) {
 }
 void attention_merge(const AttentionTask& task, const Queue& queue) {
   if (task.n_tiles == 0) return;
-  launch(queue, merge_kernel, dim3(static_cast<unsigned>(task.n_tiles), static_cast<unsigned>(task.n_heads)), 128, 0, task);
+  launch(queue, merge_kernel, dim3(static_cast<unsigned>(task.n_tiles), static_cast<unsigned>(task.n_heads)), kMergeThreads, 0, task);
 }
 
 }  // namespace assay::backend::cuda

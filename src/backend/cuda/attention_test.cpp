@@ -153,6 +153,8 @@ TEST(CudaAttention, QueriesAloneHaveTheReferencesBits) {
     }
   }
   check_case({CacheType::f16, CacheType::f16, 8, 12, 3, 1, 600, 4}, true);
+  check_case({CacheType::f16, CacheType::f16, 64, 2, 1, 0, 33000, 1}, true);  // more segments than the merge takes at a time
+  check_case({CacheType::q8_0, CacheType::q8_0, 64, 2, 1, 0, 66000, 1}, true);
   check_case({CacheType::f16, CacheType::f16, 72, 6, 3, 257, 900, 20}, true);
 }
 

@@ -8,7 +8,7 @@
 #include "backend/cuda/decode.h"
 #include "backend/cuda/decode_attention.h"
 #include "backend/cuda/fast_attention.h"
-#include "backend/cuda/fast_linear.h"
+#include "backend/cuda/fast_decode.h"
 #include "ops/op_values.h"
 #include "quant/format.h"
 
@@ -43,12 +43,20 @@ class Grouper {
   }
   ops::ValueId row_of(const Unit& linears) const { return record<ops::Linear>(linears.ops.front()).x; }
 
+  const tensor::TensorView& matrix_of(int32_t linear) const { return plan_.weights[index(record<ops::Linear>(linear).w)].view; }
+  bool is_fast(const tensor::TensorView& w) const { return options_.fast && fast_serves(w.dtype, w.shape.cols()); }
   bool serves(const Unit& unit) const {
+    const tensor::TensorView& first = matrix_of(unit.ops.front());
+    if (is_fast(first)) {
+      return std::all_of(unit.ops.begin(), unit.ops.end(), [&](int32_t op) {
+        const tensor::TensorView& w = matrix_of(op);
+        return w.dtype == first.dtype && fast_decode_serves(w.dtype, w.shape.rows(), w.shape.cols());
+      });
+    }
     return std::all_of(unit.ops.begin(), unit.ops.end(), [&](int32_t op) {
-      const tensor::TensorView& w = plan_.weights[index(record<ops::Linear>(op).w)].view;
+      const tensor::TensorView& w = matrix_of(op);
       const bool decoded = options_.weights_as_f32 && quant::find_format(w.dtype)->activation != quant::Activation::f32;
-      const bool fast = options_.fast && fast_serves(w.dtype, w.shape.cols());
-      return !decoded && !fast && decode_serves(w.dtype, w.shape.rows(), w.shape.cols(), kind_of(unit));
+      return !decoded && !is_fast(w) && decode_serves(w.dtype, w.shape.rows(), w.shape.cols(), kind_of(unit));
     });
   }
 
@@ -85,7 +93,7 @@ class Grouper {
     if (gate == nullptr || linears.ops.size() != 2 || gate->ops.size() != 1) return false;
     const auto* r = std::get_if<ops::Gate>(&plan_.ops[index(gate->ops.front())].record);
     if (r == nullptr || (gate->quantised != kNone && !is_made_by_readers(gate->quantised))) return false;
-    const auto dtype_of = [&](size_t i) { return plan_.weights[index(record<ops::Linear>(linears.ops[i]).w)].view.dtype; };
+    const auto dtype_of = [&](size_t i) { return matrix_of(linears.ops[i]).dtype; };
     if (dtype_of(0) != dtype_of(1) || dtype_of(0) == tensor::DType::F32) return false;  // F32: two rows want too much shared memory
     const ops::ValueId a = record<ops::Linear>(linears.ops[0]).y, b = record<ops::Linear>(linears.ops[1]).y;
     return (a == r->gate && b == r->up) || (a == r->up && b == r->gate);
@@ -95,7 +103,6 @@ class Grouper {
     const auto& r = record<ops::Attention>(attention->ops.front());
     return r.q == record<ops::Rope>(heads.q_rope).y && r.layer == record<ops::KvStore>(heads.store).layer &&
            (attention->quantised == kNone || is_made_by_readers(attention->quantised)) &&
-           !(options_.fast && fast_attention_serves(r.head_dim, options_.cache_k, options_.cache_v)) &&
            decode_attention_serves(r.head_dim, options_.cache_k, options_.cache_v);
   }
 

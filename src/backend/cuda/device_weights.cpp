@@ -74,6 +74,8 @@ DeviceWeights::DeviceWeights(const ops::Plan& plan, const ops::ExecutorOptions& 
     sent_bytes += n;
   }
   memory_ = DeviceBuffer(bytes, "the copy of the weights");
+  // Kernels load the last scale of a part in a word with its neighbour, which may be none; they use none of it, but find nothing unwritten.
+  check(cudaMemsetAsync(memory_.data(), 0, memory_.size(), stream), "clearing memory for weights");
   const DeviceBuffer staging(staging_bytes, "the weights on their way");
 
   Upload::OnSent on_sent;

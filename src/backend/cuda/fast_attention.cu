@@ -5,14 +5,16 @@
 // A score: 16 elements of the head by one instruction, ascending. exp: the device's approximation of powers of two. Probabilities are rounded
 // to half precision before they are summed and multiplied; their sum: of a lane's 16 ascending, then its neighbours 1 and 2 away. Outputs: 16
 // keys by one instruction, ascending. A key that a query does not see has probability 0, and one that is not there is zeros.
+//
+// Decode of one token runs the same on the four heads' one query, makes the heads itself and puts the new key and value where they belong.
 #include "backend/cuda/fast_attention.h"
-
-#include <cuda_fp16.h>
 
 #include <algorithm>
 
+#include "backend/cuda/fast_decode.h"
+#include "backend/cuda/fast_types.cuh"
+#include "backend/cuda/heads.cuh"
 #include "backend/cuda/launch.cuh"
-#include "backend/cuda/mma_steps.cuh"
 #include "backend/cuda/warp.cuh"
 #include "num/lanes.h"
 #include "num/math.h"
@@ -32,10 +34,6 @@ __device__ float power_of_two(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-__device__ uint32_t pair_of(float a, float b) {
-  const __half2 pair = __floats2half2_rn(a, b);
-  return *reinterpret_cast<const uint32_t*>(&pair);
-}
 template <int kHeadDim>
 class FastAttention {
  public:
@@ -47,13 +45,15 @@ class FastAttention {
     uint4 k[2][kKeys / kKeyTile][kPieces][kKeyTile];
   };
 
-  __device__ FastAttention(const AttentionTask& task, const TokenTile& tile, int64_t kv_head, int64_t head_0, int64_t head_end, Shared& shared)
+  // n_cached: of the keys of the sequence, those that the cache holds.
+  __device__ FastAttention(const AttentionTask& task, const TokenTile& tile, int n_cached, int64_t kv_head, int64_t head_0, int64_t head_end,
+                           Shared& shared)
       : task_(task), tile_(tile), s_(shared), head_0_(head_0), head_end_(head_end), warp_(static_cast<int>(threadIdx.x) / 32),
         lane_(static_cast<int>(threadIdx.x) % 32) {
     const int64_t cache_head = tile.sequence * task.cache.n_kv_heads + kv_head;
     keys_ = task.cache.k + cache_head * task.cache.k_head_bytes;
     values_ = task.cache.v + cache_head * task.cache.v_head_bytes;
-    limit_ = tile.position + tile.n;
+    limit_ = n_cached;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int u = query(half);
@@ -63,11 +63,12 @@ class FastAttention {
     }
   }
 
-  // Keys of the groups of 64 from first to last; calls end_segment(half) for a lane's queries where they have seen keys of a segment.
-  template <class End>
-  __device__ void run(int first, int last, End end_segment) {
+  // Keys of the groups of 64 from first to last; calls make_queries() while the first are under way, complete(k, v) for the keys and values of
+  // the last, end_segment(half) for a lane's queries where they have seen keys of a segment.
+  template <class Make, class Complete, class End>
+  __device__ void run(int first, int last, Make make_queries, Complete complete, End end_segment) {
     fetch_keys(first, 0);
-    load_queries();
+    make_queries();
     clear();
     for (int group = first; group <= last; ++group) {
       const int side = (group - first) % 2;
@@ -78,6 +79,7 @@ class FastAttention {
         wait_copies<0>();
       }
       __syncthreads();
+      if (group == last) complete(s_.k[side], s_.v[side]);
       if (warp_ * kWarpQueries / kHeads < tile_.n) take_group(group * kKeys, side);
       if (group == last || (group + 1) * kKeys % kSegment == 0) {
         const int segment = group * kKeys / kSegment * kSegment;
@@ -126,9 +128,6 @@ class FastAttention {
     }
   }
 
- private:
-  __device__ int query(int half) const { return warp_ * kWarpQueries + lane_ / 4 + 8 * half; }
-
   __device__ void load_queries() {
     for (int i = static_cast<int>(threadIdx.x); i < kQueries * kHeadDim / 2; i += kThreads) {
       const int u = i / (kHeadDim / 2), j = i % (kHeadDim / 2) * 2;
@@ -137,9 +136,12 @@ class FastAttention {
       if (u / kHeads < tile_.n && head < head_end_) {
         q = *reinterpret_cast<const float2*>(task_.q + ((tile_.token + u / kHeads) * task_.n_heads + head) * kHeadDim + j);
       }
-      *reinterpret_cast<uint32_t*>(&s_.q[u][j]) = pair_of(q.x, q.y);
+      *reinterpret_cast<uint32_t*>(&s_.q[u][j]) = FastF16::rounded(q.x, q.y);
     }
   }
+ private:
+  __device__ int query(int half) const { return warp_ * kWarpQueries + lane_ / 4 + 8 * half; }
+
   __device__ void fetch_keys(int group, int side) {
     const int first = group * kKeys;
     const auto* k = reinterpret_cast<const uint4*>(keys_ + int64_t{first / kKeyTile} * task_.cache.k_tile_bytes);
@@ -220,7 +222,7 @@ class FastAttention {
         const int key = first + 8 * n + lane_ % 4 * 2;
         const float a = sees(half, key) ? power_of_two((p[n][2 * half] - m_new[half]) * kLog2E) : 0.0f;
         const float b = sees(half, key + 1) ? power_of_two((p[n][2 * half + 1] - m_new[half]) * kLog2E) : 0.0f;
-        rounded[n][half] = pair_of(a, b);
+        rounded[n][half] = FastF16::rounded(a, b);
         const float2 back = __half22float2(*reinterpret_cast<const __half2*>(&rounded[n][half]));
         sum[half] = (sum[half] + back.x) + back.y;
       }
@@ -277,22 +279,119 @@ __global__ void __launch_bounds__(kThreads) fast_attention_kernel(const __grid_c
   const TokenTile tile = task.tiles[i_tile];
   const int64_t per_kv_head = task.n_heads / task.cache.n_kv_heads, kv_head = blockIdx.x / n_groups;
   const int64_t head_0 = kv_head * per_kv_head + blockIdx.x % n_groups * kHeads;
-  Attention attention(task, tile, kv_head, head_0, (kv_head + 1) * per_kv_head, *reinterpret_cast<typename Attention::Shared*>(memory));
+  Attention attention(task, tile, tile.position + tile.n, kv_head, head_0, (kv_head + 1) * per_kv_head,
+                      *reinterpret_cast<typename Attention::Shared*>(memory));
+  const auto load_queries = [&] { attention.load_queries(); };
+  const auto is_complete = [](auto&, auto&) {};
   int first = static_cast<int>(ops::first_visible(tile.position, task.window)) / kKeys, last = (tile.position + tile.n - 1) / kKeys;
   if constexpr (kSplit) {
     const int segment = first * kKeys / kSegment + static_cast<int>(blockIdx.z);
     first = max(first, segment * (kSegment / kKeys));
     last = min(last, (segment + 1) * (kSegment / kKeys) - 1);
     if (first > last) return;
-    attention.run(first, last, [&](int half) { attention.write_partial(half, i_tile, static_cast<int>(blockIdx.z)); });
+    attention.run(first, last, load_queries, is_complete, [&](int half) { attention.write_partial(half, i_tile, static_cast<int>(blockIdx.z)); });
   } else {
     bool started[2] = {false, false};
-    attention.run(first, last, [&](int half) {
+    attention.run(first, last, load_queries, is_complete, [&](int half) {
       attention.join_segment(half, started[half]);
       started[half] = true;
     });
     attention.write_whole();
   }
+}
+
+// What decode's blocks share beside attention's: the rows of the heads, and the new key and value as the cache has them.
+template <int kHeadDim>
+struct DecodeShared {
+  typename FastAttention<kHeadDim>::Shared attention;
+  float row[kHeads + 2][kHeadDim];
+  __half key[kHeadDim], value[kHeadDim];
+};
+
+// The heads of the block's queries, rounded; where `holds_new` the new key and value too, which the block with the first heads puts into the
+// cache.
+template <int kHeadDim>
+__device__ void make_heads(const HeadsTask& task, int64_t kv_head, int64_t head_0, int64_t head_end, bool holds_new, DecodeShared<kHeadDim>& s) {
+  const CacheView& cache = task.cache;
+  const int64_t position = task.positions[0], cache_head = task.sequences[0] * cache.n_kv_heads + kv_head;
+  const float* angles = task.table + position * task.rope.dim;
+  const bool stores = holds_new && head_0 % (task.n_heads / cache.n_kv_heads) == 0, writes = blockIdx.y == 0;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (int i = static_cast<int>(threadIdx.x) / 32; i < kHeads + (holds_new ? 2 : 0); i += kWarps) {
+    const bool is_q = i < kHeads, is_k = i == kHeads;
+    if (is_q && head_0 + i >= head_end) continue;
+    const int64_t at = (is_q ? head_0 + i : kv_head) * kHeadDim;
+    const float* from = (is_q ? task.q : is_k ? task.k : task.v) + at;
+    float* row = s.row[i];
+    for (int j = lane; j < kHeadDim; j += 32) row[j] = __ldcg(from + j);
+    __syncwarp();
+    if (is_q || is_k) {
+      float* normed = is_q ? (writes ? task.q_normed : nullptr) : (stores ? task.k_normed : nullptr);
+      float* rotated = is_q ? (writes ? task.q_rotated : nullptr) : (stores ? task.k_rotated : nullptr);
+      rotate_head(row, kHeadDim, is_q ? task.q_norm : task.k_norm, is_q ? task.q_eps : task.k_eps, task.rope, angles,
+                  normed == nullptr ? nullptr : normed + at, rotated == nullptr ? nullptr : rotated + at);
+    }
+    __half* halves = is_q ? s.attention.q[i] : is_k ? s.key : s.value;
+    for (int j = lane; j < kHeadDim; j += 32) {
+      halves[j] = __float2half_rn(row[j]);
+      if (!is_q && stores) {
+        put(ops::CacheType::f16, row[j], true, is_k ? key_place(cache, cache_head, position, j) : value_place(cache, cache_head, position, j));
+      }
+    }
+  }
+  constexpr __half kZero{};
+  for (int i = static_cast<int>(threadIdx.x); i < (kWarpQueries - kHeads) * kHeadDim; i += kThreads) {
+    s.attention.q[kHeads + i / kHeadDim][i % kHeadDim] = kZero;  // no queries
+  }
+}
+
+// grid: groups of 4 heads of every KV head; segments.
+template <int kHeadDim>
+__global__ void __launch_bounds__(kThreads) fast_decode_attention_kernel(const __grid_constant__ AttentionTask task,
+                                                                         const __grid_constant__ HeadsTask heads, int n_groups) {
+  using Attention = FastAttention<kHeadDim>;
+  extern __shared__ __align__(128) std::byte memory[];
+  auto& s = *reinterpret_cast<DecodeShared<kHeadDim>*>(memory);
+  let_next_start();
+  const int position = heads.positions[0];
+  const TokenTile tile{0, 1, heads.sequences[0], position};
+  const int64_t per_kv_head = task.n_heads / task.cache.n_kv_heads, kv_head = blockIdx.x / n_groups;
+  const int64_t head_0 = kv_head * per_kv_head + blockIdx.x % n_groups * kHeads, head_end = (kv_head + 1) * per_kv_head;
+  const int first_group = static_cast<int>(ops::first_visible(position, task.window)) / kKeys;
+  const int segment = first_group * kKeys / kSegment + static_cast<int>(blockIdx.y);
+  const int first = max(first_group, segment * (kSegment / kKeys)), last = min(position / kKeys, (segment + 1) * (kSegment / kKeys) - 1);
+  if (first > last) return;
+  const bool holds_new = last == position / kKeys;
+  Attention attention(task, tile, position, kv_head, head_0, head_end, s.attention);
+  const auto make_queries = [&] {
+    wait_for_previous();
+    make_heads<kHeadDim>(heads, kv_head, head_0, head_end, holds_new, s);
+  };
+  const auto complete = [&](auto& k, auto& v) {
+    if (!holds_new) return;
+    const int t = static_cast<int>(threadIdx.x), key = position % kKeys;
+    if (t < Attention::kPieces) {
+      k[key / kKeyTile][t][key % kKeyTile] = reinterpret_cast<const uint4*>(s.key)[t];
+      reinterpret_cast<uint4*>(v[key])[t] = reinterpret_cast<const uint4*>(s.value)[t];
+    }
+    __syncthreads();
+  };
+  const bool is_whole = task.n_segments == 1;
+  attention.run(first, last, make_queries, complete, [&](int half) {
+    is_whole ? attention.join_segment(half, false) : attention.write_partial(half, 0, static_cast<int>(blockIdx.y));
+  });
+  if (is_whole) attention.write_whole();
+}
+
+template <int kHeadDim>
+void start_decode(const AttentionTask& task, const HeadsTask& heads, const Queue& queue) {
+  constexpr size_t kBytes = sizeof(DecodeShared<kHeadDim>);
+  const auto kernel = fast_decode_attention_kernel<kHeadDim>;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes));
+  cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);  // as its neighbours, or they wait
+  const int64_t n_groups = (task.n_heads / task.cache.n_kv_heads + kHeads - 1) / kHeads;
+  launch(queue, kernel, dim3(static_cast<unsigned>(task.cache.n_kv_heads * n_groups), static_cast<unsigned>(task.n_segments)), kThreads, kBytes, task,
+         heads, static_cast<int>(n_groups));
 }
 
 template <int kHeadDim, bool kSplit>
@@ -314,6 +413,9 @@ void fast_attention_tiles(const AttentionTask& task, const Queue& queue) {
 }
 void fast_attention_split(const AttentionTask& task, const Queue& queue) {
   task.cache.head_dim == 64 ? start<64, true>(task, queue) : start<128, true>(task, queue);
+}
+void fast_decode_attention(const AttentionTask& task, const HeadsTask& heads, const Queue& queue) {
+  task.cache.head_dim == 64 ? start_decode<64>(task, heads, queue) : start_decode<128>(task, heads, queue);
 }
 
 }  // namespace assay::backend::cuda

@@ -1,14 +1,11 @@
 // See fast_linear.h. Blocks of 8 warps stay on their multiprocessors and take tile after tile of 16 rows of up to 8 kTiles tokens, a warp one of
 // the 8 chunks of them all: weights are the instruction's 16 rows, tokens its 8 columns, those that are not there are zeros. Each warp has a ring
 // of stages in shared memory that is filled ahead, beyond the end of a tile and before the kernel waits for the one before it.
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <algorithm>
 
 #include "backend/cuda/fast_linear.h"
+#include "backend/cuda/fast_types.cuh"
 #include "backend/cuda/launch.cuh"
-#include "backend/cuda/mma_steps.cuh"
 #include "num/math.h"
 #include "quant/activations.h"
 
@@ -29,21 +26,6 @@ struct FewTask {
   FewRun run[kFastRowsMax];
   const float* x = nullptr;
   int32_t n_runs = 0, cols = 0, n_tokens = 0, n_tiles = 0;
-};
-
-struct F16 {
-  __device__ static uint32_t rounded(float a, float b) {
-    const __half2 pair = __floats2half2_rn(a, b);
-    return *reinterpret_cast<const uint32_t*>(&pair);
-  }
-  __device__ static void multiply(float (&sum)[4], const uint32_t (&w)[4], const uint2& x) { add_halves(w, x.x, x.y, sum); }
-};
-struct BF16 {
-  __device__ static uint32_t rounded(float a, float b) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
-    return *reinterpret_cast<const uint32_t*>(&pair);
-  }
-  __device__ static void multiply(float (&sum)[4], const uint32_t (&w)[4], const uint2& x) { add_bf16(w, x.x, x.y, sum); }
 };
 
 struct TilePlace {
@@ -116,9 +98,7 @@ class Ring {
       for (int i = 0; i < kCopies; ++i) {
         const int row = kAtOnce * i + lane / kPieces;
         const uint32_t place = to + static_cast<uint32_t>(row * kRowBytes + (((lane % kPieces) ^ (row % 8)) * 16));
-        asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(place), "l"(inside ? rows_[i] + at_ : rows_[i]),
-                     "r"(inside ? 16 : 0)
-                     : "memory");
+        copy_weights(place, inside ? rows_[i] + at_ : rows_[i], inside);
       }
       at_ += kDepth;
       if (at_ >= end_) {
@@ -189,7 +169,10 @@ __global__ void __launch_bounds__(kThreads) few_kernel(const __grid_constant__ F
         uint32_t w[4];
         ring.read(step, w);
 #pragma unroll
-        for (int i = 0; i < kTiles; ++i) T::multiply(sum[i], w, now.of(i, step));
+        for (int i = 0; i < kTiles; ++i) {
+          const uint2 column = now.of(i, step);
+          T::multiply(sum[i], w, column.x, column.y);
+        }
       }
     }
     ChunkSums<kTiles>& sums = chunk_sums[side];
@@ -264,11 +247,11 @@ void fast_few(std::span<const FloatRows> runs, int64_t cols, const float* x, int
     task.n_tiles += static_cast<int32_t>((run.n_rows + kRows - 1) / kRows);
   }
   if (task.n_tiles == 0 || n_tokens == 0) return;
-  runs.front().dtype == tensor::DType::F16 ? start_for<F16>(task, queue) : start_for<BF16>(task, queue);
+  runs.front().dtype == tensor::DType::F16 ? start_for<FastF16>(task, queue) : start_for<FastBF16>(task, queue);
 }
 
 void round_to(tensor::DType dtype, const float* x, int64_t n, void* halves, const Queue& queue) {
-  const auto kernel = dtype == tensor::DType::F16 ? round_kernel<F16> : round_kernel<BF16>;
+  const auto kernel = dtype == tensor::DType::F16 ? round_kernel<FastF16> : round_kernel<FastBF16>;
   const int64_t n_pairs = n / 2;
   if (n_pairs == 0) return;
   launch(queue, kernel, dim3(static_cast<unsigned>((n_pairs + 255) / 256)), 256, 0, reinterpret_cast<const float2*>(x), n_pairs,
@@ -277,7 +260,7 @@ void round_to(tensor::DType dtype, const float* x, int64_t n, void* halves, cons
 
 void gate_to(tensor::DType dtype, const float* gate, const float* up, ops::GateActivation activation, int64_t n, float* y, void* halves,
              const Queue& queue) {
-  const auto kernel = dtype == tensor::DType::F16 ? gate_kernel<F16> : gate_kernel<BF16>;
+  const auto kernel = dtype == tensor::DType::F16 ? gate_kernel<FastF16> : gate_kernel<FastBF16>;
   const int64_t n_fours = n / 4;
   if (n_fours == 0) return;
   launch(queue, kernel, dim3(static_cast<unsigned>((n_fours + 255) / 256)), 256, 0, reinterpret_cast<const float4*>(gate),

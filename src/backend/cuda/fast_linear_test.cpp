@@ -1,10 +1,12 @@
-// Products of mode fast: the same bits for every number of tokens and by both kernels, close to the sums in double.
+// Products of mode fast: the same bits for every number of tokens and by all kernels, close to the sums in double.
 #include "backend/cuda/fast_linear.h"
 
 #include <algorithm>
 
 #include "backend/cuda/device_test.h"
+#include "backend/cuda/fast_decode.h"
 #include "num/f16.h"
+#include "num/math.h"
 #include "support/random_weights.h"
 
 namespace assay::backend::cuda {
@@ -39,6 +41,28 @@ void expect_close(const Matrices& m, const std::vector<uint16_t>& w, const std::
   }
 }
 
+// The kernel of one token gives what fast_few gave for token 0, in two matrices, and where they are of one shape their gate.
+void check_decode(const Matrices& m, const DeviceBuffer& w, const DeviceBuffer& x, const float* bias, std::span<const float> expected) {
+  for (const int64_t first : {m.rows / 3, m.rows / 2}) {
+    Matrix matrices[2] = {{m.dtype, first, m.cols, {}}, {m.dtype, m.rows - first, m.cols, {}}};
+    matrices[0].parts.base[0] = w.as<uint8_t>();
+    matrices[1].parts.base[0] = w.as<uint8_t>() + first * m.cols * 2;
+    const bool gated = 2 * first == m.rows;
+    const DeviceBuffer y = poisoned(static_cast<size_t>(m.rows)), gate = poisoned(static_cast<size_t>(first) + 1);
+    const LinearTask linears[2] = {{&matrices[0], bias, y.as<float>()}, {&matrices[1], bias == nullptr ? nullptr : bias + first, y.as<float>() + first}};
+    DecodeSource source;
+    source.a = x.as<float>();
+    source.d = static_cast<int32_t>(m.cols);
+    fast_decode_linears(source, std::span(linears).subspan(first == 0 ? 1 : 0), {gated ? gate.as<float>() : nullptr, ops::GateActivation::silu}, Queue());
+    const std::vector<float> row(expected.begin(), expected.begin() + m.rows);
+    EXPECT_TRUE(same_floats(download<float>(y.data(), row.size()), row)) << m.rows << " x " << m.cols << ", one token";
+    if (!gated) continue;
+    std::vector<float> product;
+    for (size_t i = 0; i < static_cast<size_t>(first); ++i) product.push_back(num::silu(row[i]) * row[i + static_cast<size_t>(first)]);
+    EXPECT_TRUE(same_floats(download<float>(gate.data(), product.size()), product)) << m.rows << " x " << m.cols << ", one token, gate";
+  }
+}
+
 void check(const Matrices& m, uint64_t seed) {
   const std::vector<float> floats = test::random_activations(m.rows * m.cols, seed), x = test::random_activations(m.n_tokens * m.cols, seed + 1);
   std::vector<uint16_t> w;
@@ -66,6 +90,7 @@ void check(const Matrices& m, uint64_t seed) {
     fast_few(runs, m.cols, device_x.as<float>() + t * m.cols, 1, Queue());
   }
   EXPECT_TRUE(same_floats(download<float>(alone.data(), n), expected)) << m.rows << " x " << m.cols << ", each of " << m.n_tokens << " tokens alone";
+  check_decode(m, device_w, device_x, has_bias ? device_bias.as<float>() : nullptr, expected);
   const HopperMemory hopper(true);
   if (hopper.view().n_processors == 0) return;
   round_to(m.dtype, device_x.as<float>(), m.n_tokens * m.cols, halves.data(), Queue());
@@ -78,7 +103,8 @@ TEST(CudaFast, ProductsHaveTheSameBitsForEveryBatch) {
   uint64_t seed = 700;
   for (const tensor::DType dtype : {tensor::DType::F16, tensor::DType::BF16}) {
     for (const Matrices& m : {Matrices{dtype, 3, 32, 1}, Matrices{dtype, 40, 96, 9}, Matrices{dtype, 129, 576, 17}, Matrices{dtype, 300, 256, 65},
-                              Matrices{dtype, 257, 2048, 130}, Matrices{dtype, 70, 1440, 33}, Matrices{dtype, 520, 640, 140}}) {
+                              Matrices{dtype, 257, 2048, 130}, Matrices{dtype, 70, 1440, 33}, Matrices{dtype, 520, 640, 140}, Matrices{dtype, 5000, 288, 2},
+                              Matrices{dtype, 7000, 1024, 260}, Matrices{dtype, 64, 11264, 1}, Matrices{dtype, 100, 16384, 3}}) {
       check(m, seed += 3);
       if (HasFatalFailure()) return;
     }

@@ -1,7 +1,11 @@
-// fast_tiles of fast_linear.h on Hopper (sm_90a): clusters of 8 blocks of 12 warps stay on their multiprocessors and take group after group of
+// fast_tiles of fast_linear.h on Hopper (sm_90a): clusters of 8 blocks of 12 warps stay on their multiprocessors and take unit after unit of
 // tiles of 128 rows x 128 tokens, neighbours in both directions. What lies between the second-level cache and the multiprocessors binds, so
 // each block copies a part of its rows to the shared memory of all blocks with the same rows, and so of its tokens. One thread starts the
-// copies, two groups of four warps multiply 64 rows each. Sums of one, two and four chunks wait in registers and shared memory.
+// copies, two groups of four warps multiply 64 rows each. The tensor cores are given the next chunk, or the next tile, before the sums of the
+// one before are touched: those move through three sets of registers, sums of two and four chunks through shared memory.
+//
+// Clusters of 8 leave multiprocessors over, since groups of them share no multiple of 8. A second grid of clusters of 2 takes these, and the
+// units that the first leaves to it. It begins once the first has waited for what both read, and ends after it.
 #include <algorithm>
 
 #include "backend/cuda/copy_map.cuh"
@@ -13,7 +17,8 @@
 namespace assay::backend::cuda {
 namespace {
 
-constexpr int kGroupThreads = 128, kThreads = 3 * kGroupThreads, kCluster = 8;
+constexpr int kGroupThreads = 128, kThreads = 3 * kGroupThreads;
+constexpr int kUnitTiles = 8, kFewBlocks = 2;  // tiles of a unit; blocks of the clusters that fill what is left of the device
 constexpr int kRows = 128, kTokens = 128;
 constexpr int kDepth = 64;  // elements of K of a stage: two blocks of 32
 constexpr int kStages = 5;
@@ -29,9 +34,12 @@ struct TileRun {
 };
 struct TileTask {
   TileRun run[kFastRowsMax];
-  int32_t n_runs = 0, n_blocks = 0, n_tokens = 0, n_units = 0;  // a unit: the tiles of a cluster
-  int32_t unit_rows = 0, unit_tokens = 0;  // tiles of a unit, 8 in all; block r has tile r / unit_tokens of the rows, r % unit_tokens of the tokens
-  int32_t n_token_units = 0;
+  int32_t n_runs = 0, n_blocks = 0, n_tokens = 0;
+  int32_t unit_rows = 0, unit_tokens = 0, n_token_units = 0;  // tiles of a unit, 8 in all
+  int32_t first = 0, end = 0;  // of this grid, in parts of a unit that a cluster takes at a time
+  int32_t rows = 0, tokens = 0;  // tiles of a cluster; block r has tile r / tokens of the rows, r % tokens of the tokens
+  bool is_second = false;  // of two grids
+  __host__ __device__ int n_parts() const { return kUnitTiles / (rows * tokens); }  // of a unit
 };
 struct Maps {
   CUtensorMap rows[kFastRowsMax], tokens;
@@ -95,16 +103,21 @@ __device__ void multiply_halves(float (&sum)[64], uint64_t rows, uint64_t tokens
 struct Place {
   int run, row_0, token_0;
 };
-// The tile of the block in the cluster.
+// The tile of the block in the cluster, and the parts that the cluster takes.
 struct Seat {
-  int rank, row, token;
-  __device__ explicit Seat(const TileTask& task)
-      : rank(static_cast<int>(cluster_rank())), row(rank / task.unit_tokens), token(rank % task.unit_tokens) {}
-  __device__ Place place_of(const TileTask& task, int unit) const {
+  int rank, row, token, first, step;
+  __device__ explicit Seat(const TileTask& task) : rank(static_cast<int>(cluster_rank())), row(rank / task.tokens), token(rank % task.tokens) {
+    const int n = task.rows * task.tokens;
+    first = task.first + static_cast<int>(blockIdx.x) / n;
+    step = static_cast<int>(gridDim.x) / n;
+  }
+  __device__ Place place_of(const TileTask& task, int part) const {
+    const int unit = part / task.n_parts(), in_unit = part % task.n_parts(), across = task.unit_tokens / task.tokens;
     int i = 0;
     while (i + 1 < task.n_runs && unit >= task.run[i + 1].first_unit) ++i;
     const int at = unit - task.run[i].first_unit;
-    return {i, (at / task.n_token_units * task.unit_rows + row) * kRows, (at % task.n_token_units * task.unit_tokens + token) * kTokens};
+    return {i, (at / task.n_token_units * task.unit_rows + in_unit / across * task.rows + row) * kRows,
+            (at % task.n_token_units * task.unit_tokens + in_unit % across * task.tokens + token) * kTokens};
   }
 };
 
@@ -117,20 +130,20 @@ struct Stages {
   __device__ void make_barriers(const TileTask& task) const {
     for (int i = 0; i < kStages; ++i) {
       make_barrier(full(i), 1);
-      make_barrier(free(i), static_cast<uint32_t>(8 * (task.unit_rows + task.unit_tokens - 1)));  // multiplying warps of the blocks copied to
+      make_barrier(free(i), static_cast<uint32_t>(8 * (task.rows + task.tokens - 1)));  // multiplying warps of the blocks copied to
     }
     barriers_made();
   }
 };
 
 __device__ void fill(const TileTask& task, const Maps& maps, const Stages& s, const Seat& seat) {
-  const int rows = kRows / task.unit_tokens, tokens = kTokens / task.unit_rows;  // that this block copies
-  const uint32_t same_rows = ((1u << task.unit_tokens) - 1) << (seat.row * task.unit_tokens);
+  const int rows = kRows / task.tokens, tokens = kTokens / task.rows;  // that this block copies
+  const uint32_t same_rows = ((1u << task.tokens) - 1) << (seat.row * task.tokens);
   uint32_t same_tokens = 0;
-  for (int i = 0; i < task.unit_rows; ++i) same_tokens |= 1u << (i * task.unit_tokens + seat.token);
+  for (int i = 0; i < task.rows; ++i) same_tokens |= 1u << (i * task.tokens + seat.token);
   Ring ring;
-  for (int unit = static_cast<int>(blockIdx.x) / kCluster; unit < task.n_units; unit += static_cast<int>(gridDim.x) / kCluster) {
-    const Place at = seat.place_of(task, unit);
+  for (int part = seat.first; part < task.end; part += seat.step) {
+    const Place at = seat.place_of(task, part);
     for (int block = 0; block < task.n_blocks; block += 2) {
       const uint32_t full = s.full(ring.stage);
       wait_phase(s.free(ring.stage), ring.phase ^ 1);
@@ -147,49 +160,100 @@ __device__ void fill(const TileTask& task, const Maps& maps, const Stages& s, co
 template <bool kBf16>
 class Multiplier {
  public:
+  using Sums = float[64];
+
   __device__ Multiplier(const TileTask& task, const Stages& stages, const Seat& seat, float4* waiting, int t)
-      : task_(task), s_(stages), seat_(seat), four_(waiting), t_(t) {
-    const int lane = t % 32, other = lane - task.unit_tokens;  // who copies to this block: those with its rows, the others with its tokens
-    writer_ = other < 0 ? seat.row * task.unit_tokens + lane : (other + (other >= seat.row ? 1 : 0)) * task.unit_tokens + seat.token;
-    if (lane >= task.unit_rows + task.unit_tokens - 1) writer_ = -1;
+      : task_(task), s_(stages), seat_(seat), waiting_(waiting), t_(t) {
+    const int lane = t % 32, other = lane - task.tokens;  // who copies to this block: those with its rows, the others with its tokens
+    writer_ = other < 0 ? seat.row * task.tokens + lane : (other + (other >= seat.row ? 1 : 0)) * task.tokens + seat.token;
+    if (lane >= task.rows + task.tokens - 1) writer_ = -1;
   }
 
   __device__ void run() {
-    for (int unit = static_cast<int>(blockIdx.x) / kCluster; unit < task_.n_units; unit += static_cast<int>(gridDim.x) / kCluster) {
-      int block = 0;
-#pragma unroll 1
-      for (int chunk = 0; chunk < 8; ++chunk) {
+    Sums a, b, c;
+    for (int part = seat_.first; part < task_.end; part += seat_.step) {
+      int block = sum_first_chunk(part, b, a);
+      block = sum_chunk(1, block, c, [] {});
+      block = sum_chunk(2, block, a, [&] { let_wait([&](int i) { return b[i] + c[i]; }); });
+      block = sum_chunk(3, block, b, [] {});
+      block = sum_chunk(4, block, c, [&] { let_wait_added([&](int i) { return a[i] + b[i]; }); });
+      block = sum_chunk(5, block, a, [] {});
+      block = sum_chunk(6, block, b, [&] {
 #pragma unroll
-        for (float& x : sum_) x = 0.0f;
-        const int end = static_cast<int>(quant::chunk_begin(chunk + 1, task_.n_blocks));
-        while (block < end) block = multiply_stage(block, end);
-        wait_products<0>();
-        end_chunk(chunk);
-      }
+        for (int i = 0; i < 64; ++i) c[i] = c[i] + a[i];
+      });
+      sum_chunk(7, block, a, [] {});
+      wait_products<0>();
       release();
-      write(seat_.place_of(task_, unit));
+#pragma unroll
+      for (int i = 0; i < 64; ++i) a[i] = c[i] + (b[i] + a[i]);
     }
+    const int n = (task_.end - seat_.first + seat_.step - 1) / seat_.step;
+    if (n > 0) write_pieces(seat_.place_of(task_, seat_.first + (n - 1) * seat_.step), 0, 8, a);
   }
 
  private:
+  __device__ static void clear(Sums& sum) {
+#pragma unroll
+    for (float& x : sum) x = 0.0f;
+  }
+  __device__ int end_of(int chunk) const { return static_cast<int>(quant::chunk_begin(chunk + 1, task_.n_blocks)); }
+
+  // Sums a chunk from `block` on; `finish` deals with the sums of the chunk before, whose products end while the first of this are made.
+  template <class Finish>
+  __device__ int sum_chunk(int chunk, int block, Sums& sum, Finish finish) {
+    const int end = end_of(chunk);
+    clear(sum);
+    if (block < end) {
+      block = multiply_stage(sum, block, end);
+    } else {
+      wait_products<0>();
+    }
+    finish();
+    while (block < end) block = multiply_stage(sum, block, end);
+    return block;
+  }
+  // The same for a tile's first chunk, during which the tile before is written piece by piece; `last`: the sums of its last four chunks.
+  __device__ int sum_first_chunk(int part, Sums& sum, const Sums& last) {
+    const int end = end_of(0);
+    int block = 0;
+    clear(sum);
+    const bool has_last = part != seat_.first;
+    const Place place = seat_.place_of(task_, has_last ? part - seat_.step : part);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if (block < end) block = multiply_stage(sum, block, end);
+      if (has_last) write_pieces(place, i, i + 1, last);
+    }
+    while (block < end) block = multiply_stage(sum, block, end);
+    return block;
+  }
+
   // Both blocks of a stage, or one where the chunk ends between them or begins there. The products run on while the next are made ready; those
   // of the stage before have then been made.
-  __device__ int multiply_stage(int block, int end) {
+  __device__ int multiply_stage(Sums& sum, int block, int end) {
     const int half = block % 2;
     if (half == 0) wait_phase(s_.full(ring_.stage), ring_.phase);
     const uint64_t step = static_cast<uint64_t>(4 * half);
     const uint64_t rows = swizzled_columns(s_.rows(ring_.stage) + static_cast<uint32_t>(t_ / kGroupThreads) * kHalfBytes) + step;
     const uint64_t tokens = swizzled_columns(s_.tokens(ring_.stage)) + step;
     const bool both = half == 0 && block + 1 < end;
-    begin_products();
-    multiply_halves<kBf16>(sum_, rows, tokens);
-    multiply_halves<kBf16>(sum_, rows + 2, tokens + 2);
+    // Each way through is a group of products of its own: where ways meet within a group, the compiler ends the products before they join.
     if (both) {
-      multiply_halves<kBf16>(sum_, rows + 4, tokens + 4);
-      multiply_halves<kBf16>(sum_, rows + 6, tokens + 6);
+      begin_products();
+      multiply_halves<kBf16>(sum, rows, tokens);
+      multiply_halves<kBf16>(sum, rows + 2, tokens + 2);
+      multiply_halves<kBf16>(sum, rows + 4, tokens + 4);
+      multiply_halves<kBf16>(sum, rows + 6, tokens + 6);
+      end_products();
+      wait_products<1>();
+    } else {
+      begin_products();
+      multiply_halves<kBf16>(sum, rows, tokens);
+      multiply_halves<kBf16>(sum, rows + 2, tokens + 2);
+      end_products();
+      wait_products<1>();
     }
-    end_products();
-    wait_products<1>();
     if (half == 0 && !both && block + 1 < task_.n_blocks) return block + 1;
     if (block >= 2) release();
     to_release_ = ring_.stage;
@@ -201,36 +265,33 @@ class Multiplier {
     if (writer_ >= 0) arrive_at(s_.free(to_release_), static_cast<uint32_t>(writer_));
   }
 
-  __device__ void end_chunk(int chunk) {
-    if (chunk % 2 == 0) {
+  template <class Value>
+  __device__ void let_wait(Value value) const {
 #pragma unroll
-      for (int i = 0; i < 64; ++i) one_[i] = sum_[i];
-      return;
-    }
-    if (chunk % 4 == 1) {
-#pragma unroll
-      for (int i = 0; i < 64; ++i) two_[i] = one_[i] + sum_[i];
-      return;
-    }
-#pragma unroll
-    for (int i = 0; i < 64; ++i) two_[i] = two_[i] + (one_[i] + sum_[i]);
-    if (chunk == 7) return;
-#pragma unroll
-    for (int i = 0; i < 16; ++i) four_[i * 2 * kGroupThreads + t_] = {two_[4 * i], two_[4 * i + 1], two_[4 * i + 2], two_[4 * i + 3]};
+    for (int i = 0; i < 16; ++i) waiting_[i * 2 * kGroupThreads + t_] = {value(4 * i), value(4 * i + 1), value(4 * i + 2), value(4 * i + 3)};
   }
-  __device__ void write(const Place& at) const {
+  template <class Value>
+  __device__ void let_wait_added(Value value) const {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const float4 two = waiting_[i * 2 * kGroupThreads + t_];
+      waiting_[i * 2 * kGroupThreads + t_] = {two.x + value(4 * i), two.y + value(4 * i + 1), two.z + value(4 * i + 2), two.w + value(4 * i + 3)};
+    }
+  }
+  // An eighth of the tile's outputs each: 16 tokens.
+  __device__ void write_pieces(const Place& at, int first, int end, const Sums& last) const {
     const TileRun& run = task_.run[at.run];
     const int row = at.row_0 + t_ / 32 * 16 + t_ % 32 / 4, token = at.token_0 + 2 * (t_ % 4);
     const int n_rows = run.n_rows - row, n_tokens = task_.n_tokens - token;
     const float bias[2] = {run.bias != nullptr && n_rows > 0 ? run.bias[row] : 0.0f, run.bias != nullptr && n_rows > 8 ? run.bias[row + 8] : 0.0f};
     float* y = run.y + token * run.y_width + row;
 #pragma unroll
-    for (int n = 0; n < 16; ++n) {
-      const float4 four = four_[n * 2 * kGroupThreads + t_];
-      const float first[4] = {four.x, four.y, four.z, four.w};
+    for (int n = 2 * first; n < 2 * end; ++n) {
+      const float4 four = waiting_[n * 2 * kGroupThreads + t_];
+      const float sums[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        float v = first[e] + two_[4 * n + e];
+        float v = sums[e] + last[4 * n + e];
         if (run.bias != nullptr) v = v + bias[e / 2];
         if (8 * n + e % 2 < n_tokens && e / 2 * 8 < n_rows) y[(8 * n + e % 2) * run.y_width + e / 2 * 8] = v;
       }
@@ -240,11 +301,10 @@ class Multiplier {
   const TileTask& task_;
   const Stages s_;
   const Seat seat_;
-  float4* const four_;  // sums of the first four chunks
-  const int t_;         // of the two groups' threads
+  float4* const waiting_;  // sums of the first two or four chunks
+  const int t_;            // of the two groups' threads
   Ring ring_;
   int to_release_ = 0, writer_ = -1;
-  float sum_[64], one_[64], two_[64];  // of the chunk, of one or two of them, of two or four
 };
 
 template <bool kBf16>
@@ -254,8 +314,8 @@ __global__ void __launch_bounds__(kThreads, 1) fast_tile_kernel(const __grid_con
   if (threadIdx.x == 0) stages.make_barriers(task);
   __syncthreads();
   meet_cluster();
+  if (!task.is_second) wait_for_previous();  // a second grid starts when the first has waited
   let_next_start();
-  wait_for_previous();
   const int t = static_cast<int>(threadIdx.x);
   const Seat seat(task);
   if (t < kGroupThreads) {
@@ -266,55 +326,109 @@ __global__ void __launch_bounds__(kThreads, 1) fast_tile_kernel(const __grid_con
     Multiplier<kBf16>(task, stages, seat, reinterpret_cast<float4*>(memory + kWaiting), t - kGroupThreads).run();
   }
   meet_cluster();  // the others may still arrive here
+  if (task.is_second) wait_for_previous();  // who waits for the second grid waits for both
 }
 
 template <bool kBf16>
-bool start(const TileTask& task, const Maps& maps, const Queue& queue) {
-  const auto kernel = fast_tile_kernel<kBf16>;
+struct Grid {
   cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeClusterDimension;
-  attributes[0].val.clusterDim = {kCluster, 1, 1};
-  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[1].val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(kCluster);
-  config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = kBytes;
-  config.stream = queue.stream;
-  config.attrs = attributes;
-  config.numAttrs = queue.overlap ? 2 : 1;
-  int n_at_once = 0;
-  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes)) != cudaSuccess ||
-      cudaOccupancyMaxActiveClusters(&n_at_once, kernel, &config) != cudaSuccess || n_at_once == 0) {
+  int n_at_once = 0;  // clusters
+
+  Grid(int n_cluster_blocks, const Queue& queue) {
+    attributes[0].id = cudaLaunchAttributeClusterDimension;
+    attributes[0].val.clusterDim = {static_cast<unsigned>(n_cluster_blocks), 1, 1};
+    attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[1].val.programmaticStreamSerializationAllowed = 1;
+    config.gridDim = dim3(static_cast<unsigned>(n_cluster_blocks));
+    config.blockDim = dim3(kThreads);
+    config.dynamicSmemBytes = kBytes;
+    config.stream = queue.stream;
+    config.attrs = attributes;
+    config.numAttrs = queue.overlap ? 2 : 1;
+    if (cudaFuncSetAttribute(fast_tile_kernel<kBf16>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes)) == cudaSuccess &&
+        cudaOccupancyMaxActiveClusters(&n_at_once, fast_tile_kernel<kBf16>, &config) == cudaSuccess) {
+      return;
+    }
     cudaGetLastError();  // forgotten: it is an answer
-    return false;
+    n_at_once = 0;
   }
-  config.gridDim = dim3(static_cast<unsigned>(kCluster * std::min(task.n_units, n_at_once)));
-  cudaLaunchKernelEx(&config, kernel, task, maps);
-  return true;
+  Grid(const Grid&) = delete;
+  Grid& operator=(const Grid&) = delete;
+  void run(const TileTask& task, const Maps& maps) {
+    const int n_cluster_blocks = task.rows * task.tokens;
+    if (task.end == task.first) return;
+    config.gridDim = dim3(static_cast<unsigned>(n_cluster_blocks * std::min(task.end - task.first, n_at_once)));
+    cudaLaunchKernelEx(&config, fast_tile_kernel<kBf16>, task, maps);
+  }
+};
+
+// Units of the first grid, where clusters of 2 take the rest in no more turns.
+int units_of_first(int n_units, int n_clusters, int n_few) {
+  const int n_parts = kUnitTiles / kFewBlocks;
+  int turns = 1;
+  while (std::max(n_units - turns * n_clusters, 0) * n_parts > turns * n_few) ++turns;
+  return std::min(n_units, turns * n_clusters);
 }
+
+struct Products {
+  const Hopper& hopper;
+  std::span<const FloatRows> runs;
+  int64_t cols;
+  const void* halves;
+
+  // Maps for clusters of these shapes.
+  bool make_maps(const TileTask& task, Maps& maps) const {
+    bool made = make_map(hopper, halves, 2 * cols, task.n_tokens, 2 * kDepth, kTokens / task.rows, maps.tokens);
+    for (size_t i = 0; i < runs.size(); ++i) {
+      made &= make_map(hopper, runs[i].w, 2 * cols, runs[i].n_rows, 2 * kDepth, kRows / task.tokens, maps.rows[i]);
+    }
+    return made;
+  }
+
+  template <bool kBf16>
+  bool start(TileTask task, int n_units, const Queue& queue) const {
+    Grid<kBf16> grid(kUnitTiles, queue);
+    task.rows = task.unit_rows;
+    task.tokens = task.unit_tokens;
+    Maps maps;
+    if (grid.n_at_once == 0 || !make_maps(task, maps)) return false;
+    const int n_left = queue.overlap ? hopper.n_processors - kUnitTiles * grid.n_at_once : 0;
+    task.end = n_left < kFewBlocks ? n_units : units_of_first(n_units, grid.n_at_once, n_left / kFewBlocks);
+    grid.run(task, maps);
+    if (task.end == n_units) return true;
+    task.is_second = true;
+    task.tokens = std::min(task.unit_tokens, kFewBlocks);
+    task.rows = kFewBlocks / task.tokens;
+    task.first = task.end * task.n_parts();
+    task.end = n_units * task.n_parts();
+    Grid<kBf16> second(kFewBlocks, queue);
+    second.n_at_once = std::min(second.n_at_once, n_left / kFewBlocks);
+    if (second.n_at_once == 0 || !make_maps(task, maps)) return false;
+    second.run(task, maps);
+    return true;
+  }
+};
 
 }  // namespace
 
 bool fast_tiles(std::span<const FloatRows> runs, int64_t cols, const void* halves, int64_t n_tokens, const Hopper& hopper, const Queue& queue) {
   if (hopper.n_processors == 0) return false;
   TileTask task;
-  Maps maps;
   task.n_blocks = static_cast<int32_t>(cols / 32);
   task.n_tokens = static_cast<int32_t>(n_tokens);
   const int n_token_tiles = (task.n_tokens + kTokens - 1) / kTokens;
   task.unit_tokens = n_token_tiles > 2 ? 4 : n_token_tiles;
-  task.unit_rows = kCluster / task.unit_tokens;
+  task.unit_rows = kUnitTiles / task.unit_tokens;
   task.n_token_units = (n_token_tiles + task.unit_tokens - 1) / task.unit_tokens;
-  bool made = make_map(hopper, halves, 2 * cols, n_tokens, 2 * kDepth, kTokens / task.unit_rows, maps.tokens);
+  int32_t n_units = 0;
   for (const FloatRows& run : runs) {
-    made &= make_map(hopper, run.w, 2 * cols, run.n_rows, 2 * kDepth, kRows / task.unit_tokens, maps.rows[task.n_runs]);
-    task.run[task.n_runs++] = {run.bias, run.y, run.y_width, static_cast<int32_t>(run.n_rows), task.n_units};
+    task.run[task.n_runs++] = {run.bias, run.y, run.y_width, static_cast<int32_t>(run.n_rows), n_units};
     const auto n_tiles = static_cast<int32_t>((run.n_rows + kRows - 1) / kRows);
-    task.n_units += (n_tiles + task.unit_rows - 1) / task.unit_rows * task.n_token_units;
+    n_units += (n_tiles + task.unit_rows - 1) / task.unit_rows * task.n_token_units;
   }
-  if (!made) return false;
-  return runs.front().dtype == tensor::DType::F16 ? start<false>(task, maps, queue) : start<true>(task, maps, queue);
+  const Products products{hopper, runs, cols, halves};
+  return runs.front().dtype == tensor::DType::F16 ? products.start<false>(task, n_units, queue) : products.start<true>(task, n_units, queue);
 }
 
 }  // namespace assay::backend::cuda

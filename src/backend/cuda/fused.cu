@@ -228,7 +228,8 @@ dim3 grid_of(int64_t n) { return dim3(static_cast<unsigned>((n + kThreads - 1) /
 
 void norm_rows(const NormTask& task, const Queue& queue) {
   if (task.n_rows == 0) return;
-  if (task.n_rows >= kManyRows && task.d % 32 == 0) {
+  const bool makes_integers = task.q.q != nullptr;
+  if (task.n_rows >= kManyRows && task.d % 32 == 0 && makes_integers) {
     const auto kernel = task.q.kind == Activation::a256 ? norm_warps_kernel<256> : norm_warps_kernel<32>;
     const size_t bytes = kNormWarps * static_cast<size_t>(task.d) * sizeof(float);
     if (bytes <= 48 * 1024 || cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)) == cudaSuccess) {
@@ -237,7 +238,8 @@ void norm_rows(const NormTask& task, const Queue& queue) {
     }
     cudaGetLastError();  // forgotten: it is an answer
   }
-  const int threads = task.d > 512 ? 1024 : 256;  // a multiple of every block of activations
+  // A multiple of every block of activations. Of many rows more blocks share a multiprocessor, and one's sum hides in another's copies.
+  const int threads = task.d <= 512 || (task.n_rows >= kManyRows && !makes_integers) ? 256 : 1024;
   launch(queue, norm_kernel, dim3(static_cast<unsigned>(task.n_rows)), threads, static_cast<size_t>(task.d) * sizeof(float), task);
 }
 

@@ -42,24 +42,27 @@ void check_rows(const std::vector<float>& logits, int64_t n_rows, int64_t width,
   }
 }
 
-TEST(CudaRank, IsTheOrderOfASort) {
+class CudaRank : public testing::TestWithParam<int64_t> {};
+
+TEST_P(CudaRank, IsTheOrderOfASort) {
   ASSAY_REQUIRE_GPU();
-  for (const int64_t width : {1, 40, 4095, 4096, 4097, 32000, 128256, 300001}) {
-    for (const int64_t k : {1, 2, 40, 256}) {
-      constexpr int64_t kRows = 3;
-      std::vector<float> logits = test::random_activations(kRows * width, 70 + static_cast<uint64_t>(width));
-      const auto row = [&](int64_t r) { return std::span(logits).subspan(static_cast<size_t>(r * width), static_cast<size_t>(width)); };
-      for (float& x : row(1)) x = std::round(4.0f * x) / 4.0f;  // ties, zeros of both signs
-      for (size_t i = 0; i < row(2).size(); ++i) {
-        if (i % 7 != 3) row(2)[i] = -kInfinity;
-      }
-      check_rows(logits, kRows, width, k);
-      row(0)[static_cast<size_t>(width / 2)] = std::numeric_limits<float>::quiet_NaN();
-      row(1)[static_cast<size_t>(width - 1)] = kInfinity;
-      check_rows(logits, kRows, width, k);
+  const int64_t width = GetParam();
+  for (const int64_t k : {1, 2, 40, 256}) {
+    constexpr int64_t kRows = 3;
+    std::vector<float> logits = test::random_activations(kRows * width, 70 + static_cast<uint64_t>(width));
+    const auto row = [&](int64_t r) { return std::span(logits).subspan(static_cast<size_t>(r * width), static_cast<size_t>(width)); };
+    for (float& x : row(1)) x = std::round(4.0f * x) / 4.0f;  // ties, zeros of both signs
+    for (size_t i = 0; i < row(2).size(); ++i) {
+      if (i % 7 != 3) row(2)[i] = -kInfinity;
     }
+    check_rows(logits, kRows, width, k);
+    row(0)[static_cast<size_t>(width / 2)] = std::numeric_limits<float>::quiet_NaN();
+    row(1)[static_cast<size_t>(width - 1)] = kInfinity;
+    check_rows(logits, kRows, width, k);
   }
 }
+INSTANTIATE_TEST_SUITE_P(Widths, CudaRank, testing::Values(1, 40, 4095, 4096, 4097, 32000, 128256, 300001),
+                         [](const auto& test) { return std::to_string(test.param); });
 
 }  // namespace
 }  // namespace assay::backend::cuda

@@ -6,6 +6,8 @@
 
 #include "backend/cuda/decode.h"
 #include "backend/cuda/decode_attention.h"
+#include "backend/cuda/fast_attention.h"
+#include "backend/cuda/fast_decode.h"
 #include "backend/cuda/run_units.h"
 
 namespace assay::backend::cuda {
@@ -54,6 +56,7 @@ void run_products(const DeviceState& s, const DecodeGroup& group, const Wanted& 
     gate = {s.value(r.y), r.activation};
     if (first.y != r.gate) std::swap(tasks[0], tasks[1]);
   }
+  if (s.is_fast(*tasks[0].w)) return fast_decode_linears(source_of(s, group, first.x, wanted), std::span(tasks.data(), n), gate, queue);
   const quant::Activation kind =
       unit.quantised == kNone ? quant::Activation::f32 : s.schedule.quantised[static_cast<size_t>(unit.quantised)].kind;
   decode_linears(source_of(s, group, first.x, wanted), std::span(tasks.data(), n), gate, kind, s.options.planes, queue);
@@ -61,6 +64,11 @@ void run_products(const DeviceState& s, const DecodeGroup& group, const Wanted& 
 
 void run_attention(const DeviceState& s, const DecodeGroup& group, const Wanted& wanted, const Queue& queue) {
   const AttentionTask task = attention_task(s, unit_of(s, group.attention));
+  if (s.options.fast && fast_attention_serves(task.cache.head_dim, task.cache.type_k, task.cache.type_v)) {
+    fast_decode_attention(task, heads_task(s, unit_of(s, group.heads), wanted), queue);
+    if (task.n_segments > 1) attention_merge(task, queue);
+    return;
+  }
   DecodeAttention attention;
   attention.heads = heads_task(s, unit_of(s, group.heads), wanted);
   attention.y = task.y;

@@ -15,6 +15,7 @@ namespace {
 
 using ops::kNone;
 constexpr int64_t kBatchTokensMin = 2;
+constexpr int64_t kSegmentsByElement = 8;  // up to here a thread an element merges segments as fast as a block a head
 constexpr int64_t kGemvTokensMax = 8;  // from here on the weights are unpacked once for many tokens
 
 template <class Record>
@@ -111,7 +112,10 @@ class Runner {
       return;
     }
     fast ? fast_attention_split(task, queue_) : attention_split(task, queue_);
-    if (unit_.quantised != kNone) {
+    if (unit_.quantised != kNone && task.n_segments > kSegmentsByElement) {
+      attention_merge(task, queue_);
+      quantise_rows(task.y, s_.n_tokens, integers(), queue_);
+    } else if (unit_.quantised != kNone) {
       task.y = wanted_(record<ops::Attention>(unit_.ops.front()).y);
       merge_rows(task, integers(), queue_);
     } else {

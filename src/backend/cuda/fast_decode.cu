@@ -1,0 +1,228 @@
+// fast_decode_linears of fast_decode.h. A warp takes two rows at a time, with a gate the one of each matrix: the instruction's 16 rows are the 8
+// chunks of both, its 8 columns the 8 chunks of the token, so of its sums those on the diagonal count, and the tree is three shuffles. A block of
+// threads has a multiprocessor for itself, and its ring of stages is as large as fits: it begins when the block before it leaves, and fills while
+// others still work and while the row is made.
+#include <algorithm>
+
+#include "backend/cuda/decode_row.cuh"
+#include "backend/cuda/fast_decode.h"
+#include "backend/cuda/fast_types.cuh"
+#include "backend/cuda/launch.cuh"
+#include "num/math.h"
+#include "quant/activations.h"
+
+namespace assay::backend::cuda {
+namespace {
+
+constexpr int kStageBlocks = 4, kLineBytes = 64 * kStageBlocks, kStageBytes = 16 * kLineBytes;  // blocks of 32 of each chunk of two rows
+constexpr int kPieces = kLineBytes / 16, kLinesAtOnce = 32 / kPieces;  // of 16 bytes; that a warp copies with one instruction
+constexpr int kStagesMax = 3, kStagesMin = 2;
+constexpr int kSharedMax = 227 * 1024;
+
+struct FastDecodeLinear {
+  const uint16_t* w = nullptr;
+  const float* bias = nullptr;
+  float* y = nullptr;  // null: nobody reads it
+  int32_t n_rows = 0, first_pair = 0;
+};
+struct FastDecodeTask {
+  DecodeSource source;
+  FastDecodeLinear linear[kLinearsMax];  // with a gate two of one shape, whose rows make pairs
+  int32_t n_linears = 0, n_pairs = 0;
+  int32_t floats_begin = 0, ring_begin = 0;  // of shared memory
+  DecodeGate gate;
+};
+
+// The row as the lanes read it, rounded: chunk c begins 64 c bytes late, so that neighbouring chunks lie in different banks; of a block of 32
+// lane `part` of four has the 16 bytes that it wants for both steps, elements 2 part, 8 + 2 part, 16 + 2 part and 24 + 2 part and their neighbours.
+template <class T>
+struct RowHalves {
+  uint8_t* x;
+  int n;
+
+  static constexpr int bytes(int n_blocks) { return (n_blocks + 8 + kStageBlocks) * 64; }
+  __device__ RowHalves(uint8_t* memory, int width) : x(memory), n(width / 32) {}
+  __device__ void put(const Eight& e, int i, bool inside) const {
+    if (!inside) return;
+    const int lane = static_cast<int>(threadIdx.x) % 32, block = 8 * i + lane / 4;
+    auto* at = reinterpret_cast<uint32_t*>(x + 64 * (block + chunk_of(block, n))) + lane % 4;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) at[4 * j] = T::rounded(e.v[2 * j], e.v[2 * j + 1]);
+  }
+};
+
+// The rows of a pair.
+struct Pair {
+  const FastDecodeLinear* linear[2];
+  int row[2];
+  __device__ Pair(const FastDecodeTask& task, int pair) {
+    int i = 0;
+    if (task.gate.y != nullptr) {
+      linear[0] = &task.linear[0], linear[1] = &task.linear[1];
+      row[0] = row[1] = pair;
+      return;
+    }
+    while (i + 1 < task.n_linears && pair >= task.linear[i + 1].first_pair) ++i;
+    linear[0] = linear[1] = &task.linear[i];
+    row[0] = 2 * (pair - linear[0]->first_pair);
+    row[1] = min(row[0] + 1, linear[0]->n_rows - 1);  // of an odd number the last comes twice
+  }
+};
+
+// A warp's pairs of rows, stage by stage through its ring; kDepth stages are there or on their way.
+template <class T, int kDepth>
+class PairWalk {
+ public:
+  __device__ PairWalk(const FastDecodeTask& task, uint8_t* memory)
+      : task_(task), lane_(static_cast<int>(threadIdx.x) % 32), n_(task.source.d / 32), longest_((n_ + 7) / 8),
+        ring_(shared_address(memory) + static_cast<uint32_t>(task.ring_begin) + threadIdx.x / 32 * (kDepth * kStageBytes)) {
+    chunk_begin_ = begin_of(lane_ / 4);
+    chunk_length_ = begin_of(lane_ / 4 + 1) - chunk_begin_;
+    is_ragged_ = n_ % 8 != 0;
+    pair_ahead_ = static_cast<int>(threadIdx.x / 32 * gridDim.x + blockIdx.x);
+    find_rows();
+#pragma unroll
+    for (int i = 0; i + 1 < kDepth; ++i) fetch();
+  }
+
+  // The products of the next pair with the row; every lane has them.
+  __device__ void take_pair(const RowHalves<T>& x, float (&y)[2]) {
+    float sum[4] = {};
+    const uint8_t* own = x.x + 64 * (chunk_begin_ + lane_ / 4) + 16 * (lane_ % 4);
+    for (int at = 0; at < longest_; at += kStageBlocks) {
+      wait_copies<kDepth - 2>();
+      __syncwarp();
+      fetch();
+#pragma unroll
+      for (int block = 0; block < kStageBlocks; ++block) {
+        if (at + block >= longest_) break;
+        multiply_block(block, *reinterpret_cast<const uint4*>(own + 64 * (at + block)), at + block < chunk_length_, sum);
+      }
+      slot_ = slot_ + 1 == kDepth ? 0 : slot_ + 1;
+    }
+    const int chunk = lane_ / 4;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      y[r] = __shfl_sync(kWholeWarp, chunk % 2 == 0 ? sum[2 * r] : sum[2 * r + 1], 4 * chunk + chunk / 2);  // the diagonal's
+#pragma unroll
+      for (int width = 4; width <= 16; width *= 2) y[r] = y[r] + __shfl_xor_sync(kWholeWarp, y[r], width);
+    }
+  }
+
+ private:
+  __device__ int begin_of(int chunk) const { return static_cast<int>(quant::chunk_begin(chunk, n_)); }
+
+  __device__ void multiply_block(int block, const uint4& x, bool inside, float (&sum)[4]) const {
+    const float before[4] = {sum[0], sum[1], sum[2], sum[3]};
+#pragma unroll
+    for (int step = 0; step < 2; ++step) {
+      const int line = lane_ % 16, piece = 4 * block + 2 * step + lane_ / 16;
+      uint32_t w[4];
+      load_matrices(ring_ + static_cast<uint32_t>(slot_ * kStageBytes + line * kLineBytes + (piece ^ (line % 8)) * 16), w);
+      step == 0 ? T::multiply(sum, w, x.x, x.y) : T::multiply(sum, w, x.z, x.w);
+    }
+    if (!is_ragged_) return;
+#pragma unroll
+    for (int e = 0; e < 4; ++e) sum[e] = inside ? sum[e] : before[e];
+  }
+
+  __device__ void find_rows() {
+    if (pair_ahead_ >= task_.n_pairs) return;
+    const Pair pair(task_, pair_ahead_);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) rows_[r] = pair.linear[r]->w + int64_t{pair.row[r]} * task_.source.d + lane_ % kPieces * 8;
+  }
+  // Line 8 r + c of a stage is of row r and chunk c, its pieces of 16 bytes exchanged by c.
+  __device__ void fetch() {
+    if (pair_ahead_ < task_.n_pairs) {
+#pragma unroll
+      for (int first = 0; first < 16; first += kLinesAtOnce) {
+        const int line = first + lane_ / kPieces, piece = lane_ % kPieces, chunk = line % 8, begin = begin_of(chunk);
+        const bool inside = begin + at_ahead_ + piece / 4 < begin_of(chunk + 1);
+        const uint16_t* row = rows_[first / 8];
+        copy_weights(ring_ + static_cast<uint32_t>(slot_ahead_ * kStageBytes + line * kLineBytes + (piece ^ chunk) * 16),
+                     inside ? row + 32 * (begin + at_ahead_) : row, inside);
+      }
+      at_ahead_ += kStageBlocks;
+      if (at_ahead_ >= longest_) {
+        at_ahead_ = 0;
+        pair_ahead_ += static_cast<int>(gridDim.x) * kDecodeWarps;
+        find_rows();
+      }
+    }
+    end_copies();
+    slot_ahead_ = slot_ahead_ + 1 == kDepth ? 0 : slot_ahead_ + 1;
+  }
+
+  const FastDecodeTask& task_;
+  const int lane_, n_, longest_;  // blocks of a row; of its longest chunk
+  const uint32_t ring_;
+  int chunk_begin_, chunk_length_;  // of the lane's chunk of the row
+  bool is_ragged_;                  // chunks differ in length
+  const uint16_t* rows_[2] = {};
+  int pair_ahead_, at_ahead_ = 0, slot_ = 0, slot_ahead_ = 0;
+};
+
+template <class T, int kDepth>
+__global__ void __launch_bounds__(kDecodeThreads, 1) fast_decode_kernel(const __grid_constant__ FastDecodeTask task) {
+  extern __shared__ __align__(128) uint8_t memory[];
+  let_next_start();
+  PairWalk<T, kDepth> walk(task, memory);
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32, j = 256 * warp + 8 * lane;
+  Eight w_ahead{};
+  if (task.source.w != nullptr && j < task.source.d) w_ahead = load_eight(task.source.w + j);
+  const RowHalves<T> x(memory, task.source.d);
+  wait_for_previous();
+  make_row(task.source, w_ahead, reinterpret_cast<float*>(memory + task.floats_begin), x);
+  for (int i = warp * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x); i < task.n_pairs; i += static_cast<int>(gridDim.x) * kDecodeWarps) {
+    float y[2];
+    walk.take_pair(x, y);
+    if (lane != 0) continue;
+    const Pair pair(task, i);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const FastDecodeLinear& linear = *pair.linear[r];
+      if (linear.bias != nullptr) y[r] = y[r] + linear.bias[pair.row[r]];
+      if (linear.y != nullptr) linear.y[pair.row[r]] = y[r];
+    }
+    if (task.gate.y == nullptr) continue;
+    task.gate.y[i] = (task.gate.activation == ops::GateActivation::silu ? num::silu(y[0]) : num::gelu_tanh(y[0])) * y[1];
+  }
+}
+
+template <class T, int kDepth>
+bool start(const FastDecodeTask& task, const Queue& queue) {
+  const int bytes = task.ring_begin + kDecodeWarps * kDepth * kStageBytes;
+  if (bytes > kSharedMax) return false;
+  const auto kernel = fast_decode_kernel<T, kDepth>;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);  // one cut for all kernels
+  const int n_blocks = std::min(queue.n_multiprocessors, task.n_pairs);  // few pairs are spread over all
+  launch(queue, kernel, dim3(static_cast<unsigned>(n_blocks)), kDecodeThreads, static_cast<size_t>(bytes), task);
+  return true;
+}
+template <class T>
+void start_deepest(const FastDecodeTask& task, const Queue& queue) {
+  if (!start<T, kStagesMax>(task, queue)) start<T, kStagesMin>(task, queue);
+}
+
+}  // namespace
+
+void fast_decode_linears(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate, const Queue& queue) {
+  FastDecodeTask task;
+  task.source = source;
+  task.gate = gate;
+  for (const LinearTask& linear : linears) {
+    const auto rows = static_cast<int32_t>(linear.w->rows);
+    task.linear[task.n_linears++] = {reinterpret_cast<const uint16_t*>(linear.w->parts.base[0]), linear.bias, linear.y, rows, task.n_pairs};
+    task.n_pairs += gate.y == nullptr ? (rows + 1) / 2 : rows;
+  }
+  if (gate.y != nullptr) task.n_pairs /= 2;
+  const auto rounded = [](int bytes) { return (bytes + 127) / 128 * 128; };
+  task.floats_begin = rounded(RowHalves<FastF16>::bytes(source.d / 32));
+  task.ring_begin = task.floats_begin + (source.w != nullptr ? rounded(source.d * 4) : 0);
+  static_assert(((kDecodeWidthMax / 32 + 10) * 64 + 128) + kDecodeWidthMax * 4 + kDecodeWarps * kStagesMin * kStageBytes <= kSharedMax, "any row");
+  linears.front().w->dtype == tensor::DType::F16 ? start_deepest<FastF16>(task, queue) : start_deepest<FastBF16>(task, queue);
+}
+
+}  // namespace assay::backend::cuda
