@@ -41,9 +41,9 @@ __device__ inline const uint8_t* part_begin(const uint8_t* base, int64_t block, 
   const int lane = static_cast<int>(threadIdx.x) % 32;
   return base + (block + lane / kPieces % kRows * blocks) * kBytes + 16 * (lane % kPieces);
 }
-// Into shared memory at `to`; the row's next superblock is then the next.
+// Pieces of 16 bytes of rows that lie row_bytes apart, the lane's row at `from`, into lines of kBytes in shared memory.
 template <int kRows, int kBytes>
-__device__ inline void copy_part(const uint8_t*& from, uint32_t to, int blocks) {
+__device__ inline void copy_rows(const uint8_t* from, uint32_t to, uint32_t row_bytes, bool inside) {
   constexpr int kPieces = kBytes / 16, kAtOnce = 32 / kPieces;  // rows
   static_assert(kAtOnce > kRows || kAtOnce % 4 == 0);
   const int lane = static_cast<int>(threadIdx.x) % 32, row = lane / kPieces;
@@ -53,9 +53,17 @@ __device__ inline void copy_part(const uint8_t*& from, uint32_t to, int blocks) 
     const auto r = static_cast<uint32_t>(row + (kBytes == 128 ? i % 2 * kAtOnce : 0));  // what the exchange depends on
     const uint32_t exchange = kBytes == 128 ? exchange_of(r) : kBytes == 64 ? (r >> 1 & 3) : 0;
     copy_16(to + static_cast<uint32_t>((row + i * kAtOnce) * kBytes) + 16 * (static_cast<uint32_t>(lane % kPieces) ^ exchange),
-            from + static_cast<uint32_t>(i * kAtOnce * kBytes) * static_cast<uint32_t>(blocks), true);
+            from + static_cast<uint32_t>(i * kAtOnce) * row_bytes, inside);
   }
+}
+// The same of a part; the row's next superblock is then the next.
+template <int kRows, int kBytes>
+__device__ inline void copy_part(const uint8_t*& from, uint32_t to, int blocks) {
+  copy_rows<kRows, kBytes>(from, to, static_cast<uint32_t>(kBytes) * static_cast<uint32_t>(blocks), true);
   from += kBytes;
+}
+__device__ inline void copy_4(uint32_t to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 }
 
 // A superblock of 16 * kM rows in shared memory, for the formats of 4 and 5 bits.
@@ -167,7 +175,7 @@ struct BatchQ6_K {
     const uint32_t row = threadIdx.x % 32;
     if (row < kRows) {
       const auto* pair = reinterpret_cast<const uint8_t*>(reinterpret_cast<uintptr_t>(s.scale) & ~uintptr_t{3});
-      asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to + kRows * 208 + row * 16), "l"(pair) : "memory");
+      copy_4(to + kRows * 208 + row * 16, pair);
     }
     s.scale += 2;
   }

@@ -36,8 +36,7 @@ DeviceState::DeviceState(const ops::Plan& p, const ops::ExecutorOptions& o)
   place_values();
   place_tables();
   place_floats();
-  const auto is_a256 = [](const QuantisedValue& q) { return q.kind == quant::Activation::a256; };
-  hopper = HopperMemory(options.fast || std::any_of(schedule.quantised.begin(), schedule.quantised.end(), is_a256));
+  hopper = HopperMemory(options.fast || !schedule.quantised.empty());
 }
 
 int64_t DeviceState::rows_max(ops::ValueId id) const noexcept {

@@ -28,11 +28,15 @@ __device__ float inverse_rms(const float* row, int d, float eps, float* broadcas
   return r;
 }
 
+// Whole warps: those behind the row's end have nothing to write.
 template <int kBlock>
-__device__ void quantise_row(const float* row, int d, const quant::Activations& out, int64_t i_row, SharedScales& scales) {
-  for (int begin = 0; begin < d; begin += blockDim.x) {
-    const int j = begin + threadIdx.x;
-    quantise_element<kBlock>(j < d ? row[j] : 0.0f, j < d, out, i_row * d + j, scales);
+__device__ void quantise_row(const float* row, int d, const quant::Activations& out, int64_t i_row) {
+  for (int begin = 0; begin < d; begin += 8 * blockDim.x) {
+    const int j = begin + 8 * threadIdx.x;
+    if (j - 8 * static_cast<int>(threadIdx.x % 32) >= d) return;
+    float x[8] = {};
+    if (j < d) read_8(row + j, x);
+    quantise_8<kBlock>(x, j < d, out, i_row * d + j);
   }
 }
 
@@ -40,9 +44,8 @@ __device__ uint16_t narrowed(float x, bool is_bf16) { return is_bf16 ? num::floa
 
 // One block of threads a row.
 __global__ void norm_kernel(NormTask task) {
-  extern __shared__ float row[];
+  extern __shared__ __align__(16) float row[];
   __shared__ float broadcast;
-  __shared__ SharedScales scales;
   let_next_start();
   const int d = static_cast<int>(task.d), step = blockDim.x;
   const int64_t at = int64_t{blockIdx.x} * d;
@@ -75,8 +78,8 @@ __global__ void norm_kernel(NormTask task) {
   }
   if (task.q.q == nullptr) return;
   __syncthreads();
-  task.q.kind == Activation::a256 ? quantise_row<256>(row, d, task.q, blockIdx.x, scales)
-                                        : quantise_row<32>(row, d, task.q, blockIdx.x, scales);
+  task.q.kind == Activation::a256 ? quantise_row<256>(row, d, task.q, blockIdx.x)
+                                        : quantise_row<32>(row, d, task.q, blockIdx.x);
 }
 
 // Of a row in shared memory, for all lanes of the warp that has it.
@@ -189,40 +192,49 @@ __global__ void heads_kernel(HeadsTask task) {
 
 constexpr int kThreads = 256;
 
-// Element `at` of y: the segments of its head, ascending.
-__device__ float merged(const AttentionTask& task, int64_t at) {
+// The n elements of y from `at` on, which are of one head: its segments, ascending.
+template <int n>
+__device__ void merge_elements(const AttentionTask& task, int64_t at, float* y) {
   const int64_t head_dim = task.cache.head_dim, j = at % head_dim, head = at / head_dim % task.n_heads, i_tile = at / head_dim / task.n_heads;
   const TokenTile tile = task.tiles[i_tile];
-  const int64_t n = tile.position / ops::kAttentionSegment - ops::first_visible(tile.position, task.window) / ops::kAttentionSegment + 1;
+  const int64_t n_segments = tile.position / ops::kAttentionSegment - ops::first_visible(tile.position, task.window) / ops::kAttentionSegment + 1;
   const float* partials = task.partials + (i_tile * task.n_heads + head) * task.n_segments * (head_dim + 2);
-  float m = partials[0], l = partials[1], o = partials[2 + j];
-  for (int64_t i = 1; i < n; ++i) {
+  float m = partials[0], l = partials[1], o[n];
+#pragma unroll
+  for (int e = 0; e < n; ++e) o[e] = partials[2 + j + e];
+  for (int64_t i = 1; i < n_segments; ++i) {
     const float* next = partials + i * (head_dim + 2);
     const float m_both = next[0] > m ? next[0] : m;
     const float a = num::exp(m - m_both), b = num::exp(next[0] - m_both);
     l = num::fma(l, a, next[1] * b);
-    o = num::fma(o, a, next[2 + j] * b);
+#pragma unroll
+    for (int e = 0; e < n; ++e) o[e] = num::fma(o[e], a, next[2 + j + e] * b);
     m = m_both;
   }
-  return o / l;
+#pragma unroll
+  for (int e = 0; e < n; ++e) y[e] = o[e] / l;
 }
 
-// Tiles of one token each, in the order of the tokens.
+// Tiles of one token each, in the order of the tokens; a lane takes 8 neighbouring elements.
 template <int kBlock>
 __global__ void merge_rows_kernel(AttentionTask task, int64_t n, quant::Activations out) {
-  __shared__ SharedScales scales;
   let_next_start();
-  const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int64_t at = 8 * (int64_t{blockIdx.x} * kThreads + threadIdx.x);
   wait_for_previous();
-  float value = 0.0f;
+  float y[8] = {};
   if (at < n) {
-    value = merged(task, at);
-    if (task.y != nullptr) task.y[at] = value;
+    if (task.cache.head_dim % 8 == 0) {
+      merge_elements<8>(task, at, y);
+    } else {
+#pragma unroll
+      for (int e = 0; e < 8; ++e) merge_elements<1>(task, at + e, y + e);
+    }
+    if (task.y != nullptr) write_8(task.y + at, y);
   }
-  quantise_element<kBlock>(value, at < n, out, at, scales);
+  quantise_8<kBlock>(y, at < n, out, at);
 }
 
-dim3 grid_of(int64_t n) { return dim3(static_cast<unsigned>((n + kThreads - 1) / kThreads)); }
+dim3 grid_of(int64_t n) { return dim3(static_cast<unsigned>((n + 8 * kThreads - 1) / (8 * kThreads))); }
 
 }  // namespace
 

@@ -40,6 +40,12 @@ HopperMemory::HopperMemory(bool wanted) {
   view_.n_processors = n_processors;
   scratch_ = DeviceBuffer(static_cast<size_t>(view_.n_processors) * kHopperScratchBytes, "sums of prefill");
   view_.scratch = scratch_.data();
+  const auto n = static_cast<size_t>(view_.n_processors);
+  parts_ = DeviceBuffer(n * kHopperPartsEach * kHopperPartBytes, "sums of parts of products");
+  view_.parts = parts_.data();
+  arrived_ = DeviceBuffer(n * sizeof(uint32_t), "counters of parts of products");
+  check(cudaMemset(arrived_.data(), 0, arrived_.size()), "clearing counters");
+  view_.arrived = arrived_.as<uint32_t>();
 }
 
 }  // namespace assay::backend::cuda

@@ -11,9 +11,13 @@ namespace assay::backend::cuda {
 struct Hopper {
   int32_t n_processors = 0;
   std::byte* scratch = nullptr;  // kHopperScratchBytes for each processor: sums that wait for their neighbours
+  std::byte* parts = nullptr;    // of products whose tiles are split: sums of at most kHopperPartsEach parts of a tile for each processor,
+  uint32_t* arrived = nullptr;   // and of every tile, how many of them are there; 0 between kernels
   void* encode_map = nullptr;    // the driver's cuTensorMapEncodeTiled
 };
 inline constexpr size_t kHopperScratchBytes = 2 * 128 * 128 * sizeof(float);
+inline constexpr int kHopperPartsEach = 3;
+inline constexpr size_t kHopperPartBytes = 128 * 128 * sizeof(float);
 
 // Multiprocessors of the current device, 0 where it is no Hopper.
 int hopper_processors();
@@ -25,11 +29,11 @@ class HopperMemory {
   explicit HopperMemory(bool wanted);
 
   const Hopper& view() const noexcept { return view_; }
-  size_t bytes() const noexcept { return scratch_.size(); }
+  size_t bytes() const noexcept { return scratch_.size() + parts_.size() + arrived_.size(); }
 
  private:
   Hopper view_;
-  DeviceBuffer scratch_;
+  DeviceBuffer scratch_, parts_, arrived_;
 };
 
 }  // namespace assay::backend::cuda

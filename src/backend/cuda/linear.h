@@ -32,8 +32,8 @@ bool linear_gemv(std::span<const LinearTask> linears, const quant::Activations& 
 // The same for many tokens, on the tensor cores; all matrices of one format.
 bool linear_mma(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Hopper& hopper, const Queue& queue);
 
-// The same for several tokens, on Hopper; superblocks, formats may differ. kBatchTokensMax: beyond, the weights are not what takes the time.
-inline constexpr int64_t kBatchTokensMax = 128;
+// The same for several tokens, on Hopper; formats may differ.
+inline constexpr int64_t kBatchTokensMax = 256;
 bool linear_batch(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Hopper& hopper, const Queue& queue);
 
 // Float weights over x f32 [n_tokens, cols]: any width, any number of tokens; made for one (float_few.h and float_tiles.h for more).

@@ -63,7 +63,7 @@ void check_quantised(const quant::Format& format, const Shape& shape, int planes
   const LinearTask grouped_task{&w.matrix, b, grouped.as<float>()};
   EXPECT_TRUE(linear_mma(std::span(&grouped_task, 1), device, shape.n_tokens, hopper.view(), Queue())) << where();
   EXPECT_TRUE(same_floats(download<float>(grouped.data(), expected.size()), expected)) << where() << ", tensor cores by groups of warps";
-  if (kind != quant::Activation::a256 || shape.n_tokens > kBatchTokensMax) return;
+  if (shape.n_tokens > kBatchTokensMax) return;
   const DeviceBuffer batched = poisoned(expected.size());
   const LinearTask batched_task{&w.matrix, b, batched.as<float>()};
   if (linear_batch(std::span(&batched_task, 1), device, shape.n_tokens, hopper.view(), Queue())) {
@@ -106,17 +106,82 @@ TEST(CudaLinear, TilesHaveTheReferencesBitsAtEveryEdge) {
   }
 }
 
-// Clusters of every size (more rows, fewer blocks that share K), rows left over, tokens of every number of columns.
+// Clusters of every size (more rows, fewer blocks that share K), rows left over, tokens of every number of columns; chunks that end within a line of
+// four blocks of 32.
 TEST(CudaLinear, SeveralTokensHaveTheReferencesBits) {
   ASSAY_REQUIRE_GPU();
   uint64_t seed = 700;
-  for (const tensor::DType dtype : {tensor::DType::Q4_K, tensor::DType::Q5_K, tensor::DType::Q6_K}) {
-    const quant::Format& format = *quant::find_format(dtype);
+  for (const quant::Format& format : quant::all_formats()) {
+    if (!has_tiles(format.dtype)) continue;
     for (const int planes : {1, 2}) {
       for (const Shape& shape : {Shape{32, 7 * 256, 1}, Shape{33, 8 * 256, 8}, Shape{47, 256, 9}, Shape{100, 9 * 256, 16}, Shape{65, 22 * 256, 17},
                                  Shape{300, 16 * 256, 33}, Shape{64, 3 * 256, 128}, Shape{16390, 256, 3}, Shape{8199, 512, 5}, Shape{4100, 768, 12},
-                                 Shape{8200, 256, 20}, Shape{4111, 2 * 256, 24}, Shape{40, 120 * 256, 20}}) {
+                                 Shape{8200, 256, 20}, Shape{4111, 2 * 256, 24}, Shape{40, 120 * 256, 20}, Shape{200, 2048, 256}}) {
         check_quantised(format, shape, planes, shape.rows % 2 == 1, ++seed);
+        if (HasFailure()) return;
+      }
+    }
+    if (format.activation == quant::Activation::a256) continue;
+    for (const int64_t n_blocks : {1, 3, 7, 8, 11, 18, 20, 45, 77}) {
+      for (const int planes : {1, 2}) {
+        check_quantised(format, {64, 32 * n_blocks, 7}, planes, false, ++seed);
+        check_quantised(format, {33, 32 * n_blocks, 40}, planes, true, ++seed);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+// More tiles than multiprocessors, and those left over split into two, four and eight parts.
+TEST(CudaLinear, SplitTilesHaveTheReferencesBits) {
+  ASSAY_REQUIRE_GPU();
+  uint64_t seed = 800;
+  for (const tensor::DType dtype : {tensor::DType::Q4_K, tensor::DType::Q6_K}) {
+    for (const Shape& shape : {Shape{17000, 4 * 256, 32}, Shape{7680, 8 * 256, 32}, Shape{3801, 8 * 256, 33}, Shape{129, 22 * 256, 70}}) {
+      check_quantised(*quant::find_format(dtype), shape, 2, shape.rows % 2 == 1, ++seed);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// Matrices of two formats in one product.
+TEST(CudaLinear, SeveralTokensTimesTwoFormats) {
+  ASSAY_REQUIRE_GPU();
+  const HopperMemory hopper(true);
+  uint64_t seed = 1000;
+  using tensor::DType;
+  for (const auto& [a, b] : {std::pair(DType::Q4_K, DType::Q6_K), std::pair(DType::Q6_K, DType::Q5_K), std::pair(DType::Q4_1, DType::Q8_0)}) {
+    for (const int planes : {1, 2}) {
+      for (const Shape& shape : {Shape{70, 2048, 5}, Shape{300, 9 * 256, 20}, Shape{300, 2048, 33}, Shape{130, 11 * 256, 100}}) {
+        const quant::Activation kind = quant::find_format(a)->activation;
+        const std::vector<float> x = test::random_activations(shape.n_tokens * shape.cols, ++seed);
+        std::vector<std::byte> memory(quant::activations_bytes(kind, planes, shape.n_tokens, shape.cols));
+        const quant::Activations host = quant::carve(kind, planes, shape.n_tokens, shape.cols, memory.data());
+        for (int64_t t = 0; t < shape.n_tokens; ++t) quant::quantise_row_ref(x.data() + t * shape.cols, host, t);
+        const DeviceBuffer device_memory = upload(memory);
+        const quant::Activations device = quant::carve(kind, planes, shape.n_tokens, shape.cols, device_memory.data());
+        std::vector<Uploaded> weights;
+        std::vector<DeviceBuffer> y;
+        std::vector<std::vector<float>> expected(2);
+        for (const DType dtype : {a, b}) {
+          const quant::Format& format = *quant::find_format(dtype);
+          const std::vector<std::byte> bytes = test::random_weights(format, shape.rows * shape.cols, ++seed);
+          const int64_t row_bytes = static_cast<int64_t>(bytes.size()) / shape.rows;
+          std::vector<float>& of_format = expected[weights.size()];
+          for (int64_t t = 0; t < shape.n_tokens; ++t) {
+            for (int64_t r = 0; r < shape.rows; ++r) of_format.push_back(ops::linear_ref(format, bytes.data() + r * row_bytes, host, t, nullptr));
+          }
+          weights.push_back(lay(dtype, shape.rows, shape.cols, bytes, false));
+          y.push_back(poisoned(of_format.size()));
+        }
+        const LinearTask tasks[] = {{&weights[0].matrix, nullptr, y[0].as<float>()}, {&weights[1].matrix, nullptr, y[1].as<float>()}};
+        if (!linear_batch(tasks, device, shape.n_tokens, hopper.view(), Queue())) {
+          EXPECT_EQ(hopper.view().n_processors, 0);
+          continue;
+        }
+        for (size_t i = 0; i < 2; ++i) {
+          EXPECT_TRUE(same_floats(download<float>(y[i].data(), expected[i].size()), expected[i])) << "matrix " << i << ", " << shape << ", planes " << planes;
+        }
         if (HasFailure()) return;
       }
     }

@@ -213,5 +213,7 @@ bool launch_format(MmaTasks& tasks, const Queue& queue) {
 bool linear_mma_32(tensor::DType dtype, MmaTasks& tasks, const Queue& queue);   // false: not a format of blocks of 32 that it serves
 bool linear_mma_256(tensor::DType dtype, MmaTasks& tasks, const Queue& queue);
 bool linear_wgmma_256(tensor::DType dtype, MmaTasks& tasks, const Hopper& hopper, const Queue& queue);  // the same on Hopper
+// For fewer tokens; superblocks, at most two formats, the tasks are the linears.
+bool linear_batch_wgmma(std::span<const LinearTask> linears, MmaTasks& tasks, const Hopper& hopper, const Queue& queue);
 
 }  // namespace assay::backend::cuda

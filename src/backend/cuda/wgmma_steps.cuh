@@ -89,6 +89,25 @@ ASSAY_MULTIPLY_BYTES(multiply_bytes_unsigned, "u8")
 ASSAY_MULTIPLY_BYTES(multiply_bytes_signed, "s8")
 #undef ASSAY_MULTIPLY_BYTES
 
+// The same with 64 columns.
+#define ASSAY_MULTIPLY_BYTES(name, type)                                                                                            \
+  __device__ inline void name(int32_t (&sum)[32], const uint32_t (&a)[4], uint64_t b, int accumulate) {                             \
+    asm volatile(                                                                                                                   \
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"                                                                                \
+        "wgmma.mma_async.sync.aligned.m64n64k32.s32." type ".s8 {"                                                                  \
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                                    \
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "                                         \
+        "{%32, %33, %34, %35}, %36, p;\n}\n"                                                                                        \
+        : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3]), "+r"(sum[4]), "+r"(sum[5]), "+r"(sum[6]), "+r"(sum[7]),           \
+            "+r"(sum[8]), "+r"(sum[9]), "+r"(sum[10]), "+r"(sum[11]), "+r"(sum[12]), "+r"(sum[13]), "+r"(sum[14]), "+r"(sum[15]),   \
+            "+r"(sum[16]), "+r"(sum[17]), "+r"(sum[18]), "+r"(sum[19]), "+r"(sum[20]), "+r"(sum[21]), "+r"(sum[22]), "+r"(sum[23]), \
+            "+r"(sum[24]), "+r"(sum[25]), "+r"(sum[26]), "+r"(sum[27]), "+r"(sum[28]), "+r"(sum[29]), "+r"(sum[30]), "+r"(sum[31])  \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));                                                     \
+  }
+ASSAY_MULTIPLY_BYTES(multiply_bytes_unsigned, "u8")
+ASSAY_MULTIPLY_BYTES(multiply_bytes_signed, "s8")
+#undef ASSAY_MULTIPLY_BYTES
+
 // 64 rows x 16 times 16 x 64 columns of half-precision numbers.
 __device__ inline void multiply_halves_64(float (&sum)[32], const uint32_t (&a)[4], uint64_t b) {
   asm volatile(
