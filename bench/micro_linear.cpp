@@ -76,7 +76,7 @@ int main(int argc, char** argv) {
     for (const KernelSet set : backend::cpu::kernel_sets().subspan(1)) {
       for (const int planes : {0, 1, 2}) {
         if (planes > 0 && format.activation == quant::Activation::f32) continue;
-        for (const int64_t tokens : {1, 4, 12, 128}) add({&format, set, tokens, planes, 2048, tokens == 1 ? 512 : 256});
+        for (const int64_t tokens : {1, 2, 3, 4, 5, 8, 12, 16, 24, 32, 128}) add({&format, set, tokens, planes, 2048, tokens == 1 ? 512 : 256});
         add({&format, set, 1, planes, 768, 40});
         if (planes == 0) add({&format, set, 128, planes, 2112, 256});
       }

@@ -22,8 +22,9 @@ GemmKernel gemm_a32_avx2(tensor::DType dtype) noexcept;
 GemmKernel gemm_a32_bytes_avx2(tensor::DType dtype) noexcept;  // activations of one plane, weights small and unsigned
 GemmKernel gemm_a32_avx512(tensor::DType dtype) noexcept;
 // Superblocks of 256.
-GemmKernel gemm_a256_avx2(tensor::DType dtype) noexcept;        // signed weights
-GemmKernel gemm_a256_bytes_avx2(tensor::DType dtype) noexcept;  // weights small and unsigned
+GemmKernel gemm_a256_avx2(tensor::DType dtype) noexcept;        // activations of one plane, signed weights
+GemmKernel gemm_a256_bytes_avx2(tensor::DType dtype) noexcept;  // activations of one plane, weights small and unsigned
+GemmKernel gemm_a256_words_avx2(tensor::DType dtype) noexcept;  // activations of two planes
 GemmKernel gemm_a256_avx512(tensor::DType dtype) noexcept;
 GemmKernel gemm_a256_words_avx512(tensor::DType dtype) noexcept;  // activations of two planes
 // Quantised weights of both kinds.

@@ -1,5 +1,5 @@
-// Matrix-matrix products of the formats with superblocks of 256 by AVX2 whose weights are signed: the integer scales are multiplied into the weights
-// once (13 bits), so that a superblock is one exact integer sum. These formats have no minimum.
+// Matrix-matrix products of the formats with superblocks of 256 and activations of one plane by AVX2 whose weights are signed: the integer scales are
+// multiplied into the weights once (13 bits), so that a superblock is one exact integer sum. These formats have no minimum.
 #include "backend/cpu/gemm_avx2.h"
 #include "backend/cpu/unpack_a256.h"
 
@@ -8,13 +8,13 @@ namespace {
 
 static_assert(int64_t{256} * 127 * 4096 < (int64_t{1} << 31));
 
-template <class Format, int kPlanes>
+template <class Format>
 struct Words {
   static_assert(!Format::kHasMin && Format::kOffset == 0 && Format::kWeightMax * Format::kScaleMax <= 4096);
   static constexpr int kTokens = 3;
-  // A superblock in the panel: 128 pairs of words of every row, d. Of the activations: each plane as [16 units of 8 pairs][token][pair], d.
+  // A superblock in the panel: 128 pairs of words of every row, d. Of the activations: [16 units of 8 pairs][token][pair], d.
   static constexpr int64_t kBlock = 256, kBlocksNear = 1, kD = 128 * 64, kStripBytes = kD + 64;
-  static constexpr int64_t kPlane = 16 * kTokens * 32, kLaidD = kPlanes * kPlane, kTileBytes = kLaidD + 32;
+  static constexpr int64_t kLaidD = 16 * kTokens * 32, kTileBytes = kLaidD + 32;
 
   // The 256 weights of one superblock times their integer scales.
   static void scaled_words(const LinearTask& task, const std::byte* p, __m256i* words) noexcept {
@@ -46,32 +46,21 @@ struct Words {
 
   static void lay(const LinearTask& task, const int64_t* rows, int64_t b, std::byte* out) noexcept {
     for (int t = 0; t < kTokens; ++t) {
-      for (int plane = 0; plane < kPlanes; ++plane) {
-        const int8_t* q = (plane == 0 ? task.x.q : task.x.l) + rows[t] * task.k + 256 * b;
-        for (int unit = 0; unit < 16; ++unit) store_256(widen(q + 16 * unit), out + plane * kPlane + 32 * (kTokens * unit + t));
-      }
+      const int8_t* q = task.x.q + rows[t] * task.k + 256 * b;
+      for (int unit = 0; unit < 16; ++unit) store_256(widen(q + 16 * unit), out + 32 * (kTokens * unit + t));
       reinterpret_cast<float*>(out + kLaidD)[t] = task.x.d[rows[t] * (task.k / 256) + b];
     }
   }
 
   static void run(const std::byte* w, const std::byte* x, int64_t n, __m256 (&c)[kTokens][kGroups]) noexcept {
     for (int64_t i = 0; i < n; ++i, w += kStripBytes, x += kTileBytes) {
-      __m256 f[kTokens][kGroups];
-      for (int plane = 0; plane < kPlanes; ++plane) {
-        __m256i sum[kTokens][kGroups];
-        for (int t = 0; t < kTokens; ++t) sum[t][0] = sum[t][1] = _mm256_setzero_si256();
-        sums_of_words<16, kTokens>(w, x + plane * kPlane, sum);
-        for (int t = 0; t < kTokens; ++t) {
-          for (int g = 0; g < kGroups; ++g) {
-            const __m256 of_plane = _mm256_cvtepi32_ps(sum[t][g]);
-            f[t][g] = plane == 0 ? of_plane : _mm256_fmadd_ps(_mm256_set1_ps(0x1p-7f), of_plane, f[t][g]);
-          }
-        }
-      }
+      __m256i sum[kTokens][kGroups];
+      for (int t = 0; t < kTokens; ++t) sum[t][0] = sum[t][1] = _mm256_setzero_si256();
+      sums_of_words<16, kTokens>(w, x, sum);
       for (int t = 0; t < kTokens; ++t) {
         const __m256 d_of_token = _mm256_set1_ps(floats(x + kLaidD)[t]);
         for (int g = 0; g < kGroups; ++g) {
-          const __m256 term = _mm256_mul_ps(_mm256_load_ps(floats(w + kD + 32 * g)), f[t][g]);
+          const __m256 term = _mm256_mul_ps(_mm256_load_ps(floats(w + kD + 32 * g)), _mm256_cvtepi32_ps(sum[t][g]));
           c[t][g] = _mm256_fmadd_ps(d_of_token, term, c[t][g]);
         }
       }
@@ -83,7 +72,7 @@ struct KernelOf {
   template <class Format>
   GemmKernel of() const noexcept {
     if constexpr (Format::kSigned) {
-      return gemm_kernel<Words<Format, 1>, Words<Format, 2>>();
+      return {&gemm<Words<Format>>, &gemm_scratch_bytes<Words<Format>>, kGemmRowStep};
     } else {
       return {};  // gemm_a256_bytes_avx2.cpp
     }

@@ -4,7 +4,7 @@
 // fit: twice as many pairs.
 #include "backend/cpu/few_avx2.h"
 #include "backend/cpu/gemm_avx2.h"
-#include "backend/cpu/unpack_a256.h"
+#include "backend/cpu/superblock_columns_avx2.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -34,51 +34,17 @@ struct Panel {
   static constexpr int64_t kScales = 64 * 64, kMinima = kScales + kSubs * 64, kD = kMinima + kMinimumPairs * 64;
   static constexpr int64_t kBytes = kD + (Format::kHasMin ? 2 : 1) * 64;
 
-  static void build_scales(const __m256i* scale, std::byte* out) noexcept {
-    if constexpr (kSubs == 8) {
-      store_columns(scale, out + kScales);  // both words of a dword are the scale of its sub-block
-    } else {
-      __m256i twice[2][kRows], columns[2][8];
-      for (int64_t i = 0; i < kRows; ++i) {
-        twice[0][i] = _mm256_unpacklo_epi16(scale[i], scale[i]);  // of sub-blocks 0..3 and 8..11
-        twice[1][i] = _mm256_unpackhi_epi16(scale[i], scale[i]);
-      }
-      for (int h = 0; h < 2; ++h) {
-        transpose_8(twice[h], columns[h]);
-        for (int d = 0; d < 8; ++d) store_256(columns[h][d], out + kScales + 64 * (d / 4 * 8 + 4 * h + d % 4));
-      }
-    }
-  }
-
-  static void build_minima(const __m256i* min, std::byte* out) noexcept {
-    if constexpr (kSubs == 16) {
-      store_columns(min, out + kMinima);
-    } else {
-      __m256i columns[8];
-      transpose_8(min, columns);
-      for (int p = 0; p < 4; ++p) store_256(_mm256_blend_epi16(columns[2 * p], columns[2 * p + 1], 0xAA), out + kMinima + 64 * p);
-    }
-  }
-
   static void build(const LinearTask& task, const std::byte** p, std::byte* out) noexcept {
-    __m256i scale[kRows], min[kRows];
-    for (int64_t i = 0; i < kRows; ++i) {
-      const SubScales s = Format::sub_scales(Format::open(task, p[i]));
-      scale[i] = s.scale;
-      min[i] = s.min;
+    const ColumnsOf<Format> columns(task, p);
+    columns.weights([&](int unit, int i, __m256i w) { store_256(w, out + 64 * (8 * unit + i)); });
+    for (int i = 0; i < kSubs; ++i) {
+      const __m256i words = _mm256_srai_epi16(_mm256_slli_epi16(columns.scales[i], 8), 8);
+      store_256(words, out + kScales + 64 * i);
     }
-    build_scales(scale, out);
-    if constexpr (Format::kHasMin) build_minima(min, out);
-    for (int half = 0; half < 2; ++half) {
-      __m256i w[kRows][4];
-      for (int64_t i = 0; i < kRows; ++i) Format::unpack(Format::open(task, p[i]), half, w[i]);
-      for (int j = 0; j < 4; ++j) {
-        __m256i rows[kRows];
-        for (int64_t i = 0; i < kRows; ++i) rows[i] = w[i][j];
-        store_columns(rows, out + 64 * (32 * half + 8 * j));
-      }
+    for (int i = 0; i < kMinimumPairs; ++i) {
+      store_256(_mm256_blend_epi16(columns.minima[2 * i], columns.minima[2 * i + 1], 0xAA), out + kMinima + 64 * i);
     }
-    const Scales s = Format::scales(task, p);
+    const Scales& s = columns.scales_of_blocks;
     _mm256_store_ps(reinterpret_cast<float*>(out + kD), s.d);
     if constexpr (Format::kHasMin) _mm256_store_ps(reinterpret_cast<float*>(out + kD + 64), s.m);
     for (int64_t i = 0; i < kRows; ++i) p[i] += Format::block_bytes(task);
@@ -225,7 +191,7 @@ struct KernelOf {
     if constexpr (Format::kSigned) {
       return {};
     } else {
-      return gemm_kernel<Bytes<Format, 1>, Bytes<Format, 2>>();
+      return {&gemm<Bytes<Format, 1>>, &gemm_scratch_bytes<Bytes<Format, 1>>, kGemmRowStep};
     }
   }
 };

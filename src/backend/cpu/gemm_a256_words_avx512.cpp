@@ -1,17 +1,12 @@
 // Matrix-matrix products of the formats with superblocks of 256 and activations of two planes, by AVX-512 VNNI. Both sides become words: the weights
 // times the scale of their sub-block (at most 4096), the activations as x = 128 q + l. One vpdpwssd multiplies 2 elements of 16 rows with 2 of one
-// token, and a superblock is one chain of integers, C = sum w x = 128 I_q + I_l: half the instructions of two planes of bytes, and no work for scales.
-//   The contract's F = fma(1/128, float(I_l), float(I_q)) is float(C) / 128 where both conversions in it are exact and C does not wrap. With
-// |w|, |q| and |l| the Euclidean norms of a row and of a token's planes, |I_q| <= |w||q| and |I_l| <= |w||l|. So |w||l| <= 2^24 makes the
-// conversion of I_l exact; |w||q| <= 3 * 2^23 keeps C below 2^32 - 2^29, hence a C seen within +-2^29 has not wrapped, and then |I_q| < 2^24.
-// Where this cannot be shown (activations near their bound all over, now and then a long row of Q6_K) the planes are taken apart.
+// token, and a superblock is one chain of integers for both planes (joined_planes.h): half the instructions of two planes of bytes, and no work for scales.
 #include "backend/cpu/gemm_walk_avx512.h"
+#include "backend/cpu/joined_planes.h"
 #include "backend/cpu/superblock_columns_avx512.h"
 
 namespace assay::backend::cpu {
 namespace {
-
-constexpr float kNormsOfQ = 3.0f * 0x1p23f, kNormsOfL = 0x1p24f - 0x1p12f, kSeen = 0x1p29f;
 
 // A superblock of 16 rows. Of 4 elements that follow one another in a row, elements 0 and 2 make a pair and 1 and 3; see put_pairs.
 template <int kMinima>
@@ -94,7 +89,7 @@ struct Words {
       squares[1] = _mm512_dpwssd_epi32(squares[1], odd, odd);
     });
     const __m512 square = _mm512_add_ps(_mm512_cvtepu32_ps(squares[0]), _mm512_cvtepu32_ps(squares[1]));
-    const __m512 norm = _mm512_mul_ps(_mm512_sqrt_ps(square), _mm512_set1_ps(1 + 0x1p-20f));
+    const __m512 norm = _mm512_mul_ps(_mm512_sqrt_ps(square), _mm512_set1_ps(kNormAbove));
     _mm512_store_ps(panel.norm, norm);
     panel.norm_max = _mm512_reduce_max_ps(norm);
   }
@@ -125,7 +120,7 @@ struct Words {
       side.d[t] = *d;
       if constexpr (kMinima != 0) put_sums(task, ((token + t) * k + 256 * b) / 16, side.minima[t]);
     }
-    const auto norm = [](__m512i sums) { return _mm512_mul_ps(_mm512_sqrt_ps(_mm512_cvtepi32_ps(sums)), _mm512_set1_ps(1 + 0x1p-20f)); };
+    const auto norm = [](__m512i sums) { return _mm512_mul_ps(_mm512_sqrt_ps(_mm512_cvtepi32_ps(sums)), _mm512_set1_ps(kNormAbove)); };
     const __m512 norm_q = norm(add_lanes_16(squares_q)), norm_l = norm(add_lanes_16(squares_l));
     _mm512_store_ps(side.norm_q, norm_q);
     _mm512_store_ps(side.norm_l, norm_l);

@@ -34,18 +34,20 @@ inline __m256i widen(const int8_t* p) noexcept { return _mm256_cvtepi8_epi16(_mm
 inline const float* floats(const std::byte* p) noexcept { return reinterpret_cast<const float*>(p); }
 inline const int32_t* dwords(const std::byte* p) noexcept { return reinterpret_cast<const int32_t*>(p); }
 
+// 4 registers in each of their halves: out[i] has dword i of r[0], r[1], r[2] and r[3].
+inline void transpose_parts(const __m256i* r, __m256i* out) noexcept {
+  const __m256i ab_low = _mm256_unpacklo_epi32(r[0], r[1]), ab_high = _mm256_unpackhi_epi32(r[0], r[1]);
+  const __m256i cd_low = _mm256_unpacklo_epi32(r[2], r[3]), cd_high = _mm256_unpackhi_epi32(r[2], r[3]);
+  out[0] = _mm256_unpacklo_epi64(ab_low, cd_low);
+  out[1] = _mm256_unpackhi_epi64(ab_low, cd_low);
+  out[2] = _mm256_unpacklo_epi64(ab_high, cd_high);
+  out[3] = _mm256_unpackhi_epi64(ab_high, cd_high);
+}
+
 // 8 registers of 8 dwords, rows to columns.
 inline void transpose_8(const __m256i* rows, __m256i* out) noexcept {
   __m256i parts[2][4];
-  for (int h = 0; h < 2; ++h) {
-    const __m256i *r = rows + 4 * h;
-    const __m256i ab_low = _mm256_unpacklo_epi32(r[0], r[1]), ab_high = _mm256_unpackhi_epi32(r[0], r[1]);
-    const __m256i cd_low = _mm256_unpacklo_epi32(r[2], r[3]), cd_high = _mm256_unpackhi_epi32(r[2], r[3]);
-    parts[h][0] = _mm256_unpacklo_epi64(ab_low, cd_low);
-    parts[h][1] = _mm256_unpackhi_epi64(ab_low, cd_low);
-    parts[h][2] = _mm256_unpacklo_epi64(ab_high, cd_high);
-    parts[h][3] = _mm256_unpackhi_epi64(ab_high, cd_high);
-  }
+  for (int h = 0; h < 2; ++h) transpose_parts(rows + 4 * h, parts[h]);
   for (int j = 0; j < 4; ++j) {
     out[j] = _mm256_permute2x128_si256(parts[0][j], parts[1][j], 0x20);
     out[j + 4] = _mm256_permute2x128_si256(parts[0][j], parts[1][j], 0x31);

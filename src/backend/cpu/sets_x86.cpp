@@ -39,6 +39,7 @@ GemmKernel gemm_avx2(const LinearTask& task) noexcept {
     const GemmKernel bytes = task.x.planes == 1 ? gemm_a32_bytes_avx2(dtype) : GemmKernel{};
     return bytes.run != nullptr ? bytes : gemm_a32_avx2(dtype);
   }
+  if (task.x.planes == 2) return gemm_a256_words_avx2(dtype);
   const GemmKernel bytes = gemm_a256_bytes_avx2(dtype);
   return bytes.run != nullptr ? bytes : gemm_a256_avx2(dtype);
 }
@@ -63,7 +64,8 @@ struct FewTokens {
   int64_t min, max;
 };
 constexpr FewTokens kFewAvx512[2][2] = {{{3, 4}, {2, 12}}, {{5, 16}, {2, 32}}};
-constexpr FewTokens kFewAvx2[2][2] = {{{5, 32}, {2, 32}}, {{5, 16}, {3, 16}}};
+constexpr FewTokens kFewAvx2[2][2] = {{{5, 32}, {2, 12}}, {{5, 16}, {3, 16}}};
+constexpr int64_t kFewQ4_KAvx2 = 3;  // its words cost less to unpack
 constexpr int64_t kFewRowBytesMax = 1 << 26;  // rows of a strip are reached by offsets of 32 bits
 
 FewKernel few_avx512(const LinearTask& task) noexcept {
@@ -75,8 +77,9 @@ FewKernel few_avx512(const LinearTask& task) noexcept {
 
 FewKernel few_avx2(const LinearTask& task) noexcept {
   if (task.as_f32) return {};
-  const auto [min, max] = kFewAvx2[is_a32(task) ? 1 : 0][task.x.planes - 1];
+  auto [min, max] = kFewAvx2[is_a32(task) ? 1 : 0][task.x.planes - 1];
   const tensor::DType dtype = task.format->dtype;
+  if (dtype == tensor::DType::Q4_K && task.x.planes == 2) max = kFewQ4_KAvx2;
   if (!is_a32(task)) return {few_a256_avx2(dtype, task.x.planes), min, max};
   const GemmKernel bytes = task.x.planes == 1 ? few_a32_bytes_avx2(dtype) : GemmKernel{};
   return {bytes.run != nullptr ? bytes : few_a32_avx2(dtype, task.x.planes), min, max};
