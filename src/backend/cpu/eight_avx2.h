@@ -25,9 +25,10 @@ inline Floats8 choose_8(const int32_t* mask, Floats8 a, Floats8 b) noexcept {
 }
 
 // x -= factor * y, y aligned.
-inline void subtract_products(Ints8& x, const int32_t* y, int32_t factor) noexcept {
+template <int kFactor>
+inline void subtract_products(Ints8& x, const int32_t* y) noexcept {
   const __m256i v = _mm256_load_si256(reinterpret_cast<const __m256i*>(y));
-  x = _mm256_sub_epi32(x, _mm256_mullo_epi32(v, _mm256_set1_epi32(factor)));
+  x = _mm256_sub_epi32(x, _mm256_mullo_epi32(v, _mm256_set1_epi32(kFactor)));
 }
 
 // Sums over the 8 dwords of 8 registers, in order.

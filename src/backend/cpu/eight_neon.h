@@ -33,9 +33,10 @@ inline Floats8 choose_8(const int32_t* mask, Floats8 a, Floats8 b) noexcept {
 }
 
 // x -= factor * y.
-inline void subtract_products(Ints8& x, const int32_t* y, int32_t factor) noexcept {
-  x.low = vmlsq_n_s32(x.low, vld1q_s32(y), factor);
-  x.high = vmlsq_n_s32(x.high, vld1q_s32(y + 4), factor);
+template <int kFactor>
+inline void subtract_products(Ints8& x, const int32_t* y) noexcept {
+  x.low = vmlsq_n_s32(x.low, vld1q_s32(y), kFactor);
+  x.high = vmlsq_n_s32(x.high, vld1q_s32(y + 4), kFactor);
 }
 
 // Section 2.4 of the contract over the chunks c0..c7.

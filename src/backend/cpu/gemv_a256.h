@@ -15,7 +15,7 @@ namespace {
 template <class Unpack>
 struct FormatA256 : Unpack {
   template <int kPlanes, int kTokens>
-  [[gnu::always_inline]] static void step(const LinearTask& task, const GemvOperand& x, int64_t token, const StepBlocks& blocks, Floats8* c) noexcept {
+  [[gnu::always_inline]] static void terms(const LinearTask& task, const GemvOperand&, int64_t token, const StepBlocks& blocks, Floats8* out) noexcept {
     constexpr int kColumns = kPlanes * kTokens;
     prefetch_part<1, 8 * Unpack::kBlockBytes>(blocks, 0);
     typename Unpack::Partial partial[kColumns][kLanes];
@@ -39,8 +39,7 @@ struct FormatA256 : Unpack {
     for (int t = 0; t < kTokens; ++t) {
       Ints8 dot[kPlanes], minimum[kPlanes];
       for (int plane = 0; plane < kPlanes; ++plane) Unpack::reduce(partial[t * kPlanes + plane], dot[plane], minimum[plane]);
-      const Floats8 term = superblock_term<Unpack::kHasMin, kPlanes>(scales, dot, minimum);
-      c[t] = fma_8(load_8(x.d + (blocks.step * kTokens + t) * kLanes), term, c[t]);
+      out[t] = superblock_term<Unpack::kHasMin, kPlanes>(scales, dot, minimum);
     }
   }
 };

@@ -3,7 +3,9 @@
 //   kBlockBytes, kHasMin     of the format
 //   kOffset                  integers are stored as weight + kOffset
 //   Scales scales(p)         of the 8 blocks p
-//   dots<n>(p, q, out)       the exact sums of 8 blocks against n columns, in the order of lanes
+//   dots<planes, n>(p, q, out)  the sums of 8 blocks against n tokens, in the order of lanes; of two planes 128 times the first's and the second's
+// Both planes in one integer: a block's sum of a plane is below 2^20, so F = fma(1/128, float(l), float(q)) of the contract is the rounding of an exact
+// (128 q + l) / 128, and so is float(128 q + l) / 128.
 #pragma once
 
 #include "backend/cpu/gemv_rows.h"
@@ -15,27 +17,21 @@ template <class Unpack>
 struct FormatA32 : Unpack {
   static int64_t block_bytes(const LinearTask&) noexcept { return Unpack::kBlockBytes; }
   template <int kPlanes, int kTokens>
-  [[gnu::always_inline]] static void step(const LinearTask&, const GemvOperand& x, int64_t, const StepBlocks& blocks, Floats8* c) noexcept {
-    constexpr int kColumns = kPlanes * kTokens;
+  [[gnu::always_inline]] static void terms(const LinearTask&, const GemvOperand& x, int64_t, const StepBlocks& blocks, Floats8* out) noexcept {
     prefetch_part<1, 8 * Unpack::kBlockBytes>(blocks, 0);
-    Ints8 dots[kColumns];
-    Unpack::template dots<kColumns>(blocks.p, x.q + blocks.step * kColumns * 256, dots);
+    Ints8 dots[kTokens];
+    Unpack::template dots<kPlanes, kTokens>(blocks.p, x.q + blocks.step * kPlanes * kTokens * 256, dots);
     const Scales scales = Unpack::scales(blocks.p);
     for (int t = 0; t < kTokens; ++t) {
       const int64_t at = (blocks.step * kTokens + t) * kLanes;
-      if constexpr (Unpack::kOffset != 0) {
-        for (int plane = 0; plane < kPlanes; ++plane) {
-          subtract_products(dots[t * kPlanes + plane], x.sums + at * kPlanes + plane * kLanes, Unpack::kOffset);
-        }
-      }
-      const Floats8 f = join_planes<kPlanes>(dots + t * kPlanes);
-      Floats8 term;
+      if constexpr (Unpack::kOffset != 0) subtract_products<Unpack::kOffset>(dots[t], x.sums + at);
+      Floats8 f = to_floats(dots[t]);
+      if constexpr (kPlanes == 2) f = mul_8(splat_8(0x1p-7f), f);
       if constexpr (Unpack::kHasMin) {
-        term = fma_8(scales.d, f, mul_8(scales.m, load_8(x.g + at)));
+        out[t] = fma_8(scales.d, f, mul_8(scales.m, load_8(x.g + at)));
       } else {
-        term = mul_8(scales.d, f);
+        out[t] = mul_8(scales.d, f);
       }
-      c[t] = fma_8(load_8(x.d + at), term, c[t]);
     }
   }
 };

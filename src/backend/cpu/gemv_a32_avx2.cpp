@@ -41,44 +41,49 @@ inline Pair look_up(Pair pair, __m128i levels) noexcept {
   return {_mm256_shuffle_epi8(table, pair.first), _mm256_shuffle_epi8(table, pair.second)};
 }
 
-// Unsigned weights of at most kWeightMax: the products of both halves fit one 16-bit sum.
+// Unsigned weights of at most kWeightMax: the products of both halves fit one 16-bit sum. Dwords, times `factor`.
 template <int kWeightMax>
-inline __m256i dot_unsigned(const Pair& w, __m256i q_first, __m256i q_second) noexcept {
+inline __m256i dot_unsigned(const Pair& w, __m256i q_first, __m256i q_second, int factor) noexcept {
   static_assert(4 * kWeightMax * 127 <= 32767);
   const __m256i sums = _mm256_add_epi16(_mm256_maddubs_epi16(w.first, q_first), _mm256_maddubs_epi16(w.second, q_second));
-  return _mm256_madd_epi16(sums, _mm256_set1_epi16(1));
+  return _mm256_madd_epi16(sums, _mm256_set1_epi16(static_cast<int16_t>(factor)));
 }
 
 // |w| <= 128 is an unsigned byte; a pair of products is at most 2 * 128 * 127.
-inline __m256i dot_signed(const Pair& w, __m256i q_first, __m256i q_second) noexcept {
+inline __m256i dot_signed(const Pair& w, __m256i q_first, __m256i q_second, int factor) noexcept {
   static_assert(2 * 128 * 127 <= 32767);
-  const __m256i ones = _mm256_set1_epi16(1);
+  const __m256i factors = _mm256_set1_epi16(static_cast<int16_t>(factor));
   const __m256i first = _mm256_maddubs_epi16(_mm256_abs_epi8(w.first), _mm256_sign_epi8(q_first, w.first));
   const __m256i second = _mm256_maddubs_epi16(_mm256_abs_epi8(w.second), _mm256_sign_epi8(q_second, w.second));
-  return _mm256_add_epi32(_mm256_madd_epi16(first, ones), _mm256_madd_epi16(second, ones));
+  return _mm256_add_epi32(_mm256_madd_epi16(first, factors), _mm256_madd_epi16(second, factors));
 }
 
 template <class Unpack>
 struct Dots : Unpack {
-  template <int kColumns>
+  static __m256i dot(const Pair& w, const int8_t* q, int factor) noexcept {
+    const __m256i q_first = _mm256_load_si256(reinterpret_cast<const __m256i*>(q));
+    const __m256i q_second = _mm256_load_si256(reinterpret_cast<const __m256i*>(q + 64));
+    if constexpr (Unpack::kSigned) {
+      return dot_signed(w, q_first, q_second, factor);
+    } else {
+      return dot_unsigned<Unpack::kWeightMax>(w, q_first, q_second, factor);
+    }
+  }
+
+  template <int kPlanes, int kTokens>
   static void dots(const std::byte* const* p, const int8_t* q, __m256i* out) noexcept {
-    __m256i sums[kColumns][4];
+    __m256i sums[kTokens][4];
     for (int i = 0; i < 4; ++i) {  // lanes i and i + 4
       const Pair w = Unpack::pair(p + i);
-      const int8_t* q_pair = q + 128 * (i / 2) + 32 * (i % 2);
-      for (int column = 0; column < kColumns; ++column, q_pair += 256) {
-        const __m256i q_first = _mm256_load_si256(reinterpret_cast<const __m256i*>(q_pair));
-        const __m256i q_second = _mm256_load_si256(reinterpret_cast<const __m256i*>(q_pair + 64));
-        if constexpr (Unpack::kSigned) {
-          sums[column][i] = dot_signed(w, q_first, q_second);
-        } else {
-          sums[column][i] = dot_unsigned<Unpack::kWeightMax>(w, q_first, q_second);
-        }
+      const int8_t* places = q + 128 * (i / 2) + 32 * (i % 2);
+      for (int t = 0; t < kTokens; ++t, places += 256 * kPlanes) {
+        sums[t][i] = dot(w, places, kPlanes == 2 ? 128 : 1);
+        if constexpr (kPlanes == 2) sums[t][i] = _mm256_add_epi32(sums[t][i], dot(w, places + 256, 1));
       }
     }
-    for (int column = 0; column < kColumns; ++column) {
-      const __m256i* s = sums[column];
-      out[column] = _mm256_hadd_epi32(_mm256_hadd_epi32(s[0], s[1]), _mm256_hadd_epi32(s[2], s[3]));
+    for (int t = 0; t < kTokens; ++t) {
+      const __m256i* s = sums[t];
+      out[t] = _mm256_hadd_epi32(_mm256_hadd_epi32(s[0], s[1]), _mm256_hadd_epi32(s[2], s[3]));
     }
   }
 };

@@ -51,17 +51,23 @@ inline __m256i reduce(__m512i a, __m512i b) noexcept {
   return _mm512_castsi512_si256(_mm512_permutexvar_epi32(order, sums));
 }
 
+// Adds the products of a quad and half the places of a plane.
+inline __m512i add_dot(__m512i sum, const Quad& w, const int8_t* q) noexcept {
+  return _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(sum, w.first, _mm512_load_si512(q)), w.second, _mm512_load_si512(q + 64));
+}
+
 template <class Unpack>
 struct Dots : Unpack {
-  template <int kColumns>
+  template <int kPlanes, int kTokens>
   static void dots(const std::byte* const* p, const int8_t* q, __m256i* out) noexcept {
     const Quad a = Unpack::quad(p), b = Unpack::quad(p + 2);
-    for (int column = 0; column < kColumns; ++column, q += 256) {
-      __m512i sum_a = _mm512_dpbusd_epi32(_mm512_setzero_si512(), a.first, _mm512_load_si512(q));
-      __m512i sum_b = _mm512_dpbusd_epi32(_mm512_setzero_si512(), b.first, _mm512_load_si512(q + 128));
-      sum_a = _mm512_dpbusd_epi32(sum_a, a.second, _mm512_load_si512(q + 64));
-      sum_b = _mm512_dpbusd_epi32(sum_b, b.second, _mm512_load_si512(q + 192));
-      out[column] = reduce(sum_a, sum_b);
+    for (int t = 0; t < kTokens; ++t, q += 256 * kPlanes) {
+      __m512i sum_a = add_dot(_mm512_setzero_si512(), a, q), sum_b = add_dot(_mm512_setzero_si512(), b, q + 128);
+      if constexpr (kPlanes == 2) {
+        sum_a = add_dot(_mm512_slli_epi32(sum_a, 7), a, q + 256);
+        sum_b = add_dot(_mm512_slli_epi32(sum_b, 7), b, q + 384);
+      }
+      out[t] = reduce(sum_a, sum_b);
     }
   }
 };

@@ -14,9 +14,9 @@ inline Ints8 add_across(const int32x4_t* v) noexcept {
   return {four(0), four(4)};
 }
 
-// 32 products.
-inline int32x4_t dot_32(const int8x16_t* w, int8x16_t first, int8x16_t second) noexcept {
-  return vdotq_s32(vdotq_s32(vdupq_n_s32(0), w[0], first), w[1], second);
+// sum + 32 products.
+inline int32x4_t add_dot_32(int32x4_t sum, const int8x16_t* w, int8x16_t first, int8x16_t second) noexcept {
+  return vdotq_s32(vdotq_s32(sum, w[0], first), w[1], second);
 }
 
 template <class Unpack>
@@ -24,16 +24,20 @@ struct DotsA32 : Unpack {
   static constexpr int kOffset = 0;
   static Scales scales(const std::byte* const* p) noexcept { return Unpack::scales({}, p); }
 
-  template <int kColumns>
+  template <int kPlanes, int kTokens>
   static void dots(const std::byte* const* p, const int8_t* q, Ints8* out) noexcept {
-    int32x4_t sums[kColumns][kLanes];
+    int32x4_t sums[kTokens][kLanes];
     for (int lane = 0; lane < kLanes; ++lane) {
       int8x16_t w[2];
       Unpack::weights(p[lane], w);
       const int8_t* x = q + 128 * (lane % 4 / 2) + 32 * (lane % 2) + 16 * (lane / 4);  // as gemv_prepare.h lays them out
-      for (int column = 0; column < kColumns; ++column, x += 256) sums[column][lane] = dot_32(w, vld1q_s8(x), vld1q_s8(x + 64));
+      for (int t = 0; t < kTokens; ++t, x += 256 * kPlanes) {
+        int32x4_t sum = add_dot_32(vdupq_n_s32(0), w, vld1q_s8(x), vld1q_s8(x + 64));
+        if constexpr (kPlanes == 2) sum = add_dot_32(vshlq_n_s32(sum, 7), w, vld1q_s8(x + 256), vld1q_s8(x + 320));
+        sums[t][lane] = sum;
+      }
     }
-    for (int column = 0; column < kColumns; ++column) out[column] = add_across(sums[column]);
+    for (int t = 0; t < kTokens; ++t) out[t] = add_across(sums[t]);
   }
 };
 
@@ -71,7 +75,7 @@ struct DotsA256 : Unpack {
           const int8x16_t first = vld1q_s8(x), second = vld1q_s8(x + 16);
           int32x4_t& dot = out[column].dot;
           if constexpr (Unpack::kSubBlock == 32) {
-            dot = vmlaq_n_s32(dot, dot_32(w + i, first, second), here[0]);
+            dot = vmlaq_n_s32(dot, add_dot_32(vdupq_n_s32(0), w + i, first, second), here[0]);
           } else {
             dot = vmlaq_n_s32(dot, vdotq_s32(vdupq_n_s32(0), w[i], first), here[0]);
             dot = vmlaq_n_s32(dot, vdotq_s32(vdupq_n_s32(0), w[i + 1], second), here[1]);

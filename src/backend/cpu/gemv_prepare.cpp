@@ -58,12 +58,13 @@ void lay_superblocks(const int64_t* blocks, const int8_t* plane, const int16_t* 
   }
 }
 
-// G of the contract. A sum of 32 is at most 4064, so both planes together are an exact integer below 2^24 and this is
+// The sums of both planes as one integer, in place, and G of the contract. A sum of 32 is at most 4064, so that integer is exact below 2^24 and this is
 // fma(1/128, float(l), float(q)).
 static_assert(128 * 32 * 127 + 32 * 64 < 1 << 24);
-void put_g(const int32_t* sums, int planes, float* g) noexcept {
+void join_sums(const int32_t* second, int32_t* sums, float* g) noexcept {
   for (int lane = 0; lane < kLanes; ++lane) {
-    g[lane] = planes == 2 ? static_cast<float>(128 * sums[lane] + sums[kLanes + lane]) * 0x1p-7f : static_cast<float>(sums[lane]);
+    if (second != nullptr) sums[lane] = 128 * sums[lane] + second[lane];
+    g[lane] = static_cast<float>(sums[lane]) * (second != nullptr ? 0x1p-7f : 1.0f);
   }
 }
 
@@ -127,10 +128,11 @@ GemvOperand gemv_prepare(const LinearTask& task, int64_t token, int tokens, bool
         continue;
       }
       lay_column(blocks, x.q + row * x.k, x.q_sums + row * operand.chain.n_blocks, q, sums);
-      if (x.planes == 2) lay_column(blocks, x.l + row * x.k, x.l_sums + row * operand.chain.n_blocks, q + 256, sums + kLanes);
-      put_g(sums, x.planes, g);
+      int32_t second[kLanes];
+      if (x.planes == 2) lay_column(blocks, x.l + row * x.k, x.l_sums + row * operand.chain.n_blocks, q + 256, second);
+      join_sums(x.planes == 2 ? second : nullptr, sums, g);
       q += 256 * x.planes;
-      sums += kLanes * x.planes;
+      sums += kLanes;
       g += kLanes;
     }
   }

@@ -38,7 +38,7 @@ struct GemvOperand {
   // A256, if lanes were asked for. [steps][columns][2][3][32]: sums as words, 8 of each of the lanes 0 4 1 5: of the pieces 0 2 .., of 1 3 .., of both;
   // then lanes 2 6 3 7 alike.
   const std::byte* words = nullptr;
-  const int32_t* sums = nullptr;  // A32 only. [steps][columns][8]: sums of the 32 elements
+  const int32_t* sums = nullptr;  // A32 only. [steps][tokens][8]: sums of the 32 elements, of two planes 128 times the first's and the second's
   const float* g = nullptr;       // A32 only. [steps][tokens][8]: the sums as the float G of the contract
   const float* d = nullptr;       // [steps][tokens][8]
 };

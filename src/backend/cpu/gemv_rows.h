@@ -62,7 +62,8 @@ struct RowStream {
   Floats8 c[kTokens];
 };
 
-// Steps [begin, end) of a row. Format::step<planes, tokens>(task, x, token, blocks, c) adds the terms of 8 blocks to the chains c of every token.
+// Steps [begin, end) of a row. Format::terms<planes, tokens>(task, x, token, blocks, terms) makes the terms of 8 blocks for every token, without the
+// activations' scale.
 template <class Format, int kPlanes, int kTokens>
 [[gnu::always_inline]] inline void gemv_turn(const LinearTask& task, const GemvOperand& x, int64_t token, const BlockPlaces& places, int64_t begin, int64_t end,
                                              RowStream<kTokens>& stream) noexcept {
@@ -79,10 +80,12 @@ template <class Format, int kPlanes, int kTokens>
     blocks.first = masked ? chain.last : chain.first;
     blocks.add = masked ? 0 : step;
     blocks.step = step;
-    Floats8 next[kTokens];
-    for (int t = 0; t < kTokens; ++t) next[t] = c[t];
-    Format::template step<kPlanes, kTokens>(task, x, token, blocks, next);
-    for (int t = 0; t < kTokens; ++t) c[t] = masked ? choose_8(chain.last_mask, next[t], c[t]) : next[t];
+    Floats8 terms[kTokens];
+    Format::template terms<kPlanes, kTokens>(task, x, token, blocks, terms);
+    for (int t = 0; t < kTokens; ++t) {
+      const Floats8 next = fma_8(load_8(x.d + (step * kTokens + t) * kLanes), terms[t], c[t]);
+      c[t] = masked ? choose_8(chain.last_mask, next, c[t]) : next;
+    }
     blocks.ahead += places.bytes_of_step;
   }
   stream.ahead = blocks.ahead;

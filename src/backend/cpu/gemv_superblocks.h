@@ -56,7 +56,7 @@ struct Superblocks : Unpack {
   }
 
   template <int kPlanes, int kTokens>
-  [[gnu::always_inline]] static void step(const LinearTask& task, const GemvOperand& x, int64_t, const StepBlocks& blocks, Floats8* c) noexcept {
+  [[gnu::always_inline]] static void terms(const LinearTask& task, const GemvOperand& x, int64_t, const StepBlocks& blocks, Floats8* out) noexcept {
     constexpr int kColumns = kPlanes * kTokens;
     Wide dots[kColumns][kGroups], minima[kColumns][kGroups], heads[kGroups];
     const int8_t* q = x.q + blocks.step * kColumns * kStepElements;
@@ -93,8 +93,7 @@ struct Superblocks : Unpack {
         dot[plane] = sums_of_blocks(dots[t * kPlanes + plane]);
         if constexpr (Unpack::kHasMin) minimum[plane] = sums_of_blocks(minima[t * kPlanes + plane]);
       }
-      const Floats8 term = superblock_term<Unpack::kHasMin, kPlanes>(scales, dot, minimum);
-      c[t] = fma_8(load_8(x.d + (blocks.step * kTokens + t) * kLanes), term, c[t]);
+      out[t] = superblock_term<Unpack::kHasMin, kPlanes>(scales, dot, minimum);
     }
   }
 };
