@@ -15,6 +15,7 @@ namespace {
 
 template <class Unpack>
 struct FormatA32 : Unpack {
+  static constexpr int kStepsTogether = 2;
   static int64_t block_bytes(const LinearTask&) noexcept { return Unpack::kBlockBytes; }
   template <int kPlanes, int kTokens>
   [[gnu::always_inline]] static void terms(const LinearTask&, const GemvOperand& x, int64_t, const StepBlocks& blocks, Floats8* out) noexcept {

@@ -72,12 +72,24 @@ struct Dots : Unpack {
   }
 };
 
+// Both numbers of 8 heads converted side by side: half as many instructions as first apart.
+struct ScaleAndMinTogether {
+  static constexpr bool kHasMin = true;
+  static Scales scales(const std::byte* const* p) noexcept {
+    const Heads heads = load_heads(p);
+    const __m512 both = _mm512_cvtph_ps(_mm256_set_m128i(heads.lanes4, heads.lanes0));
+    const __m512i even = _mm512_castsi256_si512(_mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14));
+    const __m512i odd = _mm512_castsi256_si512(_mm256_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15));
+    return {_mm512_castps512_ps256(_mm512_permutexvar_ps(even, both)), _mm512_castps512_ps256(_mm512_permutexvar_ps(odd, both))};
+  }
+};
+
 struct UnpackQ4_0 : OneScale {
   static constexpr int kBlockBytes = 18, kOffset = 8;
   static Quad quad(const std::byte* const* p) noexcept { return nibbles(p, 2); }
 };
 
-struct UnpackQ4_1 : ScaleAndMin {
+struct UnpackQ4_1 : ScaleAndMinTogether {
   static constexpr int kBlockBytes = 20, kOffset = 0;
   static Quad quad(const std::byte* const* p) noexcept { return nibbles(p, 4); }
 };
@@ -87,7 +99,7 @@ struct UnpackQ5_0 : OneScale {
   static Quad quad(const std::byte* const* p) noexcept { return fifth_bits(nibbles(p, 6), p, 2); }
 };
 
-struct UnpackQ5_1 : ScaleAndMin {
+struct UnpackQ5_1 : ScaleAndMinTogether {
   static constexpr int kBlockBytes = 24, kOffset = 0;
   static Quad quad(const std::byte* const* p) noexcept { return fifth_bits(nibbles(p, 8), p, 4); }
 };

@@ -14,7 +14,7 @@ namespace {
 // Where reads from memory were fastest: the rows of three parts of a range by turns of about 512 bytes, fetched ahead by a row and not less than 2 KiB. A
 // processor's own prefetching follows each part, and what one of them keeps in flight does not fill the memory's pipe.
 constexpr int64_t kStreams = 3;
-constexpr int64_t kTurnBytes = 512;
+constexpr int64_t kTurnBytes = 704;
 constexpr int64_t kAheadBytesMin = 2048;
 
 // The blocks that one step handles: p[lane] is block number first[lane] + add of the row.
@@ -72,7 +72,22 @@ template <class Format, int kPlanes, int kTokens>
   blocks.ahead = stream.ahead;
   Floats8 c[kTokens];
   for (int t = 0; t < kTokens; ++t) c[t] = stream.c[t];
-  for (int64_t step = begin; step < end; ++step) {
+  int64_t step = begin;
+  if constexpr (Format::kStepsTogether == 2) {
+    for (const int64_t full_end = std::min(end, chain.full_steps); step + 2 <= full_end; step += 2) {
+      const std::byte* from = stream.row + step * Format::kBlockBytes;
+      for (int lane = 0; lane < kLanes; ++lane) blocks.p[lane] = from + places.at_first[lane];
+      for (int i = 0; i < 2; ++i) {
+        blocks.step = step + i;
+        Floats8 terms[kTokens];
+        Format::template terms<kPlanes, kTokens>(task, x, token, blocks, terms);
+        for (int t = 0; t < kTokens; ++t) c[t] = fma_8(load_8(x.d + ((step + i) * kTokens + t) * kLanes), terms[t], c[t]);
+        for (int lane = 0; lane < kLanes; ++lane) blocks.p[lane] += Format::kBlockBytes;
+        blocks.ahead += kLanes * Format::kBlockBytes;
+      }
+    }
+  }
+  for (; step < end; ++step) {
     const bool masked = step == chain.full_steps;
     const std::byte* from = masked ? stream.row : stream.row + step * places.block_bytes;
     const int64_t* at = masked ? places.at_last : places.at_first;
@@ -121,7 +136,7 @@ void gemv_rows(const LinearTask& task, const GemvOperand& x, int64_t token, int6
   BlockPlaces places;
   places.block_bytes = Format::block_bytes(task);
   places.bytes_of_step = task.row_bytes / x.chain.steps;
-  places.steps_of_turn = std::max<int64_t>(1, kTurnBytes / (kLanes * places.block_bytes));
+  places.steps_of_turn = std::max<int64_t>(1, kTurnBytes / (kLanes * Format::kStepsTogether * places.block_bytes)) * Format::kStepsTogether;
   for (int lane = 0; lane < kLanes; ++lane) {
     places.at_first[lane] = x.chain.first[lane] * places.block_bytes;
     places.at_last[lane] = x.chain.last[lane] * places.block_bytes;

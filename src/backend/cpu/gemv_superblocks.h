@@ -13,6 +13,7 @@ namespace {
 
 template <class Unpack>
 struct Superblocks : Unpack {
+  static constexpr int kStepsTogether = 1;
   using Group = typename Unpack::Group;
   static_assert(2 * Unpack::kWeightMax * 127 <= 32767);
   static constexpr bool kHasOffset = Unpack::kOffsetShift > 0;
