@@ -14,6 +14,7 @@ namespace {
 
 template <class Unpack>
 struct FormatA256 : Unpack {
+  static constexpr int kStepsTogether = 1;
   template <int kPlanes, int kTokens>
   [[gnu::always_inline]] static void terms(const LinearTask& task, const GemvOperand&, int64_t token, const StepBlocks& blocks, Floats8* out) noexcept {
     constexpr int kColumns = kPlanes * kTokens;
