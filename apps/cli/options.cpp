@@ -92,11 +92,12 @@ void RuntimeFlags::add(Flags& flags, const std::string& about_n_ctx) {
   flags.value("-ngl,--gpu-layers,--n-gpu-layers", n_gpu_layers, "N",
               "The last N layers and the output on the GPU, the others on the CPU; -1: all. Never changes a result");
   flags.value("-dev,--device", devices, "LIST",
-              "GPUs that share their layers out, e.g. 0,1 (assay devices lists them); default: the first");
+              "GPUs that share the model, e.g. 0,1 (assay devices lists them); default: the first");
   flags.value("-sm,--split-mode", split_mode, "MODE",
-              "none (one GPU) or layer (all of them, or those of --device)");
+              "none (one GPU); layer (each of all GPUs, or of those of --device, has some layers: larger models); tensor (each "
+              "has a part of every layer: faster). Never changes a result");
   flags.value("-ts,--tensor-split", tensor_split, "LIST",
-              "How much of the layers each GPU of the list has, e.g. 3,1");
+              "How much of the layers each GPU of the list has, e.g. 3,1; with --split-mode tensor all have the same");
   flags.value("--kernels", kernels, "SET",
               "auto, reference, avx2, avx512, neon or neon-i8mm. Never changes a result");
   flags.on("--pin-threads", pin, "Binds each thread to one processor");
@@ -133,12 +134,13 @@ std::vector<Number> numbers_of(std::string_view flag, std::string_view list, std
 }  // namespace
 
 void RuntimeFlags::choose_devices(ContextOptions& o) const {
-  if (split_mode && *split_mode != "none" && *split_mode != "layer") {
-    throw UsageError(fmt::format("--split-mode {}: needs none or layer", *split_mode));
+  if (split_mode && *split_mode != "none" && *split_mode != "layer" && *split_mode != "tensor") {
+    throw UsageError(fmt::format("--split-mode {}: needs none, layer or tensor", *split_mode));
   }
+  if (split_mode == "tensor") o.split_mode = SplitMode::tensor;
   if (devices) {
     o.devices = numbers_of<int>("--device", *devices, "CUDA");
-  } else if (split_mode == "layer" || tensor_split) {
+  } else if (split_mode == "layer" || split_mode == "tensor" || tensor_split) {
     const std::vector<Device> all = list_devices().devices;
     const auto n_gpus = std::count_if(all.begin(), all.end(), [](const Device& d) { return d.backend == "cuda"; });
     for (int i = 0; i < n_gpus; ++i) o.devices.push_back(i);

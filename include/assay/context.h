@@ -25,6 +25,9 @@ enum class Numerics {
 enum class KvType { f16, q8_0, f32 };
 // automatic: the GPU where this build and this machine have one, kernels were not asked for by name and the mode is not oracle.
 enum class Backend { automatic, cpu, cuda };
+// How several GPUs share a model. layer: each has some of the layers and they take turns, so a larger model fits. tensor: each has some of the
+// heads and some of the rows of every matrix, and they work at the same time. Nothing of this changes a bit.
+enum class SplitMode { layer, tensor };
 enum class Kernels { best, reference, avx2, avx512, neon, neon_i8mm };  // best: the best that the machine can run
 
 // By the names that flags have: "auto", "cpu", "cuda"; "exact", "f32", "fast", "oracle"; "f16", "q8_0", "f32"; "auto", "reference", "avx2", "avx512",
@@ -58,6 +61,7 @@ struct ContextOptions {
   int64_t n_gpu_layers = -1;
   std::vector<int> devices = {};
   std::vector<float> device_shares = {};
+  SplitMode split_mode = SplitMode::layer;  // tensor: 2 to 8 devices with equal shares, and all layers on them
   int n_sequences = 1;        // independent token sequences, each with n_ctx positions
   // Told how many bytes of weights are on a GPU already, of all that this one takes; of several GPUs one after the other. Called while the
   // context is made, by the thread that makes it.

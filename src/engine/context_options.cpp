@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
+#include <memory>
 #include <string_view>
 #include <utility>
 
@@ -16,7 +18,9 @@
 #include "backend/oracle/oracle_executor.h"
 #include "engine/model_state.h"
 #include "engine/placement.h"
+#include "engine/shard_executor.h"
 #include "engine/split_executor.h"
+#include "ops/plan_shards.h"
 
 namespace assay {
 namespace {
@@ -149,6 +153,23 @@ void check_devices(const ContextOptions& options) {
   }
 }
 
+// Of --split-mode tensor on GPUs.
+void check_tensor_split(const ContextOptions& options, int64_t n_layers) {
+  const auto n = static_cast<int64_t>(options.devices.size());
+  if (n < 2 || n > ops::kShardsMax) {
+    throw Error(Errc::bad_request, fmt::format("split mode tensor: needs 2 to {} devices (--device 0,1), found {}", ops::kShardsMax, n));
+  }
+  if (options.n_gpu_layers >= 0 && options.n_gpu_layers < n_layers) {
+    throw Error(Errc::bad_request, fmt::format("split mode tensor: needs all {} layers on the GPUs, found -ngl {}; split mode layer takes any number",
+                                               n_layers, options.n_gpu_layers));
+  }
+  const std::vector<float>& shares = options.device_shares;
+  if (std::adjacent_find(shares.begin(), shares.end(), std::not_equal_to<>()) != shares.end()) {
+    throw Error(Errc::bad_request, fmt::format("split mode tensor: needs the same share for every device (--tensor-split), found {}; split mode "
+                                               "layer takes any", fmt::join(shares, ",")));
+  }
+}
+
 }  // namespace
 
 ops::CacheType cache_type(KvType type) {
@@ -191,9 +212,25 @@ ContextOptions resolve(const ContextOptions& asked, const Model& model) {
   options.backend = choose_backend(options);
   check_devices(options);
   if (options.backend == Backend::cuda && options.devices.empty()) options.devices = {0};
+  if (options.backend == Backend::cuda && options.split_mode == SplitMode::tensor) check_tensor_split(options, model.n_layers());
   if (options.n_threads == 0) options.n_threads = base::physical_cores();
   return options;
 }
+
+namespace {
+
+ChosenExecutor make_sharded(const ops::Plan& plan, const ops::ExecutorOptions& options, const std::vector<int>& devices) {
+  std::shared_ptr<backend::cuda::Peers> peers;
+  const auto make = [&](const ops::Plan& shard, int i, base::Meeting& meeting) {
+    if (peers == nullptr) peers = backend::cuda::make_peers(devices, meeting);
+    return backend::cuda::make_cuda_executor(shard, options, devices[static_cast<size_t>(i)], {peers, i});
+  };
+  std::string kernels;
+  for (const int device : devices) kernels += fmt::format("{}cuda{}", kernels.empty() ? "" : " + ", device);
+  return {make_shard_executor(plan, options, static_cast<int>(devices.size()), make), std::move(kernels)};
+}
+
+}  // namespace
 
 ChosenExecutor make_executor(const Model& model, const ContextOptions& options, base::ThreadPool& pool) {
   const ops::Plan& plan = model.state().built.plan;
@@ -210,6 +247,7 @@ ChosenExecutor make_executor(const Model& model, const ContextOptions& options, 
   executor.on_load = options.on_load;
   if (options.numerics == Numerics::oracle) return {backend::oracle::make_oracle_executor(plan, executor, pool), "oracle"};
   const backend::cpu::KernelSet set = kernel_set(options.kernels);
+  if (options.backend == Backend::cuda && options.split_mode == SplitMode::tensor) return make_sharded(plan, executor, options.devices);
   const Placement placement = place_layers(options, model.n_layers());
   const auto make = [&](const ops::Plan& part, int i) {
     const int device = placement.devices[static_cast<size_t>(i)];

@@ -34,6 +34,20 @@ std::vector<test::Way> split_ways(const std::vector<int64_t>& n_gpu_layers) {
   return ways;
 }
 
+// Shards on GPUs of their own where there are as many, else by turns on those that are there. Pieces of one token run kernels that wait for other GPUs
+// where these reach one another.
+std::vector<test::Way> shard_ways(const std::vector<int>& numbers, size_t n_tokens) {
+  const auto n_devices = static_cast<int>(list_devices().devices.size()) - 1;
+  std::vector<test::Way> ways;
+  for (const int n : numbers) {
+    std::vector<int> devices;
+    for (int i = 0; i < n; ++i) devices.push_back(i % n_devices);
+    for (const int64_t n_ubatch : {64, 7, 1}) ways.push_back({2, n_ubatch, Kernels::best, {}, Backend::cuda, -1, devices, SplitMode::tensor});
+    ways.push_back({2, 64, Kernels::best, test::random_pieces(n_tokens, 3), Backend::cuda, -1, devices, SplitMode::tensor});
+  }
+  return ways;
+}
+
 class CudaFormat : public ::testing::TestWithParam<tensor::DType> {};
 
 void check(const test::GoldenModel& golden, const std::vector<test::Way>& ways) {
@@ -53,6 +67,12 @@ TEST_P(CudaFormat, HasTheGoldenDigests) {
 TEST_P(CudaFormat, HasTheGoldenDigestsWhenSplit) {
   ASSAY_REQUIRE_GPU();
   check(test::golden_tiny_model(GetParam()), split_ways({1}));
+}
+
+TEST_P(CudaFormat, HasTheGoldenDigestsInShards) {
+  ASSAY_REQUIRE_GPU();
+  const test::GoldenModel golden = test::golden_tiny_model(GetParam());
+  check(golden, shard_ways({2, 4}, golden.ids.size()));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CudaFormat, ::testing::ValuesIn(test::all_dtypes()),
@@ -80,6 +100,18 @@ TEST(CudaRealModelSplit, Gemma3) {
   ASSAY_REQUIRE_GPU();
   ASSAY_REQUIRE_FILE(test::gemma3());
   check(test::golden_real_model(test::gemma3()), split_ways({1, 9}));
+}
+
+TEST(CudaRealModelShards, SmolLm2) {
+  ASSAY_REQUIRE_GPU();
+  ASSAY_REQUIRE_FILE(test::smollm2());
+  check(test::golden_real_model(test::smollm2()), shard_ways({2, 3, 4}, 80));
+}
+
+TEST(CudaRealModelShards, Gemma3) {
+  ASSAY_REQUIRE_GPU();
+  ASSAY_REQUIRE_FILE(test::gemma3());
+  check(test::golden_real_model(test::gemma3()), shard_ways({2, 4}, 80));
 }
 
 }  // namespace

@@ -60,9 +60,11 @@ struct Way {
   Backend backend = Backend::cpu;
   int64_t n_gpu_layers = -1;
   std::vector<int> devices = {};
+  SplitMode split_mode = SplitMode::layer;
 
   std::string name() const {
-    const std::string split = n_gpu_layers < 0 && devices.empty() ? "" : ", -ngl " + std::to_string(n_gpu_layers) + " over " + std::to_string(devices.size()) + " named devices";
+    const std::string split = n_gpu_layers < 0 && devices.empty() ? "" : ", -ngl " + std::to_string(n_gpu_layers) + " over " + std::to_string(devices.size()) + " named devices" +
+                              (split_mode == SplitMode::tensor ? ", tensor" : "");
     return std::string(assay::name(backend)) + split + ", " + std::to_string(n_threads) + " threads, ubatch " + std::to_string(n_ubatch) + ", " + std::string(assay::name(kernels)) + ", " +
            std::to_string(std::max<size_t>(1, pieces.size())) + " calls";
   }
@@ -133,6 +135,7 @@ inline Digests run_digests(const std::shared_ptr<const Model>& model, std::span<
   options.backend = way.backend;
   options.n_gpu_layers = way.n_gpu_layers;
   options.devices = way.devices;
+  options.split_mode = way.split_mode;
   Context context(model, options);
   bool finite = true;  // NaNs would agree in anything
   const auto look = [&](int64_t, std::span<const double> logits) { finite = finite && std::isfinite(logits[0]); };

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/meeting.h"
 #include "ops/executor.h"
 #include "ops/plan.h"
 
@@ -28,7 +29,17 @@ Devices find_devices();
 // Runs a Plan on one GPU. The plan and what its weights point into must outlive the executor; the weights are copied to the device.
 // Throws Error(device) where there is no such device or it fails, Error(unsupported) for what the GPU cannot run, Error(out_of_memory)
 // with need and have.
-std::unique_ptr<ops::Executor> make_cuda_executor(const ops::Plan& plan, const ops::ExecutorOptions& options, int device = 0);
+// place: of a shard of a model (ops/plan_shards.h), one of a group; all of the group are made before the first runs.
+class Peers;
+struct ShardPlace {
+  std::shared_ptr<Peers> peers = {};
+  int i_shard = 0;
+};
+std::unique_ptr<ops::Executor> make_cuda_executor(const ops::Plan& plan, const ops::ExecutorOptions& options, int device = 0,
+                                                  const ShardPlace& place = {});
+
+// The group of shards on these devices, one for each; a device may be named twice. The meeting, of as many threads, must outlive it.
+std::shared_ptr<Peers> make_peers(const std::vector<int>& devices, base::Meeting& meeting);
 
 // Bytes per second that the device copies within its memory, read and written bytes counted.
 double measure_device_bandwidth(int device = 0);

@@ -11,7 +11,11 @@ constexpr const char* kWhy = "this build has no CUDA backend (it was configured 
 
 Devices find_devices() { return {{}, kWhy}; }
 
-std::unique_ptr<ops::Executor> make_cuda_executor(const ops::Plan&, const ops::ExecutorOptions&, int) { throw Error(Errc::device, kWhy); }
+std::unique_ptr<ops::Executor> make_cuda_executor(const ops::Plan&, const ops::ExecutorOptions&, int, const ShardPlace&) {
+  throw Error(Errc::device, kWhy);
+}
+
+std::shared_ptr<Peers> make_peers(const std::vector<int>&, base::Meeting&) { throw Error(Errc::device, kWhy); }
 
 double measure_device_bandwidth(int) { throw Error(Errc::device, kWhy); }
 

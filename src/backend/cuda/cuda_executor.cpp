@@ -22,14 +22,21 @@ int n_multiprocessors() {
   return n;
 }
 
+void check_device(const Devices& devices, int device) {
+  if (device >= 0 && device < static_cast<int>(devices.list.size())) return;
+  throw Error(Errc::device, devices.list.empty() ? devices.why_none
+                                                 : "GPU " + std::to_string(device) + " was asked for; this machine has " +
+                                                       std::to_string(devices.list.size()));
+}
+
 constexpr int64_t kRowsFetched = 16;
 
 class CudaExecutor final : public ops::Executor {
  public:
   // The device is the calling thread's.
-  CudaExecutor(const ops::Plan& plan, const ops::ExecutorOptions& options, int device)
+  CudaExecutor(const ops::Plan& plan, const ops::ExecutorOptions& options, int device, const ShardPlace& place)
       : device_(device),
-        state_(plan, options),
+        state_(plan, options, place),
         queue_(state_.stream.get(), can_overlap(), n_multiprocessors()),
         fetched_(static_cast<size_t>(options.n_outputs_max / kRowsFetched + 1), 0),
         n_positions_(static_cast<size_t>(options.n_sequences), 0) {}
@@ -41,14 +48,16 @@ class CudaExecutor final : public ops::Executor {
     fetched_.assign(fetched_.size(), 0);
     state_.take_batch(batch);
     state_.fill_rope_tables();
-    if (observer_ == nullptr && state_.tokens_alone) {
+    if (is_graph()) {
+      if (is_shard()) state_.set_round(state_.place.peers->begin_round(state_.place.i_shard));
       const GraphKey key{state_.n_tokens, static_cast<int64_t>(state_.shape.selected.size()), state_.n_segments, n_ranked_};
-      graphs_.run(key, state_.stream.get(), [this] { queue_batch(); });
+      graphs_.run(key, state_.stream.get(), [this](bool recorded) { queue_batch(recorded); });
     } else {
-      queue_batch();
+      queue_batch(false);
     }
     check(cudaGetLastError(), "starting kernels");
     state_.stream.wait();
+    state_.landings.check_in_time();
     n_positions_ = state_.shape.n_positions;
     n_ranked_run_ = n_ranked_;
   }
@@ -131,7 +140,16 @@ class CudaExecutor final : public ops::Executor {
     fetched_[static_cast<size_t>(i_fetch)] = 1;
   }
 
-  void queue_batch() {
+  bool is_shard() const { return state_.place.peers != nullptr; }
+  // The gathers of shards are recorded only where they need nothing of the host.
+  bool is_graph() const {
+    const bool fits = !is_shard() || (!state_.landings.empty() && state_.n_tokens <= state_.landings.n_rows_max());
+    return observer_ == nullptr && state_.tokens_alone && fits;
+  }
+
+  // recorded: for a graph. A kernel that waits for another GPU is never queued otherwise: what loads a kernel may wait for those before.
+  void queue_batch(bool recorded) {
+    state_.lands = is_shard() && recorded;
     state_.send_batch();
     send(state_.input_host, state_.plan.input);
     const Schedule& schedule = state_.schedule;
@@ -190,15 +208,16 @@ class CudaExecutor final : public ops::Executor {
 
 }  // namespace
 
-std::unique_ptr<ops::Executor> make_cuda_executor(const ops::Plan& plan, const ops::ExecutorOptions& options, int device) {
-  const Devices devices = find_devices();
-  if (device < 0 || device >= static_cast<int>(devices.list.size())) {
-    throw Error(Errc::device, devices.list.empty() ? devices.why_none
-                                                   : "GPU " + std::to_string(device) + " was asked for; this machine has " +
-                                                         std::to_string(devices.list.size()));
-  }
+std::unique_ptr<ops::Executor> make_cuda_executor(const ops::Plan& plan, const ops::ExecutorOptions& options, int device, const ShardPlace& place) {
+  check_device(find_devices(), device);
   check(cudaSetDevice(device), "choosing the GPU");
-  return std::make_unique<CudaExecutor>(plan, options, device);
+  return std::make_unique<CudaExecutor>(plan, options, device, place);
+}
+
+std::shared_ptr<Peers> make_peers(const std::vector<int>& devices, base::Meeting& meeting) {
+  const Devices found = find_devices();
+  for (const int device : devices) check_device(found, device);
+  return std::make_shared<Peers>(devices, meeting);
 }
 
 }  // namespace assay::backend::cuda

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "backend/cuda/gather.h"
 #include "backend/cuda/linear.h"
 #include "backend/cuda/matrix.h"
 #include "backend/cuda/queue.h"
@@ -26,12 +27,14 @@ struct DecodeSource {
   float* pre_y = nullptr;
   float* sum = nullptr;
   float* y = nullptr;
+  ShardWait wait;                // of a shard: for a or b
 };
 
-// y = activation(first) * second of two linears of one shape and type (not F32).
+// What follows: y = activation(first) * second of two linears of one shape and type (not F32).
 struct DecodeGate {
   float* y = nullptr;            // null: no gate
   ops::GateActivation activation = ops::GateActivation::silu;
+  GatherTask send = {};          // of a shard: the one linear's y, or this y, goes to the others too
 };
 
 inline constexpr int64_t kDecodeWidthMax = 16 * 1024;  // of a row: it lies in shared memory

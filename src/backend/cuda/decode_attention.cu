@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "backend/cuda/cache_pieces.cuh"
+#include "backend/cuda/gather.cuh"
 #include "backend/cuda/heads.cuh"
 #include "backend/cuda/launch.cuh"
 #include "num/math.h"
@@ -27,6 +28,7 @@ struct Task {
   float scale = 0;
   float* partials = nullptr;
   uint32_t* arrived = nullptr;
+  GatherTask send;
 };
 
 // Shared memory behind the fixed part, in bytes from its beginning.
@@ -153,8 +155,12 @@ __device__ void merge_segments(const Task& task, int first_head, int n, Shared<k
 #pragma unroll
   for (int i = 0; i < kItems; ++i) {
     const int item = static_cast<int>(threadIdx.x) + i * kThreads;
-    if (item < kHeads * head_dim) task.y[first_head * head_dim + item] = o[i] / l[i];
+    if (item >= kHeads * head_dim) break;
+    const float y = o[i] / l[i];
+    task.y[first_head * head_dim + item] = y;
+    send_column(task.send, first_head * head_dim + item, y);
   }
+  tell_shards(task.send, gridDim.x);
 }
 
 // The new token's heads: warps 0 .. kHeads - 1 the queries, the next two the key and the value, which go into the cache where the block is
@@ -208,10 +214,14 @@ __device__ void finish(const Task& task, int first_head, int n, const Out (&out)
       float* y = n == 1 ? task.y + (first_head + head) * head_dim + j
                         : task.partials + (int64_t{first_head + head} * task.n_segments + blockIdx.y) * (head_dim + 2) + 2 + j;
 #pragma unroll
-      for (int c = 0; c < kColumns; ++c) y[c] = n == 1 ? out[i].sum[g][c] / s.l[head] : out[i].sum[g][c];
+      for (int c = 0; c < kColumns; ++c) {
+        const float sum = n == 1 ? out[i].sum[g][c] / s.l[head] : out[i].sum[g][c];
+        y[c] = sum;
+        if (n == 1) send_column(task.send, (first_head + head) * head_dim + j + c, sum);
+      }
     }
   }
-  if (n == 1) return;
+  if (n == 1) return tell_shards(task.send, gridDim.x);
   if (t < kHeads) {
     float* y = task.partials + (int64_t{first_head + t} * task.n_segments + blockIdx.y) * (head_dim + 2);
     y[0] = s.m[t], y[1] = s.l[t];
@@ -398,6 +408,7 @@ void decode_attention(const DecodeAttention& attention, const Queue& queue) {
   task.scale = attention.scale;
   task.partials = attention.partials;
   task.arrived = attention.arrived;
+  task.send = attention.send;
   task.tile_keys = static_cast<int32_t>(std::min(kStagedBytes / heads.cache.v_row_bytes, int64_t{kSegment}));
   // Heads that share keys read them together once there is work for the whole device without taking each alone.
   const bool four = heads.n_heads / heads.cache.n_kv_heads % 4 == 0 && heads.n_heads * attention.n_segments > 2 * queue.n_multiprocessors;

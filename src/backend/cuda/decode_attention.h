@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "backend/cuda/fused.h"
+#include "backend/cuda/gather.h"
 #include "backend/cuda/queue.h"
 
 namespace assay::backend::cuda {
@@ -17,6 +18,7 @@ struct DecodeAttention {
   int64_t n_segments = 0;      // that the query may see
   float* partials = nullptr;   // [n_heads, n_segments, head_dim + 2]
   uint32_t* arrived = nullptr; // [n_heads] zeros, and zeros again afterwards
+  GatherTask send = {};        // of a shard: y goes to the others too
 };
 bool decode_attention_serves(int64_t head_dim, ops::CacheType type_k, ops::CacheType type_v) noexcept;
 void decode_attention(const DecodeAttention& attention, const Queue& queue);

@@ -25,6 +25,7 @@ class Grouper {
     find_served();
     find_selected();
     for (size_t i = 0; i < s_.units.size();) i += add_group(i);
+    find_sends();
     s_.group_of_unit.resize(s_.units.size());
     for (size_t g = 0; g < s_.decode.size(); ++g) {
       for (const int32_t unit : s_.decode[g].units) s_.group_of_unit[index(unit)] = static_cast<int32_t>(g);
@@ -137,6 +138,51 @@ class Grouper {
     for (size_t k = 0; k < n; ++k) group.units.push_back(static_cast<int32_t>(i + k));
     s_.decode.push_back(std::move(group));
     return n;
+  }
+
+  const ops::Gather* gather_of(const DecodeGroup& group) const {
+    return group.units.size() != 1 || group.alone.ops.size() != 1 ? nullptr : std::get_if<ops::Gather>(&plan_.ops[index(group.alone.ops.front())].record);
+  }
+  // The row that the kernels of a group make for others.
+  ops::ValueId made_by(const DecodeGroup& group) const {
+    if (group.kind == DecodeGroup::Kind::attention) return record<ops::Attention>(s_.units[index(group.attention)].ops.front()).y;
+    if (group.kind != DecodeGroup::Kind::linears) return ops::kNone;
+    if (group.gate != ops::kNone) return record<ops::Gate>(s_.units[index(group.gate)].ops.front()).y;
+    const Unit& linears = s_.units[index(group.linears)];
+    return linears.ops.size() == 1 ? record<ops::Linear>(linears.ops.front()).y : ops::kNone;
+  }
+  // The only group that reads a value, if its products do; its place in s_.decode, or none.
+  size_t reader_of(ops::ValueId value) const {
+    size_t reader = s_.decode.size();
+    for (size_t g = 0; g < s_.decode.size(); ++g) {
+      bool reads = value == plan_.logits;
+      for (const int32_t unit : s_.decode[g].units) {
+        for (const int32_t op : s_.units[index(unit)].ops) {
+          const std::vector<ops::ValueId> inputs = ops::values_of(plan_.ops[index(op)]).inputs;
+          reads = reads || std::find(inputs.begin(), inputs.end(), value) != inputs.end();
+        }
+      }
+      if (!reads) continue;
+      if (reader != s_.decode.size() || s_.decode[g].kind != DecodeGroup::Kind::linears || s_.decode[g].waits != kNone) return s_.decode.size();
+      reader = g;
+    }
+    return reader;
+  }
+  // Of a shard: a gather between kernels that send its row as they make it and others that wait for it needs no kernel of its own.
+  void find_sends() {
+    if (options_.fast) return;  // its kernels neither send nor wait
+    for (size_t g = 1; g < s_.decode.size(); ++g) {
+      const ops::Gather* gather = gather_of(s_.decode[g]);
+      size_t maker = g - 1;  // what the readers do themselves may lie between: integers of the row
+      if (gather == nullptr || made_by(s_.decode[maker]) != gather->x) continue;
+      const size_t reader = reader_of(gather->y);
+      if (reader == s_.decode.size()) continue;
+      const int32_t op = s_.decode[g].alone.ops.front();
+      s_.decode[reader].waits = op;
+      s_.decode[maker].sends = op;
+      s_.decode[maker].units.push_back(s_.decode[g].units.front());
+      s_.decode.erase(s_.decode.begin() + static_cast<std::ptrdiff_t>(g));
+    }
   }
 
   void find_read_outside() {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "backend/cuda/decode_formats.cuh"
+#include "backend/cuda/gather.cuh"
 #include "backend/cuda/launch.cuh"
 #include "num/math.h"
 
@@ -133,6 +134,7 @@ __global__ void __launch_bounds__(kDecodeThreads, 2) decode_kernel(const __grid_
   if (task.source.w != nullptr && j < task.source.d) w_ahead = load_eight(task.source.w + j);
   const typename Lanes::Row x(memory, task.source.d);
   wait_for_previous();
+  wait_for_shards(task.source.wait);
   make_row(task.source, w_ahead, reinterpret_cast<float*>(memory + task.floats_begin), x);
 
   List::with(format, [&]<class F>(F) {
@@ -147,12 +149,15 @@ __global__ void __launch_bounds__(kDecodeThreads, 2) decode_kernel(const __grid_
         if (linear[r].bias != nullptr) y[r] = y[r] + linear[r].bias[walk.row];
         if (linear[r].y != nullptr) linear[r].y[walk.row] = y[r];
       }
+      if (kRows == 1) send_column(task.gate.send, walk.row, y[0]);
       if constexpr (kRows == 2) {
         const float activated = task.gate.activation == ops::GateActivation::silu ? num::silu(y[0]) : num::gelu_tanh(y[0]);
         task.gate.y[walk.row] = activated * y[1];
+        send_column(task.gate.send, walk.row, activated * y[1]);
       }
     }
   });
+  tell_shards(task.gate.send, gridDim.x);
 }
 
 template <class List, class Lanes, int kRows>

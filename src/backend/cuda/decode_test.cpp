@@ -42,6 +42,39 @@ HostRow row_of(const Case& c, const std::vector<float>& a, const std::vector<flo
   return row;
 }
 
+// The second of two shards, on the same GPU: the products of the first send it what they make, and it has told that what they read is there.
+class OtherShard {
+ public:
+  explicit OtherShard(size_t n)
+      : y_(poisoned(n + kColumn)),
+        flags_(upload(words_with(kGatherBlocksMax, kRound))),
+        sent_(upload(words_with(0, 0))),
+        round_(upload(std::vector<uint32_t>{kRound})) {}
+
+  ShardWait wait() const { return {flags_.as<uint32_t>(), round_.as<uint32_t>(), sent_.as<uint32_t>(), 2, 0}; }
+  GatherTask send() const {
+    GatherTask task;
+    task.y[1] = y_.as<float>(), task.flags[1] = sent_.as<uint32_t>(), task.arrived = flags_.as<uint32_t>() + kArrivedWord;
+    task.round = round_.as<uint32_t>(), task.column = kColumn, task.n_shards = 2;
+    return task;
+  }
+  void check(const std::vector<float>& expected) const {
+    EXPECT_TRUE(same_floats(download<float>(y_.as<float>() + kColumn, expected.size()), expected)) << "as another shard has it";
+    EXPECT_EQ(download<uint32_t>(sent_.data(), kGatherFlags), words_with(0, kRound));
+    EXPECT_EQ(download<uint32_t>(flags_.data(), kGatherFlags), words_with(kGatherBlocksMax, kRound));
+  }
+
+ private:
+  static constexpr uint32_t kRound = 0xFFFFFFFF;  // the next one is 0
+  static constexpr int kColumn = 3;
+  static std::vector<uint32_t> words_with(size_t at, uint32_t word) {
+    std::vector<uint32_t> words(static_cast<size_t>(kGatherFlags), 0);
+    words[at] = word;
+    return words;
+  }
+  DeviceBuffer y_, flags_, sent_, round_;
+};
+
 std::vector<float> products(DType dtype, const std::vector<std::byte>& bytes, int64_t rows, const Case& c, const std::vector<float>& x,
                             const float* bias) {
   const quant::Format& format = *quant::find_format(dtype);
@@ -97,7 +130,10 @@ void check_case(const Case& c, uint64_t seed) {
     tasks.push_back({&weights[i].matrix, i % 2 == 0 ? biases[i].as<float>() : nullptr, y[i].as<float>()});
   }
   const DeviceBuffer gated = poisoned(static_cast<size_t>(c.rows[0]));
-  const DecodeGate gate{c.gate ? gated.as<float>() : nullptr, ops::GateActivation::silu};
+  DecodeGate gate{c.gate ? gated.as<float>() : nullptr, ops::GateActivation::silu};
+  const OtherShard other(static_cast<size_t>(c.rows[0]));
+  source.wait = other.wait();
+  if (c.gate || c.rows.size() == 1) gate.send = other.send();
   decode_linears(source, tasks, gate, kind, c.planes, Queue());
   for (size_t i = 0; i < y.size(); ++i) {
     EXPECT_TRUE(same_floats(download<float>(y[i].data(), expected[i].size()), expected[i])) << c << ", matrix " << i;
@@ -108,10 +144,12 @@ void check_case(const Case& c, uint64_t seed) {
     const std::vector<float>& before = c.pre_norm ? row.pre : row.sum;
     EXPECT_TRUE(same_floats(download<float>((c.pre_norm ? pre : sum).data(), width), before)) << c;
   }
+  if (!c.gate && c.rows.size() == 1) other.check(expected[0]);
   if (!c.gate) return;
   std::vector<float> product;
   for (size_t i = 0; i < expected[0].size(); ++i) product.push_back(num::silu(expected[0][i]) * expected[1][i]);
   EXPECT_TRUE(same_floats(download<float>(gated.data(), product.size()), product)) << c << ", gate";
+  other.check(product);
 }
 
 std::vector<DType> formats_of(quant::Activation kind) {

@@ -86,6 +86,7 @@ Event& Event::operator=(Event&& other) noexcept {
   return *this;
 }
 void Event::record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "marking a place on a stream"); }
+void Event::hold(cudaStream_t stream) const { check(cudaStreamWaitEvent(stream, event_, 0), "waiting for another GPU"); }
 void Event::wait() const { check(cudaEventSynchronize(event_), "waiting for a copy"); }
 
 }  // namespace assay::backend::cuda

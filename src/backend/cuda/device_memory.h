@@ -74,6 +74,7 @@ class Event {
   Event& operator=(Event&& other) noexcept;
   void record(cudaStream_t stream);
   void wait() const;  // returns at once where nothing was recorded
+  void hold(cudaStream_t stream) const;  // what is queued there from now on waits; the stream may be another device's
 
  private:
   cudaEvent_t event_ = nullptr;

@@ -23,12 +23,14 @@ const ops::ExecutorOptions& checked(const ops::Plan& plan, const ops::ExecutorOp
 
 }  // namespace
 
-DeviceState::DeviceState(const ops::Plan& p, const ops::ExecutorOptions& o)
+DeviceState::DeviceState(const ops::Plan& p, const ops::ExecutorOptions& o, const ShardPlace& shard)
     : plan(p),
       options(checked(p, o)),
       schedule(make_schedule(p, o)),
       weights(p, o, stream.get()),
       cache(p.cache_layers, o),
+      place(shard),
+      landings(p, shard.peers.get(), shard.i_shard, kSplitTokensMax),
       logits_host(bytes_max(p.logits), "the logits"),
       input_host(bytes_max(p.input), "the rows of the part before"),
       handed_host(bytes_max(p.handed), "the rows for the next part") {
@@ -56,7 +58,7 @@ bool DeviceState::decodes(const Matrix& w) const noexcept {
 }
 
 size_t DeviceState::arena_bytes() const noexcept {
-  size_t bytes = arena_.size() + partials.size() + arrived.size() + panel.size() + hopper.bytes() + floats.bytes() + batch_device_.size() + logits_host.size() +
+  size_t bytes = arena_.size() + partials.size() + arrived.size() + panel.size() + hopper.bytes() + floats.bytes() + batch_device_.size() + landings.bytes() + logits_host.size() +
                  input_host.size() + handed_host.size();
   for (const DeviceBuffer& table : rope_device) bytes += table.size();
   return bytes;
@@ -105,7 +107,7 @@ void DeviceState::place_tables() {
     rope_device.emplace_back(static_cast<size_t>(options.n_ctx * spec.dim) * sizeof(float), "the table of rotations");
   }
   const auto n = static_cast<size_t>(options.n_batch_max);
-  const size_t bytes = 4 * n * sizeof(int32_t) + n * sizeof(TokenTile);  // tokens, positions, sequences, selected, tiles
+  const size_t bytes = (kRoundWords + 4 * n) * sizeof(int32_t) + n * sizeof(TokenTile);  // round, tokens, positions, sequences, selected, tiles
   batch_host_ = PinnedBuffer(bytes, "the batch");
   batch_device_ = DeviceBuffer(bytes, "the batch");
   size_t partials_bytes = 0, panel_bytes = 0, panel_row_bytes = 0, arrived_bytes = 0;
@@ -149,7 +151,7 @@ void DeviceState::place_floats() {
 void DeviceState::take_batch(const ops::Batch& batch) {
   n_tokens = static_cast<int64_t>(batch.tokens.size());
   const auto capacity = static_cast<size_t>(options.n_batch_max), n = static_cast<size_t>(n_tokens);
-  auto* host = batch_host_.as<int32_t>();
+  auto* host = batch_host_.as<int32_t>() + kRoundWords;
   std::copy_n(batch.tokens.begin(), n, host);
   std::copy_n(batch.positions.begin(), n, host + capacity);
   if (batch.sequences.empty()) {
@@ -178,7 +180,8 @@ void DeviceState::take_batch(const ops::Batch& batch) {
 }
 
 void DeviceState::send_batch() const {
-  const size_t bytes = 4 * static_cast<size_t>(options.n_batch_max) * sizeof(int32_t) + static_cast<size_t>(n_tiles) * sizeof(TokenTile);
+  const size_t bytes =
+      (kRoundWords + 4 * static_cast<size_t>(options.n_batch_max)) * sizeof(int32_t) + static_cast<size_t>(n_tiles) * sizeof(TokenTile);
   check(cudaMemcpyAsync(batch_device_.data(), batch_host_.data(), bytes, cudaMemcpyHostToDevice, stream.get()), "sending the batch");
 }
 

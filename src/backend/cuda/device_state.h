@@ -11,6 +11,7 @@
 #include "backend/cuda/float_memory.h"
 #include "backend/cuda/hopper.h"
 #include "backend/cuda/kv_cache.h"
+#include "backend/cuda/peers.h"
 #include "backend/cuda/schedule.h"
 #include "ops/batch_shape.h"
 #include "ops/rope_table.h"
@@ -21,16 +22,17 @@ namespace assay::backend::cuda {
 inline constexpr int64_t kSplitTokensMax = 8;  // up to here a query's segments are worked on side by side, whatever the sequences
 
 struct DeviceState {
-  DeviceState(const ops::Plan& plan, const ops::ExecutorOptions& options);
+  DeviceState(const ops::Plan& plan, const ops::ExecutorOptions& options, const ShardPlace& place);
 
   // Copies what a batch is made of to the pinned buffer; send() then queues the copy to the device.
   void take_batch(const ops::Batch& batch);
   void send_batch() const;
+  void set_round(uint32_t round) { *batch_host_.as<uint32_t>() = round; }  // of the shards, before send_batch
   void fill_rope_tables();  // up to the positions of the batch
 
   float* value(ops::ValueId id) const noexcept {
     const ops::ValueId from = n_tokens == 1 ? schedule.selected_from[static_cast<size_t>(id)] : ops::kNone;  // of one token the row itself
-    return values[static_cast<size_t>(from == ops::kNone ? id : from)];
+    return place_of(from == ops::kNone ? id : from);
   }
   int64_t width(ops::ValueId id) const noexcept { return plan.values[static_cast<size_t>(id)].width; }
   int64_t n_rows(ops::ValueId id) const noexcept {
@@ -42,6 +44,7 @@ struct DeviceState {
   bool is_fast(const Matrix& w) const noexcept { return options.fast && fast_serves(w.dtype, w.cols); }
   size_t arena_bytes() const noexcept;
 
+  const uint32_t* round() const noexcept { return batch_device_.as<const uint32_t>(); }
   const int32_t* tokens() const noexcept { return batch_part(0); }
   const int32_t* positions() const noexcept { return batch_part(1); }
   const int32_t* sequences() const noexcept { return batch_part(2); }
@@ -54,6 +57,9 @@ struct DeviceState {
   const Schedule schedule;
   DeviceWeights weights;
   KvCache cache;
+  const ShardPlace place;
+  const Landings landings;                     // of a shard
+  bool lands = false;                          // the batch's gathers are written there by all shards
   std::vector<float*> values;                  // per value of the plan
   std::vector<quant::Activations> activations; // per quantised value
   std::vector<ops::RopeTable> rope_tables;
@@ -68,14 +74,19 @@ struct DeviceState {
   bool tokens_alone = false;  // every token is a tile: few of them, or each of a sequence of its own
 
  private:
+  float* place_of(ops::ValueId id) const noexcept {
+    float* landing = lands ? landings.of(id) : nullptr;
+    return landing != nullptr ? landing : values[static_cast<size_t>(id)];
+  }
   int64_t rows_max(ops::ValueId id) const noexcept;
   int64_t alone_max() const noexcept;  // tokens of a batch whose tokens are alone
   size_t bytes_max(ops::ValueId id) const noexcept;  // of its rows; 0 for kNone
   void place_values();
   void place_tables();
   void place_floats();
-  const int32_t* batch_part(int64_t i) const noexcept { return batch_device_.as<const int32_t>() + i * options.n_batch_max; }
+  const int32_t* batch_part(int64_t i) const noexcept { return batch_device_.as<const int32_t>() + kRoundWords + i * options.n_batch_max; }
 
+  static constexpr int64_t kRoundWords = 4;  // ahead of the batch
   int64_t n_rotations_ = 0;  // positions whose rotations are on the device
   DeviceBuffer arena_, batch_device_;
   PinnedBuffer batch_host_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "backend/cuda/row_kernels.h"
 #include "backend/cuda/upload.h"
@@ -27,6 +28,9 @@ std::vector<ops::WeightId> matrices_of(const ops::Plan& plan) {
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;
 }
+
+using Extent = std::pair<const std::byte*, size_t>;  // a shard of a model may have the first rows of a matrix beside all of it
+Extent extent_of(const tensor::TensorView& view) noexcept { return {view.data.data(), view.data.size()}; }
 
 size_t matrix_bytes(const tensor::TensorView& view, bool whole_blocks) {
   const PartBytes parts = part_bytes(view.dtype, whole_blocks);
@@ -59,10 +63,10 @@ DeviceWeights::DeviceWeights(const ops::Plan& plan, const ops::ExecutorOptions& 
   const std::vector<ops::WeightId> small = ops::small_weights_of(plan), matrices = matrices_of(plan);
   const auto view_of = [&](ops::WeightId id) -> const tensor::TensorView& { return plan.weights[static_cast<size_t>(id)].view; };
   size_t bytes = 0, staging_bytes = 0, sent_bytes = 0;
-  std::map<const std::byte*, size_t> places;  // a head tied to the table of tokens is copied once
+  std::map<Extent, size_t> places;  // a head tied to the table of tokens is copied once
   for (const ops::WeightId id : matrices) {
     const tensor::TensorView& view = view_of(id);
-    if (!places.emplace(view.data.data(), bytes).second) continue;
+    if (!places.emplace(extent_of(view), bytes).second) continue;
     bytes += matrix_bytes(view, whole_blocks);
     sent_bytes += view.data.size();
     if (part_bytes(view.dtype, whole_blocks).n > 1) staging_bytes = std::max(staging_bytes, view.data.size());
@@ -81,11 +85,11 @@ DeviceWeights::DeviceWeights(const ops::Plan& plan, const ops::ExecutorOptions& 
   Upload::OnSent on_sent;
   if (options.on_load) on_sent = [&](int64_t n_bytes) { options.on_load(n_bytes, static_cast<int64_t>(sent_bytes)); };
   Upload upload(matrices.size() + small.size(), stream, on_sent);
-  std::map<const std::byte*, const Matrix*> copied;
+  std::map<Extent, const Matrix*> copied;
   for (const ops::WeightId id : matrices) {
     const tensor::TensorView& view = view_of(id);
     Matrix& m = matrices_[static_cast<size_t>(id)];
-    if (const auto known = copied.find(view.data.data()); known != copied.end()) {
+    if (const auto known = copied.find(extent_of(view)); known != copied.end()) {
       m = *known->second;
       continue;
     }
@@ -94,7 +98,7 @@ DeviceWeights::DeviceWeights(const ops::Plan& plan, const ops::ExecutorOptions& 
     m.cols = view.shape.cols();
     const PartBytes parts = part_bytes(view.dtype, whole_blocks);
     const auto n_blocks = view.data.size() / static_cast<size_t>(tensor::traits(view.dtype).block_bytes);
-    std::byte* place = memory_.data() + places.at(view.data.data());
+    std::byte* place = memory_.data() + places.at(extent_of(view));
     m.parts.n = parts.n;
     for (int p = 0; p < parts.n; ++p) {
       m.parts.bytes[p] = parts.bytes[p];
@@ -104,7 +108,7 @@ DeviceWeights::DeviceWeights(const ops::Plan& plan, const ops::ExecutorOptions& 
     std::byte* target = parts.n == 1 ? const_cast<std::byte*>(reinterpret_cast<const std::byte*>(m.parts.base[0])) : staging.data();
     upload.send(target, view.data, plan.weights[static_cast<size_t>(id)].name);
     if (parts.n > 1) cut_blocks(staging.as<const uint8_t>(), static_cast<int64_t>(n_blocks), m.parts, stream);
-    copied.emplace(view.data.data(), &m);
+    copied.emplace(extent_of(view), &m);
   }
   std::byte* place = memory_.data() + small_begin;
   std::vector<float> values;

@@ -35,17 +35,17 @@ void Graphs::clear() noexcept {
   graphs_.clear();
 }
 
-void Graphs::run(const GraphKey& key, cudaStream_t stream, const std::function<void()>& queue_work) {
+void Graphs::run(const GraphKey& key, cudaStream_t stream, const std::function<void(bool recorded)>& queue_work) {
   const auto known = graphs_.find(key);
   if (known == graphs_.end()) {
     if (graphs_.size() >= kGraphsMax) clear();
-    queue_work();
+    queue_work(false);
     graphs_.emplace(key, nullptr);
     return;
   }
   if (known->second == nullptr) {
     Recording recording(stream);
-    queue_work();
+    queue_work(true);
     recording.end();
     check(cudaGraphInstantiate(&known->second, recording.graph, 0), "making a graph");
   }

@@ -24,7 +24,7 @@ class Graphs {
   Graphs& operator=(const Graphs&) = delete;
 
   // Runs what `queue_work` queues on the stream: directly the first time that the key is seen, from a graph afterwards.
-  void run(const GraphKey& key, cudaStream_t stream, const std::function<void()>& queue_work);
+  void run(const GraphKey& key, cudaStream_t stream, const std::function<void(bool recorded)>& queue_work);
 
   void clear() noexcept;
 

@@ -25,6 +25,9 @@ DecodeSource source_of(const DeviceState& s, const DecodeGroup& group, ops::Valu
   DecodeSource source;
   source.d = static_cast<int32_t>(s.width(x));
   source.a = s.value(x);
+  if (group.waits != kNone && s.lands) {
+    source.wait = s.landings.wait(std::get<ops::Gather>(s.plan.ops[static_cast<size_t>(group.waits)].record), s.round());
+  }
   if (group.norm == kNone) return source;
   const Unit& unit = unit_of(s, group.norm);
   const NormTask task = norm_task(s, unit, wanted);
@@ -56,6 +59,12 @@ void run_products(const DeviceState& s, const DecodeGroup& group, const Wanted& 
     gate = {s.value(r.y), r.activation};
     if (first.y != r.gate) std::swap(tasks[0], tasks[1]);
   }
+  if (group.sends != kNone) {
+    const auto& gather = std::get<ops::Gather>(s.plan.ops[static_cast<size_t>(group.sends)].record);
+    float* y = s.lands ? s.value(gather.y) + gather.column : s.value(gather.x);
+    (group.gate != kNone ? gate.y : tasks[0].y) = y;
+    if (s.lands) gate.send = s.landings.task(gather, s.round());
+  }
   if (s.is_fast(*tasks[0].w)) return fast_decode_linears(source_of(s, group, first.x, wanted), std::span(tasks.data(), n), gate, queue);
   const quant::Activation kind =
       unit.quantised == kNone ? quant::Activation::f32 : s.schedule.quantised[static_cast<size_t>(unit.quantised)].kind;
@@ -77,6 +86,11 @@ void run_attention(const DeviceState& s, const DecodeGroup& group, const Wanted&
   attention.n_segments = task.n_segments;
   attention.partials = task.partials;
   attention.arrived = s.arrived.as<uint32_t>();
+  if (group.sends != kNone && s.lands) {
+    const auto& gather = std::get<ops::Gather>(s.plan.ops[static_cast<size_t>(group.sends)].record);
+    attention.y = s.value(gather.y) + gather.column;
+    attention.send = s.landings.task(gather, s.round());
+  }
   decode_attention(attention, queue);
 }
 
@@ -86,12 +100,13 @@ void run_decode_group(const DeviceState& s, const DecodeGroup& group, bool obser
   const Wanted wanted{s, s.schedule.read_by_other_groups, observed};
   switch (group.kind) {
     case DecodeGroup::Kind::nothing: return;
-    case DecodeGroup::Kind::attention: return run_attention(s, group, wanted, queue);
-    case DecodeGroup::Kind::unit: return run_unit(s, group.alone, wanted, queue);
+    case DecodeGroup::Kind::attention: run_attention(s, group, wanted, queue); break;
+    case DecodeGroup::Kind::unit: run_unit(s, group.alone, wanted, queue); break;
     case DecodeGroup::Kind::linears:
       if (s.n_rows(record_of<ops::Linear>(s, unit_of(s, group.linears).ops.front()).y) > 0) run_products(s, group, wanted, queue);
-      return;
+      break;
   }
+  if (group.sends != kNone && !s.lands) run_unit(s, unit_of(s, group.units.back()), wanted, queue);
 }
 
 }  // namespace assay::backend::cuda

@@ -70,7 +70,20 @@ class Runner {
   void operator()(const ops::SelectOutputs& r) const {
     select_rows(s_.value(r.x), s_.selected(), static_cast<int64_t>(s_.shape.selected.size()), s_.width(r.x), s_.value(r.y), queue_.stream);
   }
-  void operator()(const ops::Gather&) const { throw Error(Errc::unsupported, "shards of a model are not run on GPUs"); }
+  void operator()(const ops::Gather& r) const {
+    const int64_t n_rows = s_.n_rows(r.y), own_width = s_.width(r.x), width = s_.width(r.y);
+    if (n_rows == 0) return;
+    if (s_.place.peers == nullptr) throw Error(Errc::bad_request, "a shard of a model needs the others to run");
+    if (!s_.lands) {
+      return s_.place.peers->copy_columns(s_.place.i_shard, s_.value(r.x), own_width, r.column, width, n_rows, s_.value(r.y), queue_.stream);
+    }
+    GatherTask task = s_.landings.task(r, s_.round());
+    task.x = s_.value(r.x);
+    task.own_width = static_cast<int32_t>(own_width);
+    task.width = static_cast<int32_t>(width);
+    task.n_rows = static_cast<int32_t>(n_rows);
+    gather_columns(task, true, queue_);
+  }
   void operator()(const ops::Linear&) const {}     // always units of their own kinds
   void operator()(const ops::Attention&) const {}
 

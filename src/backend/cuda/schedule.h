@@ -51,6 +51,8 @@ struct DecodeGroup {
   std::vector<int32_t> units;  // in their order
   Unit alone;
   int32_t norm = ops::kNone, linears = ops::kNone, gate = ops::kNone, heads = ops::kNone, attention = ops::kNone;
+  // Of a shard, ops: the gather whose row these kernels send themselves, and the one for whose row they wait.
+  int32_t sends = ops::kNone, waits = ops::kNone;
 };
 
 struct Schedule {

@@ -1,0 +1,61 @@
+// Between the GPUs of a model's shards, from within kernels: writing a value to all, telling that all of it is there, waiting for the others'.
+#pragma once
+
+#include "backend/cuda/gather.h"
+
+namespace assay::backend::cuda {
+
+__device__ inline void set_flag(uint32_t* flag, uint32_t round) { asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(flag), "r"(round) : "memory"); }
+__device__ inline uint32_t read_flag(const uint32_t* flag) {
+  uint32_t round;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(round) : "l"(flag) : "memory");
+  return round;
+}
+__device__ inline uint64_t nanoseconds() {
+  uint64_t t;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
+  return t;
+}
+// Never for ever: what is computed after a wait that was too long is thrown away by who reads `timed_out`.
+__device__ inline void wait_for_flag(const uint32_t* flag, uint32_t round, uint32_t* timed_out) {
+  const uint64_t begin = nanoseconds();
+  while (static_cast<int32_t>(read_flag(flag) - round) < 0) {
+    if (nanoseconds() - begin < static_cast<uint64_t>(kGatherSeconds * 1e9)) continue;
+    *timed_out = 1;
+    return;
+  }
+}
+
+// By the threads of a block, after wait_for_previous(): what the kernels of all shards sent is there.
+__device__ inline void wait_for_shards(const ShardWait& wait) {
+  if (wait.n_shards == 0) return;
+  const int q = static_cast<int>(threadIdx.x);
+  if (q < wait.n_shards && q != wait.i_shard) wait_for_flag(wait.flags + q * kGatherBlocksMax, *wait.round, wait.timed_out);
+  __syncthreads();
+}
+
+// Element j of the own columns, to the others.
+__device__ inline void send_column(const GatherTask& to, int64_t j, float v) {
+#pragma unroll 1
+  for (int q = 0; q < to.n_shards; ++q) {
+    if (q != to.i_shard) to.y[q][to.column + j] = v;
+  }
+}
+
+// By all threads of every block that sent something, n_blocks of them: the last one tells the others that it is there.
+__device__ inline void tell_shards(const GatherTask& to, uint32_t n_blocks) {
+  if (to.n_shards == 0) return;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  __threadfence_system();
+  if (atomicAdd(to.arrived, 1u) != n_blocks - 1) return;
+  *to.arrived = 0;
+  __threadfence_system();
+  const uint32_t round = *to.round;
+#pragma unroll 1
+  for (int q = 0; q < to.n_shards; ++q) {
+    if (q != to.i_shard) set_flag(to.flags[q] + to.i_shard * kGatherBlocksMax, round);
+  }
+}
+
+}  // namespace assay::backend::cuda

@@ -1,0 +1,139 @@
+// See peers.h.
+#include "backend/cuda/peers.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "assay/error.h"
+
+namespace assay::backend::cuda {
+namespace {
+
+// Lets every device reach the memory of every other; false where one cannot, or where a device is there twice.
+bool open_ways(const std::vector<int>& devices) {
+  if (std::set<int>(devices.begin(), devices.end()).size() < devices.size()) return false;
+  for (const int a : devices) {
+    for (const int b : devices) {
+      int can = a == b ? 1 : 0;
+      if (a != b) check(cudaDeviceCanAccessPeer(&can, a, b), "asking whether GPUs reach one another");
+      if (can == 0) return false;
+    }
+  }
+  for (const int a : devices) {
+    check(cudaSetDevice(a), "choosing the GPU");
+    for (const int b : devices) {
+      if (a == b) continue;
+      const cudaError_t status = cudaDeviceEnablePeerAccess(b, 0);
+      if (status != cudaErrorPeerAccessAlreadyEnabled) check(status, "opening the way between GPUs");
+      cudaGetLastError();
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+Peers::Peers(std::vector<int> devices, base::Meeting& meeting) : devices_(std::move(devices)), meeting_(meeting), reach_(open_ways(devices_)) {
+  for (const int device : devices_) {
+    check(cudaSetDevice(device), "choosing the GPU");
+    shards_.emplace_back();
+  }
+}
+
+void Peers::meet() {
+  if (!meeting_.wait()) throw Error(Errc::device, "another GPU of the model failed");
+}
+
+void Peers::enter(int i_shard, float* y_base, uint32_t* flags) {
+  Shard& shard = shards_[static_cast<size_t>(i_shard)];
+  shard.y_base = y_base;
+  shard.flags = flags;
+}
+
+uint32_t Peers::begin_round(int i_shard) {
+  ++shards_[static_cast<size_t>(i_shard)].round;
+  meet();
+  uint32_t round = 0;  // of the shard that counted most: one that failed may have missed some
+  for (const Shard& shard : shards_) round = std::max(round, shard.round);
+  meet();
+  return shards_[static_cast<size_t>(i_shard)].round = round;
+}
+
+void Peers::copy_columns(int i_shard, const float* x, int64_t own_width, int64_t column, int64_t width, int64_t n_rows, float* y, cudaStream_t stream) {
+  Shard& own = shards_[static_cast<size_t>(i_shard)];
+  own.offered = x;
+  own.column = column;
+  own.width = own_width;
+  own.ready.record(stream);
+  meet();
+  for (const Shard& shard : shards_) {
+    if (&shard != &own) shard.ready.hold(stream);
+    const auto bytes = [](int64_t n) { return static_cast<size_t>(n) * sizeof(float); };
+    check(cudaMemcpy2DAsync(y + shard.column, bytes(width), shard.offered, bytes(shard.width), bytes(shard.width), static_cast<size_t>(n_rows),
+                            cudaMemcpyDefault, stream),
+          "copying from GPU to GPU");
+  }
+  own.done.record(stream);
+  meet();
+  for (const Shard& shard : shards_) {  // nobody writes over what another still reads
+    if (&shard != &own) shard.done.hold(stream);
+  }
+}
+
+void Peers::fill(GatherTask& task, int i_shard, int64_t y_offset, int64_t flags_offset) const {
+  task.n_shards = n_shards();
+  task.i_shard = i_shard;
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    task.y[i] = shards_[i].y_base + y_offset;
+    task.flags[i] = shards_[i].flags + flags_offset;
+  }
+}
+
+Landings::Landings(const ops::Plan& plan, Peers* peers, int i_shard, int64_t n_rows_max) : peers_(peers), i_shard_(i_shard), n_rows_max_(n_rows_max) {
+  if (peers == nullptr || !peers->reach_one_another()) return;
+  offsets_.assign(plan.values.size(), -1);
+  flag_offsets_.assign(plan.values.size(), -1);
+  int64_t n_floats = 0, n_words = 0;
+  for (const ops::Op& op : plan.ops) {
+    const auto* gather = std::get_if<ops::Gather>(&op.record);
+    if (gather == nullptr) continue;
+    offsets_[static_cast<size_t>(gather->y)] = n_floats;
+    flag_offsets_[static_cast<size_t>(gather->y)] = n_words;
+    n_floats += (plan.values[static_cast<size_t>(gather->y)].width * n_rows_max + 63) / 64 * 64;
+    n_words += kGatherFlags;
+  }
+  memory_ = DeviceBuffer(static_cast<size_t>(n_floats) * sizeof(float), "the rows from other GPUs");
+  flags_ = DeviceBuffer(static_cast<size_t>(n_words) * sizeof(uint32_t), "the flags of other GPUs");
+  timed_out_ = PinnedBuffer(sizeof(uint32_t), "the flags of other GPUs");
+  *timed_out_.as<uint32_t>() = 0;
+  check(cudaMemset(flags_.data(), 0, flags_.size()), "clearing flags");
+  check(cudaDeviceSynchronize(), "clearing flags");
+  peers->enter(i_shard, memory_.as<float>(), flags_.as<uint32_t>());
+}
+
+GatherTask Landings::task(const ops::Gather& gather, const uint32_t* round) const {
+  const auto y = static_cast<size_t>(gather.y);
+  GatherTask task;
+  peers_->fill(task, i_shard_, offsets_[y], flag_offsets_[y]);
+  task.column = static_cast<int32_t>(gather.column);
+  task.round = round;
+  task.timed_out = timed_out_.as<uint32_t>();
+  task.arrived = flags_.as<uint32_t>() + flag_offsets_[y] + kArrivedWord;
+  return task;
+}
+
+ShardWait Landings::wait(const ops::Gather& gather, const uint32_t* round) const {
+  const int64_t offset = flag_offsets_[static_cast<size_t>(gather.y)];
+  return {flags_.as<uint32_t>() + offset, round, timed_out_.as<uint32_t>(), peers_->n_shards(), i_shard_};
+}
+
+void Landings::check_in_time() const {
+  if (empty() || *timed_out_.as<uint32_t>() == 0) return;
+  *timed_out_.as<uint32_t>() = 0;
+  throw Error(Errc::device, "a GPU waited " + std::to_string(static_cast<int>(kGatherSeconds)) + " s for the rows of the others, which did not come");
+}
+
+}  // namespace assay::backend::cuda

@@ -1,0 +1,77 @@
+// The GPUs of a model's shards (ops/plan_shards.h): what each lets the others reach, and the gathers between them. Of few rows a kernel writes
+// into the others' memory (gather.h), where all can reach one another and no GPU is named twice; else every shard copies what the others
+// offer, its stream waiting for theirs, and the runtime takes the way through the host where there is no other.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backend/cuda/cuda.h"
+#include "backend/cuda/device_memory.h"
+#include "backend/cuda/gather.h"
+#include "base/meeting.h"
+#include "ops/plan.h"
+
+namespace assay::backend::cuda {
+
+class Peers {
+ public:
+  // devices: of each shard; a GPU may be named twice. The meeting, of as many threads, must outlive the group.
+  Peers(std::vector<int> devices, base::Meeting& meeting);
+
+  int n_shards() const noexcept { return static_cast<int>(devices_.size()); }
+  bool reach_one_another() const noexcept { return reach_; }
+
+  // Where the others write for the gathers of few rows: y_base and flags, at the same offsets in all shards. Before the first run.
+  void enter(int i_shard, float* y_base, uint32_t* flags);
+  // At the start of every run, by every shard's thread: the number of the round, the same for all. Error(device) where another failed.
+  uint32_t begin_round(int i_shard);
+
+  // Of any number of rows, by copies.
+  void copy_columns(int i_shard, const float* x, int64_t own_width, int64_t column, int64_t width, int64_t n_rows, float* y, cudaStream_t stream);
+  // The task's y and flags of all shards, from their offsets.
+  void fill(GatherTask& task, int i_shard, int64_t y_offset, int64_t flags_offset) const;
+
+ private:
+  struct Shard {
+    float* y_base = nullptr;
+    uint32_t* flags = nullptr;
+    const float* offered = nullptr;
+    int64_t column = 0, width = 0;
+    uint32_t round = 0;
+    Event ready, done;  // of the shard's stream
+  };
+  void meet();
+
+  const std::vector<int> devices_;
+  base::Meeting& meeting_;
+  bool reach_ = false;
+  std::vector<Shard> shards_;
+};
+
+// What the gathers of one shard need: memory that the others write into, a place for each gather's value.
+class Landings {
+ public:
+  // Nothing where `peers` is null or its GPUs do not reach one another.
+  Landings(const ops::Plan& plan, Peers* peers, int i_shard, int64_t n_rows_max);
+
+  bool empty() const noexcept { return memory_.size() == 0; }
+  int64_t n_rows_max() const noexcept { return n_rows_max_; }
+  // Of a gather's y; null of other values.
+  float* of(ops::ValueId y) const noexcept { return offsets_.empty() || offsets_[static_cast<size_t>(y)] < 0 ? nullptr : memory_.as<float>() + offsets_[static_cast<size_t>(y)]; }
+  GatherTask task(const ops::Gather& gather, const uint32_t* round) const;  // less x, widths and rows
+  ShardWait wait(const ops::Gather& gather, const uint32_t* round) const;
+  void check_in_time() const;  // after a run: Error(device) where another GPU did not come
+  size_t bytes() const noexcept { return memory_.size() + flags_.size(); }
+
+ private:
+  Peers* peers_ = nullptr;
+  int i_shard_ = 0;
+  int64_t n_rows_max_ = 0;
+  std::vector<int64_t> offsets_;       // per value, -1: none; in floats
+  std::vector<int64_t> flag_offsets_;  // ... in words
+  DeviceBuffer memory_, flags_;
+  PinnedBuffer timed_out_;
+};
+
+}  // namespace assay::backend::cuda
