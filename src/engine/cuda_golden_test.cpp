@@ -34,15 +34,15 @@ std::vector<test::Way> split_ways(const std::vector<int64_t>& n_gpu_layers) {
   return ways;
 }
 
-// Shards on GPUs of their own where there are as many, else by turns on those that are there. Pieces of one token run kernels that wait for other GPUs
-// where these reach one another.
+// Shards on GPUs of their own where there are as many, else by turns on those that are there. Chunks of up to 8 tokens run kernels that wait for
+// other GPUs, where these are others and reach one another.
 std::vector<test::Way> shard_ways(const std::vector<int>& numbers, size_t n_tokens) {
   const auto n_devices = static_cast<int>(list_devices().devices.size()) - 1;
   std::vector<test::Way> ways;
   for (const int n : numbers) {
     std::vector<int> devices;
     for (int i = 0; i < n; ++i) devices.push_back(i % n_devices);
-    for (const int64_t n_ubatch : {64, 7, 1}) ways.push_back({2, n_ubatch, Kernels::best, {}, Backend::cuda, -1, devices, SplitMode::tensor});
+    for (const int64_t n_ubatch : {7, 1}) ways.push_back({2, n_ubatch, Kernels::best, {}, Backend::cuda, -1, devices, SplitMode::tensor});
     ways.push_back({2, 64, Kernels::best, test::random_pieces(n_tokens, 3), Backend::cuda, -1, devices, SplitMode::tensor});
   }
   return ways;
