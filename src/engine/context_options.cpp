@@ -165,8 +165,8 @@ void check_tensor_split(const ContextOptions& options, int64_t n_layers) {
   }
   const std::vector<float>& shares = options.device_shares;
   if (std::adjacent_find(shares.begin(), shares.end(), std::not_equal_to<>()) != shares.end()) {
-    throw Error(Errc::bad_request, fmt::format("split mode tensor: needs the same share for every device (--tensor-split), found {}; split mode "
-                                               "layer takes any", fmt::join(shares, ",")));
+    throw Error(Errc::bad_request, fmt::format("split mode tensor: needs the same share for every device (--tensor-split), found {}; split "
+                                               "mode layer takes any", fmt::join(shares, ",")));
   }
 }
 

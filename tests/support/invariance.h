@@ -64,7 +64,7 @@ struct Way {
 
   std::string name() const {
     const std::string split = n_gpu_layers < 0 && devices.empty() ? "" : ", -ngl " + std::to_string(n_gpu_layers) + " over " + std::to_string(devices.size()) + " named devices" +
-                              (split_mode == SplitMode::tensor ? ", tensor" : "");
+                                  (split_mode == SplitMode::tensor ? ", tensor" : "");
     return std::string(assay::name(backend)) + split + ", " + std::to_string(n_threads) + " threads, ubatch " + std::to_string(n_ubatch) + ", " + std::string(assay::name(kernels)) + ", " +
            std::to_string(std::max<size_t>(1, pieces.size())) + " calls";
   }

@@ -51,7 +51,8 @@ class CudaExecutor final : public ops::Executor {
     if (is_graph()) {
       if (is_shard()) state_.set_round(state_.place.peers->begin_round(state_.place.i_shard));
       const GraphKey key{state_.n_tokens, static_cast<int64_t>(state_.shape.selected.size()), state_.n_segments, n_ranked_};
-      graphs_.run(key, state_.stream.get(), [this](bool recorded) { queue_batch(recorded); });
+      const bool from_graph = graphs_.run(key, state_.stream.get(), [this](bool recorded) { queue_batch(recorded); });
+      state_.lands = is_shard() && from_graph;  // where the logits are
     } else {
       queue_batch(false);
     }

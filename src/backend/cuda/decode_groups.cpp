@@ -141,7 +141,8 @@ class Grouper {
   }
 
   const ops::Gather* gather_of(const DecodeGroup& group) const {
-    return group.units.size() != 1 || group.alone.ops.size() != 1 ? nullptr : std::get_if<ops::Gather>(&plan_.ops[index(group.alone.ops.front())].record);
+    const bool is_op = group.units.size() == 1 && group.alone.ops.size() == 1;
+    return is_op ? std::get_if<ops::Gather>(&plan_.ops[index(group.alone.ops.front())].record) : nullptr;
   }
   // The row that the kernels of a group make for others.
   ops::ValueId made_by(const DecodeGroup& group) const {
@@ -173,7 +174,7 @@ class Grouper {
     if (options_.fast) return;  // its kernels neither send nor wait
     for (size_t g = 1; g < s_.decode.size(); ++g) {
       const ops::Gather* gather = gather_of(s_.decode[g]);
-      size_t maker = g - 1;  // what the readers do themselves may lie between: integers of the row
+      const size_t maker = g - 1;
       if (gather == nullptr || made_by(s_.decode[maker]) != gather->x) continue;
       const size_t reader = reader_of(gather->y);
       if (reader == s_.decode.size()) continue;

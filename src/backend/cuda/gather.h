@@ -1,5 +1,5 @@
-// The columns of shards (ops::Gather) of few rows, from GPU to GPU: a kernel on each writes its own columns into the memory of all and says so with
-// a flag there, then waits for the flags of the others. Only between GPUs that reach one another's memory, and of different kernels' queues.
+// The columns of shards (ops::Gather) of few rows, from GPU to GPU: a kernel on each writes its own columns into the memory of all and says
+// so with a flag there, then waits for the flags of the others. Only between GPUs that reach one another's memory.
 #pragma once
 
 #include <cstdint>

@@ -39,7 +39,10 @@ void check_gather(int n, int64_t n_rows, const std::vector<int64_t>& widths) {
     for (size_t i = 0; i < sides.size(); ++i) {
       check(cudaSetDevice(devices[i]), "a test");
       std::vector<float> own;
-      for (int64_t t = 0; t < n_rows; ++t) own.insert(own.end(), expected.begin() + t * width + column, expected.begin() + t * width + column + widths[i]);
+      for (int64_t t = 0; t < n_rows; ++t) {
+        const auto begin = expected.begin() + t * width + column;
+        own.insert(own.end(), begin, begin + widths[i]);
+      }
       Side& s = sides[i];
       s.x = upload(own);
       s.round = upload(std::vector<uint32_t>{round});
@@ -68,7 +71,8 @@ void check_gather(int n, int64_t n_rows, const std::vector<int64_t>& widths) {
       check(cudaSetDevice(devices[i]), "a test");
       sides[i].stream->wait();
       EXPECT_EQ(*sides[i].timed_out.as<uint32_t>(), 0u);
-      EXPECT_TRUE(same_floats(download<float>(sides[i].y.data(), expected.size()), expected)) << n << " shards, shard " << i << ", " << n_rows << " rows";
+      EXPECT_TRUE(same_floats(download<float>(sides[i].y.data(), expected.size()), expected))
+          << n << " shards, shard " << i << ", " << n_rows << " rows";
     }
   }
   check(cudaSetDevice(0), "a test");

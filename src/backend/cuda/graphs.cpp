@@ -35,13 +35,13 @@ void Graphs::clear() noexcept {
   graphs_.clear();
 }
 
-void Graphs::run(const GraphKey& key, cudaStream_t stream, const std::function<void(bool recorded)>& queue_work) {
+bool Graphs::run(const GraphKey& key, cudaStream_t stream, const std::function<void(bool recorded)>& queue_work) {
   const auto known = graphs_.find(key);
   if (known == graphs_.end()) {
     if (graphs_.size() >= kGraphsMax) clear();
     queue_work(false);
     graphs_.emplace(key, nullptr);
-    return;
+    return false;
   }
   if (known->second == nullptr) {
     Recording recording(stream);
@@ -50,6 +50,7 @@ void Graphs::run(const GraphKey& key, cudaStream_t stream, const std::function<v
     check(cudaGraphInstantiate(&known->second, recording.graph, 0), "making a graph");
   }
   check(cudaGraphLaunch(known->second, stream), "starting a graph");
+  return true;
 }
 
 }  // namespace assay::backend::cuda

@@ -23,8 +23,8 @@ class Graphs {
   Graphs(const Graphs&) = delete;
   Graphs& operator=(const Graphs&) = delete;
 
-  // Runs what `queue_work` queues on the stream: directly the first time that the key is seen, from a graph afterwards.
-  void run(const GraphKey& key, cudaStream_t stream, const std::function<void(bool recorded)>& queue_work);
+  // Runs what `queue_work` queues on the stream: directly the first time that the key is seen, from a graph afterwards, which is what it returns.
+  bool run(const GraphKey& key, cudaStream_t stream, const std::function<void(bool recorded)>& queue_work);
 
   void clear() noexcept;
 

@@ -62,7 +62,8 @@ uint32_t Peers::begin_round(int i_shard) {
   return shards_[static_cast<size_t>(i_shard)].round = round;
 }
 
-void Peers::copy_columns(int i_shard, const float* x, int64_t own_width, int64_t column, int64_t width, int64_t n_rows, float* y, cudaStream_t stream) {
+void Peers::copy_columns(int i_shard, const float* x, int64_t own_width, int64_t column, int64_t width, int64_t n_rows, float* y,
+                         cudaStream_t stream) {
   Shard& own = shards_[static_cast<size_t>(i_shard)];
   own.offered = x;
   own.column = column;
@@ -92,7 +93,8 @@ void Peers::fill(GatherTask& task, int i_shard, int64_t y_offset, int64_t flags_
   }
 }
 
-Landings::Landings(const ops::Plan& plan, Peers* peers, int i_shard, int64_t n_rows_max) : peers_(peers), i_shard_(i_shard), n_rows_max_(n_rows_max) {
+Landings::Landings(const ops::Plan& plan, Peers* peers, int i_shard, int64_t n_rows_max)
+    : peers_(peers), i_shard_(i_shard), n_rows_max_(n_rows_max) {
   if (peers == nullptr || !peers->reach_one_another()) return;
   offsets_.assign(plan.values.size(), -1);
   flag_offsets_.assign(plan.values.size(), -1);
@@ -133,7 +135,7 @@ ShardWait Landings::wait(const ops::Gather& gather, const uint32_t* round) const
 void Landings::check_in_time() const {
   if (empty() || *timed_out_.as<uint32_t>() == 0) return;
   *timed_out_.as<uint32_t>() = 0;
-  throw Error(Errc::device, "a GPU waited " + std::to_string(static_cast<int>(kGatherSeconds)) + " s for the rows of the others, which did not come");
+  throw Error(Errc::device, "a GPU waited " + std::to_string(static_cast<int>(kGatherSeconds)) + " s for the rows of the others, in vain");
 }
 
 }  // namespace assay::backend::cuda

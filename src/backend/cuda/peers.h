@@ -28,7 +28,8 @@ class Peers {
   uint32_t begin_round(int i_shard);
 
   // Of any number of rows, by copies.
-  void copy_columns(int i_shard, const float* x, int64_t own_width, int64_t column, int64_t width, int64_t n_rows, float* y, cudaStream_t stream);
+  void copy_columns(int i_shard, const float* x, int64_t own_width, int64_t column, int64_t width, int64_t n_rows, float* y,
+                    cudaStream_t stream);
   // The task's y and flags of all shards, from their offsets.
   void fill(GatherTask& task, int i_shard, int64_t y_offset, int64_t flags_offset) const;
 
@@ -58,7 +59,10 @@ class Landings {
   bool empty() const noexcept { return memory_.size() == 0; }
   int64_t n_rows_max() const noexcept { return n_rows_max_; }
   // Of a gather's y; null of other values.
-  float* of(ops::ValueId y) const noexcept { return offsets_.empty() || offsets_[static_cast<size_t>(y)] < 0 ? nullptr : memory_.as<float>() + offsets_[static_cast<size_t>(y)]; }
+  float* of(ops::ValueId y) const noexcept {
+    const int64_t offset = offsets_.empty() ? -1 : offsets_[static_cast<size_t>(y)];
+    return offset < 0 ? nullptr : memory_.as<float>() + offset;
+  }
   GatherTask task(const ops::Gather& gather, const uint32_t* round) const;  // less x, widths and rows
   ShardWait wait(const ops::Gather& gather, const uint32_t* round) const;
   void check_in_time() const;  // after a run: Error(device) where another GPU did not come
