@@ -24,6 +24,11 @@ inline Floats8 choose_8(const int32_t* mask, Floats8 a, Floats8 b) noexcept {
   return _mm256_blendv_ps(b, a, _mm256_castsi256_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(mask))));
 }
 
+// Lane i is lane places[i] of x.
+inline Floats8 permute_8(Floats8 x, const int32_t* places) noexcept {
+  return _mm256_permutevar8x32_ps(x, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(places)));
+}
+
 // x -= factor * y, y aligned.
 template <int kFactor>
 inline void subtract_products(Ints8& x, const int32_t* y) noexcept {

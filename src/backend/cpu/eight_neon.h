@@ -32,6 +32,14 @@ inline Floats8 choose_8(const int32_t* mask, Floats8 a, Floats8 b) noexcept {
   return {vbslq_f32(low, a.low, b.low), vbslq_f32(high, a.high, b.high)};
 }
 
+// Lane i is lane places[i] of x.
+inline Floats8 permute_8(Floats8 x, const int32_t* places) noexcept {
+  float lanes[8], out[8];
+  store_8(lanes, x);
+  for (int i = 0; i < 8; ++i) out[i] = lanes[places[i]];
+  return load_8(out);
+}
+
 // x -= factor * y.
 template <int kFactor>
 inline void subtract_products(Ints8& x, const int32_t* y) noexcept {

@@ -71,7 +71,7 @@ struct Dots : Unpack {
   }
 
   template <int kPlanes, int kTokens>
-  static void dots(const std::byte* const* p, const int8_t* q, __m256i* out) noexcept {
+  [[gnu::always_inline]] static void dots(const std::byte* const* p, const int8_t* q, __m256i* out) noexcept {
     __m256i sums[kTokens][4];
     for (int i = 0; i < 4; ++i) {  // lanes i and i + 4
       const Pair w = Unpack::pair(p + i);

@@ -59,7 +59,7 @@ inline __m512i add_dot(__m512i sum, const Quad& w, const int8_t* q) noexcept {
 template <class Unpack>
 struct Dots : Unpack {
   template <int kPlanes, int kTokens>
-  static void dots(const std::byte* const* p, const int8_t* q, __m256i* out) noexcept {
+  [[gnu::always_inline]] static void dots(const std::byte* const* p, const int8_t* q, __m256i* out) noexcept {
     const Quad a = Unpack::quad(p), b = Unpack::quad(p + 2);
     for (int t = 0; t < kTokens; ++t, q += 256 * kPlanes) {
       __m512i sum_a = add_dot(_mm512_setzero_si512(), a, q), sum_b = add_dot(_mm512_setzero_si512(), b, q + 128);

@@ -25,7 +25,7 @@ struct DotsA32 : Unpack {
   static Scales scales(const std::byte* const* p) noexcept { return Unpack::scales({}, p); }
 
   template <int kPlanes, int kTokens>
-  static void dots(const std::byte* const* p, const int8_t* q, Ints8* out) noexcept {
+  [[gnu::always_inline]] static void dots(const std::byte* const* p, const int8_t* q, Ints8* out) noexcept {
     int32x4_t sums[kTokens][kLanes];
     for (int lane = 0; lane < kLanes; ++lane) {
       int8x16_t w[2];

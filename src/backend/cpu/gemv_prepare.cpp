@@ -11,10 +11,17 @@ constexpr int kLaneOfPlace[kLanes] = {0, 4, 1, 5, 2, 6, 3, 7};
 
 size_t round_up(size_t bytes) noexcept { return (bytes + 63) / 64 * 64; }
 
-// The block of a lane at a step, or -1.
-int64_t block_at(const GemvChain& chain, int lane, int64_t step) noexcept {
-  if (step >= chain.full_steps && chain.last_mask[lane] == 0) return -1;
-  return chain.first[lane] + step;
+// The blocks of a step by lanes; -1: none.
+void blocks_of_lanes(const GemvChain& chain, int64_t step, int64_t* blocks) noexcept {
+  for (int lane = 0; lane < kLanes; ++lane) blocks[lane] = step >= chain.full_steps && chain.last_mask[lane] == 0 ? -1 : chain.first[lane] + step;
+}
+
+// The same by places.
+void blocks_of_places(const GemvChain& chain, int64_t step, int64_t* blocks) noexcept {
+  blocks_of_lanes(chain, step, blocks);
+  if (step < chain.full_steps) return;
+  const int64_t in_rows = chain.rows_of_last_step * (chain.n_blocks - kLanes * chain.full_steps);
+  for (int place = 0; place < kLanes; ++place) blocks[place] = place < in_rows ? chain.last[place] : -1;
 }
 
 // One step of one column. plane and plane_sums: of its row.
@@ -75,11 +82,24 @@ GemvChain gemv_chain(int64_t n_blocks) noexcept {
   chain.n_blocks = n_blocks;
   chain.full_steps = n_blocks / kLanes;
   chain.steps = (n_blocks + kLanes - 1) / kLanes;
+  const auto n_last = static_cast<int>(n_blocks - kLanes * chain.full_steps);
+  if (n_last > 0) chain.rows_of_last_step = std::min(kRowsOfLastStepMax, kLanes / n_last);
+  for (int place = 0; place < kLanes; ++place) {
+    chain.last[place] = 0;
+    chain.last_row[place] = n_last > 0 ? std::min(place / n_last, chain.rows_of_last_step - 1) : 0;
+  }
+  int before = 0;  // lanes below with a block at the last step
   for (int lane = 0; lane < kLanes; ++lane) {
     chain.first[lane] = quant::chunk_begin(lane, n_blocks);
-    const bool has_last = quant::chunk_begin(lane + 1, n_blocks) - chain.first[lane] == chain.steps;
+    const bool has_last = n_last > 0 && quant::chunk_begin(lane + 1, n_blocks) - chain.first[lane] == chain.steps;
     chain.last_mask[lane] = has_last ? -1 : 0;
-    chain.last[lane] = std::min(chain.first[lane] + (has_last ? chain.steps - 1 : 0), n_blocks - 1);
+    for (int row = 0; row < kRowsOfLastStepMax; ++row) {
+      const int place = row * n_last + before;
+      const bool is_place = has_last && row < chain.rows_of_last_step;
+      chain.place[row][lane] = is_place ? place : 0;
+      if (is_place) chain.last[place] = chain.first[lane] + chain.full_steps;
+    }
+    if (has_last) ++before;
   }
   return chain;
 }
@@ -116,11 +136,12 @@ GemvOperand gemv_prepare(const LinearTask& task, int64_t token, int tokens, bool
   operand.q = a32 || lanes ? q : nullptr;
   operand.words = lanes ? words : nullptr;
   for (int64_t step = 0; step < steps; ++step) {
-    int64_t blocks[kLanes];
-    for (int lane = 0; lane < kLanes; ++lane) blocks[lane] = block_at(operand.chain, lane, step);
+    int64_t blocks[kLanes], of_lanes[kLanes];
+    blocks_of_places(operand.chain, step, blocks);
+    blocks_of_lanes(operand.chain, step, of_lanes);
     for (int64_t row = token; row < token + tokens; ++row, d += kLanes) {
       const float* of_row = x.d + row * operand.chain.n_blocks;
-      for (int lane = 0; lane < kLanes; ++lane) d[lane] = blocks[lane] < 0 ? 0.0f : of_row[blocks[lane]];
+      for (int lane = 0; lane < kLanes; ++lane) d[lane] = of_lanes[lane] < 0 ? 0.0f : of_row[of_lanes[lane]];
       if (!a32) {
         for (int plane = 0; lanes && plane < x.planes; ++plane, q += kStepElements, words += kStepSums) {
           lay_superblocks(blocks, (plane == 0 ? x.q : x.l) + row * x.k, (plane == 0 ? x.q_sums : x.l_sums) + row * x.k / 16, q, words);

@@ -1,5 +1,5 @@
 // Activations laid out for the matrix-vector kernels. The 8 chunks of contract dot/1 are the 8 lanes of a register: step s of a row handles block
-// first_block(lane) + s of every lane, and the last step is masked because chunks differ in length by one block.
+// first_block(lane) + s of every lane, and the last step has blocks for some lanes only, because chunks differ in length by one block.
 #pragma once
 
 #include <cstddef>
@@ -16,18 +16,23 @@ inline constexpr int kGemvColumnsMax = 4;  // planes times tokens that one pass 
 inline constexpr int64_t kStepElements = 2048, kStepSums = 384;
 inline constexpr int64_t kEvenSums = 0, kOddSums = 64, kBothSums = 128;
 
-// How the chunks of a row of n blocks lie over the lanes.
+// How the chunks of a row of n blocks lie over the lanes. Where few lanes have a block at the last step, several rows share it: the places of that step
+// are the blocks of the first of these rows, then those of the next.
+inline constexpr int kRowsOfLastStepMax = 4;
 struct GemvChain {
   int64_t n_blocks = 0;
   int64_t full_steps = 0;     // steps with a block in every lane
   int64_t steps = 0;          // full_steps, or one more
   int64_t first[kLanes];      // block of a lane at step 0
-  int64_t last[kLanes];       // block to read at the last step: the lane's own, or any valid one where the mask is 0
   int32_t last_mask[kLanes];  // -1: the lane has a block at the last step
+  int rows_of_last_step = 1;
+  int64_t last[kLanes];     // of a place of the last step: block to read; any valid one where there is nothing to do
+  int32_t last_row[kLanes]; // ... and which of the rows that share the step
+  int32_t place[kRowsOfLastStepMax][kLanes];  // of a row of the last step: where the terms of its lanes are
 };
 
 // Activations of up to kGemvColumnsMax columns in the order of the steps, in 64-byte aligned scratch. Column = token * planes + plane.
-// Lanes without a block hold zeros.
+// Places without a block hold zeros. The last step is in the order of its places, but for d, which is by lanes there too.
 struct GemvOperand {
   GemvChain chain;
   int planes = 1;

@@ -11,13 +11,13 @@
 namespace assay::backend::cpu {
 namespace {
 
-// Where reads from memory were fastest: the rows of three parts of a range by turns of about 512 bytes, fetched ahead by a row and not less than 2 KiB. A
+// Where reads from memory were fastest: the rows of three parts of a range (four where two or more rows share their last step) by turns of about 512 bytes, fetched ahead by a row and not less than 2 KiB. A
 // processor's own prefetching follows each part, and what one of them keeps in flight does not fill the memory's pipe.
-constexpr int64_t kStreams = 3;
+constexpr int64_t kStreams = 3, kStreamsMax = kRowsOfLastStepMax;
 constexpr int64_t kTurnBytes = 704;
 constexpr int64_t kAheadBytesMin = 2048;
 
-// The blocks that one step handles: p[lane] is block number first[lane] + add of the row.
+// The blocks that one step handles: p[i] is block number first[i] + add of its row.
 struct StepBlocks {
   const std::byte* p[kLanes];
   const int64_t* first;
@@ -51,7 +51,7 @@ inline Floats8 superblock_term(const Scales& scales, const Ints8* dot, const Int
 // Where blocks lie in a row, in bytes from the first of a step, and how a row is walked.
 struct BlockPlaces {
   alignas(64) int64_t at_first[kLanes], at_last[kLanes];
-  int64_t block_bytes, bytes_of_step, steps_of_turn;
+  int64_t block_bytes, steps_of_turn;
 };
 
 // A row at work: the chains of its tokens.
@@ -62,65 +62,84 @@ struct RowStream {
   Floats8 c[kTokens];
 };
 
-// Steps [begin, end) of a row. Format::terms<planes, tokens>(task, x, token, blocks, terms) makes the terms of 8 blocks for every token, without the
-// activations' scale.
+// Steps [begin, end) of a row, in which every lane has a block. Format::terms<planes, tokens>(task, x, token, blocks, terms) makes the terms of 8 blocks for
+// every token, without the activations' scale.
 template <class Format, int kPlanes, int kTokens>
 [[gnu::always_inline]] inline void gemv_turn(const LinearTask& task, const GemvOperand& x, int64_t token, const BlockPlaces& places, int64_t begin, int64_t end,
                                              RowStream<kTokens>& stream) noexcept {
-  const GemvChain& chain = x.chain;
   StepBlocks blocks;
+  blocks.first = x.chain.first;
   blocks.ahead = stream.ahead;
   Floats8 c[kTokens];
   for (int t = 0; t < kTokens; ++t) c[t] = stream.c[t];
+  const auto step_on = [&](int64_t step) __attribute__((always_inline)) {
+    blocks.add = blocks.step = step;
+    Floats8 terms[kTokens];
+    Format::template terms<kPlanes, kTokens>(task, x, token, blocks, terms);
+    for (int t = 0; t < kTokens; ++t) c[t] = fma_8(load_8(x.d + (step * kTokens + t) * kLanes), terms[t], c[t]);
+    blocks.ahead += kLanes * places.block_bytes;
+  };
+  const auto point = [&](int64_t step) __attribute__((always_inline)) {
+    for (int lane = 0; lane < kLanes; ++lane) blocks.p[lane] = stream.row + step * places.block_bytes + places.at_first[lane];
+  };
   int64_t step = begin;
   if constexpr (Format::kStepsTogether == 2) {
-    for (const int64_t full_end = std::min(end, chain.full_steps); step + 2 <= full_end; step += 2) {
-      const std::byte* from = stream.row + step * Format::kBlockBytes;
-      for (int lane = 0; lane < kLanes; ++lane) blocks.p[lane] = from + places.at_first[lane];
-      for (int i = 0; i < 2; ++i) {
-        blocks.step = step + i;
-        Floats8 terms[kTokens];
-        Format::template terms<kPlanes, kTokens>(task, x, token, blocks, terms);
-        for (int t = 0; t < kTokens; ++t) c[t] = fma_8(load_8(x.d + ((step + i) * kTokens + t) * kLanes), terms[t], c[t]);
-        for (int lane = 0; lane < kLanes; ++lane) blocks.p[lane] += Format::kBlockBytes;
-        blocks.ahead += kLanes * Format::kBlockBytes;
-      }
+    for (; step + 2 <= end; step += 2) {
+      point(step);
+      step_on(step);
+      for (int lane = 0; lane < kLanes; ++lane) blocks.p[lane] += Format::kBlockBytes;
+      step_on(step + 1);
     }
   }
   for (; step < end; ++step) {
-    const bool masked = step == chain.full_steps;
-    const std::byte* from = masked ? stream.row : stream.row + step * places.block_bytes;
-    const int64_t* at = masked ? places.at_last : places.at_first;
-    for (int lane = 0; lane < kLanes; ++lane) blocks.p[lane] = from + at[lane];
-    blocks.first = masked ? chain.last : chain.first;
-    blocks.add = masked ? 0 : step;
-    blocks.step = step;
-    Floats8 terms[kTokens];
-    Format::template terms<kPlanes, kTokens>(task, x, token, blocks, terms);
-    for (int t = 0; t < kTokens; ++t) {
-      const Floats8 next = fma_8(load_8(x.d + (step * kTokens + t) * kLanes), terms[t], c[t]);
-      c[t] = masked ? choose_8(chain.last_mask, next, c[t]) : next;
-    }
-    blocks.ahead += places.bytes_of_step;
+    point(step);
+    step_on(step);
   }
   stream.ahead = blocks.ahead;
   for (int t = 0; t < kTokens; ++t) stream.c[t] = c[t];
 }
 
-// Rows row, row + part, .. below row_end by turns: at most kStreams of them.
+// The last step of n rows that share it; n may be less than the chain allows.
+template <class Format, int kPlanes, int kTokens>
+[[gnu::always_inline]] inline void gemv_last(const LinearTask& task, const GemvOperand& x, int64_t token, const BlockPlaces& places, RowStream<kTokens>* streams,
+                                             int n) noexcept {
+  const GemvChain& chain = x.chain;
+  StepBlocks blocks;
+  for (int place = 0; place < kLanes; ++place) blocks.p[place] = streams[std::min(chain.last_row[place], n - 1)].row + places.at_last[place];
+  blocks.first = chain.last;
+  blocks.add = 0;
+  blocks.step = chain.full_steps;
+  blocks.ahead = streams[0].ahead;
+  for (int i = 1; i < n; ++i) __builtin_prefetch(streams[i].ahead);
+  Floats8 terms[kTokens];
+  Format::template terms<kPlanes, kTokens>(task, x, token, blocks, terms);
+  for (int i = 0; i < n; ++i) {
+    for (int t = 0; t < kTokens; ++t) {
+      Floats8& c = streams[i].c[t];
+      const Floats8 next = fma_8(load_8(x.d + (blocks.step * kTokens + t) * kLanes), permute_8(terms[t], chain.place[i]), c);
+      c = choose_8(chain.last_mask, next, c);
+    }
+  }
+}
+
+// Rows row, row + part, .. below row_end by turns: at most kStreamsMax of them.
 template <class Format, int kPlanes, int kTokens>
 [[gnu::always_inline]] inline void gemv_streams(const LinearTask& task, const GemvOperand& x, int64_t token, const BlockPlaces& places, int64_t row, int64_t row_end,
                                                 int64_t part) noexcept {
-  RowStream<kTokens> streams[kStreams];
+  const GemvChain& chain = x.chain;
+  RowStream<kTokens> streams[kStreamsMax];
   int n = 0;
   for (int64_t r = row; r < row_end; r += part, ++n) {
     streams[n].row = task.weights + r * task.row_bytes;
     streams[n].ahead = streams[n].row + std::max(task.row_bytes, kAheadBytesMin);
     for (int t = 0; t < kTokens; ++t) streams[n].c[t] = zero_8();
   }
-  for (int64_t step = 0; step < x.chain.steps; step += places.steps_of_turn) {
-    const int64_t end = std::min(step + places.steps_of_turn, x.chain.steps);
+  for (int64_t step = 0; step < chain.full_steps; step += places.steps_of_turn) {
+    const int64_t end = std::min(step + places.steps_of_turn, chain.full_steps);
     for (int i = 0; i < n; ++i) gemv_turn<Format, kPlanes, kTokens>(task, x, token, places, step, end, streams[i]);
+  }
+  for (int i = 0; i < n && chain.full_steps < chain.steps; i += chain.rows_of_last_step) {
+    gemv_last<Format, kPlanes, kTokens>(task, x, token, places, streams + i, std::min(n - i, chain.rows_of_last_step));
   }
   for (int i = 0; i < n; ++i) {
     const int64_t r = row + i * part;
@@ -135,13 +154,13 @@ template <class Format, int kPlanes, int kTokens>
 void gemv_rows(const LinearTask& task, const GemvOperand& x, int64_t token, int64_t row_begin, int64_t row_end) noexcept {
   BlockPlaces places;
   places.block_bytes = Format::block_bytes(task);
-  places.bytes_of_step = task.row_bytes / x.chain.steps;
   places.steps_of_turn = std::max<int64_t>(1, kTurnBytes / (kLanes * Format::kStepsTogether * places.block_bytes)) * Format::kStepsTogether;
   for (int lane = 0; lane < kLanes; ++lane) {
     places.at_first[lane] = x.chain.first[lane] * places.block_bytes;
     places.at_last[lane] = x.chain.last[lane] * places.block_bytes;
   }
-  const int64_t part = (row_end - row_begin + kStreams - 1) / kStreams;
+  const int64_t n_streams = x.chain.rows_of_last_step > 1 ? kStreamsMax : kStreams;
+  const int64_t part = (row_end - row_begin + n_streams - 1) / n_streams;
   for (int64_t i = row_begin; i < row_begin + part; ++i) gemv_streams<Format, kPlanes, kTokens>(task, x, token, places, i, row_end, part);
 }
 
