@@ -59,17 +59,18 @@ def ended(command, status, errors):
 
 
 def output_of(command):
+    """What it printed: its output and its errors."""
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=SECONDS_MAX)
     except subprocess.TimeoutExpired:
         raise Failed(f'{os.path.basename(command[0])}: not done after {SECONDS_MAX} s') from None
     if done.returncode != 0:
         raise ended(command, done.returncode, done.stderr)
-    return done.stdout
+    return done.stdout, done.stderr
 
 
 def json_of(command):
-    text = output_of(command)
+    text, _ = output_of(command)
     try:
         return json.loads(text)
     except ValueError:
@@ -99,9 +100,9 @@ def llama_bench(command):
 
 
 def batched_bench(command):
-    """By row: tokens per second that all sequences generate, from the table of llama-batched-bench."""
+    """By row: tokens per second that all sequences generate, from the table of llama-batched-bench (ik_llama.cpp's is among its errors)."""
     figures, head = {}, []
-    for line in output_of(command).decode(errors='replace').splitlines():
+    for line in b'\n'.join(output_of(command)).decode(errors='replace').splitlines():
         cells = [cell.strip() for cell in line.strip().strip('|').split('|')]
         if 'S_TG t/s' in cells:
             head = cells
