@@ -211,13 +211,19 @@ std::optional<std::vector<bool>> Metadata::find_bools(std::string_view key) cons
   return values;
 }
 
-std::optional<std::vector<std::string_view>> Metadata::find_strings(std::string_view key) const {
+std::optional<StringArray> Metadata::find_string_array(std::string_view key) const {
   const Entry* entry = find_array(key, "an array of strings", [](ValueType type) { return type == ValueType::string; });
   if (!entry) return std::nullopt;
+  return StringArray{entry->bytes, entry->count};
+}
+
+std::optional<std::vector<std::string_view>> Metadata::find_strings(std::string_view key) const {
+  const std::optional<StringArray> array = find_string_array(key);
+  if (!array) return std::nullopt;
   std::vector<std::string_view> values;
-  values.reserve(entry->count);
-  const std::byte* at = entry->bytes.data();
-  for (uint64_t i = 0; i < entry->count; ++i) {
+  values.reserve(array->count);
+  const std::byte* at = array->bytes.data();
+  for (uint64_t i = 0; i < array->count; ++i) {
     const auto length = load<uint64_t>(at);
     values.emplace_back(reinterpret_cast<const char*>(at + 8), length);
     at += 8 + length;
@@ -247,6 +253,12 @@ std::vector<std::string_view> Metadata::require_strings(std::string_view key) co
   auto value = find_strings(key);
   if (!value) missing(key);
   return std::move(*value);
+}
+
+StringArray Metadata::require_string_array(std::string_view key) const {
+  const auto value = find_string_array(key);
+  if (!value) missing(key);
+  return *value;
 }
 
 bool Metadata::add(std::string_view key, ValueType type, ValueType element_type, uint64_t count,

@@ -30,6 +30,12 @@ struct Entry {
   mutable std::atomic<bool> read{false};
 };
 
+// An array of strings as it lies in the file: each behind its length, 8 bytes. A view into the map.
+struct StringArray {
+  std::span<const std::byte> bytes;
+  uint64_t count = 0;
+};
+
 // find_x: nullopt where the key is absent; Error(bad_file) naming key, wanted and found type where it has another type
 // or range. require_x: Error(bad_file) naming the key where it is absent. "integer" accepts every integer type of the
 // file whose value fits; float accepts f32 and f64; arrays likewise by element.
@@ -48,11 +54,13 @@ class Metadata {
   std::optional<std::vector<float>> find_floats(std::string_view key) const;
   std::optional<std::vector<bool>> find_bools(std::string_view key) const;
   std::optional<std::vector<std::string_view>> find_strings(std::string_view key) const;  // views into the map
+  std::optional<StringArray> find_string_array(std::string_view key) const;
 
   uint64_t require_unsigned(std::string_view key) const;
   double require_float(std::string_view key) const;
   std::string_view require_string(std::string_view key) const;
   std::vector<std::string_view> require_strings(std::string_view key) const;
+  StringArray require_string_array(std::string_view key) const;
 
   // For the reader of a file: appends an entry. False where the key exists already.
   bool add(std::string_view key, ValueType type, ValueType element_type, uint64_t count,

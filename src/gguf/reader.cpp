@@ -20,6 +20,7 @@ namespace {
 
 constexpr uint64_t kEntryBytesMin = 8 + 1 + 4 + 1;       // key length, key, type, value
 constexpr uint64_t kTensorBytesMin = 8 + 1 + 4 + 4 + 8;  // name length, name, rank, type, offset
+constexpr size_t kAhead = 2048;  // bytes
 constexpr std::string_view kAlignmentKey = "general.alignment";
 
 // A position in the bytes, and what is being read there, for messages.
@@ -60,6 +61,7 @@ class Cursor {
     uint64_t length = 0;
     for (; n > 0 && static_cast<uint64_t>(end - at) >= sizeof length; --n) {
       std::memcpy(&length, at, sizeof length);
+      __builtin_prefetch(at + kAhead);  // the processor itself stops at the end of a page
       if (length > bytes_max || length > static_cast<uint64_t>(end - at) - sizeof length) break;
       at += sizeof length + length;
     }

@@ -23,6 +23,12 @@ std::vector<std::string> strings(const std::vector<std::string_view>& views) {
   return {views.begin(), views.end()};
 }
 
+std::vector<std::string> strings(const text::PackedTexts& texts) {
+  std::vector<std::string> all;
+  texts.for_each([&](size_t, std::string_view text) { all.emplace_back(text); });
+  return all;
+}
+
 std::vector<int32_t> kind_numbers(const text::VocabularyFacts& facts) {
   std::vector<int32_t> numbers;
   for (const TokenKind kind : facts.kinds) numbers.push_back(static_cast<int32_t>(kind) + 1);
@@ -243,6 +249,40 @@ TEST(BadVocabulary, B39EndOfTurnThatIsBos) {
                                   .set("tokenizer.ggml.eot_token_id", uint32_t{1}));
   EXPECT_TRUE(tokenizer->is_end_of_generation(1));
   EXPECT_EQ(tokenizer->encode("").size(), 1u);
+}
+
+// So many that two threads share them out.
+TEST(ManyTokens, AreFoundAndCheckedAsFewAre) {
+  const auto make = [](int32_t changed, std::string_view text) {
+    text::PackedTexts texts;
+    for (int32_t id = 0; id < 70'000; ++id) {  // some are longer than 127 bytes
+      const std::string own = std::to_string(id) + std::string(static_cast<size_t>(id % 512 == 0 ? 130 + id % 150 : id % 20), 'x');
+      texts.push_back(id == changed ? text : id % 7 == 0 ? own + "ü" : std::string_view(own));
+    }
+    base::ThreadPool pool(2);
+    return text::Vocabulary(texts, {}, {}, pool);
+  };
+  const auto problem = [&](int32_t changed, std::string_view text) -> std::string {
+    try {
+      make(changed, text);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code, Errc::bad_file);
+      return error.what();
+    }
+    return "none";
+  };
+  const text::Vocabulary vocabulary = make(-1, "");
+  for (TokenId id = 0; id < vocabulary.size(); ++id) {
+    ASSERT_EQ(vocabulary.find_id(std::string(vocabulary.text(id))), id);
+    ASSERT_EQ(vocabulary.find_id(std::string(vocabulary.text(id)) + "?"), -1);
+  }
+  EXPECT_EQ(problem(69'999, "1x"), "tokens 1 and 69999 have the same text");
+  EXPECT_EQ(problem(40'000, ""), "none");
+  EXPECT_EQ(problem(35'001, "\xC3"), "the text of token 35001 is not UTF-8");
+  EXPECT_EQ(problem(35'001, std::string(0x82, 'x') + "\xC3"), "the text of token 35001 is not UTF-8");
+  EXPECT_EQ(problem(3, "\xC3"), "the text of token 3 is not UTF-8");
+  EXPECT_EQ(problem(69'999, "\x82"), "the text of token 69999 is not UTF-8");
+  EXPECT_EQ(problem(68'000, std::string(text::kTokenBytesMax + 1, 'x')), "token 68000 is 16385 bytes long, the limit is 16384");
 }
 
 }  // namespace

@@ -19,22 +19,38 @@ namespace {
 
 constexpr size_t kBlock = 32;  // merges whose texts are looked up together
 
+// The blank between the two texts of a merge; npos: it has none.
+size_t blank_of(std::string_view merge) noexcept {
+  const size_t blank = merge.find(' ', 1);
+  return blank + 1 == merge.size() ? std::string_view::npos : blank;
+}
+
 }  // namespace
 
-MergeTable::MergeTable(std::span<const std::string_view> merges, const Vocabulary& vocabulary) {
+MergeTable::MergeTable(std::span<const std::string_view> merges, const Vocabulary& vocabulary, base::ThreadPool& pool) {
   if (merges.size() > kMergesMax) {
     throw Error(Errc::bad_file, fmt::format("tokenizer.ggml.merges: {} merges, the limit is {}",
                                             merges.size(), kMergesMax));
   }
-  merges_.reserve(merges.size());
-  ranks_ = TaggedTable(merges.size());
-  for (size_t first = 0; first < merges.size(); first += kBlock) {
-    add(merges.subspan(first, std::min(kBlock, merges.size() - first)), vocabulary);
+  merges_.resize(merges.size());
+  const auto n_blocks = static_cast<int64_t>((merges.size() + kBlock - 1) / kBlock);
+  pool.run(n_blocks, [&](int64_t block, int) { find_texts(merges, static_cast<size_t>(block) * kBlock, vocabulary); });
+  for (size_t rank = 0; rank < merges.size(); ++rank) {
+    const Merge& made = merges_[rank];
+    if (made.left >= 0 && made.right >= 0 && made.result >= 0) continue;
+    const char* const problem = blank_of(merges[rank]) == std::string_view::npos ? "is not two texts with a blank between" : "has a text that is no token";
+    throw Error(Errc::bad_file, fmt::format("tokenizer.ggml.merges: entry {} {}", rank, problem));
+  }
+  ranks_ = SplitTable(merges.size());
+  pool.run(ranks_.n_parts(), [&](int64_t part, int) { fill_part(static_cast<int>(part)); });
+  for (int part = 0; part < ranks_.n_parts(); ++part) {
+    if (ranks_.part(part).collides()) throw Error(Errc::bad_file, "the merges are made to collide in a hash table");
   }
 }
 
 // A merge's left text, its right text and both joined must be tokens.
-void MergeTable::add(std::span<const std::string_view> block, const Vocabulary& vocabulary) {
+void MergeTable::find_texts(std::span<const std::string_view> merges, size_t first, const Vocabulary& vocabulary) {
+  const auto block = merges.subspan(first, std::min(kBlock, merges.size() - first));
   std::array<std::string_view, 3 * kBlock> texts;
   std::array<TokenId, 3 * kBlock> ids;
   size_t n_bytes = 0;
@@ -43,13 +59,8 @@ void MergeTable::add(std::span<const std::string_view> block, const Vocabulary& 
   joined.reserve(n_bytes);  // the views below point into it
   for (size_t i = 0; i < block.size(); ++i) {
     const std::string_view merge = block[i];
-    const size_t blank = merge.find(' ', 1);
-    if (blank == std::string_view::npos || blank + 1 == merge.size()) {
-      throw Error(
-          Errc::bad_file,
-          fmt::format("tokenizer.ggml.merges: entry {} is not two texts with a blank between",
-                      merges_.size() + i));
-    }
+    const size_t blank = blank_of(merge);
+    if (blank == std::string_view::npos) continue;  // empty texts are not found
     const size_t begin = joined.size();
     joined.append(merge, 0, blank).append(merge, blank + 1);
     texts[3 * i] = merge.substr(0, blank);
@@ -57,23 +68,23 @@ void MergeTable::add(std::span<const std::string_view> block, const Vocabulary& 
     texts[3 * i + 2] = std::string_view(joined).substr(begin);
   }
   vocabulary.find_ids(std::span(texts).first(3 * block.size()), ids);
-  for (size_t i = 0; i < block.size(); ++i) {
-    const auto rank = static_cast<int32_t>(merges_.size());
-    const Merge made{ids[3 * i], ids[3 * i + 1], ids[3 * i + 2]};
-    if (made.left < 0 || made.right < 0 || made.result < 0) {
-      throw Error(Errc::bad_file,
-                  fmt::format("tokenizer.ggml.merges: entry {} has a text that is no token", rank));
-    }
-    merges_.push_back(made);
-    ranks_.insert(hash_of(made.left, made.right), rank,  // of a pair that comes again the first counts
-                  [&](int32_t other) { return is_of(other, made.left, made.right); });
-    if (ranks_.collides())
-      throw Error(Errc::bad_file, "the merges are made to collide in a hash table");
+  for (size_t i = 0; i < block.size(); ++i) merges_[first + i] = {ids[3 * i], ids[3 * i + 1], ids[3 * i + 2]};
+}
+
+void MergeTable::fill_part(int part) noexcept {
+  TaggedTable& table = ranks_.part(part);
+  for (size_t rank = 0; rank < merges_.size() && !table.collides(); ++rank) {
+    const Merge& made = merges_[rank];
+    const uint32_t hash = hash_of(made.left, made.right);
+    if (ranks_.part_of(hash) != part) continue;
+    table.insert(hash, static_cast<int32_t>(rank),  // of a pair that comes again the first counts
+                 [&](int32_t other) { return is_of(other, made.left, made.right); });
   }
 }
 
 int32_t MergeTable::find_rank(TokenId left, TokenId right) const noexcept {
-  return ranks_.find(hash_of(left, right), [&](int32_t rank) { return is_of(rank, left, right); });
+  const uint32_t hash = hash_of(left, right);
+  return ranks_.of(hash).find(hash, [&](int32_t rank) { return is_of(rank, left, right); });
 }
 
 // Buffers that words of one text share.
@@ -88,9 +99,9 @@ struct BpeEncoder::Work {
 };
 
 BpeEncoder::BpeEncoder(const Vocabulary& vocabulary, std::span<const std::string_view> merges,
-                       const PreTokenizerRules& rules)
+                       const PreTokenizerRules& rules, base::ThreadPool& pool)
     : vocabulary_(vocabulary),
-      merges_(merges, vocabulary),
+      merges_(merges, vocabulary, pool),
       splitter_(rules),
       ignores_merges_(rules.ignores_merges) {
   for (int byte = 0; byte < 256; ++byte) {

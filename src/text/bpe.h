@@ -30,29 +30,30 @@ class MergeTable {
   };
   // Throws Error(bad_file) for a merge without a blank between two texts or with a text that is no
   // token.
-  MergeTable(std::span<const std::string_view> merges, const Vocabulary& vocabulary);
+  MergeTable(std::span<const std::string_view> merges, const Vocabulary& vocabulary, base::ThreadPool& pool);
 
   const Merge& operator[](uint32_t rank) const noexcept { return merges_[rank]; }
   int32_t find_rank(TokenId left, TokenId right) const noexcept;  // -1: the pair does not merge
 
  private:
-  void add(std::span<const std::string_view> block, const Vocabulary& vocabulary);
+  void find_texts(std::span<const std::string_view> merges, size_t first, const Vocabulary& vocabulary);
+  void fill_part(int part) noexcept;
   bool is_of(int32_t rank, TokenId left, TokenId right) const noexcept {
     return merges_[rank].left == left && merges_[rank].right == right;
   }
-  static uint64_t hash_of(TokenId left, TokenId right) noexcept {
-    return mixed((uint64_t{static_cast<uint32_t>(left)} << 32) | static_cast<uint32_t>(right));
+  static uint32_t hash_of(TokenId left, TokenId right) noexcept {
+    return hash_of_key((uint64_t{static_cast<uint32_t>(left)} << 32) | static_cast<uint32_t>(right));
   }
 
   std::vector<Merge> merges_;
-  TaggedTable ranks_;  // by pair
+  SplitTable ranks_;  // by pair
 };
 
 class BpeEncoder final : public WordEncoder {
  public:
   // The vocabulary must outlive the encoder.
   BpeEncoder(const Vocabulary& vocabulary, std::span<const std::string_view> merges,
-             const PreTokenizerRules& rules);
+             const PreTokenizerRules& rules, base::ThreadPool& pool);
 
   void encode(std::string_view text, bool opens, std::vector<TokenId>& out) const override;
   void append_bytes(TokenId id, std::string& out) const override;

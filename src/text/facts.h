@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "assay/tokenizer.h"
+#include "text/packed_texts.h"
 
 namespace assay::text {
 
@@ -20,7 +21,7 @@ struct VocabularyFacts {
   std::string_view model;          // tokenizer.ggml.model: "llama", "gpt2"
   std::string_view pre_tokenizer;  // tokenizer.ggml.pre
   std::string_view model_name;     // general.name
-  std::vector<std::string_view> tokens;
+  PackedTexts tokens;
   std::vector<TokenKind> kinds;          // empty: all normal
   std::vector<float> scores;             // "llama"
   std::vector<std::string_view> merges;  // "gpt2": "left right", the earlier the stronger

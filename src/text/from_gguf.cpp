@@ -94,7 +94,8 @@ VocabularyFacts read_facts(const Metadata& metadata) {
     return facts;  // refused by name where the tokenizer is made
   facts.pre_tokenizer = metadata.find_string("tokenizer.ggml.pre").value_or("");
   facts.model_name = metadata.find_string("general.name").value_or("");
-  facts.tokens = metadata.require_strings("tokenizer.ggml.tokens");
+  const gguf::StringArray tokens = metadata.require_string_array("tokenizer.ggml.tokens");
+  facts.tokens = PackedTexts(tokens.bytes, tokens.count);
   facts.kinds = read_kinds(metadata);
   facts.scores = metadata.find_floats("tokenizer.ggml.scores").value_or(std::vector<float>());
   facts.merges =

@@ -84,7 +84,7 @@ void make_llama(const VocabularyFacts& facts, const SpecialIds& special, Tokeniz
   set_phi3_strips(state, facts.model_name);
 }
 
-void make_gpt2(const VocabularyFacts& facts, Tokenizer::State& state) {
+void make_gpt2(const VocabularyFacts& facts, Tokenizer::State& state, base::ThreadPool& pool) {
   if (facts.pre_tokenizer.empty()) {
     throw Error(Errc::bad_file,
                 "tokenizer.ggml.pre is missing: a \"gpt2\" vocabulary must name its pre-tokenizer, "
@@ -98,7 +98,7 @@ void make_gpt2(const VocabularyFacts& facts, Tokenizer::State& state) {
   if (facts.merges.empty())
     throw Error(Errc::bad_file, "tokenizer.ggml.merges is missing, a \"gpt2\" vocabulary needs it");
   state.pre_tokenizer = facts.pre_tokenizer;
-  state.words = std::make_unique<BpeEncoder>(state.vocabulary, facts.merges, *rules);
+  state.words = std::make_unique<BpeEncoder>(state.vocabulary, facts.merges, *rules, pool);
   state.adds_bos = facts.add_bos.value_or(rules->adds_bos && state.bos.has_value());
   set_jina_strips(state);
 }
@@ -113,8 +113,9 @@ std::shared_ptr<const Tokenizer> make_tokenizer(VocabularyFacts facts) {
                             facts.model));
   }
   const bool has_scores = !facts.scores.empty();
+  base::ThreadPool pool(facts.tokens.size() < SplitTable::kSplitFrom ? 1 : std::min(SplitTable::kParts, base::physical_cores()));
   auto state = std::make_unique<Tokenizer::State>(
-      Vocabulary(facts.tokens, std::move(facts.kinds), std::move(facts.scores)));
+      Vocabulary(facts.tokens, std::move(facts.kinds), std::move(facts.scores), pool));
   state->model = facts.model;
   SpecialIds special = facts.special;
   require_in_range(special, state->vocabulary);
@@ -128,7 +129,7 @@ std::shared_ptr<const Tokenizer> make_tokenizer(VocabularyFacts facts) {
                   "tokenizer.ggml.scores is missing, a \"llama\" vocabulary needs it");
     make_llama(facts, special, *state);
   } else {
-    make_gpt2(facts, *state);
+    make_gpt2(facts, *state, pool);
   }
   state->adds_eos = facts.add_eos.value_or(false);
   if (state->adds_bos && !state->bos)

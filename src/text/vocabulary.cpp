@@ -1,5 +1,5 @@
-// Loading a vocabulary is one copy of its bytes and one pass that fills a flat hash table: no
-// allocation for each token.
+// Loading a vocabulary is one copy of its bytes and one pass that fills a flat hash table, both shared out to threads: no
+// allocation and no view for each token.
 #include "text/vocabulary.h"
 
 #include <fmt/format.h>
@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <string>
 
 #include "assay/error.h"
@@ -26,52 +27,49 @@ uint64_t word_at(const char* at) noexcept {
   return word;
 }
 
-// The end of a text is read again rather than byte by byte.
-uint64_t hash_of(std::string_view text) noexcept {
+// The bytes of a text of at most 8, the first in the lowest bits.
+uint64_t whole_word(std::string_view text) noexcept {
   const size_t size = text.size();
-  const char* at = text.data();
-  const char* const end = at + size;
-  uint64_t hash = size;
-  if (size >= 8) {
-    for (; at + 8 < end; at += 8) hash = mixed(hash ^ word_at<uint64_t>(at));
-    hash ^= word_at<uint64_t>(end - 8);
-  } else if (size >= 4) {
-    hash ^= word_at<uint32_t>(at) << 32 | word_at<uint32_t>(end - 4);
-    hash += size << 56;
-  } else if (size > 0) {
-    hash ^= word_at<uint8_t>(at) << 40 | word_at<uint8_t>(at + size / 2) << 24 | word_at<uint8_t>(end - 1) << 8;
-  }
-  return mixed(mixed(hash));
+  const char* const at = text.data();
+  if (size >= 4) return word_at<uint32_t>(at) | word_at<uint32_t>(at + size - 4) << 8 * (size - 4);
+  if (size == 0) return 0;
+  return word_at<uint8_t>(at) | word_at<uint8_t>(at + size / 2) << 8 * (size / 2) | word_at<uint8_t>(at + size - 1) << 8 * (size - 1);
 }
 
-// memcpy without a call for the short texts that nearly all tokens have: both ends are copied, which may overlap.
-void copy_text(std::string_view text, char* out) noexcept {
+uint32_t hash_of_words(uint64_t first, uint64_t last, size_t size) noexcept { return hash_of_key(mixed(first ^ size) ^ last); }
+
+uint32_t hash_of_long(std::string_view text) noexcept {  // more than 16 bytes; the end is read again rather than byte by byte
+  uint64_t hash = text.size();
   const char* at = text.data();
-  const size_t size = text.size();
-  const auto ends = [&](auto word) {
-    auto last = word;
-    std::memcpy(&word, at, sizeof word);
-    std::memcpy(&last, at + size - sizeof last, sizeof last);
-    std::memcpy(out, &word, sizeof word);
-    std::memcpy(out + size - sizeof last, &last, sizeof last);
-  };
-  if (size > 16) {
-    std::memcpy(out, at, size);
-  } else if (size >= 8) {
-    ends(uint64_t{});
-  } else if (size >= 4) {
-    ends(uint32_t{});
-  } else if (size >= 2) {
-    ends(uint16_t{});
-  } else if (size == 1) {
-    *out = *at;
-  }
+  const char* const end = at + text.size();
+  for (; at + 8 < end; at += 8) hash = mixed(hash ^ word_at<uint64_t>(at));
+  return hash_of_key(hash ^ word_at<uint64_t>(end - 8));
 }
+
+uint32_t hash_of(std::string_view text) noexcept {
+  const size_t size = text.size();
+  if (size > 16) return hash_of_long(text);
+  if (size > 8) return hash_of_words(word_at<uint64_t>(text.data()), word_at<uint64_t>(text.data() + size - 8), size);
+  return hash_of_words(0, whole_word(text), size);
+}
+
+// The same of a text that is not empty, with 8 bytes before it that may be read. Lengths of texts follow no pattern, so this chooses without a jump.
+uint32_t hash_of_packed(std::string_view text) noexcept {
+  static_assert(PackedTexts::kLengthBytes >= 8);
+  const size_t size = text.size();
+  if (size > 16) return hash_of_long(text);
+  const uint64_t two_words = size > 8 ? ~uint64_t{0} : 0;
+  const char* const last = text.data() + size - 8;
+  const uint64_t first_word = word_at<uint64_t>(last - ((size - 8) & two_words));
+  return hash_of_words(first_word & two_words, word_at<uint64_t>(last) >> ((64 - 8 * size) & ~two_words), size);
+}
+
+constexpr TokenId kRun = 1024;  // tokens that are looked at together
 
 }  // namespace
 
-Vocabulary::Vocabulary(std::span<const std::string_view> texts, std::vector<TokenKind> kinds,
-                       std::vector<float> scores)
+Vocabulary::Vocabulary(const PackedTexts& texts, std::vector<TokenKind> kinds,
+                       std::vector<float> scores, base::ThreadPool& pool)
     : kinds_(std::move(kinds)), scores_(std::move(scores)) {
   if (texts.empty()) throw Error(Errc::bad_file, "tokenizer.ggml.tokens: the vocabulary is empty");
   if (texts.size() > kVocabSizeMax) {
@@ -93,77 +91,111 @@ Vocabulary::Vocabulary(std::span<const std::string_view> texts, std::vector<Toke
     if (std::isnan(scores_[id]))
       throw Error(Errc::bad_file, fmt::format("tokenizer.ggml.scores: entry {} is NaN", id));
   }
-  copy_texts(texts);
-  build_index();
+  find_texts(texts);
+  const int64_t n_runs = (size() + kRun - 1) / kRun;
+  std::vector<uint8_t> fine(static_cast<size_t>(n_runs));
+  const auto hashes = std::make_unique_for_overwrite<uint32_t[]>(texts.size());
+  pool.run(n_runs, [&](int64_t run, int) {
+    const auto first = static_cast<TokenId>(run * kRun), last = std::min(size(), first + kRun);
+    copy_texts(texts, first, last);
+    fine[static_cast<size_t>(run)] = are_utf8(first, last);
+    for (TokenId id = first; id < last; ++id) hashes[static_cast<size_t>(id)] = hash_of_packed(text(id));
+  });
+  if (std::count(fine.begin(), fine.end(), 0) != 0) require_utf8();
+  build_index({hashes.get(), texts.size()}, pool);
 }
 
-void Vocabulary::copy_texts(std::span<const std::string_view> texts) {
-  size_t total = 0;
-  for (size_t id = 0; id < texts.size(); ++id) {
-    const size_t bytes = texts[id].size();
-    if (bytes > kTokenBytesMax) {
+void Vocabulary::find_texts(const PackedTexts& texts) {
+  const size_t total = texts.bytes().size();
+  constexpr size_t kTotalMax = std::numeric_limits<uint32_t>::max() - PackedTexts::kLengthBytes;
+  if (total > kTotalMax) {
+    throw Error(Errc::bad_file, fmt::format("the texts of the vocabulary and their lengths are {} bytes, the limit is {}", total, kTotalMax));
+  }
+  memory_ = base::AlignedBuffer((texts.size() + 1) * sizeof(uint32_t) + total, "the vocabulary");
+  memory_.advise_huge_pages();
+  begin_ = std::span(reinterpret_cast<uint32_t*>(memory_.data()), texts.size() + 1);
+  bytes_ = reinterpret_cast<char*>(begin_.data() + begin_.size());
+  const char* const base = reinterpret_cast<const char*>(texts.bytes().data());
+  size_t longest = 0;
+  texts.for_each([&](size_t id, std::string_view text) {
+    begin_[id] = static_cast<uint32_t>(text.data() - base);
+    longest = std::max(longest, text.size());
+  });
+  token_bytes_max_ = longest;
+  begin_.back() = static_cast<uint32_t>(total + PackedTexts::kLengthBytes);
+  if (token_bytes_max_ <= kTokenBytesMax) return;
+  texts.for_each([](size_t id, std::string_view text) {
+    if (text.size() > kTokenBytesMax) {
       throw Error(Errc::bad_file, fmt::format("token {} is {} bytes long, the limit is {}", id,
-                                              bytes, kTokenBytesMax));
+                                              text.size(), kTokenBytesMax));
     }
-    token_bytes_max_ = std::max(token_bytes_max_, bytes);
-    total += bytes;
-  }
-  if (total > std::numeric_limits<uint32_t>::max()) {
-    throw Error(Errc::bad_file,
-                fmt::format("the texts of the vocabulary are {} bytes, the limit is {}", total,
-                            std::numeric_limits<uint32_t>::max()));
-  }
-  bytes_.resize(total);
-  begin_.resize(texts.size() + 1);
-  uint32_t at = 0;
-  for (size_t id = 0; id < texts.size(); ++id) {
-    begin_[id] = at;
-    copy_text(texts[id], bytes_.data() + at);
-    at += static_cast<uint32_t>(texts[id].size());
-  }
-  begin_.back() = at;
-  require_utf8();
+  });
 }
 
-// One look over all bytes: a text in the middle of UTF-8 that does not begin inside a character,
-// and whose successor does not, is UTF-8.
-void Vocabulary::require_utf8() const {
-  bool fine = is_utf8({bytes_.data(), bytes_.size()});
-  for (TokenId id = 0; fine && id < size(); ++id) {
-    fine = text(id).empty() || (static_cast<uint8_t>(text(id)[0]) & 0xC0) != 0x80;
+void Vocabulary::copy_texts(const PackedTexts& texts, TokenId first, TokenId last) noexcept {
+  const size_t begin = begin_[first] - PackedTexts::kLengthBytes;
+  std::memcpy(bytes_ + begin, texts.bytes().data() + begin, begin_[last] - PackedTexts::kLengthBytes - begin);
+}
+
+// One look over the bytes of many texts: where all bytes of their lengths are ASCII, no character can begin in one text and end in another.
+bool Vocabulary::are_utf8(TokenId first, TokenId last) const noexcept {
+  uint32_t lengths = 0;
+  for (TokenId id = first; id < last; ++id) lengths |= begin_[id + 1] - begin_[id] - uint32_t{PackedTexts::kLengthBytes};
+  static_assert(kTokenBytesMax < 0x8000);
+  const size_t begin = begin_[first] - PackedTexts::kLengthBytes;
+  if ((lengths & 0x80) == 0 && is_utf8({bytes_ + begin, begin_[last] - PackedTexts::kLengthBytes - begin})) return true;
+  for (TokenId id = first; id < last; ++id) {
+    if (!is_utf8(text(id))) return false;
   }
-  for (TokenId id = 0; !fine && id < size(); ++id) {
+  return true;
+}
+
+void Vocabulary::require_utf8() const {
+  for (TokenId id = 0; id < size(); ++id) {
     if (!is_utf8(text(id)))
       throw Error(Errc::bad_file, fmt::format("the text of token {} is not UTF-8", id));
   }
 }
 
-void Vocabulary::build_index() {
-  ids_ = TaggedTable(kinds_.size());
-  std::array<uint64_t, kBlock> hashes;
+Vocabulary::PartFilled Vocabulary::fill_part(int part, std::span<const uint32_t> hashes) noexcept {
+  TaggedTable& table = ids_.part(part);
+  std::array<TokenId, kBlock> own;
   for (TokenId first = 0; first < size(); first += kBlock) {
-    const int n = std::min<int>(kBlock, size() - first);
-    for (int k = 0; k < n; ++k) {
-      hashes[k] = hash_of(text(first + k));
-      ids_.fetch(hashes[k]);
+    const TokenId last = std::min<TokenId>(size(), first + kBlock);
+    size_t n = 0;
+    for (TokenId id = first; id < last; ++id) {
+      own[n] = id;
+      n += ids_.part_of(hashes[id]) == part;
     }
-    for (int k = 0; k < n; ++k) {
-      const TokenId id = first + k;
-      const std::string_view own = text(id);
-      if (own.empty()) continue;
-      const TokenId other = ids_.insert(hashes[k], id, [&](TokenId i) { return text(i) == own; });
-      if (other >= 0) {
-        throw Error(Errc::bad_file, fmt::format("tokens {} and {} have the same text", other, id));
-      }
+    for (size_t k = 0; k < n; ++k) table.fetch(hashes[own[k]]);
+    for (size_t k = 0; k < n; ++k) {
+      const std::string_view added = text(own[k]);
+      if (added.empty()) continue;
+      const TokenId other = table.insert(hashes[own[k]], own[k], [&](TokenId id) { return text(id) == added; });
+      if (other >= 0) return {other, own[k], false};
     }
-    if (ids_.collides())
-      throw Error(Errc::bad_file,
-                  "the texts of the vocabulary are made to collide in a hash table");
+    if (table.collides()) return {-1, -1, true};
+  }
+  return {};
+}
+
+void Vocabulary::build_index(std::span<const uint32_t> hashes, base::ThreadPool& pool) {
+  ids_ = SplitTable(kinds_.size());
+  std::array<PartFilled, SplitTable::kParts> filled;
+  pool.run(ids_.n_parts(), [&](int64_t part, int) { filled[static_cast<size_t>(part)] = fill_part(static_cast<int>(part), hashes); });
+  const PartFilled* twins = nullptr;
+  for (const PartFilled& part : filled) {
+    if (part.id >= 0 && (twins == nullptr || part.id < twins->id)) twins = &part;
+  }
+  if (twins != nullptr) throw Error(Errc::bad_file, fmt::format("tokens {} and {} have the same text", twins->twin, twins->id));
+  if (std::any_of(filled.begin(), filled.end(), [](const PartFilled& part) { return part.collides; })) {
+    throw Error(Errc::bad_file,
+                "the texts of the vocabulary are made to collide in a hash table");
   }
 }
 
-TokenId Vocabulary::find_hashed(std::string_view wanted, uint64_t hash) const noexcept {
-  return ids_.find(hash, [&](TokenId id) { return text(id) == wanted; });
+TokenId Vocabulary::find_hashed(std::string_view wanted, uint32_t hash) const noexcept {
+  return ids_.of(hash).find(hash, [&](TokenId id) { return text(id) == wanted; });
 }
 
 TokenId Vocabulary::find_id(std::string_view wanted) const noexcept {
@@ -173,18 +205,18 @@ TokenId Vocabulary::find_id(std::string_view wanted) const noexcept {
 
 void Vocabulary::find_ids(std::span<const std::string_view> texts,
                           std::span<TokenId> ids) const noexcept {
-  std::array<uint64_t, kBlock> hashes;
+  std::array<uint32_t, kBlock> hashes;
   for (size_t first = 0; first < texts.size(); first += kBlock) {
     const size_t n = std::min<size_t>(kBlock, texts.size() - first);
     for (size_t k = 0; k < n; ++k) {
       hashes[k] = hash_of(texts[first + k]);
-      ids_.fetch(hashes[k]);
+      ids_.of(hashes[k]).fetch(hashes[k]);
     }
     for (size_t k = 0; k < n; ++k) {
-      if (const TokenId id = ids_.first(hashes[k]); id >= 0) __builtin_prefetch(&begin_[id]);
+      if (const TokenId id = ids_.of(hashes[k]).first(hashes[k]); id >= 0) __builtin_prefetch(&begin_[id]);
     }
     for (size_t k = 0; k < n; ++k) {
-      if (const TokenId id = ids_.first(hashes[k]); id >= 0) __builtin_prefetch(text(id).data());
+      if (const TokenId id = ids_.of(hashes[k]).first(hashes[k]); id >= 0) __builtin_prefetch(text(id).data());
     }
     for (size_t k = 0; k < n; ++k) {
       ids[first + k] = texts[first + k].empty() ? -1 : find_hashed(texts[first + k], hashes[k]);

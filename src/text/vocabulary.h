@@ -1,4 +1,4 @@
-// The tokens of a model: their texts (one block of bytes), scores and kinds, and the way from a
+// The tokens of a model: their texts (one block of bytes, as the file has them), scores and kinds, and the way from a
 // text back to its id.
 #pragma once
 
@@ -10,6 +10,9 @@
 #include <vector>
 
 #include "assay/tokenizer.h"
+#include "base/aligned_buffer.h"
+#include "base/thread_pool.h"
+#include "text/packed_texts.h"
 #include "text/tagged_table.h"
 
 namespace assay::text {
@@ -22,15 +25,15 @@ class Vocabulary {
  public:
   // Copies the texts. kinds, scores: empty (all normal, all 0) or one for each token. Throws
   // Error(bad_file) for an empty list, a text that is too long, no UTF-8, or there twice. Empty
-  // texts are kept; nothing finds them.
-  Vocabulary(std::span<const std::string_view> texts, std::vector<TokenKind> kinds,
-             std::vector<float> scores);
+  // texts are kept; nothing finds them. pool: at work here alone.
+  Vocabulary(const PackedTexts& texts, std::vector<TokenKind> kinds, std::vector<float> scores,
+             base::ThreadPool& pool);
 
   int32_t size() const noexcept { return static_cast<int32_t>(kinds_.size()); }
   bool has(TokenId id) const noexcept { return id >= 0 && id < size(); }
   std::string_view text(
       TokenId id) const noexcept {  // valid as long as the vocabulary lives, even if it is moved
-    return {bytes_.data() + begin_[id], begin_[id + 1] - begin_[id]};
+    return {bytes_ + begin_[id], begin_[id + 1] - begin_[id] - PackedTexts::kLengthBytes};
   }
   TokenKind kind(TokenId id) const noexcept { return kinds_[id]; }
   void set_kind(TokenId id, TokenKind kind) noexcept { kinds_[id] = kind; }
@@ -47,16 +50,25 @@ class Vocabulary {
   void find_ids(std::span<const std::string_view> texts, std::span<TokenId> ids) const noexcept;
 
  private:
-  TokenId find_hashed(std::string_view text, uint64_t hash) const noexcept;
-  void copy_texts(std::span<const std::string_view> texts);
+  // A text that is there twice, and what stopped the filling of a part of the index.
+  struct PartFilled {
+    TokenId twin = -1, id = -1;  // id: the later one
+    bool collides = false;
+  };
+  TokenId find_hashed(std::string_view text, uint32_t hash) const noexcept;
+  void find_texts(const PackedTexts& texts);
+  void copy_texts(const PackedTexts& texts, TokenId first, TokenId last) noexcept;
+  bool are_utf8(TokenId first, TokenId last) const noexcept;
   void require_utf8() const;
-  void build_index();
+  PartFilled fill_part(int part, std::span<const uint32_t> hashes) noexcept;
+  void build_index(std::span<const uint32_t> hashes, base::ThreadPool& pool);
 
-  std::vector<char> bytes_;
-  std::vector<uint32_t> begin_;  // size() + 1
+  base::AlignedBuffer memory_;
+  std::span<uint32_t> begin_;  // in memory_: size() + 1; where a text begins, behind the length that stands before it
+  char* bytes_ = nullptr;      // in memory_: each text behind its length
   std::vector<TokenKind> kinds_;
   std::vector<float> scores_;
-  TaggedTable ids_;  // by text
+  SplitTable ids_;  // by text
   size_t token_bytes_max_ = 0;
 };
 
