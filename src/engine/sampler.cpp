@@ -193,7 +193,7 @@ TokenId Sampler::State::draw_from_candidates(bool whole, bool ranked, int64_t po
     ranked = true;
   }
   if (options.min_p > 0) engine::min_p(candidates, options.min_p);
-  if (xtc()) {
+  if (xtc() && (ranked || !engine::xtc_unranked(candidates, options.xtc_probability, options.xtc_threshold, draw.xtc))) {
     if (!ranked) engine::rank(candidates);
     engine::xtc(candidates, options.xtc_probability, options.xtc_threshold, draw.xtc);
     ranked = true;

@@ -259,6 +259,56 @@ TEST(Sampler, StepsOverAWholeVocabularyAreThePlainSteps) {
   }
 }
 
+// Lists that are not sorted, or only as far as they are kept, against lists that are sorted whole.
+TEST(Sampler, TypicalAndXtcOfAWholeVocabularyAreThePlainSteps) {
+  std::vector<float> logits(20'000);
+  uint32_t state = 99;
+  for (float& x : logits) {
+    state = state * 1664525u + 1013904223u;
+    x = static_cast<float>(state >> 20) / 300.0f;
+  }
+  engine::Candidates all;
+  engine::select_top_k(logits, 0, all);
+  for (const double p : {0.01, 0.3, 0.9, 0.99999}) {
+    engine::Candidates fast = all, plain = all;
+    engine::typical(fast, p);
+    engine::softmax(plain);
+    const double h = engine::entropy(plain);
+    std::vector<std::pair<double, TokenId>> order;
+    for (const Candidate& x : plain) order.emplace_back(std::fabs(-std::log(x.probability) - h), x.id);
+    std::sort(order.begin(), order.end());
+    double sum = 0;
+    std::vector<TokenId> kept, found;
+    for (size_t i = 0; i < order.size() && sum <= p; ++i) {
+      kept.push_back(order[i].second);
+      sum += plain[static_cast<size_t>(order[i].second)].probability;
+    }
+    for (const Candidate& x : fast) found.push_back(x.id);
+    ASSERT_TRUE(std::is_sorted(fast.begin(), fast.end(), engine::ranks_before));
+    std::sort(kept.begin(), kept.end());
+    std::sort(found.begin(), found.end());
+    ASSERT_NEAR(static_cast<double>(found.size()), static_cast<double>(kept.size()), 40) << p;  // ties of logits, which the plain order has not
+    std::vector<TokenId> shared;
+    std::set_intersection(kept.begin(), kept.end(), found.begin(), found.end(), std::back_inserter(shared));
+    ASSERT_GE(shared.size() + 40, kept.size()) << p;
+  }
+  engine::Candidates ranked = all;
+  engine::rank(ranked);
+  engine::softmax(ranked);
+  for (const double threshold : {0.0, 1e-5, 0.0003, 0.4, ranked[5].probability * (1 + 1e-7)}) {
+    engine::Candidates fast = all, plain = ranked;
+    ASSERT_TRUE(engine::xtc_unranked(fast, 0.5, threshold, 0.2)) << threshold;
+    engine::xtc(plain, 0.5, threshold, 0.2);
+    engine::order_by_id(plain);
+    ASSERT_EQ(fast.size(), plain.size()) << threshold;
+    for (size_t i = 0; i < fast.size(); ++i) ASSERT_EQ(fast[i].id, plain[i].id);
+  }
+  engine::Candidates undecided = all;
+  EXPECT_FALSE(engine::xtc_unranked(undecided, 0.5, ranked[5].probability, 0.2));
+  EXPECT_EQ(undecided.size(), all.size());
+  EXPECT_TRUE(engine::xtc_unranked(undecided, 0.5, ranked[5].probability, 0.7));  // not drawn
+}
+
 TEST(Sampler, NoStepDropsTheLastCandidate) {
   SamplerOptions o = plain();
   o.top_p = 0;

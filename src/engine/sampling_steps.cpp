@@ -3,6 +3,7 @@
 #include "engine/sampling_steps.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -19,6 +20,9 @@ Candidates::iterator at(Candidates& c, size_t i) {
 }
 
 constexpr size_t kBlock = 64;  // logits looked at together
+
+// More than two orders of a sum of 2^22 positive doubles can differ by, relative to it.
+constexpr double kSumError = 4e-9;
 
 // Calls work(index of the block's first, block) for blocks of a list, in its order.
 template <class Work>
@@ -50,16 +54,35 @@ double best_logit(const Candidates& c) {
   return best;
 }
 
+// Puts exp(logit - best) of each candidate into its probability; their sum in list order.
+double fill_weights(Candidates& c, double best) {
+  std::array<float, kBlock> logits;
+  std::array<double, kBlock> weights;
+  double sum = 0;
+  for (size_t begin = 0; begin < c.size(); begin += kBlock) {
+    const size_t n = std::min(kBlock, c.size() - begin);
+    for (size_t i = 0; i < n; ++i) logits[i] = c[begin + i].logit;
+    num::exp64_less(std::span(logits).first(n), best, std::span(weights).first(n));
+    for (size_t i = 0; i < n; ++i) sum += c[begin + i].probability = weights[i];
+  }
+  return sum;
+}
+
 // The share of the whole that each candidate has, and log of the sum: -log p = log_sum - logit.
 double fill_probabilities(Candidates& c) {
   const double best = best_logit(c);
-  double sum = 0;
-  for (Candidate& x : c) {
-    x.probability = num::exp64(static_cast<double>(x.logit) - best);
-    sum += x.probability;
-  }
+  const double sum = fill_weights(c, best);
   for (Candidate& x : c) x.probability /= sum;
   return num::log64(sum) + best;
+}
+
+// The first n_sorted of the list are in order already; sorts more of it, most of a vocabulary never. Returns how many are.
+template <class Before>
+size_t sort_further(Candidates& c, size_t n_sorted, const Before& before) {
+  const size_t n = std::min(c.size(), std::max<size_t>(256, 4 * n_sorted));
+  if (n < c.size()) std::nth_element(at(c, n_sorted), at(c, n), c.end(), before);
+  std::sort(at(c, n_sorted), at(c, n), before);
+  return n;
 }
 
 }  // namespace
@@ -178,13 +201,14 @@ void typical(Candidates& c, double p) {
   const auto distance = [&](const Candidate& x) {
     return std::fabs(log_sum - static_cast<double>(x.logit) - h);
   };
-  std::sort(c.begin(), c.end(), [&](const Candidate& a, const Candidate& b) {
+  const auto before = [&](const Candidate& a, const Candidate& b) {
     const double da = distance(a), db = distance(b);
     return da < db || (da == db && ranks_before(a, b));
-  });
+  };
   double sum = 0;
-  size_t n_kept = 0;
+  size_t n_kept = 0, n_sorted = 0;
   while (n_kept < c.size()) {
+    if (n_kept == n_sorted) n_sorted = sort_further(c, n_sorted, before);
     sum += c[n_kept++].probability;
     if (sum > p) break;
   }
@@ -197,11 +221,7 @@ void top_p(Candidates& c, double p, bool ranked) {
   double sum = 0;
   size_t n_kept = 0, n_ranked = ranked ? c.size() : 0;
   while (n_kept < c.size()) {
-    if (n_kept == n_ranked) {  // most of a vocabulary never has to be ranked
-      n_ranked = std::min(c.size(), std::max<size_t>(64, 4 * n_ranked));
-      std::nth_element(at(c, n_kept), at(c, n_ranked), c.end(), ranks_before);
-      std::sort(at(c, n_kept), at(c, n_ranked), ranks_before);
-    }
+    if (n_kept == n_ranked) n_ranked = sort_further(c, n_ranked, ranks_before);
     sum += c[n_kept++].probability;
     if (sum >= p) break;
   }
@@ -210,8 +230,12 @@ void top_p(Candidates& c, double p, bool ranked) {
 
 void select_top_p(std::span<const float> logits, float best, double p, Candidates& out) {
   const auto weight = [best](float logit) { return num::exp64(static_cast<double>(logit) - static_cast<double>(best)); };
+  std::array<double, kBlock> weights;
   double whole = 0;
-  for (const float x : logits) whole += weight(x);  // a logit of -infinity adds +0
+  for_blocks(logits, [&](size_t, std::span<const float> block) {
+    num::exp64_less(block, best, std::span(weights).first(block.size()));
+    for (size_t i = 0; i < block.size(); ++i) whole += weights[i];  // a logit of -infinity adds +0
+  });
   for (int64_t k = 256;; k *= 8) {
     if (!select_top_k(logits, k, out)) rank(out);
     double sum = 0;
@@ -250,6 +274,23 @@ void xtc(Candidates& c, double probability, double threshold, double draw) {
   size_t n_above = 0;
   while (n_above < c.size() && c[n_above].probability >= threshold) ++n_above;
   if (n_above > 1) c.erase(c.begin(), at(c, n_above - 1));
+}
+
+bool xtc_unranked(Candidates& c, double probability, double threshold, double draw) {
+  if (c.size() < 2 || draw > probability) return true;
+  fill_probabilities(c);
+  const Candidate* last = nullptr;  // of those above the threshold, by rank
+  size_t n_above = 0;
+  for (const Candidate& x : c) {
+    if (std::fabs(x.probability - threshold) <= kSumError * threshold) return false;
+    if (x.probability < threshold) continue;
+    if (last == nullptr || ranks_before(*last, x)) last = &x;
+    ++n_above;
+  }
+  if (n_above < 2) return true;
+  const TokenId kept = last->id;
+  std::erase_if(c, [&](const Candidate& x) { return x.probability >= threshold && x.id != kept; });
+  return true;
 }
 
 void temperature(Candidates& c, double t, double range, double exponent) {

@@ -53,6 +53,8 @@ void min_p(Candidates& c, double p);  // keeps those with logit >= max + log p, 
 // The list must be ranked: where draw <= probability, drops all but the last of the candidates
 // whose probability is at least the threshold.
 void xtc(Candidates& c, double probability, double threshold, double draw);
+// The same of a list in any order, which it keeps; false, and nothing is dropped, where only the order of the sum of the ranked list decides.
+bool xtc_unranked(Candidates& c, double probability, double threshold, double draw);
 // Divides the logits; range > 0: by a temperature in [t - range, t + range] that follows (entropy /
 // log n) ^ exponent. 0: only the best stays.
 void temperature(Candidates& c, double t, double range, double exponent);

@@ -42,6 +42,20 @@ TEST(Math64, Exp) {
   EXPECT_TRUE(std::isnan(exp64(std::nan(""))));
 }
 
+TEST(Math64, ManyExponentialsAreEachAlone) {
+  std::vector<float> x = {0.0f, -0.0f, -std::numeric_limits<float>::infinity(), 709.5f, 711.0f, 3e38f, -3e38f, 1e-40f, -744.9f, -745.5f, -746.5f};
+  for (int i = 0; i < 20'000; ++i) x.push_back(static_cast<float>(i % 1000 - 700) + static_cast<float>(i) * 1.7e-4f);
+  for (const double minus : {0.0, 12.3456789, -3.0}) {
+    for (const size_t n : {size_t{0}, size_t{1}, size_t{7}, size_t{9}, x.size()}) {
+      std::vector<double> y(n);
+      exp64_less(std::span(x).first(n), minus, y);
+      for (size_t i = 0; i < n; ++i) {
+        ASSERT_EQ(std::bit_cast<uint64_t>(y[i]), std::bit_cast<uint64_t>(exp64(static_cast<double>(x[i]) - minus))) << x[i] << " - " << minus;
+      }
+    }
+  }
+}
+
 TEST(Math64, Log) {
   test::Random random(2);
   double worst = 0;
