@@ -333,12 +333,12 @@ struct Multiplier {
     }
   }
 
-  template <class Format>
-  __device__ static void multiply_high(int32_t (&out)[kColumns / 2], const uint32_t (&a)[4], uint64_t b, int accumulate) {
+  template <class Format, bool kAccumulate>
+  __device__ static void multiply_high(int32_t (&out)[kColumns / 2], const uint32_t (&a)[4], uint64_t b) {
     if constexpr (Format::kSigned) {
-      multiply_bytes_signed(out, a, b, accumulate);
+      multiply_bytes_signed<kAccumulate>(out, a, b);
     } else {
-      multiply_bytes_unsigned(out, a, b, accumulate);
+      multiply_bytes_unsigned<kAccumulate>(out, a, b);
     }
   }
   __device__ static uint64_t columns_of(uint64_t stage, int weight) {
@@ -366,8 +366,12 @@ struct Multiplier {
       w.unpack(stage, row, i, a[2 * i], a[2 * i + 1]);
       if (i == 0) wait_phase(s.columns_full(columns.stage), columns.phase);
       begin_products();
-      multiply_high<Format>(sum, a[2 * i].high, columns_of(from, Format::first(i)), i != 0);
-      multiply_high<Format>(sum, a[2 * i + 1].high, columns_of(from, Format::second(i)), 1);
+      if (i == 0) {
+        multiply_high<Format, false>(sum, a[0].high, columns_of(from, Format::first(0)));
+      } else {
+        multiply_high<Format, true>(sum, a[2 * i].high, columns_of(from, Format::first(i)));
+      }
+      multiply_high<Format, true>(sum, a[2 * i + 1].high, columns_of(from, Format::second(i)));
       end_products();
     }
     __syncwarp();
@@ -383,8 +387,8 @@ struct Multiplier {
     begin_products();
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      multiply_bytes_unsigned(sum, a[2 * i].low, columns_of(from, Format::first(i)), 1);
-      multiply_bytes_unsigned(sum, a[2 * i + 1].low, columns_of(from, Format::second(i)), 1);
+      multiply_bytes_unsigned<true>(sum, a[2 * i].low, columns_of(from, Format::first(i)));
+      multiply_bytes_unsigned<true>(sum, a[2 * i + 1].low, columns_of(from, Format::second(i)));
     }
     if constexpr (Format::kHasMin) {
 #pragma unroll

@@ -208,8 +208,9 @@ bool linear_mma(std::span<const LinearTask> linears, const quant::Activations& x
   }
   tasks.n_tokens = static_cast<int32_t>(n_tokens);
   tasks.x = x;
-  if (x.kind != quant::Activation::a256) return linear_mma_32(dtype, tasks, queue);
-  return (hopper.n_processors > 0 && linear_wgmma_256(dtype, tasks, hopper, queue)) || linear_mma_256(dtype, tasks, queue);
+  const bool is_hopper = hopper.n_processors > 0;
+  if (x.kind != quant::Activation::a256) return (is_hopper && linear_wgmma_32(dtype, tasks, hopper, queue)) || linear_mma_32(dtype, tasks, queue);
+  return (is_hopper && linear_wgmma_256(dtype, tasks, hopper, queue)) || linear_mma_256(dtype, tasks, queue);
 }
 
 }  // namespace assay::backend::cuda

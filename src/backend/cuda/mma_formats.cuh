@@ -22,6 +22,12 @@ __device__ inline uint32_t word_at(uint32_t shared) {
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(w) : "r"(shared));
   return w;
 }
+__device__ inline float float_at(uint32_t shared) { return __uint_as_float(word_at(shared)); }
+__device__ inline float2 floats_at(uint32_t shared) {
+  float2 x;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(shared));
+  return x;
+}
 __device__ inline uint4 words_at(uint32_t shared) {
   uint4 w;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w) : "r"(shared));

@@ -176,21 +176,30 @@ __device__ inline void load_columns(uint32_t columns, int lane, int first_column
   load_matrices(columns + 128 * column + 16 * (piece ^ (column & 7)), b);
 }
 
+// Tiles of all tasks, one after the other.
+inline void number_tiles(MmaTasks& tasks) {
+  const int tokens = kTileColumns / tasks.x.planes;
+  tasks.n_token_tiles = (tasks.n_tokens + tokens - 1) / tokens;
+  tasks.n_tiles = 0;
+  for (int i = 0; i < tasks.n; ++i) {
+    tasks.task[i].first_tile = tasks.n_tiles;
+    tasks.n_tiles += (tasks.task[i].n_rows + kTileRows - 1) / kTileRows * tasks.n_token_tiles;
+  }
+}
+// False: the device has less shared memory.
+template <class Kernel>
+bool allow_shared(Kernel kernel, size_t bytes) {
+  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)) == cudaSuccess) return true;
+  cudaGetLastError();  // forgotten: it is an answer
+  return false;
+}
+
 // Starts a kernel over all tiles; false, and nothing done, where the device has too little shared memory.
 template <class Kernel>
 bool launch_tiles(Kernel kernel, MmaTasks& tasks, size_t shared_bytes, const Queue& queue) {
-  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)) != cudaSuccess) {
-    cudaGetLastError();  // forgotten: it is an answer
-    return false;
-  }
-  const int tokens = kTileColumns / tasks.x.planes;
-  tasks.n_token_tiles = (tasks.n_tokens + tokens - 1) / tokens;
-  int n_tiles = 0;
-  for (int i = 0; i < tasks.n; ++i) {
-    tasks.task[i].first_tile = n_tiles;
-    n_tiles += (tasks.task[i].n_rows + kTileRows - 1) / kTileRows * tasks.n_token_tiles;
-  }
-  launch(queue, kernel, dim3(static_cast<unsigned>(n_tiles)), kMmaThreads, shared_bytes, tasks);
+  if (!allow_shared(kernel, shared_bytes)) return false;
+  number_tiles(tasks);
+  launch(queue, kernel, dim3(static_cast<unsigned>(tasks.n_tiles)), kMmaThreads, shared_bytes, tasks);
   return true;
 }
 
@@ -212,7 +221,8 @@ bool launch_format(MmaTasks& tasks, const Queue& queue) {
 
 bool linear_mma_32(tensor::DType dtype, MmaTasks& tasks, const Queue& queue);   // false: not a format of blocks of 32 that it serves
 bool linear_mma_256(tensor::DType dtype, MmaTasks& tasks, const Queue& queue);
-bool linear_wgmma_256(tensor::DType dtype, MmaTasks& tasks, const Hopper& hopper, const Queue& queue);  // the same on Hopper
+bool linear_wgmma_32(tensor::DType dtype, MmaTasks& tasks, const Hopper& hopper, const Queue& queue);  // the same on Hopper
+bool linear_wgmma_256(tensor::DType dtype, MmaTasks& tasks, const Hopper& hopper, const Queue& queue);
 // For fewer tokens; superblocks, at most two formats, the tasks are the linears.
 bool linear_batch_wgmma(std::span<const LinearTask> linears, MmaTasks& tasks, const Hopper& hopper, const Queue& queue);
 

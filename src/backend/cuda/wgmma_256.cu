@@ -1,32 +1,20 @@
-// Prefill of the superblock formats on Hopper (sm_90a): blocks of 12 warps stay on their multiprocessor and take tile after tile of 128 rows x
-// 128 columns, a column being a plane of a token's activations. Four warps fill shared memory, two groups of four multiply 64 rows each: the
-// high digits of a superblock's weights, a shift by 8 bits, the low digits, so that one integer an output and superblock comes out of the
+// Prefill of the superblock formats on Hopper (sm_90a), in tiles and groups of warps as wgmma_tile.cuh has them. A group multiplies the high
+// digits of a superblock's weights, shifts by some bits, multiplies the low digits, so that one integer an output and superblock comes out of the
 // tensor cores. Minima times sums of activations are a product of half-precision integers (at most 63 and 2,032, so exact). Floats follow the
 // contract, one chain an output in a register.
-#include <algorithm>
-
-#include "backend/cuda/copy_map.cuh"
-#include "backend/cuda/mma_tile.cuh"
 #include "backend/cuda/wgmma_formats.cuh"
-#include "backend/cuda/wgmma_steps.cuh"
+#include "backend/cuda/wgmma_tile.cuh"
 
 namespace assay::backend::cuda {
 namespace {
 
-constexpr int kGroupThreads = 128, kThreads = 3 * kGroupThreads;
 constexpr int kColumnStages = 3, kRowStages = 2, kScalarStages = 3;  // superblocks under way
 constexpr int kPanelBytes = kTileColumns * 128, kStageColumnsBytes = 2 * kPanelBytes;  // 128 weights of every column side by side
 constexpr int kScalarThreads = 64;
 
-// The matrices as the copy engine sees them: parts of each task's weights, planes of the activations.
-struct Maps {
-  CUtensorMap rows[kLinearsMax][3], columns[2];
-};
-
 template <class Format, int kPlanes>
 struct Layout {
   static constexpr int kSumsBytes = Format::kHasMin ? kTileColumns * 32 : 0;
-  static constexpr int kWaitingFloats = kTileRows * kTileColumns / kPlanes;
   static constexpr int kRows = kColumnStages * kStageColumnsBytes;  // after the columns
   static constexpr int kWaiting = kRows + kRowStages * Format::kStageBytes;
   static constexpr int kScalars = kWaiting + kTileRows * kTileColumns * 4;
@@ -42,7 +30,9 @@ struct Shared {
   using L = Layout<Format, kPlanes>;
   std::byte* memory;
   uint32_t base;
-  __device__ explicit Shared(std::byte* m) : memory(m), base(shared_address(m)) {}
+  __device__ explicit Shared(std::byte* m) : memory(m), base(shared_address(m)) {
+    asm volatile("" : "+r"(base));  // found once
+  }
 
   __device__ uint32_t columns(int stage) const { return base + static_cast<uint32_t>(stage * kStageColumnsBytes); }
   __device__ uint32_t rows(int stage) const { return base + static_cast<uint32_t>(L::kRows + stage * Format::kStageBytes); }
@@ -66,24 +56,13 @@ struct Shared {
   }
 };
 
-struct TilePlace {
-  int task, row_0, token_0;
-};
-template <int kPlanes>
-__device__ TilePlace tile_at(const MmaTasks& tasks, int tile) {
-  int i = 0;
-  while (i + 1 < tasks.n && tile >= tasks.task[i + 1].first_tile) ++i;
-  const int at = tile - tasks.task[i].first_tile;
-  return {i, at / tasks.n_token_tiles * kTileRows, at % tasks.n_token_tiles * (kTileColumns / kPlanes)};
-}
-
 // The warps that fill the stages: one thread starts the copies of the columns, one those of the rows; two warps bring what must be converted.
 template <class Format, int kPlanes>
 struct Filler {
   using L = Layout<Format, kPlanes>;
   static constexpr int kTokens = kTileColumns / kPlanes;
   const MmaTasks& tasks;
-  const Maps& maps;
+  const GroupMaps& maps;
   const Shared<Format, kPlanes> s;
 
   template <class Fill>
@@ -158,80 +137,26 @@ struct Filler {
 template <class Format, int kPlanes, bool kSingle>
 struct Multiplier {
   using L = Layout<Format, kPlanes>;
-  static constexpr int kN = 16 / kPlanes;  // column tiles of outputs
+  using Tree = ChunkTree<kPlanes, kSingle>;
+  static constexpr int kN = Tree::kN;
   const MmaTasks& tasks;
   const Shared<Format, kPlanes> s;
   const int t;  // of the two groups' threads
-  float4 *const one, *const two, *const four;  // sums of so many chunks that wait for their neighbours
-  float chain[4 * kN];
+  Tree tree;
   int32_t sum[64];
   float of_minima[2][32];  // minima times sums of the first 64 columns, of the others
 
   __device__ Multiplier(const MmaTasks& all, const Shared<Format, kPlanes>& shared, int thread, float4* scratch)
-      : tasks(all), s(shared), t(thread), one(shared.waiting()),
-        two(kPlanes == 2 ? one + L::kWaitingFloats / 4 : kSingle ? one : scratch + L::kWaitingFloats / 4), four(scratch) {}
+      : tasks(all), s(shared), t(thread),
+        tree{all, thread, s.waiting(),
+             kPlanes == 2 ? s.waiting() + Tree::kWaitingFloats / 4 : kSingle ? s.waiting() : scratch + Tree::kWaitingFloats / 4, scratch} {}
 
-  __device__ int chunk_begin(int i) const { return i * tasks.n_blocks / 8; }
-
-  __device__ void clear() {
-#pragma unroll
-    for (int i = 0; i < 4 * kN; ++i) chain[i] = 0.0f;
-  }
-  __device__ void put(float4* to) const {
-#pragma unroll
-    for (int i = 0; i < kN; ++i) to[i * 2 * kGroupThreads + t] = {chain[4 * i], chain[4 * i + 1], chain[4 * i + 2], chain[4 * i + 3]};
-  }
-  __device__ void add(const float4* from) {
-#pragma unroll
-    for (int i = 0; i < kN; ++i) {
-      const float4 v = from[i * 2 * kGroupThreads + t];
-      chain[4 * i] = v.x + chain[4 * i], chain[4 * i + 1] = v.y + chain[4 * i + 1];
-      chain[4 * i + 2] = v.z + chain[4 * i + 2], chain[4 * i + 3] = v.w + chain[4 * i + 3];
-    }
-  }
-  __device__ void end_chunk(int chunk, const TilePlace& at) {
-    if (chunk % 2 == 0) {
-      if constexpr (kSingle) return;  // the next superblock's term is added to it
-      put(one);
-    } else {
-      if constexpr (!kSingle) add(one);
-      if (chunk % 4 == 1) {
-        put(two);
-      } else {
-        add(two);
-        if (chunk == 3) put(four);
-        if (chunk == 7) write(at);
-      }
-    }
-    clear();
-  }
-  __device__ void write(const TilePlace& at) {
-    add(four);
-    const int row = at.row_0 + t / 32 * 16 + t % 32 / 4, token = at.token_0 + 2 * (t % 4);
-    const MmaTask& task = tasks.task[at.task];
-    const int n_rows = task.n_rows - row, n_tokens = tasks.n_tokens - token;
-    const float* b = task.bias;
-    const float bias[2] = {b != nullptr && n_rows > 0 ? b[row] : 0.0f, b != nullptr && n_rows > 8 ? b[row + 8] : 0.0f};
-    int64_t step = task.n_rows;
-    asm volatile("" : "+l"(step));  // no address is worth a register while superblocks are multiplied
-    float* y = task.y + token * step + row;
-#pragma unroll
-    for (int n = 0; n < kN; ++n) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        float& v = chain[4 * n + e];
-        if (b != nullptr) v = v + bias[e / 2];
-        if (8 * n + e % 2 < n_tokens && e / 2 * 8 < n_rows) y[e % 2 * step + e / 2 * 8] = v;
-      }
-      y += 8 * step;
-    }
-  }
-
-  __device__ static void multiply_high(int32_t (&out)[64], const uint32_t (&a)[4], uint64_t b, int accumulate) {
+  template <bool kAccumulate>
+  __device__ static void multiply_high(int32_t (&out)[64], const uint32_t (&a)[4], uint64_t b) {
     if constexpr (Format::kSigned) {
-      multiply_bytes_signed(out, a, b, accumulate);
+      multiply_bytes_signed<kAccumulate>(out, a, b);
     } else {
-      multiply_bytes_unsigned(out, a, b, accumulate);
+      multiply_bytes_unsigned<kAccumulate>(out, a, b);
     }
   }
   __device__ static uint64_t columns_of(uint64_t stage, int weight) {
@@ -257,8 +182,12 @@ struct Multiplier {
       w.unpack(stage, row, i, a[2 * i], a[2 * i + 1]);
       if (i == 0) wait_phase(s.columns_full(columns.stage), columns.phase);
       begin_products();
-      multiply_high(sum, a[2 * i].high, columns_of(from, Format::first(i)), i != 0);
-      multiply_high(sum, a[2 * i + 1].high, columns_of(from, Format::second(i)), 1);
+      if (i == 0) {
+        multiply_high<false>(sum, a[0].high, columns_of(from, Format::first(0)));
+      } else {
+        multiply_high<true>(sum, a[2 * i].high, columns_of(from, Format::first(i)));
+      }
+      multiply_high<true>(sum, a[2 * i + 1].high, columns_of(from, Format::second(i)));
       end_products();
     }
     __syncwarp();
@@ -274,8 +203,8 @@ struct Multiplier {
     begin_products();
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      multiply_bytes_unsigned(sum, a[2 * i].low, columns_of(from, Format::first(i)), 1);
-      multiply_bytes_unsigned(sum, a[2 * i + 1].low, columns_of(from, Format::second(i)), 1);
+      multiply_bytes_unsigned<true>(sum, a[2 * i].low, columns_of(from, Format::first(i)));
+      multiply_bytes_unsigned<true>(sum, a[2 * i + 1].low, columns_of(from, Format::second(i)));
     }
     if constexpr (Format::kHasMin) {
 #pragma unroll
@@ -319,10 +248,11 @@ struct Multiplier {
           if constexpr (Format::kHasMin) m = num::fma(0x1p-7f, of_minima[1][i], m);
         }
         const float term = quant::block_term(Format::kHasMin, w.d[e / 2], f, m), d = e % 2 == 0 ? x_d.x : x_d.y;
+        float& chain = tree.chain[i];
         if constexpr (kSingle) {
-          chain[i] = chain[i] + num::fma(d, term, 0.0f);  // a chain of one term, and its neighbour's if there is one
+          chain = chain + num::fma(d, term, 0.0f);  // a chain of one term, and its neighbour's if there is one
         } else {
-          chain[i] = num::fma(d, term, chain[i]);
+          chain = num::fma(d, term, chain);
         }
       }
     }
@@ -332,10 +262,10 @@ struct Multiplier {
     Ring rows, columns, scalars;
     for (int tile = static_cast<int>(blockIdx.x); tile < tasks.n_tiles; tile += static_cast<int>(gridDim.x)) {
       const TilePlace at = tile_at<kPlanes>(tasks, tile);
-      clear();
+      tree.clear();
       int chunk = 0;
       for (int block = 0; block < tasks.n_blocks; ++block) {
-        for (; chunk_begin(chunk + 1) <= block; ++chunk) end_chunk(chunk, at);
+        for (; tree.chunk_begin(chunk + 1) <= block; ++chunk) tree.end_chunk(chunk, at);
         Format w;
         multiply(rows, columns, scalars, w);
         if (t % 32 == 0) arrive(s.free_of(s.columns_full(columns.stage)));
@@ -346,14 +276,14 @@ struct Multiplier {
         columns.next(kColumnStages);
         scalars.next(kScalarStages);
       }
-      for (; chunk < 8; ++chunk) end_chunk(chunk, at);
+      for (; chunk < 8; ++chunk) tree.end_chunk(chunk, at);
     }
   }
 };
 
 template <class Format, int kPlanes, bool kSingle>
-__global__ void __launch_bounds__(kThreads, 1)
-    wgmma_256_kernel(const __grid_constant__ MmaTasks tasks, const __grid_constant__ Maps maps, float4* scratch) {
+__global__ void __launch_bounds__(kGroupsThreads, 1)
+    wgmma_256_kernel(const __grid_constant__ MmaTasks tasks, const __grid_constant__ GroupMaps maps, float4* scratch) {
   extern __shared__ __align__(1024) std::byte memory[];
   const Shared<Format, kPlanes> shared(memory);
   if (threadIdx.x == 0) shared.make_barriers();
@@ -371,42 +301,11 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
-template <class Format, int kPlanes>
-bool make_maps(const MmaTasks& tasks, const Hopper& hopper, Maps& maps) {
-  bool made = true;
-  for (int i = 0; i < tasks.n; ++i) {
-    for (int p = 0; p < Format::kParts; ++p) {
-      const WgmmaPart part = Format::part(p);
-      made &= make_map(hopper, tasks.task[i].w.base[part.part], int64_t{tasks.n_blocks} * part.bytes, tasks.task[i].n_rows, part.bytes, kTileRows,
-                       maps.rows[i][p]);
-    }
-  }
-  for (int plane = 0; plane < kPlanes; ++plane) {
-    made &= make_map(hopper, plane == 0 ? tasks.x.q : tasks.x.l, tasks.x.k, tasks.n_tokens, 128, kTileColumns / kPlanes, maps.columns[plane]);
-  }
-  return made;
-}
-
 template <class Format, int kPlanes, bool kSingle>
 bool launch_kernel(MmaTasks& tasks, const Hopper& hopper, const Queue& queue) {
-  constexpr int kBytes = Layout<Format, kPlanes>::kBytes;
-  const auto kernel = wgmma_256_kernel<Format, kPlanes, kSingle>;
-  Maps maps;
-  if (!make_maps<Format, kPlanes>(tasks, hopper, maps)) return false;
-  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes) != cudaSuccess) {
-    cudaGetLastError();  // forgotten: it is an answer
-    return false;
-  }
-  const int tokens = kTileColumns / kPlanes;
-  tasks.n_token_tiles = (tasks.n_tokens + tokens - 1) / tokens;
-  tasks.n_tiles = 0;
-  for (int i = 0; i < tasks.n; ++i) {
-    tasks.task[i].first_tile = tasks.n_tiles;
-    tasks.n_tiles += (tasks.task[i].n_rows + kTileRows - 1) / kTileRows * tasks.n_token_tiles;
-  }
-  launch(queue, kernel, dim3(static_cast<unsigned>(std::min(tasks.n_tiles, hopper.n_processors))), kThreads, kBytes, tasks, maps,
-         reinterpret_cast<float4*>(hopper.scratch));
-  return true;
+  GroupMaps maps;
+  return make_group_maps<Format>(tasks, hopper, 128, kTileColumns / kPlanes, maps) &&
+         launch_groups(wgmma_256_kernel<Format, kPlanes, kSingle>, tasks, maps, Layout<Format, kPlanes>::kBytes, hopper, queue);
 }
 template <class Format>
 bool launch_format(MmaTasks& tasks, const Hopper& hopper, const Queue& queue) {

@@ -34,6 +34,7 @@ struct WgmmaQ4_K {
   static constexpr int kShift = 3;
   static constexpr int kParts = 2, kStageBytes = 128 * 144;
   __host__ __device__ static constexpr WgmmaPart part(int i) { return i == 0 ? WgmmaPart{1, 128, 0} : WgmmaPart{0, 16, 128 * 128}; }
+  __host__ __device__ static constexpr int block_bytes(int i) { return part(i).bytes; }
   __device__ static constexpr int first(int i) { return 64 * i; }
   __device__ static constexpr int second(int i) { return 64 * i + 32; }
 
@@ -84,6 +85,8 @@ struct WgmmaQ5_K : WgmmaQ4_K {
     return i == 0 ? WgmmaPart{2, 128, 0} : i == 1 ? WgmmaPart{1, 32, 128 * 128} : WgmmaPart{0, 16, 128 * 160};
   }
 
+  __host__ __device__ static constexpr int block_bytes(int i) { return part(i).bytes; }
+
   uint32_t bits[4];
 
   __device__ void read(uint32_t rows, uint32_t row) {
@@ -112,6 +115,7 @@ struct WgmmaQ6_K {
   __host__ __device__ static constexpr WgmmaPart part(int i) {
     return i == 0 ? WgmmaPart{0, 128, 0} : i == 1 ? WgmmaPart{1, 64, 128 * 128} : WgmmaPart{2, 16, 128 * 192};
   }
+  __host__ __device__ static constexpr int block_bytes(int i) { return part(i).bytes; }
   __device__ static constexpr int first(int i) { return 128 * (i / 2) + 32 * (i % 2); }
   __device__ static constexpr int second(int i) { return first(i) + 64; }
 
@@ -144,5 +148,21 @@ struct WgmmaQ6_K {
     }
   }
 };
+
+// Blocks of 32, two a stage. fragment: of 16 rows of block `block` of the stage, those from `row` on.
+template <class Mma>
+struct WgmmaNarrow : Mma {
+  static constexpr int kParts = 1, kStageBytes = 128 * 2 * Mma::kBlockBytes;
+  __host__ __device__ static constexpr WgmmaPart part(int) { return {1, 2 * Mma::kBlockBytes, 0}; }
+  __host__ __device__ static constexpr int block_bytes(int) { return Mma::kBlockBytes; }
+  __device__ static void fragment(uint32_t rows, uint32_t row, uint32_t block, uint32_t (&a)[4]) {
+    constexpr uint32_t kPieces = Mma::kBlockBytes / 16;  // of a block
+    const uint32_t lane = threadIdx.x % 32;
+    Mma::fragment(rows + piece_at<2 * Mma::kBlockBytes>(row + lane % 16, kPieces * block + (kPieces == 2 ? lane / 16 : 0)), a);
+  }
+};
+using WgmmaQ4_0 = WgmmaNarrow<MmaQ4_0>;
+using WgmmaQ4_1 = WgmmaNarrow<MmaQ4_1>;
+using WgmmaQ8_0 = WgmmaNarrow<MmaQ8_0>;
 
 }  // namespace assay::backend::cuda

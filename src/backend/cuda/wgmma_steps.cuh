@@ -54,19 +54,23 @@ __device__ inline void wait_products() {
 }
 
 // Columns as the products read them. Swizzled: 128 bytes a column, the pieces of 16 of column c exchanged by c % 8. Plain: 16 bytes a column,
-// the next 16 of all columns `next_piece` bytes further.
+// the next 16 of all columns `next_piece` bytes further. Narrow: 64 bytes a column, the pieces of columns c and c + 1 exchanged by c / 2 % 4.
 __device__ inline uint64_t swizzled_columns(uint32_t address) {
   return uint64_t{(address & 0x3FFFFu) >> 4} | uint64_t{1} << 16 | uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
+}
+__device__ inline uint64_t narrow_columns(uint32_t address) {
+  return uint64_t{(address & 0x3FFFFu) >> 4} | uint64_t{1} << 16 | uint64_t{512 >> 4} << 32 | uint64_t{2} << 62;
 }
 __device__ inline uint64_t plain_columns(uint32_t address, uint32_t next_piece) {
   return uint64_t{(address & 0x3FFFFu) >> 4} | uint64_t{next_piece >> 4} << 16 | uint64_t{128 >> 4} << 32;
 }
 
 // 64 rows x 32 weights times 32 x 128 columns of bytes; the fragments and sums of a warp are those of multiply_32 (mma_steps.h), rows 16 w on
-// for warp w: element e % 4 of column tile e / 4.
+// for warp w: element e % 4 of column tile e / 4. kAccumulate: to the sums that are there; otherwise they are not read.
 // A macro, because the type of the weights is part of the instruction's text.
 #define ASSAY_MULTIPLY_BYTES(name, type)                                                                                            \
-  __device__ inline void name(int32_t (&sum)[64], const uint32_t (&a)[4], uint64_t b, int accumulate) {                             \
+  template <bool kAccumulate>                                                                                                       \
+  __device__ inline void name(int32_t (&sum)[64], const uint32_t (&a)[4], uint64_t b) {                                             \
     asm volatile(                                                                                                                   \
         "{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"                                                                                \
         "wgmma.mma_async.sync.aligned.m64n128k32.s32." type ".s8 {"                                                                 \
@@ -83,7 +87,7 @@ __device__ inline uint64_t plain_columns(uint32_t address, uint32_t next_piece) 
             "+r"(sum[40]), "+r"(sum[41]), "+r"(sum[42]), "+r"(sum[43]), "+r"(sum[44]), "+r"(sum[45]), "+r"(sum[46]), "+r"(sum[47]), \
             "+r"(sum[48]), "+r"(sum[49]), "+r"(sum[50]), "+r"(sum[51]), "+r"(sum[52]), "+r"(sum[53]), "+r"(sum[54]), "+r"(sum[55]), \
             "+r"(sum[56]), "+r"(sum[57]), "+r"(sum[58]), "+r"(sum[59]), "+r"(sum[60]), "+r"(sum[61]), "+r"(sum[62]), "+r"(sum[63])  \
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));                                                     \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAccumulate ? 1 : 0));                                            \
   }
 ASSAY_MULTIPLY_BYTES(multiply_bytes_unsigned, "u8")
 ASSAY_MULTIPLY_BYTES(multiply_bytes_signed, "s8")
@@ -91,7 +95,8 @@ ASSAY_MULTIPLY_BYTES(multiply_bytes_signed, "s8")
 
 // The same with 64 columns.
 #define ASSAY_MULTIPLY_BYTES(name, type)                                                                                            \
-  __device__ inline void name(int32_t (&sum)[32], const uint32_t (&a)[4], uint64_t b, int accumulate) {                             \
+  template <bool kAccumulate>                                                                                                       \
+  __device__ inline void name(int32_t (&sum)[32], const uint32_t (&a)[4], uint64_t b) {                                             \
     asm volatile(                                                                                                                   \
         "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"                                                                                \
         "wgmma.mma_async.sync.aligned.m64n64k32.s32." type ".s8 {"                                                                  \
@@ -102,7 +107,7 @@ ASSAY_MULTIPLY_BYTES(multiply_bytes_signed, "s8")
             "+r"(sum[8]), "+r"(sum[9]), "+r"(sum[10]), "+r"(sum[11]), "+r"(sum[12]), "+r"(sum[13]), "+r"(sum[14]), "+r"(sum[15]),   \
             "+r"(sum[16]), "+r"(sum[17]), "+r"(sum[18]), "+r"(sum[19]), "+r"(sum[20]), "+r"(sum[21]), "+r"(sum[22]), "+r"(sum[23]), \
             "+r"(sum[24]), "+r"(sum[25]), "+r"(sum[26]), "+r"(sum[27]), "+r"(sum[28]), "+r"(sum[29]), "+r"(sum[30]), "+r"(sum[31])  \
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));                                                     \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAccumulate ? 1 : 0));                                            \
   }
 ASSAY_MULTIPLY_BYTES(multiply_bytes_unsigned, "u8")
 ASSAY_MULTIPLY_BYTES(multiply_bytes_signed, "s8")

@@ -1,0 +1,128 @@
+// What the kernels of Hopper's group products share (wgmma_256.cu, wgmma_32.cu): blocks of 12 warps stay on their multiprocessor and take tile
+// after tile of 128 rows x 128 columns, a column being a plane of a token's activations. Four warps fill shared memory, two groups of four
+// multiply 64 rows each; a thread has the chains of its outputs in registers, and sums of one, two and four chunks wait beside them.
+#pragma once
+
+#include <algorithm>
+
+#include "backend/cuda/copy_map.cuh"
+#include "backend/cuda/mma_tile.cuh"
+#include "backend/cuda/wgmma_steps.cuh"
+
+namespace assay::backend::cuda {
+
+inline constexpr int kGroupThreads = 128, kGroupsThreads = 3 * kGroupThreads;
+
+// The matrices as the copy engine sees them: parts of each task's weights, planes of the activations.
+struct GroupMaps {
+  CUtensorMap rows[kLinearsMax][3], columns[2];
+};
+
+struct TilePlace {
+  int task, row_0, token_0;
+};
+template <int kPlanes>
+__device__ TilePlace tile_at(const MmaTasks& tasks, int tile) {
+  int i = 0;
+  while (i + 1 < tasks.n && tile >= tasks.task[i + 1].first_tile) ++i;
+  const int at = tile - tasks.task[i].first_tile;
+  return {i, at / tasks.n_token_tiles * kTileRows, at % tasks.n_token_tiles * (kTileColumns / kPlanes)};
+}
+
+// The chains of a thread's outputs, element e % 4 of column tile e / 4, and the tree over chunks: one, two and four are where sums of so many
+// chunks wait. kSingle: every chunk is one block, and the first of two is added to without waiting.
+template <int kPlanes, bool kSingle>
+struct ChunkTree {
+  static constexpr int kN = 16 / kPlanes;  // column tiles of outputs
+  static constexpr int kWaitingFloats = kTileRows * kTileColumns / kPlanes;
+  const MmaTasks& tasks;
+  const int t;  // of the two groups' threads
+  float4 *const one, *const two, *const four;
+  float chain[4 * kN];
+
+  __device__ static int begin_of(int chunk, const MmaTasks& all) { return chunk * all.n_blocks / 8; }
+  __device__ int chunk_begin(int i) const { return begin_of(i, tasks); }
+
+  __device__ void clear() {
+#pragma unroll
+    for (int i = 0; i < 4 * kN; ++i) chain[i] = 0.0f;
+  }
+  __device__ void put(float4* to) const {
+#pragma unroll
+    for (int i = 0; i < kN; ++i) to[i * 2 * kGroupThreads + t] = {chain[4 * i], chain[4 * i + 1], chain[4 * i + 2], chain[4 * i + 3]};
+  }
+  __device__ void add(const float4* from) {
+#pragma unroll
+    for (int i = 0; i < kN; ++i) {
+      const float4 v = from[i * 2 * kGroupThreads + t];
+      chain[4 * i] = v.x + chain[4 * i], chain[4 * i + 1] = v.y + chain[4 * i + 1];
+      chain[4 * i + 2] = v.z + chain[4 * i + 2], chain[4 * i + 3] = v.w + chain[4 * i + 3];
+    }
+  }
+  __device__ void end_chunk(int chunk, const TilePlace& at) {
+    if (chunk % 2 == 0) {
+      if constexpr (kSingle) return;  // the next block's term is added to it
+      put(one);
+    } else {
+      if constexpr (!kSingle) add(one);
+      if (chunk % 4 == 1) {
+        put(two);
+      } else {
+        add(two);
+        if (chunk == 3) put(four);
+        if (chunk == 7) write(at);
+      }
+    }
+    clear();
+  }
+  __device__ void write(const TilePlace& at) {
+    add(four);
+    const int row = at.row_0 + t / 32 * 16 + t % 32 / 4, token = at.token_0 + 2 * (t % 4);
+    const MmaTask& task = tasks.task[at.task];
+    const int n_rows = task.n_rows - row, n_tokens = tasks.n_tokens - token;
+    const float* b = task.bias;
+    const float bias[2] = {b != nullptr && n_rows > 0 ? b[row] : 0.0f, b != nullptr && n_rows > 8 ? b[row + 8] : 0.0f};
+    int64_t step = task.n_rows;
+    asm volatile("" : "+l"(step));  // no address is worth a register while blocks are multiplied
+    float* y = task.y + token * step + row;
+#pragma unroll
+    for (int n = 0; n < kN; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        float& v = chain[4 * n + e];
+        if (b != nullptr) v = v + bias[e / 2];
+        if (8 * n + e % 2 < n_tokens && e / 2 * 8 < n_rows) y[e % 2 * step + e / 2 * 8] = v;
+      }
+      y += 8 * step;
+    }
+  }
+};
+
+// Maps of the tasks' weights, Format's parts in boxes of part(i).bytes, and of the activations in boxes of column_bytes x box_tokens.
+template <class Format>
+bool make_group_maps(const MmaTasks& tasks, const Hopper& hopper, int column_bytes, int box_tokens, GroupMaps& maps) {
+  bool made = true;
+  for (int i = 0; i < tasks.n; ++i) {
+    for (int p = 0; p < Format::kParts; ++p) {
+      const auto part = Format::part(p);
+      made &= make_map(hopper, tasks.task[i].w.base[part.part], int64_t{tasks.n_blocks} * Format::block_bytes(p), tasks.task[i].n_rows, part.bytes,
+                       kTileRows, maps.rows[i][p]);
+    }
+  }
+  for (int plane = 0; plane < tasks.x.planes; ++plane) {
+    made &= make_map(hopper, plane == 0 ? tasks.x.q : tasks.x.l, tasks.x.k, tasks.n_tokens, column_bytes, box_tokens, maps.columns[plane]);
+  }
+  return made;
+}
+
+// Starts a kernel that takes all tiles by turns; false, and nothing done, where the device has too little shared memory.
+template <class Kernel>
+bool launch_groups(Kernel kernel, MmaTasks& tasks, const GroupMaps& maps, size_t shared_bytes, const Hopper& hopper, const Queue& queue) {
+  if (!allow_shared(kernel, shared_bytes)) return false;
+  number_tiles(tasks);
+  launch(queue, kernel, dim3(static_cast<unsigned>(std::min(tasks.n_tiles, hopper.n_processors))), kGroupsThreads, shared_bytes, tasks, maps,
+         reinterpret_cast<float4*>(hopper.scratch));
+  return true;
+}
+
+}  // namespace assay::backend::cuda
