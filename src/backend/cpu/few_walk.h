@@ -155,6 +155,10 @@ class FewWalk {
   // With the bias.
   void store(int64_t token, int64_t row, int64_t n, const float* sums) const noexcept {
     float* y = task_.y.data + token * task_.y.stride + row;
+    if (task_.bias == nullptr && n == kRowsOfStrip) {
+      __builtin_memcpy(y, sums, kRowsOfStrip * sizeof(float));
+      return;
+    }
     for (int64_t i = 0; i < n; ++i) y[i] = task_.bias == nullptr ? sums[i] : sums[i] + task_.bias[row + i];
   }
 

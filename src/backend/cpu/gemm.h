@@ -18,7 +18,7 @@ struct GemmKernel {
 };
 
 // Without run where there is no kernel for the format. Formats with blocks of 32.
-GemmKernel gemm_a32_avx2(tensor::DType dtype) noexcept;
+GemmKernel gemm_a32_avx2(tensor::DType dtype, int planes) noexcept;
 GemmKernel gemm_a32_bytes_avx2(tensor::DType dtype) noexcept;  // activations of one plane, weights small and unsigned
 GemmKernel gemm_a32_avx512(tensor::DType dtype) noexcept;
 // Superblocks of 256.

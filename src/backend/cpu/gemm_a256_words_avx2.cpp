@@ -10,8 +10,6 @@ namespace {
 
 constexpr int kTileTokens = 6;  // all 12 sums in registers
 
-inline __m256i low_bytes(__m256i words) noexcept { return _mm256_srai_epi16(_mm256_slli_epi16(words, 8), 8); }
-inline __m256i high_bytes(__m256i words) noexcept { return _mm256_srai_epi16(words, 8); }
 inline __m256 magnitude(__m256 v) noexcept { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v); }
 
 // A superblock of a strip in the panel: of 32 elements at a time 8 pairs of elements 4r and 4r + 2 of every row, then 8 of elements 4r + 1 and 4r + 3;
@@ -107,14 +105,10 @@ struct Laid {
   }
 
   static void lay_pairs(const int8_t* q, const int8_t* l, std::byte* out) noexcept {
-    const __m256i join = _mm256_set1_epi16(0x0180);  // 128 q + 1 l
-    const __m256i odd_bytes = _mm256_set1_epi16(static_cast<int16_t>(0xFF00)), even_bytes = _mm256_set1_epi16(0xFF);
     for (int unit = 0; unit < 8; ++unit) {
-      const __m256i of_q = load_256(q + 32 * unit), of_l = load_256(l + 32 * unit);
-      const __m256i even = _mm256_or_si256(_mm256_and_si256(of_q, even_bytes), _mm256_slli_epi16(of_l, 8));
-      const __m256i odd = _mm256_or_si256(_mm256_srli_epi16(of_q, 8), _mm256_and_si256(of_l, odd_bytes));
-      store_256(_mm256_maddubs_epi16(join, even), out + 32 * kTokens * (2 * unit));
-      store_256(_mm256_maddubs_epi16(join, odd), out + 32 * kTokens * (2 * unit + 1));
+      const WordPairs words = joined_words(load_256(q + 32 * unit), load_256(l + 32 * unit));
+      store_256(words.even, out + 32 * kTokens * (2 * unit));
+      store_256(words.odd, out + 32 * kTokens * (2 * unit + 1));
     }
   }
 
@@ -203,12 +197,13 @@ struct Words {
   // float(I) of one plane, 8 rows and one token.
   static __m256 dot_plane(const std::byte* w, const int8_t* plane) noexcept {
     __m256i sum = _mm256_setzero_si256();
-    for (int unit = 0; unit < 16; ++unit) {
-      const __m256i bytes = load_256(plane + 32 * (unit / 2));
-      alignas(32) int32_t pairs[8];
-      _mm256_store_si256(reinterpret_cast<__m256i*>(pairs), unit % 2 == 0 ? low_bytes(bytes) : high_bytes(bytes));
-      for (int p = 0; p < 8; ++p) {
-        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(load_256(w, 64 * (8 * unit + p)), _mm256_set1_epi32(pairs[p])));
+    for (int unit = 0; unit < 8; ++unit) {
+      const WordPairs words = signed_words(load_256(plane + 32 * unit));
+      alignas(32) int32_t pairs[16];
+      _mm256_store_si256(reinterpret_cast<__m256i*>(pairs), words.even);
+      _mm256_store_si256(reinterpret_cast<__m256i*>(pairs + 8), words.odd);
+      for (int p = 0; p < 16; ++p) {
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(load_256(w, 64 * (16 * unit + p)), _mm256_set1_epi32(pairs[p])));
       }
     }
     return _mm256_cvtepi32_ps(sum);

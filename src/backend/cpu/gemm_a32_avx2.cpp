@@ -14,23 +14,25 @@ constexpr int kTileTokens = 6;  // all 12 sums in registers; the chains, read on
 template <class Format, int kPlanes, int kTokensOfTile = kTileTokens>
 struct Words {
   static constexpr int kTokens = kTokensOfTile;
-  // A block in the panel: 16 pairs of words of every row, d, m. Of the activations: [2 units of 8 pairs][token][pair], G of the contract, d.
+  // A block in the panel: of every row 8 pairs of elements 4r and 4r + 2, then 8 of elements 4r + 1 and 4r + 3, as words; d, m. Of the activations:
+  // [2 units of 8 pairs][token][pair], G of the contract, d.
   static constexpr int64_t kBlock = 32, kBlocksNear = 16, kD = 16 * 64, kStripBytes = kD + (Format::kHasMin ? 2 : 1) * 64;
   static constexpr int64_t kG = 2 * kTokens * 32, kLaidD = kG + 32, kTileBytes = kLaidD + 32;
 
   static void build(const LinearTask&, const std::byte** p, std::byte* out) noexcept {
-    __m256i words[2][kRows];
+    __m256i rows[kRows], columns[8];
     alignas(32) std::byte heads[kRows * 4];
     for (int64_t i = 0; i < kRows; ++i) {
-      // Bytes around the offset, which may be 128: the difference is right modulo 256.
-      const __m256i w = _mm256_sub_epi8(Format::weights(p[i]), _mm256_set1_epi8(static_cast<char>(Format::kOffset)));
-      words[0][i] = _mm256_cvtepi8_epi16(_mm256_castsi256_si128(w));
-      words[1][i] = _mm256_cvtepi8_epi16(_mm256_extracti128_si256(w, 1));
+      rows[i] = Format::weights(p[i]);
       __builtin_memcpy(heads + 4 * i, p[i], 4);
       p[i] += Format::kBlockBytes;
     }
-    store_columns(words[0], out);
-    store_columns(words[1], out + 8 * 64);
+    transpose_8(rows, columns);
+    const __m256i offset = _mm256_set1_epi16(Format::kOffset), low = _mm256_set1_epi16(0xFF);
+    for (int i = 0; i < 8; ++i) {
+      store_256(_mm256_sub_epi16(_mm256_and_si256(columns[i], low), offset), out + 64 * i);
+      store_256(_mm256_sub_epi16(_mm256_srli_epi16(columns[i], 8), offset), out + 64 * (8 + i));
+    }
     // The 1/128 of F: a power of two, and d stays representable with it.
     const __m256 unit = _mm256_set1_ps(kPlanes == 2 ? 0x1p-7f : 1.0f);
     _mm256_store_ps(reinterpret_cast<float*>(out + kD), _mm256_mul_ps(Format::d(heads, 4), unit));
@@ -40,11 +42,10 @@ struct Words {
   static void lay(const LinearTask& task, const int64_t* rows, int64_t b, std::byte* out) noexcept {
     for (int t = 0; t < kTokens; ++t) {
       const int64_t at = rows[t] * task.k + 32 * b, block = rows[t] * (task.k / 32) + b;
-      for (int unit = 0; unit < 2; ++unit) {
-        __m256i x = widen(task.x.q + at + 16 * unit);
-        if constexpr (kPlanes == 2) x = _mm256_add_epi16(_mm256_slli_epi16(x, 7), widen(task.x.l + at + 16 * unit));
-        store_256(x, out + 32 * (kTokens * unit + t));
-      }
+      const auto elements = [at](const int8_t* plane) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(plane + at)); };
+      const WordPairs words = kPlanes == 2 ? joined_words(elements(task.x.q), elements(task.x.l)) : signed_words(elements(task.x.q));
+      store_256(words.even, out + 32 * t);
+      store_256(words.odd, out + 32 * (kTokens + t));
       int sum = task.x.q_sums[block];
       if (kPlanes == 2) sum = 128 * sum + task.x.l_sums[block];  // exact, as the sums of the weights are
       reinterpret_cast<float*>(out + kG)[t] = static_cast<float>(sum) * (kPlanes == 2 ? 0x1p-7f : 1.0f);
@@ -62,31 +63,31 @@ struct Words {
   }
 };
 
-struct KernelOf {
+template <class Format, int kPlanes>
+GemmKernel panels() noexcept {
+  using Kernel = Words<Format, kPlanes>;
+  return {&gemm<Kernel>, &gemm_scratch_bytes<Kernel>, kGemmRowStep};
+}
+
+struct PanelsOf {
   template <class Format>
   GemmKernel of() const noexcept {
-    return gemm_kernel<Words<Format, 1>, Words<Format, 2>>();
+    return planes == 2 ? panels<Format, 2>() : panels<Format, 1>();
   }
+  int planes;
 };
 
-template <class Format, int kPlanes>
-GemmKernel few() noexcept {
-  return few_of_tiles<Words, Format, kPlanes, kTileTokens>();
-}
+struct FewOf {
+  template <class Format>
+  GemmKernel of() const noexcept {
+    return planes == 2 ? few_of_tiles<Words, Format, 2, kTileTokens>() : few_of_tiles<Words, Format, 1, kTileTokens>();
+  }
+  int planes;
+};
 
 }  // namespace
 
-GemmKernel few_a32_avx2(tensor::DType dtype, int planes) noexcept {
-  using tensor::DType;
-  if (planes == 1) return dtype == DType::Q8_0 ? few<RowsQ8_0, 1>() : GemmKernel{};
-  switch (dtype) {
-    case DType::Q4_0: return few<RowsQ4_0, 2>();
-    case DType::Q4_1: return few<RowsQ4_1, 2>();
-    case DType::Q8_0: return few<RowsQ8_0, 2>();
-    default: return {};
-  }
-}
-
-GemmKernel gemm_a32_avx2(tensor::DType dtype) noexcept { return with_rows_a32(dtype, KernelOf{}); }
+GemmKernel gemm_a32_avx2(tensor::DType dtype, int planes) noexcept { return with_rows_a32(dtype, PanelsOf{planes}); }
+GemmKernel few_a32_avx2(tensor::DType dtype, int planes) noexcept { return with_rows_a32(dtype, FewOf{planes}); }
 
 }  // namespace assay::backend::cpu

@@ -111,17 +111,20 @@ struct KernelOf {
 template <class Format, int, int kTokens>
 using OnePlane = Bytes<Format, kTokens>;
 
+struct FewOf {
+  template <class Format>
+  GemmKernel of() const noexcept {
+    if constexpr (Format::kOffset == 128) {
+      return {};
+    } else {
+      return few_of_tiles<OnePlane, Format, 1, kTileTokens>();
+    }
+  }
+};
+
 }  // namespace
 
-GemmKernel few_a32_bytes_avx2(tensor::DType dtype) noexcept {
-  using tensor::DType;
-  switch (dtype) {
-    case DType::Q4_0: return few_of_tiles<OnePlane, RowsQ4_0, 1, kTileTokens>();
-    case DType::Q4_1: return few_of_tiles<OnePlane, RowsQ4_1, 1, kTileTokens>();
-    default: return {};
-  }
-}
-
+GemmKernel few_a32_bytes_avx2(tensor::DType dtype) noexcept { return with_rows_a32(dtype, FewOf{}); }
 GemmKernel gemm_a32_bytes_avx2(tensor::DType dtype) noexcept { return with_rows_a32(dtype, KernelOf{}); }
 
 }  // namespace assay::backend::cpu

@@ -44,6 +44,22 @@ inline void transpose_parts(const __m256i* r, __m256i* out) noexcept {
   out[3] = _mm256_unpackhi_epi64(ab_high, cd_high);
 }
 
+// The bytes at even and at odd places of a register as words: 2 of 4 elements that follow one another, and the other 2.
+struct WordPairs {
+  __m256i even, odd;
+};
+inline WordPairs signed_words(__m256i bytes) noexcept {
+  return {_mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8), _mm256_srai_epi16(bytes, 8)};
+}
+// Of both planes: 128 q + l.
+inline WordPairs joined_words(__m256i q, __m256i l) noexcept {
+  const __m256i join = _mm256_set1_epi16(0x0180);  // 128 q + 1 l
+  const __m256i odd_bytes = _mm256_set1_epi16(static_cast<int16_t>(0xFF00)), even_bytes = _mm256_set1_epi16(0xFF);
+  const __m256i even = _mm256_or_si256(_mm256_and_si256(q, even_bytes), _mm256_slli_epi16(l, 8));
+  const __m256i odd = _mm256_or_si256(_mm256_srli_epi16(q, 8), _mm256_and_si256(l, odd_bytes));
+  return {_mm256_maddubs_epi16(join, even), _mm256_maddubs_epi16(join, odd)};
+}
+
 // 8 registers of 8 dwords, rows to columns.
 inline void transpose_8(const __m256i* rows, __m256i* out) noexcept {
   __m256i parts[2][4];
@@ -248,18 +264,6 @@ size_t gemm_scratch_bytes(const LinearTask& task) noexcept {
   const int64_t n_blocks = task.k / Kernel::kBlock;
   return static_cast<size_t>(n_blocks * (panel_rows_of<Kernel>(task) / kStripRows * Kernel::kStripBytes +
                                          tokens_laid<Kernel>(task) / Kernel::kTokens * Kernel::kTileBytes));
-}
-
-// The kernel for the task's planes.
-template <class OnePlane, class TwoPlanes>
-GemmKernel gemm_kernel() noexcept {
-  return {[](const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept {
-            (task.x.planes == 2 ? gemm<TwoPlanes> : gemm<OnePlane>)(task, row_begin, row_end, scratch);
-          },
-          [](const LinearTask& task) noexcept {
-            return (task.x.planes == 2 ? gemm_scratch_bytes<TwoPlanes> : gemm_scratch_bytes<OnePlane>)(task);
-          },
-          kGemmRowStep};
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ GemmKernel gemm_avx2(const LinearTask& task) noexcept {
   if (is_few_columns(task)) return {};
   if (is_a32(task)) {
     const GemmKernel bytes = task.x.planes == 1 ? gemm_a32_bytes_avx2(dtype) : GemmKernel{};
-    return bytes.run != nullptr ? bytes : gemm_a32_avx2(dtype);
+    return bytes.run != nullptr ? bytes : gemm_a32_avx2(dtype, task.x.planes);
   }
   if (task.x.planes == 2) return gemm_a256_words_avx2(dtype);
   const GemmKernel bytes = gemm_a256_bytes_avx2(dtype);
@@ -58,14 +58,12 @@ GemmKernel gemm_avx512(const LinearTask& task) noexcept {
   return task.x.planes == 2 ? gemm_a256_words_avx512(task.format->dtype) : gemm_a256_avx512(task.format->dtype);
 }
 
-// For how many tokens the kernels for few of them are the fastest: [formats with blocks of 32][planes - 1], from docs/benchmarks.md. Below, a row is read
+// For how many tokens the kernels for few of them are the fastest: [formats with blocks of 32][planes - 1]. Below, a row is read
 // for every two or four columns; above, panels in the second-level cache meet larger tiles.
 struct FewTokens {
   int64_t min, max;
 };
 constexpr FewTokens kFewAvx512[2][2] = {{{3, 4}, {2, 12}}, {{5, 16}, {2, 32}}};
-constexpr FewTokens kFewAvx2[2][2] = {{{5, 32}, {2, 12}}, {{5, 16}, {3, 16}}};
-constexpr int64_t kFewQ4_KAvx2 = 3;  // its words cost less to unpack
 constexpr int64_t kFewRowBytesMax = 1 << 26;  // rows of a strip are reached by offsets of 32 bits
 
 FewKernel few_avx512(const LinearTask& task) noexcept {
@@ -75,14 +73,21 @@ FewKernel few_avx512(const LinearTask& task) noexcept {
   return {is_a32(task) ? few_a32_avx512(dtype, task.x.planes) : few_a256_avx512(dtype, task.x.planes), min, max};
 }
 
+// With AVX2 tiles are the same in both walks, and the one for few tokens is the faster for many too, where a chunk of K is long enough that chains in
+// memory do not count. Not so for blocks of 32 in bytes, whose chains stay in registers.
+constexpr int64_t kLongRow = 2048, kAnyNumber = int64_t{1} << 62;
+
 FewKernel few_avx2(const LinearTask& task) noexcept {
   if (task.as_f32) return {};
-  auto [min, max] = kFewAvx2[is_a32(task) ? 1 : 0][task.x.planes - 1];
   const tensor::DType dtype = task.format->dtype;
-  if (dtype == tensor::DType::Q4_K && task.x.planes == 2) max = kFewQ4_KAvx2;
-  if (!is_a32(task)) return {few_a256_avx2(dtype, task.x.planes), min, max};
+  const bool long_row = task.k >= kLongRow;
+  if (!is_a32(task)) {
+    if (task.x.planes == 1) return {few_a256_avx2(dtype, 1), 5, long_row ? kAnyNumber : 32};
+    return {few_a256_avx2(dtype, 2), 2, dtype == tensor::DType::Q4_K ? 3 : 12};  // bytes, which take less unpacking than words
+  }
   const GemmKernel bytes = task.x.planes == 1 ? few_a32_bytes_avx2(dtype) : GemmKernel{};
-  return {bytes.run != nullptr ? bytes : few_a32_avx2(dtype, task.x.planes), min, max};
+  if (bytes.run != nullptr) return {bytes, 5, 16};
+  return {few_a32_avx2(dtype, task.x.planes), task.x.planes == 1 ? 5 : 3, long_row ? kAnyNumber : 16};
 }
 
 void add_both_kernels(Kernels& kernels) noexcept {
