@@ -69,7 +69,8 @@ TEST(Cli, WrongCallsEndWithTwo) {
   expect_refusal(assay({"sing"}), 2, "there is no command 'sing'");
   expect_refusal(assay({"run"}), 2, "no model given");
   expect_refusal(assay({"run", "m.gguf", "--frobnicate"}), 2, "there is no flag --frobnicate");
-  expect_refusal(assay({"run", "m.gguf", "-p", "x", "-n", "many"}), 2, "many");
+  expect_refusal(assay({"run", "m.gguf", "-p", "x", "-n", "many"}), 2, "many: needs a number");
+  expect_refusal(assay({"run", "m.gguf", "-p", "x", "-t"}), 2, "--threads: needs a value");
   expect_refusal(assay({"run", "m.gguf", "-m", "other.gguf", "-p", "x"}), 2, "two models");
   expect_refusal(assay({"run", "m.gguf", "-p", "x", "--numerics", "fuzzy"}), 2, "fuzzy");
   expect_refusal(assay({"run", "m.gguf", "-p", "x", "--activations", "9"}), 2, "needs 15 or 8");

@@ -199,7 +199,12 @@ bool Flags::parse(const std::vector<std::string>& arguments) {
     if (flag != extra.end()) throw UsageError("there is no flag " + *flag);
     throw UsageError("'" + extra.front() + "' is one argument too many");
   } catch (const CLI::ConversionError& e) {
-    throw UsageError(std::string(e.what()) + ", which is no value of its kind");
+    std::string what = e.what();  // "Could not convert: --threads = abc"
+    if (const size_t flag = what.find("--"); flag != std::string::npos) what.erase(0, flag);
+    throw UsageError(what + ": needs a number");
+  } catch (const CLI::ArgumentMismatch& e) {
+    const std::string what = e.what();  // "--threads: 1 required N missing"
+    throw UsageError(what.substr(0, what.find(':')) + ": needs a value after it");
   } catch (const CLI::ParseError& e) {
     throw UsageError(e.what());
   }

@@ -250,6 +250,7 @@ void SamplingFlags::add(Flags& flags) {
 
 GenerateOptions SamplingFlags::options(const Model& model) const {
   GenerateOptions o;
+  if (n_predict < -2) throw UsageError(fmt::format("-n {}: needs a count, or -1 for no limit but the context's", n_predict));
   o.n_predict = n_predict < 0 ? -1 : n_predict;
   o.stop = stop;
   o.ignore_eos = ignore_eos;

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
+#include <sstream>
 
 #include "assay/error.h"
 #include "support/shared_data.h"
@@ -158,6 +160,27 @@ TEST_F(BenchTestOnTiny, ProfileNeedsSteps) {
   options_.numerics = Numerics::oracle;
   Context context(model_, options_);
   EXPECT_THAT(refusal([&] { profile(context, 1, 0, 1); }), HasSubstr("cannot tell its steps apart"));
+}
+
+// Weights are looked at by the first token and not before: most of the file's map has no page of this process after loading.
+TEST(BenchStart, LoadingLeavesTheWeightsAlone) {
+  const std::string path = test::smollm2().string();
+  ASSAY_REQUIRE_FILE(path);
+  const auto model = Model::load(path);
+  std::ifstream maps("/proc/self/smaps");
+  int64_t size_kib = 0, resident_kib = 0, kib = 0;
+  bool of_file = false;
+  for (std::string line; std::getline(maps, line);) {
+    std::istringstream words(line);
+    std::string key;
+    words >> key;
+    if (!key.ends_with(':')) of_file = line.find(path) != std::string::npos;
+    if (!of_file || !(words >> kib)) continue;
+    if (key == "Size:") size_kib += kib;
+    if (key == "Rss:") resident_kib += kib;
+  }
+  EXPECT_GE(size_kib, static_cast<int64_t>(model->file_bytes() / 1024));
+  EXPECT_LT(resident_kib, size_kib / 8);
 }
 
 TEST(BenchStart, TimesEveryPart) {
