@@ -108,15 +108,11 @@ class FastAttention {
   __device__ void write_whole() const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      if (!is_query_[half]) continue;
-      const int u = query(half);
-      float* y = task_.y + ((tile_.token + u / kHeads) * task_.n_heads + head_0_ + u % kHeads) * kHeadDim + lane_ % 4 * 2;
-#pragma unroll
-      for (int c = 0; c < kColumnTiles; ++c) {
-        *reinterpret_cast<float2*>(y + 8 * c) = {run_[c][2 * half] / l_run_[half], run_[c][2 * half + 1] / l_run_[half]};
-      }
+      if (is_query_[half]) write_row(half, run_, l_run_[half]);
     }
   }
+  // The segment is all of it.
+  __device__ void write_alone(int half) const { write_row(half, o_, l_[half]); }
   __device__ void write_partial(int half, int64_t i_tile, int segment) const {
     const int64_t head = head_0_ + query(half) % kHeads;
     float* partial = task_.partials + ((i_tile * task_.n_heads + head) * task_.n_segments + segment) * (kHeadDim + 2);
@@ -140,6 +136,12 @@ class FastAttention {
     }
   }
  private:
+  __device__ void write_row(int half, const float (&o)[kColumnTiles][4], float l) const {
+    const int u = query(half);
+    float* y = task_.y + ((tile_.token + u / kHeads) * task_.n_heads + head_0_ + u % kHeads) * kHeadDim + lane_ % 4 * 2;
+#pragma unroll
+    for (int c = 0; c < kColumnTiles; ++c) *reinterpret_cast<float2*>(y + 8 * c) = {o[c][2 * half] / l, o[c][2 * half + 1] / l};
+  }
   __device__ int query(int half) const { return warp_ * kWarpQueries + lane_ / 4 + 8 * half; }
 
   __device__ void fetch_keys(int group, int side) {
@@ -300,36 +302,48 @@ __global__ void __launch_bounds__(kThreads) fast_attention_kernel(const __grid_c
   }
 }
 
-// What decode's blocks share beside attention's: the rows of the heads, and the new key and value as the cache has them.
+// What decode's blocks share beside attention's: the rows of the heads, their rotations, and the new key and value as the cache has them.
 template <int kHeadDim>
 struct DecodeShared {
   typename FastAttention<kHeadDim>::Shared attention;
-  float row[kHeads + 2][kHeadDim];
+  float row[kHeads + 2][kHeadDim], angles[kHeadDim];
   __half key[kHeadDim], value[kHeadDim];
 };
 
 // The heads of the block's queries, rounded; where `holds_new` the new key and value too, which the block with the first heads puts into the
-// cache.
+// cache. angles: in the block's memory.
 template <int kHeadDim>
 __device__ void make_heads(const HeadsTask& task, int64_t kv_head, int64_t head_0, int64_t head_end, bool holds_new, DecodeShared<kHeadDim>& s) {
   const CacheView& cache = task.cache;
   const int64_t position = task.positions[0], cache_head = task.sequences[0] * cache.n_kv_heads + kv_head;
-  const float* angles = task.table + position * task.rope.dim;
   const bool stores = holds_new && head_0 % (task.n_heads / cache.n_kv_heads) == 0, writes = blockIdx.y == 0;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  for (int i = static_cast<int>(threadIdx.x) / 32; i < kHeads + (holds_new ? 2 : 0); i += kWarps) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  constexpr int kOfLane = kHeadDim / 32, kOfWarp = 2;  // elements of a row; rows
+  static_assert(kOfWarp * kWarps >= kHeads + 2);
+  const auto place_of = [&](int i) { return (i < kHeads ? head_0 + i : kv_head) * kHeadDim; };
+  const auto is_there = [&](int i) { return i < kHeads ? head_0 + i < head_end : i < kHeads + 2 && holds_new; };
+  float x[kOfWarp][kOfLane];
+#pragma unroll
+  for (int n = 0; n < kOfWarp; ++n) {
+    const int i = warp + n * kWarps;
+    const float* from = (i < kHeads ? task.q : i == kHeads ? task.k : task.v) + place_of(i) + lane;
+#pragma unroll
+    for (int j = 0; j < kOfLane; ++j) x[n][j] = is_there(i) ? __ldcg(from + 32 * j) : 0.0f;
+  }
+#pragma unroll
+  for (int n = 0; n < kOfWarp; ++n) {
+    const int i = warp + n * kWarps;
+    if (!is_there(i)) continue;
     const bool is_q = i < kHeads, is_k = i == kHeads;
-    if (is_q && head_0 + i >= head_end) continue;
-    const int64_t at = (is_q ? head_0 + i : kv_head) * kHeadDim;
-    const float* from = (is_q ? task.q : is_k ? task.k : task.v) + at;
     float* row = s.row[i];
-    for (int j = lane; j < kHeadDim; j += 32) row[j] = __ldcg(from + j);
+#pragma unroll
+    for (int j = 0; j < kOfLane; ++j) row[lane + 32 * j] = x[n][j];
     __syncwarp();
     if (is_q || is_k) {
       float* normed = is_q ? (writes ? task.q_normed : nullptr) : (stores ? task.k_normed : nullptr);
       float* rotated = is_q ? (writes ? task.q_rotated : nullptr) : (stores ? task.k_rotated : nullptr);
-      rotate_head(row, kHeadDim, is_q ? task.q_norm : task.k_norm, is_q ? task.q_eps : task.k_eps, task.rope, angles,
-                  normed == nullptr ? nullptr : normed + at, rotated == nullptr ? nullptr : rotated + at);
+      rotate_head(row, kHeadDim, is_q ? task.q_norm : task.k_norm, is_q ? task.q_eps : task.k_eps, task.rope, s.angles,
+                  normed == nullptr ? nullptr : normed + place_of(i), rotated == nullptr ? nullptr : rotated + place_of(i));
     }
     __half* halves = is_q ? s.attention.q[i] : is_k ? s.key : s.value;
     for (int j = lane; j < kHeadDim; j += 32) {
@@ -338,10 +352,6 @@ __device__ void make_heads(const HeadsTask& task, int64_t kv_head, int64_t head_
         put(ops::CacheType::f16, row[j], true, is_k ? key_place(cache, cache_head, position, j) : value_place(cache, cache_head, position, j));
       }
     }
-  }
-  constexpr __half kZero{};
-  for (int i = static_cast<int>(threadIdx.x); i < (kWarpQueries - kHeads) * kHeadDim; i += kThreads) {
-    s.attention.q[kHeads + i / kHeadDim][i % kHeadDim] = kZero;  // no queries
   }
 }
 
@@ -364,6 +374,13 @@ __global__ void __launch_bounds__(kThreads) fast_decode_attention_kernel(const _
   const bool holds_new = last == position / kKeys;
   Attention attention(task, tile, position, kv_head, head_0, head_end, s.attention);
   const auto make_queries = [&] {
+    const float* angles = heads.table + int64_t{position} * heads.rope.dim;
+    for (int i = static_cast<int>(threadIdx.x); i < heads.rope.dim; i += kThreads) s.angles[i] = angles[i];
+    constexpr __half kZero{};
+    for (int i = static_cast<int>(threadIdx.x); i < (kWarpQueries - kHeads) * kHeadDim; i += kThreads) {
+      s.attention.q[kHeads + i / kHeadDim][i % kHeadDim] = kZero;  // no queries
+    }
+    __syncthreads();
     wait_for_previous();
     make_heads<kHeadDim>(heads, kv_head, head_0, head_end, holds_new, s);
   };
@@ -378,9 +395,8 @@ __global__ void __launch_bounds__(kThreads) fast_decode_attention_kernel(const _
   };
   const bool is_whole = task.n_segments == 1;
   attention.run(first, last, make_queries, complete, [&](int half) {
-    is_whole ? attention.join_segment(half, false) : attention.write_partial(half, 0, static_cast<int>(blockIdx.y));
+    is_whole ? attention.write_alone(half) : attention.write_partial(half, 0, static_cast<int>(blockIdx.y));
   });
-  if (is_whole) attention.write_whole();
 }
 
 template <int kHeadDim>

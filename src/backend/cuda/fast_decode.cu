@@ -14,9 +14,9 @@
 namespace assay::backend::cuda {
 namespace {
 
-constexpr int kStageBlocks = 4, kLineBytes = 64 * kStageBlocks, kStageBytes = 16 * kLineBytes;  // blocks of 32 of each chunk of two rows
+constexpr int kStageBlocks = 2, kLineBytes = 64 * kStageBlocks, kStageBytes = 16 * kLineBytes;  // blocks of 32 of each chunk of two rows
 constexpr int kPieces = kLineBytes / 16, kLinesAtOnce = 32 / kPieces;  // of 16 bytes; that a warp copies with one instruction
-constexpr int kStagesMax = 3, kStagesMin = 2;
+constexpr int kStagesMax = 5, kStagesMin = 3;
 constexpr int kSharedMax = 227 * 1024;
 
 struct FastDecodeLinear {
@@ -197,7 +197,7 @@ bool start(const FastDecodeTask& task, const Queue& queue) {
   const auto kernel = fast_decode_kernel<T, kDepth>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);  // one cut for all kernels
-  const int n_blocks = std::min(queue.n_multiprocessors, task.n_pairs);  // few pairs are spread over all
+  const int n_blocks = std::min(queue.n_multiprocessors, (task.n_pairs + kDecodeWarps - 1) / kDecodeWarps);  // the others serve the next kernel
   launch(queue, kernel, dim3(static_cast<unsigned>(n_blocks)), kDecodeThreads, static_cast<size_t>(bytes), task);
   return true;
 }

@@ -98,18 +98,25 @@ void check(const Matrices& m, uint64_t seed) {
   EXPECT_TRUE(same_floats(download<float>(tiles.data(), n), expected)) << m.rows << " x " << m.cols << ", " << m.n_tokens << " tokens in tiles";
 }
 
-TEST(CudaFast, ProductsHaveTheSameBitsForEveryBatch) {
+constexpr Matrices kMatrices[] = {{tensor::DType::F16, 3, 32, 1},      {tensor::DType::F16, 40, 96, 9},      {tensor::DType::F16, 129, 576, 17},
+                                  {tensor::DType::F16, 300, 256, 65},   {tensor::DType::F16, 257, 2048, 130}, {tensor::DType::F16, 70, 1440, 33},
+                                  {tensor::DType::F16, 520, 640, 140},  {tensor::DType::F16, 5000, 288, 2},   {tensor::DType::F16, 7000, 1024, 260},
+                                  {tensor::DType::F16, 64, 11264, 1},   {tensor::DType::F16, 100, 16384, 3}};
+
+class CudaFast : public testing::TestWithParam<Matrices> {};
+
+TEST_P(CudaFast, ProductsHaveTheSameBitsForEveryBatch) {
   ASSAY_REQUIRE_GPU();
-  uint64_t seed = 700;
   for (const tensor::DType dtype : {tensor::DType::F16, tensor::DType::BF16}) {
-    for (const Matrices& m : {Matrices{dtype, 3, 32, 1}, Matrices{dtype, 40, 96, 9}, Matrices{dtype, 129, 576, 17}, Matrices{dtype, 300, 256, 65},
-                              Matrices{dtype, 257, 2048, 130}, Matrices{dtype, 70, 1440, 33}, Matrices{dtype, 520, 640, 140}, Matrices{dtype, 5000, 288, 2},
-                              Matrices{dtype, 7000, 1024, 260}, Matrices{dtype, 64, 11264, 1}, Matrices{dtype, 100, 16384, 3}}) {
-      check(m, seed += 3);
-      if (HasFatalFailure()) return;
-    }
+    Matrices m = GetParam();
+    m.dtype = dtype;
+    check(m, 700 + static_cast<uint64_t>(m.rows + m.cols));
+    if (HasFatalFailure()) return;
   }
 }
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaFast, testing::ValuesIn(kMatrices), [](const auto& test) {
+  return std::to_string(test.param.rows) + "x" + std::to_string(test.param.cols) + "x" + std::to_string(test.param.n_tokens);
+});
 
 }  // namespace
 }  // namespace assay::backend::cuda

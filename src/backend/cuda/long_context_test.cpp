@@ -130,24 +130,23 @@ void check_fast(const Case& c) {
   EXPECT_TRUE(same_floats(alone, download<float>(context.y.data(), context.q.size()))) << c;
 }
 
-constexpr int64_t kPasts[] = {0, 1, 63, 64, 255, 256, 700, 33000, 70000, 131071};
+class CudaLongContext : public testing::TestWithParam<int64_t> {};
 
-TEST(CudaLongContext, DecodeHasTheReferencesBits) {
+TEST_P(CudaLongContext, DecodeHasTheReferencesBits) {
   ASSAY_REQUIRE_GPU();
-  for (const int64_t n_past : kPasts) {
-    for (const CacheType type : {CacheType::f16, CacheType::q8_0}) check_exact({type, type, 64, 8, 2, 0, n_past});
-    check_exact({CacheType::f16, CacheType::f16, 128, 2, 1, 1000, n_past});
-  }
+  for (const CacheType type : {CacheType::f16, CacheType::q8_0}) check_exact({type, type, 64, 8, 2, 0, GetParam()});
+  check_exact({CacheType::f16, CacheType::f16, 128, 2, 1, 1000, GetParam()});
 }
 
-TEST(CudaLongContext, FastDecodeHasTheBitsOfManyTokens) {
+TEST_P(CudaLongContext, FastDecodeHasTheBitsOfManyTokens) {
   ASSAY_REQUIRE_GPU();
-  for (const int64_t n_past : kPasts) {
-    check_fast({CacheType::f16, CacheType::f16, 64, 8, 1, 0, n_past});
-    check_fast({CacheType::f16, CacheType::f16, 128, 6, 1, 0, n_past});
-    check_fast({CacheType::f16, CacheType::f16, 128, 3, 3, 300, n_past});
-  }
+  check_fast({CacheType::f16, CacheType::f16, 64, 8, 1, 0, GetParam()});
+  check_fast({CacheType::f16, CacheType::f16, 128, 6, 1, 0, GetParam()});
+  check_fast({CacheType::f16, CacheType::f16, 128, 3, 3, 300, GetParam()});
 }
+
+INSTANTIATE_TEST_SUITE_P(After, CudaLongContext, testing::Values(0, 1, 63, 64, 255, 256, 700, 33000, 70000, 131071),
+                         [](const auto& test) { return std::to_string(test.param); });
 
 }  // namespace
 }  // namespace assay::backend::cuda
