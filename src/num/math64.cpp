@@ -86,11 +86,11 @@ template <class Wide, class Narrow, class Bits>
     const Wide low = (1.0 - (one_plus - part)) + (r - part);
     const Wide p = one_plus + (low + tail);
     constexpr uint64_t kBias = 4096;  // makes the count positive, so that any shift halves it
-    const Bits count = std::bit_cast<Bits>(shifted) - std::bit_cast<uint64_t>(kRoundMagic) + kBias;
+    const Bits count = reinterpret_cast<Bits>(shifted) - std::bit_cast<uint64_t>(kRoundMagic) + kBias;
     const Bits half = count >> 1;
-    const Wide power = std::bit_cast<Wide>((half + (1023 - kBias / 2)) << 52), other = std::bit_cast<Wide>((count - half + (1023 - kBias / 2)) << 52);
-    const Bits result = std::bit_cast<Bits>((p * power) * other);
-    const Bits too_small = std::bit_cast<Bits>(d < -746.0), too_large = std::bit_cast<Bits>(d > 710.0);
+    const Wide power = reinterpret_cast<Wide>((half + (1023 - kBias / 2)) << 52), other = reinterpret_cast<Wide>((count - half + (1023 - kBias / 2)) << 52);
+    const Bits result = reinterpret_cast<Bits>((p * power) * other);
+    const Bits too_small = reinterpret_cast<Bits>(d < -746.0), too_large = reinterpret_cast<Bits>(d > 710.0);
     const Bits infinite = too_large & std::bit_cast<uint64_t>(kInfinity);
     const Bits y_bits = (result & ~(too_small | too_large)) | infinite;
     std::memcpy(y + i, &y_bits, sizeof y_bits);
