@@ -1,7 +1,7 @@
 // Prefill of formats with blocks of 32 on Hopper (sm_90a), in tiles and groups of warps as wgmma_tile.cuh has them. The integer of a block is one
 // product on the tensor cores, and one float term an output: while a group adds the terms of a block, the tensor cores make the integers of
-// the next. A stage is two blocks of one chunk, or its last one. Two planes are joined as integers, 128 q + l, and rounded once, which is quant::join_planes times 128; the rows'
-// scales bring the 1/128, exactly.
+// the next. A stage is two blocks of one chunk, or its last one. Two planes are joined as integers, 128 q + l, and rounded once, which is
+// quant::join_planes times 128; the rows' scales bring the 1/128, exactly.
 #include "backend/cuda/wgmma_formats.cuh"
 #include "backend/cuda/wgmma_tile.cuh"
 
@@ -92,58 +92,83 @@ struct Filler {
   }
   // A warp, every third stage: the loads of the three are under way at once.
   __device__ void convert_scales(int warp, int lane) const {
+    const bool by_pairs = tasks.n_blocks % (8 * kBlocks) == 0;  // every stage is whole, and its two blocks' scales are aligned
     int turn = 0;
     for_each_stage([&](const TilePlace& at, int block, const Ring& ring) {
       const bool own = turn == warp;
       turn = turn == kFillingWarps - 1 ? 0 : turn + 1;
       if (!own) return;
       Loaded x;
-#pragma unroll
-      for (int i = 0; i < kBlocks; ++i) load(at, min(block + i, tasks.n_blocks - 1), lane, i, x);
+      by_pairs ? load<true>(at, block, lane, x) : load<false>(at, block, lane, x);
       wait_phase(s.free(ring.stage), ring.phase ^ 1);
-#pragma unroll
-      for (int i = 0; i < kBlocks; ++i) store(x, i, lane, s.scalars_to_fill(ring.stage));
+      store(x, lane, s.scalars_to_fill(ring.stage));
       arrive(s.full(ring.stage));
     });
   }
   static constexpr int kRows = kTileRows / 32, kTokens = L::kTokens / 32;  // of a lane
+  // Of the stage's blocks, as they lie.
   struct Loaded {
-    uint32_t w[kBlocks][kRows];
-    float d[kBlocks][kTokens];
-    int16_t q_sum[kBlocks][kTokens], l_sum[kBlocks][kTokens];
+    uint32_t w[kRows][kBlocks];
+    float d[kTokens][kBlocks];
+    uint32_t q_sums[kTokens], l_sums[kTokens];  // two numbers of 16 bits
   };
-  __device__ void load(const TilePlace& place, int in_row, int lane, int block, Loaded& x) const {
-    const MmaTask& task = tasks.task[place.task];
+  template <bool kByPairs>
+  __device__ void load(const TilePlace& at, int block, int lane, Loaded& x) const {
+    const MmaTask& task = tasks.task[at.task];
+    const int next = kByPairs ? 1 : min(block + 1, tasks.n_blocks - 1) - block;
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      x.w[block][i] = Format::load_scales(task.w, int64_t{min(place.row_0 + 32 * i + lane, task.n_rows - 1)} * tasks.n_blocks + in_row);
+      const int64_t from = int64_t{min(at.row_0 + 32 * i + lane, task.n_rows - 1)} * tasks.n_blocks + block;
+      if constexpr (!kByPairs) {
+        x.w[i][0] = Format::load_scales(task.w, from), x.w[i][1] = Format::load_scales(task.w, from + next);
+      } else if constexpr (Format::kHasMin) {
+        const uint2 both = reinterpret_cast<const uint2*>(task.w.base[0])[from / 2];
+        x.w[i][0] = both.x, x.w[i][1] = both.y;
+      } else {
+        const uint32_t both = reinterpret_cast<const uint32_t*>(task.w.base[0])[from / 2];
+        x.w[i][0] = both & 0xFFFFu, x.w[i][1] = both >> 16;
+      }
     }
 #pragma unroll
     for (int i = 0; i < kTokens; ++i) {
-      const int64_t from = int64_t{min(place.token_0 + 32 * i + lane, tasks.n_tokens - 1)} * tasks.n_blocks + in_row;
-      x.d[block][i] = tasks.x.d[from];
+      const int64_t from = int64_t{min(at.token_0 + 32 * i + lane, tasks.n_tokens - 1)} * tasks.n_blocks + block;
+      if constexpr (kByPairs) {
+        const float2 both = reinterpret_cast<const float2*>(tasks.x.d)[from / 2];
+        x.d[i][0] = both.x, x.d[i][1] = both.y;
+      } else {
+        x.d[i][0] = tasks.x.d[from], x.d[i][1] = tasks.x.d[from + next];
+      }
       if constexpr (Format::kHasMin) {
-        x.q_sum[block][i] = tasks.x.q_sums[from];
-        if constexpr (kPlanes == 2) x.l_sum[block][i] = tasks.x.l_sums[from];
+        x.q_sums[i] = two_sums<kByPairs>(tasks.x.q_sums, from, next);
+        if constexpr (kPlanes == 2) x.l_sums[i] = two_sums<kByPairs>(tasks.x.l_sums, from, next);
       }
     }
   }
-  __device__ void store(const Loaded& x, int block, int lane, float* to) const {
-    float* rows = to + block * kTileRows + lane;
-    float* tokens = to + kBlocks * L::kRowFloats + block * L::kTokens + lane;
+  template <bool kByPairs>
+  __device__ static uint32_t two_sums(const int16_t* sums, int64_t from, int next) {
+    if constexpr (kByPairs) return reinterpret_cast<const uint32_t*>(sums)[from / 2];
+    return static_cast<uint16_t>(sums[from]) | static_cast<uint32_t>(static_cast<uint16_t>(sums[from + next])) << 16;
+  }
+  __device__ static float sum_of(uint32_t two, int block) { return static_cast<float>(static_cast<int16_t>(block == 0 ? two & 0xFFFFu : two >> 16)); }
+  __device__ void store(const Loaded& x, int lane, float* to) const {
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      const quant::BlockScales d = Format::block_scales(x.w[block][i]);
-      rows[32 * i] = kPlanes == 2 ? d.d * 0x1p-7f : d.d;
-      if constexpr (Format::kHasMin) rows[kBlocks * kTileRows + 32 * i] = d.m;
-    }
+    for (int block = 0; block < kBlocks; ++block) {
+      float* rows = to + block * kTileRows + lane;
+      float* tokens = to + kBlocks * L::kRowFloats + block * L::kTokens + lane;
 #pragma unroll
-    for (int i = 0; i < kTokens; ++i) {
-      tokens[32 * i] = x.d[block][i];
-      if constexpr (Format::kHasMin) {
-        float sum = static_cast<float>(x.q_sum[block][i]);
-        if constexpr (kPlanes == 2) sum = num::fma(0x1p-7f, static_cast<float>(x.l_sum[block][i]), sum);  // quant::join_planes
-        tokens[kBlocks * L::kTokens + 32 * i] = sum;
+      for (int i = 0; i < kRows; ++i) {
+        const quant::BlockScales d = Format::block_scales(x.w[i][block]);
+        rows[32 * i] = kPlanes == 2 ? d.d * 0x1p-7f : d.d;
+        if constexpr (Format::kHasMin) rows[kBlocks * kTileRows + 32 * i] = d.m;
+      }
+#pragma unroll
+      for (int i = 0; i < kTokens; ++i) {
+        tokens[32 * i] = x.d[i][block];
+        if constexpr (Format::kHasMin) {
+          float sum = sum_of(x.q_sums[i], block);
+          if constexpr (kPlanes == 2) sum = num::fma(0x1p-7f, sum_of(x.l_sums[i], block), sum);  // quant::join_planes
+          tokens[kBlocks * L::kTokens + 32 * i] = sum;
+        }
       }
     }
   }
