@@ -27,16 +27,16 @@ class Keeper final : public ops::OpObserver {
   std::vector<Seen> seen;
 };
 
-// Chunks of 1, 5, 40 and 3 tokens of sequence 1, each of whose last token gives logits; some of sequence 0 in between.
+// Chunks of 1, 5, 40, 17 and 3 tokens of sequence 1, each of whose last token gives logits; some of sequence 0 in between, a single one beside 17.
 std::vector<Seen> run_all(ops::Executor& executor, bool observed, std::vector<std::vector<float>>& logits) {
   Keeper keeper;
   if (observed) executor.set_observer(&keeper);
   test::Random random(3);
-  for (const int n : {1, 5, 40, 3, 1, 1, 1}) {
+  for (const int n : {1, 5, 40, 17, 3, 1, 1, 1}) {
     std::vector<int32_t> tokens, positions, sequences;
     std::vector<uint8_t> outputs;
     for (const int sequence : {0, 1}) {
-      const int count = sequence == 0 ? n / 4 : n;
+      const int count = sequence == 1 ? n : n == 17 ? 1 : n / 4;
       for (int i = 0; i < count; ++i) {
         tokens.push_back(random.below(64));
         positions.push_back(static_cast<int32_t>(executor.n_positions(sequence)) + i);
@@ -83,7 +83,7 @@ TEST_P(CudaPlan, EveryOpHasTheCpusBits) {
       shape.window = 9;
       const test::TinyPlan tiny(shape);
       ops::ExecutorOptions options;
-      options.n_ctx = 64;
+      options.n_ctx = 96;
       options.n_batch_max = 64;
       options.n_sequences = 2;
       options.weights_as_f32 = as_f32;

@@ -27,13 +27,6 @@ struct Shared {
   alignas(16) float p[kSegment][kHeads];
 };
 
-// Rows of values on their way into shared memory; the wait for them is wait_copies.
-__device__ void stage_values(const std::byte* rows, int n_rows, int row_bytes, std::byte* staged) {
-  const uint32_t to = shared_address(staged);
-  for (int at = 16 * static_cast<int>(threadIdx.x); at < n_rows * row_bytes; at += 16 * kThreads) copy_16(to + static_cast<uint32_t>(at), rows + at, true);
-  end_copies();
-}
-
 // Chains of the thread's key with the block's queries, q [kHeads][head_dim].
 template <CacheType type, int kHeads>
 __device__ void score_key(const CacheView& cache, const std::byte* head, int64_t position, const float* q, float (&score)[kHeads]) {
@@ -51,18 +44,7 @@ __device__ void score_key(const CacheView& cache, const std::byte* head, int64_t
       if (begin + i >= n_pieces) break;
       float key[P::kElements];
       P::widen(bytes[i], type == CacheType::q8_0 ? __half2float(scales[(begin + i) / 2 * kKeyTile]) : 0.0f, key);
-#pragma unroll
-      for (int g = 0; g < kHeads; ++g) {
-        const auto* of_head = reinterpret_cast<const float4*>(q + g * head_dim + (begin + i) * P::kElements);
-#pragma unroll
-        for (int e = 0; e < P::kElements; e += 4) {
-          const float4 four = of_head[e / 4];
-          score[g] = num::fma(four.x, key[e], score[g]);
-          score[g] = num::fma(four.y, key[e + 1], score[g]);
-          score[g] = num::fma(four.z, key[e + 2], score[g]);
-          score[g] = num::fma(four.w, key[e + 3], score[g]);
-        }
-      }
+      add_products<kHeads>(key, q + (begin + i) * P::kElements, head_dim, score);
     }
   }
 }
@@ -136,7 +118,7 @@ __global__ void __launch_bounds__(kThreads, 3) batch_attention_kernel(const __gr
   std::byte* staged = memory + kHeads * head_dim * static_cast<int>(sizeof(float));
   const std::byte* v_rows = cache.v + cache_head * cache.v_head_bytes + segment * row_bytes;
   wait_for_previous();
-  stage_values(v_rows + begin * row_bytes, min(task.tile_keys, end - begin), row_bytes, staged);
+  fetch_rows<kThreads>(v_rows + begin * row_bytes, min(task.tile_keys, end - begin) * row_bytes, staged);
   for (int i = t; i < kHeads * head_dim; i += kThreads) q[i] = task.q[(int64_t{tile.token} * task.n_heads + first_head) * head_dim + i];
   __syncthreads();
   const bool visible = t >= begin && t < end;
@@ -170,7 +152,7 @@ __global__ void __launch_bounds__(kThreads, 3) batch_attention_kernel(const __gr
     const int to = min(from + task.tile_keys, end);
     if (from > begin) {
       __syncthreads();
-      stage_values(v_rows + from * row_bytes, to - from, row_bytes, staged);
+      fetch_rows<kThreads>(v_rows + from * row_bytes, (to - from) * row_bytes, staged);
       wait_copies<0>();
       __syncthreads();
     }

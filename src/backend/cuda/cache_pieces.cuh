@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "num/lanes.h"
 #include "ops/executor.h"
 
 namespace assay::backend::cuda {
@@ -40,6 +41,32 @@ struct Piece<ops::CacheType::q8_0> {
     for (int i = 0; i < 16; ++i) out[i] = scale * static_cast<float>(static_cast<int8_t>((w[i / 4] >> (8 * (i % 4))) & 255));
   }
 };
+
+// Adds the products of a piece of a key with kHeads queries to their chains; q: the piece's elements of the first, the next head_dim further.
+template <int kHeads, int kElements>
+__device__ inline void add_products(const float (&key)[kElements], const float* q, int head_dim, float (&score)[kHeads]) {
+#pragma unroll
+  for (int g = 0; g < kHeads; ++g) {
+#pragma unroll
+    for (int e = 0; e < kElements; e += 4) {
+      const float4 four = *reinterpret_cast<const float4*>(q + g * head_dim + e);
+      score[g] = num::fma(four.x, key[e], score[g]);
+      score[g] = num::fma(four.y, key[e + 1], score[g]);
+      score[g] = num::fma(four.z, key[e + 2], score[g]);
+      score[g] = num::fma(four.w, key[e + 3], score[g]);
+    }
+  }
+}
+
+// Rows of values on their way into shared memory, by n_threads threads; the wait for them is another.
+template <int n_threads>
+__device__ inline void fetch_rows(const std::byte* from, int bytes, std::byte* to) {
+  for (int i = static_cast<int>(threadIdx.x); i < bytes / 16; i += n_threads) {
+    const auto target = static_cast<uint32_t>(__cvta_generic_to_shared(to + 16 * i));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(from + 16 * i) : "memory");
+  }
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
 
 template <ops::CacheType type>
 __device__ inline float value_at(const std::byte* row, int64_t head_dim, int64_t j) {

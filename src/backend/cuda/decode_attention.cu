@@ -52,13 +52,6 @@ struct Shared {
   uint32_t last;
 };
 
-__device__ void fetch_rows(const std::byte* from, int bytes, std::byte* to) {
-  for (int i = static_cast<int>(threadIdx.x); i < bytes / 16; i += kThreads) {
-    const auto target = static_cast<uint32_t>(__cvta_generic_to_shared(to + 16 * i));
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(from + 16 * i) : "memory");
-  }
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
 __device__ void wait_for_rows() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 template <int kHeads>
@@ -248,18 +241,7 @@ __device__ void score_key(int head_dim, int n_pieces, bool cached, const uint4 (
     float d = 0.0f;
     if constexpr (type_k == CacheType::q8_0) d = __half2float(cached ? key_scales[i / 2 * kKeyTile] : own_scales[i / 2]);
     P::widen(bytes, d, k);
-    const int j = i * P::kElements;
-#pragma unroll
-    for (int g = 0; g < kHeads; ++g) {
-#pragma unroll
-      for (int e = 0; e < P::kElements; e += 4) {
-        const float4 four = *reinterpret_cast<const float4*>(q + g * head_dim + j + e);
-        score[g] = num::fma(four.x, k[e], score[g]);
-        score[g] = num::fma(four.y, k[e + 1], score[g]);
-        score[g] = num::fma(four.z, k[e + 2], score[g]);
-        score[g] = num::fma(four.w, k[e + 3], score[g]);
-      }
-    }
+    add_products<kHeads>(k, q + i * P::kElements, head_dim, score);
   };
 #pragma unroll
   for (int i = 0; i < kPiecesAhead; ++i) {
@@ -298,7 +280,7 @@ __global__ void __launch_bounds__(kThreads, kHeads == 1 ? 3 : 2) decode_attentio
   // Ahead of the wait: the keys and values that earlier tokens left.
   const int in_cache = min(end, own);
   const std::byte* v_rows = cache.v + cache_head * cache.v_head_bytes + segment * row_bytes;
-  fetch_rows(v_rows + begin * row_bytes, (min(in_cache, begin + task.tile_keys) - begin) * row_bytes, staged);
+  fetch_rows<kThreads>(v_rows + begin * row_bytes, (min(in_cache, begin + task.tile_keys) - begin) * row_bytes, staged);
   const std::byte* key_tile = cache.k + cache_head * cache.k_head_bytes + (segment + t) / kKeyTile * cache.k_tile_bytes;
   const auto* pieces = reinterpret_cast<const uint4*>(key_tile) + t % kKeyTile;
   const auto* key_scales = reinterpret_cast<const __half*>(key_tile + n_pieces * kKeyTile * kPieceBytes) + t % kKeyTile;
@@ -354,7 +336,7 @@ __global__ void __launch_bounds__(kThreads, kHeads == 1 ? 3 : 2) decode_attentio
     const int tile_end = min(tile + task.tile_keys, end);
     if (tile > begin) {
       __syncthreads();
-      fetch_rows(v_rows + tile * row_bytes, (tile_end - tile) * row_bytes, staged);
+      fetch_rows<kThreads>(v_rows + tile * row_bytes, (tile_end - tile) * row_bytes, staged);
       wait_for_rows();
       __syncthreads();
     }

@@ -162,16 +162,20 @@ void DeviceState::take_batch(const ops::Batch& batch) {
   std::transform(shape.selected.begin(), shape.selected.end(), host + 3 * capacity, [](int64_t t) { return static_cast<int32_t>(t); });
   auto* tile = reinterpret_cast<TokenTile*>(host + 4 * capacity);
   const auto is_one = [](const ops::TokenRun& run) { return run.n == 1; };
-  tokens_alone = n_tokens <= kSplitTokensMax ||
-                 (n_tokens <= alone_max() && std::all_of(shape.token_runs.begin(), shape.token_runs.end(), is_one));
+  const int64_t n_runs = static_cast<int64_t>(shape.token_runs.size()), n_ones = std::count_if(shape.token_runs.begin(), shape.token_runs.end(), is_one);
+  tokens_alone = n_tokens <= kSplitTokensMax || (n_tokens <= alone_max() && n_ones == n_runs);
+  n_tiles_alone = tokens_alone || n_ones > alone_max() ? 0 : n_ones;
   const int64_t per_tile = tokens_alone ? 1 : kTileTokens;
   n_tiles = 0;
   int64_t n_positions = 1;
-  for (const ops::TokenRun& run : shape.token_runs) {
-    n_positions = std::max(n_positions, run.position + run.n);
-    for (int64_t i = 0; i < run.n; i += per_tile) {
-      tile[n_tiles++] = {static_cast<int32_t>(run.begin + i), static_cast<int32_t>(std::min(per_tile, run.n - i)),
-                         static_cast<int32_t>(run.sequence), static_cast<int32_t>(run.position + i)};
+  for (const bool ones : {true, false}) {  // those that decode beside prompts come first
+    for (const ops::TokenRun& run : shape.token_runs) {
+      if (ones != (n_tiles_alone > 0 && is_one(run))) continue;
+      n_positions = std::max(n_positions, run.position + run.n);
+      for (int64_t i = 0; i < run.n; i += per_tile) {
+        tile[n_tiles++] = {static_cast<int32_t>(run.begin + i), static_cast<int32_t>(std::min(per_tile, run.n - i)),
+                           static_cast<int32_t>(run.sequence), static_cast<int32_t>(run.position + i)};
+      }
     }
   }
   n_segments = 1;

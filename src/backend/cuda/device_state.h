@@ -71,6 +71,7 @@ struct DeviceState {
 
   ops::BatchShape shape;
   int64_t n_tokens = 0, n_tiles = 0, n_segments = 0;  // of the batch; segments rounded up, so that few numbers occur
+  int64_t n_tiles_alone = 0;  // where others are not alone: the first tiles, each a token of a sequence of its own
   bool tokens_alone = false;  // every token is a tile: few of them, or each of a sequence of its own
 
  private:

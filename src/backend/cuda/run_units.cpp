@@ -120,6 +120,13 @@ class Runner {
     AttentionTask task = attention_task(s_, unit_);
     const bool fast = s_.options.fast && fast_attention_serves(task.cache.head_dim, task.cache.type_k, task.cache.type_v);
     if (!s_.tokens_alone) {
+      AttentionTask alone = task;
+      alone.n_tiles = s_.n_tiles_alone;
+      if (alone.n_tiles > 0) {
+        fast ? fast_attention_split(alone, queue_) : attention_split(alone, queue_);
+        attention_merge(alone, queue_);
+      }
+      task.tiles += alone.n_tiles, task.n_tiles -= alone.n_tiles;
       fast ? fast_attention_tiles(task, queue_) : attention_tiles(task, queue_);
       if (unit_.quantised != kNone) quantise_rows(task.y, s_.n_tokens, integers(), queue_);
       return;
