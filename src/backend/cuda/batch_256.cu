@@ -1,6 +1,6 @@
-// Products of superblock formats with several tokens on Hopper (sm_90a), by the tiles of batch_tile.cuh: each block of threads keeps its chunks of
-// all tokens' activations in shared memory, the weights of a warp's rows come straight from memory through a ring of its own. Tokens (times
-// planes) are columns of int8 products (mma.m16n8k32), sub-scales are multiplied in as integers, one float term a superblock.
+// Products of superblock formats with several tokens on Hopper (sm_90a), by the tiles of batch_tile.cuh: each block of threads keeps its
+// chunks of all tokens' activations in shared memory, the weights of a warp's rows come straight from memory through a ring of its own.
+// Tokens (times planes) are columns of int8 products (mma.m16n8k32), sub-scales are multiplied in as integers, one float term a superblock.
 #include "backend/cuda/batch_tile.cuh"
 #include "backend/cuda/linear.h"
 #include "backend/cuda/mma_tile.cuh"
@@ -10,18 +10,15 @@
 namespace assay::backend::cuda {
 namespace {
 
-constexpr int kWideColumnsMin = 33;  // from here on the tiles of batch_wgmma.cu are faster
-
-__device__ uint32_t halves_of(uint32_t pair) {
-  const __half2 h = __halves2half2(__short2half_rn(static_cast<int16_t>(pair & 0xFFFFu)), __short2half_rn(static_cast<int16_t>(pair >> 16)));
-  return *reinterpret_cast<const uint32_t*>(&h);
-}
+// From so many columns on the tiles of batch_wgmma.cu are faster; of rows of so many superblocks, where few rows are many blocks, from
+// fewer.
+constexpr int kWideColumnsMin = 33, kWideColumnsOfLongRows = 17, kLongRow = 20;
 
 template <class S>
 struct Kernel256 : BatchTile<S> {
   using Base = BatchTile<S>;
-  using Base::base, Base::begin, Base::chain, Base::kM, Base::kN, Base::kPlanes, Base::kT, Base::lane, Base::n_clusters, Base::n_own, Base::rank, Base::tasks,
-      Base::warp;
+  using Base::base, Base::begin, Base::chain, Base::kM, Base::kN, Base::kPlanes, Base::kT, Base::lane, Base::n_clusters, Base::n_own,
+      Base::rank, Base::tasks, Base::warp;
   using Tile = typename Base::Tile;
   static constexpr int kFill = 4;  // blocks of threads for half the multiprocessors are enough
   const uint32_t rings;  // the warp's
@@ -38,7 +35,9 @@ struct Kernel256 : BatchTile<S> {
     return (scales_at(n_blocks, has_min) + n_blocks * S::kTokens * 4 + 127) / 128 * 128;
   }
   static int bytes(const BatchTasks& t) { return rings_at(t.n_blocks_most, t.has_min) + kBatchWarps * S::kStages * t.stage_bytes; }
-  static int row_bytes(int format) { return format == 4 ? BatchQ4_K::kRowBytes : format == 5 ? BatchQ5_K::kRowBytes : BatchQ6_K::kRowBytes; }
+  static int row_bytes(int format) {
+    return format == 4 ? BatchQ4_K::kRowBytes : format == 5 ? BatchQ5_K::kRowBytes : BatchQ6_K::kRowBytes;
+  }
 
   __device__ Kernel256(const BatchTasks& all, std::byte* shared)
       : Base(all, shared),
@@ -77,9 +76,11 @@ struct Kernel256 : BatchTile<S> {
     const quant::Activations& x = tasks.x;
     for (int i = static_cast<int>(threadIdx.x); i < n_own * S::kColumns * 16; i += kBatchThreads) {
       const int piece = i % 16, block = i / 16 % n_own, column = i / 16 / n_own;
-      const int8_t* from = (column < S::kTokens ? x.q : x.l) + (int64_t{this->token_of(column)} * tasks.n_blocks + begin + block) * 256 + 16 * piece;
+      const int8_t* from =
+          (column < S::kTokens ? x.q : x.l) + (int64_t{this->token_of(column)} * tasks.n_blocks + begin + block) * 256 + 16 * piece;
       const uint32_t exchanged = static_cast<uint32_t>(piece % 8) ^ exchange_of(static_cast<uint32_t>(column));
-      copy_16(base + static_cast<uint32_t>(columns_at() + (block * S::kColumns + column) * 256 + piece / 8 * 128) + 16 * exchanged, from, true);
+      copy_16(base + static_cast<uint32_t>(columns_at() + (block * S::kColumns + column) * 256 + piece / 8 * 128) + 16 * exchanged, from,
+              true);
     }
     end_copies();
     for (int i = static_cast<int>(threadIdx.x); i < n_own * S::kTokens; i += kBatchThreads) {
@@ -91,7 +92,8 @@ struct Kernel256 : BatchTile<S> {
     for (int i = static_cast<int>(threadIdx.x); i < n_own * S::kColumns * 2; i += kBatchThreads) {
       const int half = i % 2, block = i / 2 % n_own, column = i / 2 / n_own;
       const int16_t* of_plane = column < S::kTokens ? x.q_sums : x.l_sums;
-      const uint4 v = reinterpret_cast<const uint4*>(of_plane + (int64_t{this->token_of(column)} * tasks.n_blocks + begin + block) * 16)[half];
+      const uint4 v =
+          reinterpret_cast<const uint4*>(of_plane + (int64_t{this->token_of(column)} * tasks.n_blocks + begin + block) * 16)[half];
       sums[(block * S::kColumns + column) * 2 + half] = {halves_of(v.x), halves_of(v.y), halves_of(v.z), halves_of(v.w)};
     }
   }
@@ -100,7 +102,8 @@ struct Kernel256 : BatchTile<S> {
   template <class Format>
   __device__ void multiply(uint32_t from, int block, bool odd) {
     int32_t sum[kM][kN][4] = {};
-    const uint32_t columns = base + static_cast<uint32_t>(columns_at() + block * S::kColumns * 256) + lane.row * 128;  // a column has two lines
+    const uint32_t columns =
+        base + static_cast<uint32_t>(columns_at() + block * S::kColumns * 256) + lane.row * 128;  // a column has two lines
     typename Format::template Rows<kM> rows(from, lane);
 #pragma unroll
     for (int group = 0; group < 4; ++group) {
@@ -157,7 +160,8 @@ struct Kernel256 : BatchTile<S> {
             f = num::fma(0x1p-7f, static_cast<float>(sum[m][kT + t][e]), f);
             of_minima = num::fma(0x1p-7f, g[kPlanes - 1][e], of_minima);
           }
-          chain[m][t][e] = num::fma(e % 2 == 0 ? x_d.x : x_d.y, quant::block_term(Format::kHasMin, d[m][e / 2], f, of_minima), chain[m][t][e]);
+          chain[m][t][e] =
+              num::fma(e % 2 == 0 ? x_d.x : x_d.y, quant::block_term(Format::kHasMin, d[m][e / 2], f, of_minima), chain[m][t][e]);
         }
       }
     }
@@ -207,7 +211,8 @@ int bits_of(tensor::DType dtype) {
 // The tiles of batch_wgmma.cu.
 bool run_wide(std::span<const LinearTask> linears, const BatchTasks& all, const Hopper& hopper, const Queue& queue) {
   MmaTasks tasks;
-  for (const LinearTask& linear : linears) tasks.task[tasks.n++] = {linear.w->parts, static_cast<int32_t>(linear.w->rows), 0, linear.bias, linear.y};
+  for (const LinearTask& linear : linears)
+    tasks.task[tasks.n++] = {linear.w->parts, static_cast<int32_t>(linear.w->rows), 0, linear.bias, linear.y};
   tasks.n_blocks = all.n_blocks, tasks.n_tokens = all.n_tokens, tasks.x = all.x;
   return linear_batch_wgmma(linears, tasks, hopper, queue);
 }
@@ -218,13 +223,16 @@ bool linear_batch_256(std::span<const LinearTask> linears, BatchTasks& tasks, co
     if (tasks.task[i].format == 0) return false;
     tasks.has_min = tasks.has_min || tasks.task[i].format != 6;
   }
-  if (tasks.n_tokens * tasks.x.planes >= kWideColumnsMin && run_wide(linears, tasks, hopper, queue)) return true;
+  if (tasks.n_tokens * tasks.x.planes >= (tasks.n_blocks < kLongRow ? kWideColumnsMin : kWideColumnsOfLongRows) &&
+      run_wide(linears, tasks, hopper, queue))
+    return true;
   return launch_batch<Kernel256, 3>(tasks, queue);
 }
 
 }  // namespace
 
-bool linear_batch(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Hopper& hopper, const Queue& queue) {
+bool linear_batch(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Hopper& hopper,
+                  const Queue& queue) {
   if (hopper.n_processors == 0 || linears.size() > kLinearsMax || n_tokens > kBatchTokensMax) return false;
   if (n_tokens == 0) return true;
   BatchTasks tasks;

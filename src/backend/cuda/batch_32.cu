@@ -1,7 +1,7 @@
-// Products of the formats with blocks of 32 with several tokens on Hopper (sm_90a), by the tiles of batch_tile.cuh. Four blocks of a row are a
-// line of 128 weights: of the activations in shared memory, of the weights a stage of the warp's ring. A block is one int8 product on the tensor
-// cores and one float term an output. The integer begins at a number whose bits are a float's, 1.5 * 2^23: the bits of the sum are then the float
-// 1.5 * 2^23 + sum, and one exact subtraction converts it.
+// Products of the formats with blocks of 32 with several tokens on Hopper (sm_90a), by the tiles of batch_tile.cuh. Four blocks of a row
+// are a line of 128 weights: of the activations in shared memory, of the weights a stage of the warp's ring. A block is one int8 product on
+// the tensor cores and one float term an output. The integer begins at a number whose bits are a float's, 1.5 * 2^23: the bits of the sum
+// are then the float 1.5 * 2^23 + sum, and one exact subtraction converts it.
 #include "backend/cuda/batch_tile.cuh"
 #include "num/lanes.h"
 #include "quant/steps.h"
@@ -20,7 +20,8 @@ __device__ uint32_t half_word_at(uint32_t shared) {
   return w;
 }
 
-// What is common: where scales lie. A row's scales of a line are copied by whole words of 4 bytes, so those of 2 bytes may begin in the middle of one.
+// What is common: where scales lie. A row's scales of a line are copied by whole words of 4 bytes, so those of 2 bytes may begin in the
+// middle of one.
 template <int kBytes, int kOfScale>
 struct Batch32 {
   static constexpr int kBlockBytes = kBytes, kScaleBytes = kOfScale, kLineBytes = kLine * kBytes;
@@ -39,7 +40,8 @@ struct BatchQ8_0 : Batch32<32, 2> {
   __device__ static void fragment(uint32_t stage, const BatchLane& lane, int first_row, int block, uint32_t (&a)[4]) {
 #pragma unroll
     for (int side = 0; side < 2; ++side) {
-      const uint2 w = pair_at(stage + static_cast<uint32_t>((first_row + 8 * side) * kLineBytes) + (lane.pair ^ static_cast<uint32_t>(32 * block)));
+      const uint2 w =
+          pair_at(stage + static_cast<uint32_t>((first_row + 8 * side) * kLineBytes) + (lane.pair ^ static_cast<uint32_t>(32 * block)));
       a[side] = w.x, a[2 + side] = w.y;
     }
   }
@@ -56,8 +58,10 @@ struct BatchQ4 : Batch32<16, kMin ? 4 : 2> {
   __device__ static void fragment(uint32_t stage, const BatchLane& lane, int first_row, int block, uint32_t (&a)[4]) {
 #pragma unroll
     for (int side = 0; side < 2; ++side) {
-      const uint32_t row = lane.row + static_cast<uint32_t>(first_row + 8 * side), piece = static_cast<uint32_t>(block) ^ (lane.row >> 1 & 3);
-      const uint32_t w = word_at(stage + row * kLineBytes + 16 * piece + 4 * lane.place), low = w & 0x0F0F0F0Fu, high = (w >> 4) & 0x0F0F0F0Fu;
+      const uint32_t row = lane.row + static_cast<uint32_t>(first_row + 8 * side),
+                     piece = static_cast<uint32_t>(block) ^ (lane.row >> 1 & 3);
+      const uint32_t w = word_at(stage + row * kLineBytes + 16 * piece + 4 * lane.place), low = w & 0x0F0F0F0Fu,
+                     high = (w >> 4) & 0x0F0F0F0Fu;
       a[side] = kMin ? low : less_offset(low, 0x78787878u);
       a[2 + side] = kMin ? high : less_offset(high, 0x78787878u);
     }
@@ -79,7 +83,8 @@ int32_t number_of(tensor::DType dtype) {
 template <class S>
 struct Kernel32 : BatchTile<S> {
   using Base = BatchTile<S>;
-  using Base::base, Base::begin, Base::chain, Base::kM, Base::kPlanes, Base::kT, Base::lane, Base::n_own, Base::rank, Base::tasks, Base::warp;
+  using Base::base, Base::begin, Base::chain, Base::kM, Base::kPlanes, Base::kT, Base::lane, Base::n_own, Base::rank, Base::tasks,
+      Base::warp;
   using Tile = typename Base::Tile;
   static constexpr int kFill = 3;  // blocks of threads for three quarters of the multiprocessors are enough
   static constexpr bool kUnrolls = S::kN <= 4;  // few columns: the latencies of four blocks overlap
@@ -97,7 +102,9 @@ struct Kernel32 : BatchTile<S> {
     return (minima_at(n_blocks) + (has_min ? n_blocks * S::kTokens * 4 : 0) + 127) / 128 * 128;
   }
   static int bytes(const BatchTasks& t) { return rings_at(t.n_blocks_most, t.has_min) + kBatchWarps * S::kStages * t.stage_bytes; }
-  static int row_bytes(int format) { return format == kQ8_0 ? BatchQ8_0::kRowBytes : format == kQ4_1 ? BatchQ4_1::kRowBytes : BatchQ4_0::kRowBytes; }
+  static int row_bytes(int format) {
+    return format == kQ8_0 ? BatchQ8_0::kRowBytes : format == kQ4_1 ? BatchQ4_1::kRowBytes : BatchQ4_0::kRowBytes;
+  }
 
   __device__ Kernel32(const BatchTasks& all, std::byte* shared)
       : Base(all, shared),
@@ -106,7 +113,8 @@ struct Kernel32 : BatchTile<S> {
         scales(reinterpret_cast<float*>(shared + scales_at(all.n_blocks_most))),
         minima(reinterpret_cast<float*>(shared + minima_at(all.n_blocks_most))) {}
 
-  // What the warp copies next: line `line` of its own, of its tile in round `round`; the lane's piece of the weights and the lane's row of the scales.
+  // What the warp copies next: line `line` of its own, of its tile in round `round`; the lane's piece of the weights and the lane's row of
+  // the scales.
   struct Cursor {
     int round, line, format;
     const uint8_t *weights, *row_scales;
@@ -155,7 +163,8 @@ struct Kernel32 : BatchTile<S> {
     for (int i = static_cast<int>(threadIdx.x); i < n_lines * S::kColumns * 8; i += kBatchThreads) {
       const int piece = i % 8, line = i / 8 % n_lines, column = i / 8 / n_lines;
       if (kLine * line + piece / 2 >= n_own) continue;
-      const int8_t* from = (column < S::kTokens ? x.q : x.l) + (int64_t{this->token_of(column)} * tasks.n_blocks + begin) * 32 + 128 * line + 16 * piece;
+      const int8_t* from =
+          (column < S::kTokens ? x.q : x.l) + (int64_t{this->token_of(column)} * tasks.n_blocks + begin) * 32 + 128 * line + 16 * piece;
       const uint32_t exchanged = static_cast<uint32_t>(piece) ^ exchange_of(static_cast<uint32_t>(column));
       copy_16(base + static_cast<uint32_t>(columns_at() + (line * S::kColumns + column) * 128) + 16 * exchanged, from, true);
     }
@@ -189,7 +198,8 @@ struct Kernel32 : BatchTile<S> {
     for (int t = 0; t < kT; ++t) {
       uint32_t b[kPlanes][2];
 #pragma unroll
-      for (int plane = 0; plane < kPlanes; ++plane) F::columns_at(columns + static_cast<uint32_t>((plane * kT + t) * 8 * 128), lane, block, b[plane]);
+      for (int plane = 0; plane < kPlanes; ++plane)
+        F::columns_at(columns + static_cast<uint32_t>((plane * kT + t) * 8 * 128), lane, block, b[plane]);
       const float2 x_d = *reinterpret_cast<const float2*>(scales + of_tokens + 8 * t);
       float2 g = {0.0f, 0.0f};
       if constexpr (F::kHasMin) g = *reinterpret_cast<const float2*>(minima + of_tokens + 8 * t);
@@ -263,9 +273,26 @@ struct Kernel32 : BatchTile<S> {
   }
 };
 
+// Whether prefill's tiles of 128 rows x 128 columns (wgmma_32.cu) take less time: in us, from what both were measured to take on an H200.
+bool tiles_are_faster(const BatchTasks& tasks, int n_processors) {
+  constexpr int kColumnsMin = 48;
+  constexpr double kTileBlock[] = {0.33, 0.2}, kTileStart = 3, kStart = 5, kProductsEach = 55e6;  // of a tile, by planes; products a us
+  const int n_columns = tasks.n_tokens * tasks.x.planes;
+  if (n_columns < kColumnsMin) return false;
+  int n_tiles = 0;
+  double n_products = 0;
+  for (int i = 0; i < tasks.n; ++i) {
+    n_tiles += (tasks.task[i].n_rows + 127) / 128 * ((n_columns + 127) / 128);
+    n_products += 32.0 * tasks.n_blocks * tasks.task[i].n_rows * n_columns;
+  }
+  const int n_rounds = (n_tiles + n_processors - 1) / n_processors;
+  return n_rounds * tasks.n_blocks * kTileBlock[tasks.x.planes - 1] + kTileStart < n_products / kProductsEach + kStart;
+}
+
 }  // namespace
 
 bool linear_batch_32(std::span<const LinearTask> linears, BatchTasks& tasks, const Queue& queue) {
+  if (tiles_are_faster(tasks, queue.n_multiprocessors)) return false;
   for (size_t i = 0; i < linears.size(); ++i) {
     tasks.task[i].format = number_of(linears[i].w->dtype);
     if (tasks.task[i].format == kNotServed) return false;

@@ -1,6 +1,6 @@
-// Attention where every query is alone with its sequence: many sequences that decode together, or a few tokens of one. A block of threads takes
-// a segment of 256 keys of one query for kHeads heads that share them: thread t scores key t, then threads take columns of the values, for
-// all heads at once. The segments' results are merged by those who read them (attention_merge, merge_rows).
+// Attention where every query is alone with its sequence: many sequences that decode together, or a few tokens of one. A block of threads
+// takes a segment of 256 keys of one query for kHeads heads that share them: thread t scores key t, then threads take columns of the
+// values, for all heads at once. The segments' results are merged by those who read them (attention_merge, merge_rows).
 #include "backend/cuda/attention.h"
 
 #include <algorithm>
@@ -32,7 +32,8 @@ template <CacheType type, int kHeads>
 __device__ void score_key(const CacheView& cache, const std::byte* head, int64_t position, const float* q, float (&score)[kHeads]) {
   using P = Piece<type>;
   const std::byte* tile = head + position / kKeyTile * cache.k_tile_bytes;
-  const int lane = static_cast<int>(position % kKeyTile), n_pieces = static_cast<int>(cache.n_pieces), head_dim = static_cast<int>(cache.head_dim);
+  const int lane = static_cast<int>(position % kKeyTile), n_pieces = static_cast<int>(cache.n_pieces),
+            head_dim = static_cast<int>(cache.head_dim);
   const auto* pieces = reinterpret_cast<const uint4*>(tile) + lane;
   const auto* scales = reinterpret_cast<const __half*>(tile + n_pieces * kKeyTile * kPieceBytes) + lane;
   for (int begin = 0; begin < n_pieces; begin += kPiecesAhead) {
@@ -107,11 +108,13 @@ __global__ void __launch_bounds__(kThreads, 3) batch_attention_kernel(const __gr
   let_next_start();
   const CacheView& cache = task.cache;
   const TokenTile tile = task.tiles[blockIdx.z];
-  const int64_t position = tile.position, first_key = ops::first_visible(position, task.window), i_segment = first_key / kSegment + blockIdx.y;
+  const int64_t position = tile.position, first_key = ops::first_visible(position, task.window),
+                i_segment = first_key / kSegment + blockIdx.y;
   if (i_segment > position / kSegment) return;
   const int64_t segment = i_segment * kSegment;
   const int t = static_cast<int>(threadIdx.x), head_dim = static_cast<int>(cache.head_dim), row_bytes = static_cast<int>(cache.v_row_bytes);
-  const int begin = static_cast<int>(max(first_key - segment, int64_t{0})), end = static_cast<int>(min(position + 1 - segment, int64_t{kSegment}));
+  const int begin = static_cast<int>(max(first_key - segment, int64_t{0})),
+            end = static_cast<int>(min(position + 1 - segment, int64_t{kSegment}));
   const int first_head = static_cast<int>(blockIdx.x) * kHeads, per_key = static_cast<int>(task.n_heads / cache.n_kv_heads);
   const int64_t cache_head = tile.sequence * cache.n_kv_heads + first_head / per_key;
   auto* q = reinterpret_cast<float*>(memory);
@@ -167,11 +170,13 @@ template <CacheType type_k, CacheType type_v, int kHeads>
 void start(AttentionTask task, const Queue& queue) {
   static_assert(kHeadDimMax <= 2 * kThreads);
   task.tile_keys = static_cast<int32_t>(std::min(kStagedBytes / task.cache.v_row_bytes, int64_t{kSegment}));
-  const auto bytes = static_cast<size_t>(kHeads * task.cache.head_dim) * sizeof(float) + static_cast<size_t>(task.tile_keys * task.cache.v_row_bytes);
+  const auto bytes =
+      static_cast<size_t>(kHeads * task.cache.head_dim) * sizeof(float) + static_cast<size_t>(task.tile_keys * task.cache.v_row_bytes);
   const auto kernel = batch_attention_kernel<type_k, type_v, kHeads>;
   constexpr size_t kWithoutAsking = 48 * 1024 - sizeof(Shared<kHeads>);
   if (bytes > kWithoutAsking) cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
-  const dim3 grid(static_cast<unsigned>(task.n_heads / kHeads), static_cast<unsigned>(task.n_segments), static_cast<unsigned>(task.n_tiles));
+  const dim3 grid(static_cast<unsigned>(task.n_heads / kHeads), static_cast<unsigned>(task.n_segments),
+                  static_cast<unsigned>(task.n_tiles));
   launch(queue, kernel, grid, kThreads, bytes, task);
 }
 

@@ -10,8 +10,8 @@ namespace assay::backend::cuda {
 // By what the pieces of a row (or a column) are exchanged.
 __device__ inline uint32_t exchange_of(uint32_t row) { return (row & 3) << 1 | (row >> 2 & 1); }
 
-// Where a lane reads in lines of 128 bytes, of row lane / 4: 8 bytes from 8 * (lane % 4), or 4 bytes from 4 * (lane % 4). Run j, of 32 bytes, is
-// found by an exclusive or with 32 * j; its second piece, for the words, by one with 16.
+// Where a lane reads in lines of 128 bytes, of row lane / 4: 8 bytes from 8 * (lane % 4), or 4 bytes from 4 * (lane % 4). Run j, of 32
+// bytes, is found by an exclusive or with 32 * j; its second piece, for the words, by one with 16.
 struct BatchLane {
   uint32_t row, place;
   uint32_t pair, word;
@@ -33,8 +33,8 @@ struct BatchSource {
   const uint8_t *low, *small, *upper, *scale;
 };
 
-// A part of kBytes a superblock, of kRows rows, by a warp. First the place of the lane: superblock `block` is the first row's, `blocks` further
-// the next row's.
+// A part of kBytes a superblock, of kRows rows, by a warp. First the place of the lane: superblock `block` is the first row's, `blocks`
+// further the next row's.
 template <int kRows, int kBytes>
 __device__ inline const uint8_t* part_begin(const uint8_t* base, int64_t block, int blocks) {
   constexpr int kPieces = kBytes / 16;
@@ -99,7 +99,9 @@ struct BatchQ45_K {
     uint32_t scales[kM][2][2];  // of a row and 8 rows further, of the halves
     uint2 n[kM][2], bits[kFive ? kM : 1][2];
 
-    __device__ uint4 header(int m, int side) const { return words_at(stage + kRows * 128 + (lane.row + static_cast<uint32_t>(16 * m + 8 * side)) * 16); }
+    __device__ uint4 header(int m, int side) const {
+      return words_at(stage + kRows * 128 + (lane.row + static_cast<uint32_t>(16 * m + 8 * side)) * 16);
+    }
     __device__ Rows(uint32_t from, const BatchLane& of) : stage(from), lane(of) {
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
@@ -117,7 +119,8 @@ struct BatchQ45_K {
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
 #pragma unroll
-        for (int side = 0; side < 2; ++side) n[m][side] = pair_at(stage + (lane.pair ^ static_cast<uint32_t>(group * 32)) + (16 * m + 8 * side) * 128);
+        for (int side = 0; side < 2; ++side)
+          n[m][side] = pair_at(stage + (lane.pair ^ static_cast<uint32_t>(group * 32)) + (16 * m + 8 * side) * 128);
       }
     }
     __device__ void fragment(int m, int group, int which, uint32_t (&a)[4]) const {

@@ -1,6 +1,6 @@
-// What the kernels for several tokens share (batch_256.cu, batch_32.cu). A cluster of 1, 2, 4 or 8 blocks of threads shares K by the contract's
-// chunks; each block of threads has 8 warps, which take tiles of rows. Here stand the tiles, the tree over chunks within a block and through the
-// cluster's shared memory, and the launch; what multiplies stands with the formats.
+// What the kernels for several tokens share (batch_256.cu, batch_32.cu). A cluster of 1, 2, 4 or 8 blocks of threads shares K by the
+// contract's chunks; each block of threads has 8 warps, which take tiles of rows. Here stand the tiles, the tree over chunks within a block
+// and through the cluster's shared memory, and the launch; what multiplies stands with the formats.
 #pragma once
 
 #include <algorithm>
@@ -97,8 +97,8 @@ struct BatchTile {
     return {&task, min((tile - task.first_tile) * S::kRows, task.n_rows - S::kRows), task.format};
   }
 
-  // The sums of a finished chunk, the `chunk`-th of the block, on their way through the block's part of the tree. Each level has a place for one sum
-  // that waits for the next.
+  // The sums of a finished chunk, the `chunk`-th of the block, on their way through the block's part of the tree. Each level has a place
+  // for one sum that waits for the next.
   __device__ float4* place(int level) const {
     return reinterpret_cast<float4*>(memory) + level * S::kSumsVectors + warp * S::kTileVectors + threadIdx.x % 32;
   }
@@ -249,16 +249,19 @@ bool launch_batch_planes(BatchTasks& tasks, const Queue& queue) {
   }
   if (n_columns <= 16) return launch_batch_clusters<Kernel, kPlanes, 2, 2, 2, 1>(tasks, queue);
   if (n_columns > 32 && launch_batch_clusters<Kernel, kPlanes, 8, 2, 1, 4>(tasks, queue)) return true;
-  return launch_batch_clusters<Kernel, kPlanes, 4, 2, 1, 2>(tasks, queue) || launch_batch_clusters<Kernel, kPlanes, 2, 2, 2, 4>(tasks, queue);
+  return launch_batch_clusters<Kernel, kPlanes, 4, 2, 1, 2>(tasks, queue) ||
+         launch_batch_clusters<Kernel, kPlanes, 2, 2, 2, 4>(tasks, queue);
 }
 
 // kStagesOfFew: of the ring where there are 8 columns.
 template <template <class> class Kernel, int kStagesOfFew>
 bool launch_batch(BatchTasks& tasks, const Queue& queue) {
-  return tasks.x.planes == 2 ? launch_batch_planes<Kernel, 2, kStagesOfFew>(tasks, queue) : launch_batch_planes<Kernel, 1, kStagesOfFew>(tasks, queue);
+  return tasks.x.planes == 2 ? launch_batch_planes<Kernel, 2, kStagesOfFew>(tasks, queue)
+                             : launch_batch_planes<Kernel, 1, kStagesOfFew>(tasks, queue);
 }
 
-// The formats with blocks of 32; the tasks are those of the linears, but for the formats. False, and nothing done, where another is among them.
+// The formats with blocks of 32; the tasks are those of the linears, but for the formats. False, and nothing done, where another is among
+// them.
 bool linear_batch_32(std::span<const LinearTask> linears, BatchTasks& tasks, const Queue& queue);
 
 }  // namespace assay::backend::cuda

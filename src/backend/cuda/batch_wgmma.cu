@@ -1,27 +1,19 @@
-// Prefill of the superblock formats on Hopper (sm_90a): blocks of 12 warps stay on their multiprocessor and take tile after tile of 128 rows x
-// 128 columns, a column being a plane of a token's activations. Four warps fill shared memory, two groups of four multiply 64 rows each: the
-// high digits of a superblock's weights, a shift by 8 bits, the low digits, so that one integer an output and superblock comes out of the
-// tensor cores. Minima times sums of activations are a product of half-precision integers (at most 63 and 2,032, so exact). Floats follow the
-// contract, one chain an output in a register.
+// Prefill and many sequences, superblock formats, on Hopper (sm_90a), in tiles and groups of warps as wgmma_tile.cuh has them, of 64 or
+// 128 columns. A group multiplies the high digits of a superblock's weights, shifts by some bits, multiplies the low digits, so that one
+// integer an output and superblock comes out of the tensor cores. Minima times sums of activations are a product of half-precision integers
+// (at most 63 and 2,032, so exact). Floats follow the contract, one chain an output in a register. Tiles that are left over after whole
+// rounds are split by chunks over the multiprocessors.
 #include <algorithm>
 #include <type_traits>
 
-#include "backend/cuda/copy_map.cuh"
-#include "backend/cuda/mma_tile.cuh"
 #include "backend/cuda/wgmma_formats.cuh"
-#include "backend/cuda/wgmma_steps.cuh"
+#include "backend/cuda/wgmma_tile.cuh"
 
 namespace assay::backend::cuda {
 namespace {
 
-constexpr int kGroupThreads = 128, kThreads = 3 * kGroupThreads;
 constexpr int kColumnStages = 3, kRowStages = 2, kScalarStages = 3;  // superblocks under way
 constexpr int kScalarThreads = 64;
-
-// The matrices as the copy engine sees them: parts of each task's weights, planes of the activations.
-struct Maps {
-  CUtensorMap rows[kLinearsMax][3], columns[2];
-};
 
 // The formats of a kernel's matrices: one, or two that go together (as the files that mix them have them in one product).
 template <class A, class B = A>
@@ -52,7 +44,9 @@ struct Shared {
   using L = Layout<F, kPlanes, kColumns>;
   std::byte* memory;
   uint32_t base;
-  __device__ explicit Shared(std::byte* m) : memory(m), base(shared_address(m)) {}
+  __device__ explicit Shared(std::byte* m) : memory(m), base(shared_address(m)) {
+    asm volatile("" : "+r"(base));  // found once
+  }
 
   __device__ uint32_t columns(int stage) const { return base + static_cast<uint32_t>(stage * L::kStageColumnsBytes); }
   __device__ uint32_t rows(int stage) const { return base + static_cast<uint32_t>(L::kRows + stage * F::kStageBytes); }
@@ -76,8 +70,8 @@ struct Shared {
   }
 };
 
-// The walk over tiles: block b of threads takes items b, b + grid, ... The first n_split tiles are split into kParts parts of 8 / n_parts chunks, an
-// item each; the others are whole.
+// The walk over tiles: block b of threads takes items b, b + grid, ... The first n_split tiles are split into kParts parts of 8 / n_parts
+// chunks, an item each; the others are whole.
 struct Walk {
   int32_t n_split = 0, n_parts = 1, n_items = 0;
   uint32_t second = 0;          // bit i: task i is of the second format
@@ -97,25 +91,15 @@ struct Item {
 
 __device__ void meet_multipliers() { asm volatile("bar.sync 1, %0;" ::"n"(2 * kGroupThreads) : "memory"); }
 
-struct TilePlace {
-  int task, row_0, token_0;
-};
-template <int kTokens>
-__device__ TilePlace tile_at(const MmaTasks& tasks, int tile) {
-  int i = 0;
-  while (i + 1 < tasks.n && tile >= tasks.task[i + 1].first_tile) ++i;
-  const int at = tile - tasks.task[i].first_tile;
-  return {i, at / tasks.n_token_tiles * kTileRows, at % tasks.n_token_tiles * kTokens};
-}
-
-// The warps that fill the stages: one thread starts the copies of the columns, one those of the rows; two warps bring what must be converted.
+// The warps that fill the stages: one thread starts the copies of the columns, one those of the rows; two warps bring what must be
+// converted.
 template <class F, int kPlanes, int kColumns>
 struct Filler {
   using L = Layout<F, kPlanes, kColumns>;
   static constexpr int kTokens = kColumns / kPlanes;
   const MmaTasks& tasks;
   const Walk& walk;
-  const Maps& maps;
+  const GroupMaps& maps;
   const Shared<F, kPlanes, kColumns> s;
 
   template <class Fill>
@@ -123,7 +107,7 @@ struct Filler {
     Ring ring;
     for (int i = static_cast<int>(blockIdx.x); i < walk.n_items; i += static_cast<int>(gridDim.x)) {
       const Item item(walk, i);
-      const TilePlace at = tile_at<kColumns / kPlanes>(tasks, item.tile);
+      const TilePlace at = tile_at<kPlanes, kColumns>(tasks, item.tile);
       const int end = (item.first_chunk + item.n_chunks) * tasks.n_blocks / 8;
       for (int block = item.first_chunk * tasks.n_blocks / 8; block < end; ++block) {
         const uint32_t full = first_barrier + static_cast<uint32_t>(16 * ring.stage);
@@ -139,8 +123,8 @@ struct Filler {
 #pragma unroll
       for (int i = 0; i < 2 * kPlanes; ++i) {
         const int panel = i / kPlanes, plane = i % kPlanes;
-        copy_box(s.columns(stage) + static_cast<uint32_t>(panel * L::kPanelBytes + plane * kTokens * 128), maps.columns[plane], block * 256 + 128 * panel,
-                 at.token_0, full);
+        copy_box(s.columns(stage) + static_cast<uint32_t>(panel * L::kPanelBytes + plane * kTokens * 128), maps.columns[plane],
+                 block * 256 + 128 * panel, at.token_0, full);
       }
     });
   }
@@ -155,12 +139,9 @@ struct Filler {
     arrive_with_bytes(full, Format::kStageBytes);
 #pragma unroll
     for (int i = 0; i < Format::kParts; ++i) {
-      copy_box(s.rows(stage) + static_cast<uint32_t>(Format::part(i).at), maps.rows[at.task][i], block * Format::part(i).bytes, at.row_0, full);
+      copy_box(s.rows(stage) + static_cast<uint32_t>(Format::part(i).at), maps.rows[at.task][i], block * Format::part(i).bytes, at.row_0,
+               full);
     }
-  }
-  __device__ static uint32_t halves_of(uint32_t pair) {
-    const __half2 h = __halves2half2(__short2half_rn(static_cast<int16_t>(pair & 0xFFFFu)), __short2half_rn(static_cast<int16_t>(pair >> 16)));
-    return *reinterpret_cast<const uint32_t*>(&h);
   }
   // Sums of the activations for the formats with minima, for the others scales of the rows.
   __device__ void fill_scalars(int t) const {
@@ -266,7 +247,8 @@ struct Multiplier {
     __threadfence();
     atomicAdd(walk.arrived + item.tile, 1u);
   }
-  // When all parts' sums are there: the block's share of the tile's outputs. All blocks of the grid run at once, so none waits for one that does not run.
+  // When all parts' sums are there: the block's share of the tile's outputs. All blocks of the grid run at once, so none waits for one that
+  // does not run.
   __device__ void join_parts(const Item& item) const {
     if (t == 0) {
       const auto n = static_cast<uint32_t>(walk.n_parts);
@@ -279,7 +261,7 @@ struct Multiplier {
     }
     meet_multipliers();
     const float4* from = nodes_of(item);
-    const TilePlace at = tile_at<kColumns / kPlanes>(tasks, item.tile);
+    const TilePlace at = tile_at<kPlanes, kColumns>(tasks, item.tile);
     if (walk.n_parts == 2) join<2>(item, at, from);
     if (walk.n_parts == 4) join<4>(item, at, from);
     if (walk.n_parts == 8) join<8>(item, at, from);
@@ -457,7 +439,7 @@ struct Multiplier {
     Ring rows, columns, scalars;
     for (int i = static_cast<int>(blockIdx.x); i < walk.n_items; i += static_cast<int>(gridDim.x)) {
       const Item item(walk, i);
-      const TilePlace at = tile_at<kColumns / kPlanes>(tasks, item.tile);
+      const TilePlace at = tile_at<kPlanes, kColumns>(tasks, item.tile);
       clear();
       int chunk = 0, block = chunk_begin(item.first_chunk);
       for (const int end = chunk_begin(item.first_chunk + item.n_chunks); block < end; ++block) {
@@ -483,8 +465,9 @@ struct Multiplier {
 };
 
 template <class F, int kPlanes, int kColumns, bool kSingle>
-__global__ void __launch_bounds__(kThreads, 1)
-    batch_wgmma_kernel(const __grid_constant__ MmaTasks tasks, const __grid_constant__ Walk walk, const __grid_constant__ Maps maps, float4* scratch) {
+__global__ void __launch_bounds__(kGroupsThreads, 1)
+    batch_wgmma_kernel(const __grid_constant__ MmaTasks tasks, const __grid_constant__ Walk walk, const __grid_constant__ GroupMaps maps,
+                       float4* scratch) {
   extern __shared__ __align__(1024) std::byte memory[];
   const Shared<F, kPlanes, kColumns> shared(memory);
   if (threadIdx.x == 0) shared.make_barriers();
@@ -497,28 +480,18 @@ __global__ void __launch_bounds__(kThreads, 1)
     Filler<F, kPlanes, kColumns>{tasks, walk, maps, shared}.run(t);
   } else {
     take_registers<256 - kFewRegisters / 2 - 4>();
-    Multiplier<F, kPlanes, kColumns, kSingle>(tasks, walk, shared, t - kGroupThreads, scratch + size_t{blockIdx.x} * (kHopperScratchBytes / sizeof(float4))).run();
+    Multiplier<F, kPlanes, kColumns, kSingle>(tasks, walk, shared, t - kGroupThreads,
+                                              scratch + size_t{blockIdx.x} * (kHopperScratchBytes / sizeof(float4)))
+        .run();
   }
 }
 
-template <class Format>
-bool make_row_maps(const MmaTasks& tasks, const Hopper& hopper, int i, Maps& maps) {
-  bool made = true;
-  for (int p = 0; p < Format::kParts; ++p) {
-    const WgmmaPart part = Format::part(p);
-    made &= make_map(hopper, tasks.task[i].w.base[part.part], int64_t{tasks.n_blocks} * part.bytes, tasks.task[i].n_rows, part.bytes, kTileRows,
-                     maps.rows[i][p]);
-  }
-  return made;
-}
 template <class F, int kPlanes, int kColumns>
-bool make_maps(const MmaTasks& tasks, uint32_t second, const Hopper& hopper, Maps& maps) {
-  bool made = true;
+bool make_maps(const MmaTasks& tasks, uint32_t second, const Hopper& hopper, GroupMaps& maps) {
+  bool made = make_column_maps(tasks, hopper, 128, kColumns / kPlanes, maps);
   for (int i = 0; i < tasks.n; ++i) {
-    made &= (second >> i & 1) != 0 ? make_row_maps<typename F::Second>(tasks, hopper, i, maps) : make_row_maps<typename F::First>(tasks, hopper, i, maps);
-  }
-  for (int plane = 0; plane < kPlanes; ++plane) {
-    made &= make_map(hopper, plane == 0 ? tasks.x.q : tasks.x.l, tasks.x.k, tasks.n_tokens, 128, kColumns / kPlanes, maps.columns[plane]);
+    made &= (second >> i & 1) != 0 ? make_row_maps<typename F::Second>(tasks, i, hopper, maps)
+                                   : make_row_maps<typename F::First>(tasks, i, hopper, maps);
   }
   return made;
 }
@@ -544,24 +517,15 @@ template <class F, int kPlanes, int kColumns, bool kSingle>
 bool launch_kernel(MmaTasks& tasks, uint32_t second, const Hopper& hopper, const Queue& queue) {
   constexpr int kBytes = Layout<F, kPlanes, kColumns>::kBytes;
   const auto kernel = batch_wgmma_kernel<F, kPlanes, kColumns, kSingle>;
-  Maps maps;
+  GroupMaps maps;
   if (!make_maps<F, kPlanes, kColumns>(tasks, second, hopper, maps)) return false;
-  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes) != cudaSuccess) {
-    cudaGetLastError();  // forgotten: it is an answer
-    return false;
-  }
-  const int tokens = kColumns / kPlanes;
-  tasks.n_token_tiles = (tasks.n_tokens + tokens - 1) / tokens;
-  tasks.n_tiles = 0;
-  for (int i = 0; i < tasks.n; ++i) {
-    tasks.task[i].first_tile = tasks.n_tiles;
-    tasks.n_tiles += (tasks.task[i].n_rows + kTileRows - 1) / kTileRows * tasks.n_token_tiles;
-  }
+  if (!allow_shared(kernel, kBytes)) return false;
+  number_tiles(tasks, kColumns);
   Walk walk = split_evenly(tasks.n_tiles, tasks.n_blocks, hopper.n_processors);
   walk.second = second;
   walk.nodes = reinterpret_cast<float4*>(hopper.parts);
   walk.arrived = hopper.arrived;
-  launch(queue, kernel, dim3(static_cast<unsigned>(std::min(walk.n_items, hopper.n_processors))), kThreads, kBytes, tasks, walk, maps,
+  launch(queue, kernel, dim3(static_cast<unsigned>(std::min(walk.n_items, hopper.n_processors))), kGroupsThreads, kBytes, tasks, walk, maps,
          reinterpret_cast<float4*>(hopper.scratch));
   return true;
 }
@@ -589,9 +553,17 @@ bool linear_batch_wgmma(std::span<const LinearTask> linears, MmaTasks& tasks, co
     (dtype == tensor::DType::Q4_K ? of_4 : dtype == tensor::DType::Q5_K ? of_5 : of_6) |= 1u << i;
   }
   if (of_4 == 0 && of_5 == 0) return launch_formats<Formats<WgmmaQ6_K>>(tasks, 0, hopper, queue);
-  if (of_4 == 0) return of_6 == 0 ? launch_formats<Formats<WgmmaQ5_K>>(tasks, 0, hopper, queue) : launch_formats<Formats<WgmmaQ5_K, WgmmaQ6_K>>(tasks, of_6, hopper, queue);
-  if (of_5 != 0) return false;
-  return of_6 == 0 ? launch_formats<Formats<WgmmaQ4_K>>(tasks, 0, hopper, queue) : launch_formats<Formats<WgmmaQ4_K, WgmmaQ6_K>>(tasks, of_6, hopper, queue);
+  const auto run = [&]<class F>(F) { return launch_formats<F>(tasks, F::kMixed ? of_6 : 0, hopper, queue); };
+  if (of_4 != 0 && of_5 != 0) return false;
+  if (of_5 != 0) return of_6 == 0 ? run(Formats<WgmmaQ5_K>()) : run(Formats<WgmmaQ5_K, WgmmaQ6_K>());
+  return of_6 == 0 ? run(Formats<WgmmaQ4_K>()) : run(Formats<WgmmaQ4_K, WgmmaQ6_K>());
+}
+
+bool linear_wgmma_256(tensor::DType dtype, MmaTasks& tasks, const Hopper& hopper, const Queue& queue) {
+  if (dtype == tensor::DType::Q4_K) return launch_formats<Formats<WgmmaQ4_K>>(tasks, 0, hopper, queue);
+  if (dtype == tensor::DType::Q5_K) return launch_formats<Formats<WgmmaQ5_K>>(tasks, 0, hopper, queue);
+  if (dtype == tensor::DType::Q6_K) return launch_formats<Formats<WgmmaQ6_K>>(tasks, 0, hopper, queue);
+  return false;
 }
 
 }  // namespace assay::backend::cuda

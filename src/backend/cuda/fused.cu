@@ -195,9 +195,11 @@ constexpr int kThreads = 256;
 // The n elements of y from `at` on, which are of one head: its segments, ascending.
 template <int n>
 __device__ void merge_elements(const AttentionTask& task, int64_t at, float* y) {
-  const int64_t head_dim = task.cache.head_dim, j = at % head_dim, head = at / head_dim % task.n_heads, i_tile = at / head_dim / task.n_heads;
+  const int64_t head_dim = task.cache.head_dim, j = at % head_dim, head = at / head_dim % task.n_heads,
+                i_tile = at / head_dim / task.n_heads;
   const TokenTile tile = task.tiles[i_tile];
-  const int64_t n_segments = tile.position / ops::kAttentionSegment - ops::first_visible(tile.position, task.window) / ops::kAttentionSegment + 1;
+  const int64_t n_segments =
+      tile.position / ops::kAttentionSegment - ops::first_visible(tile.position, task.window) / ops::kAttentionSegment + 1;
   const float* partials = task.partials + (i_tile * task.n_heads + head) * task.n_segments * (head_dim + 2);
   float m = partials[0], l = partials[1], o[n];
 #pragma unroll
@@ -244,7 +246,8 @@ void norm_rows(const NormTask& task, const Queue& queue) {
   if (task.n_rows >= kManyRows && task.d % 32 == 0 && makes_integers) {
     const auto kernel = task.q.kind == Activation::a256 ? norm_warps_kernel<256> : norm_warps_kernel<32>;
     const size_t bytes = kNormWarps * static_cast<size_t>(task.d) * sizeof(float);
-    if (bytes <= 48 * 1024 || cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)) == cudaSuccess) {
+    if (bytes <= 48 * 1024 ||
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)) == cudaSuccess) {
       launch(queue, kernel, dim3(static_cast<unsigned>((task.n_rows + kNormWarps - 1) / kNormWarps)), 32 * kNormWarps, bytes, task);
       return;
     }

@@ -35,7 +35,8 @@ void check_quantised(const quant::Format& format, const Shape& shape, int planes
   std::vector<float> expected;
   for (int64_t t = 0; t < shape.n_tokens; ++t) {
     for (int64_t r = 0; r < shape.rows; ++r) {
-      expected.push_back(ops::linear_ref(format, bytes.data() + r * row_bytes, host, t, with_bias ? &bias[static_cast<size_t>(r)] : nullptr));
+      expected.push_back(
+          ops::linear_ref(format, bytes.data() + r * row_bytes, host, t, with_bias ? &bias[static_cast<size_t>(r)] : nullptr));
     }
   }
   const Uploaded w = lay(format.dtype, shape.rows, shape.cols, bytes, false);
@@ -80,8 +81,9 @@ TEST(CudaLinear, QuantisedProductsHaveTheReferencesBits) {
     if (format.activation == quant::Activation::f32) continue;
     const int64_t block = format.activation == quant::Activation::a256 ? 256 : 32;
     for (const int planes : {1, 2}) {
-      for (const Shape& shape : {Shape{1, block, 1}, Shape{33, 3 * block, 2}, Shape{40, 9 * block, 9}, Shape{70, 22 * block, 17},
-                                 Shape{17, 8 * block, 1}, Shape{5, 18 * block, 70}, Shape{129, 5 * block, 130}, Shape{130, 64 * 32 / block * block, 3}}) {
+      for (const Shape& shape :
+           {Shape{1, block, 1}, Shape{33, 3 * block, 2}, Shape{40, 9 * block, 9}, Shape{70, 22 * block, 17}, Shape{17, 8 * block, 1},
+            Shape{5, 18 * block, 70}, Shape{129, 5 * block, 130}, Shape{130, 64 * 32 / block * block, 3}}) {
         check_quantised(format, shape, planes, shape.rows % 2 == 1, ++seed);
         if (HasFailure()) return;
       }
@@ -96,7 +98,8 @@ TEST(CudaLinear, TilesHaveTheReferencesBitsAtEveryEdge) {
     if (!has_tiles(format.dtype)) continue;
     const int64_t block = format.activation == quant::Activation::a256 ? 256 : 32;
     for (const int planes : {1, 2}) {
-      for (int64_t n_tokens = 1; n_tokens <= 17; ++n_tokens) check_quantised(format, {n_tokens + 2, 2 * block, n_tokens}, planes, false, ++seed);
+      for (int64_t n_tokens = 1; n_tokens <= 17; ++n_tokens)
+        check_quantised(format, {n_tokens + 2, 2 * block, n_tokens}, planes, false, ++seed);
       for (const Shape& shape : {Shape{129, 8 * block, 63}, Shape{128, 5 * block, 64}, Shape{7, 18 * block, 65}, Shape{300, 7 * block, 200},
                                  Shape{257, 17 * block, 129}}) {
         check_quantised(format, shape, planes, shape.rows % 2 == 1, ++seed);
@@ -106,17 +109,18 @@ TEST(CudaLinear, TilesHaveTheReferencesBitsAtEveryEdge) {
   }
 }
 
-// Clusters of every size (more rows, fewer blocks that share K), rows left over, tokens of every number of columns; chunks that end within a line of
-// four blocks of 32.
+// Clusters of every size (more rows, fewer blocks that share K), rows left over, tokens of every number of columns; chunks that end within
+// a line of four blocks of 32.
 TEST(CudaLinear, SeveralTokensHaveTheReferencesBits) {
   ASSAY_REQUIRE_GPU();
   uint64_t seed = 700;
   for (const quant::Format& format : quant::all_formats()) {
     if (!has_tiles(format.dtype)) continue;
     for (const int planes : {1, 2}) {
-      for (const Shape& shape : {Shape{32, 7 * 256, 1}, Shape{33, 8 * 256, 8}, Shape{47, 256, 9}, Shape{100, 9 * 256, 16}, Shape{65, 22 * 256, 17},
-                                 Shape{300, 16 * 256, 33}, Shape{64, 3 * 256, 128}, Shape{16390, 256, 3}, Shape{8199, 512, 5}, Shape{4100, 768, 12},
-                                 Shape{8200, 256, 20}, Shape{4111, 2 * 256, 24}, Shape{40, 120 * 256, 20}, Shape{200, 2048, 256}}) {
+      for (const Shape& shape :
+           {Shape{32, 7 * 256, 1}, Shape{33, 8 * 256, 8}, Shape{47, 256, 9}, Shape{100, 9 * 256, 16}, Shape{65, 22 * 256, 17},
+            Shape{300, 16 * 256, 33}, Shape{64, 3 * 256, 128}, Shape{16390, 256, 3}, Shape{8199, 512, 5}, Shape{4100, 768, 12},
+            Shape{8200, 256, 20}, Shape{4111, 2 * 256, 24}, Shape{40, 120 * 256, 20}, Shape{200, 2048, 256}}) {
         check_quantised(format, shape, planes, shape.rows % 2 == 1, ++seed);
         if (HasFailure()) return;
       }
@@ -150,7 +154,8 @@ TEST(CudaLinear, SeveralTokensTimesTwoFormats) {
   const HopperMemory hopper(true);
   uint64_t seed = 1000;
   using tensor::DType;
-  for (const auto& [a, b] : {std::pair(DType::Q4_K, DType::Q6_K), std::pair(DType::Q6_K, DType::Q5_K), std::pair(DType::Q4_1, DType::Q8_0)}) {
+  for (const auto& [a, b] :
+       {std::pair(DType::Q4_K, DType::Q6_K), std::pair(DType::Q6_K, DType::Q5_K), std::pair(DType::Q4_1, DType::Q8_0)}) {
     for (const int planes : {1, 2}) {
       for (const Shape& shape : {Shape{70, 2048, 5}, Shape{300, 9 * 256, 20}, Shape{300, 2048, 33}, Shape{130, 11 * 256, 100}}) {
         const quant::Activation kind = quant::find_format(a)->activation;
@@ -169,7 +174,8 @@ TEST(CudaLinear, SeveralTokensTimesTwoFormats) {
           const int64_t row_bytes = static_cast<int64_t>(bytes.size()) / shape.rows;
           std::vector<float>& of_format = expected[weights.size()];
           for (int64_t t = 0; t < shape.n_tokens; ++t) {
-            for (int64_t r = 0; r < shape.rows; ++r) of_format.push_back(ops::linear_ref(format, bytes.data() + r * row_bytes, host, t, nullptr));
+            for (int64_t r = 0; r < shape.rows; ++r)
+              of_format.push_back(ops::linear_ref(format, bytes.data() + r * row_bytes, host, t, nullptr));
           }
           weights.push_back(lay(dtype, shape.rows, shape.cols, bytes, false));
           y.push_back(poisoned(of_format.size()));
@@ -180,7 +186,8 @@ TEST(CudaLinear, SeveralTokensTimesTwoFormats) {
           continue;
         }
         for (size_t i = 0; i < 2; ++i) {
-          EXPECT_TRUE(same_floats(download<float>(y[i].data(), expected[i].size()), expected[i])) << "matrix " << i << ", " << shape << ", planes " << planes;
+          EXPECT_TRUE(same_floats(download<float>(y[i].data(), expected[i].size()), expected[i]))
+              << "matrix " << i << ", " << shape << ", planes " << planes;
         }
         if (HasFailure()) return;
       }
@@ -221,7 +228,8 @@ TEST(CudaLinear, TilesOfSeveralMatrices) {
   tasks.erase(tasks.begin() + 1);  // the kernels for several tokens want 32 rows
   for (const bool batch : {false, true}) {
     const HopperMemory hopper(batch);
-    if (!(batch ? linear_batch(tasks, device, kTokens, hopper.view(), Queue()) : linear_mma(tasks, device, kTokens, hopper.view(), Queue()))) {
+    if (!(batch ? linear_batch(tasks, device, kTokens, hopper.view(), Queue())
+                : linear_mma(tasks, device, kTokens, hopper.view(), Queue()))) {
       EXPECT_TRUE(batch && hopper.view().n_processors == 0);
       continue;
     }
@@ -259,7 +267,9 @@ void check_floats(tensor::DType dtype, const Shape& shape, uint64_t seed) {
   }
   const Uploaded w = lay(dtype, shape.rows, shape.cols, bytes, true);
   const DeviceBuffer device_x = upload(x), device_bias = upload(bias);
-  const auto where = [&](const char* kernel) { return ::testing::Message() << kernel << ": " << tensor::traits(dtype).name << " " << shape; };
+  const auto where = [&](const char* kernel) {
+    return ::testing::Message() << kernel << ": " << tensor::traits(dtype).name << " " << shape;
+  };
   const auto check_kernel = [&](const char* kernel, auto run) {
     const DeviceBuffer y = poisoned(expected.size());
     run(FloatRows{dtype, w.matrix.parts.base[0], shape.rows, has_bias ? device_bias.as<float>() : nullptr, y.as<float>(), shape.rows});
@@ -291,8 +301,8 @@ TEST(CudaLinear, FloatProductsHaveTheReferencesBits) {
   uint64_t seed = 500;
   for (const tensor::DType dtype : {tensor::DType::F32, tensor::DType::F16, tensor::DType::BF16}) {
     for (const Shape& shape : {Shape{1, 1, 1}, Shape{3, 31, 2}, Shape{9, 33, 1}, Shape{5, 100, 7}, Shape{33, 576, 1}, Shape{66, 640, 9},
-                               Shape{4, 2056, 4}, Shape{17, 24, 3}, Shape{16, 32, 2}, Shape{130, 256, 65}, Shape{257, 576, 70}, Shape{300, 2048, 64},
-                               Shape{65, 5632, 5}, Shape{19, 3168, 130}, Shape{700, 256, 3}}) {
+                               Shape{4, 2056, 4}, Shape{17, 24, 3}, Shape{16, 32, 2}, Shape{130, 256, 65}, Shape{257, 576, 70},
+                               Shape{300, 2048, 64}, Shape{65, 5632, 5}, Shape{19, 3168, 130}, Shape{700, 256, 3}}) {
       check_floats(dtype, shape, seed += 3);
     }
   }

@@ -17,6 +17,12 @@ __device__ inline uint32_t two_halves(uint32_t a, uint32_t b) {
   const __half2 pair = __halves2half2(__ushort2half_rn(static_cast<unsigned short>(a)), __ushort2half_rn(static_cast<unsigned short>(b)));
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
+// Two 16-bit integers as half-precision numbers.
+__device__ inline uint32_t halves_of(uint32_t pair) {
+  const auto low = static_cast<int16_t>(pair & 0xFFFFu), high = static_cast<int16_t>(pair >> 16);
+  const __half2 h = __halves2half2(__short2half_rn(low), __short2half_rn(high));
+  return *reinterpret_cast<const uint32_t*>(&h);
+}
 __device__ inline uint32_t word_at(uint32_t shared) {
   uint32_t w;
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(w) : "r"(shared));

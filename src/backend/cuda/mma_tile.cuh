@@ -177,8 +177,8 @@ __device__ inline void load_columns(uint32_t columns, int lane, int first_column
 }
 
 // Tiles of all tasks, one after the other.
-inline void number_tiles(MmaTasks& tasks) {
-  const int tokens = kTileColumns / tasks.x.planes;
+inline void number_tiles(MmaTasks& tasks, int columns = kTileColumns) {
+  const int tokens = columns / tasks.x.planes;
   tasks.n_token_tiles = (tasks.n_tokens + tokens - 1) / tokens;
   tasks.n_tiles = 0;
   for (int i = 0; i < tasks.n; ++i) {

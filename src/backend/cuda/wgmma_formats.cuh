@@ -1,4 +1,4 @@
-// What the kernels for Hopper's group products (wgmma_256.cu) know of the superblock formats. A weight times its sub-scale is the sum of two
+// What the kernels for Hopper's group products (batch_wgmma.cu, wgmma_32.cu) know of the superblock formats. A weight times its sub-scale is the sum of two
 // bytes, 2^kShift * high + low with low unsigned, so a superblock is two chains of products with nothing between its elements. Bytes stay packed
 // in shared memory, each part of 128 rows by itself, as the device's copy engine lays it: pieces of 16 bytes exchanged so that eight
 // neighbouring rows lie in different banks.

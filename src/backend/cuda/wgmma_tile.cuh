@@ -1,4 +1,4 @@
-// What the kernels of Hopper's group products share (wgmma_256.cu, wgmma_32.cu): blocks of 12 warps stay on their multiprocessor and take tile
+// What the kernels of Hopper's group products share (batch_wgmma.cu, wgmma_32.cu): blocks of 12 warps stay on their multiprocessor and take tile
 // after tile of 128 rows x 128 columns, a column being a plane of a token's activations. Four warps fill shared memory, two groups of four
 // multiply 64 rows each; a thread has the chains of its outputs in registers, and sums of one, two and four chunks wait beside them.
 #pragma once
@@ -21,12 +21,12 @@ struct GroupMaps {
 struct TilePlace {
   int task, row_0, token_0;
 };
-template <int kPlanes>
+template <int kPlanes, int kColumns = kTileColumns>
 __device__ TilePlace tile_at(const MmaTasks& tasks, int tile) {
   int i = 0;
   while (i + 1 < tasks.n && tile >= tasks.task[i + 1].first_tile) ++i;
   const int at = tile - tasks.task[i].first_tile;
-  return {i, at / tasks.n_token_tiles * kTileRows, at % tasks.n_token_tiles * (kTileColumns / kPlanes)};
+  return {i, at / tasks.n_token_tiles * kTileRows, at % tasks.n_token_tiles * (kColumns / kPlanes)};
 }
 
 // The chains of a thread's outputs, element e % 4 of column tile e / 4, and the tree over chunks: one, two and four are where sums of so many
@@ -98,20 +98,28 @@ struct ChunkTree {
   }
 };
 
-// Maps of the tasks' weights, Format's parts in boxes of part(i).bytes, and of the activations in boxes of column_bytes x box_tokens.
+// Maps of task i's weights, Format's parts in boxes of part(i).bytes; of the activations in boxes of column_bytes x box_tokens; of all tasks.
 template <class Format>
-bool make_group_maps(const MmaTasks& tasks, const Hopper& hopper, int column_bytes, int box_tokens, GroupMaps& maps) {
+bool make_row_maps(const MmaTasks& tasks, int i, const Hopper& hopper, GroupMaps& maps) {
   bool made = true;
-  for (int i = 0; i < tasks.n; ++i) {
-    for (int p = 0; p < Format::kParts; ++p) {
-      const auto part = Format::part(p);
-      made &= make_map(hopper, tasks.task[i].w.base[part.part], int64_t{tasks.n_blocks} * Format::block_bytes(p), tasks.task[i].n_rows, part.bytes,
-                       kTileRows, maps.rows[i][p]);
-    }
+  for (int p = 0; p < Format::kParts; ++p) {
+    const auto part = Format::part(p);
+    made &= make_map(hopper, tasks.task[i].w.base[part.part], int64_t{tasks.n_blocks} * Format::block_bytes(p), tasks.task[i].n_rows,
+                     part.bytes, kTileRows, maps.rows[i][p]);
   }
+  return made;
+}
+inline bool make_column_maps(const MmaTasks& tasks, const Hopper& hopper, int column_bytes, int box_tokens, GroupMaps& maps) {
+  bool made = true;
   for (int plane = 0; plane < tasks.x.planes; ++plane) {
     made &= make_map(hopper, plane == 0 ? tasks.x.q : tasks.x.l, tasks.x.k, tasks.n_tokens, column_bytes, box_tokens, maps.columns[plane]);
   }
+  return made;
+}
+template <class Format>
+bool make_group_maps(const MmaTasks& tasks, const Hopper& hopper, int column_bytes, int box_tokens, GroupMaps& maps) {
+  bool made = make_column_maps(tasks, hopper, column_bytes, box_tokens, maps);
+  for (int i = 0; i < tasks.n; ++i) made &= make_row_maps<Format>(tasks, i, hopper, maps);
   return made;
 }
 
