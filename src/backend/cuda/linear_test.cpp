@@ -70,7 +70,8 @@ void check_quantised(const quant::Format& format, const Shape& shape, int planes
   if (linear_batch(std::span(&batched_task, 1), device, shape.n_tokens, hopper.view(), Queue())) {
     EXPECT_TRUE(same_floats(download<float>(batched.data(), expected.size()), expected)) << where() << ", several tokens";
   } else {
-    EXPECT_LT(shape.rows, 32) << where();
+    const bool has_faster_tiles = kind == quant::Activation::a32 && shape.n_tokens * planes >= 48;
+    EXPECT_TRUE(shape.rows < 32 || has_faster_tiles) << where();
   }
 }
 
