@@ -18,11 +18,15 @@ __device__ inline uint64_t nanoseconds() {
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
   return t;
 }
-// Never for ever: what is computed after a wait that was too long is thrown away by who reads `timed_out`.
+// Never for ever: after one wait that was too long the others of the run are short, and what is computed then is thrown away by who reads
+// `timed_out`, which lies in the host's memory and is looked at only by those who wait long.
 __device__ inline void wait_for_flag(const uint32_t* flag, uint32_t round, uint32_t* timed_out) {
+  constexpr uint64_t kLong = 1'000'000;
   const uint64_t begin = nanoseconds();
   while (static_cast<int32_t>(read_flag(flag) - round) < 0) {
-    if (nanoseconds() - begin < static_cast<uint64_t>(kGatherSeconds * 1e9)) continue;
+    const uint64_t waited = nanoseconds() - begin;
+    if (waited < kLong) continue;
+    if (waited < static_cast<uint64_t>(kGatherSeconds * 1e9) && *static_cast<volatile uint32_t*>(timed_out) == 0) continue;
     *timed_out = 1;
     return;
   }
