@@ -6,7 +6,7 @@
 // to half precision before they are summed and multiplied; their sum: of a lane's 16 ascending, then its neighbours 1 and 2 away. Outputs: 16
 // keys by one instruction, ascending. A key that a query does not see has probability 0, and one that is not there is zeros.
 //
-// Decode of one token runs the same on the four heads' one query, makes the heads itself and puts the new key and value where they belong.
+// Decode of one token runs the same on up to 16 heads' one query, makes the heads itself and puts the new key and value where they belong.
 #include "backend/cuda/fast_attention.h"
 
 #include <algorithm>
@@ -23,20 +23,30 @@
 namespace assay::backend::cuda {
 namespace {
 
-constexpr int kHeads = 4, kQueries = kTileTokens * kHeads;  // of a block; query u is head u % 4 of token u / 4
-constexpr int kWarps = 4, kThreads = 32 * kWarps, kWarpQueries = kQueries / kWarps;
+constexpr int kWarpQueries = 16;
 constexpr int kKeys = 64;  // at a time
 constexpr int kSegment = static_cast<int>(ops::kAttentionSegment);
-static_assert(kWarpQueries == 16 && kSegment % kKeys == 0 && kKeys % kKeyTile == 0);
+static_assert(kSegment % kKeys == 0 && kKeys % kKeyTile == 0);
 
 __device__ float power_of_two(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-template <int kHeadDim>
+
+// How a block is cut: query u is head u % kHeads of token u / kHeads.
+struct ManyTokens {
+  static constexpr int kHeads = 4, kQueries = kTileTokens * kHeads, kWarps = 4, kThreads = 32 * kWarps;
+};
+// The queries of one warp; the other helps with copies and heads. More warps would take registers from other blocks.
+struct OneToken {
+  static constexpr int kHeads = 16, kQueries = kWarpQueries, kWarps = 2, kThreads = 32 * kWarps;
+};
+
+template <int kHeadDim, class Cut>
 class FastAttention {
  public:
+  static constexpr int kHeads = Cut::kHeads, kQueries = Cut::kQueries, kThreads = Cut::kThreads;
   static constexpr int kPitch = kHeadDim + 8;  // halves of a row of queries or values: no two of 8 rows in the same banks
   static constexpr int kPieces = kHeadDim / 8, kColumnTiles = kHeadDim / 8, kKeyTiles = kKeys / 8;
   struct Shared {
@@ -272,15 +282,15 @@ class FastAttention {
 
 // grid: groups of 4 heads of every KV head; tiles, the longest first; where they are split: segments.
 template <int kHeadDim, bool kSplit>
-__global__ void __launch_bounds__(kThreads) fast_attention_kernel(const __grid_constant__ AttentionTask task, int n_groups) {
-  using Attention = FastAttention<kHeadDim>;
+__global__ void __launch_bounds__(ManyTokens::kThreads) fast_attention_kernel(const __grid_constant__ AttentionTask task, int n_groups) {
+  using Attention = FastAttention<kHeadDim, ManyTokens>;
   extern __shared__ __align__(128) std::byte memory[];
   let_next_start();
   wait_for_previous();
   const int64_t i_tile = gridDim.y - 1 - blockIdx.y;
   const TokenTile tile = task.tiles[i_tile];
   const int64_t per_kv_head = task.n_heads / task.cache.n_kv_heads, kv_head = blockIdx.x / n_groups;
-  const int64_t head_0 = kv_head * per_kv_head + blockIdx.x % n_groups * kHeads;
+  const int64_t head_0 = kv_head * per_kv_head + blockIdx.x % n_groups * ManyTokens::kHeads;
   Attention attention(task, tile, tile.position + tile.n, kv_head, head_0, (kv_head + 1) * per_kv_head,
                       *reinterpret_cast<typename Attention::Shared*>(memory));
   const auto load_queries = [&] { attention.load_queries(); };
@@ -305,8 +315,8 @@ __global__ void __launch_bounds__(kThreads) fast_attention_kernel(const __grid_c
 // What decode's blocks share beside attention's: the rows of the heads, their rotations, and the new key and value as the cache has them.
 template <int kHeadDim>
 struct DecodeShared {
-  typename FastAttention<kHeadDim>::Shared attention;
-  float row[kHeads + 2][kHeadDim], angles[kHeadDim];
+  typename FastAttention<kHeadDim, OneToken>::Shared attention;
+  float row[OneToken::kHeads + 2][kHeadDim], angles[kHeadDim];
   __half key[kHeadDim], value[kHeadDim];
 };
 
@@ -317,28 +327,20 @@ __device__ void make_heads(const HeadsTask& task, int64_t kv_head, int64_t head_
   const CacheView& cache = task.cache;
   const int64_t position = task.positions[0], cache_head = task.sequences[0] * cache.n_kv_heads + kv_head;
   const bool stores = holds_new && head_0 % (task.n_heads / cache.n_kv_heads) == 0, writes = blockIdx.y == 0;
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  constexpr int kOfLane = kHeadDim / 32, kOfWarp = 2;  // elements of a row; rows
-  static_assert(kOfWarp * kWarps >= kHeads + 2);
-  const auto place_of = [&](int i) { return (i < kHeads ? head_0 + i : kv_head) * kHeadDim; };
-  const auto is_there = [&](int i) { return i < kHeads ? head_0 + i < head_end : i < kHeads + 2 && holds_new; };
-  float x[kOfWarp][kOfLane];
-#pragma unroll
-  for (int n = 0; n < kOfWarp; ++n) {
-    const int i = warp + n * kWarps;
-    const float* from = (i < kHeads ? task.q : i == kHeads ? task.k : task.v) + place_of(i) + lane;
-#pragma unroll
-    for (int j = 0; j < kOfLane; ++j) x[n][j] = is_there(i) ? __ldcg(from + 32 * j) : 0.0f;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const auto n_heads = static_cast<int>(min(head_end - head_0, int64_t{OneToken::kHeads})), n_rows = n_heads + (holds_new ? 2 : 0);
+  const auto place_of = [&](int i) { return (i < n_heads ? head_0 + i : kv_head) * kHeadDim; };
+  // All rows are on their way before the first is worked on.
+  for (int j = static_cast<int>(threadIdx.x); j < n_rows * (kHeadDim / 4); j += OneToken::kThreads) {
+    const int i = j / (kHeadDim / 4), at = j % (kHeadDim / 4) * 4;
+    copy_16(shared_address(&s.row[i][at]), (i < n_heads ? task.q : i == n_heads ? task.k : task.v) + place_of(i) + at, true);
   }
-#pragma unroll
-  for (int n = 0; n < kOfWarp; ++n) {
-    const int i = warp + n * kWarps;
-    if (!is_there(i)) continue;
-    const bool is_q = i < kHeads, is_k = i == kHeads;
+  end_copies();
+  wait_copies<0>();
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x) / 32; i < n_rows; i += OneToken::kWarps) {
+    const bool is_q = i < n_heads, is_k = i == n_heads;
     float* row = s.row[i];
-#pragma unroll
-    for (int j = 0; j < kOfLane; ++j) row[lane + 32 * j] = x[n][j];
-    __syncwarp();
     if (is_q || is_k) {
       float* normed = is_q ? (writes ? task.q_normed : nullptr) : (stores ? task.k_normed : nullptr);
       float* rotated = is_q ? (writes ? task.q_rotated : nullptr) : (stores ? task.k_rotated : nullptr);
@@ -355,18 +357,18 @@ __device__ void make_heads(const HeadsTask& task, int64_t kv_head, int64_t head_
   }
 }
 
-// grid: groups of 4 heads of every KV head; segments.
+// grid: groups of 16 heads of every KV head; segments.
 template <int kHeadDim>
-__global__ void __launch_bounds__(kThreads) fast_decode_attention_kernel(const __grid_constant__ AttentionTask task,
+__global__ void __launch_bounds__(OneToken::kThreads) fast_decode_attention_kernel(const __grid_constant__ AttentionTask task,
                                                                          const __grid_constant__ HeadsTask heads, int n_groups) {
-  using Attention = FastAttention<kHeadDim>;
+  using Attention = FastAttention<kHeadDim, OneToken>;
   extern __shared__ __align__(128) std::byte memory[];
   auto& s = *reinterpret_cast<DecodeShared<kHeadDim>*>(memory);
   let_next_start();
   const int position = heads.positions[0];
   const TokenTile tile{0, 1, heads.sequences[0], position};
   const int64_t per_kv_head = task.n_heads / task.cache.n_kv_heads, kv_head = blockIdx.x / n_groups;
-  const int64_t head_0 = kv_head * per_kv_head + blockIdx.x % n_groups * kHeads, head_end = (kv_head + 1) * per_kv_head;
+  const int64_t head_0 = kv_head * per_kv_head + blockIdx.x % n_groups * OneToken::kHeads, head_end = (kv_head + 1) * per_kv_head;
   const int first_group = static_cast<int>(ops::first_visible(position, task.window)) / kKeys;
   const int segment = first_group * kKeys / kSegment + static_cast<int>(blockIdx.y);
   const int first = max(first_group, segment * (kSegment / kKeys)), last = min(position / kKeys, (segment + 1) * (kSegment / kKeys) - 1);
@@ -375,10 +377,11 @@ __global__ void __launch_bounds__(kThreads) fast_decode_attention_kernel(const _
   Attention attention(task, tile, position, kv_head, head_0, head_end, s.attention);
   const auto make_queries = [&] {
     const float* angles = heads.table + int64_t{position} * heads.rope.dim;
-    for (int i = static_cast<int>(threadIdx.x); i < heads.rope.dim; i += kThreads) s.angles[i] = angles[i];
+    for (int i = static_cast<int>(threadIdx.x); i < heads.rope.dim; i += OneToken::kThreads) s.angles[i] = angles[i];
     constexpr __half kZero{};
-    for (int i = static_cast<int>(threadIdx.x); i < (kWarpQueries - kHeads) * kHeadDim; i += kThreads) {
-      s.attention.q[kHeads + i / kHeadDim][i % kHeadDim] = kZero;  // no queries
+    const auto n_heads = static_cast<int>(min(head_end - head_0, int64_t{kWarpQueries}));
+    for (int i = n_heads * kHeadDim + static_cast<int>(threadIdx.x); i < kWarpQueries * kHeadDim; i += OneToken::kThreads) {
+      s.attention.q[i / kHeadDim][i % kHeadDim] = kZero;  // no queries
     }
     __syncthreads();
     wait_for_previous();
@@ -405,21 +408,21 @@ void start_decode(const AttentionTask& task, const HeadsTask& heads, const Queue
   const auto kernel = fast_decode_attention_kernel<kHeadDim>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes));
   cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);  // as its neighbours, or they wait
-  const int64_t n_groups = (task.n_heads / task.cache.n_kv_heads + kHeads - 1) / kHeads;
-  launch(queue, kernel, dim3(static_cast<unsigned>(task.cache.n_kv_heads * n_groups), static_cast<unsigned>(task.n_segments)), kThreads, kBytes, task,
+  const int64_t n_groups = (task.n_heads / task.cache.n_kv_heads + OneToken::kHeads - 1) / OneToken::kHeads;
+  launch(queue, kernel, dim3(static_cast<unsigned>(task.cache.n_kv_heads * n_groups), static_cast<unsigned>(task.n_segments)), OneToken::kThreads, kBytes, task,
          heads, static_cast<int>(n_groups));
 }
 
 template <int kHeadDim, bool kSplit>
 void start(const AttentionTask& task, const Queue& queue) {
-  constexpr size_t kBytes = sizeof(typename FastAttention<kHeadDim>::Shared);
+  constexpr size_t kBytes = sizeof(typename FastAttention<kHeadDim, ManyTokens>::Shared);
   const auto kernel = fast_attention_kernel<kHeadDim, kSplit>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes));
-  const int64_t n_groups = (task.n_heads / task.cache.n_kv_heads + kHeads - 1) / kHeads;
+  const int64_t n_groups = (task.n_heads / task.cache.n_kv_heads + ManyTokens::kHeads - 1) / ManyTokens::kHeads;
   launch(queue, kernel,
          dim3(static_cast<unsigned>(task.cache.n_kv_heads * n_groups), static_cast<unsigned>(task.n_tiles),
               static_cast<unsigned>(kSplit ? task.n_segments : 1)),
-         kThreads, kBytes, task, static_cast<int>(n_groups));
+         ManyTokens::kThreads, kBytes, task, static_cast<int>(n_groups));
 }
 
 }  // namespace
