@@ -17,7 +17,8 @@ using ops::CacheType;
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kSegment = static_cast<int>(ops::kAttentionSegment);
 static_assert(kSegment == kThreads);
-constexpr int kPiecesAhead = 8;  // of the thread's key, in registers
+template <int kHeads>
+constexpr int kPiecesAhead = kHeads == 1 ? 16 : 8;  // of the thread's key, in registers; 16: all of a head of 128 in half precision
 constexpr int kMergedAhead = 256;  // segments whose factors are made at a time
 
 struct Task {
@@ -33,11 +34,12 @@ struct Task {
 
 // Shared memory behind the fixed part, in bytes from its beginning.
 struct Layout {
-  int q, key, scores, staged, total;  // queries [kHeads][head_dim], the new key, p [256][kHeads], rows of values
+  int q, angles, key, scores, staged, total;  // queries [kHeads][head_dim], the rotation, the new key, p [256][kHeads], rows of values
 };
 Layout __host__ __device__ layout_of(int head_dim, int key_bytes, int heads, int staged_bytes) {
   Layout l{};
-  l.key = (heads + 2) * head_dim * 4;  // queries, then the new key and value as floats
+  l.angles = (heads + 2) * head_dim * 4;  // queries, then the new key and value as floats
+  l.key = l.angles + head_dim * 4;
   l.scores = l.key + (key_bytes + 15) / 16 * 16;
   l.staged = l.scores + kSegment * heads * 4;
   l.total = l.staged + staged_bytes;
@@ -160,7 +162,7 @@ __device__ void merge_segments(const Task& task, int first_head, int n, Shared<k
 // the one that stores them, and into the block's own memory where its segment holds them.
 template <CacheType type_k, CacheType type_v, int kHeads>
 __device__ void take_heads(const Task& task, int kv_head, int first_head, int64_t position, int64_t sequence, bool writes_q, bool holds_new,
-                           bool stores, float* rows, std::byte* key, std::byte* value) {
+                           bool stores, float* rows, const float* angles, std::byte* key, std::byte* value) {
   const HeadsTask& h = task.heads;
   const int head_dim = static_cast<int>(h.cache.head_dim), warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const bool is_q = warp < kHeads, is_k = warp == kHeads;
@@ -168,12 +170,21 @@ __device__ void take_heads(const Task& task, int kv_head, int first_head, int64_
   const int64_t at = int64_t{is_q ? first_head + warp : kv_head} * head_dim;
   const float* from = (is_q ? h.q : is_k ? h.k : h.v) + at;
   float* row = rows + warp * head_dim;
-  for (int j = lane; j < head_dim; j += 32) row[j] = __ldcg(from + j);
+  constexpr int kOfLane = static_cast<int>(kHeadDimMax) / 32;
+  float x_of_lane[kOfLane];  // all of them asked for before the first is waited for
+#pragma unroll
+  for (int i = 0; i < kOfLane; ++i) {
+    if (32 * i + lane < head_dim) x_of_lane[i] = __ldcg(from + 32 * i + lane);
+  }
+#pragma unroll
+  for (int i = 0; i < kOfLane; ++i) {
+    if (32 * i + lane < head_dim) row[32 * i + lane] = x_of_lane[i];
+  }
   __syncwarp();
   if (is_q || is_k) {
     float* normed = is_q ? (writes_q ? h.q_normed : nullptr) : (stores ? h.k_normed : nullptr);
     float* rotated = is_q ? (writes_q ? h.q_rotated : nullptr) : (stores ? h.k_rotated : nullptr);
-    rotate_head(row, head_dim, is_q ? h.q_norm : h.k_norm, is_q ? h.q_eps : h.k_eps, h.rope, h.table + position * h.rope.dim,
+    rotate_head(row, head_dim, is_q ? h.q_norm : h.k_norm, is_q ? h.q_eps : h.k_eps, h.rope, angles,
                 normed == nullptr ? nullptr : normed + at, rotated == nullptr ? nullptr : rotated + at);
     if (is_q) return;
   }
@@ -231,8 +242,8 @@ __device__ void finish(const Task& task, int first_head, int n, const Out (&out)
 
 // Scores of the thread's key with the block's queries: of a key in the cache, whose first pieces are here, or of the new one.
 template <CacheType type_k, int kHeads>
-__device__ void score_key(int head_dim, int n_pieces, bool cached, const uint4 (&key)[kPiecesAhead], const uint4* pieces, const __half* key_scales,
-                          const float* q, const std::byte* new_key, float (&score)[kHeads]) {
+__device__ void score_key(int head_dim, int n_pieces, bool cached, const uint4 (&key)[kPiecesAhead<kHeads>], const uint4* pieces,
+                          const __half* key_scales, const float* q, const std::byte* new_key, float (&score)[kHeads]) {
   using P = Piece<type_k>;
   const auto* own_pieces = reinterpret_cast<const uint4*>(new_key);
   const auto* own_scales = reinterpret_cast<const __half*>(new_key + n_pieces * kPieceBytes);
@@ -244,16 +255,16 @@ __device__ void score_key(int head_dim, int n_pieces, bool cached, const uint4 (
     add_products<kHeads>(k, q + i * P::kElements, head_dim, score);
   };
 #pragma unroll
-  for (int i = 0; i < kPiecesAhead; ++i) {
+  for (int i = 0; i < kPiecesAhead<kHeads>; ++i) {
     if (i < n_pieces) add_piece(i, cached ? key[i] : own_pieces[i]);
   }
 #pragma unroll 4
-  for (int i = kPiecesAhead; i < n_pieces; ++i) add_piece(i, cached ? __ldcg(pieces + i * kKeyTile) : own_pieces[i]);
+  for (int i = kPiecesAhead<kHeads>; i < n_pieces; ++i) add_piece(i, cached ? __ldcg(pieces + i * kKeyTile) : own_pieces[i]);
 }
 
 // grid: key heads times their groups of kHeads query heads, segments.
 template <CacheType type_k, CacheType type_v, int kHeads>
-__global__ void __launch_bounds__(kThreads, kHeads == 1 ? 3 : 2) decode_attention_kernel(const __grid_constant__ Task task) {
+__global__ void __launch_bounds__(kThreads, 2) decode_attention_kernel(const __grid_constant__ Task task) {
   extern __shared__ __align__(16) std::byte memory[];
   __shared__ Shared<kHeads> s;
   let_next_start();
@@ -273,11 +284,14 @@ __global__ void __launch_bounds__(kThreads, kHeads == 1 ? 3 : 2) decode_attentio
   const int row_bytes = static_cast<int>(cache.v_row_bytes);
   const Layout at = layout_of(head_dim, n_pieces * kPieceBytes + head_dim / 16, kHeads, 0);
   auto* q = reinterpret_cast<float*>(memory);
+  auto* angles = reinterpret_cast<float*>(memory + at.angles);
   std::byte* new_key = memory + at.key;
   auto* p = reinterpret_cast<float*>(memory + at.scores);
   std::byte* staged = memory + at.staged;
 
-  // Ahead of the wait: the keys and values that earlier tokens left.
+  // Ahead of the wait: the rotation, and the keys and values that earlier tokens left.
+  const RopeShape& rope = task.heads.rope;
+  for (int j = t; j < rope.dim; j += kThreads) angles[j] = task.heads.table[position * rope.dim + j];
   const int in_cache = min(end, own);
   const std::byte* v_rows = cache.v + cache_head * cache.v_head_bytes + segment * row_bytes;
   fetch_rows<kThreads>(v_rows + begin * row_bytes, (min(in_cache, begin + task.tile_keys) - begin) * row_bytes, staged);
@@ -285,15 +299,16 @@ __global__ void __launch_bounds__(kThreads, kHeads == 1 ? 3 : 2) decode_attentio
   const auto* pieces = reinterpret_cast<const uint4*>(key_tile) + t % kKeyTile;
   const auto* key_scales = reinterpret_cast<const __half*>(key_tile + n_pieces * kKeyTile * kPieceBytes) + t % kKeyTile;
   const bool visible = t >= begin && t < end, cached = visible && t != own;
-  uint4 key[kPiecesAhead] = {};
+  uint4 key[kPiecesAhead<kHeads>] = {};
 #pragma unroll
-  for (int i = 0; i < kPiecesAhead; ++i) {
+  for (int i = 0; i < kPiecesAhead<kHeads>; ++i) {
     if (cached && i < n_pieces) key[i] = __ldcg(pieces + i * kKeyTile);
   }
+  __syncthreads();
   wait_for_previous();
   const bool own_staged = holds_new && own < begin + task.tile_keys;  // else the value is read back from the cache with its tile
   const bool stores = holds_new && (first_head % per_key == 0 || !own_staged);
-  take_heads<type_k, type_v, kHeads>(task, kv_head, first_head, position, sequence, blockIdx.y == 0, holds_new, stores, q, new_key,
+  take_heads<type_k, type_v, kHeads>(task, kv_head, first_head, position, sequence, blockIdx.y == 0, holds_new, stores, q, angles, new_key,
                                      own_staged ? staged + (own - begin) * row_bytes : nullptr);
   __syncthreads();
 
