@@ -25,6 +25,7 @@ struct DecodeTask {
   DecodeLinear linear[kLinearsMax];  // with a gate two, of one shape and format, whose rows a warp takes in pairs
   int32_t n_linears = 0, n_blocks = 0;  // blocks of a row
   int32_t slot_bytes = 0, ring_begin = 0, floats_begin = 0;  // of shared memory
+  int32_t depth = 0;  // slots of a warp, 3 or 4
   DecodeGate gate;
 };
 
@@ -53,26 +54,31 @@ __device__ inline void wait_fetches() {
   asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory");
 }
 
-// A warp's rows of kRows matrices, step by step. The fetches run kDepth - 1 steps ahead.
+// A warp's rows of kRows matrices, step by step. The fetches run depth - 1 steps ahead.
 template <class Lanes, class F, int kRows>
 struct DecodeWalk {
-  static constexpr int kDepth = kRows == 2 ? 3 : 4;
   const Seat seat;
   Parts w[kRows];
   int n, n_rows, stride, begin, end, longest;  // blocks of a row; of the lane's chunk; all lanes walk as far, for the shuffles
-  int row, row_ahead, at_ahead = 0, slot = 0, slot_ahead = 0, slot_bytes;
+  int row, row_ahead, at_ahead = 0, slot = 0, slot_ahead = 0, slot_bytes, depth_of_one;
   uint8_t* ring;
 
   __device__ DecodeWalk(const DecodeTask& task, const DecodeLinear* linear, int i_warp, uint8_t* memory)
-      : n(task.n_blocks), n_rows(linear->n_rows), stride(linear->n_warps), row(i_warp - linear->first_warp), slot_bytes(task.slot_bytes) {
+      : n(task.n_blocks),
+        n_rows(linear->n_rows),
+        stride(linear->n_warps),
+        row(i_warp - linear->first_warp),
+        slot_bytes(task.slot_bytes),
+        depth_of_one(task.depth) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) w[r] = linear[r].w;
     begin = static_cast<int>(quant::chunk_begin(seat.chunk, n));
     end = static_cast<int>(quant::chunk_begin(seat.chunk + 1, n));
     longest = (n + 7) / 8;
     row_ahead = row;
-    ring = memory + task.ring_begin + static_cast<int>(threadIdx.x) / 32 * (kDepth * kRows * slot_bytes);
+    ring = memory + task.ring_begin + static_cast<int>(threadIdx.x) / 32 * (depth() * kRows * slot_bytes);
   }
+  __device__ int depth() const { return kRows == 2 ? 3 : depth_of_one; }
   __device__ void fetch_step() {
     if (row_ahead < n_rows) {
 #pragma unroll
@@ -83,33 +89,31 @@ struct DecodeWalk {
       if (at_ahead >= longest) at_ahead = 0, row_ahead += stride;
     }
     close_fetch();
-    slot_ahead = slot_ahead + 1 == kDepth ? 0 : slot_ahead + 1;
+    slot_ahead = slot_ahead + 1 == depth() ? 0 : slot_ahead + 1;
   }
   __device__ void start() {
-#pragma unroll
-    for (int i = 0; i + 1 < kDepth; ++i) fetch_step();
+    for (int i = 0; i + 1 < depth(); ++i) fetch_step();
   }
   // Where start() has led to, without fetching again.
   __device__ void skip_start() {
-#pragma unroll
-    for (int i = 0; i + 1 < kDepth; ++i) {
+    for (int i = 0; i + 1 < depth(); ++i) {
       at_ahead += Lanes::kStep;
       if (at_ahead >= longest) at_ahead = 0, row_ahead += stride;
     }
-    slot_ahead = kDepth - 1;
+    slot_ahead = depth() - 1;
   }
   // The products of row `row`; every lane has them.
   __device__ void take_row(const typename Lanes::Row& x, float (&y)[kRows]) {
     typename Lanes::Sum sum[kRows] = {};
     for (int i = 0; i < longest; i += Lanes::kStep) {
-      wait_fetches<kDepth - 2>();
+      depth() == 4 ? wait_fetches<2>() : wait_fetches<1>();
       __syncwarp();  // slots are shared by the lanes of a chunk
       fetch_step();
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         Lanes::template add<F>(sum[r], ring + (slot * kRows + r) * slot_bytes, x, begin + i, end, int64_t{row} * n, seat);
       }
-      slot = slot + 1 == kDepth ? 0 : slot + 1;
+      slot = slot + 1 == depth() ? 0 : slot + 1;
     }
 #pragma unroll
     for (int r = 0; r < kRows; ++r) y[r] = Lanes::finish(sum[r]);
@@ -166,9 +170,12 @@ void launch_rows(DecodeTask& task, int n_rows, const Queue& queue) {
   const auto rounded = [](int bytes) { return (bytes + 127) / 128 * 128; };
   task.floats_begin = rounded(Row::bytes(task.n_blocks));
   task.ring_begin = task.floats_begin + (task.source.w != nullptr ? rounded(task.source.d * 4) : 0);
-  constexpr int kDepth = DecodeWalk<Lanes, void, kRows>::kDepth;
-  const int bytes = task.ring_begin + kDecodeWarps * kDepth * kRows * task.slot_bytes;
   const int n_blocks = std::min(queue.n_multiprocessors, (n_rows + kDecodeWarps - 1) / kDecodeWarps), n_warps = n_blocks * kDecodeWarps;
+  // A kernel of one or two rows a warp starts while the gate's runs, if their shared memory fits a multiprocessor's together.
+  constexpr int kBesideGate = 100 * 1024;
+  const auto bytes_with = [&](int depth) { return task.ring_begin + kDecodeWarps * depth * kRows * task.slot_bytes; };
+  task.depth = kRows == 2 || (n_rows <= 2 * n_warps && bytes_with(4) > kBesideGate) ? 3 : 4;
+  const int bytes = bytes_with(task.depth);
   int first = 0;
   for (int i = 0, n_left = n_rows; i < task.n_linears; ++i) {  // warps in proportion to rows
     DecodeLinear& linear = task.linear[i];
