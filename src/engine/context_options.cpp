@@ -159,6 +159,11 @@ void check_tensor_split(const ContextOptions& options, int64_t n_layers) {
   if (n < 2 || n > ops::kShardsMax) {
     throw Error(Errc::bad_request, fmt::format("split mode tensor: needs 2 to {} devices (--device 0,1), found {}", ops::kShardsMax, n));
   }
+  std::vector<int> devices = options.devices;
+  std::sort(devices.begin(), devices.end());
+  if (const auto twice = std::adjacent_find(devices.begin(), devices.end()); twice != devices.end()) {
+    throw Error(Errc::bad_request, fmt::format("split mode tensor: needs different GPUs (--device 0,1), found GPU {} twice", *twice));
+  }
   if (options.n_gpu_layers >= 0 && options.n_gpu_layers < n_layers) {
     throw Error(Errc::bad_request, fmt::format("split mode tensor: needs all {} layers on the GPUs, found -ngl {}; split mode layer takes any number",
                                                n_layers, options.n_gpu_layers));

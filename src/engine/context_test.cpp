@@ -107,6 +107,10 @@ TEST_P(ContextTest, RefusesOptions) {
   EXPECT_THAT(with([](ContextOptions& o) { o.n_sequences = 0; }), HasSubstr("sequences"));
   EXPECT_THAT(with([](ContextOptions& o) { o.numerics = Numerics::fast; }), HasSubstr("numerics fast: needs the tensor cores of a GPU"));
   EXPECT_THAT(with([](ContextOptions& o) { o.numerics = Numerics::fast, o.backend = Backend::cuda, o.n_gpu_layers = 1; }), HasSubstr("found -ngl 1"));
+  const auto sharded = [](ContextOptions& o) {
+    o.numerics = Numerics::exact, o.backend = Backend::cuda, o.split_mode = SplitMode::tensor, o.devices = {1, 0, 1};
+  };
+  EXPECT_THAT(with(sharded), HasSubstr("needs different GPUs (--device 0,1), found GPU 1 twice"));
   EXPECT_THAT(refusal([&] { Context(nullptr, options_); }), HasSubstr("needs a model"));
 }
 

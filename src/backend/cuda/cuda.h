@@ -38,7 +38,7 @@ struct ShardPlace {
 std::unique_ptr<ops::Executor> make_cuda_executor(const ops::Plan& plan, const ops::ExecutorOptions& options, int device = 0,
                                                   const ShardPlace& place = {});
 
-// The group of shards on these devices, one for each; a device may be named twice. The meeting, of as many threads, must outlive it.
+// The group of shards on these devices, one for each. The meeting, of as many threads, must outlive it.
 std::shared_ptr<Peers> make_peers(const std::vector<int>& devices, base::Meeting& meeting);
 
 // Bytes per second that the device copies within its memory, read and written bytes counted.

@@ -1,5 +1,5 @@
 // The GPUs of a model's shards (ops/plan_shards.h): what each lets the others reach, and the gathers between them. Of few rows a kernel writes
-// into the others' memory (gather.h), where all can reach one another and no GPU is named twice; else every shard copies what the others
+// into the others' memory (gather.h), where all can reach one another and no GPU is named twice (a test's); else every shard copies what the others
 // offer, its stream waiting for theirs, and the runtime takes the way through the host where there is no other.
 #pragma once
 
@@ -16,7 +16,8 @@ namespace assay::backend::cuda {
 
 class Peers {
  public:
-  // devices: of each shard; a GPU may be named twice. The meeting, of as many threads, must outlive the group.
+  // devices: of each shard; a GPU may be named twice, for copies alone: whole models so had wrong bits. The meeting, of as many threads, must
+  // outlive the group.
   Peers(std::vector<int> devices, base::Meeting& meeting);
 
   int n_shards() const noexcept { return static_cast<int>(devices_.size()); }
