@@ -155,29 +155,32 @@ class CudaExecutor final : public ops::Executor {
     send(state_.input_host, state_.plan.input);
     const Schedule& schedule = state_.schedule;
     const bool observed = observer_ != nullptr;
+    Queue queue = queue_;
+    // Between copies from other GPUs nothing starts ahead: it might pass the events that these wait for.
+    queue.overlap = queue_.overlap && (!is_shard() || recorded);
     const auto announce_unit = [&](const Unit& unit) {
       for (const int32_t op : unit.ops) announce(state_.plan.ops[static_cast<size_t>(op)]);
     };
     if (state_.n_tokens == 1) {
       for (const DecodeGroup& group : schedule.decode) {
-        run_decode_group(state_, group, observed, queue_);
+        run_decode_group(state_, group, observed, queue);
         for (size_t i = 0; observed && i < group.units.size(); ++i) announce_unit(schedule.units[static_cast<size_t>(group.units[i])]);
       }
     } else {
       for (const Unit& unit : schedule.units) {
-        run_unit(state_, unit, {state_, schedule.read_outside, observed}, queue_);
+        run_unit(state_, unit, {state_, schedule.read_outside, observed}, queue);
         if (observed) announce_unit(unit);
       }
     }
-    rank_outputs();
+    rank_outputs(queue);
     read(state_.plan.handed, 0, state_.n_tokens, state_.handed_host);
   }
 
-  void rank_outputs() const {
+  void rank_outputs(const Queue& queue) const {
     const auto n_rows = static_cast<int64_t>(state_.shape.selected.size()), n = n_rows * n_ranked_;
     if (n == 0) return;
     rank_rows(state_.value(state_.plan.logits), n_rows, state_.plan.vocab_size, n_ranked_, rank_scratch_.as<uint64_t>(),
-              ranked_device_.as<ops::RankedLogit>(), queue_);
+              ranked_device_.as<ops::RankedLogit>(), queue);
     check(cudaMemcpyAsync(ranked_host_.data(), ranked_device_.data(), static_cast<size_t>(n) * sizeof(ops::RankedLogit), cudaMemcpyDeviceToHost,
                           state_.stream.get()),
           "reading the best logits");
