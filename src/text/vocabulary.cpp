@@ -53,7 +53,8 @@ uint32_t hash_of(std::string_view text) noexcept {
   return hash_of_words(0, whole_word(text), size);
 }
 
-// The same of a text that is not empty, with 8 bytes before it that may be read. Lengths of texts follow no pattern, so this chooses without a jump.
+// The same of a text with 8 bytes before it that may be read; of an empty one, which is never looked for, any number. Lengths of texts follow no
+// pattern, so this chooses without a jump.
 uint32_t hash_of_packed(std::string_view text) noexcept {
   static_assert(PackedTexts::kLengthBytes >= 8);
   const size_t size = text.size();
@@ -61,7 +62,7 @@ uint32_t hash_of_packed(std::string_view text) noexcept {
   const uint64_t two_words = size > 8 ? ~uint64_t{0} : 0;
   const char* const last = text.data() + size - 8;
   const uint64_t first_word = word_at<uint64_t>(last - ((size - 8) & two_words));
-  return hash_of_words(first_word & two_words, word_at<uint64_t>(last) >> ((64 - 8 * size) & ~two_words), size);
+  return hash_of_words(first_word & two_words, word_at<uint64_t>(last) >> ((64 - 8 * size) & 63 & ~two_words), size);
 }
 
 constexpr TokenId kRun = 1024;  // tokens that are looked at together
