@@ -182,41 +182,24 @@ struct Filler {
 
 // kSingle: every chunk is one superblock (rows of 2,048).
 template <class F, int kPlanes, int kColumns, bool kSingle>
-struct Multiplier {
+struct Multiplier : TileChains<kColumns / 8 / kPlanes> {
   using L = Layout<F, kPlanes, kColumns>;
   static constexpr int kN = kColumns / 8 / kPlanes;  // column tiles of outputs
+  using Chains = TileChains<kN>;
+  using Chains::tasks, Chains::t, Chains::chain, Chains::clear, Chains::put, Chains::add, Chains::write;
   static constexpr int kHalves = kColumns / 64, kHalvesAtOnce = kPlanes == 1 ? 1 : kHalves;
-  const MmaTasks& tasks;
   const Walk& walk;
   const Shared<F, kPlanes, kColumns> s;
-  const int t;  // of the two groups' threads
   float4 *const one, *const two, *const four;  // sums of so many chunks that wait for their neighbours
-  float chain[4 * kN];
   int32_t sum[kColumns / 2];
   float of_minima[kHalves][32];  // minima times sums, of 64 columns each
 
   __device__ Multiplier(const MmaTasks& all, const Walk& items, const Shared<F, kPlanes, kColumns>& shared, int thread, float4* scratch)
-      : tasks(all), walk(items), s(shared), t(thread), one(shared.waiting()),
+      : Chains(all, thread), walk(items), s(shared), one(shared.waiting()),
         two(kPlanes == 2 ? one + L::kWaitingFloats / 4 : kSingle ? one : scratch + L::kWaitingFloats / 4), four(scratch) {}
 
   __device__ int chunk_begin(int i) const { return i * tasks.n_blocks / 8; }
 
-  __device__ void clear() {
-#pragma unroll
-    for (int i = 0; i < 4 * kN; ++i) chain[i] = 0.0f;
-  }
-  __device__ void put(float4* to) const {
-#pragma unroll
-    for (int i = 0; i < kN; ++i) to[i * 2 * kGroupThreads + t] = {chain[4 * i], chain[4 * i + 1], chain[4 * i + 2], chain[4 * i + 3]};
-  }
-  __device__ void add(const float4* from) {
-#pragma unroll
-    for (int i = 0; i < kN; ++i) {
-      const float4 v = from[i * 2 * kGroupThreads + t];
-      chain[4 * i] = v.x + chain[4 * i], chain[4 * i + 1] = v.y + chain[4 * i + 1];
-      chain[4 * i + 2] = v.z + chain[4 * i + 2], chain[4 * i + 3] = v.w + chain[4 * i + 3];
-    }
-  }
   // Chunk `chunk` of the item's n has ended. The last leaves the item's sum in the chains.
   __device__ void end_chunk(int chunk, int n) {
     if (chunk % 2 == 0) {
@@ -292,26 +275,6 @@ struct Multiplier {
         if (of_row >= task.n_rows || of_token >= tasks.n_tokens) continue;
         task.y[int64_t{of_token} * task.n_rows + of_row] = task.bias == nullptr ? y[e] : y[e] + task.bias[of_row];
       }
-    }
-  }
-  __device__ void write(const TilePlace& at) {
-    const int row = at.row_0 + t / 32 * 16 + t % 32 / 4, token = at.token_0 + 2 * (t % 4);
-    const MmaTask& task = tasks.task[at.task];
-    const int n_rows = task.n_rows - row, n_tokens = tasks.n_tokens - token;
-    const float* b = task.bias;
-    const float bias[2] = {b != nullptr && n_rows > 0 ? b[row] : 0.0f, b != nullptr && n_rows > 8 ? b[row + 8] : 0.0f};
-    int64_t step = task.n_rows;
-    asm volatile("" : "+l"(step));  // no address is worth a register while superblocks are multiplied
-    float* y = task.y + token * step + row;
-#pragma unroll
-    for (int n = 0; n < kN; ++n) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        float& v = chain[4 * n + e];
-        if (b != nullptr) v = v + bias[e / 2];
-        if (8 * n + e % 2 < n_tokens && e / 2 * 8 < n_rows) y[e % 2 * step + e / 2 * 8] = v;
-      }
-      y += 8 * step;
     }
   }
 

@@ -14,7 +14,7 @@ constexpr int kFillingWarps = 3;  // that convert scales, a stage each by turns
 
 template <class Format, int kPlanes>
 struct Layout {
-  using Tree = ChunkTree<kPlanes, false>;
+  using Tree = ChunkTree<kPlanes>;
   static constexpr int kTokens = kTileColumns / kPlanes;
   static constexpr int kRowFloats = (Format::kHasMin ? 2 : 1) * kTileRows, kTokenFloats = (Format::kHasMin ? 2 : 1) * kTokens;  // of a block
   static constexpr int kWaiting = (kPlanes == 2 ? 3 : 2) * Tree::kWaitingFloats * 4;  // sums of one and two chunks; with room, of four
@@ -191,7 +191,7 @@ struct Multiplier {
   int32_t sum[kBlocks][64];
 
   __device__ Multiplier(const MmaTasks& all, const Shared<Format, kPlanes>& shared, int thread, float4* scratch)
-      : tasks(all), s(shared), t(thread), tree{all, thread, s.waiting(0), s.waiting(1), kPlanes == 2 ? s.waiting(2) : scratch} {}
+      : tasks(all), s(shared), t(thread), tree(all, thread, s.waiting(0), s.waiting(1), kPlanes == 2 ? s.waiting(2) : scratch) {}
 
   // What two planes are multiplied by before they are joined; opaque, so that it becomes a multiply-add, whose pipe has more room than shifts'.
   __device__ static int32_t high_factor() {

@@ -29,20 +29,14 @@ __device__ TilePlace tile_at(const MmaTasks& tasks, int tile) {
   return {i, at / tasks.n_token_tiles * kTileRows, at % tasks.n_token_tiles * (kColumns / kPlanes)};
 }
 
-// The chains of a thread's outputs, element e % 4 of column tile e / 4, and the tree over chunks: one, two and four are where sums of so many
-// chunks wait. kSingle: every chunk is one block, and the first of two is added to without waiting.
-template <int kPlanes, bool kSingle>
-struct ChunkTree {
-  static constexpr int kN = 16 / kPlanes;  // column tiles of outputs
-  static constexpr int kWaitingFloats = kTileRows * kTileColumns / kPlanes;
+// The chains of a thread's outputs, element e % 4 of column tile e / 4, whose sums wait for others or end in y.
+template <int kN>
+struct TileChains {
   const MmaTasks& tasks;
   const int t;  // of the two groups' threads
-  float4 *const one, *const two, *const four;
   float chain[4 * kN];
 
-  __device__ static int begin_of(int chunk, const MmaTasks& all) { return chunk * all.n_blocks / 8; }
-  __device__ int chunk_begin(int i) const { return begin_of(i, tasks); }
-
+  __device__ TileChains(const MmaTasks& all, int thread) : tasks(all), t(thread) {}
   __device__ void clear() {
 #pragma unroll
     for (int i = 0; i < 4 * kN; ++i) chain[i] = 0.0f;
@@ -59,31 +53,14 @@ struct ChunkTree {
       chain[4 * i + 2] = v.z + chain[4 * i + 2], chain[4 * i + 3] = v.w + chain[4 * i + 3];
     }
   }
-  __device__ void end_chunk(int chunk, const TilePlace& at) {
-    if (chunk % 2 == 0) {
-      if constexpr (kSingle) return;  // the next block's term is added to it
-      put(one);
-    } else {
-      if constexpr (!kSingle) add(one);
-      if (chunk % 4 == 1) {
-        put(two);
-      } else {
-        add(two);
-        if (chunk == 3) put(four);
-        if (chunk == 7) write(at);
-      }
-    }
-    clear();
-  }
   __device__ void write(const TilePlace& at) {
-    add(four);
     const int row = at.row_0 + t / 32 * 16 + t % 32 / 4, token = at.token_0 + 2 * (t % 4);
     const MmaTask& task = tasks.task[at.task];
     const int n_rows = task.n_rows - row, n_tokens = tasks.n_tokens - token;
     const float* b = task.bias;
     const float bias[2] = {b != nullptr && n_rows > 0 ? b[row] : 0.0f, b != nullptr && n_rows > 8 ? b[row + 8] : 0.0f};
     int64_t step = task.n_rows;
-    asm volatile("" : "+l"(step));  // no address is worth a register while blocks are multiplied
+    asm volatile("" : "+l"(step));  // no address is worth a register while weights are multiplied
     float* y = task.y + token * step + row;
 #pragma unroll
     for (int n = 0; n < kN; ++n) {
@@ -95,6 +72,38 @@ struct ChunkTree {
       }
       y += 8 * step;
     }
+  }
+};
+
+// Chains with the tree over chunks: one, two and four are where sums of so many chunks wait.
+template <int kPlanes>
+struct ChunkTree : TileChains<16 / kPlanes> {
+  static constexpr int kN = 16 / kPlanes;  // column tiles of outputs
+  static constexpr int kWaitingFloats = kTileRows * kTileColumns / kPlanes;
+  float4 *const one, *const two, *const four;
+
+  __device__ ChunkTree(const MmaTasks& all, int thread, float4* of_one, float4* of_two, float4* of_four)
+      : TileChains<kN>(all, thread), one(of_one), two(of_two), four(of_four) {}
+  __device__ static int begin_of(int chunk, const MmaTasks& all) { return chunk * all.n_blocks / 8; }
+  __device__ int chunk_begin(int i) const { return begin_of(i, this->tasks); }
+
+  __device__ void end_chunk(int chunk, const TilePlace& at) {
+    if (chunk % 2 == 0) {
+      this->put(one);
+    } else {
+      this->add(one);
+      if (chunk % 4 == 1) {
+        this->put(two);
+      } else {
+        this->add(two);
+        if (chunk == 3) this->put(four);
+        if (chunk == 7) {
+          this->add(four);
+          this->write(at);
+        }
+      }
+    }
+    this->clear();
   }
 };
 
