@@ -251,6 +251,9 @@ TEST_F(CliTiny, BenchSpeaksLlamaBenchsKeys) {
       EXPECT_TRUE(t.as_object().contains(key)) << key;
     }
     EXPECT_EQ(t.at("samples_ts").as_array().size(), 2u);
+    EXPECT_EQ(t.at("split_mode").as_string(), "layer");
+    EXPECT_EQ(t.at("devices").as_string(), "auto");
+    EXPECT_EQ(t.at("tensor_split").as_string(), "0.00");
     EXPECT_GT(t.at("avg_ts").to_number<double>(), 0);
     EXPECT_GT(t.at("bytes_per_token").to_number<double>(), 0);
     EXPECT_GT(t.at("limits").at("read_bandwidth").to_number<double>(), 0);
