@@ -507,11 +507,7 @@ __global__ void __launch_bounds__(kThreads, kHeadDim == 256 ? 1 : 2)
 template <int kHeadDim>
 bool start(const AttentionTask& task, const Queue& queue) {
   constexpr size_t kBytes = Prefill<kHeadDim>::kBytes;
-  if (cudaFuncSetAttribute(prefill_kernel<kHeadDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes)) !=
-      cudaSuccess) {
-    cudaGetLastError();  // forgotten: it is an answer
-    return false;
-  }
+  if (!allow_shared(prefill_kernel<kHeadDim>, kBytes)) return false;
   const int64_t per_kv_head = task.n_heads / task.cache.n_kv_heads;
   Shape shape;
   shape.heads_log2 = per_kv_head >= 3 ? 2 : per_kv_head == 2 ? 1 : 0;

@@ -196,10 +196,7 @@ bool launch_batch_shape(BatchTasks& tasks, const Queue& queue) {
   const int bytes = K::bytes(tasks);
   if (bytes > kBatchSharedMax) return false;
   const auto kernel = batch_kernel<K>;
-  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) != cudaSuccess) {
-    cudaGetLastError();  // forgotten: it is an answer
-    return false;
-  }
+  if (!allow_shared(kernel, static_cast<size_t>(bytes))) return false;
   cudaLaunchAttribute attributes[2] = {};
   attributes[0].id = cudaLaunchAttributeClusterDimension;
   attributes[0].val.clusterDim = {S::kCluster, 1, 1};

@@ -246,12 +246,10 @@ void norm_rows(const NormTask& task, const Queue& queue) {
   if (task.n_rows >= kManyRows && task.d % 32 == 0 && makes_integers) {
     const auto kernel = task.q.kind == Activation::a256 ? norm_warps_kernel<256> : norm_warps_kernel<32>;
     const size_t bytes = kNormWarps * static_cast<size_t>(task.d) * sizeof(float);
-    if (bytes <= 48 * 1024 ||
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)) == cudaSuccess) {
+    if (bytes <= 48 * 1024 || allow_shared(kernel, bytes)) {
       launch(queue, kernel, dim3(static_cast<unsigned>((task.n_rows + kNormWarps - 1) / kNormWarps)), 32 * kNormWarps, bytes, task);
       return;
     }
-    cudaGetLastError();  // forgotten: it is an answer
   }
   // A multiple of every block of activations. Of many rows more blocks share a multiprocessor, and one's sum hides in another's copies.
   const int threads = task.d <= 512 || (task.n_rows >= kManyRows && !makes_integers) ? 256 : 1024;

@@ -17,6 +17,14 @@ __device__ inline void let_next_start() {
 #endif
 }
 
+// Before a launch with more shared memory than a kernel has unasked. False: the device has less shared memory.
+template <class Kernel>
+bool allow_shared(Kernel kernel, size_t bytes) {
+  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)) == cudaSuccess) return true;
+  cudaGetLastError();  // forgotten: it is an answer
+  return false;
+}
+
 // Errors of a launch stay with the runtime; the executor asks for them once a batch.
 template <class... Parameters, class... Arguments>
 void launch(const Queue& queue, void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes, Arguments&&... arguments) {

@@ -186,14 +186,6 @@ inline void number_tiles(MmaTasks& tasks, int columns = kTileColumns) {
     tasks.n_tiles += (tasks.task[i].n_rows + kTileRows - 1) / kTileRows * tasks.n_token_tiles;
   }
 }
-// False: the device has less shared memory.
-template <class Kernel>
-bool allow_shared(Kernel kernel, size_t bytes) {
-  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)) == cudaSuccess) return true;
-  cudaGetLastError();  // forgotten: it is an answer
-  return false;
-}
-
 // Starts a kernel over all tiles; false, and nothing done, where the device has too little shared memory.
 template <class Kernel>
 bool launch_tiles(Kernel kernel, MmaTasks& tasks, size_t shared_bytes, const Queue& queue) {
