@@ -4,7 +4,7 @@
 namespace assay::backend::cuda {
 
 void decode_linears_float(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate, const Queue& queue) {
-  launch_decode<DecodeFormatsFloat, LanesFloat>(source, linears, gate, queue);
+  launch_decode<DecodeFormatsFloat, RowF32>(source, linears, gate, queue);
 }
 
 bool decode_serves(tensor::DType dtype, int64_t rows, int64_t cols, quant::Activation kind) noexcept {

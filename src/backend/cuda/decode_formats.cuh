@@ -1,305 +1,308 @@
-// How the lanes of a decode kernel fetch their share of a row of weights into shared memory, long before they need it, and what they then
-// make of it and of the row of activations (decode_row.cuh). A warp walks a row in steps: four neighbouring lanes take one of the 8 chunks of
-// the contract, so every chain is summed in place and the tree is three shuffles at the end. A step fills a slot of shared memory that is the
-// warp's own; what lanes share of it is said at each format.
+// What a lane of a decode kernel makes of a block of weights in shared memory (decode_ring.cuh) and of its block of the row (decode_places.cuh).
+// Of a quantised format each of a warp's 32 lanes has one of the contract's chains: a chunk of one of four rows, whose blocks it takes in order by
+// itself; of float weights four lanes have a chunk of two rows. 32 bytes that are used together are read as two halves, in swapped order by
+// lanes of odd chunks, and so are the elements of the row that meet them: the groups of banks are then all different.
 #pragma once
 
-#include "backend/cuda/decode_row.cuh"
+#include "backend/cuda/decode_places.cuh"
 #include "backend/cuda/float_row.cuh"
 #include "backend/cuda/gemv_formats.cuh"
 #include "quant/steps.h"
 
 namespace assay::backend::cuda {
 
-__device__ inline void fetch_16(uint8_t* to, const void* from) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))), "l"(from)
-               : "memory");
-}
-__device__ inline void fetch_4(uint8_t* to, const void* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))), "l"(from) : "memory");
-}
 __device__ inline uint4 piece_of(const uint8_t* p) { return *reinterpret_cast<const uint4*>(p); }
 __device__ inline uint32_t word_of(const uint8_t* p) { return *reinterpret_cast<const uint32_t*>(p); }
+__device__ inline uint32_t half_word_of(const uint8_t* p) { return *reinterpret_cast<const uint16_t*>(p); }
 
-// Of a warp's lane: where it works.
+// Of a warp's lane: where it works. part: its row of the four; of float weights, its eight of a block's elements.
 struct Seat {
   int lane, chunk, part;
   __device__ Seat() : lane(threadIdx.x % 32), chunk(lane / 4), part(lane % 4) {}
+  __device__ int swap() const { return 16 * (chunk & 1); }
 };
 
-// The 128 bytes of low bits of a block, 64 neighbouring bytes by the four lanes at a time; lane `part` reads its 32 of them back at 16 * lane and
-// 512 + 16 * lane.
-__device__ inline void fetch_low_bits(const uint4* block, const Seat& seat, uint8_t* slot) {
-  uint8_t* to = slot + (seat.part & 1) * 512 + 64 * seat.chunk + (seat.part >> 1) * 16;
-  fetch_16(to, block + seat.part);
-  fetch_16(to + 32, block + seat.part + 4);
-}
+// A part of a format's blocks in the device's memory (matrix.h). Rows in a slot begin `skew` bytes after whole groups of banks: what lanes read at
+// the same time of several rows is then on different ones.
+struct PartOf {
+  int i, bytes, skew = 32;
+};
 
-// 8 words of 4 weights; weights are bytes without sign, up to 240.
-__device__ inline int32_t dot_unsigned(const Words& w, const Words& q) {
-  int32_t sum = 0;
-#pragma unroll
-  for (int i = 0; i < 8; ++i) asm("dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(w.w[i]), "r"(q.w[i]));
+// A lane's next block: of each part that comes step by step, of each that comes for a whole row at once, and of the row of activations.
+struct LanePlace {
+  const uint8_t* big[2];
+  const uint8_t* small[2];
+  const uint8_t* x;
+  int row_stride;  // of big[0], to the next row
+  int swap;
+};
+
+// Adds the products of 16 weights, bytes without sign.
+__device__ inline int32_t dot_bytes(uint4 w, uint32_t mask, uint4 q, int32_t sum) {
+  asm("dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(w.x & mask), "r"(q.x));
+  asm("dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(w.y & mask), "r"(q.y));
+  asm("dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(w.z & mask), "r"(q.z));
+  asm("dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(w.w & mask), "r"(q.w));
   return sum;
 }
-// Sum of min times sum over the 8 runs of 32; minima: as bytes.
-__device__ inline int32_t dot_minima(uint32_t first, uint32_t second, uint4 sums) {
-  int32_t m = __dp2a_lo(static_cast<int>(sums.x), static_cast<int>(first), 0);
+inline constexpr uint32_t kLowNibbles = 0x0F0F0F0Fu, kHighNibbles = 0xF0F0F0F0u;  // high ones stay where they are: their dot is 16 times as large
+
+__device__ inline int byte_at(uint32_t word, int i) { return static_cast<int>((word >> (8 * i)) & 255u); }
+__device__ inline int signed_byte_at(uint32_t word, int i) { return static_cast<int>(word << (24 - 8 * i)) >> 24; }
+// Two sums of int16 times two bytes with sign, the lower or the higher ones.
+__device__ inline int32_t dot_sums(uint4 sums, uint32_t first, uint32_t second, int32_t m) {
+  m = __dp2a_lo(static_cast<int>(sums.x), static_cast<int>(first), m);
   m = __dp2a_hi(static_cast<int>(sums.y), static_cast<int>(first), m);
   m = __dp2a_lo(static_cast<int>(sums.z), static_cast<int>(second), m);
   return __dp2a_hi(static_cast<int>(sums.w), static_cast<int>(second), m);
 }
-__device__ inline int32_t sum_of_four(int32_t x) {  // over the four lanes of a chunk
-  x += __shfl_xor_sync(kWholeWarp, x, 1);
-  return x + __shfl_xor_sync(kWholeWarp, x, 2);
-}
-__device__ inline void minima_of(uint4 header, uint32_t& first, uint32_t& second) {
-  first = header.z & 0x3F3F3F3Fu;
-  second = ((header.w >> 4) & 0x0F0F0F0Fu) | ((header.z >> 2) & 0x30303030u);
-}
-
-// Superblocks: the four lanes share a block, a step is a block of each chunk. Slot: the lanes' low bits as two runs of 32 pieces, then what
-// the format shares among the four lanes.
-struct DecodeQ4_K : GemvQ4_K {
-  static constexpr int kSlotBytes = 1024 + 128, kHighSwizzle = 160;
-  static __device__ int low_piece(int part) { return 4 * part; }
-  static __device__ void fetch(const Parts& parts, int64_t block, const Seat& seat, uint8_t* slot) {
-    fetch_low_bits(part_of(parts, 1, block, 128), seat, slot);
-    if (seat.part == 0) fetch_16(slot + 1024 + 16 * seat.chunk, part_of(parts, 0, block, 16));
-  }
-  static __device__ Raw take(const uint8_t* slot, const Seat& seat) {
-    return {{piece_of(slot + 16 * seat.lane), piece_of(slot + 512 + 16 * seat.lane)}, piece_of(slot + 1024 + 16 * seat.chunk)};
-  }
-};
-struct DecodeQ5_K : GemvQ5_K {
-  static constexpr int kSlotBytes = 1024 + 256 + 128, kHighSwizzle = 160;
-  static __device__ int low_piece(int part) { return 4 * part; }
-  static __device__ void fetch(const Parts& parts, int64_t block, const Seat& seat, uint8_t* slot) {
-    fetch_low_bits(part_of(parts, 2, block, 128), seat, slot);
-    if (seat.part < 2) fetch_16(slot + 1024 + 32 * seat.chunk + 16 * seat.part, part_of(parts, 1, block, 32) + seat.part);
-    if (seat.part == 2) fetch_16(slot + 1280 + 16 * seat.chunk, part_of(parts, 0, block, 16));
-  }
-  static __device__ Raw take(const uint8_t* slot, const Seat& seat) {
-    const uint8_t* bits = slot + 1024 + 32 * seat.chunk;
-    return {{piece_of(slot + 16 * seat.lane), piece_of(slot + 512 + 16 * seat.lane)},
-            {piece_of(bits), piece_of(bits + 16)},
-            piece_of(slot + 1280 + 16 * seat.chunk)};
-  }
-};
-struct DecodeQ6_K : GemvQ6_K {
-  static constexpr int kSlotBytes = 1024 + 512 + 128 + 32, kHighSwizzle = 32;
-  static __device__ int low_piece(int part) { return 8 * (part / 2) + 2 * (part % 2); }
-  static __device__ void fetch(const Parts& parts, int64_t block, const Seat& seat, uint8_t* slot) {
-    fetch_low_bits(part_of(parts, 0, block, 128), seat, slot);
-    fetch_16(slot + 1024 + 16 * seat.lane, part_of(parts, 1, block, 64) + seat.part);
-    if (seat.part == 0) fetch_16(slot + 1536 + 16 * seat.chunk, part_of(parts, 2, block, 16));
-    if (seat.part == 1) fetch_4(slot + 1664 + 4 * seat.chunk, parts.base[3] + block / 2 * 4);  // this block's scale and a neighbour's
-    }
-  static __device__ Raw take(const uint8_t* slot, const Seat& seat, int64_t block) {
-    const int half = seat.part / 2;
-    const uint8_t* bits = slot + 1024 + 64 * seat.chunk + 32 * half;
-    const uint32_t d = word_of(slot + 1664 + 4 * seat.chunk) >> (16 * (block & 1));
-    return {{piece_of(slot + 16 * seat.lane), piece_of(slot + 512 + 16 * seat.lane)},
-            {piece_of(bits), piece_of(bits + 16)},
-            *reinterpret_cast<const uint2*>(slot + 1536 + 16 * seat.chunk + 8 * half),
-            static_cast<uint16_t>(d & 0xFFFFu)};
-  }
-};
-
 template <int kPlanes>
-struct Lanes256 {
-  using Row = RowA256<kPlanes>;
-  using Sum = float;
-  static constexpr int kStep = 1;  // blocks of a chunk
+__device__ inline float joined(const int32_t (&i)[kPlanes]) {
+  if constexpr (kPlanes == 2) return quant::join_planes(i[0], i[1]);
+  return static_cast<float>(i[0]);
+}
 
-  // The term of block `block` of the activations' row; first_block: of the row of weights.
-  template <class F>
-  static __device__ float term(const uint8_t* slot, const Row& x, int block, int64_t first_block, const Seat& seat) {
-    typename F::Raw raw;
-    if constexpr (std::is_same_v<F, DecodeQ6_K>) {
-      raw = F::take(slot, seat, first_block + block);
-    } else {
-      raw = F::take(slot, seat);
-    }
-    constexpr bool kHighTimes16 = std::is_same_v<F, DecodeQ4_K>;
-    Lane256 w;
-    if constexpr (kHighTimes16) {  // high nibbles stay where they are: their dot is 16 times as large
-      const Words n = words_of(raw.n[0], raw.n[1]);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) w.low.w[i] = n.w[i] & 0x0F0F0F0Fu, w.high.w[i] = n.w[i] & 0xF0F0F0F0u;
-      k_scales(raw.header, seat.part, w);
-    } else {
-      w = F::unpack(raw, seat.part);
-    }
-    uint32_t minima[2] = {};
-    if constexpr (F::kHasMin) minima_of(raw.header, minima[0], minima[1]);
-    int32_t i[kPlanes], m[kPlanes];
-#pragma unroll
-    for (int plane = 0; plane < kPlanes; ++plane) {
-      const uint8_t* q = x.q + 256 * (plane * x.n + block);
-      const int at = Row::place(F::low_piece(seat.part), seat.chunk);
-      const Words low = words_of(piece_of(q + at), piece_of(q + (at ^ 16)));
-      const Words high = words_of(piece_of(q + (at ^ F::kHighSwizzle)), piece_of(q + (at ^ F::kHighSwizzle ^ 16)));
-      if constexpr (F::kHasMin) {
-        const int32_t dot_high = kHighTimes16 ? dot_unsigned(w.high, high) >> 4 : dot_8(w.high, high);
-        i[plane] = w.scale[0] * dot_8(w.low, low) + w.scale[2] * dot_high;
-        m[plane] = dot_minima(minima[0], minima[1], *reinterpret_cast<const uint4*>(x.sums_32 + 8 * (plane * x.n + block)));
-      } else {
-        const auto* pairs = reinterpret_cast<const short2*>(x.sums_16 + 16 * (plane * x.n + block));
-        const short2 a = pairs[F::low_run(seat.part) / 32], b = pairs[F::high_run(seat.part) / 32];
-        i[plane] = w.scale[0] * (dot_4(w.low.w, low.w) - w.offset * a.x) + w.scale[1] * (dot_4(w.low.w + 4, low.w + 4) - w.offset * a.y) +
-                   w.scale[2] * (dot_4(w.high.w, high.w) - w.offset * b.x) + w.scale[3] * (dot_4(w.high.w + 4, high.w + 4) - w.offset * b.y);
-        m[plane] = 0;
-      }
-      i[plane] = sum_of_four(i[plane]);
-    }
-    const float f = kPlanes == 2 ? quant::join_planes(i[0], i[kPlanes - 1]) : static_cast<float>(i[0]);
-    const float g = kPlanes == 2 ? quant::join_planes(m[0], m[kPlanes - 1]) : static_cast<float>(m[0]);
-    return quant::block_term(F::kHasMin, w.scales, f, g);
+// What formats of one kernel share: those of chains.
+struct OfChains {
+  static constexpr int kRows = 4;  // of a unit of work
+  using Sum = float;
+  // Where a lane begins: which of the unit's rows, how far in a block of weights, in the row of activations.
+  static __device__ int own_row(const Seat& seat) { return seat.part; }
+  static __device__ int own_place(const Seat&, int) { return 0; }
+  template <class Row>
+  static __device__ const uint8_t* place_of(const Row& x, int block, const Seat& seat) {
+    return x.memory + record_place(block, seat.chunk, Row::kRecord);
   }
-  // Blocks at .. of the lane's chunk, which ends at `end`.
-  template <class F>
-  static __device__ void add(Sum& c, const uint8_t* slot, const Row& x, int at, int end, int64_t first_block, const Seat& seat) {
-    const int block = min(at, x.n - 1);  // past the chunk's end: anything, left out
-    const float next = num::fma(x.d[block], term<F>(slot, x, block, first_block, seat), c);
-    c = at < end ? next : c;
-  }
-  template <class F>
-  static __device__ void fetch(const Parts& parts, int at, int end, int64_t first_block, const Seat& seat, uint8_t* slot) {
-    if (at < end) F::fetch(parts, first_block + at, seat, slot);
-  }
-  static __device__ float finish(Sum c) {
+  static __device__ float finish(Sum c, const Seat&) {  // the tree over the chunks; every lane has its row's
 #pragma unroll
-    for (int width = 4; width <= 16; width *= 2) c = c + __shfl_xor_sync(kWholeWarp, c, width);  // the tree over the chunks
+    for (int width = 4; width <= 16; width *= 2) c = c + __shfl_xor_sync(kWholeWarp, c, width);
     return c;
   }
 };
-
-// Blocks of 32: each of the four lanes has its own, a step is four blocks of each chunk. Nothing in a slot is shared.
-struct DecodeQ4_0 : GemvQ4_0 {
-  static constexpr int kSlotBytes = 512 + 128;
-  static __device__ void fetch(const Parts& parts, int64_t block, const Seat& seat, uint8_t* slot) {
-    fetch_16(slot + 16 * seat.lane, part_of(parts, 1, block, 16));
-    fetch_4(slot + 512 + 4 * seat.lane, parts.base[0] + block / 2 * 4);
+// Those of float weights: lane `part` of a chunk holds the contract's lanes 8 part .. 8 part + 7 of two rows, in odd chunks the second one first.
+struct OfFloats {
+  static constexpr int kRows = 2;
+  struct Sum {
+    float lane[kRows][8] = {};
+  };
+  static __device__ int own_row(const Seat&) { return 0; }
+  static __device__ int own_place(const Seat& seat, int block_bytes) { return block_bytes / 4 * seat.part; }
+  static __device__ const uint8_t* place_of(const RowF32& x, int block, const Seat& seat) {
+    return reinterpret_cast<const uint8_t*>(x.x) + 128 * block + 32 * seat.part;
   }
-  static __device__ Raw take(const uint8_t* slot, const Seat& seat, int64_t block) {
-    const uint32_t d = word_of(slot + 512 + 4 * seat.lane) >> (16 * (block & 1));
-    return {piece_of(slot + 16 * seat.lane), static_cast<uint16_t>(d & 0xFFFFu)};
-  }
-};
-struct DecodeQ4_1 : GemvQ4_1 {
-  static constexpr int kSlotBytes = 512 + 128;
-  static __device__ void fetch(const Parts& parts, int64_t block, const Seat& seat, uint8_t* slot) {
-    fetch_16(slot + 16 * seat.lane, part_of(parts, 1, block, 16));
-    fetch_4(slot + 512 + 4 * seat.lane, parts.base[0] + block * 4);
-  }
-  static __device__ Raw take(const uint8_t* slot, const Seat& seat, int64_t) {
-    return {piece_of(slot + 16 * seat.lane), word_of(slot + 512 + 4 * seat.lane)};
-  }
-};
-struct DecodeQ8_0 : GemvQ8_0 {
-  static constexpr int kSlotBytes = 1024 + 128;
-  static __device__ void fetch(const Parts& parts, int64_t block, const Seat& seat, uint8_t* slot) {
-    const uint4* q = part_of(parts, 1, block, 32);
-    fetch_16(slot + 16 * seat.lane, q);
-    fetch_16(slot + 512 + 16 * seat.lane, q + 1);
-    fetch_4(slot + 1024 + 4 * seat.lane, parts.base[0] + block / 2 * 4);
-  }
-  static __device__ Raw take(const uint8_t* slot, const Seat& seat, int64_t block) {
-    const uint32_t d = word_of(slot + 1024 + 4 * seat.lane) >> (16 * (block & 1));
-    return {{piece_of(slot + 16 * seat.lane), piece_of(slot + 512 + 16 * seat.lane)}, static_cast<uint16_t>(d & 0xFFFFu)};
+  static __device__ float finish(const Sum& sum, const Seat& seat) {  // lanes of even parts have the first row's
+    float y[kRows];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      float lane[8];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) lane[i] = seat.chunk % 2 == 0 ? sum.lane[r][i] : sum.lane[1 - r][i];
+      y[r] = fold_and_tree(lane);
+    }
+    return seat.part % 2 == 0 ? y[0] : y[1];
   }
 };
 
-template <int kPlanes>
-struct Lanes32Wide {
-  using Row = RowA32<kPlanes>;
-  using Sum = float;
-  static constexpr int kStep = 4;
-
-  template <class F>
-  static __device__ void add(Sum& c, const uint8_t* slot, const Row& x, int at, int end, int64_t first_block, const Seat& seat) {
-    const int block = min(at + seat.part, x.n - 1);
-    const Lane32 w = F::unpack(F::take(slot, seat, first_block + block), 0);
-    int32_t i[kPlanes], m[kPlanes];
+// Superblocks of nibbles with six bits of scale and of minimum for each run of 32 (quant/k_scales.h); group g of 32 bytes is runs 2 g and 2 g + 1.
+// A fifth bit is dotted for itself, where it stands.
+template <bool kFifth>
+struct DecodeNibblesK {
+  static constexpr int kAtOnce = 1, kUnrolled = 1;  // blocks that a lane takes at once; so many times in the loop
+  template <class Row>
+  static __device__ void add(float& c, const LanePlace& p, int) {
+    constexpr int kPlanes = Row::kPlanes;
+    const uint8_t *n[2] = {p.big[0] + p.swap, p.big[0] + (16 - p.swap)}, *x[2] = {p.x + p.swap, p.x + (16 - p.swap)};
+    const uint4 header = piece_of(p.small[0]);
+    uint4 bits[2] = {};
+    if constexpr (kFifth) bits[0] = piece_of(p.small[1] + p.swap), bits[1] = piece_of(p.small[1] + (16 - p.swap));
+    const uint32_t scales[2] = {header.y & 0x3F3F3F3Fu, (header.w & 0x0F0F0F0Fu) | ((header.y >> 2) & 0x30303030u)};
+    const uint32_t minima[2] = {header.z & 0x3F3F3F3Fu, ((header.w >> 4) & 0x0F0F0F0Fu) | ((header.z >> 2) & 0x30303030u)};
+    int32_t i[kPlanes] = {}, high[kPlanes] = {}, m[kPlanes];
+#pragma unroll
+    for (int g = 0; g < 4; ++g) {
+      const uint4 w[2] = {piece_of(n[0] + 32 * g), piece_of(n[1] + 32 * g)};
+#pragma unroll
+      for (int plane = 0; plane < kPlanes; ++plane) {
+        int32_t low_sum = 0, high_sum = 0;
+        const int at = 256 * plane + 64 * g;
+        const uint4 q[2] = {piece_of(x[0] + at), piece_of(x[1] + at)}, r[2] = {piece_of(x[0] + at + 32), piece_of(x[1] + at + 32)};
+        if constexpr (kFifth) {
+          const uint32_t low_bit = 0x01010101u << (2 * g), high_bit = 0x02020202u << (2 * g);
+          low_sum = dot_bytes(bits[1], low_bit, q[1], dot_bytes(bits[0], low_bit, q[0], 0));
+          low_sum = g < 2 ? low_sum << (4 - 2 * g) : low_sum >> (2 * g - 4);
+          high_sum = dot_bytes(bits[1], high_bit, r[1], dot_bytes(bits[0], high_bit, r[0], 0)) << (7 - 2 * g);
+        }
+        low_sum = dot_bytes(w[1], kLowNibbles, q[1], dot_bytes(w[0], kLowNibbles, q[0], low_sum));
+        high_sum = dot_bytes(w[1], kHighNibbles, r[1], dot_bytes(w[0], kHighNibbles, r[0], high_sum));
+        i[plane] += byte_at(scales[g / 2], 2 * g % 4) * low_sum;
+        high[plane] += byte_at(scales[g / 2], 2 * g % 4 + 1) * high_sum;
+      }
+    }
 #pragma unroll
     for (int plane = 0; plane < kPlanes; ++plane) {
-      const uint8_t* q = x.q + 32 * (plane * x.n + block);
-      const Words words = words_of(piece_of(q + Row::place(0, seat.chunk)), piece_of(q + Row::place(1, seat.chunk)));
-      const int32_t sum = x.sums[plane * x.n + block];
-      i[plane] = dot_8(w.w, words) - w.offset * sum;
-      m[plane] = F::kHasMin ? sum : 0;
+      i[plane] += high[plane] >> 4;
+      m[plane] = dot_sums(piece_of(p.x + Row::kSums32 + 16 * plane), minima[0], minima[1], 0);
     }
-    const float f = kPlanes == 2 ? quant::join_planes(i[0], i[kPlanes - 1]) : static_cast<float>(i[0]);
-    const float g = kPlanes == 2 ? quant::join_planes(m[0], m[kPlanes - 1]) : static_cast<float>(m[0]);
-    const float term = quant::block_term(F::kHasMin, w.scale, f, g), d = x.d[block];
-#pragma unroll
-    for (int s = 0; s < 4; ++s) {  // the chain goes through the four lanes' blocks
-      const float next = num::fma(__shfl_sync(kWholeWarp, d, s, 4), __shfl_sync(kWholeWarp, term, s, 4), c);
-      c = at + s < end ? next : c;
-    }
+    const float t = quant::block_term(true, {low_half(header.x), -high_half(header.x)}, joined(i), joined(m));
+    c = num::fma(*reinterpret_cast<const float*>(p.x + Row::kScale), t, c);
   }
-  template <class F>
-  static __device__ void fetch(const Parts& parts, int at, int end, int64_t first_block, const Seat& seat, uint8_t* slot) {
-    if (at + seat.part < end) F::fetch(parts, first_block + at + seat.part, seat, slot);
-  }
-  static __device__ float finish(Sum c) { return Lanes256<1>::finish(c); }
+};
+struct DecodeQ4_K : DecodeNibblesK<false> {
+  static constexpr tensor::DType kDType = tensor::DType::Q4_K;
+  static constexpr int kBigs = 1, kSmalls = 1;
+  static __host__ __device__ constexpr PartOf big(int) { return {1, 128}; }
+  static __host__ __device__ constexpr PartOf small(int) { return {0, 16}; }
+};
+struct DecodeQ5_K : DecodeNibblesK<true> {
+  static constexpr tensor::DType kDType = tensor::DType::Q5_K;
+  static constexpr int kBigs = 1, kSmalls = 2;
+  static __host__ __device__ constexpr PartOf big(int) { return {2, 128}; }
+  static __host__ __device__ constexpr PartOf small(int i) { return i == 0 ? PartOf{0, 16} : PartOf{1, 32}; }
 };
 
-// Float weights: lane `part` of a chunk holds the contract's lanes 8 part .. 8 part + 7, a step is two blocks of 32 of each chunk.
+// Of each half of 128 elements: nibbles as 64 bytes (runs 0 and 1 of 32 low, runs 2 and 3 high), two top bits of the four runs as 32 bytes, 8
+// scales of 16 elements. Top bits are dotted for themselves, where they stand.
+struct DecodeQ6_K {
+  static constexpr tensor::DType kDType = tensor::DType::Q6_K;
+  static constexpr int kAtOnce = 1, kUnrolled = 1, kBigs = 2, kSmalls = 2;
+  static __host__ __device__ constexpr PartOf big(int i) { return i == 0 ? PartOf{0, 128} : PartOf{1, 64}; }
+  static __host__ __device__ constexpr PartOf small(int i) { return i == 0 ? PartOf{2, 16} : PartOf{3, 2}; }
+
+  // Adds 16 weights of run `run`, in the high runs 16 times as large, times their scale.
+  static __device__ void add_run(int run, uint4 w, uint4 top, uint4 q, int scale, int32_t (&sum)[2]) {
+    const int32_t dot = dot_bytes(top, 0x03030303u << (2 * run), q, 0) << (run % 2 == 0 ? 4 : 2);
+    sum[run / 2] += scale * dot_bytes(w, run < 2 ? kLowNibbles : kHighNibbles, q, dot);
+  }
+  template <class Row>
+  static __device__ void add(float& c, const LanePlace& p, int) {
+    constexpr int kPlanes = Row::kPlanes;
+    const uint4 scales = piece_of(p.small[0]);
+    const uint32_t words[4] = {scales.x, scales.y, scales.z, scales.w}, order = p.swap == 0 ? 0x3210u : 0x2301u;
+    int32_t sum[kPlanes][2] = {}, i[kPlanes];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint32_t s[2] = {__byte_perm(words[2 * half], 0, order), __byte_perm(words[2 * half + 1], 0, order)};
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int at = j == 0 ? p.swap : 16 - p.swap;
+        const uint4 first = piece_of(p.big[0] + at + 64 * half), second = piece_of(p.big[0] + at + 64 * half + 32);
+        const uint4 top = piece_of(p.big[1] + at + 32 * half);
+#pragma unroll
+        for (int plane = 0; plane < kPlanes; ++plane) {
+#pragma unroll
+          for (int run = 0; run < 4; ++run) {
+            add_run(run, run % 2 == 0 ? first : second, top, piece_of(p.x + at + 256 * plane + 128 * half + 32 * run),
+                    signed_byte_at(s[run / 2], run % 2 * 2 + j), sum[plane]);
+          }
+        }
+      }
+    }
+#pragma unroll
+    for (int plane = 0; plane < kPlanes; ++plane) {
+      const uint8_t* sums = p.x + Row::kSums16 + 32 * plane;
+      const int32_t too_large = dot_sums(piece_of(sums + 16), words[2], words[3], dot_sums(piece_of(sums), words[0], words[1], 0));
+      i[plane] = sum[plane][0] + (sum[plane][1] >> 4) - 32 * too_large;
+    }
+    const float t = low_half(half_word_of(p.small[1])) * joined(i);
+    c = num::fma(*reinterpret_cast<const float*>(p.x + Row::kScale), t, c);
+  }
+};
+
+// Blocks of 32.
+struct DecodeQ8_0 {
+  static constexpr tensor::DType kDType = tensor::DType::Q8_0;
+  static constexpr int kAtOnce = 1, kUnrolled = 2, kBigs = 1, kSmalls = 1;
+  static __host__ __device__ constexpr PartOf big(int) { return {1, 32}; }
+  static __host__ __device__ constexpr PartOf small(int) { return {0, 2}; }
+
+  template <class Row>
+  static __device__ void add(float& c, const LanePlace& p, int) {
+    const Words w = words_of(piece_of(p.big[0] + p.swap), piece_of(p.big[0] + (16 - p.swap)));
+    int32_t i[Row::kPlanes];
+#pragma unroll
+    for (int plane = 0; plane < Row::kPlanes; ++plane) {
+      const uint8_t* x = p.x + 32 * plane;
+      i[plane] = dot_8(w, words_of(piece_of(x + p.swap), piece_of(x + (16 - p.swap))));
+    }
+    const float t = low_half(half_word_of(p.small[0])) * joined(i);
+    c = num::fma(*reinterpret_cast<const float*>(p.x + Row::kScale), t, c);
+  }
+};
+
+// A block is 16 bytes: a lane takes two at once, the second first where its chunk is odd. Past the chunk's end it finds anything, and leaves it out.
+template <bool kHasMin>
+struct DecodeNibbles32 {
+  static constexpr int kAtOnce = 2, kUnrolled = 1, kBigs = 1, kSmalls = 1, kScaleBytes = kHasMin ? 4 : 2;
+  static __host__ __device__ constexpr PartOf big(int) { return {1, 16}; }
+  static __host__ __device__ constexpr PartOf small(int) { return {0, kScaleBytes}; }
+
+  struct Term {
+    float t, d;
+  };
+  template <class Row>
+  static __device__ Term term(const LanePlace& p, int block) {
+    const uint4 w = piece_of(p.big[0] + 16 * block);
+    const uint8_t* x = p.x + block * Row::kRecord;
+    int32_t i[Row::kPlanes], m[Row::kPlanes];
+#pragma unroll
+    for (int plane = 0; plane < Row::kPlanes; ++plane) {
+      const int32_t low = dot_bytes(w, kLowNibbles, piece_of(x + 32 * plane), 0);
+      const int32_t sum = *reinterpret_cast<const int16_t*>(x + Row::kSums + 2 * plane);
+      i[plane] = low + (dot_bytes(w, kHighNibbles, piece_of(x + 32 * plane + 16), 0) >> 4) - (kHasMin ? 0 : 8 * sum);
+      m[plane] = kHasMin ? sum : 0;
+    }
+    const uint8_t* at = p.small[0] + block * kScaleBytes;
+    const uint32_t scales = kHasMin ? word_of(at) : half_word_of(at);
+    return {quant::block_term(kHasMin, {low_half(scales), kHasMin ? high_half(scales) : 0.0f}, joined(i), joined(m)),
+            *reinterpret_cast<const float*>(x + Row::kScale)};
+  }
+  template <class Row>
+  static __device__ void add(float& c, const LanePlace& p, int n_left) {
+    const bool odd = p.swap != 0;
+    const Term a = term<Row>(p, odd ? 1 : 0), b = term<Row>(p, odd ? 0 : 1);
+    c = num::fma(odd ? b.d : a.d, odd ? b.t : a.t, c);
+    const float next = num::fma(odd ? a.d : b.d, odd ? a.t : b.t, c);
+    c = n_left > 1 ? next : c;
+  }
+};
+struct DecodeQ4_0 : DecodeNibbles32<false> {
+  static constexpr tensor::DType kDType = tensor::DType::Q4_0;
+};
+struct DecodeQ4_1 : DecodeNibbles32<true> {
+  static constexpr tensor::DType kDType = tensor::DType::Q4_1;
+};
+
 template <class W, tensor::DType kType>
 struct DecodeFloat {
   static constexpr tensor::DType kDType = kType;
-  static constexpr int kPieces = 8 * sizeof(W) / 16, kBlockPieces = 512 * kPieces, kSlotBytes = 2 * kBlockPieces;
-  static __device__ void fetch(const Parts& parts, int64_t block, const Seat& seat, uint8_t* slot) {
-    const auto* from = reinterpret_cast<const uint4*>(parts.base[0] + (32 * block + 8 * seat.part) * sizeof(W));
-#pragma unroll
-    for (int i = 0; i < kPieces; ++i) fetch_16(slot + 512 * i + 16 * seat.lane, from + i);
-  }
-  static __device__ void take(const uint8_t* slot, const Seat& seat, float (&out)[8]) {
-    if constexpr (kPieces == 1) {
-      widen_8<W>(piece_of(slot + 16 * seat.lane), out);
+  static constexpr int kAtOnce = 1, kUnrolled = 2, kBigs = 1, kSmalls = 0, kBlockBytes = 32 * sizeof(W);
+  static __host__ __device__ constexpr PartOf big(int) { return {0, kBlockBytes, sizeof(W) == 2 ? 64 : 16}; }
+  static __host__ __device__ constexpr PartOf small(int) { return {0, 0}; }
+
+  static __device__ void take(const uint8_t* from, float (&out)[8]) {
+    if constexpr (sizeof(W) == 2) {
+      widen_8<W>(piece_of(from), out);
     } else {
-      const Words words = words_of(piece_of(slot + 16 * seat.lane), piece_of(slot + 512 + 16 * seat.lane));
+      const Words words = words_of(piece_of(from), piece_of(from + 16));
 #pragma unroll
       for (int i = 0; i < 8; ++i) out[i] = __uint_as_float(words.w[i]);
+    }
+  }
+  template <class Row>
+  static __device__ void add(OfFloats::Sum& sum, const LanePlace& p, int) {
+    const float4 a = *reinterpret_cast<const float4*>(p.x + p.swap), b = *reinterpret_cast<const float4*>(p.x + (16 - p.swap));
+    const float v[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+#pragma unroll
+    for (int r = 0; r < OfFloats::kRows; ++r) {
+      float w[8];
+      take(p.big[0] + ((r == 0) == (p.swap == 0) ? 0 : p.row_stride), w);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) sum.lane[r][i] = num::fma(w[i], v[i], sum.lane[r][i]);
     }
   }
 };
 using DecodeF32 = DecodeFloat<float, tensor::DType::F32>;
 using DecodeF16 = DecodeFloat<__half, tensor::DType::F16>;
 using DecodeBF16 = DecodeFloat<Bf16, tensor::DType::BF16>;
-
-struct LanesFloat {
-  using Row = RowF32;
-  struct Sum {
-    float lane[8] = {};
-  };
-  static constexpr int kStep = 2;
-
-  template <class F>
-  static __device__ void add(Sum& sum, const uint8_t* slot, const Row& x, int at, int end, int64_t, const Seat& seat) {
-#pragma unroll
-    for (int s = 0; s < kStep; ++s) {
-      if (at + s >= end) break;
-      float w[8];
-      F::take(slot + s * F::kBlockPieces, seat, w);
-      const float* block = x.x + 32 * (at + s);
-      const float4 a = *reinterpret_cast<const float4*>(block + Row::place(2 * seat.part, seat.chunk));
-      const float4 b = *reinterpret_cast<const float4*>(block + Row::place(2 * seat.part + 1, seat.chunk));
-      const float v[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
-#pragma unroll
-      for (int i = 0; i < 8; ++i) sum.lane[i] = num::fma(w[i], v[i], sum.lane[i]);
-    }
-  }
-  template <class F>
-  static __device__ void fetch(const Parts& parts, int at, int end, int64_t first_block, const Seat& seat, uint8_t* slot) {
-#pragma unroll
-    for (int s = 0; s < kStep; ++s) {
-      if (at + s < end) F::fetch(parts, first_block + at + s, seat, slot + s * F::kBlockPieces);
-    }
-  }
-  static __device__ float finish(const Sum& sum) { return fold_and_tree(sum.lane); }
-};
 
 }  // namespace assay::backend::cuda

@@ -20,11 +20,13 @@ struct Case {
   int64_t cols;
   int planes;
   bool norm = false, pre_norm = false, gate = false, poison = false;
+  int processors = 132;  // that the kernel counts on: with few its warps take many rows in turn
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) {
   for (size_t i = 0; i < c.rows.size(); ++i) out << tensor::traits(c.dtypes[i]).name << " " << c.rows[i] << ", ";
   return out << "columns " << c.cols << ", planes " << c.planes
-             << (c.norm ? ", norm" : "") << (c.pre_norm ? ", norm before" : "") << (c.gate ? ", gate" : "");
+             << (c.norm ? ", norm" : "") << (c.pre_norm ? ", norm before" : "") << (c.gate ? ", gate" : "")
+             << ", processors " << c.processors;
 }
 
 // The row that the products read, by the references.
@@ -134,7 +136,7 @@ void check_case(const Case& c, uint64_t seed) {
   const OtherShard other(static_cast<size_t>(c.rows[0]));
   source.wait = other.wait();
   if (c.gate || c.rows.size() == 1) gate.send = other.send();
-  decode_linears(source, tasks, gate, kind, c.planes, Queue());
+  decode_linears(source, tasks, gate, kind, c.planes, Queue(nullptr, false, c.processors));
   for (size_t i = 0; i < y.size(); ++i) {
     EXPECT_TRUE(same_floats(download<float>(y[i].data(), expected[i].size()), expected[i])) << c << ", matrix " << i;
   }
@@ -167,10 +169,17 @@ TEST(CudaDecode, ProductsHaveTheReferencesBits) {
     const int64_t block = kind == quant::Activation::a256 ? 256 : 32;
     for (const DType dtype : formats_of(kind)) {
       for (const int planes : planes_of(kind)) {
-        for (const int64_t n_blocks : {1, 3, 7, 8, 9, 16, 18, 22, 56, 64}) {
-          for (const int64_t rows : {1, 8, 13, 300}) check_case({{dtype}, {rows}, n_blocks * block, planes}, seed += 100);
+        for (const int64_t n_blocks : {1, 3, 7, 8, 9, 16, 18, 22, 23, 56, 64}) {
+          for (const int64_t rows : {1, 3, 8, 13, 300}) check_case({{dtype}, {rows}, n_blocks * block, planes}, seed += 100);
+          for (const int64_t rows : {6, 41, 203}) {  // the rings go round
+            Case c{{dtype}, {rows}, n_blocks * block, planes};
+            c.processors = 1;
+            check_case(c, seed += 100);
+          }
           if (HasFailure()) return;
         }
+        const int64_t wide = kind == quant::Activation::a256 ? 59 * 256 : 455 * 32;  // steps of chunks that differ in length
+        check_case({{dtype}, {70}, wide, planes}, seed += 100);
         check_case({{dtype}, {3000}, 8 * 256, planes}, seed += 100);
         check_case({{dtype}, {2500}, 18 * 256, planes}, seed += 100);
         check_case({{dtype}, {40}, 8 * 256, planes, false, false, false, true}, seed += 100);
@@ -196,6 +205,11 @@ TEST(CudaDecode, SeveralMatricesNormsAndGates) {
           if (dtype == DType::F32) continue;
           check_case({{dtype, dtype}, {700, 700}, cols, planes, true, false, true}, seed += 100);
           check_case({{dtype, dtype}, {2203, 2203}, cols, planes, false, false, true}, seed += 100);
+          for (const int64_t rows : {1, 3, 77}) {
+            Case c{{dtype, dtype}, {rows, rows}, cols, planes, true, false, true};
+            c.processors = 2;
+            check_case(c, seed += 100);
+          }
           if (HasFailure()) return;
         }
       }

@@ -4,7 +4,7 @@
 // others still work and while the row is made.
 #include <algorithm>
 
-#include "backend/cuda/decode_row.cuh"
+#include "backend/cuda/decode_places.cuh"
 #include "backend/cuda/fast_decode.h"
 #include "backend/cuda/fast_types.cuh"
 #include "backend/cuda/launch.cuh"
@@ -14,6 +14,7 @@
 namespace assay::backend::cuda {
 namespace {
 
+constexpr int kDecodeWarps = 16, kDecodeThreads = 32 * kDecodeWarps;
 constexpr int kStageBlocks = 2, kLineBytes = 64 * kStageBlocks, kStageBytes = 16 * kLineBytes;  // blocks of 32 of each chunk of two rows
 constexpr int kPieces = kLineBytes / 16, kLinesAtOnce = 32 / kPieces;  // of 16 bytes; that a warp copies with one instruction
 constexpr int kStagesMax = 5, kStagesMin = 3;

@@ -81,13 +81,6 @@ struct TileTask {
   TileRun run[8];
 };
 
-// So many bytes, neighbours in both, by the copy engine; they count at the barrier.
-__device__ void copy_bytes(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes),
-               "r"(barrier)
-               : "memory");
-}
-
 class FloatTile {
  public:
   using Sums = float[kSide][kSide];  // rows, tokens

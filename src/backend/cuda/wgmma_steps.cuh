@@ -26,6 +26,12 @@ __device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int first, 
                "r"(first), "r"(second), "r"(barrier)
                : "memory");
 }
+// So many bytes, neighbours in both, by the copy engine; they count at the barrier.
+__device__ inline void copy_bytes(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes),
+               "r"(barrier)
+               : "memory");
+}
 __device__ inline void wait_phase(uint32_t barrier, uint32_t parity) {
   asm volatile(
       "{\n.reg .pred done;\nAGAIN:\n"
