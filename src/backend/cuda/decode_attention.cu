@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "backend/cuda/cache_pieces.cuh"
-#include "backend/cuda/gather.cuh"
+#include "backend/cuda/decode_merge.cuh"
 #include "backend/cuda/heads.cuh"
 #include "backend/cuda/launch.cuh"
 #include "num/math.h"
@@ -14,23 +14,12 @@ namespace assay::backend::cuda {
 namespace {
 
 using ops::CacheType;
-constexpr int kThreads = 256, kWarps = kThreads / 32;
+using Task = DecodeAttentionTask;
+constexpr int kThreads = kAttentionThreads, kWarps = kAttentionWarps;
 constexpr int kSegment = static_cast<int>(ops::kAttentionSegment);
 static_assert(kSegment == kThreads);
 template <int kHeads>
 constexpr int kPiecesAhead = kHeads == 1 ? 16 : 8;  // of the thread's key, in registers; 16: all of a head of 128 in half precision
-constexpr int kMergedAhead = 256;  // segments whose factors are made at a time
-
-struct Task {
-  HeadsTask heads;
-  float* y = nullptr;
-  int64_t window = 0;
-  int32_t n_segments = 0, tile_keys = 0;
-  float scale = 0;
-  float* partials = nullptr;
-  uint32_t* arrived = nullptr;
-  GatherTask send;
-};
 
 // Shared memory behind the fixed part, in bytes from its beginning.
 struct Layout {
@@ -50,8 +39,7 @@ template <int kHeads>
 struct Shared {
   float maxima[kWarps][kHeads];
   float m[kHeads], l[kHeads];
-  float a[kHeads][kMergedAhead], b[kHeads][kMergedAhead];
-  uint32_t last;
+  MergeShared<kHeads> merge;
 };
 
 __device__ void wait_for_rows() { asm volatile("cp.async.wait_all;" ::: "memory"); }
@@ -94,69 +82,6 @@ struct Outputs {
     }
   }
 };
-
-// The factors of the merge of segments begin .. begin + n (m: of the segments before), by warp g for head g.
-template <int kHeads>
-__device__ float merge_factors(const float* partials, int64_t stride, int begin, int n, float m, float* a, float* b) {
-  const int lane = threadIdx.x % 32;
-  for (int i = 0; i < n; i += 32) {
-    const bool inside = i + lane < n;
-    const float own = inside ? __ldcg(partials + (begin + i + lane) * stride) : __uint_as_float(0xFF800000u);
-    float top = own;
-#pragma unroll
-    for (int width = 1; width < 32; width *= 2) {
-      const float other = __shfl_up_sync(kWholeWarp, top, width);
-      if (lane >= width) top = top > other ? top : other;
-    }
-    top = top > m ? top : m;
-    float before = __shfl_up_sync(kWholeWarp, top, 1);
-    if (lane == 0) before = m;
-    if (inside) a[i + lane] = num::exp(before - top), b[i + lane] = num::exp(own - top);
-    m = __shfl_sync(kWholeWarp, top, 31);
-  }
-  return m;
-}
-
-// All segments of the block's heads, ascending, by the block that came last.
-template <int kHeads>
-__device__ void merge_segments(const Task& task, int first_head, int n, Shared<kHeads>& s) {
-  const int head_dim = static_cast<int>(task.heads.cache.head_dim), warp = threadIdx.x / 32;
-  const int64_t stride = head_dim + 2, head_stride = task.n_segments * stride;
-  constexpr int kItems = (kHeads * static_cast<int>(kHeadDimMax) + kThreads - 1) / kThreads;
-  float o[kItems] = {}, l[kItems] = {}, m = 0.0f;
-  const float* of_warp = task.partials + (first_head + (warp < kHeads ? warp : 0)) * head_stride;
-  m = __ldcg(of_warp);
-  for (int begin = 1; begin == 1 || begin < n; begin += kMergedAhead) {
-    const int n_now = max(min(n - begin, kMergedAhead), 0);
-    if (warp < kHeads) m = merge_factors<kHeads>(of_warp, stride, begin, n_now, m, s.a[warp], s.b[warp]);
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < kItems; ++i) {
-      const int item = static_cast<int>(threadIdx.x) + i * kThreads;
-      if (item >= kHeads * head_dim) break;
-      const int g = item / head_dim, j = item % head_dim;
-      const float* from = task.partials + (first_head + g) * head_stride;
-      if (begin == 1) l[i] = __ldcg(from + 1), o[i] = __ldcg(from + 2 + j);
-      from += begin * stride;
-#pragma unroll 16
-      for (int k = 0; k < n_now; ++k) {
-        const float a = s.a[g][k], b = s.b[g][k];
-        l[i] = num::fma(l[i], a, __ldcg(from + k * stride + 1) * b);
-        o[i] = num::fma(o[i], a, __ldcg(from + k * stride + 2 + j) * b);
-      }
-    }
-    __syncthreads();
-  }
-#pragma unroll
-  for (int i = 0; i < kItems; ++i) {
-    const int item = static_cast<int>(threadIdx.x) + i * kThreads;
-    if (item >= kHeads * head_dim) break;
-    const float y = o[i] / l[i];
-    task.y[first_head * head_dim + item] = y;
-    send_column(task.send, first_head * head_dim + item, y);
-  }
-  tell_shards(task.send, gridDim.x);
-}
 
 // The new token's heads: warps 0 .. kHeads - 1 the queries, the next two the key and the value, which go into the cache where the block is
 // the one that stores them, and into the block's own memory where its segment holds them.
@@ -204,7 +129,7 @@ __device__ void take_heads(const Task& task, int kv_head, int first_head, int64_
 
 // What the block has: the result where the query sees one segment; else partials, merged by the block that comes last.
 template <int kHeads, class Out, int kItems>
-__device__ void finish(const Task& task, int first_head, int n, const Out (&out)[kItems], Shared<kHeads>& s) {
+__device__ void finish(const Task& task, int first_head, int n, const Out (&out)[kItems], float* room, int n_room, Shared<kHeads>& s) {
   constexpr int kGroup = Out::kGroupHeads, kColumns = Out::kGroupColumns;
   const int t = static_cast<int>(threadIdx.x), head_dim = static_cast<int>(task.heads.cache.head_dim);
   const int columns = head_dim / kColumns, n_items = columns * (kHeads / kGroup);
@@ -216,7 +141,7 @@ __device__ void finish(const Task& task, int first_head, int n, const Out (&out)
     for (int g = 0; g < kGroup; ++g) {
       const int head = item / columns * kGroup + g, j = item % columns * kColumns;
       float* y = n == 1 ? task.y + (first_head + head) * head_dim + j
-                        : task.partials + (int64_t{first_head + head} * task.n_segments + blockIdx.y) * (head_dim + 2) + 2 + j;
+                        : partials_of(task, first_head + head, static_cast<int>(blockIdx.y), head_dim) + 2 + j;
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) {
         const float sum = n == 1 ? out[i].sum[g][c] / s.l[head] : out[i].sum[g][c];
@@ -227,17 +152,10 @@ __device__ void finish(const Task& task, int first_head, int n, const Out (&out)
   }
   if (n == 1) return tell_shards(task.send, gridDim.x);
   if (t < kHeads) {
-    float* y = task.partials + (int64_t{first_head + t} * task.n_segments + blockIdx.y) * (head_dim + 2);
+    float* y = partials_of(task, first_head + t, static_cast<int>(blockIdx.y), head_dim);
     y[0] = s.m[t], y[1] = s.l[t];
   }
-  __threadfence();
-  __syncthreads();
-  if (t == 0) s.last = atomicAdd(task.arrived + blockIdx.x, 1u) == static_cast<uint32_t>(n) - 1 ? 1u : 0u;
-  __syncthreads();
-  if (s.last == 0) return;
-  if (t == 0) task.arrived[blockIdx.x] = 0;
-  __threadfence();
-  merge_segments<kHeads>(task, first_head, n, s);
+  merge_if_last<kHeads>(task, head_dim, first_head, n, room, n_room, s.merge);
 }
 
 // Scores of the thread's key with the block's queries: of a key in the cache, whose first pieces are here, or of the new one.
@@ -362,7 +280,7 @@ __global__ void __launch_bounds__(kThreads, 2) decode_attention_kernel(const __g
     }
   }
   __syncthreads();
-  finish<kHeads>(task, first_head, static_cast<int>(last - first) + 1, out, s);
+  finish<kHeads>(task, first_head, static_cast<int>(last - first) + 1, out, reinterpret_cast<float*>(staged), task.tile_keys * row_bytes / 4, s);
 }
 
 template <CacheType type_k, CacheType type_v, int kHeads>
@@ -409,6 +327,7 @@ void decode_attention(const DecodeAttention& attention, const Queue& queue) {
   task.tile_keys = static_cast<int32_t>(std::min(kStagedBytes / heads.cache.v_row_bytes, int64_t{kSegment}));
   // Heads that share keys read them together once there is work for the whole device without taking each alone.
   const bool four = heads.n_heads / heads.cache.n_kv_heads % 4 == 0 && heads.n_heads * attention.n_segments > 2 * queue.n_multiprocessors;
+  if (decode_attention_f16(task, four, queue)) return;
   if (heads.cache.type_k == CacheType::f32) start_k<CacheType::f32>(task, four, queue);
   if (heads.cache.type_k == CacheType::f16) start_k<CacheType::f16>(task, four, queue);
   if (heads.cache.type_k == CacheType::q8_0) start_k<CacheType::q8_0>(task, four, queue);

@@ -59,12 +59,10 @@ __global__ void __launch_bounds__(kThreads, kBlocks) decode_kernel(const __grid_
   DecodeWalk<List, Row, kEngine> walk(task, memory, x);
   walk.start();
 
-  Eight w_ahead{};
-  const int j = 8 * static_cast<int>(threadIdx.x);
-  if (task.source.w != nullptr && j < task.source.d) w_ahead = load_eight(task.source.w + j);
+  AheadOfRow<Row, 2> ahead(task.source);
   wait_for_previous();
   wait_for_shards(task.source.wait);
-  make_row(task.source, w_ahead, reinterpret_cast<float*>(memory + task.floats_begin), x);
+  make_row(task.source, ahead, reinterpret_cast<float*>(memory + task.floats_begin), x);
 
   walk.run();
   tell_shards(task.gate.send, gridDim.x);
@@ -113,7 +111,7 @@ int lay_out(DecodeTask& task, std::span<const LinearTask> linears, const DecodeL
   const auto small_slots = [&](int depth) { return std::min(rounds, (depth + steps - 2) / steps + 1); };
   task.barriers_begin = rounded(Row::bytes(task.n_blocks));
   task.floats_begin = rounded(task.barriers_begin + 8 * n_warps * layout.depth_max);
-  task.ring_begin = task.floats_begin + (task.source.w != nullptr ? rounded(task.source.d * 4) : 0);
+  task.ring_begin = task.floats_begin + (task.source.w != nullptr ? row_floats(task.source.d) * 4 : 0);
   const auto bytes_with = [&](int depth) {
     return task.ring_begin + n_warps * (depth * task.slot_bytes + small_slots(depth) * task.small_bytes) + 32;  // past the last one, read and not used
   };

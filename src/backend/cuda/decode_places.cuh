@@ -8,8 +8,12 @@
 
 namespace assay::backend::cuda {
 
-// The chunk of the contract that block i of n lies in.
-__device__ inline int chunk_of(int i, int n) { return (8 * (i + 1) + n - 1) / n - 1; }
+// Which chunk of the contract a block of the row lies in: the floor of (8 i + 7) / n, without a division where the row is made.
+struct ChunkOf {
+  float inverse;
+  __device__ explicit ChunkOf(int n) : inverse(1.0f / static_cast<float>(n)) { compute_now(inverse); }
+  __device__ int operator()(int i) const { return static_cast<int>((static_cast<float>(8 * i) + 7.5f) * inverse); }
+};
 
 // Where the record of block i begins that is of this chunk; the bytes of them all.
 __device__ inline int record_place(int i, int chunk, int record_bytes) { return i * record_bytes + chunk / 2 * 32; }
@@ -21,31 +25,37 @@ struct RowA256 {
   // A record: the planes, their sums of 32 (8 of int16 a plane), their sums of 16, the scale.
   static constexpr int kSums32 = 256 * kPlanes, kSums16 = kSums32 + 16 * kPlanes, kScale = kSums16 + 32 * kPlanes;
   static constexpr int kRecord = kPlanes == 2 ? 640 : 320;
+  static constexpr bool kSpread = true;
   uint8_t* memory;
   int n;
+  ChunkOf chunk_of;
 
   static __host__ __device__ constexpr int bytes(int n_blocks) { return records_bytes(n_blocks, kRecord); }
-  __device__ RowA256(uint8_t* place, int width) : memory(place), n(width / 256) {}
-  // Elements 256 i + 8 lane .. of the row, by a whole warp.
+  __device__ RowA256(uint8_t* place, int width) : memory(place), n(width / 256), chunk_of(n) {}
+  // Block i of the row, by a whole warp.
   __device__ void put(const Eight& x, int i, bool) const {
-    const int lane = threadIdx.x % 32;
-    const quant::BlockScale scale = quant::block_scale(warp_max(magnitude(x)));
-    const EightIntegers e = quantise_eight<kPlanes>(x, scale.r);
-    const int sum_16 = e.sum + __shfl_xor_sync(kWholeWarp, e.sum, 1), sum_32 = sum_16 + __shfl_xor_sync(kWholeWarp, sum_16, 2);
-    uint8_t* record = memory + record_place(i, chunk_of(i, n), kRecord);
-    *reinterpret_cast<uint2*>(record + 8 * lane) = e.q;
-    if (kPlanes == 2) *reinterpret_cast<uint2*>(record + 256 + 8 * lane) = e.l;
-    if (lane == 0) *reinterpret_cast<float*>(record + kScale) = scale.d;
-    auto* sums_16 = reinterpret_cast<int16_t*>(record + kSums16);
-    auto* sums_32 = reinterpret_cast<int16_t*>(record + kSums32);
-    if (lane % 2 == 0) {
-      sums_16[lane / 2] = high_sum(sum_16);
-      if (kPlanes == 2) sums_16[16 + lane / 2] = low_sum(sum_16);
-    }
-    if (lane % 4 == 0) {
-      sums_32[lane / 4] = high_sum(sum_32);
-      if (kPlanes == 2) sums_32[8 + lane / 4] = low_sum(sum_32);
-    }
+    uint8_t* record = memory + record_place(i, chunk_of(i), kRecord);
+    const quant::BlockScale scale = scale_of_block(warp_max(magnitude(x)));
+    const EightIntegers<kPlanes> e(x, scale.r);
+    put_plane(record, 0, e.q);
+    if (kPlanes == 2) put_plane(record, 1, e.l);
+    if (threadIdx.x % 32 == 0) *reinterpret_cast<float*>(record + kScale) = scale.d;
+  }
+
+ private:
+  static __device__ void put_plane(uint8_t* record, int plane, const uint32_t (&words)[2]) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    auto* to = reinterpret_cast<uint32_t*>(record + 256 * plane) + lane;
+    to[0] = words[0];
+    to[32] = words[1];
+    int sums = both_sums(sum_of_bytes(words[0], 0), sum_of_bytes(words[1], 0));
+    sums += __shfl_xor_sync(kWholeWarp, sums, 1);
+    sums += __shfl_xor_sync(kWholeWarp, sums, 2);
+    const int sums_of_32 = sums + __shfl_xor_sync(kWholeWarp, sums, 4);
+    auto* to_16 = reinterpret_cast<int16_t*>(record + kSums16 + 32 * plane) + lane / 4;
+    auto* to_32 = reinterpret_cast<int16_t*>(record + kSums32 + 16 * plane) + lane / 8;
+    if (lane % 4 == 0) to_16[0] = low_sum(sums), to_16[8] = high_sum(sums);
+    if (lane % 8 == 0) to_32[0] = low_sum(sums_of_32), to_32[4] = high_sum(sums_of_32);
   }
 };
 
@@ -54,44 +64,49 @@ struct RowA32 {
   static constexpr int kPlanes = kPlanes_, kBlock = 32;
   // A record: the planes, the scale, the sums of the planes (int16).
   static constexpr int kScale = 32 * kPlanes, kSums = kScale + 4, kRecord = kPlanes == 2 ? 80 : 48;
+  static constexpr bool kSpread = false;
   uint8_t* memory;
   int n;
+  ChunkOf chunk_of;
 
   static __host__ __device__ constexpr int bytes(int n_blocks) { return records_bytes(n_blocks, kRecord); }
-  __device__ RowA32(uint8_t* place, int width) : memory(place), n(width / 32) {}
+  __device__ RowA32(uint8_t* place, int width) : memory(place), n(width / 32), chunk_of(n) {}
   __device__ void put(const Eight& x, int i, bool inside) const {
-    const int lane = threadIdx.x % 32, block = 8 * i + lane / 4;
+    const int lane = static_cast<int>(threadIdx.x % 32), block = 8 * i + lane / 4;
+    uint8_t* record = memory + record_place(block, chunk_of(block), kRecord);
     uint32_t amax = magnitude(x);
     amax = max(amax, __shfl_xor_sync(kWholeWarp, amax, 1));
     amax = max(amax, __shfl_xor_sync(kWholeWarp, amax, 2));
-    const quant::BlockScale scale = quant::block_scale(amax);
-    const EightIntegers e = quantise_eight<kPlanes>(x, scale.r);
-    int sum = e.sum + __shfl_xor_sync(kWholeWarp, e.sum, 1);
-    sum = sum + __shfl_xor_sync(kWholeWarp, sum, 2);
+    const quant::BlockScale scale = scale_of_block(amax);
+    const EightIntegers<kPlanes> e(x, scale.r);
+    int both = both_sums(sum_of_bytes(e.l[0], sum_of_bytes(e.l[1], 0)), sum_of_bytes(e.q[0], sum_of_bytes(e.q[1], 0)));
+    both += __shfl_xor_sync(kWholeWarp, both, 1);
+    both += __shfl_xor_sync(kWholeWarp, both, 2);
     if (!inside) return;
-    uint8_t* record = memory + record_place(block, chunk_of(block, n), kRecord);
-    *reinterpret_cast<uint2*>(record + lane % 4 * 8) = e.q;
-    if (kPlanes == 2) *reinterpret_cast<uint2*>(record + 32 + lane % 4 * 8) = e.l;
+    *reinterpret_cast<uint2*>(record + lane % 4 * 8) = {e.q[0], e.q[1]};
+    if (kPlanes == 2) *reinterpret_cast<uint2*>(record + 32 + lane % 4 * 8) = {e.l[0], e.l[1]};
     if (lane % 4 != 0) return;
     *reinterpret_cast<float*>(record + kScale) = scale.d;
     auto* sums = reinterpret_cast<int16_t*>(record + kSums);
-    sums[0] = high_sum(sum);
-    sums[1] = low_sum(sum);
+    sums[0] = high_sum(both);
+    sums[1] = low_sum(both);
   }
 };
 
 struct RowF32 {
   static constexpr int kPlanes = 1, kBlock = 32, kRecord = 128;
+  static constexpr bool kSpread = false;
   float* x;  // [32 n]
   int n;
+  ChunkOf chunk_of;
 
   static __host__ __device__ constexpr int bytes(int n_blocks) { return n_blocks * 128; }
-  __device__ RowF32(uint8_t* memory, int width) : x(reinterpret_cast<float*>(memory)), n(width / 32) {}
+  __device__ RowF32(uint8_t* memory, int width) : x(reinterpret_cast<float*>(memory)), n(width / 32), chunk_of(n) {}
   // Piece j of 8 of a block.
   static __device__ int place(int j, int chunk) { return 4 * (j ^ (chunk & 1)); }
   __device__ void put(const Eight& e, int i, bool inside) const {
     if (!inside) return;
-    const int lane = threadIdx.x % 32, block = 8 * i + lane / 4, chunk = chunk_of(block, n);
+    const int lane = static_cast<int>(threadIdx.x % 32), block = 8 * i + lane / 4, chunk = chunk_of(block);
     float* at = x + 32 * block;
     *reinterpret_cast<float4*>(at + place(lane % 4 * 2, chunk)) = make_float4(e.v[0], e.v[1], e.v[2], e.v[3]);
     *reinterpret_cast<float4*>(at + place(lane % 4 * 2 + 1, chunk)) = make_float4(e.v[4], e.v[5], e.v[6], e.v[7]);

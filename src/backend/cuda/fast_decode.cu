@@ -38,15 +38,17 @@ struct FastDecodeTask {
 // lane `part` of four has the 16 bytes that it wants for both steps, elements 2 part, 8 + 2 part, 16 + 2 part and 24 + 2 part and their neighbours.
 template <class T>
 struct RowHalves {
+  static constexpr int kBlock = 32;
+  static constexpr bool kSpread = false;
   uint8_t* x;
-  int n;
+  ChunkOf chunk_of;
 
   static constexpr int bytes(int n_blocks) { return (n_blocks + 8 + kStageBlocks) * 64; }
-  __device__ RowHalves(uint8_t* memory, int width) : x(memory), n(width / 32) {}
+  __device__ RowHalves(uint8_t* memory, int width) : x(memory), chunk_of(width / 32) {}
   __device__ void put(const Eight& e, int i, bool inside) const {
     if (!inside) return;
     const int lane = static_cast<int>(threadIdx.x) % 32, block = 8 * i + lane / 4;
-    auto* at = reinterpret_cast<uint32_t*>(x + 64 * (block + chunk_of(block, n))) + lane % 4;
+    auto* at = reinterpret_cast<uint32_t*>(x + 64 * (block + chunk_of(block))) + lane % 4;
 #pragma unroll
     for (int j = 0; j < 4; ++j) at[4 * j] = T::rounded(e.v[2 * j], e.v[2 * j + 1]);
   }
@@ -169,12 +171,11 @@ __global__ void __launch_bounds__(kDecodeThreads, 1) fast_decode_kernel(const __
   extern __shared__ __align__(128) uint8_t memory[];
   let_next_start();
   PairWalk<T, kDepth> walk(task, memory);
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32, j = 256 * warp + 8 * lane;
-  Eight w_ahead{};
-  if (task.source.w != nullptr && j < task.source.d) w_ahead = load_eight(task.source.w + j);
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const RowHalves<T> x(memory, task.source.d);
+  AheadOfRow<RowHalves<T>, 1> ahead(task.source);
   wait_for_previous();
-  make_row(task.source, w_ahead, reinterpret_cast<float*>(memory + task.floats_begin), x);
+  make_row(task.source, ahead, reinterpret_cast<float*>(memory + task.floats_begin), x);
   for (int i = warp * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x); i < task.n_pairs; i += static_cast<int>(gridDim.x) * kDecodeWarps) {
     float y[2];
     walk.take_pair(x, y);
@@ -221,8 +222,8 @@ void fast_decode_linears(const DecodeSource& source, std::span<const LinearTask>
   if (gate.y != nullptr) task.n_pairs /= 2;
   const auto rounded = [](int bytes) { return (bytes + 127) / 128 * 128; };
   task.floats_begin = rounded(RowHalves<FastF16>::bytes(source.d / 32));
-  task.ring_begin = task.floats_begin + (source.w != nullptr ? rounded(source.d * 4) : 0);
-  static_assert(((kDecodeWidthMax / 32 + 10) * 64 + 128) + kDecodeWidthMax * 4 + kDecodeWarps * kStagesMin * kStageBytes <= kSharedMax, "any row");
+  task.ring_begin = task.floats_begin + (source.w != nullptr ? row_floats(source.d) * 4 : 0);
+  static_assert(((kDecodeWidthMax / 32 + 10) * 64 + 128) + row_floats(kDecodeWidthMax) * 4 + kDecodeWarps * kStagesMin * kStageBytes <= kSharedMax, "any row");
   linears.front().w->dtype == tensor::DType::F16 ? start_deepest<FastF16>(task, queue) : start_deepest<FastBF16>(task, queue);
 }
 

@@ -25,6 +25,17 @@ bool allow_shared(Kernel kernel, size_t bytes) {
   return false;
 }
 
+// What is computed before this point: compilers move it to where it is used, which is after the wait.
+template <class T>
+__device__ inline void compute_now(T& x) {
+  if constexpr (sizeof(T) == 8) {
+    asm volatile("" : "+l"(x));
+  } else {
+    asm volatile("" : "+r"(x));
+  }
+}
+__device__ inline void compute_now(float& x) { asm volatile("" : "+f"(x)); }
+
 // Errors of a launch stay with the runtime; the executor asks for them once a batch.
 template <class... Parameters, class... Arguments>
 void launch(const Queue& queue, void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes, Arguments&&... arguments) {
