@@ -54,6 +54,23 @@ ASSAY_FN float exp_near(float x) noexcept {
   return std::bit_cast<float>(std::bit_cast<uint32_t>(e.p) + (std::bit_cast<uint32_t>(e.shifted) << 23));
 }
 
+// The bits of exp() for x <= 0; a NaN gives +0. e^r is made 2^64 times as large, which changes no rounding on the way: then n can be added to
+// the exponent whatever it is, and the last product alone rounds where the result is below the smallest normal number.
+ASSAY_FN float exp_not_above_0(float x) noexcept {
+  constexpr float kUp = 0x1p64f, kDown = 0x1p-64f;
+  x = x > kExpInputMin ? x : kExpInputMin;
+  const float shifted = fma(x, kLog2E, kRoundMagic);
+  const float n = shifted - kRoundMagic;
+  const float r = fma(n, -kLn2Low, fma(n, -kLn2High, x));
+  float p = fma(kExp6 * kUp, r, kExp5 * kUp);
+  p = fma(p, r, kExp4 * kUp);
+  p = fma(p, r, kExp3 * kUp);
+  p = fma(p, r, kExp2 * kUp);
+  p = fma(p, r, kUp);
+  p = fma(p, r, kUp);
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(p) + (std::bit_cast<uint32_t>(shifted) << 23)) * kDown;
+}
+
 // x * sigmoid(x). Below -88.7228 the quotient is -0; at -infinity it is a NaN, so that poison stays visible.
 ASSAY_FN float silu(float x) noexcept { return x / (1.0f + exp(-x)); }
 

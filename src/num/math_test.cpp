@@ -51,6 +51,18 @@ TEST(Math, ExpNearHasTheBitsOfExp) {
   EXPECT_EQ(exp_near(-kExpNearMax), exp(-kExpNearMax));
 }
 
+TEST(Math, ExpNotAbove0HasTheBitsOfExp) {
+  const uint32_t last = std::bit_cast<uint32_t>(110.0f);
+  for (uint32_t bits = 0; bits < last; bits += bits < 0x30000000u ? 65521 : bits < std::bit_cast<uint32_t>(80.0f) ? 257 : 1) {
+    const float x = std::bit_cast<float>(bits | 0x80000000u);
+    ASSERT_EQ(std::bit_cast<uint32_t>(exp_not_above_0(x)), std::bit_cast<uint32_t>(exp(x))) << x;
+  }
+  for (const float x : {0.0f, -0.0f, -kInfinity, std::numeric_limits<float>::lowest()}) {
+    EXPECT_EQ(std::bit_cast<uint32_t>(exp_not_above_0(x)), std::bit_cast<uint32_t>(exp(x))) << x;
+  }
+  EXPECT_EQ(std::bit_cast<uint32_t>(exp_not_above_0(std::numeric_limits<float>::quiet_NaN())), 0u);
+}
+
 TEST(Math, ExpEdges) {
   EXPECT_EQ(exp(0.0f), 1.0f);
   EXPECT_EQ(exp(-0.0f), 1.0f);

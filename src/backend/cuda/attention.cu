@@ -359,7 +359,7 @@ void start_any(const AttentionTask& task, bool split, const Queue& queue) {
 }  // namespace
 
 void attention_tiles(const AttentionTask& task, const Queue& queue) {
-  if (task.n_tiles == 0 || attention_prefill(task, queue)) return;
+  if (task.n_tiles == 0 || attention_hopper(task, queue) || attention_prefill(task, queue)) return;
   start_any(task, false, queue);
 }
 void attention_split(const AttentionTask& task, const Queue& queue) {

@@ -33,6 +33,8 @@ struct AttentionTask {
 void attention_tiles(const AttentionTask& task, const Queue& queue);
 // The same where the cache is f16 and several heads share keys, many times as fast; false, and nothing done, for other shapes.
 bool attention_prefill(const AttentionTask& task, const Queue& queue);
+// The same on Hopper, for all types of cache, faster still; false, and nothing done, for other heads than those of 64 and 128.
+bool attention_hopper(const AttentionTask& task, const Queue& queue);
 // Tiles of one token; the segments of a query are worked on side by side, into partials. Their merge, alone or with the integers of the
 // result (merge_rows of fused.h), gives y.
 void attention_split(const AttentionTask& task, const Queue& queue);

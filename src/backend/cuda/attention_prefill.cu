@@ -4,24 +4,16 @@
 // and blocks of threads meet only where a stage changes. Every chain, fold and merge is the contract's, as in attention.cu.
 #include <cuda_fp16.h>
 
-#include "backend/cuda/attention.h"
+#include "backend/cuda/attention_parts.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/warp.cuh"
 #include "num/lanes.h"
 #include "num/math.h"
-#include "ops/attention.h"
 
 namespace assay::backend::cuda {
 namespace {
 
-constexpr int kSegment = static_cast<int>(ops::kAttentionSegment);
-constexpr int kThreads = 128, kQueries = 64, kWarpQueries = 16;
-constexpr int kGroupKeys = 64;  // that are scored or left out together
-static_assert(kSegment == 256 && kKeyTile == 32);
-
-// Probabilities of a warp: queries by fours, each four [256 keys][4]. Lane l has the fours 2 (l % 2) and 2 (l % 2) + 1; the odd lanes' lie
-// in other banks.
-constexpr int kFour = kSegment * 4, kOddLanes = 2 * kFour + 16, kWarpProbabilities = kOddLanes + 2 * kFour;
+constexpr int kThreads = 128, kQueries = 64;
 
 // What the merge of segments needs of each query.
 struct Factors {
@@ -31,12 +23,6 @@ struct Factors {
 // The heads that a block takes of a token's, 1 << heads_log2, and the tiles of tokens that are 64 queries with so many.
 struct Shape {
   int heads_log2, n_groups, n_tiles;
-};
-
-// Consecutive tokens of one sequence, 64 queries at most.
-struct Place {
-  TokenTile tile;
-  int64_t kv_head, head_0, head_end;
 };
 
 // A lane has queries 8 (lane % 2) + i of the warp's and, of the scores, keys 64 G + 16 c + lane / 2.
@@ -50,12 +36,12 @@ class Prefill {
   static constexpr int kColumns = kHeadDim / kGroupKeys;  // fours of columns of a thread
   static constexpr size_t kBytes = sizeof(float) * (kQueries * kHeadDim + 4 * kWarpProbabilities + 2 * kStageFloats) + sizeof(Factors);
 
-  __device__ Prefill(const AttentionTask& task, const Place& place, int heads_log2, float* memory)
-      : task_(task), tile_(place.tile), head_0_(place.head_0), head_end_(place.head_end), heads_log2_(heads_log2), q_(memory),
-        p_(memory + kQueries * kHeadDim), stages_(p_ + 4 * kWarpProbabilities),
+  __device__ Prefill(const AttentionTask& task, const QueryBlock& place, int heads_log2, float* memory)
+      : task_(task), tokens_{place.tile, task.window}, head_0_(place.head_0), head_end_(place.head_end), heads_log2_(heads_log2),
+        q_(memory), p_(memory + kQueries * kHeadDim), stages_(p_ + 4 * kWarpProbabilities),
         factors_(*reinterpret_cast<Factors*>(stages_ + 2 * kStageFloats)),
         warp_(static_cast<int>(threadIdx.x) / 32), odd_(static_cast<int>(threadIdx.x) % 2), l_(static_cast<int>(threadIdx.x) % 32 / 2) {
-    const int64_t cache_head = tile_.sequence * task.cache.n_kv_heads + place.kv_head;
+    const int64_t cache_head = place.tile.sequence * task.cache.n_kv_heads + place.kv_head;
     keys_ = task.cache.k + cache_head * task.cache.k_head_bytes;
     values_ = task.cache.v + cache_head * task.cache.v_head_bytes;
     seen_by_warp_begin_ = begin_of_token((warp_ * kWarpQueries + kWarpQueries - 1) >> heads_log2);
@@ -64,7 +50,7 @@ class Prefill {
 
   __device__ void run() {
     const int first = begin_of_token(0) / kSegment;
-    last_segment_ = (tile_.position + tile_.n - 1) / kSegment;
+    last_segment_ = (tokens_.tile.position + tokens_.tile.n - 1) / kSegment;
     begin_segment(first);
     load_keys(0);
     put_queries();
@@ -84,9 +70,8 @@ class Prefill {
  private:
   static constexpr uint32_t kLowest = 0xFF800000u;  // -infinity
 
-  // First visible position of a token, and the one after its last; tokens that are not there see what the last one sees.
-  __device__ int position_of(int token) const { return tile_.position + min(token, tile_.n - 1); }
-  __device__ int begin_of_token(int token) const { return static_cast<int>(ops::first_visible(position_of(token), task_.window)); }
+  __device__ int position_of(int token) const { return tokens_.position_of(token); }
+  __device__ int begin_of_token(int token) const { return tokens_.begin_of(token); }
   __device__ int token_of(int i) const { return (warp_ * kWarpQueries + 8 * odd_ + i) >> heads_log2_; }
   __device__ bool all_see(int begin, int end) const { return seen_by_warp_begin_ <= begin && seen_by_warp_end_ >= end; }
 
@@ -94,8 +79,8 @@ class Prefill {
   __device__ void put_queries() const {
     const int u = static_cast<int>(threadIdx.x) % kQueries, side = static_cast<int>(threadIdx.x) / kQueries, token = u >> heads_log2_;
     const int64_t head = head_0_ + (u & ((1 << heads_log2_) - 1));
-    const bool is_there = token < tile_.n && head < head_end_;
-    const int64_t row = is_there ? (tile_.token + token) * task_.n_heads + head : 0;
+    const bool is_there = token < tokens_.tile.n && head < head_end_;
+    const int64_t row = is_there ? (tokens_.tile.token + token) * task_.n_heads + head : 0;
     const auto* from = reinterpret_cast<const float4*>(task_.q + row * kHeadDim);
 #pragma unroll 4
     for (int j = side; j < kHeadDim / 4; j += 2) {
@@ -109,7 +94,7 @@ class Prefill {
   __device__ void begin_segment(int segment) {
     const int begin = max(begin_of_token(0), segment * kSegment);
     begin_ = begin / kGroupKeys * kGroupKeys;
-    end_ = min(position_of(tile_.n) + 1, (segment + 1) * kSegment);
+    end_ = min(position_of(tokens_.tile.n) + 1, (segment + 1) * kSegment);
     n_groups_ = (end_ - begin_ + kGroupKeys - 1) / kGroupKeys;
   }
 
@@ -167,11 +152,6 @@ class Prefill {
     side_ ^= 1;
     return stages_ + side_ * kStageFloats;
   }
-  __device__ static void read_4(const float* from, float* to) {
-    const float4 x = *reinterpret_cast<const float4*>(from);
-    to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
-  }
-
   template <int kN>
   __device__ void score_segment() {
     float score[4 * kN][8];
@@ -227,41 +207,12 @@ class Prefill {
       float x[8];
 #pragma unroll
       for (int i = 0; i < 8; ++i) x[i] = score[k][i] * task_.scale;
-      write_8(x, to + k * kStep);
+      write_queries(x, to + k * kStep);
     }
   }
   static constexpr int kStep = 16 * 4;  // floats between two of the lane's keys
   __device__ float* own_probabilities() const { return p_ + warp_ * kWarpProbabilities + odd_ * kOddLanes + (begin_ % kSegment + l_) * 4; }
-  __device__ static void read_8(const float* from, float (&x)[8]) {
-    read_4(from, x);
-    read_4(from + kFour, x + 4);
-  }
-  __device__ static void write_8(const float (&x)[8], float* to) {
-    *reinterpret_cast<float4*>(to) = {x[0], x[1], x[2], x[3]};
-    *reinterpret_cast<float4*>(to + kFour) = {x[4], x[5], x[6], x[7]};
-  }
-
-  // Which of the lane's queries see a key: bit i is query i's.
-  struct Seen {
-    int begin[8], end[8];
-    __device__ uint32_t of(int key) const {
-      uint32_t bits = 0;
-#pragma unroll
-      for (int i = 0; i < 8; ++i) bits |= static_cast<uint32_t>(key >= begin[i] && key < end[i]) << i;
-      return bits;
-    }
-  };
-  __device__ Seen seen() const {
-    Seen s;
-    int first = warp_ * kWarpQueries + 8 * odd_;
-    asm volatile("" : "+r"(first));  // made anew each time: worth no register meanwhile
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const int token = (first + i) >> heads_log2_;
-      s.begin[i] = begin_of_token(token), s.end[i] = position_of(token) + 1;
-    }
-    return s;
-  }
+  __device__ Seen seen() const { return Seen(tokens_, warp_ * kWarpQueries + 8 * odd_, heads_log2_); }
 
   // Scores become probabilities, 0 where a key is masked; their maxima and sums enter into the factors of the merge.
   template <bool kWhole>
@@ -276,7 +227,7 @@ class Prefill {
 #pragma unroll(kWhole ? 4 : 1)
     for (int k = 0; k < n; ++k) {
       float x[8];
-      read_8(p + k * kStep, x);
+      read_queries(p + k * kStep, x);
       const uint32_t bits = kWhole ? 0 : seen_by.of(first + 16 * k);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
@@ -294,7 +245,7 @@ class Prefill {
       uint32_t bits[2] = {};
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        read_8(p + (k + half) * kStep, x[half]);
+        read_queries(p + (k + half) * kStep, x[half]);
         if (!kWhole) bits[half] = seen_by.of(first + 16 * (k + half));
 #pragma unroll
         for (int i = 0; i < 8; ++i) x[half][i] = sees(bits[half], i) ? x[half][i] - m[i] : 0.0f;
@@ -307,7 +258,7 @@ class Prefill {
           if (!sees(bits[half], i)) x[half][i] = 0.0f;
           lane[half][i] = lane[half][i] + x[half][i];
         }
-        write_8(x[half], p + (k + half) * kStep);
+        write_queries(x[half], p + (k + half) * kStep);
       }
     }
 #pragma unroll
@@ -385,7 +336,7 @@ class Prefill {
   struct Key {
     float p[8], v[4 * kColumns];
     __device__ Key(const float* probabilities, const float* value) {
-      read_8(probabilities, p);
+      read_queries(probabilities, p);
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) read_4(value + c * kGroupKeys, v + 4 * c);
     }
@@ -435,14 +386,14 @@ class Prefill {
       at[i] = (token * static_cast<int>(task_.n_heads) + head) * kHeadDim;
       is_first |= static_cast<uint32_t>(segment == first) << i;
       is_seen |= static_cast<uint32_t>(segment >= first && segment * kSegment <= position_of(token)) << i;
-      is_there |= static_cast<uint32_t>(token < tile_.n && head_0_ + head < head_end_) << i;
+      is_there |= static_cast<uint32_t>(token < tokens_.tile.n && head_0_ + head < head_end_) << i;
     }
     if (!is_last) is_there &= is_seen;
     float a[8], b[8], l[8];
     read_4(factors_.a + own, a), read_4(factors_.a + own + 4, a + 4);
     read_4(factors_.b + own, b), read_4(factors_.b + own + 4, b + 4);
     read_4(factors_.l + own, l), read_4(factors_.l + own + 4, l + 4);
-    float* y = task_.y + (tile_.token * task_.n_heads + head_0_) * kHeadDim + 4 * l_;
+    float* y = task_.y + (tokens_.tile.token * task_.n_heads + head_0_) * kHeadDim + 4 * l_;
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
       float old[8][4];
@@ -469,7 +420,7 @@ class Prefill {
   }
 
   const AttentionTask& task_;
-  const TokenTile tile_;
+  const Tokens tokens_;
   const int64_t head_0_, head_end_;
   const int heads_log2_;
   float *q_, *p_, *stages_;  // queries, element by element; probabilities; two stages
@@ -494,12 +445,7 @@ __global__ void __launch_bounds__(kThreads, kHeadDim == 256 ? 1 : 2)
   const int64_t head_0 = kv_head * per_kv_head + (blockIdx.x % static_cast<unsigned>(shape.n_groups) << shape.heads_log2);
   const int n = 4 >> shape.heads_log2, begin = static_cast<int>(gridDim.y - 1 - blockIdx.y) * n, end = min(begin + n, shape.n_tiles);
   for (int i = begin; i < end;) {
-    TokenTile tile = task.tiles[i++];
-    for (; i < end; ++i) {
-      const TokenTile next = task.tiles[i];
-      if (next.sequence != tile.sequence || next.token != tile.token + tile.n || next.position != tile.position + tile.n) break;
-      tile.n += next.n;
-    }
+    const TokenTile tile = join_tiles(task.tiles, i, end);
     Prefill<kHeadDim>(task, {tile, kv_head, head_0, (kv_head + 1) * per_kv_head}, shape.heads_log2, memory).run();
   }
 }

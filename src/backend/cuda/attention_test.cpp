@@ -2,6 +2,7 @@
 #include "backend/cuda/attention.h"
 
 #include <cmath>
+#include <limits>
 
 #include "backend/cuda/device_test.h"
 #include "backend/cuda/fast_attention.h"
@@ -18,6 +19,7 @@ struct Case {
   int64_t head_dim, n_heads, n_kv_heads, window;
   int64_t n_past, n_tokens;  // of each of two sequences
   float k_scale = 0.3f;      // of the keys: large ones leave probabilities that underflow
+  float odd_key = 0.0f;      // unless 0, an element of the key in the middle
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out << "K " << static_cast<int>(c.k) << " V " << static_cast<int>(c.v) << " head " << c.head_dim << ", " << c.n_heads << " over "
@@ -40,6 +42,7 @@ Result run_case(const Case& c, bool split, bool fast) {
   const KvCache cache(std::span(&layer, 1), options);
   std::vector<float> k = test::random_activations(n_sequences * n_all * kv_width, 31), v = test::random_activations(n_sequences * n_all * kv_width, 32);
   for (float& x : k) x *= c.k_scale;
+  if (c.odd_key != 0.0f) k[static_cast<size_t>(n_all / 2 * kv_width + 5)] = c.odd_key;
   const std::vector<float> q = test::random_activations(n_sequences * c.n_tokens * q_width, 33);
   std::vector<int32_t> positions, sequences;
   for (int64_t s = 0; s < n_sequences; ++s) {
@@ -174,6 +177,24 @@ TEST(CudaAttention, HeadsThatShareKeysHaveTheReferencesBits) {
   }
   check_case({f16, f16, 256, 4, 1, 512, 300, 40}, false);
   check_case({f16, f16, 256, 3, 3, 0, 0, 200}, false);
+}
+
+// Many tokens over the other types of cache, heads with scales that are and are not a power of two, scores that are no numbers.
+TEST(CudaAttention, ManyTokensOverEveryCacheHaveTheReferencesBits) {
+  ASSAY_REQUIRE_GPU();
+  for (const CacheType k : {CacheType::f16, CacheType::f32, CacheType::q8_0}) {
+    for (const CacheType v : {CacheType::f16, CacheType::f32, CacheType::q8_0}) {
+      check_case({k, v, 64, 8, 1, 0, 200, 90}, false);
+      check_case({k, v, 128, 4, 2, 150, 400, 70}, false);
+    }
+  }
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const int64_t head_dim : {64, 128}) {
+    for (const float odd : {kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
+      check_case({CacheType::f16, CacheType::f16, head_dim, 8, 2, 0, 500, 40, 0.3f, odd}, false);
+      check_case({CacheType::f32, CacheType::f32, head_dim, 4, 1, 64, 20, 300, 0.3f, odd}, false);
+    }
+  }
 }
 
 // Mode fast: the same bits in tiles and split, by however many tokens are run, and close to mode exact.
