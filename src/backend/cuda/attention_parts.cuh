@@ -55,11 +55,17 @@ struct Tokens {
   __device__ int begin_of(int token) const { return static_cast<int>(ops::first_visible(position_of(token), window)); }
 };
 
+// What follows from it is made anew where it is used: worth no register, or place in memory, meanwhile.
+__device__ inline int made_anew(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 // Which of eight queries from `first` on see a key: bit i is query i's.
 struct Seen {
   int begin[8], end[8];
   __device__ Seen(const Tokens& tokens, int first, int heads_log2) {
-    asm volatile("" : "+r"(first));  // made anew each time: worth no register meanwhile
+    first = made_anew(first);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const int token = (first + i) >> heads_log2;

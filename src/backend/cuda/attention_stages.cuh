@@ -2,26 +2,22 @@
 // warps that fill it with floats from any type of cache.
 #pragma once
 
-#include <cuda_fp16.h>
-
 #include "backend/cuda/attention_parts.cuh"
+#include "backend/cuda/cache_pieces.cuh"
 #include "backend/cuda/wgmma_steps.cuh"
 
 namespace assay::backend::cuda {
 
 inline constexpr int kFeeders = 4;  // warps
 
-// How a kernel is cut: warps that have queries, blocks that lie on a multiprocessor, the ring, and how many elements of keys and how many
-// keys are a loop's body.
-template <int head_dim, int n_warps, int n_blocks, int n_stages, int stage_floats = 4096, int loop_elements = 2,
-          int loop_keys = 1024 / head_dim>
+// Registers of a thread where eight warps have queries; four have more than enough.
+inline constexpr int kFeederRegisters = 56, kRowRegisters = 224;
+
+// How a kernel is cut: warps that have queries, the ring.
+template <int head_dim, int n_warps, int n_stages, int stage_floats>
 struct PrefillCut {
-  static constexpr int kHeadDim = head_dim, kWarps = n_warps, kBlocks = n_blocks, kStages = n_stages, kStageFloats = stage_floats;
-  static constexpr int kLoopElements = loop_elements, kLoopKeys = loop_keys;
+  static constexpr int kHeadDim = head_dim, kWarps = n_warps, kStages = n_stages, kStageFloats = stage_floats;
   static constexpr int kThreads = 32 * (kWarps + kFeeders), kQueries = kWarps * kWarpQueries;
-  // Registers of a thread; blocks of 256 threads alone on a multiprocessor have more than enough.
-  static constexpr bool kShares = kWarps * kBlocks == 8;
-  static constexpr int kFeederRegisters = kWarps == 8 ? 56 : 40, kRegisters = kWarps == 8 ? 224 : 216;
   static constexpr int kElements = kStageFloats / kSegment;   // of all keys of a segment, in a stage
   static constexpr int kStageKeys = kStageFloats / kHeadDim;  // whose values are a stage
   static constexpr int kColumns = kHeadDim / kGroupKeys;      // fours of columns of a lane
@@ -78,12 +74,7 @@ class StageRing {
   uint32_t round_ = 0;
 };
 
-__device__ inline float half_of(uint32_t pair, int i) {
-  const uint32_t half = i == 0 ? pair & 0xFFFFu : pair >> 16;
-  return __half2float(__ushort_as_half(static_cast<unsigned short>(half)));
-}
-
-// CacheElements that are read from the cache at once, of a key or of a value.
+// What is read from the cache at once, of a key or of a value, widened one by one: as floats all of it would be worth too many registers.
 template <ops::CacheType type>
 struct CacheElements;
 template <>
@@ -112,8 +103,7 @@ struct CacheElements<ops::CacheType::q8_0> {
     scale = __half2float(*reinterpret_cast<const __half*>(scale_at));
   }
   __device__ float operator[](int i) const {
-    const uint32_t word = i < 4 ? bytes.x : bytes.y;
-    return scale * static_cast<float>(static_cast<int8_t>(word >> (8 * (i % 4)) & 255u));
+    return scale * byte_of(i < 4 ? bytes.x : bytes.y, i % 4);
   }
 };
 __host__ __device__ constexpr int bytes_of(ops::CacheType type) {

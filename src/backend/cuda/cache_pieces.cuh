@@ -11,6 +11,12 @@
 
 namespace assay::backend::cuda {
 
+// One of the two halves, one of the four signed bytes of a word.
+__device__ inline float half_of(uint32_t word, int i) {
+  return __half2float(__ushort_as_half(static_cast<unsigned short>(i == 0 ? word & 0xFFFFu : word >> 16)));
+}
+__device__ inline float byte_of(uint32_t word, int i) { return static_cast<float>(static_cast<int8_t>(word >> (8 * i) & 255u)); }
+
 template <ops::CacheType type>
 struct Piece;  // 16 bytes of a key as floats
 template <>
@@ -26,10 +32,7 @@ struct Piece<ops::CacheType::f16> {
   __device__ static void widen(uint4 bytes, float, float (&out)[8]) {
     const uint32_t w[4] = {bytes.x, bytes.y, bytes.z, bytes.w};
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      out[2 * i] = __half2float(__ushort_as_half(static_cast<unsigned short>(w[i] & 0xFFFFu)));
-      out[2 * i + 1] = __half2float(__ushort_as_half(static_cast<unsigned short>(w[i] >> 16)));
-    }
+    for (int i = 0; i < 8; ++i) out[i] = half_of(w[i / 2], i % 2);
   }
 };
 template <>
@@ -38,7 +41,7 @@ struct Piece<ops::CacheType::q8_0> {
   __device__ static void widen(uint4 bytes, float scale, float (&out)[16]) {
     const uint32_t w[4] = {bytes.x, bytes.y, bytes.z, bytes.w};
 #pragma unroll
-    for (int i = 0; i < 16; ++i) out[i] = scale * static_cast<float>(static_cast<int8_t>((w[i / 4] >> (8 * (i % 4))) & 255));
+    for (int i = 0; i < 16; ++i) out[i] = scale * byte_of(w[i / 4], i % 4);
   }
 };
 
