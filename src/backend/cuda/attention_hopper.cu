@@ -21,14 +21,18 @@ struct Work {
   int run_tiles, n_runs, n_tiles, n_items;
 };
 
-// The items of this block of threads, long ones first, to and fro so that all blocks have as much. Tiles that follow one another in a
-// sequence are one place.
+// Long items first, to and fro so that all blocks of threads have as much.
+__host__ __device__ inline int item_of(int round, int block, int n_blocks) {
+  return round * n_blocks + (round % 2 == 0 ? block : n_blocks - 1 - block);
+}
+
+// The items of this block of threads. Tiles that follow one another in a sequence are one place.
 template <class Visit>
 __device__ void for_each_place(const AttentionTask& task, const Work& work, const Visit& visit) {
   const auto n_blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
   const int64_t per_kv_head = task.n_heads / task.cache.n_kv_heads;
   for (int round = 0;; ++round) {
-    const int item = round * n_blocks + (round % 2 == 0 ? block : n_blocks - 1 - block);
+    const int item = item_of(round, block, n_blocks);
     if (item >= work.n_items) return;
     const int column = item % work.n_columns, begin = (work.n_runs - 1 - item / work.n_columns) * work.run_tiles;
     const int end = min(begin + work.run_tiles, work.n_tiles);
@@ -477,23 +481,33 @@ void start(const AttentionTask& task, int n_processors, const Queue& queue) {
   launch(queue, kernel, dim3(static_cast<unsigned>(std::min(work.n_items, n_processors))), C::kThreads, C::kBytes, task, work);
 }
 
-// Keys that the multiprocessor with most to do walks, about: the last item's, or an equal share of all, as if there were one sequence.
+// Keys that the first or the last block of threads walks, one of which has most to do: about, as if there were one sequence.
 template <class C>
-double longest_walk(const AttentionTask& task, int n_processors) {
-  const double longest = static_cast<double>(task.n_segments) * kSegment, tokens = static_cast<double>(task.n_tiles) * kTileTokens;
-  const double mean = longest - std::min(tokens, longest) / 2;
-  return std::max(longest, mean * work_of(task, C::kQueries).n_items / n_processors);
+int64_t longest_walk(const AttentionTask& task, int n_blocks) {
+  constexpr int kStartKeys = 64;  // an item's start and end take as long as so many
+  const Work work = work_of(task, C::kQueries);
+  const int64_t longest_item = task.n_segments * kSegment;
+  int64_t longest = 0;
+  for (const int block : {0, n_blocks - 1}) {
+    int64_t keys = 0;
+    for (int round = 0; round * n_blocks < work.n_items; ++round) {
+      const int item = item_of(round, block, n_blocks), run = item / work.n_columns;
+      if (item < work.n_items) keys += longest_item - run * work.run_tiles * kTileTokens % longest_item + kStartKeys;
+    }
+    longest = std::max(longest, keys);
+  }
+  return longest;
 }
 
-// Blocks of half as many queries share out little work better; a multiprocessor with four warps of queries makes 0.87 of what one with
-// eight does.
+// Blocks of half as many queries leave fewer multiprocessors without work at the end, but share what is read among fewer, and four warps
+// hide one another's waits less than eight: so they take more than half the time.
 template <int head_dim>
 void start_any(const AttentionTask& task, int n_processors, const Queue& queue) {
   using Many = PrefillCut<head_dim, 8, 2, head_dim == 64 ? 8192 : 4096>;
-  using Few = PrefillCut<head_dim, 4, 4, 4096>;
-  constexpr double kFewKeys = 0.5 / 0.87;  // of Many's time for as many
-  const bool are_few = kFewKeys * longest_walk<Few>(task, n_processors) < longest_walk<Many>(task, n_processors);
-  are_few ? start<Few>(task, n_processors, queue) : start<Many>(task, n_processors, queue);
+  using Few = PrefillCut<head_dim, 4, head_dim == 64 ? 4 : 3, 8192>;
+  constexpr double kFewTime = head_dim == 64 ? 0.61 : 0.55;  // of Many's, for as many keys
+  const auto many = static_cast<double>(longest_walk<Many>(task, n_processors)), few = static_cast<double>(longest_walk<Few>(task, n_processors));
+  kFewTime * few < many ? start<Few>(task, n_processors, queue) : start<Many>(task, n_processors, queue);
 }
 
 }  // namespace
