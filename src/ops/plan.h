@@ -29,6 +29,7 @@ struct Value {
 struct Weight {
   std::string name;  // e.g. "blk.3.attn_q.weight"
   tensor::TensorView view;
+  int64_t stride = 0;  // of columns of a matrix (Linear::columns): from row to row of view.data, in bytes; 0: rows follow one another
 };
 
 // Rotation of pairs by position * inverse_frequency[i], i < dim / 2; cos and sin are made in double, multiplied by `magnitude`, rounded once to f32.
@@ -52,7 +53,9 @@ enum class GateActivation { silu, gelu_tanh };
 // Scales are doubles for the oracle's sake; f32 executors round them once, to float.
 struct Embed { WeightId table; double scale; ValueId y; };             // y = decode(table[token]) * scale, rounded once
 struct RmsNorm { ValueId x; WeightId w; float eps; int64_t d; ValueId y; };  // every run of d elements of a token on its own
-struct Linear { ValueId x; WeightId w; WeightId bias; ValueId y; };    // w [width(y), width(x)]; bias kNone or f32 [width(y)]
+// w [width(y), width(x)]; bias kNone or f32 [width(y)]. columns: of a shard, where some chunks of the contract meet just its own columns of x: all
+// rows of the whole matrix, those columns alone. An executor may sum these instead, if the shards then add their sums by the contract's tree.
+struct Linear { ValueId x; WeightId w; WeightId bias; ValueId y; WeightId columns = kNone; };
 struct Rope { ValueId x; RopeId rope; int64_t n_heads, head_dim; ValueId y; };
 struct KvStore { ValueId k, v; int32_t layer; };                       // appends to the cache, in the cache's type
 struct Attention { ValueId q; int32_t layer; int64_t n_heads, n_kv_heads, head_dim; double scale; int64_t window; ValueId y; };

@@ -205,6 +205,32 @@ class Sharder {
     }
     return static_cast<WeightId>(shards_.front().plan.weights.size() - 1);
   }
+  // Whether the shards' columns of x are the contract's chunks of equally many blocks, and their rows of y as many.
+  bool divides_chunks(const Linear& r) const {
+    const tensor::TensorView& w = whole_.weights[at(r.w)].view;
+    const int64_t block = tensor::traits(w.dtype).block_elements, share = w.shape.cols() / n_;
+    if (n_ > kColumnShardsMax || (n_ & (n_ - 1)) != 0 || block == 1 || r.bias != kNone || w.shape.rows() % n_ != 0 || w.shape.cols() % (block * n_) != 0) return false;
+    const Ranges& ranges = ranges_[at(r.x)];
+    for (size_t i = 0; i < ranges.size(); ++i) {
+      if (ranges[i].begin != static_cast<int64_t>(i) * share || ranges[i].end != ranges[i].begin + share) return false;
+    }
+    return !ranges.empty();
+  }
+  WeightId weight_columns(const Linear& r) {
+    if (!divides_chunks(r)) return kNone;
+    const Weight& weight = whole_.weights[at(r.w)];
+    const int64_t stride = weight.view.row_bytes(), share = stride / n_, n_rows = weight.view.shape.rows();
+    for (size_t i = 0; i < shards_.size(); ++i) {
+      Weight part = weight;
+      part.stride = stride;
+      part.view.data = weight.view.data.subspan(i * at(share), at((n_rows - 1) * stride + share));
+      part.view.shape = {};
+      part.view.shape.rank = 2;
+      part.view.shape.dims = {n_rows, weight.view.shape.cols() / n_, 1, 1};
+      shards_[i].plan.weights.push_back(std::move(part));
+    }
+    return static_cast<WeightId>(shards_.front().plan.weights.size() - 1);
+  }
 
   void take(const Embed& r) {
     const WeightId table = whole_weight(r.table);
@@ -224,9 +250,9 @@ class Sharder {
       throw Error(Errc::unsupported, whole_.weights[at(r.bias)].name + ": a bias in blocks cannot be divided among devices");
     }
     const ValueId x = whole_of(r.x);
-    const WeightId w = weight_rows(r.w, ranges, false), bias = weight_rows(r.bias, ranges, true);
+    const WeightId w = weight_rows(r.w, ranges, false), bias = weight_rows(r.bias, ranges, true), columns = ranges.empty() ? kNone : weight_columns(r);
     const ValueId y = make(r.y, ranges);
-    enter(ranges, [&](size_t) { return Linear{x, w, bias, y}; });
+    enter(ranges, [&](size_t) { return Linear{x, w, bias, y, columns}; });
   }
   void take(const Rope& r) {
     const Ranges ranges = runs_of(r.x, r.head_dim);

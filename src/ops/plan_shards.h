@@ -1,7 +1,8 @@
 // Cuts a Plan into shards that run side by side on executors of their own, each a Plan of the same ops: what tensor parallelism is made
 // of. A shard has some of the heads with their part of the KV cache, and some of the rows of every matrix; what reads whole rows is preceded by a
 // Gather, which all shards do together. So every output of a product is summed whole on one device, in the contract's order: no bit depends
-// on the number of shards. Norms, sums and the integers of a row, which are cheap, are computed by every shard.
+// on the number of shards. Norms, sums and the integers of a row, which are cheap, are computed by every shard. A product whose row is divided
+// where the contract's chunks are names the shard's columns of its matrix, too (Linear::columns), for executors that exchange its sums instead of its row.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 namespace assay::ops {
 
 inline constexpr int kShardsMax = 8;
+inline constexpr int kColumnShardsMax = 4;  // that have columns of matrices: a power of two, so that each has whole branches of the contract's tree
 
 struct ColumnRange {
   int64_t begin = 0, end = 0;

@@ -49,6 +49,7 @@ class CudaExecutor final : public ops::Executor {
     state_.take_batch(batch);
     state_.fill_rope_tables();
     if (is_graph()) {
+      state_.landings.begin_run();
       if (is_shard()) state_.set_round(state_.place.peers->begin_round(state_.place.i_shard));
       const GraphKey key{state_.n_tokens, static_cast<int64_t>(state_.shape.selected.size()), state_.n_segments, n_ranked_};
       const bool from_graph = graphs_.run(key, state_.stream.get(), [this](bool recorded) { queue_batch(recorded); });
@@ -58,7 +59,7 @@ class CudaExecutor final : public ops::Executor {
     }
     check(cudaGetLastError(), "starting kernels");
     state_.stream.wait();
-    state_.landings.check_in_time();
+    if (is_graph()) state_.landings.end_run();
     n_positions_ = state_.shape.n_positions;
     n_ranked_run_ = n_ranked_;
   }
@@ -174,6 +175,7 @@ class CudaExecutor final : public ops::Executor {
     }
     rank_outputs(queue);
     read(state_.plan.handed, 0, state_.n_tokens, state_.handed_host);
+    if (state_.lands && state_.n_tokens == 1) state_.landings.clear_sums(queue.stream);
   }
 
   void rank_outputs(const Queue& queue) const {

@@ -28,6 +28,7 @@ struct DecodeSource {
   float* sum = nullptr;
   float* y = nullptr;
   ShardWait wait;                // of a shard: for a or b
+  ShardSums sums;                // of a shard, in the place of b: what all have summed of it
 };
 
 // What follows: y = activation(first) * second of two linears of one shape and type (not F32).
@@ -35,6 +36,9 @@ struct DecodeGate {
   float* y = nullptr;            // null: no gate
   ops::GateActivation activation = ops::GateActivation::silu;
   GatherTask send = {};          // of a shard: the one linear's y, or this y, goes to the others too
+  // Of a shard: the one linear, no gate. Its matrix is the shard's columns of all rows, n of which follow one another as if they were one row of all
+  // columns, n being the shards; a is those columns. What is made are the shard's sums.
+  SumsTask sums = {};
 };
 
 inline constexpr int64_t kDecodeWidthMax = 16 * 1024;  // of a row: it lies in shared memory

@@ -70,12 +70,15 @@ struct OfChains {
   static __device__ int own_row(const Seat& seat) { return seat.part; }
   static __device__ int own_place(const Seat&, int) { return 0; }
   template <class Row>
-  static __device__ const uint8_t* place_of(const Row& x, int block, const Seat& seat) {
-    return x.memory + record_place(block, seat.chunk, Row::kRecord);
+  static __device__ const uint8_t* place_of(const Row& x, int block, const Seat& seat, int n_chunks) {
+    return x.memory + record_place(block, seat.chunk & (n_chunks - 1), Row::kRecord);
   }
-  static __device__ float finish(Sum c, const Seat&) {  // the tree over the chunks; every lane has its row's
+  static __device__ float finish(Sum c, const Seat&, int n_chunks) {  // the tree over an output's chunks; every lane has its row's
 #pragma unroll
-    for (int width = 4; width <= 16; width *= 2) c = c + __shfl_xor_sync(kWholeWarp, c, width);
+    for (int width = 1; width <= 4; width *= 2) {
+      const float sum = c + __shfl_xor_sync(kWholeWarp, c, 4 * width);
+      if (width < n_chunks) c = sum;
+    }
     return c;
   }
 };
@@ -87,10 +90,10 @@ struct OfFloats {
   };
   static __device__ int own_row(const Seat&) { return 0; }
   static __device__ int own_place(const Seat& seat, int block_bytes) { return block_bytes / 4 * seat.part; }
-  static __device__ const uint8_t* place_of(const RowF32& x, int block, const Seat& seat) {
+  static __device__ const uint8_t* place_of(const RowF32& x, int block, const Seat& seat, int) {
     return reinterpret_cast<const uint8_t*>(x.x) + 128 * block + 32 * seat.part;
   }
-  static __device__ float finish(const Sum& sum, const Seat& seat) {  // lanes of even parts have the first row's
+  static __device__ float finish(const Sum& sum, const Seat& seat, int) {  // lanes of even parts have the first row's
     float y[kRows];
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {

@@ -26,6 +26,7 @@ class Grouper {
     find_selected();
     for (size_t i = 0; i < s_.units.size();) i += add_group(i);
     find_sends();
+    find_columns();
     s_.group_of_unit.resize(s_.units.size());
     for (size_t g = 0; g < s_.decode.size(); ++g) {
       for (const int32_t unit : s_.decode[g].units) s_.group_of_unit[index(unit)] = static_cast<int32_t>(g);
@@ -183,6 +184,29 @@ class Grouper {
       s_.decode[maker].sends = op;
       s_.decode[maker].units.push_back(s_.decode[g].units.front());
       s_.decode.erase(s_.decode.begin() + static_cast<std::ptrdiff_t>(g));
+    }
+  }
+
+  // Whether what a group adds before its norm, and nothing else, is the value.
+  bool adds(const DecodeGroup& group, ops::ValueId value) const {
+    if (group.norm == kNone || s_.units[index(group.norm)].add == kNone) return false;
+    const Unit& norm = s_.units[index(group.norm)];
+    if (norm.pre_norm != kNone) return record<ops::RmsNorm>(norm.pre_norm).x == value;
+    const auto& sum = record<ops::Add>(norm.add);
+    return (sum.a == value) != (sum.b == value);
+  }
+  // Of a shard: products that can be made of its own columns alone, between kernels that hand them over by themselves.
+  void find_columns() {
+    for (DecodeGroup& group : s_.decode) {
+      const bool alone = group.kind == DecodeGroup::Kind::linears && group.norm == kNone && group.gate == kNone && group.waits != kNone && group.sends != kNone;
+      if (!alone || s_.units[index(group.linears)].ops.size() != 1) continue;
+      const int32_t linear = s_.units[index(group.linears)].ops.front();
+      const ops::ValueId y = record<ops::Gather>(group.sends).y;
+      const auto reader = std::find_if(s_.decode.begin(), s_.decode.end(), [&](const DecodeGroup& other) { return other.waits == group.sends; });
+      if (record<ops::Linear>(linear).columns == kNone || kind_of(s_.units[index(group.linears)]) == quant::Activation::f32 || !adds(*reader, y)) continue;
+      group.columns = true;
+      std::find_if(s_.decode.begin(), s_.decode.end(), [&](const DecodeGroup& other) { return other.sends == group.waits; })->keeps = true;
+      s_.column_linears.push_back(linear);
     }
   }
 

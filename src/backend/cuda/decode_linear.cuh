@@ -55,7 +55,7 @@ template <class List, class Row, bool kEngine, int kThreads, int kBlocks>
 __global__ void __launch_bounds__(kThreads, kBlocks) decode_kernel(const __grid_constant__ DecodeTask task) {
   extern __shared__ __align__(128) uint8_t memory[];
   let_next_start();
-  const Row x(memory, task.source.d);
+  const Row x(memory, task.n_blocks);
   DecodeWalk<List, Row, kEngine> walk(task, memory, x);
   walk.start();
 
@@ -109,7 +109,7 @@ int lay_out(DecodeTask& task, std::span<const LinearTask> linears, const DecodeL
   if (n_parts > 1) cut_slots<List>(task, linears, (longest + n_parts - 1) / n_parts);
   const int steps = task.step == 0 ? 1 : (longest + task.step - 1) / task.step;
   const auto small_slots = [&](int depth) { return std::min(rounds, (depth + steps - 2) / steps + 1); };
-  task.barriers_begin = rounded(Row::bytes(task.n_blocks));
+  task.barriers_begin = rounded(Row::bytes(task.source.d / Row::kBlock));
   task.floats_begin = rounded(task.barriers_begin + 8 * n_warps * layout.depth_max);
   task.ring_begin = task.floats_begin + (task.source.w != nullptr ? row_floats(task.source.d) * 4 : 0);
   const auto bytes_with = [&](int depth) {
@@ -164,7 +164,9 @@ DecodeTask decode_task(const DecodeSource& source, std::span<const LinearTask> l
   DecodeTask task;
   task.source = source;
   task.gate = gate;
-  task.n_blocks = source.d / Row::kBlock;
+  const int n_shards = std::max(gate.sums.n_shards, 1);
+  task.n_blocks = source.d / Row::kBlock * n_shards;
+  task.n_chunks = 8 / n_shards;
   for (const LinearTask& linear : linears) {
     DecodeLinear& to = task.linear[task.n_linears++];
     to.format = List::find(linear.w->dtype);

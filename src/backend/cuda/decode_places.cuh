@@ -27,11 +27,10 @@ struct RowA256 {
   static constexpr int kRecord = kPlanes == 2 ? 640 : 320;
   static constexpr bool kSpread = true;
   uint8_t* memory;
-  int n;
   ChunkOf chunk_of;
 
   static __host__ __device__ constexpr int bytes(int n_blocks) { return records_bytes(n_blocks, kRecord); }
-  __device__ RowA256(uint8_t* place, int width) : memory(place), n(width / 256), chunk_of(n) {}
+  __device__ RowA256(uint8_t* place, int n_blocks) : memory(place), chunk_of(n_blocks) {}
   // Block i of the row, by a whole warp.
   __device__ void put(const Eight& x, int i, bool) const {
     uint8_t* record = memory + record_place(i, chunk_of(i), kRecord);
@@ -66,11 +65,10 @@ struct RowA32 {
   static constexpr int kScale = 32 * kPlanes, kSums = kScale + 4, kRecord = kPlanes == 2 ? 80 : 48;
   static constexpr bool kSpread = false;
   uint8_t* memory;
-  int n;
   ChunkOf chunk_of;
 
   static __host__ __device__ constexpr int bytes(int n_blocks) { return records_bytes(n_blocks, kRecord); }
-  __device__ RowA32(uint8_t* place, int width) : memory(place), n(width / 32), chunk_of(n) {}
+  __device__ RowA32(uint8_t* place, int n_blocks) : memory(place), chunk_of(n_blocks) {}
   __device__ void put(const Eight& x, int i, bool inside) const {
     const int lane = static_cast<int>(threadIdx.x % 32), block = 8 * i + lane / 4;
     uint8_t* record = memory + record_place(block, chunk_of(block), kRecord);
@@ -96,12 +94,11 @@ struct RowA32 {
 struct RowF32 {
   static constexpr int kPlanes = 1, kBlock = 32, kRecord = 128;
   static constexpr bool kSpread = false;
-  float* x;  // [32 n]
-  int n;
+  float* x;
   ChunkOf chunk_of;
 
   static __host__ __device__ constexpr int bytes(int n_blocks) { return n_blocks * 128; }
-  __device__ RowF32(uint8_t* memory, int width) : x(reinterpret_cast<float*>(memory)), n(width / 32), chunk_of(n) {}
+  __device__ RowF32(uint8_t* memory, int n_blocks) : x(reinterpret_cast<float*>(memory)), chunk_of(n_blocks) {}
   // Piece j of 8 of a block.
   static __device__ int place(int j, int chunk) { return 4 * (j ^ (chunk & 1)); }
   __device__ void put(const Eight& e, int i, bool inside) const {

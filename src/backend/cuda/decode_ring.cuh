@@ -40,6 +40,7 @@ struct DecodeTask {
   DecodeLinear linear[kLinearsMax];  // with a gate two, of one shape and format
   DecodeGate gate;
   int32_t n_linears = 0, n_blocks = 0;  // blocks of a row
+  int32_t n_chunks = 8;                 // of each output; fewer where n_blocks are several rows of a shard's columns (DecodeGate::sums)
   int32_t step = 0;                     // blocks of each chunk in a slot; 0: whole rows
   int32_t n_walkers = 0, depth = 0, n_small = 0;  // warps of a block that take units; slots of a warp, and for the small parts of units
   int32_t slot_bytes = 0, small_bytes = 0;
@@ -146,7 +147,7 @@ class DecodeWalk {
     barriers_ = shared_address(memory) + static_cast<uint32_t>(task.barriers_begin + 8 * warp * task.depth);
     if (unit_ < linear().n_units && seat_.lane < task.depth) Get::make(barriers_ + 8 * static_cast<uint32_t>(seat_.lane));
     __syncwarp();
-    find_place(x, begin);
+    find_place(x, begin, static_cast<int>(quant::chunk_begin(seat_.chunk & (task.n_chunks - 1), task.n_blocks)));
   }
 
   __device__ void start() {
@@ -170,7 +171,7 @@ class DecodeWalk {
         if (task_.ahead.n > 0) ask_ahead();
       }
       if (++small_slot_ == task_.n_small) small_slot_ = 0;
-      hold(List::Shared::finish(sum, seat_));
+      hold(List::Shared::finish(sum, seat_, task_.n_chunks));
     }
   }
 
@@ -231,7 +232,8 @@ class DecodeWalk {
     if (++small_ahead_ == task_.n_small) small_ahead_ = 0;
   }
 
-  __device__ void find_place(const Row& x, int begin) {
+  // Blocks of the row of weights, and of the row of activations, with which the lane's chunk begins.
+  __device__ void find_place(const Row& x, int begin, int x_begin) {
     place_.swap = seat_.swap();
     const int own_row = List::Shared::own_row(seat_), block = is_whole() ? begin : seat_.chunk * step_;
     int at = ring_ + List::Shared::own_place(seat_, linear().big[0].bytes);
@@ -250,7 +252,7 @@ class DecodeWalk {
       place_.small[i] = memory_ + (at + own_row * part.stride + begin * part.bytes);
       at += kRows * part.stride;
     }
-    place_.x = List::Shared::place_of(x, begin, seat_);
+    place_.x = List::Shared::place_of(x, x_begin, seat_, task_.n_chunks);
   }
   __device__ LanePlace place_of_unit() const {
     LanePlace p = place_;
@@ -281,16 +283,22 @@ class DecodeWalk {
     }
   }
 
-  // y: the product of row `lane % kRows` of the unit. It is written with those of seven more units, each of which has four lanes.
+  // y: the product of row `lane % kRows` of the unit. It is written with those of seven more units, each of which has four lanes; of a shard's sums
+  // a unit has as many times more lanes as there are shards.
   __device__ void hold(float y) {
-    if (seat_.chunk == n_held_) held_ = y;
-    if (++n_held_ < 8 && unit_ + linear().n_warps < linear().n_units) return;
-    write(unit_ - (n_held_ - 1 - seat_.chunk) * linear().n_warps, held_);
+    const int place = seat_.chunk & (task_.n_chunks - 1);
+    if (place == n_held_) held_ = y;
+    if (++n_held_ < task_.n_chunks && unit_ + linear().n_warps < linear().n_units) return;
+    write(unit_ - (n_held_ - 1 - place) * linear().n_warps, place < n_held_, held_);
     n_held_ = 0;
   }
-  __device__ void write(int unit, float y) const {
+  __device__ void write(int unit, bool is_held, float y) const {
     const int row = unit * rows_of_one() + row_;
-    const bool mine = seat_.chunk < n_held_ && seat_.part < kRows && row < linear().n_rows;
+    const bool mine = is_held && seat_.part < kRows && row < linear().n_rows;
+    if (const SumsTask& sums = task_.gate.sums; sums.n_shards > 0) {
+      if (mine) send_sum(sums, row * sums.n_shards + (seat_.chunk * sums.n_shards) / 8, y);
+      return;
+    }
     if (mine && linear().bias != nullptr) y = y + linear().bias[row];
     if (mine && linear().y != nullptr) linear().y[row] = y;
     if (is_pair()) {

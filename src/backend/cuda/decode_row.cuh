@@ -6,6 +6,7 @@
 #pragma once
 
 #include "backend/cuda/decode.h"
+#include "backend/cuda/gather.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/quantise.cuh"
 #include "num/lanes.h"
@@ -38,6 +39,17 @@ template <bool kSpread>
 __device__ inline void store_eight(float* p, const Eight& x) {
   *reinterpret_cast<float4*>(p) = make_float4(x.v[0], x.v[1], x.v[2], x.v[3]);
   *reinterpret_cast<float4*>(p + (kSpread ? 128 : 4)) = make_float4(x.v[4], x.v[5], x.v[6], x.v[7]);
+}
+// Sums of a shard (gather.h), past the first-level cache; whether all of them are there.
+template <bool kSpread>
+__device__ inline bool fetch_sums(const float* p, Eight& x) {
+  const auto* four = reinterpret_cast<const float4*>(p);
+  const float4 a = __ldcv(four), b = __ldcv(four + (kSpread ? 32 : 1));
+  x = {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
+  uint32_t top = 0;
+#pragma unroll
+  for (const float v : x.v) top = max(top, __float_as_uint(v));
+  return top != kNoSum;
 }
 __device__ inline void add_eight(Eight& x, const Eight& y) {
 #pragma unroll
@@ -124,18 +136,21 @@ template <class Row, int kTurns>
 struct AheadOfRow {
   static constexpr bool kSpread = Row::kSpread;
   int first, step, d;  // the lane's first element; from turn to turn; of the row
-  bool writes;
+  bool writes, adds;
   const float* a;      // of the lane's first element
   const float* b;
+  ShardSums sums;      // in the place of b
   Eight held[kTurns];
 
   __device__ explicit AheadOfRow(const DecodeSource& source)
       : first(static_cast<int>(threadIdx.x / 32) * 256 + first_of_lane<kSpread>()),
         step(8 * static_cast<int>(blockDim.x)),
         d(source.d),
-        writes(blockIdx.x == 0 && (source.sum != nullptr || source.y != nullptr)) {
+        writes(blockIdx.x == 0 && (source.sum != nullptr || source.y != nullptr)),
+        adds(source.b != nullptr || source.sums.n_shards > 0),
+        sums(source.sums) {
     a = source.a + first;
-    b = source.b != nullptr ? source.b + first : nullptr;
+    b = (sums.n_shards > 0 ? sums.of : source.b) + first;
     if (source.w != nullptr) take(source.w + first, first, held);
     compute_now(first), compute_now(step), compute_now(a), compute_now(b);
   }
@@ -156,11 +171,45 @@ struct AheadOfRow {
   // Of turns from `begin` elements further on: a, or a + b.
   __device__ void add_sources(int begin, Eight (&to)[kTurns]) const {
     take(a + begin, first + begin, to);
-    if (b == nullptr) return;
+    if (!adds) return;
     Eight added[kTurns];
-    take(b + begin, first + begin, added);
+    take_added(begin, added);
 #pragma unroll
     for (int t = 0; t < kTurns; ++t) add_eight(to[t], added[t]);
+  }
+  // What is added, of the shards by the contract's tree.
+  template <int n>
+  __device__ void take_added(int begin, Eight (&to)[n]) const {
+    if (sums.n_shards == 0) return take(b + begin, first + begin, to);
+    take_sums(b + begin, first + begin, to);
+    if (sums.n_shards == 2) return;
+    Eight others[n];
+    take_sums(b + begin + 2 * sums.width, first + begin, others);
+#pragma unroll
+    for (int t = 0; t < n; ++t) add_eight(to[t], others[t]);
+  }
+  // Those of two neighbouring shards, added; waits until they are there.
+  template <int n>
+  __device__ void take_sums(const float* from, int j, Eight (&to)[n]) const {
+    uint64_t begin = 0;
+#pragma unroll 1
+    for (bool there = false; !there;) {
+      Eight second[n];
+      there = true;
+#pragma unroll
+      for (int t = 0; t < n; ++t) {
+        if (!has(j + t * step)) continue;
+        if (Row::kBlock != 256 && j + t * step >= d) {
+          to[t] = {};
+          continue;
+        }
+        there = fetch_sums<kSpread>(from + t * step, to[t]) & fetch_sums<kSpread>(from + t * step + sums.width, second[t]) & there;
+        add_eight(to[t], second[t]);
+      }
+      if (there) return;
+      if (begin == 0) begin = nanoseconds();
+      there = waited_too_long(begin, sums.timed_out);
+    }
   }
   __device__ void store(float* floats, int j, const Eight (&from)[kTurns]) const {
 #pragma unroll
@@ -182,7 +231,11 @@ template <class Row, int kTurns>
 __device__ void add_pre_norm(const DecodeSource& source, const AheadOfRow<Row, kTurns>& ahead, float* floats) {
   __shared__ float factor;
 #pragma unroll 1
-  for (int j = ahead.first; ahead.has(j); j += ahead.step) store_eight<Row::kSpread>(floats + j, ahead.load(source.b + j, j));
+  for (int j = ahead.first; ahead.has(j); j += ahead.step) {
+    Eight added[1] = {};
+    ahead.take_added(j - ahead.first, added);
+    store_eight<Row::kSpread>(floats + j, added[0]);
+  }
   __syncthreads();
   if (threadIdx.x < 32) {
     const float sum = sum_of_squares(floats, ahead.d);

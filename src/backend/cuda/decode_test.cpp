@@ -189,6 +189,89 @@ TEST(CudaDecode, ProductsHaveTheReferencesBits) {
   }
 }
 
+// The bytes of the columns that one of n shards has of all rows.
+std::vector<std::byte> columns_of(const std::vector<std::byte>& bytes, int64_t rows, size_t i_shard, size_t n) {
+  const size_t row_bytes = bytes.size() / static_cast<size_t>(rows), share = row_bytes / n;
+  std::vector<std::byte> columns;
+  for (size_t at = i_shard * share; at < bytes.size(); at += row_bytes) {
+    columns.insert(columns.end(), bytes.begin() + static_cast<std::ptrdiff_t>(at), bytes.begin() + static_cast<std::ptrdiff_t>(at + share));
+  }
+  return columns;
+}
+
+// A product of which each of n shards sums its columns alone, sent to all; then products that add the sums before their norm.
+void check_sums(const Case& c, size_t n, uint64_t seed) {
+  const DType dtype = c.dtypes[0];
+  const quant::Activation kind = quant::find_format(dtype)->activation;
+  const int64_t rows = c.rows[0];
+  const auto width = static_cast<size_t>(rows);
+  std::vector<float> x = test::random_activations(c.cols, seed);
+  if (c.poison) x[static_cast<size_t>(c.cols / 3)] = std::numeric_limits<float>::infinity();
+  const std::vector<std::byte> bytes = test::random_weights(*quant::find_format(dtype), rows * c.cols, seed + 1);
+  const std::vector<float> y = products(dtype, bytes, rows, c, x, nullptr);
+  const Queue queue(nullptr, false, c.processors);
+  std::vector<DeviceBuffer> landings;
+  for (size_t i = 0; i < n; ++i) landings.push_back(upload(std::vector<uint32_t>(n * width, kNoSum)));
+  for (size_t i = 0; i < n; ++i) {
+    const Uploaded columns = lay(dtype, rows / static_cast<int64_t>(n), c.cols, columns_of(bytes, rows, i, n), false);
+    const size_t share = x.size() / n;
+    const auto begin = x.begin() + static_cast<std::ptrdiff_t>(i * share);
+    const DeviceBuffer own = upload(std::vector<float>(begin, begin + static_cast<std::ptrdiff_t>(share)));
+    DecodeSource source;
+    source.a = own.as<float>();
+    source.d = static_cast<int32_t>(share);
+    DecodeGate gate;
+    gate.sums.n_shards = static_cast<int32_t>(n);
+    for (size_t q = 0; q < n; ++q) gate.sums.to[q] = landings[q].as<float>() + i * width;
+    const LinearTask task{&columns.matrix, nullptr, nullptr};
+    decode_linears(source, std::span(&task, 1), gate, kind, c.planes, queue);
+    check(cudaDeviceSynchronize(), "a test");
+  }
+  const std::vector<float> a = test::random_activations(rows, seed + 2), pre_w = test::random_activations(rows, seed + 3), w = test::random_activations(rows, seed + 4);
+  Case next{{dtype}, {9}, rows, c.planes, true, c.pre_norm};
+  const HostRow row = row_of(next, a, y, pre_w, w);
+  const std::vector<std::byte> next_bytes = test::random_weights(*quant::find_format(dtype), next.rows[0] * rows, seed + 5);
+  const std::vector<float> expected = products(dtype, next_bytes, next.rows[0], next, row.y, nullptr);
+  const DeviceBuffer a_device = upload(a), pre_w_device = upload(pre_w), w_device = upload(w), in_time = upload(std::vector<uint32_t>{0});
+  const Uploaded matrix = lay(dtype, next.rows[0], rows, next_bytes, false);
+  for (const DeviceBuffer& landing : landings) {
+    const DeviceBuffer sum = poisoned(width), y_row = poisoned(width), out = poisoned(expected.size());
+    DecodeSource source;
+    source.a = a_device.as<float>(), source.w = w_device.as<float>(), source.eps = 1e-5f, source.d = static_cast<int32_t>(rows);
+    source.sums = {landing.as<float>(), in_time.as<uint32_t>(), static_cast<int32_t>(n), static_cast<int32_t>(rows)};
+    if (c.pre_norm) source.pre_w = pre_w_device.as<float>(), source.pre_eps = 1e-6f;
+    source.sum = sum.as<float>(), source.y = y_row.as<float>();
+    const LinearTask task{&matrix.matrix, nullptr, out.as<float>()};
+    decode_linears(source, std::span(&task, 1), {}, kind, c.planes, queue);
+    EXPECT_TRUE(same_floats(download<float>(sum.data(), width), row.sum)) << c << ", shards " << n;
+    EXPECT_TRUE(same_floats(download<float>(y_row.data(), width), row.y)) << c << ", shards " << n;
+    EXPECT_TRUE(same_floats(download<float>(out.data(), expected.size()), expected)) << c << ", shards " << n;
+  }
+  EXPECT_EQ(download<uint32_t>(in_time.data(), 1)[0], 0u);
+}
+
+TEST(CudaDecode, SumsOfColumnsGiveTheReferencesBits) {
+  ASSAY_REQUIRE_GPU();
+  uint64_t seed = 7000000;
+  for (const quant::Activation kind : {quant::Activation::a256, quant::Activation::a32}) {
+    const int64_t block = kind == quant::Activation::a256 ? 256 : 32;
+    for (const DType dtype : formats_of(kind)) {
+      for (const int planes : planes_of(kind)) {
+        for (const int64_t n : {2, 4}) {
+          for (const int64_t blocks_of_shard : {1, 3, 4, 11, 14}) {
+            for (const int64_t rows : {block, 9 * block}) check_sums({{dtype}, {rows}, n * blocks_of_shard * block, planes}, static_cast<size_t>(n), seed += 100);
+            Case c{{dtype}, {3 * block}, n * blocks_of_shard * block, planes, false, true};
+            c.processors = 1;
+            check_sums(c, static_cast<size_t>(n), seed += 100);
+          }
+          check_sums({{dtype}, {2 * block}, n * 2 * block, planes, false, false, false, true}, static_cast<size_t>(n), seed += 100);
+          if (HasFailure()) return;
+        }
+      }
+    }
+  }
+}
+
 TEST(CudaDecode, SeveralMatricesNormsAndGates) {
   ASSAY_REQUIRE_GPU();
   uint64_t seed = 900000;

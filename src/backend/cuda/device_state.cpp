@@ -27,10 +27,10 @@ DeviceState::DeviceState(const ops::Plan& p, const ops::ExecutorOptions& o, cons
     : plan(p),
       options(checked(p, o)),
       schedule(make_schedule(p, o)),
-      weights(p, o, stream.get()),
-      cache(p.cache_layers, o),
       place(shard),
-      landings(p, shard.peers.get(), shard.i_shard, kSplitTokensMax),
+      landings(p, schedule.column_linears, place.peers.get(), place.i_shard, kSplitTokensMax),
+      weights(p, o, landings.empty() ? std::span<const int32_t>{} : schedule.column_linears, stream.get()),
+      cache(p.cache_layers, o),
       logits_host(bytes_max(p.logits), "the logits"),
       input_host(bytes_max(p.input), "the rows of the part before"),
       handed_host(bytes_max(p.handed), "the rows for the next part") {

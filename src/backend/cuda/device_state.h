@@ -55,10 +55,10 @@ struct DeviceState {
   const ops::ExecutorOptions options;
   Stream stream;
   const Schedule schedule;
+  const ShardPlace place;
+  Landings landings;                           // of a shard
   DeviceWeights weights;
   KvCache cache;
-  const ShardPlace place;
-  const Landings landings;                     // of a shard
   bool lands = false;                          // the batch's gathers are written there by all shards
   std::vector<float*> values;                  // per value of the plan
   std::vector<quant::Activations> activations; // per quantised value

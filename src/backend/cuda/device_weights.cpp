@@ -18,8 +18,9 @@ constexpr size_t kAlignment = 256;
 size_t round_up(size_t n) noexcept { return (n + kAlignment - 1) / kAlignment * kAlignment; }
 
 // Which weights are read as matrices: tables and the w of linears.
-std::vector<ops::WeightId> matrices_of(const ops::Plan& plan) {
+std::vector<ops::WeightId> matrices_of(const ops::Plan& plan, std::span<const int32_t> column_linears) {
   std::vector<ops::WeightId> ids;
+  for (const int32_t op : column_linears) ids.push_back(std::get<ops::Linear>(plan.ops[static_cast<size_t>(op)].record).columns);
   for (const ops::Op& op : plan.ops) {
     if (const auto* embed = std::get_if<ops::Embed>(&op.record)) ids.push_back(embed->table);
     if (const auto* linear = std::get_if<ops::Linear>(&op.record)) ids.push_back(linear->w);
@@ -32,13 +33,22 @@ std::vector<ops::WeightId> matrices_of(const ops::Plan& plan) {
 using Extent = std::pair<const std::byte*, size_t>;  // a shard of a model may have the first rows of a matrix beside all of it
 Extent extent_of(const tensor::TensorView& view) noexcept { return {view.data.data(), view.data.size()}; }
 
+size_t file_bytes(const tensor::TensorView& view) { return static_cast<size_t>(view.shape.rows() * view.row_bytes()); }
 size_t matrix_bytes(const tensor::TensorView& view, bool whole_blocks) {
   const PartBytes parts = part_bytes(view.dtype, whole_blocks);
-  if (parts.n == 1) return round_up(view.data.size());
-  const auto n_blocks = view.data.size() / static_cast<size_t>(tensor::traits(view.dtype).block_bytes);
+  if (parts.n == 1) return round_up(file_bytes(view));
+  const auto n_blocks = file_bytes(view) / static_cast<size_t>(tensor::traits(view.dtype).block_bytes);
   size_t bytes = 0;
   for (int p = 0; p < parts.n; ++p) bytes += round_up(n_blocks * static_cast<size_t>(parts.bytes[p]));
   return bytes;
+}
+
+// Columns of a matrix, its rows one after the other in `memory`.
+std::span<const std::byte> joined_rows(const ops::Weight& weight, std::vector<std::byte>& memory) {
+  const auto n = static_cast<size_t>(weight.view.row_bytes()), n_rows = static_cast<size_t>(weight.view.shape.rows());
+  memory.resize(n * n_rows);
+  for (size_t i = 0; i < n_rows; ++i) std::copy_n(weight.view.data.begin() + static_cast<int64_t>(i) * weight.stride, n, memory.begin() + static_cast<int64_t>(i * n));
+  return memory;
 }
 
 }  // namespace
@@ -57,10 +67,10 @@ PartBytes part_bytes(tensor::DType dtype, bool whole_blocks) noexcept {
   }
 }
 
-DeviceWeights::DeviceWeights(const ops::Plan& plan, const ops::ExecutorOptions& options, cudaStream_t stream)
+DeviceWeights::DeviceWeights(const ops::Plan& plan, const ops::ExecutorOptions& options, std::span<const int32_t> column_linears, cudaStream_t stream)
     : matrices_(plan.weights.size()), small_(plan.weights.size(), nullptr) {
   const bool whole_blocks = options.weights_as_f32;
-  const std::vector<ops::WeightId> small = ops::small_weights_of(plan), matrices = matrices_of(plan);
+  const std::vector<ops::WeightId> small = ops::small_weights_of(plan), matrices = matrices_of(plan, column_linears);
   const auto view_of = [&](ops::WeightId id) -> const tensor::TensorView& { return plan.weights[static_cast<size_t>(id)].view; };
   size_t bytes = 0, staging_bytes = 0, sent_bytes = 0;
   std::map<Extent, size_t> places;  // a head tied to the table of tokens is copied once
@@ -68,8 +78,8 @@ DeviceWeights::DeviceWeights(const ops::Plan& plan, const ops::ExecutorOptions& 
     const tensor::TensorView& view = view_of(id);
     if (!places.emplace(extent_of(view), bytes).second) continue;
     bytes += matrix_bytes(view, whole_blocks);
-    sent_bytes += view.data.size();
-    if (part_bytes(view.dtype, whole_blocks).n > 1) staging_bytes = std::max(staging_bytes, view.data.size());
+    sent_bytes += file_bytes(view);
+    if (part_bytes(view.dtype, whole_blocks).n > 1) staging_bytes = std::max(staging_bytes, file_bytes(view));
   }
   const size_t small_begin = bytes;
   for (const ops::WeightId id : small) {
@@ -86,8 +96,10 @@ DeviceWeights::DeviceWeights(const ops::Plan& plan, const ops::ExecutorOptions& 
   if (options.on_load) on_sent = [&](int64_t n_bytes) { options.on_load(n_bytes, static_cast<int64_t>(sent_bytes)); };
   Upload upload(matrices.size() + small.size(), stream, on_sent);
   std::map<Extent, const Matrix*> copied;
+  std::vector<std::byte> columns;
   for (const ops::WeightId id : matrices) {
-    const tensor::TensorView& view = view_of(id);
+    const ops::Weight& weight = plan.weights[static_cast<size_t>(id)];
+    const tensor::TensorView& view = weight.view;
     Matrix& m = matrices_[static_cast<size_t>(id)];
     if (const auto known = copied.find(extent_of(view)); known != copied.end()) {
       m = *known->second;
@@ -96,8 +108,13 @@ DeviceWeights::DeviceWeights(const ops::Plan& plan, const ops::ExecutorOptions& 
     m.dtype = view.dtype;
     m.rows = view.shape.rows();
     m.cols = view.shape.cols();
+    if (weight.stride > 0) {
+      const int64_t n_shards = weight.stride / view.row_bytes();
+      m.rows /= n_shards;
+      m.cols *= n_shards;
+    }
     const PartBytes parts = part_bytes(view.dtype, whole_blocks);
-    const auto n_blocks = view.data.size() / static_cast<size_t>(tensor::traits(view.dtype).block_bytes);
+    const auto n_blocks = file_bytes(view) / static_cast<size_t>(tensor::traits(view.dtype).block_bytes);
     std::byte* place = memory_.data() + places.at(extent_of(view));
     m.parts.n = parts.n;
     for (int p = 0; p < parts.n; ++p) {
@@ -106,7 +123,7 @@ DeviceWeights::DeviceWeights(const ops::Plan& plan, const ops::ExecutorOptions& 
       place += round_up(n_blocks * static_cast<size_t>(parts.bytes[p]));
     }
     std::byte* target = parts.n == 1 ? const_cast<std::byte*>(reinterpret_cast<const std::byte*>(m.parts.base[0])) : staging.data();
-    upload.send(target, view.data, plan.weights[static_cast<size_t>(id)].name);
+    upload.send(target, weight.stride > 0 ? joined_rows(weight, columns) : view.data, weight.name);
     if (parts.n > 1) cut_blocks(staging.as<const uint8_t>(), static_cast<int64_t>(n_blocks), m.parts, stream);
     copied.emplace(extent_of(view), &m);
   }

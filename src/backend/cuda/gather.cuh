@@ -19,16 +19,18 @@ __device__ inline uint64_t nanoseconds() {
   return t;
 }
 // Never for ever: after one wait that was too long the others of the run are short, and what is computed then is thrown away by who reads
-// `timed_out`, which lies in the host's memory and is looked at only by those who wait long.
-__device__ inline void wait_for_flag(const uint32_t* flag, uint32_t round, uint32_t* timed_out) {
+// `timed_out`, which lies in the host's memory and is looked at only by those who wait long. begin: of the wait.
+__device__ inline bool waited_too_long(uint64_t begin, uint32_t* timed_out) {
   constexpr uint64_t kLong = 1'000'000;
+  const uint64_t waited = nanoseconds() - begin;
+  if (waited < kLong) return false;
+  if (waited < static_cast<uint64_t>(kGatherSeconds * 1e9) && *static_cast<volatile uint32_t*>(timed_out) == 0) return false;
+  *timed_out = 1;
+  return true;
+}
+__device__ inline void wait_for_flag(const uint32_t* flag, uint32_t round, uint32_t* timed_out) {
   const uint64_t begin = nanoseconds();
-  while (static_cast<int32_t>(read_flag(flag) - round) < 0) {
-    const uint64_t waited = nanoseconds() - begin;
-    if (waited < kLong) continue;
-    if (waited < static_cast<uint64_t>(kGatherSeconds * 1e9) && *static_cast<volatile uint32_t*>(timed_out) == 0) continue;
-    *timed_out = 1;
-    return;
+  while (static_cast<int32_t>(read_flag(flag) - round) < 0 && !waited_too_long(begin, timed_out)) {
   }
 }
 
@@ -46,6 +48,12 @@ __device__ inline void send_column(const GatherTask& to, int64_t j, float v) {
   for (int q = 0; q < to.n_shards; ++q) {
     if (q != to.i_shard) to.y[q][to.column + j] = v;
   }
+}
+
+// Sum `row` of the own chunks, to all, this shard too.
+__device__ inline void send_sum(const SumsTask& task, int row, float v) {
+#pragma unroll 1
+  for (int q = 0; q < task.n_shards; ++q) *static_cast<volatile float*>(task.to[q] + row) = v;
 }
 
 // By all threads of every block that sent something, n_blocks of them: the last one tells the others that it is there.

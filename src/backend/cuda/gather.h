@@ -30,6 +30,20 @@ struct ShardWait {
   int32_t n_shards = 0, i_shard = 0;  // 0: nothing to wait for
 };
 
+// What each shard has summed of a row, its chunks of every product: added by the contract's tree where the row is read. A word that is not there yet has
+// all bits set, which no sum of floats has; so nothing else tells. The words are set again before the next run.
+inline constexpr uint32_t kNoSum = 0xFFFFFFFF;
+struct ShardSums {
+  const float* of = nullptr;  // [n_shards, width], in this shard's memory
+  uint32_t* timed_out = nullptr;
+  int32_t n_shards = 0, width = 0;  // 0: none; 2 or 4
+};
+// To where a kernel sends them: of every shard, the part of the one that sends.
+struct SumsTask {
+  float* to[ops::kColumnShardsMax] = {};
+  int32_t n_shards = 0;  // 0: none
+};
+
 // A place for the task's flags, in words, and of `arrived` in it.
 inline constexpr int64_t kArrivedWord = int64_t{ops::kShardsMax} * kGatherBlocksMax, kGatherFlags = kArrivedWord + kGatherBlocksMax;
 

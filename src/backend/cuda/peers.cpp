@@ -93,11 +93,12 @@ void Peers::fill(GatherTask& task, int i_shard, int64_t y_offset, int64_t flags_
   }
 }
 
-Landings::Landings(const ops::Plan& plan, Peers* peers, int i_shard, int64_t n_rows_max)
-    : peers_(peers), i_shard_(i_shard), n_rows_max_(n_rows_max) {
+Landings::Landings(const ops::Plan& plan, std::span<const int32_t> column_linears, Peers* peers, int i_shard, int64_t n_rows_max)
+    : plan_(&plan), peers_(peers), i_shard_(i_shard), n_rows_max_(n_rows_max) {
   if (peers == nullptr || !peers->reach_one_another()) return;
   offsets_.assign(plan.values.size(), -1);
   flag_offsets_.assign(plan.values.size(), -1);
+  sums_offsets_.assign(plan.values.size(), -1);
   int64_t n_floats = 0, n_words = 0;
   for (const ops::Op& op : plan.ops) {
     const auto* gather = std::get_if<ops::Gather>(&op.record);
@@ -106,6 +107,16 @@ Landings::Landings(const ops::Plan& plan, Peers* peers, int i_shard, int64_t n_r
     flag_offsets_[static_cast<size_t>(gather->y)] = n_words;
     n_floats += (plan.values[static_cast<size_t>(gather->y)].width * n_rows_max + 63) / 64 * 64;
     n_words += kGatherFlags;
+  }
+  sums_begin_ = n_floats;
+  for (const int32_t linear : column_linears) {
+    const ops::ValueId part = std::get<ops::Linear>(plan.ops[static_cast<size_t>(linear)].record).y;
+    for (const ops::Op& op : plan.ops) {
+      const auto* gather = std::get_if<ops::Gather>(&op.record);
+      if (gather == nullptr || gather->x != part) continue;
+      sums_offsets_[static_cast<size_t>(gather->y)] = n_floats;
+      n_floats += (plan.values[static_cast<size_t>(gather->y)].width * peers->n_shards() + 63) / 64 * 64;
+    }
   }
   memory_ = DeviceBuffer(static_cast<size_t>(n_floats) * sizeof(float), "the rows from other GPUs");
   flags_ = DeviceBuffer(static_cast<size_t>(n_words) * sizeof(uint32_t), "the flags of other GPUs");
@@ -132,8 +143,43 @@ ShardWait Landings::wait(const ops::Gather& gather, const uint32_t* round) const
   return {flags_.as<uint32_t>() + offset, round, timed_out_.as<uint32_t>(), peers_->n_shards(), i_shard_};
 }
 
-void Landings::check_in_time() const {
+ShardSums Landings::sums(const ops::Gather& gather) const {
+  const int64_t offset = sums_offsets_[static_cast<size_t>(gather.y)];
+  if (offset < 0) return {};
+  const int64_t width = plan_->values[static_cast<size_t>(gather.y)].width;
+  return {memory_.as<const float>() + offset, timed_out_.as<uint32_t>(), peers_->n_shards(), static_cast<int32_t>(width)};
+}
+
+SumsTask Landings::send_sums(const ops::Gather& gather) const {
+  SumsTask task;
+  task.n_shards = peers_->n_shards();
+  const ShardSums own = sums(gather);
+  for (int i = 0; i < task.n_shards; ++i) {
+    task.to[i] = peers_->place(i, sums_offsets_[static_cast<size_t>(gather.y)] + int64_t{i_shard_} * own.width);
+  }
+  return task;
+}
+
+void Landings::clear_sums(cudaStream_t stream) const {
+  const size_t begin = static_cast<size_t>(sums_begin_) * sizeof(float);
+  if (memory_.size() == begin) return;
+  static_assert(kNoSum == 0xFFFFFFFF);
+  check(cudaMemsetAsync(memory_.data() + begin, 0xFF, memory_.size() - begin, stream), "clearing sums");
+}
+
+void Landings::begin_run() {
+  if (empty()) return;
+  if (!is_clear_) {
+    clear_sums(nullptr);
+    check(cudaDeviceSynchronize(), "clearing sums");
+  }
+  is_clear_ = false;
+}
+
+void Landings::end_run() {
+  is_clear_ = true;
   if (empty() || *timed_out_.as<uint32_t>() == 0) return;
+  is_clear_ = false;
   *timed_out_.as<uint32_t>() = 0;
   throw Error(Errc::device, "a GPU waited " + std::to_string(static_cast<int>(kGatherSeconds)) + " s for the rows of the others, in vain");
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "backend/cuda/cuda.h"
@@ -33,6 +34,7 @@ class Peers {
                     cudaStream_t stream);
   // The task's y and flags of all shards, from their offsets.
   void fill(GatherTask& task, int i_shard, int64_t y_offset, int64_t flags_offset) const;
+  float* place(int i_shard, int64_t y_offset) const { return shards_[static_cast<size_t>(i_shard)].y_base + y_offset; }
 
  private:
   struct Shard {
@@ -54,8 +56,8 @@ class Peers {
 // What the gathers of one shard need: memory that the others write into, a place for each gather's value.
 class Landings {
  public:
-  // Nothing where `peers` is null or its GPUs do not reach one another.
-  Landings(const ops::Plan& plan, Peers* peers, int i_shard, int64_t n_rows_max);
+  // Nothing where `peers` is null or its GPUs do not reach one another. column_linears: ops, whose sums all shards are sent.
+  Landings(const ops::Plan& plan, std::span<const int32_t> column_linears, Peers* peers, int i_shard, int64_t n_rows_max);
 
   bool empty() const noexcept { return memory_.size() == 0; }
   int64_t n_rows_max() const noexcept { return n_rows_max_; }
@@ -66,15 +68,27 @@ class Landings {
   }
   GatherTask task(const ops::Gather& gather, const uint32_t* round) const;  // less x, widths and rows
   ShardWait wait(const ops::Gather& gather, const uint32_t* round) const;
-  void check_in_time() const;  // after a run: Error(device) where another GPU did not come
+  // The sums of one token, to be gathered in y: n_shards is 0 where the shards have none.
+  ShardSums sums(const ops::Gather& gather) const;
+  SumsTask send_sums(const ops::Gather& gather) const;
+
+  // Around a run of a graph: the one ahead of begin_round, so that no sum is there, whatever became of the run before; the other when it has
+  // ended: Error(device) where another GPU did not come.
+  void begin_run();
+  void end_run();
+  void clear_sums(cudaStream_t stream) const;  // at the end of what a run of one token queues: all are read
   size_t bytes() const noexcept { return memory_.size() + flags_.size(); }
 
  private:
+  const ops::Plan* plan_ = nullptr;
   Peers* peers_ = nullptr;
   int i_shard_ = 0;
   int64_t n_rows_max_ = 0;
   std::vector<int64_t> offsets_;       // per value, -1: none; in floats
   std::vector<int64_t> flag_offsets_;  // ... in words
+  std::vector<int64_t> sums_offsets_;  // per value of a gather of sums; in floats
+  int64_t sums_begin_ = 0;
+  bool is_clear_ = false;              // no word of sums is there
   DeviceBuffer memory_, flags_;
   PinnedBuffer timed_out_;
 };

@@ -25,8 +25,13 @@ DecodeSource source_of(const DeviceState& s, const DecodeGroup& group, ops::Valu
   DecodeSource source;
   source.d = static_cast<int32_t>(s.width(x));
   source.a = s.value(x);
-  if (group.waits != kNone && s.lands) {
-    source.wait = s.landings.wait(std::get<ops::Gather>(s.plan.ops[static_cast<size_t>(group.waits)].record), s.round());
+  const ops::Gather* gather = group.waits != kNone && s.lands ? &record_of<ops::Gather>(s, group.waits) : nullptr;
+  const ShardSums sums = gather != nullptr ? s.landings.sums(*gather) : ShardSums{};
+  if (gather != nullptr && group.columns) {
+    source.d = static_cast<int32_t>(s.width(gather->x));
+    source.a = s.value(gather->x);
+  } else if (gather != nullptr && sums.n_shards == 0) {
+    source.wait = s.landings.wait(*gather, s.round());
   }
   if (group.norm == kNone) return source;
   const Unit& unit = unit_of(s, group.norm);
@@ -40,6 +45,11 @@ DecodeSource source_of(const DeviceState& s, const DecodeGroup& group, ops::Valu
   source.pre_y = task.pre_y;
   source.sum = task.sum;
   source.y = task.y;
+  if (sums.n_shards > 0) {
+    if (source.a == s.value(gather->y)) source.a = source.b;
+    source.b = nullptr;
+    source.sums = sums;
+  }
   return source;
 }
 
@@ -59,8 +69,11 @@ void run_products(const DeviceState& s, const DecodeGroup& group, const Wanted& 
     gate = {s.value(r.y), r.activation};
     if (first.y != r.gate) std::swap(tasks[0], tasks[1]);
   }
-  if (group.sends != kNone) {
-    const auto& gather = std::get<ops::Gather>(s.plan.ops[static_cast<size_t>(group.sends)].record);
+  if (group.columns && s.lands) {
+    tasks[0] = {&s.weights.matrix(first.columns), nullptr, nullptr};
+    gate.sums = s.landings.send_sums(record_of<ops::Gather>(s, group.sends));
+  } else if (group.sends != kNone && !(group.keeps && s.lands)) {
+    const auto& gather = record_of<ops::Gather>(s, group.sends);
     float* y = s.lands ? s.value(gather.y) + gather.column : s.value(gather.x);
     (group.gate != kNone ? gate.y : tasks[0].y) = y;
     if (s.lands) gate.send = s.landings.task(gather, s.round());
@@ -86,8 +99,8 @@ void run_attention(const DeviceState& s, const DecodeGroup& group, const Wanted&
   attention.n_segments = task.n_segments;
   attention.partials = task.partials;
   attention.arrived = s.arrived.as<uint32_t>();
-  if (group.sends != kNone && s.lands) {
-    const auto& gather = std::get<ops::Gather>(s.plan.ops[static_cast<size_t>(group.sends)].record);
+  if (group.sends != kNone && s.lands && !group.keeps) {
+    const auto& gather = record_of<ops::Gather>(s, group.sends);
     attention.y = s.value(gather.y) + gather.column;
     attention.send = s.landings.task(gather, s.round());
   }

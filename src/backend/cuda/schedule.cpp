@@ -251,6 +251,11 @@ class Scheduler {
       if (unit.kind != Unit::Kind::linears) twin.first_step = now;
       twin.last_step = now;
     }
+    for (size_t g = 0; g < schedule_.decode.size(); ++g) {
+      if (!schedule_.decode[g].columns) continue;
+      const ops::ValueId own = record<ops::Gather>(schedule_.decode[g].waits)->x;
+      schedule_.lifetimes[index(own)].last_step = std::max(schedule_.lifetimes[index(own)].last_step, static_cast<int32_t>(g));
+    }
     for (const ops::ValueId id : {plan_.logits, plan_.handed}) {
       if (id != kNone) schedule_.read_outside[index(id)] = true;
     }

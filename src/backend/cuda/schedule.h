@@ -53,12 +53,16 @@ struct DecodeGroup {
   int32_t norm = ops::kNone, linears = ops::kNone, gate = ops::kNone, heads = ops::kNone, attention = ops::kNone;
   // Of a shard, ops: the gather whose row these kernels send themselves, and the one for whose row they wait.
   int32_t sends = ops::kNone, waits = ops::kNone;
+  // `columns`: one product of the shard's own columns (ops::Linear::columns), whose sums go to all, where the
+  // readers add them; its row is not sent by who makes it (`keeps`).
+  bool columns = false, keeps = false;
 };
 
 struct Schedule {
   std::vector<Unit> units;  // in the order in which they run
   std::vector<DecodeGroup> decode;      // all of them, in groups
   std::vector<int32_t> group_of_unit;   // the steps in which lifetimes count
+  std::vector<int32_t> column_linears;  // ops: the products of groups with `columns`
   std::vector<QuantisedValue> quantised;
   std::vector<Lifetime> lifetimes;           // per value of the plan
   std::vector<bool> read_outside;            // per value: whether a unit other than its own reads it as floats
