@@ -61,11 +61,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks) decode_kernel(const __grid_
 
   AheadOfRow<Row, 2> ahead(task.source);
   wait_for_previous();
-  wait_for_shards(task.source.wait);
+  if (Row::kOfShard) wait_for_shards(task.source.wait);
   make_row(task.source, ahead, reinterpret_cast<float*>(memory + task.floats_begin), x);
 
   walk.run();
-  tell_shards(task.gate.send, gridDim.x);
+  if (Row::kOfShard) tell_shards(task.gate.send, gridDim.x);
 }
 
 // Warps to matrices by their units; each matrix has one at least. The most units of a warp.
@@ -179,6 +179,10 @@ DecodeTask decode_task(const DecodeSource& source, std::span<const LinearTask> l
 
 template <class List, class Row>
 void launch_decode(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate, const Queue& queue) {
+  if constexpr (!Row::kOfShard) {
+    const bool of_shard = source.wait.n_shards > 0 || source.sums.n_shards > 0 || gate.send.n_shards > 0 || gate.sums.n_shards > 0;
+    if (of_shard) return launch_decode<List, OfShard<Row>>(source, linears, gate, queue);
+  }
   DecodeTask task = decode_task<List, Row>(source, linears, gate);
   const DecodePlan plan = plan_task<List, Row>(task, linears, DecodeLayout{}, queue);
   launch_task<List, Row, true, 256, 2>(task, plan, queue);

@@ -21,6 +21,7 @@ __host__ __device__ constexpr int records_bytes(int n, int record_bytes) { retur
 
 template <int kPlanes_>
 struct RowA256 {
+  static constexpr bool kOfShard = false;
   static constexpr int kPlanes = kPlanes_, kBlock = 256;
   // A record: the planes, their sums of 32 (8 of int16 a plane), their sums of 16, the scale.
   static constexpr int kSums32 = 256 * kPlanes, kSums16 = kSums32 + 16 * kPlanes, kScale = kSums16 + 32 * kPlanes;
@@ -60,6 +61,7 @@ struct RowA256 {
 
 template <int kPlanes_>
 struct RowA32 {
+  static constexpr bool kOfShard = false;
   static constexpr int kPlanes = kPlanes_, kBlock = 32;
   // A record: the planes, the scale, the sums of the planes (int16).
   static constexpr int kScale = 32 * kPlanes, kSums = kScale + 4, kRecord = kPlanes == 2 ? 80 : 48;
@@ -92,6 +94,7 @@ struct RowA32 {
 };
 
 struct RowF32 {
+  static constexpr bool kOfShard = false;
   static constexpr int kPlanes = 1, kBlock = 32, kRecord = 128;
   static constexpr bool kSpread = false;
   float* x;
@@ -108,6 +111,13 @@ struct RowF32 {
     *reinterpret_cast<float4*>(at + place(lane % 4 * 2, chunk)) = make_float4(e.v[0], e.v[1], e.v[2], e.v[3]);
     *reinterpret_cast<float4*>(at + place(lane % 4 * 2 + 1, chunk)) = make_float4(e.v[4], e.v[5], e.v[6], e.v[7]);
   }
+};
+
+// Of the kernels of a model's shards, which send what they make or wait for what others send; those of one GPU have nothing of it.
+template <class Row>
+struct OfShard : Row {
+  static constexpr bool kOfShard = true;
+  using Row::Row;
 };
 
 }  // namespace assay::backend::cuda

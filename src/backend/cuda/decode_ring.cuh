@@ -147,7 +147,7 @@ class DecodeWalk {
     barriers_ = shared_address(memory) + static_cast<uint32_t>(task.barriers_begin + 8 * warp * task.depth);
     if (unit_ < linear().n_units && seat_.lane < task.depth) Get::make(barriers_ + 8 * static_cast<uint32_t>(seat_.lane));
     __syncwarp();
-    find_place(x, begin, static_cast<int>(quant::chunk_begin(seat_.chunk & (task.n_chunks - 1), task.n_blocks)));
+    find_place(x, begin, static_cast<int>(quant::chunk_begin(seat_.chunk & (n_chunks() - 1), task.n_blocks)));
   }
 
   __device__ void start() {
@@ -171,12 +171,13 @@ class DecodeWalk {
         if (task_.ahead.n > 0) ask_ahead();
       }
       if (++small_slot_ == task_.n_small) small_slot_ = 0;
-      hold(List::Shared::finish(sum, seat_, task_.n_chunks));
+      hold(List::Shared::finish(sum, seat_, n_chunks()));
     }
   }
 
  private:
   __device__ const DecodeLinear& linear() const { return task_.linear[i_linear_]; }
+  __device__ int n_chunks() const { return Row::kOfShard ? task_.n_chunks : 8; }
   __device__ bool is_pair() const { return task_.gate.y != nullptr; }
   __device__ int rows_of_one() const { return is_pair() ? kRows / 2 : kRows; }
   __device__ int longest() const { return (task_.n_blocks + 7) / 8; }  // blocks of the longest chunk
@@ -252,7 +253,7 @@ class DecodeWalk {
       place_.small[i] = memory_ + (at + own_row * part.stride + begin * part.bytes);
       at += kRows * part.stride;
     }
-    place_.x = List::Shared::place_of(x, x_begin, seat_, task_.n_chunks);
+    place_.x = List::Shared::place_of(x, x_begin, seat_, n_chunks());
   }
   __device__ LanePlace place_of_unit() const {
     LanePlace p = place_;
@@ -286,16 +287,16 @@ class DecodeWalk {
   // y: the product of row `lane % kRows` of the unit. It is written with those of seven more units, each of which has four lanes; of a shard's sums
   // a unit has as many times more lanes as there are shards.
   __device__ void hold(float y) {
-    const int place = seat_.chunk & (task_.n_chunks - 1);
+    const int place = seat_.chunk & (n_chunks() - 1);
     if (place == n_held_) held_ = y;
-    if (++n_held_ < task_.n_chunks && unit_ + linear().n_warps < linear().n_units) return;
+    if (++n_held_ < n_chunks() && unit_ + linear().n_warps < linear().n_units) return;
     write(unit_ - (n_held_ - 1 - place) * linear().n_warps, place < n_held_, held_);
     n_held_ = 0;
   }
   __device__ void write(int unit, bool is_held, float y) const {
     const int row = unit * rows_of_one() + row_;
     const bool mine = is_held && seat_.part < kRows && row < linear().n_rows;
-    if (const SumsTask& sums = task_.gate.sums; sums.n_shards > 0) {
+    if (const SumsTask& sums = task_.gate.sums; Row::kOfShard && sums.n_shards > 0) {
       if (mine) send_sum(sums, row * sums.n_shards + (seat_.chunk * sums.n_shards) / 8, y);
       return;
     }
@@ -307,7 +308,7 @@ class DecodeWalk {
       if (!mine || seat_.part >= kRows / 2) return;
       task_.gate.y[row] = y;
     }
-    if (mine) send_column(task_.gate.send, row, y);
+    if (Row::kOfShard && mine) send_column(task_.gate.send, row, y);
   }
 
   const DecodeTask& task_;

@@ -147,10 +147,10 @@ struct AheadOfRow {
         step(8 * static_cast<int>(blockDim.x)),
         d(source.d),
         writes(blockIdx.x == 0 && (source.sum != nullptr || source.y != nullptr)),
-        adds(source.b != nullptr || source.sums.n_shards > 0),
+        adds(source.b != nullptr || has_sums(source.sums)),
         sums(source.sums) {
     a = source.a + first;
-    b = (sums.n_shards > 0 ? sums.of : source.b) + first;
+    b = (has_sums(sums) ? sums.of : source.b) + first;
     if (source.w != nullptr) take(source.w + first, first, held);
     compute_now(first), compute_now(step), compute_now(a), compute_now(b);
   }
@@ -177,16 +177,22 @@ struct AheadOfRow {
 #pragma unroll
     for (int t = 0; t < kTurns; ++t) add_eight(to[t], added[t]);
   }
+  // Known to be false where the kernel is none of a shard's.
+  static __device__ bool has_sums(const ShardSums& sums) { return Row::kOfShard && sums.n_shards > 0; }
   // What is added, of the shards by the contract's tree.
   template <int n>
   __device__ void take_added(int begin, Eight (&to)[n]) const {
-    if (sums.n_shards == 0) return take(b + begin, first + begin, to);
-    take_sums(b + begin, first + begin, to);
-    if (sums.n_shards == 2) return;
-    Eight others[n];
-    take_sums(b + begin + 2 * sums.width, first + begin, others);
+    if (!has_sums(sums)) return take(b + begin, first + begin, to);
+#pragma unroll 1
+    for (int q = 0; q < sums.n_shards; q += 2) {
+      Eight both[n];
+      take_sums(b + begin + q * sums.width, first + begin, both);
 #pragma unroll
-    for (int t = 0; t < n; ++t) add_eight(to[t], others[t]);
+      for (int t = 0; t < n; ++t) {
+        if (q > 0) add_eight(to[t], both[t]);
+        else to[t] = both[t];
+      }
+    }
   }
   // Those of two neighbouring shards, added; waits until they are there.
   template <int n>
@@ -278,13 +284,12 @@ __device__ void make_row(const DecodeSource& source, AheadOfRow<Row, kTurns>& ah
   }
   Eight v[kTurns];
   if (source.pre_w == nullptr) {
-    ahead.add_sources(0, v);
-    ahead.store(floats, j, v);
+    int begin = 0;
+    while (ahead.has(j + begin + kTurns * step)) begin += kTurns * step;  // of the widest rows
 #pragma unroll 1
-    for (int begin = kTurns * step; ahead.has(j + begin); begin += kTurns * step) {  // of the widest rows
-      Eight more[kTurns];
-      ahead.add_sources(begin, more);
-      ahead.store(floats, j + begin, more);
+    for (; begin >= 0; begin -= kTurns * step) {  // what stays in v comes last
+      ahead.add_sources(begin, v);
+      ahead.store(floats, j + begin, v);
     }
   } else {
     add_pre_norm(source, ahead, floats);
