@@ -38,6 +38,7 @@ struct FastDecodeTask {
 // lane `part` of four has the 16 bytes that it wants for both steps, elements 2 part, 8 + 2 part, 16 + 2 part and 24 + 2 part and their neighbours.
 template <class T>
 struct RowHalves {
+  static constexpr bool kOfShard = false;  // these kernels neither send nor wait
   static constexpr int kBlock = 32;
   static constexpr bool kSpread = false;
   uint8_t* x;
