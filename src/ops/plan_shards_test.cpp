@@ -52,6 +52,47 @@ TEST(PlanShards, WhatDoesNotDivideEvenly) {
   EXPECT_EQ(columns_of(shard_plan(nine.plan, 5), nine.plan, "ffn_down"), "0-32 32-96 96-160 160-224 224-288");
 }
 
+// How many columns of a product's matrix in the first layer each shard has, "256 256"; "none" where they have rows alone.
+std::string columns_of_matrix(const std::vector<PlanShard>& shards, const Plan& whole, const std::string& name) {
+  std::string text;
+  for (const PlanShard& shard : shards) {
+    for (const Op& op : shard.plan.ops) {
+      const auto* linear = std::get_if<Linear>(&op.record);
+      if (linear == nullptr || op.name != name || op.layer > 0) continue;
+      if (linear->columns == kNone) return "none";
+      const Weight& columns = shard.plan.weights[static_cast<size_t>(linear->columns)];
+      const auto i_shard = &shard - shards.data();
+      for (const Op& of : whole.ops) {  // where they lie in the whole's
+        if (of.name != name || of.layer > 0) continue;
+        const tensor::TensorView& view = whole.weights[static_cast<size_t>(std::get<Linear>(of.record).w)].view;
+        EXPECT_EQ(columns.view.data.data(), view.data.data() + i_shard * columns.view.row_bytes());
+        EXPECT_EQ(columns.stride, view.row_bytes());
+        EXPECT_EQ(columns.view.data.data() + columns.view.data.size(), view.row(view.shape.rows() - 1) + (i_shard + 1) * columns.view.row_bytes());
+        EXPECT_EQ(columns.view.shape.rows(), view.shape.rows());
+      }
+      if (!text.empty()) text += " ";
+      text += std::to_string(columns.view.shape.cols());
+    }
+  }
+  return text;
+}
+
+TEST(PlanShards, ColumnsWhereChunksAreDivided) {
+  const test::TinyPlan tiny({.d_model = 1024, .d_ff = 2560, .n_heads = 8, .n_kv_heads = 4, .head_dim = 128, .dtype = tensor::DType::Q4_K});
+  const auto two = shard_plan(tiny.plan, 2), four = shard_plan(tiny.plan, 4), three = shard_plan(tiny.plan, 3), eight = shard_plan(tiny.plan, 8);
+  EXPECT_EQ(columns_of_matrix(two, tiny.plan, "attn_output"), "512 512");
+  EXPECT_EQ(columns_of_matrix(two, tiny.plan, "ffn_down"), "1280 1280");
+  EXPECT_EQ(columns_of_matrix(two, tiny.plan, "ffn_up"), "none");  // its row is whole
+  EXPECT_EQ(columns_of_matrix(four, tiny.plan, "attn_output"), "256 256 256 256");
+  EXPECT_EQ(columns_of_matrix(four, tiny.plan, "ffn_down"), "none");  // ten blocks
+  EXPECT_EQ(columns_of_matrix(three, tiny.plan, "attn_output"), "none");
+  EXPECT_EQ(columns_of_matrix(eight, tiny.plan, "attn_output"), "none");
+  const test::TinyPlan nine({.d_model = 288, .n_heads = 9, .n_kv_heads = 3});
+  EXPECT_EQ(columns_of_matrix(shard_plan(nine.plan, 2), nine.plan, "attn_output"), "none");  // 3 heads and 6
+  const test::TinyPlan biased({.biases = true});
+  EXPECT_EQ(columns_of_matrix(shard_plan(biased.plan, 2), biased.plan, "attn_output"), "none");
+}
+
 TEST(PlanShards, AllShardsHaveTheSameOpsAndAllOfThem) {
   for (const bool gemma : {false, true}) {
     const test::TinyPlan tiny({.n_layers = 3, .gemma = gemma, .tied = true, .biases = !gemma});
