@@ -19,7 +19,8 @@ struct Bits {
   std::vector<float> logits;
   std::vector<std::byte> cache;
   bool operator==(const Bits& other) const {
-    return logits.size() == other.logits.size() && std::memcmp(logits.data(), other.logits.data(), logits.size() * sizeof(float)) == 0 && cache == other.cache;
+    const size_t n = logits.size();
+    return n == other.logits.size() && std::memcmp(logits.data(), other.logits.data(), n * sizeof(float)) == 0 && cache == other.cache;
   }
 };
 

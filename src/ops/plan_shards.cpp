@@ -209,7 +209,8 @@ class Sharder {
   bool divides_chunks(const Linear& r) const {
     const tensor::TensorView& w = whole_.weights[at(r.w)].view;
     const int64_t block = tensor::traits(w.dtype).block_elements, share = w.shape.cols() / n_;
-    if (n_ > kColumnShardsMax || (n_ & (n_ - 1)) != 0 || block == 1 || r.bias != kNone || w.shape.rows() % n_ != 0 || w.shape.cols() % (block * n_) != 0) return false;
+    if (n_ > kColumnShardsMax || (n_ & (n_ - 1)) != 0 || block == 1 || r.bias != kNone) return false;
+    if (w.shape.rows() % n_ != 0 || w.shape.cols() % (block * n_) != 0) return false;
     const Ranges& ranges = ranges_[at(r.x)];
     for (size_t i = 0; i < ranges.size(); ++i) {
       if (ranges[i].begin != static_cast<int64_t>(i) * share || ranges[i].end != ranges[i].begin + share) return false;
@@ -250,7 +251,8 @@ class Sharder {
       throw Error(Errc::unsupported, whole_.weights[at(r.bias)].name + ": a bias in blocks cannot be divided among devices");
     }
     const ValueId x = whole_of(r.x);
-    const WeightId w = weight_rows(r.w, ranges, false), bias = weight_rows(r.bias, ranges, true), columns = ranges.empty() ? kNone : weight_columns(r);
+    const WeightId w = weight_rows(r.w, ranges, false), bias = weight_rows(r.bias, ranges, true);
+    const WeightId columns = ranges.empty() ? kNone : weight_columns(r);
     const ValueId y = make(r.y, ranges);
     enter(ranges, [&](size_t) { return Linear{x, w, bias, y, columns}; });
   }

@@ -2,7 +2,7 @@
 // of. A shard has some of the heads with their part of the KV cache, and some of the rows of every matrix; what reads whole rows is preceded by a
 // Gather, which all shards do together. So every output of a product is summed whole on one device, in the contract's order: no bit depends
 // on the number of shards. Norms, sums and the integers of a row, which are cheap, are computed by every shard. A product whose row is divided
-// where the contract's chunks are names the shard's columns of its matrix, too (Linear::columns), for executors that exchange its sums instead of its row.
+// where the contract's chunks are names the shard's columns of its matrix, too (Linear::columns), for executors that exchange its sums, not its row.
 #pragma once
 
 #include <cstdint>

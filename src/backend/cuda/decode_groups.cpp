@@ -198,14 +198,17 @@ class Grouper {
   // Of a shard: products that can be made of its own columns alone, between kernels that hand them over by themselves.
   void find_columns() {
     for (DecodeGroup& group : s_.decode) {
-      const bool alone = group.kind == DecodeGroup::Kind::linears && group.norm == kNone && group.gate == kNone && group.waits != kNone && group.sends != kNone;
-      if (!alone || s_.units[index(group.linears)].ops.size() != 1) continue;
-      const int32_t linear = s_.units[index(group.linears)].ops.front();
-      const ops::ValueId y = record<ops::Gather>(group.sends).y;
-      const auto reader = std::find_if(s_.decode.begin(), s_.decode.end(), [&](const DecodeGroup& other) { return other.waits == group.sends; });
-      if (record<ops::Linear>(linear).columns == kNone || kind_of(s_.units[index(group.linears)]) == quant::Activation::f32 || !adds(*reader, y)) continue;
+      if (group.kind != DecodeGroup::Kind::linears || group.norm != kNone || group.gate != kNone) continue;
+      if (group.waits == kNone || group.sends == kNone) continue;
+      const Unit& unit = s_.units[index(group.linears)];
+      const int32_t linear = unit.ops.front();
+      if (unit.ops.size() != 1 || record<ops::Linear>(linear).columns == kNone || kind_of(unit) == quant::Activation::f32) continue;
+      const auto with = [&](int32_t DecodeGroup::*field, int32_t gather) {
+        return std::find_if(s_.decode.begin(), s_.decode.end(), [&](const DecodeGroup& other) { return other.*field == gather; });
+      };
+      if (!adds(*with(&DecodeGroup::waits, group.sends), record<ops::Gather>(group.sends).y)) continue;
       group.columns = true;
-      std::find_if(s_.decode.begin(), s_.decode.end(), [&](const DecodeGroup& other) { return other.sends == group.waits; })->keeps = true;
+      with(&DecodeGroup::sends, group.waits)->keeps = true;
       s_.column_linears.push_back(linear);
     }
   }

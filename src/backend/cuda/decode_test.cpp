@@ -227,7 +227,8 @@ void check_sums(const Case& c, size_t n, uint64_t seed) {
     decode_linears(source, std::span(&task, 1), gate, kind, c.planes, queue);
     check(cudaDeviceSynchronize(), "a test");
   }
-  const std::vector<float> a = test::random_activations(rows, seed + 2), pre_w = test::random_activations(rows, seed + 3), w = test::random_activations(rows, seed + 4);
+  const std::vector<float> a = test::random_activations(rows, seed + 2), pre_w = test::random_activations(rows, seed + 3),
+                           w = test::random_activations(rows, seed + 4);
   Case next{{dtype}, {9}, rows, c.planes, true, c.pre_norm};
   const HostRow row = row_of(next, a, y, pre_w, w);
   const std::vector<std::byte> next_bytes = test::random_weights(*quant::find_format(dtype), next.rows[0] * rows, seed + 5);
@@ -259,8 +260,9 @@ TEST(CudaDecode, SumsOfColumnsGiveTheReferencesBits) {
       for (const int planes : planes_of(kind)) {
         for (const int64_t n : {2, 4}) {
           for (const int64_t blocks_of_shard : {1, 3, 4, 11, 14}) {
-            for (const int64_t rows : {block, 9 * block}) check_sums({{dtype}, {rows}, n * blocks_of_shard * block, planes}, static_cast<size_t>(n), seed += 100);
-            Case c{{dtype}, {3 * block}, n * blocks_of_shard * block, planes, false, true};
+            const int64_t cols = n * blocks_of_shard * block;
+            for (const int64_t rows : {block, 9 * block}) check_sums({{dtype}, {rows}, cols, planes}, static_cast<size_t>(n), seed += 100);
+            Case c{{dtype}, {3 * block}, cols, planes, false, true};
             c.processors = 1;
             check_sums(c, static_cast<size_t>(n), seed += 100);
           }

@@ -2,6 +2,7 @@
 #include "backend/cuda/device_weights.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <utility>
 
@@ -47,7 +48,7 @@ size_t matrix_bytes(const tensor::TensorView& view, bool whole_blocks) {
 std::span<const std::byte> joined_rows(const ops::Weight& weight, std::vector<std::byte>& memory) {
   const auto n = static_cast<size_t>(weight.view.row_bytes()), n_rows = static_cast<size_t>(weight.view.shape.rows());
   memory.resize(n * n_rows);
-  for (size_t i = 0; i < n_rows; ++i) std::copy_n(weight.view.data.begin() + static_cast<int64_t>(i) * weight.stride, n, memory.begin() + static_cast<int64_t>(i * n));
+  for (size_t i = 0; i < n_rows; ++i) std::memcpy(memory.data() + i * n, weight.view.data.data() + i * static_cast<size_t>(weight.stride), n);
   return memory;
 }
 

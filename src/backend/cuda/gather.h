@@ -30,8 +30,8 @@ struct ShardWait {
   int32_t n_shards = 0, i_shard = 0;  // 0: nothing to wait for
 };
 
-// What each shard has summed of a row, its chunks of every product: added by the contract's tree where the row is read. A word that is not there yet has
-// all bits set, which no sum of floats has; so nothing else tells. The words are set again before the next run.
+// What each shard has summed of a row, its chunks of every product: added by the contract's tree where the row is read. A word that is not there
+// yet has all bits set, which no sum of floats has; so nothing else tells. The words are set again before the next run.
 inline constexpr uint32_t kNoSum = 0xFFFFFFFF;
 struct ShardSums {
   const float* of = nullptr;  // [n_shards, width], in this shard's memory
