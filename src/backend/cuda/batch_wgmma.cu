@@ -1,228 +1,118 @@
 // Prefill and many sequences, superblock formats, on Hopper (sm_90a), in tiles and groups of warps as wgmma_tile.cuh has them, of 64 or
 // 128 columns. A group multiplies the high digits of a superblock's weights, shifts by some bits, multiplies the low digits, so that one
 // integer an output and superblock comes out of the tensor cores. Minima times sums of activations are a product of half-precision integers
-// (at most 63 and 2,032, so exact). Floats follow the contract, one chain an output in a register. Tiles that are left over after whole
-// rounds are split by chunks over the multiprocessors.
+// (at most 63 and 2,032, so exact). Of 128 columns one half is multiplied while the other's sums are shifted, or become terms. Floats follow
+// the contract, one chain an output in a register. Tiles that are left over after whole rounds are split by chunks over the multiprocessors.
 #include <algorithm>
 #include <type_traits>
 
-#include "backend/cuda/wgmma_formats.cuh"
-#include "backend/cuda/wgmma_tile.cuh"
+#include "backend/cuda/superblock_filler.cuh"
 
 namespace assay::backend::cuda {
 namespace {
 
-constexpr int kColumnStages = 3, kRowStages = 2, kScalarStages = 3;  // superblocks under way
-constexpr int kScalarThreads = 64;
-
-// The formats of a kernel's matrices: one, or two that go together (as the files that mix them have them in one product).
-template <class A, class B = A>
-struct Formats {
-  using First = A;
-  using Second = B;
-  static constexpr bool kMixed = !std::is_same_v<A, B>, kHasMin = A::kHasMin || B::kHasMin;
-  static constexpr int kStageBytes = std::max(A::kStageBytes, B::kStageBytes);
-};
-
-template <class F, int kPlanes, int kColumns>
-struct Layout {
-  static constexpr int kPanelBytes = kColumns * 128, kStageColumnsBytes = 2 * kPanelBytes;  // 128 weights of every column side by side
-  static constexpr int kSumsBytes = F::kHasMin ? kColumns * 32 : kTileRows * 4;  // sums of activations, or scales of rows
-  static constexpr int kWaitingFloats = kTileRows * kColumns / kPlanes;
-  static constexpr int kRows = kColumnStages * kStageColumnsBytes;  // after the columns
-  static constexpr int kWaiting = kRows + kRowStages * F::kStageBytes;
-  static constexpr int kScalars = kWaiting + kTileRows * kColumns * 4;
-  static constexpr int kScalarBytes = kSumsBytes + kColumns * 4;
-  static constexpr int kBarriers = kScalars + kScalarStages * kScalarBytes;
-  static constexpr int kBytes = kBarriers + 2 * (kColumnStages + kRowStages + kScalarStages) * 8;
-  static_assert(F::kStageBytes % 1024 == 0 && kBytes <= 227 * 1024);
-};
-
-// What is alike for all threads.
-template <class F, int kPlanes, int kColumns>
-struct Shared {
-  using L = Layout<F, kPlanes, kColumns>;
-  std::byte* memory;
-  uint32_t base;
-  __device__ explicit Shared(std::byte* m) : memory(m), base(shared_address(m)) {
-    asm volatile("" : "+r"(base));  // found once
-  }
-
-  __device__ uint32_t columns(int stage) const { return base + static_cast<uint32_t>(stage * L::kStageColumnsBytes); }
-  __device__ uint32_t rows(int stage) const { return base + static_cast<uint32_t>(L::kRows + stage * F::kStageBytes); }
-  __device__ std::byte* sums(int stage) const { return memory + L::kScalars + stage * L::kScalarBytes; }
-  __device__ float* token_d(int stage) const { return reinterpret_cast<float*>(sums(stage) + L::kSumsBytes); }
-  __device__ float* row_d(int stage) const { return reinterpret_cast<float*>(sums(stage)); }
-  __device__ float4* waiting() const { return reinterpret_cast<float4*>(memory + L::kWaiting); }
-  // Barriers in pairs: a stage is full, a stage is free.
-  __device__ uint32_t barrier(int i) const { return base + static_cast<uint32_t>(L::kBarriers + 16 * i); }
-  __device__ uint32_t columns_full(int stage) const { return barrier(stage); }
-  __device__ uint32_t rows_full(int stage) const { return barrier(kColumnStages + stage); }
-  __device__ uint32_t scalars_full(int stage) const { return barrier(kColumnStages + kRowStages + stage); }
-  __device__ static uint32_t free_of(uint32_t full) { return full + 8; }
-
-  __device__ void make_barriers() const {
-    for (int i = 0; i < kColumnStages + kRowStages + kScalarStages; ++i) {
-      make_barrier(barrier(i), i < kColumnStages + kRowStages ? 1 : kScalarThreads);
-      make_barrier(free_of(barrier(i)), 8);  // the multiplying warps
-    }
-    barriers_made();
-  }
-};
-
-// The walk over tiles: block b of threads takes items b, b + grid, ... The first n_split tiles are split into kParts parts of 8 / n_parts
-// chunks, an item each; the others are whole.
-struct Walk {
-  int32_t n_split = 0, n_parts = 1, n_items = 0;
-  uint32_t second = 0;          // bit i: task i is of the second format
-  float4* nodes = nullptr;      // of every part of the split tiles: its sums
-  uint32_t* arrived = nullptr;  // of every split tile: parts whose sums are there, then those whose blocks know it; 0 between kernels
-};
-struct Item {
-  int tile, first_chunk, n_chunks;
-  __device__ Item(const Walk& walk, int i) {
-    const int n_units = walk.n_split * walk.n_parts;
-    const bool part = i < n_units;
-    n_chunks = part ? 8 / walk.n_parts : 8;
-    tile = part ? i / walk.n_parts : walk.n_split + i - n_units;
-    first_chunk = part ? i % walk.n_parts * n_chunks : 0;
-  }
-};
+using namespace superblocks;
 
 __device__ void meet_multipliers() { asm volatile("bar.sync 1, %0;" ::"n"(2 * kGroupThreads) : "memory"); }
-
-// The warps that fill the stages: one thread starts the copies of the columns, one those of the rows; two warps bring what must be
-// converted.
-template <class F, int kPlanes, int kColumns>
-struct Filler {
-  using L = Layout<F, kPlanes, kColumns>;
-  static constexpr int kTokens = kColumns / kPlanes;
-  const MmaTasks& tasks;
+template <class Kind>
+struct Multiplier : TileChains<Kind::kTokens / 8> {
+  using Chains = TileChains<Kind::kTokens / 8>;
+  using Chains::tasks, Chains::t, Chains::chain, Chains::kShare, Chains::group, Chains::clear, Chains::put, Chains::add, Chains::write;
+  using L = Layout<Kind>;
+  using F = typename Kind::F;
+  static constexpr int kPlanes = Kind::kPlanes, kColumns = Kind::kColumns;
+  static constexpr bool kSingle = Kind::kSingle;
+  static constexpr int kHalves = Kind::kHalves;
   const Walk& walk;
-  const GroupMaps& maps;
-  const Shared<F, kPlanes, kColumns> s;
-
-  template <class Fill>
-  __device__ void for_each_superblock(uint32_t first_barrier, int n_stages, Fill fill) const {
-    Ring ring;
-    for (int i = static_cast<int>(blockIdx.x); i < walk.n_items; i += static_cast<int>(gridDim.x)) {
-      const Item item(walk, i);
-      const TilePlace at = tile_at<kPlanes, kColumns>(tasks, item.tile);
-      const int end = (item.first_chunk + item.n_chunks) * tasks.n_blocks / 8;
-      for (int block = item.first_chunk * tasks.n_blocks / 8; block < end; ++block) {
-        const uint32_t full = first_barrier + static_cast<uint32_t>(16 * ring.stage);
-        wait_phase(s.free_of(full), ring.phase ^ 1);
-        fill(at, block, ring.stage, full);
-        ring.next(n_stages);
-      }
-    }
-  }
-  __device__ void fill_columns() const {
-    for_each_superblock(s.columns_full(0), kColumnStages, [&](const TilePlace& at, int block, int stage, uint32_t full) {
-      arrive_with_bytes(full, L::kStageColumnsBytes);
-#pragma unroll
-      for (int i = 0; i < 2 * kPlanes; ++i) {
-        const int panel = i / kPlanes, plane = i % kPlanes;
-        copy_box(s.columns(stage) + static_cast<uint32_t>(panel * L::kPanelBytes + plane * kTokens * 128), maps.columns[plane],
-                 block * 256 + 128 * panel, at.token_0, full);
-      }
-    });
-  }
-  __device__ void fill_rows() const {
-    for_each_superblock(s.rows_full(0), kRowStages, [&](const TilePlace& at, int block, int stage, uint32_t full) {
-      is_second(at) ? fill_rows_of<typename F::Second>(at, block, stage, full) : fill_rows_of<typename F::First>(at, block, stage, full);
-    });
-  }
-  __device__ bool is_second(const TilePlace& at) const { return F::kMixed && (walk.second >> at.task & 1) != 0; }
-  template <class Format>
-  __device__ void fill_rows_of(const TilePlace& at, int block, int stage, uint32_t full) const {
-    arrive_with_bytes(full, Format::kStageBytes);
-#pragma unroll
-    for (int i = 0; i < Format::kParts; ++i) {
-      copy_box(s.rows(stage) + static_cast<uint32_t>(Format::part(i).at), maps.rows[at.task][i], block * Format::part(i).bytes, at.row_0,
-               full);
-    }
-  }
-  // Sums of the activations for the formats with minima, for the others scales of the rows.
-  __device__ void fill_scalars(int t) const {
-    for_each_superblock(s.scalars_full(0), kScalarStages, [&](const TilePlace& at, int block, int stage, uint32_t full) {
-      const bool has_min = is_second(at) ? F::Second::kHasMin : F::First::kHasMin;
-#pragma unroll
-      for (int column = t; column < kColumns; column += kScalarThreads) {
-        const int64_t token = min(at.token_0 + column % kTokens, tasks.n_tokens - 1), i = token * tasks.n_blocks + block;
-        if (column < kTokens) s.token_d(stage)[column] = tasks.x.d[i];
-        if (!has_min) continue;
-        const auto* from = reinterpret_cast<const uint4*>((column < kTokens ? tasks.x.q_sums : tasks.x.l_sums) + i * 16);
-        auto* sums = reinterpret_cast<uint4*>(s.sums(stage)) + column;
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const uint4 v = from[half];
-          sums[half * kColumns] = {halves_of(v.x), halves_of(v.y), halves_of(v.z), halves_of(v.w)};
-        }
-      }
-      if (!has_min) {
-        const MmaTask& task = tasks.task[at.task];
-#pragma unroll
-        for (int i = t; i < kTileRows; i += kScalarThreads) {
-          const int64_t row = min(at.row_0 + i, task.n_rows - 1);
-          s.row_d(stage)[i] = low_half(reinterpret_cast<const uint16_t*>(task.w.base[3])[row * tasks.n_blocks + block]);
-        }
-      }
-      show_to_tensor_cores();
-      arrive(full);
-    });
-  }
-  __device__ void run(int t) const {
-    if (t == 32) return fill_rows();  // weights are there before the kernel ahead has ended
-    wait_for_previous();
-    if (t == 0) fill_columns();
-    if (t >= kGroupThreads - kScalarThreads) fill_scalars(t - (kGroupThreads - kScalarThreads));
-  }
-};
-
-// kSingle: every chunk is one superblock (rows of 2,048).
-template <class F, int kPlanes, int kColumns, bool kSingle>
-struct Multiplier : TileChains<kColumns / 8 / kPlanes> {
-  using L = Layout<F, kPlanes, kColumns>;
-  static constexpr int kN = kColumns / 8 / kPlanes;  // column tiles of outputs
-  using Chains = TileChains<kN>;
-  using Chains::tasks, Chains::t, Chains::chain, Chains::clear, Chains::put, Chains::add, Chains::write;
-  static constexpr int kHalves = kColumns / 64, kHalvesAtOnce = kPlanes == 1 ? 1 : kHalves;
-  const Walk& walk;
-  const Shared<F, kPlanes, kColumns> s;
-  float4 *const one, *const two, *const four;  // sums of so many chunks that wait for their neighbours
+  const Shared<Kind> s;
+  float4* const scratch;
   int32_t sum[kColumns / 2];
   float of_minima[kHalves][32];  // minima times sums, of 64 columns each
+  bool is_new = true;            // the chunk has had no superblock yet
+  int leaving = 0;               // the level whose sums are on their way to the device's memory, else 0, which is always near
 
-  __device__ Multiplier(const MmaTasks& all, const Walk& items, const Shared<F, kPlanes, kColumns>& shared, int thread, float4* scratch)
-      : Chains(all, thread), walk(items), s(shared), one(shared.waiting()),
-        two(kPlanes == 2 ? one + L::kWaitingFloats / 4 : kSingle ? one : scratch + L::kWaitingFloats / 4), four(scratch) {}
+  __device__ Multiplier(const MmaTasks& all, const Walk& items, const Shared<Kind>& shared, int thread, float4* far)
+      : Chains(all, thread), walk(items), s(shared), scratch(far) {}
 
   __device__ int chunk_begin(int i) const { return i * tasks.n_blocks / 8; }
 
-  // Chunk `chunk` of the item's n has ended. The last leaves the item's sum in the chains.
-  __device__ void end_chunk(int chunk, int n) {
-    if (chunk % 2 == 0) {
-      if (kSingle && n > 1) return;  // the next superblock's term is added to it
-      if (n == 1) return;
-      put(one);
-    } else {
-      if constexpr (!kSingle) add(one);
-      if (chunk % 4 == 1) {
-        if (n == 2) return;
-        put(two);
-      } else {
-        add(two);
-        if (chunk == 7) add(four);
-        if (chunk + 1 == n) return;
-        put(four);
-      }
+  // The sums of level kLevel begin to wait, or are added.
+  template <int kLevel>
+  __device__ void keep() {
+    if constexpr (L::is_near(kLevel)) {
+      keep_near(kLevel);
+    } else {  // by way of a level that is near and empty now
+      keep_near(0);
+      show_to_tensor_cores();
+      meet_group();
+      const uint32_t share = shared_address(s.level(0) + group() * kShare);
+      if (t % kGroupThreads == 0) store_bytes(far_share<L>(scratch, kLevel, group()), share, L::kShareBytes);
+      leaving = kLevel;
     }
-    clear();
+  }
+  __device__ void keep_near(int level) {
+    if (L::kRoom.near < L::kLevels && leaving != 0) {  // until the copy engine has taken what left
+      if (t % kGroupThreads == 0) {
+        wait_stores();
+        arrive(s.far_done(leaving));
+      }
+      meet_group();
+      leaving = 0;
+    }
+    put(s.level(level));
+  }
+  template <int kLevel>
+  __device__ void add_kept(Ring& columns) {
+    if constexpr (L::is_near(kLevel)) {
+      add(s.level(kLevel));
+    } else {
+      add_far(columns);
+    }
+  }
+  __device__ void free_columns(const Ring& columns) const {
+    if (t % 32 == 0) arrive(s.free_of(s.columns_full(columns.stage)));
+  }
+  __device__ void add_far(Ring& columns) {
+#pragma unroll 1
+    for (int share = 0; share < 2; ++share) {
+      const uint32_t full = s.columns_full(columns.stage);
+      wait_phase(full, columns.phase);
+      if (share == group()) {
+        add(reinterpret_cast<const float4*>(s.memory + columns.stage * L::kStageColumnsBytes) - group() * kShare);
+      }
+      __syncwarp();
+      free_columns(columns);
+      columns.next(L::kRoom.columns);
+    }
+  }
+  __device__ void meet_group() const { asm volatile("bar.sync %0, %1;" ::"r"(4 + group()), "n"(kGroupThreads) : "memory"); }
+
+  // Chunk `chunk` of the item's n has ended. The last leaves the item's sum in the chains; otherwise the next chunk writes over them.
+  __device__ void end_chunk(int chunk, int n, Ring& columns) {
+    constexpr int kFour = L::kLevels - 1, kTwo = kFour - 1;
+    if (is_new) {
+      clear();
+      asm volatile("");  // a branch, for it is rare
+    }
+    is_new = !kSingle || chunk % 2 != 0;  // else the next superblock's term is added
+    if (chunk % 2 == 0) {
+      if (!kSingle && n > 1) keep<0>();
+      return;
+    }
+    if constexpr (!kSingle) add_kept<0>(columns);
+    if (chunk % 4 == 1) {
+      if (n > 2) keep<kTwo>();
+      return;
+    }
+    add_kept<kTwo>(columns);
+    if (chunk == 7) add_kept<kFour>(columns);
+    if (chunk + 1 != n) keep<kFour>();
   }
   // The sums of a part of a tile, for all the parts' blocks of threads.
-  static constexpr int kVectors = L::kWaitingFloats / 4;
-  __device__ float4* nodes_of(const Item& item) const { return walk.nodes + static_cast<int64_t>(item.tile) * walk.n_parts * kVectors; }
+  static constexpr int kVectors = L::kLevelFloats / 4;
+  __device__ float4* nodes_of(const Item& item) const {
+    return walk.nodes + static_cast<int64_t>(item.tile) * walk.n_parts * kVectors;
+  }
   __device__ void hand_over(const Item& item) const {
     put(nodes_of(item) + item.first_chunk / item.n_chunks * kVectors);
     meet_multipliers();
@@ -251,10 +141,10 @@ struct Multiplier : TileChains<kColumns / 8 / kPlanes> {
   }
   template <int kParts>
   __device__ void join(const Item& item, const TilePlace& at, const float4* from) const {
-    constexpr int kShare = kVectors / kParts;
-    const int begin = item.first_chunk / item.n_chunks * kShare;
+    constexpr int kOfPart = kVectors / kParts;
+    const int begin = item.first_chunk / item.n_chunks * kOfPart;
     const MmaTask& task = tasks.task[at.task];
-    for (int i = begin + t; i < begin + kShare; i += 2 * kGroupThreads) {
+    for (int i = begin + t; i < begin + kOfPart; i += 2 * kGroupThreads) {
       float4 c[kParts];
 #pragma unroll
       for (int p = 0; p < kParts; ++p) c[p] = __ldcg(from + p * kVectors + i);
@@ -267,8 +157,9 @@ struct Multiplier : TileChains<kColumns / 8 / kPlanes> {
         }
       }
       const float y[4] = {c[0].x, c[0].y, c[0].z, c[0].w};
-      const int thread = i % (2 * kGroupThreads), row = at.row_0 + thread / 32 * 16 + thread % 32 / 4;
-      const int token = at.token_0 + i / (2 * kGroupThreads) * 8 + 2 * (thread % 4);
+      const int thread = i % kGroupThreads, in_group = i % kShare;
+      const int row = at.row_0 + i / kShare * 64 + thread / 32 * 16 + thread % 32 / 4;
+      const int token = at.token_0 + in_group / kGroupThreads * 8 + 2 * (thread % 4);
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int of_row = row + e / 2 * 8, of_token = token + e % 2;
@@ -277,33 +168,84 @@ struct Multiplier : TileChains<kColumns / 8 / kPlanes> {
       }
     }
   }
-
-  template <class Format, bool kAccumulate>
-  __device__ static void multiply_high(int32_t (&out)[kColumns / 2], const uint32_t (&a)[4], uint64_t b) {
+  __device__ static uint64_t columns_of(uint64_t stage, int weight, int half) {
+    return later_columns(stage, static_cast<uint32_t>(weight / 128 * L::kPanelBytes + half * 64 * 128 + weight % 128));
+  }
+  template <class Format, int kHalf, bool kAccumulate>
+  __device__ void multiply_high(const uint32_t (&a)[4], uint64_t stage, int weight) {
+    const uint64_t b = columns_of(stage, weight, kHalf);
     if constexpr (Format::kSigned) {
-      multiply_bytes_signed<kAccumulate>(out, a, b);
+      multiply_half_signed<kAccumulate, 32 * kHalf>(sum, a, b);
     } else {
-      multiply_bytes_unsigned<kAccumulate>(out, a, b);
+      multiply_half_unsigned<kAccumulate, 32 * kHalf>(sum, a, b);
     }
   }
-  __device__ static uint64_t columns_of(uint64_t stage, int weight) {
-    return stage + static_cast<uint64_t>((weight / 128 * L::kPanelBytes + weight % 128) >> 4);
+  // Step i of four.
+  template <class Format, int kHalf>
+  __device__ void multiply_high_digits(const Fragments (&a)[8], int i, uint64_t from) {
+    if (i == 0) {
+      multiply_high<Format, kHalf, false>(a[0].high, from, Format::first(0));
+    } else {
+      multiply_high<Format, kHalf, true>(a[2 * i].high, from, Format::first(i));
+    }
+    multiply_high<Format, kHalf, true>(a[2 * i + 1].high, from, Format::second(i));
   }
-
+  template <int kHalf>
+  __device__ void multiply_low(const uint32_t (&a)[4], uint64_t stage, int weight) {
+    multiply_half_unsigned<true, 32 * kHalf>(sum, a, columns_of(stage, weight, kHalf));
+  }
   template <class Format>
   __device__ void multiply_minima(const Format& w, const Ring& scalars, int half) {
     const uint32_t sums = shared_address(s.sums(scalars.stage)) + static_cast<uint32_t>(half * 64 * 16);
+    forget(of_minima[half]);
     multiply_halves_64(of_minima[half], w.minima, plain_columns(sums, kColumns * 16));
   }
+  // So that nothing of the superblock before is kept in registers.
+  template <class T, int n>
+  __device__ static void forget(T (&x)[n]) {
+#pragma unroll
+    for (int i = 0; i < n; ++i) {
+      if constexpr (std::is_same_v<T, float>) {
+        asm volatile("" : "=f"(x[i]));
+      } else {
+        asm volatile("" : "=r"(x[i]));
+      }
+    }
+  }
+  template <int kShift, int kHalf>
+  __device__ void shift() {
+#pragma unroll
+    for (int i = 32 * kHalf; i < 32 * kHalf + 32; ++i) sum[i] = static_cast<int32_t>(static_cast<uint32_t>(sum[i]) << kShift);
+  }
 
-  // The integers of a superblock, the scales of its rows, and the first of the minima's products (one plane leaves no registers for both).
+  // The low digits of half kHalf onto the high ones, and before the last half's the minima of the first.
+  template <class Format, int kHalf>
+  __device__ void multiply_low_digits(const Format& w, const Fragments (&a)[8], uint64_t from, const Ring& scalars) {
+    constexpr bool kMinima = Format::kHasMin && kHalf == kHalves - 1;
+    shift<Format::kShift, kHalf>();
+    begin_products();
+    if constexpr (kMinima) {
+      multiply_minima(w, scalars, 0);
+      end_products();
+      begin_products();
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      multiply_low<kHalf>(a[2 * i].low, from, Format::first(i));
+      multiply_low<kHalf>(a[2 * i + 1].low, from, Format::second(i));
+    }
+    if constexpr (kMinima && kPlanes == 2 && kHalves == 2) multiply_minima(w, scalars, 1);
+    end_products();
+  }
+
+  // A superblock. While the tensor cores have one half of the columns the other's sums are shifted, or become terms.
   template <class Format>
-  __device__ void multiply(const Ring& rows, const Ring& columns, const Ring& scalars, Format& w) {
+  __device__ void add_superblock(const Ring& rows, const Ring& columns, const Ring& scalars) {
     const uint32_t stage = s.rows(rows.stage), row = static_cast<uint32_t>(t / 32 * 16);
     const uint64_t from = swizzled_columns(s.columns(columns.stage));
+    Format w;
     Fragments a[8];
-#pragma unroll
-    for (int i = 0; i < kColumns / 2; ++i) sum[i] = 0;  // so that nothing of the superblock before is kept
+    forget(sum);
     wait_phase(s.rows_full(rows.stage), rows.phase);
     w.read(stage, row);
 #pragma unroll
@@ -311,90 +253,76 @@ struct Multiplier : TileChains<kColumns / 8 / kPlanes> {
       w.unpack(stage, row, i, a[2 * i], a[2 * i + 1]);
       if (i == 0) wait_phase(s.columns_full(columns.stage), columns.phase);
       begin_products();
-      if (i == 0) {
-        multiply_high<Format, false>(sum, a[0].high, columns_of(from, Format::first(0)));
-      } else {
-        multiply_high<Format, true>(sum, a[2 * i].high, columns_of(from, Format::first(i)));
-      }
-      multiply_high<Format, true>(sum, a[2 * i + 1].high, columns_of(from, Format::second(i)));
+      multiply_high_digits<Format, 0>(a, i, from);
       end_products();
     }
+    if constexpr (kHalves == 2) {
+      begin_products();
+#pragma unroll
+      for (int i = 0; i < 4; ++i) multiply_high_digits<Format, 1>(a, i, from);
+      end_products();
+    }
+    if constexpr (Format::kHasMin) w.read_floats(stage, row);
     __syncwarp();
     if (t % 32 == 0) arrive(s.free_of(s.rows_full(rows.stage)));
-    wait_products<0>();
-#pragma unroll
-    for (int i = 0; i < kColumns / 2; ++i) sum[i] = static_cast<int32_t>(static_cast<uint32_t>(sum[i]) << Format::kShift);
     wait_phase(s.scalars_full(scalars.stage), scalars.phase);
-    if constexpr (Format::kHasMin) {
-#pragma unroll
-      for (int half = 0; half < kHalvesAtOnce; ++half) clear_minima(half);
-    }
-    begin_products();
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      multiply_bytes_unsigned<true>(sum, a[2 * i].low, columns_of(from, Format::first(i)));
-      multiply_bytes_unsigned<true>(sum, a[2 * i + 1].low, columns_of(from, Format::second(i)));
-    }
-    if constexpr (Format::kHasMin) {
-#pragma unroll
-      for (int half = 0; half < kHalvesAtOnce; ++half) multiply_minima(w, scalars, half);
-    }
-    end_products();
-    wait_products<0>();
-  }
-
-  // So that nothing of the superblock before is kept in registers.
-  __device__ void clear_minima(int half) {
-#pragma unroll
-    for (int i = 0; i < 32; ++i) of_minima[half][i] = 0.0f;
-  }
-
-  // The float terms, into the chains.
-  template <class Format>
-  __device__ void add_terms(Format& w, const Ring& scalars) {
-    if constexpr (Format::kHasMin && kHalves > kHalvesAtOnce) {
-      clear_minima(1);
-      begin_products();
-      multiply_minima(w, scalars, 1);
-      end_products();
-    }
     if constexpr (!Format::kHasMin) {
       const float* d = s.row_d(scalars.stage) + t / 32 * 16 + t % 32 / 4;
       w.d[0] = {d[0], 0.0f}, w.d[1] = {d[8], 0.0f};
     }
-    const float* token_d = s.token_d(scalars.stage);
-#pragma unroll
-    for (int n = 0; n < kN; ++n) {
-      if constexpr (Format::kHasMin && kHalves > kHalvesAtOnce) {
-        if (n == 8) wait_products<0>();
+    wait_products<kHalves - 1>();
+    multiply_low_digits<Format, 0>(w, a, from, scalars);
+    if constexpr (kHalves == 2) {
+      wait_products<1>();
+      multiply_low_digits<Format, 1>(w, a, from, scalars);
+      wait_products<1>();
+      add_terms<0>(w, scalars);
+      if constexpr (Format::kHasMin && kPlanes == 1) {
+        begin_products();
+        multiply_minima(w, scalars, 1);
+        end_products();
       }
-      const float2 x_d = *reinterpret_cast<const float2*>(token_d + 8 * n + 2 * (t % 4));
+    }
+    wait_products<0>();
+    free_columns(columns);
+    add_terms<kHalves - 1>(w, scalars);
+    is_new = false;
+    __syncwarp();
+    if (t % 32 == 0) arrive(s.free_of(s.scalars_full(scalars.stage)));
+  }
+
+  // The float terms of half kHalf, into the chains.
+  template <int kHalf, class Format>
+  __device__ void add_terms(const Format& w, const Ring& scalars) {
+    is_new ? add_terms_of<kHalf, true>(w, scalars) : add_terms_of<kHalf, false>(w, scalars);
+  }
+  // kFirst: of a chunk.
+  template <int kHalf, bool kFirst, class Format>
+  __device__ void add_terms_of(const Format& w, const Ring& scalars) {
+    constexpr int kTiles = 8 / kPlanes;  // of 8 tokens
+    const float* token_d = s.token_d(scalars.stage) + 8 * kTiles * kHalf + 2 * (t % 4);
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+      const float2 x_d = *reinterpret_cast<const float2*>(token_d + 8 * n);
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int i = 4 * n + e;
-        float f = static_cast<float>(sum[i]), m = Format::kHasMin ? of_minima[i / 32][i % 32] : 0.0f;
+        float f = static_cast<float>(sum[32 * kHalf + i]), m = Format::kHasMin ? of_minima[kHalf][i] : 0.0f;
         if constexpr (kPlanes == 2) {
-          f = num::fma(0x1p-7f, static_cast<float>(sum[4 * kN + i]), f);  // quant::join_planes
-          if constexpr (Format::kHasMin) m = num::fma(0x1p-7f, of_minima[(4 * kN + i) / 32][(4 * kN + i) % 32], m);
+          f = num::fma(0x1p-7f, static_cast<float>(sum[32 * kHalf + 16 + i]), f);  // quant::join_planes
+          if constexpr (Format::kHasMin) m = num::fma(0x1p-7f, of_minima[kHalf][16 + i], m);
         }
         const float term = quant::block_term(Format::kHasMin, w.d[e / 2], f, m), d = e % 2 == 0 ? x_d.x : x_d.y;
-        if constexpr (kSingle) {
-          chain[i] = chain[i] + num::fma(d, term, 0.0f);  // a chain of one term, and its neighbour's if there is one
+        float& c = chain[4 * kTiles * kHalf + i];
+        if constexpr (kFirst) {
+          c = num::fma(d, term, 0.0f);
+        } else if constexpr (kSingle) {
+          c = c + num::fma(d, term, 0.0f);  // a chain of one term, and its neighbour's
         } else {
-          chain[i] = num::fma(d, term, chain[i]);
+          c = num::fma(d, term, c);
         }
       }
     }
-  }
-
-  template <class Format>
-  __device__ void add_superblock(const Ring& rows, const Ring& columns, const Ring& scalars) {
-    Format w;
-    multiply(rows, columns, scalars, w);
-    if (t % 32 == 0) arrive(s.free_of(s.columns_full(columns.stage)));
-    add_terms(w, scalars);
-    __syncwarp();
-    if (t % 32 == 0) arrive(s.free_of(s.scalars_full(scalars.stage)));
   }
 
   __device__ void run() {
@@ -403,20 +331,20 @@ struct Multiplier : TileChains<kColumns / 8 / kPlanes> {
     for (int i = static_cast<int>(blockIdx.x); i < walk.n_items; i += static_cast<int>(gridDim.x)) {
       const Item item(walk, i);
       const TilePlace at = tile_at<kPlanes, kColumns>(tasks, item.tile);
-      clear();
+      is_new = true;
       int chunk = 0, block = chunk_begin(item.first_chunk);
       for (const int end = chunk_begin(item.first_chunk + item.n_chunks); block < end; ++block) {
-        for (; chunk_begin(item.first_chunk + chunk + 1) <= block; ++chunk) end_chunk(chunk, item.n_chunks);
+        for (; chunk_begin(item.first_chunk + chunk + 1) <= block; ++chunk) end_chunk(chunk, item.n_chunks, columns);
         if (F::kMixed && (walk.second >> at.task & 1) != 0) {
           add_superblock<typename F::Second>(rows, columns, scalars);
         } else {
           add_superblock<typename F::First>(rows, columns, scalars);
         }
-        rows.next(kRowStages);
-        columns.next(kColumnStages);
-        scalars.next(kScalarStages);
+        rows.next(L::kRoom.rows);
+        columns.next(L::kRoom.columns);
+        scalars.next(L::kRoom.scalars);
       }
-      for (; chunk < item.n_chunks; ++chunk) end_chunk(chunk, item.n_chunks);
+      for (; chunk < item.n_chunks; ++chunk) end_chunk(chunk, item.n_chunks, columns);
       if (item.n_chunks == 8) {
         write(at);
       } else {
@@ -427,31 +355,30 @@ struct Multiplier : TileChains<kColumns / 8 / kPlanes> {
   }
 };
 
-template <class F, int kPlanes, int kColumns, bool kSingle>
+template <class Kind>
 __global__ void __launch_bounds__(kGroupsThreads, 1)
     batch_wgmma_kernel(const __grid_constant__ MmaTasks tasks, const __grid_constant__ Walk walk, const __grid_constant__ GroupMaps maps,
                        float4* scratch) {
   extern __shared__ __align__(1024) std::byte memory[];
-  const Shared<F, kPlanes, kColumns> shared(memory);
+  const Shared<Kind> shared(memory);
   if (threadIdx.x == 0) shared.make_barriers();
   __syncthreads();
   let_next_start();
   const int t = static_cast<int>(threadIdx.x);
-  constexpr int kFewRegisters = kPlanes == 1 && kColumns == 128 && F::kHasMin ? 24 : 40;  // where the others need every one
+  constexpr int kFewRegisters = Kind::kPlanes == 1 && Kind::kColumns == 128 && Kind::F::kHasMin ? 24 : 40;  // where the others need every one
   if (t < kGroupThreads) {
     give_registers<kFewRegisters>();
-    Filler<F, kPlanes, kColumns>{tasks, walk, maps, shared}.run(t);
+    Filler<Kind>{tasks, walk, maps, shared, scratch}.run(t);
   } else {
     take_registers<256 - kFewRegisters / 2 - 4>();
-    Multiplier<F, kPlanes, kColumns, kSingle>(tasks, walk, shared, t - kGroupThreads,
-                                              scratch + size_t{blockIdx.x} * (kHopperScratchBytes / sizeof(float4)))
-        .run();
+    Multiplier<Kind>(tasks, walk, shared, t - kGroupThreads, scratch).run();
   }
 }
 
-template <class F, int kPlanes, int kColumns>
+template <class Kind>
 bool make_maps(const MmaTasks& tasks, uint32_t second, const Hopper& hopper, GroupMaps& maps) {
-  bool made = make_column_maps(tasks, hopper, 128, kColumns / kPlanes, maps);
+  using F = typename Kind::F;
+  bool made = make_column_maps(tasks, hopper, 128, Kind::kBoxTokens, maps);
   for (int i = 0; i < tasks.n; ++i) {
     made &= (second >> i & 1) != 0 ? make_row_maps<typename F::Second>(tasks, i, hopper, maps)
                                    : make_row_maps<typename F::First>(tasks, i, hopper, maps);
@@ -476,14 +403,14 @@ Walk split_evenly(int n_tiles, int n_blocks, int n_processors) {
   return walk;
 }
 
-template <class F, int kPlanes, int kColumns, bool kSingle>
+template <class Kind>
 bool launch_kernel(MmaTasks& tasks, uint32_t second, const Hopper& hopper, const Queue& queue) {
-  constexpr int kBytes = Layout<F, kPlanes, kColumns>::kBytes;
-  const auto kernel = batch_wgmma_kernel<F, kPlanes, kColumns, kSingle>;
+  constexpr int kBytes = Layout<Kind>::kBytes;
+  const auto kernel = batch_wgmma_kernel<Kind>;
   GroupMaps maps;
-  if (!make_maps<F, kPlanes, kColumns>(tasks, second, hopper, maps)) return false;
+  if (!make_maps<Kind>(tasks, second, hopper, maps)) return false;
   if (!allow_shared(kernel, kBytes)) return false;
-  number_tiles(tasks, kColumns);
+  number_tiles(tasks, Kind::kColumns);
   Walk walk = split_evenly(tasks.n_tiles, tasks.n_blocks, hopper.n_processors);
   walk.second = second;
   walk.nodes = reinterpret_cast<float4*>(hopper.parts);
@@ -494,8 +421,8 @@ bool launch_kernel(MmaTasks& tasks, uint32_t second, const Hopper& hopper, const
 }
 template <class F, int kPlanes, int kColumns>
 bool launch_columns(MmaTasks& tasks, uint32_t second, const Hopper& hopper, const Queue& queue) {
-  return tasks.n_blocks == 8 ? launch_kernel<F, kPlanes, kColumns, true>(tasks, second, hopper, queue)
-                             : launch_kernel<F, kPlanes, kColumns, false>(tasks, second, hopper, queue);
+  return tasks.n_blocks == 8 ? launch_kernel<Kind<F, kPlanes, kColumns, true>>(tasks, second, hopper, queue)
+                             : launch_kernel<Kind<F, kPlanes, kColumns, false>>(tasks, second, hopper, queue);
 }
 template <class F, int kPlanes>
 bool launch_planes(MmaTasks& tasks, uint32_t second, const Hopper& hopper, const Queue& queue) {

@@ -1,6 +1,6 @@
-// What the kernels for Hopper's group products (batch_wgmma.cu, wgmma_32.cu) know of the superblock formats. A weight times its sub-scale is the sum of two
-// bytes, 2^kShift * high + low with low unsigned, so a superblock is two chains of products with nothing between its elements. Bytes stay packed
-// in shared memory, each part of 128 rows by itself, as the device's copy engine lays it: pieces of 16 bytes exchanged so that eight
+// What the kernels for Hopper's group products (batch_wgmma.cu, wgmma_32.cu) know of the superblock formats. A weight times its sub-scale is the
+// sum of two bytes, 2^kShift * high + low with low unsigned, so a superblock is two chains of products with nothing between its elements. Bytes
+// stay packed in shared memory, each part of 128 rows by itself, as the device's copy engine lays it: pieces of 16 bytes exchanged so that eight
 // neighbouring rows lie in different banks.
 #pragma once
 
@@ -25,6 +25,14 @@ __device__ inline uint32_t piece_at(uint32_t row, uint32_t piece) {
   return row * kBytes + 16 * (piece ^ (row / (8 / kPieces) % kPieces));
 }
 
+__device__ inline uint32_t byte_of(uint32_t word, int i) { return __byte_perm(word, 0, 0x4440u + static_cast<uint32_t>(i)); }
+// Byte i of minima as two half-precision numbers: behind the byte of 1,024 they are 1,024 more.
+__device__ inline uint32_t two_minima(uint32_t minima, uint32_t i) {
+  const uint32_t above = __byte_perm(minima, 0x64646464u, 0x4040u + 0x0101u * i), base = 0x64006400u;
+  const __half2 pair = __hsub2(*reinterpret_cast<const __half2*>(&above), *reinterpret_cast<const __half2*>(&base));
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+
 // What a thread knows of its two rows (lane / 4 of the warp's 16 and 8 further) while a superblock is multiplied. Step i of four makes the
 // fragments of weights first(i) on and second(i) on. `rows`: where the stage lies; `row`: of the warp's first row.
 // Weights of at most 5 bits: the sub-scale's digits, 3 bits each, times four weights at once stay below 2^8.
@@ -42,24 +50,35 @@ struct WgmmaQ4_K {
   quant::BlockScales d[2];
   uint32_t minima[4];
 
-  __device__ void read_header(uint32_t headers, uint32_t row) {
-    const uint32_t lane = threadIdx.x % 32;
+  __device__ static uint32_t header_at(uint32_t headers, uint32_t row, int side) {
+    return headers + 16 * (row + threadIdx.x % 32 / 4 + 8 * static_cast<uint32_t>(side));
+  }
+  __device__ void read_scales(uint32_t headers, uint32_t row) {
 #pragma unroll
     for (int side = 0; side < 2; ++side) {
-      const uint4 header = words_at(headers + 16 * (row + lane / 4 + 8 * side));
+      const uint4 h = words_at(header_at(headers, row, side));
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const uint32_t scales = k_scale_word(header, half);
+        const uint32_t scales = k_scale_word(h, half);
         high_scales[side][half] = (scales >> 3) & 0x07070707u;
         low_scales[side][half] = scales & 0x07070707u;
       }
-      d[side] = {low_half(header.x), -high_half(header.x)};
-      k_minima(header, static_cast<int>(lane) % 4, minima[side], minima[2 + side]);
     }
   }
-  __device__ void read(uint32_t rows, uint32_t row) { read_header(rows + part(1).at, row); }
+  __device__ void read_floats_of(uint32_t headers, uint32_t row) {
+#pragma unroll
+    for (int side = 0; side < 2; ++side) {
+      const uint32_t at = header_at(headers, row, side), floats = word_at(at);
+      const uint4 h = {0, 0, word_at(at + 8), word_at(at + 12)};
+      d[side] = {low_half(floats), -high_half(floats)};
+      minima[side] = two_minima(k_min_word(h, 0), threadIdx.x % 4);
+      minima[2 + side] = two_minima(k_min_word(h, 1), threadIdx.x % 4);
+    }
+  }
+  __device__ void read(uint32_t rows, uint32_t row) { read_scales(rows + part(1).at, row); }
+  __device__ void read_floats(uint32_t rows, uint32_t row) { read_floats_of(rows + part(1).at, row); }
   __device__ void put(uint32_t weights, int j, int run, Fragments& f) const {
-    const uint32_t high = (high_scales[j % 2][run / 4] >> (8 * (run % 4))) & 255u, low = (low_scales[j % 2][run / 4] >> (8 * (run % 4))) & 255u;
+    const uint32_t high = byte_of(high_scales[j % 2][run / 4], run % 4), low = byte_of(low_scales[j % 2][run / 4], run % 4);
     f.high[j] = weights * high, f.low[j] = weights * low;
   }
   __device__ static void load_low_bits(uint32_t rows, uint32_t row, int i, uint32_t (&n)[4]) {
@@ -91,9 +110,10 @@ struct WgmmaQ5_K : WgmmaQ4_K {
 
   __device__ void read(uint32_t rows, uint32_t row) {
     const uint32_t lane = threadIdx.x % 32;
-    read_header(rows + part(2).at, row);
+    read_scales(rows + part(2).at, row);
     load_matrices(rows + part(1).at + piece_at<32>(row + lane % 16, lane / 16), bits);
   }
+  __device__ void read_floats(uint32_t rows, uint32_t row) { read_floats_of(rows + part(2).at, row); }
   __device__ void unpack(uint32_t rows, uint32_t row, int i, Fragments& a, Fragments& b) const {
     uint32_t n[4];
     load_low_bits(rows, row, i, n);

@@ -41,14 +41,20 @@ struct TileChains {
 #pragma unroll
     for (int i = 0; i < 4 * kN; ++i) chain[i] = 0.0f;
   }
+  // Of float4s: a group's share of a node lies side by side.
+  static constexpr int kShare = kN * kGroupThreads;
+  __device__ int group() const { return t / kGroupThreads; }
+  __device__ int place() const { return group() * kShare + t % kGroupThreads; }
   __device__ void put(float4* to) const {
 #pragma unroll
-    for (int i = 0; i < kN; ++i) to[i * 2 * kGroupThreads + t] = {chain[4 * i], chain[4 * i + 1], chain[4 * i + 2], chain[4 * i + 3]};
+    for (int i = 0; i < kN; ++i) {
+      to[place() + i * kGroupThreads] = {chain[4 * i], chain[4 * i + 1], chain[4 * i + 2], chain[4 * i + 3]};
+    }
   }
   __device__ void add(const float4* from) {
 #pragma unroll
     for (int i = 0; i < kN; ++i) {
-      const float4 v = from[i * 2 * kGroupThreads + t];
+      const float4 v = from[place() + i * kGroupThreads];
       chain[4 * i] = v.x + chain[4 * i], chain[4 * i + 1] = v.y + chain[4 * i + 1];
       chain[4 * i + 2] = v.z + chain[4 * i + 2], chain[4 * i + 3] = v.w + chain[4 * i + 3];
     }
