@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <vector>
 
+#include "quant/steps.h"
 #include "support/random_weights.h"
 
 namespace assay::quant {
@@ -134,6 +136,30 @@ TEST(Activations, PartsDoNotOverlapAndAreAligned) {
         EXPECT_EQ(a.l_sums, nullptr);
       }
     }
+  }
+}
+
+// Every fraction at the smallest exponent, at one and at the largest: between them nothing is rounded differently.
+TEST(Activations, ScalesAreQuotients) {
+  for (const uint32_t exponent : {127u - 100, 127u, 254u}) {
+    int64_t n_wrong = 0;
+    for (uint32_t fraction = 0; fraction < 1u << 23; ++fraction) {
+      const float amax = std::bit_cast<float>(exponent << 23 | fraction);
+      const BlockScale scale = block_scale(std::bit_cast<uint32_t>(amax));
+      n_wrong += scale.d != amax / 127.0f || scale.r != 127.0f / amax;
+    }
+    EXPECT_EQ(n_wrong, 0) << "exponent " << exponent;
+  }
+}
+
+TEST(Activations, ChunkOfABlockByAProduct) {
+  for (int n = 1; n <= 4096; ++n) {
+    int64_t n_wrong = 0;
+    for (int i = 0, chunk = 0; i < n; ++i) {
+      while (chunk_begin(chunk + 1, n) <= i) ++chunk;
+      n_wrong += chunk_of(i, 1.0f / static_cast<float>(n)) != chunk;
+    }
+    ASSERT_EQ(n_wrong, 0) << n << " blocks";
   }
 }
 

@@ -11,7 +11,8 @@
 
 namespace assay::quant {
 
-// A block whose largest magnitude has these bits: what becomes of it.
+// A block whose largest magnitude has these bits: what becomes of it. The quotient by 127 comes without a division: from 2^-100 on two steps
+// with the nearest float to 1 / 127 round as a division would, for each of the 2^23 fractions.
 struct BlockScale {
   float d = 0;  // scale of the block
   float r = 0;  // factor of the elements; 0: all integers are 0
@@ -20,7 +21,9 @@ ASSAY_FN BlockScale block_scale(uint32_t amax_bits) noexcept {
   if (amax_bits >= 0x7F800000u) return {std::bit_cast<float>(0x7FC00000u), 0.0f};  // a NaN or infinity stays visible
   const float amax = std::bit_cast<float>(amax_bits);
   if (amax < 0x1p-100f) return {0.0f, 0.0f};
-  return {amax / 127.0f, 127.0f / amax};
+  constexpr float kInverse = 1.0f / 127.0f;
+  const float d = amax * kInverse;
+  return {num::fma(num::fma(-d, 127.0f, amax), kInverse, d), 127.0f / amax};
 }
 
 ASSAY_FN float clamped(float x, float limit) noexcept { return x > limit ? limit : x < -limit ? -limit : x; }
@@ -39,6 +42,9 @@ ASSAY_FN float join_planes(int32_t high, int32_t low) noexcept {
 ASSAY_FN float block_term(bool has_min, BlockScales s, float f, float g) noexcept {
   return has_min ? num::fma(s.d, f, s.m * g) : s.d * f;
 }
+
+// Which chunk block i of n lies in, for n <= 4096: the floor of (8 i + 7) / n, by 1 / n.
+ASSAY_FN int chunk_of(int i, float inverse_of_n) noexcept { return static_cast<int>((static_cast<float>(8 * i) + 7.5f) * inverse_of_n); }
 
 // The tree over the 8 chunks.
 ASSAY_FN float chunk_tree(const float* c) noexcept { return ((c[0] + c[1]) + (c[2] + c[3])) + ((c[4] + c[5]) + (c[6] + c[7])); }

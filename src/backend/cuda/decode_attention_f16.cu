@@ -4,8 +4,8 @@
 // the projections is in registers or on its way to shared memory before the kernel waits for them.
 #include "backend/cuda/cache_pieces.cuh"
 #include "backend/cuda/decode_merge.cuh"
+#include "backend/cuda/kv_place.cuh"
 #include "backend/cuda/launch.cuh"
-#include "num/f16.h"
 
 namespace assay::backend::cuda {
 namespace {
@@ -23,12 +23,6 @@ struct Shared {
   float l[kHeads];
   MergeShared<kHeads> merge;
 };
-
-// float_to_half of num/f16.h; the instruction gives all its bits but those of a NaN.
-__device__ uint16_t half_of(float x) {
-  const uint32_t bits = __float_as_uint(x);
-  return x == x ? __half_as_ushort(__float2half_rn(x)) : static_cast<uint16_t>(((bits >> 16) & 0x8000u) | 0x7E00u | ((bits >> 13) & 0x1FFu));
-}
 
 // Integers that are ordered as the floats are, and back.
 __device__ int ordered(int bits) { return bits ^ ((bits >> 31) & 0x7FFFFFFF); }
@@ -182,7 +176,7 @@ struct NewHead {
       if (is_q) {
         s.q[warp][lane + 32 * i] = x;
       } else {
-        const uint16_t half = half_of(x);
+        const uint16_t half = rounded_half(x);
         *reinterpret_cast<uint16_t*>(own_at + 64 * i) = half;
         if (stores) __stcg(reinterpret_cast<unsigned short*>(cache_at + i * cache_step), half);
       }

@@ -22,31 +22,22 @@ struct Case {
   bool interleaved = true, norms = false, observed = false;
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) {
-  return out << "K " << static_cast<int>(c.type_k) << " V " << static_cast<int>(c.type_v) << ", heads of " << c.head_dim << ", " << c.n_heads << " over "
-             << c.n_kv_heads << " after " << c.n_past << ", window " << c.window << ", rotated " << c.rope_dim << (c.interleaved ? " in pairs" : " in halves")
-             << (c.norms ? ", norms" : "") << (c.observed ? ", observed" : "");
+  return out << "K " << static_cast<int>(c.type_k) << " V " << static_cast<int>(c.type_v) << ", heads of " << c.head_dim << ", " << c.n_heads
+             << " over " << c.n_kv_heads << " after " << c.n_past << ", window " << c.window << ", rotated " << c.rope_dim
+             << (c.interleaved ? " in pairs" : " in halves") << (c.norms ? ", norms" : "") << (c.observed ? ", observed" : "");
 }
 
 // Heads after the norm (if there is one) and the rotation.
 struct Heads {
   std::vector<float> normed, rotated;
-  Heads(const Case& c, const std::vector<float>& x, const std::vector<float>& w, float eps, const std::vector<float>& angles) : normed(x), rotated(x.size()) {
+  Heads(const Case& c, const std::vector<float>& x, const std::vector<float>& w, float eps, const std::vector<float>& angles)
+      : normed(x), rotated(x.size()) {
     for (size_t i = 0; i < x.size(); i += static_cast<size_t>(c.head_dim)) {
       if (c.norms) ops::rms_norm_ref(x.data() + i, w.data(), eps, c.head_dim, normed.data() + i);
       ops::rope_ref(normed.data() + i, angles.data(), angles.data() + c.rope_dim / 2, c.rope_dim, c.interleaved, c.head_dim, rotated.data() + i);
     }
   }
 };
-
-std::vector<float> read_back(CacheType type, const std::vector<float>& x, int64_t head_dim) {
-  std::vector<float> back(x.size());
-  std::vector<std::byte> row(static_cast<size_t>(ops::cache_row_bytes(type, head_dim)));
-  for (size_t i = 0; i < x.size(); i += static_cast<size_t>(head_dim)) {
-    ops::cache_encode_ref(type, x.data() + i, head_dim, row.data());
-    ops::cache_decode_ref(type, row.data(), head_dim, back.data() + i);
-  }
-  return back;
-}
 
 void check_case(const Case& c) {
   constexpr int64_t kSequence = 1;
@@ -61,21 +52,25 @@ void check_case(const Case& c) {
   const KvCache cache(std::span(&layer, 1), options);
 
   ops::RopeSpec rope{c.rope_dim, c.interleaved, {}, 1.0};
-  for (int64_t i = 0; i < c.rope_dim / 2; ++i) rope.inverse_frequency.push_back(std::pow(1e4, -2.0 * static_cast<double>(i) / static_cast<double>(c.rope_dim)));
+  for (int64_t i = 0; i < c.rope_dim / 2; ++i) {
+    rope.inverse_frequency.push_back(std::pow(1e4, -2.0 * static_cast<double>(i) / static_cast<double>(c.rope_dim)));
+  }
   std::vector<float> table(static_cast<size_t>(n * c.rope_dim + 1)), angles(static_cast<size_t>(c.rope_dim));
   for (int64_t p = 0; p < n; ++p) ops::rope_angles(rope, p, table.data() + p * c.rope_dim, table.data() + p * c.rope_dim + c.rope_dim / 2);
   ops::rope_angles(rope, c.n_past, angles.data(), angles.data() + c.rope_dim / 2);
 
   std::vector<float> k_past = test::random_activations(c.n_past * kv_width, 51), v_past = test::random_activations(c.n_past * kv_width, 52);
   for (float& x : k_past) x *= 0.3f;
-  const std::vector<float> q = test::random_activations(q_width, 53), k = test::random_activations(kv_width, 54), v = test::random_activations(kv_width, 55);
+  const std::vector<float> q = test::random_activations(q_width, 53), k = test::random_activations(kv_width, 54);
+  const std::vector<float> v = test::random_activations(kv_width, 55);
   const std::vector<float> w_q = test::random_activations(c.head_dim, 56), w_k = test::random_activations(c.head_dim, 57);
   std::vector<int32_t> positions, sequences(static_cast<size_t>(n), kSequence);
   for (int64_t t = 0; t < n; ++t) positions.push_back(static_cast<int32_t>(t));
   const DeviceBuffer device_positions = upload(positions), device_sequences = upload(sequences), device_table = upload(table);
   if (c.n_past > 0) {
     const DeviceBuffer past_k = upload(k_past), past_v = upload(v_past);
-    kv_store(cache.layer(0), past_k.as<float>(), past_v.as<float>(), device_positions.as<int32_t>(), device_sequences.as<int32_t>(), c.n_past, nullptr);
+    kv_store(cache.layer(0), past_k.as<float>(), past_v.as<float>(), device_positions.as<int32_t>(), device_sequences.as<int32_t>(), c.n_past,
+             nullptr);
     check(cudaDeviceSynchronize(), "storing keys");
   }
 
@@ -123,12 +118,13 @@ void check_case(const Case& c) {
       stored.insert(stored.end(), row.begin(), row.end());
     }
   }
-  keys = read_back(c.type_k, keys, c.head_dim), values = read_back(c.type_v, values, c.head_dim);
+  keys = as_cached(c.type_k, keys, c.head_dim), values = as_cached(c.type_v, values, c.head_dim);
   std::vector<float> expected(q.size());
   for (int64_t h = 0; h < c.n_heads; ++h) {
     const int64_t kv = h / (c.n_heads / c.n_kv_heads) * c.head_dim;
-    ops::attention_ref(heads_q.rotated.data() + h * c.head_dim, {keys.data() + kv, n, c.head_dim, kv_width}, {values.data() + kv, n, c.head_dim, kv_width},
-                       ops::first_visible(c.n_past, c.window), c.n_past, task.scale, expected.data() + h * c.head_dim);
+    ops::attention_ref(heads_q.rotated.data() + h * c.head_dim, {keys.data() + kv, n, c.head_dim, kv_width},
+                       {values.data() + kv, n, c.head_dim, kv_width}, ops::first_visible(c.n_past, c.window), c.n_past, task.scale,
+                       expected.data() + h * c.head_dim);
   }
   for (const int multiprocessors : {132, 1}) {  // of few, heads are taken four at a time; the second run finds the counters as the first did
     decode_attention(task, Queue(nullptr, false, multiprocessors));

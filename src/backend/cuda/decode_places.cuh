@@ -8,11 +8,11 @@
 
 namespace assay::backend::cuda {
 
-// Which chunk of the contract a block of the row lies in: the floor of (8 i + 7) / n, without a division where the row is made.
+// Which chunk of the contract a block of the row lies in; the division is ahead of the wait.
 struct ChunkOf {
   float inverse;
   __device__ explicit ChunkOf(int n) : inverse(1.0f / static_cast<float>(n)) { compute_now(inverse); }
-  __device__ int operator()(int i) const { return static_cast<int>((static_cast<float>(8 * i) + 7.5f) * inverse); }
+  __device__ int operator()(int i) const { return quant::chunk_of(i, inverse); }
 };
 
 // Where the record of block i begins that is of this chunk; the bytes of them all.
@@ -35,7 +35,7 @@ struct RowA256 {
   // Block i of the row, by a whole warp.
   __device__ void put(const Eight& x, int i, bool) const {
     uint8_t* record = memory + record_place(i, chunk_of(i), kRecord);
-    const quant::BlockScale scale = scale_of_block(warp_max(magnitude(x)));
+    const quant::BlockScale scale = quant::block_scale(warp_max(magnitude(x)));
     const EightIntegers<kPlanes> e(x, scale.r);
     put_plane(record, 0, e.q);
     if (kPlanes == 2) put_plane(record, 1, e.l);
@@ -77,7 +77,7 @@ struct RowA32 {
     uint32_t amax = magnitude(x);
     amax = max(amax, __shfl_xor_sync(kWholeWarp, amax, 1));
     amax = max(amax, __shfl_xor_sync(kWholeWarp, amax, 2));
-    const quant::BlockScale scale = scale_of_block(amax);
+    const quant::BlockScale scale = quant::block_scale(amax);
     const EightIntegers<kPlanes> e(x, scale.r);
     int both = both_sums(sum_of_bytes(e.l[0], sum_of_bytes(e.l[1], 0)), sum_of_bytes(e.q[0], sum_of_bytes(e.q[1], 0)));
     both += __shfl_xor_sync(kWholeWarp, both, 1);

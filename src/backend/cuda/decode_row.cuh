@@ -60,17 +60,6 @@ __device__ inline void norm_eight(Eight& x, float r, const Eight& w) {
   for (int e = 0; e < 8; ++e) x.v[e] = (x.v[e] * r) * w.v[e];
 }
 
-// quant::block_scale with one division: of a number from 2^-100 on, two steps with the nearest float to 1 / 127 give the nearest to its
-// quotient by 127, for each of the 2^23 fractions.
-__device__ inline quant::BlockScale scale_of_block(uint32_t amax_bits) {
-  constexpr float kInverse = 1.0f / 127.0f;
-  const float amax = __uint_as_float(amax_bits);
-  if (amax_bits >= 0x7F800000u) return {__uint_as_float(0x7FC00000u), 0.0f};
-  if (amax < 0x1p-100f) return {};
-  const float d = amax * kInverse;
-  return {num::fma(num::fma(-d, 127.0f, amax), kInverse, d), 127.0f / amax};
-}
-
 // What a lane makes of 8 elements of a block with factor r: words of four integers.
 template <int kPlanes>
 struct EightIntegers {

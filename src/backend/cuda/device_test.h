@@ -11,6 +11,7 @@
 
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/device_memory.h"
+#include "ops/attention.h"
 
 // In a test body: skips, and says why, where there is no GPU.
 #define ASSAY_REQUIRE_GPU()                                                              \
@@ -41,6 +42,17 @@ inline DeviceBuffer poisoned(size_t n) {
   DeviceBuffer buffer(n * sizeof(float), "a test");
   check(cudaMemset(buffer.data(), 0xA5, buffer.size()), "poisoning test memory");
   return buffer;
+}
+
+// Heads as the cache gives them back.
+inline std::vector<float> as_cached(ops::CacheType type, const std::vector<float>& x, int64_t head_dim) {
+  std::vector<float> back(x.size());
+  std::vector<std::byte> row(static_cast<size_t>(ops::cache_row_bytes(type, head_dim)));
+  for (size_t i = 0; i < x.size(); i += static_cast<size_t>(head_dim)) {
+    ops::cache_encode_ref(type, x.data() + i, head_dim, row.data());
+    ops::cache_decode_ref(type, row.data(), head_dim, back.data() + i);
+  }
+  return back;
 }
 
 inline bool same_bits(float a, float b) { return std::isnan(a) ? std::isnan(b) : std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b); }

@@ -224,7 +224,8 @@ void fast_decode_linears(const DecodeSource& source, std::span<const LinearTask>
   const auto rounded = [](int bytes) { return (bytes + 127) / 128 * 128; };
   task.floats_begin = rounded(RowHalves<FastF16>::bytes(source.d / 32));
   task.ring_begin = task.floats_begin + (source.w != nullptr ? row_floats(source.d) * 4 : 0);
-  static_assert(((kDecodeWidthMax / 32 + 10) * 64 + 128) + row_floats(kDecodeWidthMax) * 4 + kDecodeWarps * kStagesMin * kStageBytes <= kSharedMax, "any row");
+  static_assert((kDecodeWidthMax / 32 + 10) * 64 + 128 + row_floats(kDecodeWidthMax) * 4 + kDecodeWarps * kStagesMin * kStageBytes <= kSharedMax,
+                "any row");
   linears.front().w->dtype == tensor::DType::F16 ? start_deepest<FastF16>(task, queue) : start_deepest<FastBF16>(task, queue);
 }
 

@@ -1,6 +1,8 @@
 // Where an element lies in the cache, and how 32 of them are put there by one warp.
 #pragma once
 
+#include <cuda_fp16.h>
+
 #include "backend/cuda/kv_cache.h"
 #include "backend/cuda/warp.cuh"
 #include "num/f16.h"
@@ -27,17 +29,20 @@ __device__ inline Place value_place(const CacheView& c, int64_t head, int64_t po
   return {row + j * element_bytes(c.type_v), row + c.head_dim + j / 32 * 2};
 }
 
+// num::float_to_half: the instruction gives all its bits but those of a NaN.
+__device__ inline uint16_t rounded_half(float x) { return x == x ? __half_as_ushort(__float2half_rn(x)) : num::float_to_half(x); }
+
 // The whole warp calls it; inside: whether the lane has an element. With q8_0 all have.
 __device__ inline void put(ops::CacheType type, float x, bool inside, const Place& place) {
   if (type == ops::CacheType::q8_0) {
     const quant::BlockScale scale = quant::block_scale(warp_max(__float_as_uint(x) & 0x7FFFFFFFu));
     const float q = scale.r == 0.0f ? 0.0f : quant::first_plane(x, scale.r);
     *reinterpret_cast<int8_t*>(place.element) = static_cast<int8_t>(q);
-    if (threadIdx.x % 32 == 0) *reinterpret_cast<uint16_t*>(place.scale) = num::float_to_half(scale.d);
+    if (threadIdx.x % 32 == 0) *reinterpret_cast<uint16_t*>(place.scale) = rounded_half(scale.d);
   } else if (!inside) {
     return;
   } else if (type == ops::CacheType::f16) {
-    *reinterpret_cast<uint16_t*>(place.element) = num::float_to_half(x);
+    *reinterpret_cast<uint16_t*>(place.element) = rounded_half(x);
   } else {
     *reinterpret_cast<float*>(place.element) = x;
   }

@@ -87,16 +87,6 @@ struct Context {
   int64_t n_segments = 0;
 };
 
-std::vector<float> as_cached(CacheType type, const std::vector<float>& x, int64_t head_dim) {
-  std::vector<float> back(x.size());
-  std::vector<std::byte> row(static_cast<size_t>(ops::cache_row_bytes(type, head_dim)));
-  for (size_t i = 0; i < x.size(); i += static_cast<size_t>(head_dim)) {
-    ops::cache_encode_ref(type, x.data() + i, head_dim, row.data());
-    ops::cache_decode_ref(type, row.data(), head_dim, back.data() + i);
-  }
-  return back;
-}
-
 void check_exact(const Case& c) {
   const Context context(c);
   const DeviceBuffer arrived = upload(std::vector<uint32_t>(static_cast<size_t>(c.n_heads), 0));
