@@ -39,6 +39,14 @@ struct Heads {
   }
 };
 
+ops::RopeSpec rope_of(const Case& c) {
+  ops::RopeSpec rope{c.rope_dim, c.interleaved, {}, 1.0};
+  for (int64_t i = 0; i < c.rope_dim / 2; ++i) {
+    rope.inverse_frequency.push_back(std::pow(1e4, -2.0 * static_cast<double>(i) / static_cast<double>(c.rope_dim)));
+  }
+  return rope;
+}
+
 void check_case(const Case& c) {
   constexpr int64_t kSequence = 1;
   constexpr float kEpsQ = 1e-5f, kEpsK = 1e-6f;
@@ -51,10 +59,7 @@ void check_case(const Case& c) {
   const ops::CacheLayer layer{c.n_kv_heads, c.head_dim, c.window};
   const KvCache cache(std::span(&layer, 1), options);
 
-  ops::RopeSpec rope{c.rope_dim, c.interleaved, {}, 1.0};
-  for (int64_t i = 0; i < c.rope_dim / 2; ++i) {
-    rope.inverse_frequency.push_back(std::pow(1e4, -2.0 * static_cast<double>(i) / static_cast<double>(c.rope_dim)));
-  }
+  const ops::RopeSpec rope = rope_of(c);
   std::vector<float> table(static_cast<size_t>(n * c.rope_dim + 1)), angles(static_cast<size_t>(c.rope_dim));
   for (int64_t p = 0; p < n; ++p) ops::rope_angles(rope, p, table.data() + p * c.rope_dim, table.data() + p * c.rope_dim + c.rope_dim / 2);
   ops::rope_angles(rope, c.n_past, angles.data(), angles.data() + c.rope_dim / 2);
