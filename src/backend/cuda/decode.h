@@ -36,6 +36,8 @@ struct DecodeGate {
   float* y = nullptr;            // null: no gate
   ops::GateActivation activation = ops::GateActivation::silu;
   GatherTask send = {};          // of a shard: the one linear's y, or this y, goes to the others too
+  const float* residual = nullptr;  // of one linear without a gate: sum = residual + y, which a norm will read; null: nothing is added
+  float* sum = nullptr;
   // Of a shard: the one linear, no gate. Its matrix is the shard's columns of all rows, n of which follow one another as if they were one row of all
   // columns, n being the shards; a is those columns. What is made are the shard's sums.
   SumsTask sums = {};

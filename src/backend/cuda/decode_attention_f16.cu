@@ -12,7 +12,8 @@ namespace {
 
 constexpr int kThreads = kAttentionThreads, kWarps = kAttentionWarps, kSegment = static_cast<int>(ops::kAttentionSegment);
 static_assert(kSegment == kThreads);
-constexpr int kRowOfP = kSegment + 16;  // probabilities of a head, read some keys ahead
+constexpr int kAhead = 16;                   // keys are read so many at a time
+constexpr int kRowOfP = kSegment + kAhead;  // probabilities of a head
 
 template <int kHeads, int kDim>
 struct Shared {
@@ -99,30 +100,37 @@ struct Columns {
       sum[c] = num::fma(p, __half2float(__ushort_as_half(static_cast<unsigned short>(c == 0 ? v & 0xFFFFu : v >> 16))), sum[c]);
     }
   }
-  __device__ void add(const EightKeys& keys, int n) {
+  __device__ void add(const EightKeys& keys) {
 #pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      if (k < n) add_key(keys.p[k], keys.v[k]);
-    }
+    for (int k = 0; k < 8; ++k) add_key(keys.p[k], keys.v[k]);
   }
-  // p and v: of the first key; what lies up to 16 keys behind the last is read, but not used.
+  // p and v: of the first key. kAhead zeros follow the last: they change no sum, for none is -0.
   __device__ void add_all(const float* p, const std::byte* v, int n) {
     EightKeys even, odd;
     read(p, v, even);
 #pragma unroll 1
-    for (; n >= 16; n -= 16) {
+    for (; n > 0; n -= 16) {
       read(p + 8, v + 8 * kDim * 2, odd);
-      add(even, 8);
+      add(even);
       p += 16, v += 16 * kDim * 2;
-      read(p, v, even);
-      add(odd, 8);
+      read(p, v, even);  // after the last ones anything, which is not used
+      add(odd);
     }
-    read(p + 8, v + 8 * kDim * 2, odd);
-    add(even, n);
-    add(odd, n - 8);
   }
 };
-constexpr int kStagedRows = kSegment + 16;  // values, too, are read some keys ahead
+constexpr int kStagedRows = kSegment + kAhead;
+
+// Zeros behind the n keys of a block.
+template <int kHeads, int kDim>
+__device__ void end_keys(int n, Shared<kHeads, kDim>& s, std::byte* rows) {
+  constexpr int kPerThread = kAhead * kDim * 2 / kThreads;  // bytes
+  static_assert(kPerThread % 8 == 0 && kHeads * kAhead <= kThreads);
+  const int t = static_cast<int>(threadIdx.x);
+  auto* to = reinterpret_cast<uint2*>(rows + n * kDim * 2 + t * kPerThread);
+#pragma unroll
+  for (int i = 0; i < kPerThread / 8; ++i) to[i] = {};
+  if (t < kHeads * kAhead) s.p[t / kAhead][n + t % kAhead] = 0.0f;
+}
 
 // Of the warps that take a head of the new token: queries, then the key and the value where the block's segment holds them. What is known of
 // it before the wait; where it goes, in the cache and for observers.
@@ -217,8 +225,8 @@ __device__ void sum_probabilities(int begin, int end, Shared<kHeads, kDim>& s) {
   float sum = 0.0f;
 #pragma unroll
   for (int w = 0; w < kWarps; ++w) {
-    const int i = 32 * w + lane;
-    if (i >= begin && i < end) sum = sum + s.p[g][i - begin];
+    const int i = 32 * w + lane - begin;
+    if (static_cast<unsigned>(i) < static_cast<unsigned>(end - begin)) sum = sum + s.p[g][i];
   }
   sum = fold_lanes(sum);
   if (lane == 0) s.l[g] = sum;
@@ -259,6 +267,7 @@ __global__ void __launch_bounds__(kThreads, 2) decode_attention_f16_kernel(const
   const NewHead<kHeads, kDim, kPlain> new_head(heads, first_head, kv_head, position, holds_new, key_head, v_rows + own * kRowBytes);
   float* y = task.y + first_head * kDim + t * kColumns;
   compute_now(y);
+  end_keys(end - begin, s, staged);
   wait_for_previous();
 
   new_head.take(heads, s, staged + (own - begin) * kRowBytes);
@@ -269,11 +278,13 @@ __global__ void __launch_bounds__(kThreads, 2) decode_attention_f16_kernel(const
     for (int i = 0; i < kPieces; ++i) key[i] = s.new_key[i];
   }
   float score[kHeads] = {};
+  if (t / 32 * 32 < end && t / 32 * 32 + 32 > begin) {  // warps that have no visible key leave the others the multiprocessor
 #pragma unroll
-  for (int i = 0; i < kPieces; ++i) {
-    float k[8];
-    Piece<ops::CacheType::f16>::widen(key[i], 0.0f, k);
-    add_products<kHeads>(k, &s.q[0][8 * i], kDim, score);
+    for (int i = 0; i < kPieces; ++i) {
+      float k[8];
+      Piece<ops::CacheType::f16>::widen(key[i], 0.0f, k);
+      add_products<kHeads>(k, &s.q[0][8 * i], kDim, score);
+    }
   }
   float m[kHeads];
   find_probabilities(score, task.scale, is_visible, t - begin, s, m);

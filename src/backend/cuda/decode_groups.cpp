@@ -27,6 +27,7 @@ class Grouper {
     for (size_t i = 0; i < s_.units.size();) i += add_group(i);
     find_sends();
     find_columns();
+    find_adds();
     s_.group_of_unit.resize(s_.units.size());
     for (size_t g = 0; g < s_.decode.size(); ++g) {
       for (const int32_t unit : s_.decode[g].units) s_.group_of_unit[index(unit)] = static_cast<int32_t>(g);
@@ -213,6 +214,29 @@ class Grouper {
     }
   }
 
+  // A product whose row is only added to one of an earlier group, by the norm of the next group, adds it itself.
+  void find_adds() {
+    for (size_t g = 0; g + 1 < s_.decode.size(); ++g) {
+      DecodeGroup &maker = s_.decode[g], &reader = s_.decode[g + 1];
+      if (reader.kind != DecodeGroup::Kind::linears || reader.norm == kNone || reader.waits != kNone || maker.sends != kNone) continue;
+      const Unit& norm = s_.units[index(reader.norm)];
+      const ops::ValueId y = maker.kind == DecodeGroup::Kind::linears && maker.gate == kNone && maker.norm == kNone ? made_by(maker) : kNone;
+      if (y == kNone || norm.add == kNone || norm.pre_norm != kNone || is_fast(matrix_of(s_.units[index(maker.linears)].ops.front()))) continue;
+      const auto& add = record<ops::Add>(norm.add);
+      if ((add.a == y) == (add.b == y) || n_readers(y) != 1) continue;
+      maker.adds = norm.add;
+      reader.is_added = true;
+    }
+  }
+  int n_readers(ops::ValueId value) const {
+    int n = value == plan_.logits || value == plan_.handed ? 1 : 0;
+    for (const ops::Op& op : plan_.ops) {
+      const std::vector<ops::ValueId> inputs = ops::values_of(op).inputs;
+      n += static_cast<int>(std::count(inputs.begin(), inputs.end(), value));
+    }
+    return n;
+  }
+
   void find_read_outside() {
     s_.read_by_other_groups.assign(plan_.values.size(), false);
     std::vector<int32_t> made_in(plan_.values.size(), kNone);
@@ -220,7 +244,9 @@ class Grouper {
       for (const int32_t op : s_.units[u].ops) {
         const ops::OpValues values = ops::values_of(plan_.ops[index(op)]);
         for (ops::ValueId x : values.inputs) {
-          if (made_in[index(x)] != s_.group_of_unit[u]) s_.read_by_other_groups[index(x)] = true;
+          const int32_t group = s_.group_of_unit[u];
+          const bool is_added = s_.decode[index(group)].is_added && op == s_.units[u].add && made_in[index(x)] == group - 1;
+          if (made_in[index(x)] != group && !is_added) s_.read_by_other_groups[index(x)] = true;
         }
         if (values.output != kNone) made_in[index(values.output)] = s_.group_of_unit[u];
       }

@@ -59,10 +59,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks) decode_kernel(const __grid_
   DecodeWalk<List, Row, kEngine> walk(task, memory, x);
   walk.start();
 
-  AheadOfRow<Row, 2> ahead(task.source);
+  AheadOfRow<Row, 2> ahead(task.source, x);
+  auto* floats = reinterpret_cast<float*>(memory + kept(task.floats_begin));
   wait_for_previous();
   if (Row::kOfShard) wait_for_shards(task.source.wait);
-  make_row(task.source, ahead, reinterpret_cast<float*>(memory + task.floats_begin), x);
+  make_row(task.source, ahead, floats, x);
 
   walk.run();
   if (Row::kOfShard) tell_shards(task.gate.send, gridDim.x);

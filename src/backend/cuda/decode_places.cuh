@@ -32,30 +32,51 @@ struct RowA256 {
 
   static __host__ __device__ constexpr int bytes(int n_blocks) { return records_bytes(n_blocks, kRecord); }
   __device__ RowA256(uint8_t* place, int n_blocks) : memory(place), chunk_of(n_blocks) {}
-  // Block i of the row, by a whole warp.
-  __device__ void put(const Eight& x, int i, bool) const {
-    uint8_t* record = memory + record_place(i, chunk_of(i), kRecord);
-    const quant::BlockScale scale = quant::block_scale(warp_max(magnitude(x)));
-    const EightIntegers<kPlanes> e(x, scale.r);
-    put_plane(record, 0, e.q);
-    if (kPlanes == 2) put_plane(record, 1, e.l);
-    if (threadIdx.x % 32 == 0) *reinterpret_cast<float*>(record + kScale) = scale.d;
+  __device__ int place(int i) const { return record_place(i, chunk_of(i), kRecord); }
+  // n blocks of the row, one or two, by a whole warp. Of two, lanes of even numbers have what is one for a block of the first, others of the
+  // second.
+  template <int n>
+  __device__ void put(const Eight* x, const int* place) const {
+    const bool second = n == 2 && threadIdx.x % 2 != 0;
+    uint8_t* own = memory + (second ? place[n - 1] : place[0]);
+    uint32_t amax[n];
+#pragma unroll
+    for (int t = 0; t < n; ++t) amax[t] = warp_max(magnitude(x[t]));
+    const quant::BlockScale scale = quant::block_scale(second ? amax[n - 1] : amax[0]);
+    EightIntegers<kPlanes> e[n];
+#pragma unroll
+    for (int t = 0; t < n; ++t) {
+      e[t].make(x[t], n == 1 ? scale.r : __shfl_sync(kWholeWarp, scale.r, t));
+      store_words(memory + place[t], e[t].q);
+      if (kPlanes == 2) store_words(memory + place[t] + 256, e[t].l);
+    }
+    int sums[n], refined[n];
+#pragma unroll
+    for (int t = 0; t < n; ++t) sums[t] = sums_of(e[t].q), refined[t] = sums_of(e[t].l);
+    store_sums(sums, second, own + kSums16, own + kSums32);
+    if (kPlanes == 2) store_sums(refined, second, own + kSums16 + 32, own + kSums32 + 16);
+    if (threadIdx.x % 32 < n) *reinterpret_cast<float*>(own + kScale) = scale.d;
   }
 
  private:
-  static __device__ void put_plane(uint8_t* record, int plane, const uint32_t (&words)[2]) {
-    const int lane = static_cast<int>(threadIdx.x % 32);
-    auto* to = reinterpret_cast<uint32_t*>(record + 256 * plane) + lane;
+  static __device__ void store_words(uint8_t* plane, const uint32_t (&words)[2]) {
+    auto* to = reinterpret_cast<uint32_t*>(plane) + threadIdx.x % 32;
     to[0] = words[0];
     to[32] = words[1];
-    int sums = both_sums(sum_of_bytes(words[0], 0), sum_of_bytes(words[1], 0));
-    sums += __shfl_xor_sync(kWholeWarp, sums, 1);
+  }
+  static __device__ int sums_of(const uint32_t (&words)[2]) { return both_sums(sum_of_bytes(words[0], 0), sum_of_bytes(words[1], 0)); }
+  // Sums of four elements each become those of 16 and 32.
+  template <int n>
+  static __device__ void store_sums(const int (&of_lane)[n], bool second, uint8_t* of_16, uint8_t* of_32) {
+    const unsigned lane = threadIdx.x % 32;
+    int sums = second ? of_lane[n - 1] : of_lane[0];
+    sums += __shfl_xor_sync(kWholeWarp, second ? of_lane[0] : of_lane[n - 1], 1);
     sums += __shfl_xor_sync(kWholeWarp, sums, 2);
     const int sums_of_32 = sums + __shfl_xor_sync(kWholeWarp, sums, 4);
-    auto* to_16 = reinterpret_cast<int16_t*>(record + kSums16 + 32 * plane) + lane / 4;
-    auto* to_32 = reinterpret_cast<int16_t*>(record + kSums32 + 16 * plane) + lane / 8;
-    if (lane % 4 == 0) to_16[0] = low_sum(sums), to_16[8] = high_sum(sums);
-    if (lane % 8 == 0) to_32[0] = low_sum(sums_of_32), to_32[4] = high_sum(sums_of_32);
+    auto* to_16 = reinterpret_cast<int16_t*>(of_16) + lane / 4;
+    auto* to_32 = reinterpret_cast<int16_t*>(of_32) + lane / 8;
+    if (lane % 4 < n) to_16[0] = low_sum(sums), to_16[8] = high_sum(sums);
+    if (lane % 8 < n) to_32[0] = low_sum(sums_of_32), to_32[4] = high_sum(sums_of_32);
   }
 };
 
@@ -71,14 +92,20 @@ struct RowA32 {
 
   static __host__ __device__ constexpr int bytes(int n_blocks) { return records_bytes(n_blocks, kRecord); }
   __device__ RowA32(uint8_t* place, int n_blocks) : memory(place), chunk_of(n_blocks) {}
-  __device__ void put(const Eight& x, int i, bool inside) const {
-    const int lane = static_cast<int>(threadIdx.x % 32), block = 8 * i + lane / 4;
-    uint8_t* record = memory + record_place(block, chunk_of(block), kRecord);
+  // Of the lane's block of the eight in piece i.
+  __device__ int place(int i) const {
+    const int block = 8 * i + static_cast<int>(threadIdx.x % 32) / 4;
+    return record_place(block, chunk_of(block), kRecord);
+  }
+  __device__ void put(const Eight& x, int place, bool inside) const {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    uint8_t* record = memory + place;
     uint32_t amax = magnitude(x);
     amax = max(amax, __shfl_xor_sync(kWholeWarp, amax, 1));
     amax = max(amax, __shfl_xor_sync(kWholeWarp, amax, 2));
     const quant::BlockScale scale = quant::block_scale(amax);
-    const EightIntegers<kPlanes> e(x, scale.r);
+    EightIntegers<kPlanes> e;
+    e.make(x, scale.r);
     int both = both_sums(sum_of_bytes(e.l[0], sum_of_bytes(e.l[1], 0)), sum_of_bytes(e.q[0], sum_of_bytes(e.q[1], 0)));
     both += __shfl_xor_sync(kWholeWarp, both, 1);
     both += __shfl_xor_sync(kWholeWarp, both, 2);
@@ -102,14 +129,15 @@ struct RowF32 {
 
   static __host__ __device__ constexpr int bytes(int n_blocks) { return n_blocks * 128; }
   __device__ RowF32(uint8_t* memory, int n_blocks) : x(reinterpret_cast<float*>(memory)), chunk_of(n_blocks) {}
-  // Piece j of 8 of a block.
-  static __device__ int place(int j, int chunk) { return 4 * (j ^ (chunk & 1)); }
-  __device__ void put(const Eight& e, int i, bool inside) const {
+  // Of the first of a lane's two fours; the other one is its neighbour, in odd chunks the one before.
+  __device__ int place(int i) const {
+    const int lane = static_cast<int>(threadIdx.x % 32), block = 8 * i + lane / 4;
+    return 32 * block + 4 * (lane % 4 * 2 + (chunk_of(block) & 1));
+  }
+  __device__ void put(const Eight& e, int place, bool inside) const {
     if (!inside) return;
-    const int lane = static_cast<int>(threadIdx.x % 32), block = 8 * i + lane / 4, chunk = chunk_of(block);
-    float* at = x + 32 * block;
-    *reinterpret_cast<float4*>(at + place(lane % 4 * 2, chunk)) = make_float4(e.v[0], e.v[1], e.v[2], e.v[3]);
-    *reinterpret_cast<float4*>(at + place(lane % 4 * 2 + 1, chunk)) = make_float4(e.v[4], e.v[5], e.v[6], e.v[7]);
+    *reinterpret_cast<float4*>(x + place) = make_float4(e.v[0], e.v[1], e.v[2], e.v[3]);
+    *reinterpret_cast<float4*>(x + (place ^ 4)) = make_float4(e.v[4], e.v[5], e.v[6], e.v[7]);
   }
 };
 

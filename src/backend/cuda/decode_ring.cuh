@@ -161,6 +161,7 @@ class DecodeWalk {
     for (; unit_ < linear().n_units; unit_ += linear().n_warps) {
       typename List::Shared::Sum sum{};
       const LanePlace first = place_of_unit();
+      if (n_held_ == 0) ask_residual();
 #pragma unroll 1
       for (int at = 0; at < longest(); at += step_) {
         Get::wait(barriers_ + 8 * slot_, parity_);
@@ -284,6 +285,13 @@ class DecodeWalk {
     }
   }
 
+  // What is added to the row that this lane will write.
+  __device__ void ask_residual() {
+    if (task_.gate.residual == nullptr) return;
+    const int unit = unit_ + seat_.chunk * linear().n_warps;
+    if (unit < linear().n_units) residual_ = __ldcg(task_.gate.residual + row_of(unit));
+  }
+
   // y: the product of row `lane % kRows` of the unit. It is written with those of seven more units, each of which has four lanes; of a shard's sums
   // a unit has as many times more lanes as there are shards.
   __device__ void hold(float y) {
@@ -302,6 +310,7 @@ class DecodeWalk {
     }
     if (mine && linear().bias != nullptr) y = y + linear().bias[row];
     if (mine && linear().y != nullptr) linear().y[row] = y;
+    if (mine && task_.gate.residual != nullptr) task_.gate.sum[row] = residual_ + y;
     if (is_pair()) {
       const float up = __shfl_down_sync(kWholeWarp, y, kRows / 2);
       y = (task_.gate.activation == ops::GateActivation::silu ? num::silu(y) : num::gelu_tanh(y)) * up;
@@ -321,7 +330,7 @@ class DecodeWalk {
   int unit_, unit_ahead_, at_ahead_ = 0, slot_ = 0, slot_ahead_ = 0, small_slot_ = 0, small_ahead_ = 0;
   int ring_, small_;
   uint32_t barriers_, parity_ = 0;
-  float held_ = 0.0f;
+  float held_ = 0.0f, residual_ = 0.0f;
   int n_held_ = 0;
   bool asked_ = false;
 };

@@ -1,8 +1,8 @@
 // Decode of one token: the row that a matrix product reads, made by every block of threads for itself in shared memory. Making it again is
 // cheaper than one more kernel, and all of it is exact or in the contract's order, so every copy has the same bits. Block 0 also writes to
 // memory what other kernels or an observer read. Where it lies: decode_places.cuh.
-// The code is kept short, for a kernel finds little of itself in the instruction caches: loops are rolled, and what does not depend on the
-// kernel before is in registers when the wait is over.
+// The code is kept short, for a kernel finds little of itself in the instruction caches, and what does not depend on the kernel before is in
+// registers when the wait is over.
 #pragma once
 
 #include "backend/cuda/decode.h"
@@ -64,10 +64,12 @@ __device__ inline void norm_eight(Eight& x, float r, const Eight& w) {
 template <int kPlanes>
 struct EightIntegers {
   uint32_t q[2] = {}, l[2] = {};
-  __device__ EightIntegers(const Eight& x, float r) {
-    if (r == 0.0f) return;
+  __device__ void make(const Eight& x, float r) {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) quantise_4(x.v + 4 * i, r, kPlanes == 2, q[i], l[i]);
+    for (int i = 0; i < 2; ++i) {
+      quantise_4(x.v + 4 * i, r, kPlanes == 2, q[i], l[i]);
+      if (r == 0.0f) q[i] = l[i] = 0;
+    }
   }
 };
 __device__ inline int sum_of_bytes(uint32_t word, int sum) { return __dp4a(static_cast<int>(word), 0x01010101, sum); }
@@ -84,33 +86,50 @@ __device__ inline uint32_t magnitude(const Eight& x) {
   return amax;
 }
 
-// A row with a norm lies in shared memory as floats first: so many, of which those past its end are zeros.
+// A row with a norm lies in shared memory as floats first: so many, of which those past its end are zeros. Of elements i, i + 32, ... which lane
+// i of one warp sums, four lie together, and the fours of 32 lanes in an order that neither those who write runs of elements nor those who read
+// fours meet in a bank.
 __host__ __device__ constexpr int row_floats(int d) { return (d + 255) / 256 * 256; }
+__device__ inline int four_of_lane(int lane) { return 4 * (lane ^ (lane >> 3)); }
+// Where the first of a lane's eight elements is; the others are near it, for its number is a multiple of four, or of eight.
+__device__ inline int place_of_eight(int j) { return (j & ~127) + four_of_lane(j & 31) + (j >> 5 & 3); }
+template <bool kSpread>
+__device__ inline int place_in_eight(int first, int e) { return kSpread ? (first ^ (e % 4 * 4)) + e / 4 * 128 : first ^ (e * 4); }
+template <bool kSpread>
+__device__ inline void store_floats(float* floats, int first, const Eight& x) {
+#pragma unroll
+  for (int e = 0; e < 8; ++e) floats[place_in_eight<kSpread>(first, e)] = x.v[e];
+}
+template <bool kSpread>
+__device__ inline Eight load_floats(const float* floats, int first) {
+  Eight x;
+#pragma unroll
+  for (int e = 0; e < 8; ++e) x.v[e] = floats[place_in_eight<kSpread>(first, e)];
+  return x;
+}
 
-// The sum of squares of such a row, right in lane 0. By one warp, which is Lanes32; the squares of zeros change no sum. Eight elements are read
-// while eight are added (volatile: or compilers would put the reading back); after the last ones the same again.
-__device__ inline float sum_of_squares(const float* row, int d) {
-  const volatile float* at = row + threadIdx.x % 32;
-  float x[8], y[8], sum = 0.0f;
-  const auto read = [&](float (&to)[8]) {
+// Adds the squares of 128 n elements: all are asked for before the first is added.
+template <int n>
+__device__ inline void add_squares(const float* fours, float& sum) {
+  float4 x[n];
 #pragma unroll
-    for (int k = 0; k < 8; ++k) to[k] = at[32 * k];
-  };
-  const auto add = [&](const float (&from)[8]) {
+  for (int k = 0; k < n; ++k) x[k] = *reinterpret_cast<const float4*>(fours + 128 * k);
 #pragma unroll
-    for (int k = 0; k < 8; ++k) sum = num::fma(from[k], from[k], sum);
-  };
-  read(x);
-#pragma unroll 1
-  for (; d > 256; d -= 512) {
-    at += 256;
-    read(y);
-    add(x);
-    if (d > 512) at += 256;
-    read(x);
-    add(y);
+  for (int k = 0; k < n; ++k) {
+    sum = num::fma(x[k].x, x[k].x, sum);
+    sum = num::fma(x[k].y, x[k].y, sum);
+    sum = num::fma(x[k].z, x[k].z, sum);
+    sum = num::fma(x[k].w, x[k].w, sum);
   }
-  if (d > 0) add(x);
+}
+// The sum of squares of such a row, right in lane 0. By one warp, which is Lanes32; the squares of zeros change no sum.
+__device__ inline float sum_of_squares(const float* row, int d) {
+  const float* fours = row + four_of_lane(static_cast<int>(threadIdx.x % 32));
+  float sum = 0.0f;
+#pragma unroll 1
+  for (; d >= 1024; d -= 1024, fours += 1024) add_squares<8>(fours, sum);
+#pragma unroll 1
+  for (; d > 0; d -= 256, fours += 256) add_squares<2>(fours, sum);
   return fold_lanes(sum);
 }
 // The quotient by a power of two is the product with its inverse.
@@ -120,58 +139,71 @@ __device__ inline float inverse_rms_of(float sum, int d, float eps) {
   return 1.0f / sqrtf(mean + eps);
 }
 
-// What a thread has ahead of the kernel's wait: places, and the norm's weights of its warp's first kTurns pieces of 256 elements.
+// Puts a value into a register for good, by a whole warp: what is only computed from a kernel's parameters is computed again where it is used, and
+// after the wait their cache may have lost them.
+__device__ inline int kept(int x) { return __shfl_sync(kWholeWarp, x, static_cast<int>(threadIdx.x % 32)); }
+__device__ inline float kept(float x) { return __int_as_float(kept(__float_as_int(x))); }
+template <class T>
+__device__ inline T* kept(T* p) {
+  const auto bits = reinterpret_cast<uintptr_t>(p);
+  const auto low = static_cast<uint32_t>(kept(static_cast<int>(bits))), high = static_cast<uint32_t>(kept(static_cast<int>(bits >> 32)));
+  return reinterpret_cast<T*>(static_cast<uintptr_t>(high) << 32 | low);
+}
+
+// What a thread has ahead of the kernel's wait: places of its pieces of 256 elements, one a turn, and for its warp's first kTurns turns where
+// they go (Row, decode_places.cuh) and the norm's weights. kTurns pieces are made at once.
 template <class Row, int kTurns>
 struct AheadOfRow {
   static constexpr bool kSpread = Row::kSpread;
   int first, step, d;  // the lane's first element; from turn to turn; of the row
-  bool writes, adds;
-  const float* a;      // of the lane's first element
+  int floats_first;    // where the lane's first element is among floats
+  int place[kTurns];
+  const float* a;  // of the lane's first element
   const float* b;
-  ShardSums sums;      // in the place of b
-  Eight held[kTurns];
+  const float* w;
+  float* y;  // null: nobody reads it, or another block writes it
+  int flags;
+  float eps;
+  ShardSums sums;  // in the place of b
+  Eight x[2 * kTurns];  // elements; with a norm, the second half is its weights
 
-  __device__ explicit AheadOfRow(const DecodeSource& source)
-      : first(static_cast<int>(threadIdx.x / 32) * 256 + first_of_lane<kSpread>()),
-        step(8 * static_cast<int>(blockDim.x)),
-        d(source.d),
-        writes(blockIdx.x == 0 && (source.sum != nullptr || source.y != nullptr)),
-        adds(source.b != nullptr || has_sums(source.sums)),
-        sums(source.sums) {
-    a = source.a + first;
-    b = (has_sums(sums) ? sums.of : source.b) + first;
-    if (source.w != nullptr) take(source.w + first, first, held);
-    compute_now(first), compute_now(step), compute_now(a), compute_now(b);
+  enum Flag { kNorm = 1, kPreNorm = 2, kTwo = 4, kWrites = 8, kSquares = 16 };  // writes values that others read; adds the squares
+  __device__ bool is(Flag flag) const { return (flags & flag) != 0; }
+
+  __device__ AheadOfRow(const DecodeSource& source, const Row& row)
+      : first(kept(static_cast<int>(threadIdx.x / 32) * 256 + first_of_lane<kSpread>())), step(kept(8 * static_cast<int>(blockDim.x))),
+        d(kept(source.d)), floats_first(kept(place_of_eight(first))), a(kept(source.a + first)), b(kept((has_sums(source.sums) ? source.sums.of : source.b) + first)), w(kept(source.w + first)),
+        y(kept(blockIdx.x == 0 && source.y != nullptr ? source.y + first : nullptr)), eps(kept(source.eps)), sums(source.sums) {
+    const bool writes = blockIdx.x == 0 && source.sum != nullptr, squares = threadIdx.x >= blockDim.x - 32;
+    flags = kept((source.w != nullptr ? kNorm : 0) | (source.pre_w != nullptr ? kPreNorm : 0) | (source.b != nullptr || has_sums(source.sums) ? kTwo : 0) |
+                 (writes ? kWrites : 0) | (squares ? kSquares : 0));
+    find_places(row, first);
+#pragma unroll
+    for (int t = 0; t < kTurns; ++t) place[t] = kept(place[t]);
+    if (source.w != nullptr) take<kTurns>(w, 0, x + kTurns);
   }
-  // Whether the warp has elements at its lane's j. Rows of blocks of 256 end with a warp.
+  __device__ void find_places(const Row& row, int j) {
+#pragma unroll
+    for (int t = 0; t < kTurns; ++t) place[t] = row.place((j + t * step) / 256);
+  }
+  // Whether the warp has elements where its lane's is j. Rows of blocks of 256 end with a warp.
   __device__ bool has(int j) const { return (Row::kBlock == 256 ? j : j & ~255) < d; }
-  __device__ Eight load(const float* from, int j) const {
-    if (Row::kBlock == 256 || j < d) return fetch_eight<kSpread>(from);
-    return {};
-  }
-  // The lane's elements of n turns from j on; `from`: the first of them.
+  __device__ bool has_own(int j) const { return Row::kBlock == 256 || j < d; }
+  // The lane's elements of n turns; from: the lane's first of a row, of which these are `begin` elements further on.
   template <int n>
-  __device__ void take(const float* from, int j, Eight (&to)[n]) const {
+  __device__ void take(const float* from, int begin, Eight* to) const {
 #pragma unroll
     for (int t = 0; t < n; ++t) {
-      if (has(j + t * step)) to[t] = load(from + t * step, j + t * step);
+      const int at = begin + t * step;
+      if (has(first + at)) to[t] = has_own(first + at) ? fetch_eight<kSpread>(from + at) : Eight{};
     }
-  }
-  // Of turns from `begin` elements further on: a, or a + b.
-  __device__ void add_sources(int begin, Eight (&to)[kTurns]) const {
-    take(a + begin, first + begin, to);
-    if (!adds) return;
-    Eight added[kTurns];
-    take_added(begin, added);
-#pragma unroll
-    for (int t = 0; t < kTurns; ++t) add_eight(to[t], added[t]);
   }
   // Known to be false where the kernel is none of a shard's.
   static __device__ bool has_sums(const ShardSums& sums) { return Row::kOfShard && sums.n_shards > 0; }
   // What is added, of the shards by the contract's tree.
   template <int n>
-  __device__ void take_added(int begin, Eight (&to)[n]) const {
-    if (!has_sums(sums)) return take(b + begin, first + begin, to);
+  __device__ void take_added(int begin, Eight* to) const {
+    if (!has_sums(sums)) return take<n>(b, begin, to);
 #pragma unroll 1
     for (int q = 0; q < sums.n_shards; q += 2) {
       Eight both[n];
@@ -194,7 +226,7 @@ struct AheadOfRow {
 #pragma unroll
       for (int t = 0; t < n; ++t) {
         if (!has(j + t * step)) continue;
-        if (Row::kBlock != 256 && j + t * step >= d) {
+        if (!has_own(j + t * step)) {
           to[t] = {};
           continue;
         }
@@ -206,30 +238,39 @@ struct AheadOfRow {
       there = waited_too_long(begin, sums.timed_out);
     }
   }
-  __device__ void store(float* floats, int j, const Eight (&from)[kTurns]) const {
+  // a or a + b of kTurns turns, to where products read it as floats first, and for others who read it.
+  __device__ void add_sources(int begin, Eight* to, float* floats, float* sum) const {
+    Eight added[kTurns];
+    take<kTurns>(a, begin, to);
+    if (is(kTwo)) {
+      take_added<kTurns>(begin, added);
+#pragma unroll
+      for (int t = 0; t < kTurns; ++t) add_eight(to[t], added[t]);
+    }
 #pragma unroll
     for (int t = 0; t < kTurns; ++t) {
-      if (has(j + t * step)) store_eight<kSpread>(floats + j + t * step, from[t]);
+      const int at = begin + t * step;
+      if (has(first + at)) store_floats<kSpread>(floats, floats_first + at, to[t]);
     }
-  }
-  // The next turn's, of n that are held; the last comes from memory.
-  template <int n>
-  __device__ void shift_in(const float* from, int j, Eight (&of_turns)[n]) const {
+    if (!is(kWrites)) return;
 #pragma unroll
-    for (int t = 0; t + 1 < n; ++t) of_turns[t] = of_turns[t + 1];
-    if (has(j)) of_turns[n - 1] = load(from, j);
+    for (int t = 0; t < kTurns; ++t) {
+      const int j = first + begin + t * step;
+      if (j < d) store_eight<kSpread>(sum + j, to[t]);
+    }
   }
 };
 
 // x = a + rms_norm(b) in `floats`, the rare case.
 template <class Row, int kTurns>
 __device__ void add_pre_norm(const DecodeSource& source, const AheadOfRow<Row, kTurns>& ahead, float* floats) {
+  constexpr bool kSpread = Row::kSpread;
   __shared__ float factor;
 #pragma unroll 1
   for (int j = ahead.first; ahead.has(j); j += ahead.step) {
     Eight added[1] = {};
-    ahead.take_added(j - ahead.first, added);
-    store_eight<Row::kSpread>(floats + j, added[0]);
+    ahead.template take_added<1>(j - ahead.first, added);
+    store_floats<kSpread>(floats, place_of_eight(j), added[0]);
   }
   __syncthreads();
   if (threadIdx.x < 32) {
@@ -240,11 +281,51 @@ __device__ void add_pre_norm(const DecodeSource& source, const AheadOfRow<Row, k
   const float r = factor;
 #pragma unroll 1
   for (int j = ahead.first; j < ahead.d; j += ahead.step) {
-    Eight v = load_eight<Row::kSpread>(floats + j), x = load_eight<Row::kSpread>(source.a + j);
-    norm_eight(v, r, load_eight<Row::kSpread>(source.pre_w + j));
-    if (blockIdx.x == 0 && source.pre_y != nullptr) store_eight<Row::kSpread>(source.pre_y + j, v);
+    Eight v = load_floats<kSpread>(floats, place_of_eight(j)), x = load_eight<kSpread>(source.a + j);
+    norm_eight(v, r, load_eight<kSpread>(source.pre_w + j));
+    if (blockIdx.x == 0 && source.pre_y != nullptr) store_eight<kSpread>(source.pre_y + j, v);
     add_eight(x, v);
-    store_eight<Row::kSpread>(floats + j, x);
+    store_floats<kSpread>(floats, place_of_eight(j), x);
+    if (blockIdx.x == 0 && source.sum != nullptr) store_eight<kSpread>(source.sum + j, x);
+  }
+}
+
+// The elements of a row that has a norm, before it: the first kTurns in registers, all of them in `floats`.
+template <class Row, int kTurns>
+__device__ void add_up(const DecodeSource& source, AheadOfRow<Row, kTurns>& ahead, float* floats) {
+  if (ahead.is(ahead.kPreNorm)) {
+    add_pre_norm(source, ahead, floats);
+#pragma unroll
+    for (int t = 0; t < kTurns; ++t) {
+      if (ahead.has(ahead.first + t * ahead.step)) ahead.x[t] = load_floats<Row::kSpread>(floats, ahead.floats_first + t * ahead.step);
+    }
+    return;
+  }
+  int begin = 0;
+  while (ahead.has(ahead.first + begin + kTurns * ahead.step)) begin += kTurns * ahead.step;  // of the widest rows
+#pragma unroll 1
+  for (; begin >= 0; begin -= kTurns * ahead.step) ahead.add_sources(begin, ahead.x, floats, source.sum);  // what stays in x comes last
+}
+
+// Of the pieces in `ahead.x`, `begin` elements after the first: their norm by r, if there is one, and what products read.
+template <int n, class Row, int kTurns>
+__device__ void put_pieces(AheadOfRow<Row, kTurns>& ahead, int begin, float r, const Row& x) {
+  if (ahead.is(ahead.kNorm)) {
+#pragma unroll
+    for (int t = 0; t < n; ++t) norm_eight(ahead.x[t], r, ahead.x[kTurns + t]);
+    if (__builtin_expect(ahead.y != nullptr, false)) {
+#pragma unroll
+      for (int t = 0; t < n; ++t) {
+        const int at = begin + t * ahead.step;
+        if (ahead.first + at < ahead.d) store_eight<Row::kSpread>(ahead.y + at, ahead.x[t]);
+      }
+    }
+  }
+  if constexpr (Row::kBlock == 256) {
+    x.template put<n>(ahead.x, ahead.place);
+  } else {
+#pragma unroll
+    for (int t = 0; t < n; ++t) x.put(ahead.x[t], ahead.place[t], ahead.first + begin + t * ahead.step < ahead.d);
   }
 }
 
@@ -253,56 +334,40 @@ __device__ void add_pre_norm(const DecodeSource& source, const AheadOfRow<Row, k
 template <class Row, int kTurns>
 __device__ void make_row(const DecodeSource& source, AheadOfRow<Row, kTurns>& ahead, float* floats, const Row& x) {
   constexpr bool kSpread = Row::kSpread;
-  const int step = ahead.step, d = ahead.d;
-  int j = ahead.first;
-  if (source.w == nullptr) {
-    constexpr int kPlain = 2 * kTurns;  // that are asked for at once
-    Eight of_turns[kPlain];
-    ahead.take(ahead.a, j, of_turns);
-    if (ahead.has(j)) {
-#pragma unroll 1
-      for (const float* later = ahead.a + kPlain * step;; later += step) {
-        x.put(of_turns[0], j / 256, j < d);
-        j += step;
-        if (!ahead.has(j)) break;
-        ahead.shift_in(later, j + (kPlain - 1) * step, of_turns);
-      }
+  float r = 0.0f;
+  if (ahead.is(ahead.kNorm)) {
+    add_up(source, ahead, floats);
+    __syncthreads();
+    if (ahead.is(ahead.kSquares)) {
+      const float sum = sum_of_squares(floats, ahead.d);
+      if (threadIdx.x % 32 == 0) floats[0] = inverse_rms_of(sum, ahead.d, ahead.eps);  // whose element is in a register
     }
     __syncthreads();
-    return;
-  }
-  Eight v[kTurns];
-  if (source.pre_w == nullptr) {
-    int begin = 0;
-    while (ahead.has(j + begin + kTurns * step)) begin += kTurns * step;  // of the widest rows
-#pragma unroll 1
-    for (; begin >= 0; begin -= kTurns * step) {  // what stays in v comes last
-      ahead.add_sources(begin, v);
-      ahead.store(floats, j + begin, v);
-    }
+    r = floats[0];
   } else {
-    add_pre_norm(source, ahead, floats);
-    if (ahead.has(j)) v[0] = load_eight<kSpread>(floats + j);
+    ahead.template take<2 * kTurns>(ahead.a, 0, ahead.x);
   }
-  __syncthreads();
-  if (threadIdx.x >= blockDim.x - 32) {
-    const float sum = sum_of_squares(floats, d);
-    if (threadIdx.x % 32 == 0) floats[0] = inverse_rms_of(sum, d, source.eps);  // whose element is in a register
-  }
-  __syncthreads();
-  const float r = floats[0];
-  if (ahead.has(j)) {
 #pragma unroll 1
-    for (const float* later = source.w + j + kTurns * step;; later += step) {
-      const bool writes = ahead.writes && j < d;
-      if (writes && source.sum != nullptr) store_eight<kSpread>(source.sum + j, v[0]);
-      norm_eight(v[0], r, ahead.held[0]);
-      if (writes && source.y != nullptr) store_eight<kSpread>(source.y + j, v[0]);
-      x.put(v[0], j / 256, j < d);
-      j += step;
-      if (!ahead.has(j)) break;
-      ahead.shift_in(later, j + (kTurns - 1) * step, ahead.held);
-      v[0] = load_eight<kSpread>(floats + j);
+  for (int begin = 0; ahead.has(ahead.first + begin);) {
+    if (kTurns > 1 && ahead.has(ahead.first + begin + ahead.step)) {
+      put_pieces<kTurns>(ahead, begin, r, x);
+    } else {
+      put_pieces<1>(ahead, begin, r, x);
+    }
+    begin += kTurns * ahead.step;
+    const int j = ahead.first + begin;
+    if (!ahead.has(j)) break;
+    ahead.find_places(x, j);
+    if (ahead.is(ahead.kNorm)) {
+#pragma unroll
+      for (int t = 0; t < kTurns; ++t) {
+        if (ahead.has(j + t * ahead.step)) ahead.x[t] = load_floats<kSpread>(floats, ahead.floats_first + begin + t * ahead.step);
+      }
+      ahead.template take<kTurns>(ahead.w, begin, ahead.x + kTurns);
+    } else {
+#pragma unroll
+      for (int t = 0; t < kTurns; ++t) ahead.x[t] = ahead.x[kTurns + t];
+      ahead.template take<kTurns>(ahead.a, begin + kTurns * ahead.step, ahead.x + kTurns);
     }
   }
   __syncthreads();

@@ -136,6 +136,10 @@ void check_case(const Case& c, uint64_t seed) {
   const OtherShard other(static_cast<size_t>(c.rows[0]));
   source.wait = other.wait();
   if (c.gate || c.rows.size() == 1) gate.send = other.send();
+  const bool adds = !c.gate && c.rows.size() == 1;
+  const std::vector<float> residual = test::random_activations(c.rows[0], seed + 4);
+  const DeviceBuffer residual_device = upload(residual), added = poisoned(residual.size());
+  if (adds) gate.residual = residual_device.as<float>(), gate.sum = added.as<float>();
   decode_linears(source, tasks, gate, kind, c.planes, Queue(nullptr, false, c.processors));
   for (size_t i = 0; i < y.size(); ++i) {
     EXPECT_TRUE(same_floats(download<float>(y[i].data(), expected[i].size()), expected[i])) << c << ", matrix " << i;
@@ -146,7 +150,12 @@ void check_case(const Case& c, uint64_t seed) {
     const std::vector<float>& before = c.pre_norm ? row.pre : row.sum;
     EXPECT_TRUE(same_floats(download<float>((c.pre_norm ? pre : sum).data(), width), before)) << c;
   }
-  if (!c.gate && c.rows.size() == 1) other.check(expected[0]);
+  if (adds) {
+    other.check(expected[0]);
+    std::vector<float> sums = residual;
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] = sums[i] + expected[0][i];
+    EXPECT_TRUE(same_floats(download<float>(added.data(), sums.size()), sums)) << c << ", added";
+  }
   if (!c.gate) return;
   std::vector<float> product;
   for (size_t i = 0; i < expected[0].size(); ++i) product.push_back(num::silu(expected[0][i]) * expected[1][i]);

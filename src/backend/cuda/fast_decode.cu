@@ -46,10 +46,13 @@ struct RowHalves {
 
   static constexpr int bytes(int n_blocks) { return (n_blocks + 8 + kStageBlocks) * 64; }
   __device__ RowHalves(uint8_t* memory, int width) : x(memory), chunk_of(width / 32) {}
-  __device__ void put(const Eight& e, int i, bool inside) const {
-    if (!inside) return;
+  __device__ int place(int i) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, block = 8 * i + lane / 4;
-    auto* at = reinterpret_cast<uint32_t*>(x + 64 * (block + chunk_of(block))) + lane % 4;
+    return 64 * (block + chunk_of(block)) + 4 * (lane % 4);
+  }
+  __device__ void put(const Eight& e, int place, bool inside) const {
+    if (!inside) return;
+    auto* at = reinterpret_cast<uint32_t*>(x + place);
 #pragma unroll
     for (int j = 0; j < 4; ++j) at[4 * j] = T::rounded(e.v[2 * j], e.v[2 * j + 1]);
   }
@@ -174,7 +177,7 @@ __global__ void __launch_bounds__(kDecodeThreads, 1) fast_decode_kernel(const __
   PairWalk<T, kDepth> walk(task, memory);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const RowHalves<T> x(memory, task.source.d);
-  AheadOfRow<RowHalves<T>, 1> ahead(task.source);
+  AheadOfRow<RowHalves<T>, 1> ahead(task.source, x);
   wait_for_previous();
   make_row(task.source, ahead, reinterpret_cast<float*>(memory + task.floats_begin), x);
   for (int i = warp * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x); i < task.n_pairs; i += static_cast<int>(gridDim.x) * kDecodeWarps) {

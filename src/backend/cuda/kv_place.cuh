@@ -30,7 +30,10 @@ __device__ inline Place value_place(const CacheView& c, int64_t head, int64_t po
 }
 
 // num::float_to_half: the instruction gives all its bits but those of a NaN.
-__device__ inline uint16_t rounded_half(float x) { return x == x ? __half_as_ushort(__float2half_rn(x)) : num::float_to_half(x); }
+__device__ inline uint16_t rounded_half(float x) {
+  const uint32_t bits = __float_as_uint(x);
+  return x == x ? __half_as_ushort(__float2half_rn(x)) : static_cast<uint16_t>(((bits >> 16) & 0x8000u) | 0x7E00u | ((bits >> 13) & 0x1FFu));
+}
 
 // The whole warp calls it; inside: whether the lane has an element. With q8_0 all have.
 __device__ inline void put(ops::CacheType type, float x, bool inside, const Place& place) {

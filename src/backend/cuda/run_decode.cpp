@@ -50,6 +50,7 @@ DecodeSource source_of(const DeviceState& s, const DecodeGroup& group, ops::Valu
     source.b = nullptr;
     source.sums = sums;
   }
+  if (group.is_added) source.a = task.sum, source.b = nullptr, source.sum = nullptr;
   return source;
 }
 
@@ -77,6 +78,11 @@ void run_products(const DeviceState& s, const DecodeGroup& group, const Wanted& 
     float* y = s.lands ? s.value(gather.y) + gather.column : s.value(gather.x);
     (group.gate != kNone ? gate.y : tasks[0].y) = y;
     if (s.lands) gate.send = s.landings.task(gather, s.round());
+  }
+  if (group.adds != kNone) {
+    const auto& sum = record_of<ops::Add>(s, group.adds);
+    gate.residual = s.value(sum.a == first.y ? sum.b : sum.a);
+    gate.sum = s.value(sum.y);
   }
   if (s.is_fast(*tasks[0].w)) return fast_decode_linears(source_of(s, group, first.x, wanted), std::span(tasks.data(), n), gate, queue);
   const quant::Activation kind =

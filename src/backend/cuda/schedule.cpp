@@ -237,7 +237,9 @@ class Scheduler {
       for (const int32_t op : unit.ops) {
         const ops::ValueId y = ops::values_of(plan_.ops[index(op)]).output;
         if (y == kNone) continue;
-        schedule_.lifetimes[index(y)] = {now, now};
+        const DecodeGroup& group = schedule_.decode[static_cast<size_t>(now)];
+        const bool is_early = group.is_added && unit.add == op;  // the group before makes it
+        schedule_.lifetimes[index(y)] = {is_early ? now - 1 : now, now};
         made_in[index(y)] = i_unit;
       }
       for (const int32_t op : unit.ops) {

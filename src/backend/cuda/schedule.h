@@ -51,6 +51,9 @@ struct DecodeGroup {
   std::vector<int32_t> units;  // in their order
   Unit alone;
   int32_t norm = ops::kNone, linears = ops::kNone, gate = ops::kNone, heads = ops::kNone, attention = ops::kNone;
+  // An op: the sum that the norm of the next group begins with, which the products of this one make as they write; that group finds it made.
+  int32_t adds = ops::kNone;
+  bool is_added = false;
   // Of a shard, ops: the gather whose row these kernels send themselves, and the one for whose row they wait.
   int32_t sends = ops::kNone, waits = ops::kNone;
   // `columns`: one product of the shard's own columns (ops::Linear::columns), whose sums go to all, where the
