@@ -139,11 +139,11 @@ TEST(Activations, PartsDoNotOverlapAndAreAligned) {
   }
 }
 
-// Every fraction at the smallest exponent, at one and at the largest: between them nothing is rounded differently.
+// Every fraction at one exponent, some at the smallest and at the largest: nothing is rounded differently from exponent to exponent.
 TEST(Activations, ScalesAreQuotients) {
   for (const uint32_t exponent : {127u - 100, 127u, 254u}) {
     int64_t n_wrong = 0;
-    for (uint32_t fraction = 0; fraction < 1u << 23; ++fraction) {
+    for (uint32_t fraction = 0; fraction < 1u << 23; fraction += exponent == 127 ? 1 : 61) {
       const float amax = std::bit_cast<float>(exponent << 23 | fraction);
       const BlockScale scale = block_scale(std::bit_cast<uint32_t>(amax));
       n_wrong += scale.d != amax / 127.0f || scale.r != 127.0f / amax;
