@@ -1,11 +1,128 @@
-// Decode with weights in superblocks of 256.
+// Decode with weights in superblocks of 256: the kernel, and how its launches are laid out.
 #include "backend/cuda/decode_linear.cuh"
+#include "backend/cuda/decode_steps.cuh"
 
 namespace assay::backend::cuda {
+namespace {
+
+template <class... F>
+struct StepFormats {
+  static int find(tensor::DType dtype) {
+    int i = 0, found = -1;
+    ((F::kDType == dtype ? found = i : 0, ++i), ...);
+    return found;
+  }
+  template <class Visit>
+  __device__ static void with(int format, Visit&& visit) {
+    int i = 0;
+    ((format == i++ ? visit(F{}) : void()), ...);
+  }
+  static int slot_bytes(int format) {
+    int i = 0, bytes = 0;
+    ((format == i++ ? bytes = F::kSlot : 0), ...);
+    return bytes;
+  }
+};
+using Formats = StepFormats<StepQ4_K, StepQ5_K, StepQ6_K>;
+
+constexpr int kThreads = 512;
+
+template <class Row, int kBlocks>
+__global__ void __launch_bounds__(kThreads, kBlocks) step_kernel(const __grid_constant__ StepTask task) {
+  extern __shared__ __align__(128) uint8_t memory[];
+  let_next_start();
+  StepWalk<Formats, Row> walk(task, memory);
+  walk.start();
+
+  const Row x(memory, task.n_blocks);
+  AheadOfRow<Row, kBlocks == 1 ? 2 : 1> ahead(task.source, x);
+  auto* floats = reinterpret_cast<float*>(memory + kept(task.floats_begin));
+  wait_for_previous();
+  if (Row::kOfShard) wait_for_shards(task.source.wait);
+  make_row(task.source, ahead, floats, x);
+
+  walk.run(x);
+  if (Row::kOfShard) tell_shards(task.gate.send, gridDim.x);
+}
+
+template <class Row>
+StepTask step_task(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate) {
+  StepTask task;
+  task.source = source;
+  task.gate = gate;
+  const int n_shards = std::max(gate.sums.n_shards, 1), rows_of_unit = gate.y != nullptr ? 2 : 4;
+  task.n_blocks = source.d / Row::kBlock * n_shards;
+  task.n_chunks = 8 / n_shards;
+  for (uint32_t i = 0; i < 8; ++i) task.begin[i] = i * static_cast<uint32_t>(task.n_blocks) / 8;
+  for (const LinearTask& linear : linears) {
+    StepLinear& to = task.linear[task.n_linears++];
+    to.format = Formats::find(linear.w->dtype);
+    to.n_rows = static_cast<int32_t>(linear.w->rows);
+    to.n_units = (to.n_rows + rows_of_unit - 1) / rows_of_unit;
+    std::copy_n(linear.w->parts.base, linear.w->parts.n, to.base);
+    to.bias = linear.bias;
+    to.y = linear.y;
+    task.slot_bytes = std::max(task.slot_bytes, Formats::slot_bytes(to.format));
+  }
+  const int row_bytes = (Row::bytes(source.d / Row::kBlock) + 127) / 128 * 128;
+  task.floats_begin = row_bytes;
+  task.ring_begin = row_bytes + (source.w != nullptr ? row_floats(source.d) * 4 : 0);
+  return task;
+}
+
+// So many warps of a block take units, with slots for their steps in so many bytes; the bytes of a block.
+int share_slots(StepTask& task, int n_blocks, int walkers, int shared_bytes) {
+  const int n_slots = std::max((shared_bytes - task.ring_begin) / task.slot_bytes, 1);
+  task.n_walkers = std::min(walkers, n_slots);
+  const int rounds = share_warps(task, n_blocks * task.n_walkers), deepest = std::min(rounds * ((task.n_blocks + 7) / 8), kStepsAheadMax);
+  task.depth = std::min(n_slots / task.n_walkers, deepest);
+  task.n_deeper = task.depth < deepest ? n_slots % task.n_walkers : 0;
+  return task.ring_begin + (task.depth * task.n_walkers + task.n_deeper) * task.slot_bytes;
+}
+
+template <class Row, int kBlocks>
+void launch_steps(const StepTask& task, int n_blocks, int bytes, const Queue& queue) {
+  const auto kernel = step_kernel<Row, kBlocks>;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);  // one cut for all kernels
+  launch(queue, kernel, dim3(static_cast<unsigned>(n_blocks)), kThreads, static_cast<size_t>(bytes), task);
+}
+
+template <class Row>
+void launch_decode_256(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate, const Queue& queue) {
+  if constexpr (!Row::kOfShard) {
+    const bool of_shard = source.wait.n_shards > 0 || source.sums.n_shards > 0 || gate.send.n_shards > 0 || gate.sums.n_shards > 0;
+    if (of_shard) return launch_decode_256<OfShard<Row>>(source, linears, gate, queue);
+  }
+  int device = 0, shared_max = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&shared_max, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  shared_max -= 1024;  // what the kernel has beside it
+  StepTask task = step_task<Row>(source, linears, gate);
+  int64_t n_units = 0, n_bytes = 0;
+  for (int i = 0; i < task.n_linears; ++i) {
+    n_units += gate.y != nullptr && i > 0 ? 0 : task.linear[i].n_units;
+    n_bytes += int64_t{task.linear[i].n_rows} * task.n_blocks * Formats::slot_bytes(task.linear[i].format) / 32;
+  }
+  const int n_blocks = static_cast<int>(std::min<int64_t>(queue.n_multiprocessors, std::max<int64_t>(n_units, task.n_linears)));
+  const int units_each = static_cast<int>((n_units + n_blocks - 1) / n_blocks);  // of a block of threads
+  // What is short is fetched before its row is there: by two blocks of a multiprocessor, the second one of the next kernel. What is long streams
+  // better through a ring in all of the shared memory, and by warps of twice the registers.
+  constexpr int64_t kShortBytes = 100 * 1024;
+  if (n_bytes / n_blocks <= kShortBytes) {
+    const int bytes = share_slots(task, n_blocks, std::min(units_each, 12), std::min(113 * 1024, shared_max));
+    return launch_steps<Row, 2>(task, n_blocks, bytes, queue);
+  }
+  const int bytes = share_slots(task, n_blocks, std::min(units_each, kThreads / 32), std::min(220 * 1024, shared_max));
+  launch_steps<Row, 1>(task, n_blocks, bytes, queue);
+}
+
+}  // namespace
+
+bool decode_knows_256(tensor::DType dtype) noexcept { return Formats::find(dtype) >= 0; }
 
 void decode_linears_256(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate, int planes, const Queue& queue) {
-  planes == 2 ? launch_decode<DecodeFormats256, RowA256<2>>(source, linears, gate, queue)
-              : launch_decode<DecodeFormats256, RowA256<1>>(source, linears, gate, queue);
+  planes == 2 ? launch_decode_256<RowA256<2>>(source, linears, gate, queue) : launch_decode_256<RowA256<1>>(source, linears, gate, queue);
 }
 
 }  // namespace assay::backend::cuda

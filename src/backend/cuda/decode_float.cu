@@ -9,7 +9,7 @@ void decode_linears_float(const DecodeSource& source, std::span<const LinearTask
 
 bool decode_serves(tensor::DType dtype, int64_t rows, int64_t cols, quant::Activation kind) noexcept {
   if (rows > INT32_MAX / 8 || cols > kDecodeWidthMax) return false;
-  if (kind == quant::Activation::a256) return DecodeFormats256::find(dtype) >= 0;
+  if (kind == quant::Activation::a256) return decode_knows_256(dtype);
   if (kind == quant::Activation::a32) return DecodeFormats32::find(dtype) >= 0;
   return cols % 32 == 0 && DecodeFormatsFloat::find(dtype) >= 0;
 }

@@ -1,4 +1,5 @@
-// What a lane of a decode kernel makes of a block of weights in shared memory (decode_ring.cuh) and of its block of the row (decode_places.cuh).
+// What a lane of a decode kernel makes of a block of weights in shared memory (decode_ring.cuh; superblocks: decode_superblocks.cuh) and of its block
+// of the row (decode_places.cuh).
 // Of a quantised format each of a warp's 32 lanes has one of the contract's chains: a chunk of one of four rows, whose blocks it takes in order by
 // itself; of float weights four lanes have a chunk of two rows. 32 bytes that are used together are read as two halves, in swapped order by
 // lanes of odd chunks, and so are the elements of the row that meet them: the groups of banks are then all different.
@@ -47,19 +48,20 @@ __device__ inline int32_t dot_bytes(uint4 w, uint32_t mask, uint4 q, int32_t sum
 }
 inline constexpr uint32_t kLowNibbles = 0x0F0F0F0Fu, kHighNibbles = 0xF0F0F0F0u;  // high ones stay where they are: their dot is 16 times as large
 
-__device__ inline int byte_at(uint32_t word, int i) { return static_cast<int>((word >> (8 * i)) & 255u); }
-__device__ inline int signed_byte_at(uint32_t word, int i) { return static_cast<int>(word << (24 - 8 * i)) >> 24; }
-// Two sums of int16 times two bytes with sign, the lower or the higher ones.
-__device__ inline int32_t dot_sums(uint4 sums, uint32_t first, uint32_t second, int32_t m) {
-  m = __dp2a_lo(static_cast<int>(sums.x), static_cast<int>(first), m);
-  m = __dp2a_hi(static_cast<int>(sums.y), static_cast<int>(first), m);
-  m = __dp2a_lo(static_cast<int>(sums.z), static_cast<int>(second), m);
-  return __dp2a_hi(static_cast<int>(sums.w), static_cast<int>(second), m);
-}
 template <int kPlanes>
 __device__ inline float joined(const int32_t (&i)[kPlanes]) {
   if constexpr (kPlanes == 2) return quant::join_planes(i[0], i[1]);
   return static_cast<float>(i[0]);
+}
+
+// The tree over an output's chunks, of which each lane of four rows has one; every lane has its row's.
+__device__ inline float chunks_sum(float c, int n_chunks) {
+#pragma unroll
+  for (int width = 1; width <= 4; width *= 2) {
+    const float sum = c + __shfl_xor_sync(kWholeWarp, c, 4 * width);
+    if (width < n_chunks) c = sum;
+  }
+  return c;
 }
 
 // What formats of one kernel share: those of chains.
@@ -73,14 +75,7 @@ struct OfChains {
   static __device__ const uint8_t* place_of(const Row& x, int block, const Seat& seat, int n_chunks) {
     return x.memory + record_place(block, seat.chunk & (n_chunks - 1), Row::kRecord);
   }
-  static __device__ float finish(Sum c, const Seat&, int n_chunks) {  // the tree over an output's chunks; every lane has its row's
-#pragma unroll
-    for (int width = 1; width <= 4; width *= 2) {
-      const float sum = c + __shfl_xor_sync(kWholeWarp, c, 4 * width);
-      if (width < n_chunks) c = sum;
-    }
-    return c;
-  }
+  static __device__ float finish(Sum c, const Seat&, int n_chunks) { return chunks_sum(c, n_chunks); }
 };
 // Those of float weights: lane `part` of a chunk holds the contract's lanes 8 part .. 8 part + 7 of two rows, in odd chunks the second one first.
 struct OfFloats {
@@ -103,111 +98,6 @@ struct OfFloats {
       y[r] = fold_and_tree(lane);
     }
     return seat.part % 2 == 0 ? y[0] : y[1];
-  }
-};
-
-// Superblocks of nibbles with six bits of scale and of minimum for each run of 32 (quant/k_scales.h); group g of 32 bytes is runs 2 g and 2 g + 1.
-// A fifth bit is dotted for itself, where it stands.
-template <bool kFifth>
-struct DecodeNibblesK {
-  static constexpr int kAtOnce = 1, kUnrolled = 1;  // blocks that a lane takes at once; so many times in the loop
-  template <class Row>
-  static __device__ void add(float& c, const LanePlace& p, int) {
-    constexpr int kPlanes = Row::kPlanes;
-    const uint8_t *n[2] = {p.big[0] + p.swap, p.big[0] + (16 - p.swap)}, *x[2] = {p.x + p.swap, p.x + (16 - p.swap)};
-    const uint4 header = piece_of(p.small[0]);
-    uint4 bits[2] = {};
-    if constexpr (kFifth) bits[0] = piece_of(p.small[1] + p.swap), bits[1] = piece_of(p.small[1] + (16 - p.swap));
-    const uint32_t scales[2] = {header.y & 0x3F3F3F3Fu, (header.w & 0x0F0F0F0Fu) | ((header.y >> 2) & 0x30303030u)};
-    const uint32_t minima[2] = {header.z & 0x3F3F3F3Fu, ((header.w >> 4) & 0x0F0F0F0Fu) | ((header.z >> 2) & 0x30303030u)};
-    int32_t i[kPlanes] = {}, high[kPlanes] = {}, m[kPlanes];
-#pragma unroll
-    for (int g = 0; g < 4; ++g) {
-      const uint4 w[2] = {piece_of(n[0] + 32 * g), piece_of(n[1] + 32 * g)};
-#pragma unroll
-      for (int plane = 0; plane < kPlanes; ++plane) {
-        int32_t low_sum = 0, high_sum = 0;
-        const int at = 256 * plane + 64 * g;
-        const uint4 q[2] = {piece_of(x[0] + at), piece_of(x[1] + at)}, r[2] = {piece_of(x[0] + at + 32), piece_of(x[1] + at + 32)};
-        if constexpr (kFifth) {
-          const uint32_t low_bit = 0x01010101u << (2 * g), high_bit = 0x02020202u << (2 * g);
-          low_sum = dot_bytes(bits[1], low_bit, q[1], dot_bytes(bits[0], low_bit, q[0], 0));
-          low_sum = g < 2 ? low_sum << (4 - 2 * g) : low_sum >> (2 * g - 4);
-          high_sum = dot_bytes(bits[1], high_bit, r[1], dot_bytes(bits[0], high_bit, r[0], 0)) << (7 - 2 * g);
-        }
-        low_sum = dot_bytes(w[1], kLowNibbles, q[1], dot_bytes(w[0], kLowNibbles, q[0], low_sum));
-        high_sum = dot_bytes(w[1], kHighNibbles, r[1], dot_bytes(w[0], kHighNibbles, r[0], high_sum));
-        i[plane] += byte_at(scales[g / 2], 2 * g % 4) * low_sum;
-        high[plane] += byte_at(scales[g / 2], 2 * g % 4 + 1) * high_sum;
-      }
-    }
-#pragma unroll
-    for (int plane = 0; plane < kPlanes; ++plane) {
-      i[plane] += high[plane] >> 4;
-      m[plane] = dot_sums(piece_of(p.x + Row::kSums32 + 16 * plane), minima[0], minima[1], 0);
-    }
-    const float t = quant::block_term(true, {low_half(header.x), -high_half(header.x)}, joined(i), joined(m));
-    c = num::fma(*reinterpret_cast<const float*>(p.x + Row::kScale), t, c);
-  }
-};
-struct DecodeQ4_K : DecodeNibblesK<false> {
-  static constexpr tensor::DType kDType = tensor::DType::Q4_K;
-  static constexpr int kBigs = 1, kSmalls = 1;
-  static __host__ __device__ constexpr PartOf big(int) { return {1, 128}; }
-  static __host__ __device__ constexpr PartOf small(int) { return {0, 16}; }
-};
-struct DecodeQ5_K : DecodeNibblesK<true> {
-  static constexpr tensor::DType kDType = tensor::DType::Q5_K;
-  static constexpr int kBigs = 1, kSmalls = 2;
-  static __host__ __device__ constexpr PartOf big(int) { return {2, 128}; }
-  static __host__ __device__ constexpr PartOf small(int i) { return i == 0 ? PartOf{0, 16} : PartOf{1, 32}; }
-};
-
-// Of each half of 128 elements: nibbles as 64 bytes (runs 0 and 1 of 32 low, runs 2 and 3 high), two top bits of the four runs as 32 bytes, 8
-// scales of 16 elements. Top bits are dotted for themselves, where they stand.
-struct DecodeQ6_K {
-  static constexpr tensor::DType kDType = tensor::DType::Q6_K;
-  static constexpr int kAtOnce = 1, kUnrolled = 1, kBigs = 2, kSmalls = 2;
-  static __host__ __device__ constexpr PartOf big(int i) { return i == 0 ? PartOf{0, 128} : PartOf{1, 64}; }
-  static __host__ __device__ constexpr PartOf small(int i) { return i == 0 ? PartOf{2, 16} : PartOf{3, 2}; }
-
-  // Adds 16 weights of run `run`, in the high runs 16 times as large, times their scale.
-  static __device__ void add_run(int run, uint4 w, uint4 top, uint4 q, int scale, int32_t (&sum)[2]) {
-    const int32_t dot = dot_bytes(top, 0x03030303u << (2 * run), q, 0) << (run % 2 == 0 ? 4 : 2);
-    sum[run / 2] += scale * dot_bytes(w, run < 2 ? kLowNibbles : kHighNibbles, q, dot);
-  }
-  template <class Row>
-  static __device__ void add(float& c, const LanePlace& p, int) {
-    constexpr int kPlanes = Row::kPlanes;
-    const uint4 scales = piece_of(p.small[0]);
-    const uint32_t words[4] = {scales.x, scales.y, scales.z, scales.w}, order = p.swap == 0 ? 0x3210u : 0x2301u;
-    int32_t sum[kPlanes][2] = {}, i[kPlanes];
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const uint32_t s[2] = {__byte_perm(words[2 * half], 0, order), __byte_perm(words[2 * half + 1], 0, order)};
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const int at = j == 0 ? p.swap : 16 - p.swap;
-        const uint4 first = piece_of(p.big[0] + at + 64 * half), second = piece_of(p.big[0] + at + 64 * half + 32);
-        const uint4 top = piece_of(p.big[1] + at + 32 * half);
-#pragma unroll
-        for (int plane = 0; plane < kPlanes; ++plane) {
-#pragma unroll
-          for (int run = 0; run < 4; ++run) {
-            add_run(run, run % 2 == 0 ? first : second, top, piece_of(p.x + at + 256 * plane + 128 * half + 32 * run),
-                    signed_byte_at(s[run / 2], run % 2 * 2 + j), sum[plane]);
-          }
-        }
-      }
-    }
-#pragma unroll
-    for (int plane = 0; plane < kPlanes; ++plane) {
-      const uint8_t* sums = p.x + Row::kSums16 + 32 * plane;
-      const int32_t too_large = dot_sums(piece_of(sums + 16), words[2], words[3], dot_sums(piece_of(sums), words[0], words[1], 0));
-      i[plane] = sum[plane][0] + (sum[plane][1] >> 4) - 32 * too_large;
-    }
-    const float t = low_half(half_word_of(p.small[1])) * joined(i);
-    c = num::fma(*reinterpret_cast<const float*>(p.x + Row::kScale), t, c);
   }
 };
 

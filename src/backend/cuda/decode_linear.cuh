@@ -70,12 +70,13 @@ __global__ void __launch_bounds__(kThreads, kBlocks) decode_kernel(const __grid_
 }
 
 // Warps to matrices by their units; each matrix has one at least. The most units of a warp.
-inline int share_warps(DecodeTask& task, int n_warps) {
+template <class Task>
+int share_warps(Task& task, int n_warps) {
   const bool is_pair = task.gate.y != nullptr;
   int first = 0, n_left = 0, rounds = 1;
   for (int i = 0; i < task.n_linears; ++i) n_left += task.linear[i].n_units;
   for (int i = 0; i < task.n_linears; ++i) {
-    DecodeLinear& linear = task.linear[i];
+    auto& linear = task.linear[i];
     linear.first_warp = is_pair ? 0 : first;
     const int others = task.n_linears - 1 - i;
     const int share = static_cast<int>(int64_t{n_warps - first} * linear.n_units / n_left);
@@ -189,11 +190,11 @@ void launch_decode(const DecodeSource& source, std::span<const LinearTask> linea
   launch_task<List, Row, true, 256, 2>(task, plan, queue);
 }
 
-using DecodeFormats256 = DecodeFormats<OfChains, DecodeQ4_K, DecodeQ5_K, DecodeQ6_K>;
 using DecodeFormats32 = DecodeFormats<OfChains, DecodeQ4_0, DecodeQ4_1, DecodeQ8_0>;
 using DecodeFormatsFloat = DecodeFormats<OfFloats, DecodeF32, DecodeF16, DecodeBF16>;
 
 // One file each, for they compile long.
+bool decode_knows_256(tensor::DType dtype) noexcept;
 void decode_linears_256(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate, int planes, const Queue& queue);
 void decode_linears_32(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate, int planes, const Queue& queue);
 void decode_linears_float(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate, const Queue& queue);

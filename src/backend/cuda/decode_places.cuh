@@ -1,7 +1,7 @@
 // Decode of one token: where the finished row lies in shared memory. Of integers each block has a record, so that a lane's loads are one
-// register and constants. A lane reads 16 bytes at a time, eight neighbouring lanes four rows of two neighbouring chunks: so what is of 32
-// bytes is read by lanes of odd chunks in swapped halves, and the records of every other pair of chunks stand 32 bytes further: the eight chunks
-// are then on eight different groups of banks, where the chunks' lengths let them.
+// register and constants. A lane reads 16 bytes at a time, eight neighbouring lanes four rows of two neighbouring chunks: so that the eight chunks
+// are on eight different groups of banks, where their lengths let them, records of superblocks stand further by 16 bytes times their chunk. What is
+// of 32 bytes is read by lanes of odd chunks in swapped halves, and those records stand 32 bytes further for every pair of chunks.
 #pragma once
 
 #include "backend/cuda/decode_row.cuh"
@@ -30,9 +30,11 @@ struct RowA256 {
   uint8_t* memory;
   ChunkOf chunk_of;
 
-  static __host__ __device__ constexpr int bytes(int n_blocks) { return records_bytes(n_blocks, kRecord); }
+  // Records of neighbouring chunks stand 16 bytes further: lanes that read the same piece of eight chunks read eight groups of banks.
+  static __device__ int place(int i, int chunk) { return i * kRecord + 16 * chunk; }
+  static __host__ __device__ constexpr int bytes(int n_blocks) { return n_blocks * kRecord + 112; }
   __device__ RowA256(uint8_t* place, int n_blocks) : memory(place), chunk_of(n_blocks) {}
-  __device__ int place(int i) const { return record_place(i, chunk_of(i), kRecord); }
+  __device__ int place(int i) const { return place(i, chunk_of(i)); }
   // n blocks of the row, one or two, by a whole warp. Of two, lanes of even numbers have what is one for a block of the first, others of the
   // second.
   template <int n>
