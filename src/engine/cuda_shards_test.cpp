@@ -6,9 +6,11 @@
 #include <numeric>
 
 #include "assay/devices.h"
+#include "assay/error.h"
 #include "backend/cpu/cpu_executor.h"
 #include "backend/cuda/cuda.h"
 #include "engine/shard_executor.h"
+#include "support/executor_runs.h"
 #include "support/random_numbers.h"
 #include "support/tiny_plan.h"
 
@@ -24,7 +26,7 @@ struct Bits {
   }
 };
 
-// A chunk, then single tokens; some are taken back, some come without logits.
+// A chunk, then single tokens; some are taken back, some come without logits. A run that fails is run again.
 Bits run(ops::Executor& executor) {
   Bits bits;
   test::Random random(5);
@@ -38,11 +40,30 @@ Bits run(ops::Executor& executor) {
       positions.push_back(static_cast<int32_t>(executor.n_positions(0)) + k);
     }
     outputs.back() = i % 5 == 3 ? 0 : 1;
-    executor.run({tokens, positions, sequences, outputs});
+    const ops::Batch batch{tokens, positions, sequences, outputs};
+    try {
+      executor.run(batch);
+    } catch (const Error&) {
+      executor.run(batch);
+    }
     if (outputs.back() != 0) bits.logits.insert(bits.logits.end(), executor.logits(0).begin(), executor.logits(0).end());
   }
   executor.visit_cache(0, [&](std::span<const std::byte> bytes) { bits.cache.insert(bits.cache.end(), bytes.begin(), bytes.end()); });
   return bits;
+}
+
+// On as many GPUs; the last shard fails once where it is told to.
+Bits run_shards(const ops::Plan& plan, const ops::ExecutorOptions& options, int n, bool fails) {
+  std::vector<int> devices(static_cast<size_t>(n));
+  std::iota(devices.begin(), devices.end(), 0);
+  std::shared_ptr<backend::cuda::Peers> peers;
+  const auto make = [&](const ops::Plan& shard, int i, base::Meeting& meeting) -> std::unique_ptr<ops::Executor> {
+    if (peers == nullptr) peers = backend::cuda::make_peers(devices, meeting);
+    auto executor = backend::cuda::make_cuda_executor(shard, options, devices[static_cast<size_t>(i)], {peers, i});
+    if (fails && i + 1 == n) return std::make_unique<test::Failing>(std::move(executor), 7);
+    return executor;
+  };
+  return run(*make_shard_executor(plan, options, n, make));
 }
 
 TEST(CudaPlan, HasTheBitsOfOneExecutorInShards) {
@@ -65,14 +86,8 @@ TEST(CudaPlan, HasTheBitsOfOneExecutorInShards) {
       const Bits expected = run(*backend::cpu::make_cpu_executor(tiny.plan, options, {backend::cpu::best_kernel_set()}, pool));
       for (const int n : {2, 4}) {
         if (n > n_devices) continue;
-        std::vector<int> devices(static_cast<size_t>(n));
-        std::iota(devices.begin(), devices.end(), 0);
-        std::shared_ptr<backend::cuda::Peers> peers;
-        const auto sharded = make_shard_executor(tiny.plan, options, n, [&](const ops::Plan& shard, int i, base::Meeting& meeting) {
-          if (peers == nullptr) peers = backend::cuda::make_peers(devices, meeting);
-          return backend::cuda::make_cuda_executor(shard, options, devices[static_cast<size_t>(i)], {peers, i});
-        });
-        EXPECT_TRUE(run(*sharded) == expected) << tensor::traits(dtype).name << ", shape " << variant << ", " << n << " shards";
+        const bool fails = variant == 1;
+        EXPECT_TRUE(run_shards(tiny.plan, options, n, fails) == expected) << tensor::traits(dtype).name << ", shape " << variant << ", " << n << " shards";
       }
     }
   }

@@ -127,6 +127,7 @@ int lay_out(DecodeTask& task, std::span<const LinearTask> linears, const DecodeL
 
 struct DecodePlan {
   int n_blocks = 0, threads = 0, bytes = 0;  // of the grid, of a block
+  int rounds = 0;                            // the most units of a warp
 };
 
 template <class List, class Row>
@@ -145,8 +146,8 @@ DecodePlan plan_task(DecodeTask& task, std::span<const LinearTask> linears, cons
   plan.n_blocks = std::min(queue.n_multiprocessors, std::max(n_units, task.n_linears));
   const int units_each = (n_units + plan.n_blocks - 1) / plan.n_blocks;  // of a block of threads
   for (task.n_walkers = std::min(units_each, layout.walkers_max);; --task.n_walkers) {
-    const int rounds = share_warps(task, plan.n_blocks * task.n_walkers);
-    plan.bytes = lay_out<List, Row>(task, linears, layout, task.n_walkers, rounds);
+    plan.rounds = share_warps(task, plan.n_blocks * task.n_walkers);
+    plan.bytes = lay_out<List, Row>(task, linears, layout, task.n_walkers, plan.rounds);
     if (plan.bytes <= shared_max || task.n_walkers == 1) break;
   }
   plan.threads = 32 * std::max(task.n_walkers, layout.warps_min);
@@ -186,7 +187,13 @@ void launch_decode(const DecodeSource& source, std::span<const LinearTask> linea
     if (of_shard) return launch_decode<List, OfShard<Row>>(source, linears, gate, queue);
   }
   DecodeTask task = decode_task<List, Row>(source, linears, gate);
-  const DecodePlan plan = plan_task<List, Row>(task, linears, DecodeLayout{}, queue);
+  DecodePlan plan;
+  if (gate.sums.n_shards > 0) {  // of columns each warp has a unit or two: these come in whole rows, by the fewest copies, where all fit at once
+    DecodeLayout layout;
+    layout.step_bytes = 48 * 1024;
+    plan = plan_task<List, Row>(task, linears, layout, queue);
+  }
+  if (plan.rounds != 1) plan = plan_task<List, Row>(task, linears, DecodeLayout{}, queue);
   launch_task<List, Row, true, 256, 2>(task, plan, queue);
 }
 

@@ -276,6 +276,8 @@ TEST(CudaDecode, SumsOfColumnsGiveTheReferencesBits) {
             check_sums(c, static_cast<size_t>(n), seed += 100);
           }
           check_sums({{dtype}, {2 * block}, n * 2 * block, planes, false, false, false, true}, static_cast<size_t>(n), seed += 100);
+          Case wide{{dtype}, {8 * block}, kind == quant::Activation::a256 ? 56 * block : 448 * block, planes};
+          for (const int processors : {132, 5}) wide.processors = processors, check_sums(wide, static_cast<size_t>(n), seed += 100);
           if (HasFailure()) return;
         }
       }
