@@ -13,7 +13,8 @@
 namespace assay::ops {
 
 inline constexpr int kShardsMax = 8;
-inline constexpr int kColumnShardsMax = 4;  // that have columns of matrices: a power of two, so that each has whole branches of the contract's tree
+// Shards that have columns of matrices: a power of two, so that each has whole branches of the contract's tree. Four are not tried on GPUs of their own.
+inline constexpr int kColumnShardsMax = 2;
 
 struct ColumnRange {
   int64_t begin = 0, end = 0;

@@ -83,8 +83,10 @@ TEST(PlanShards, ColumnsWhereChunksAreDivided) {
   EXPECT_EQ(columns_of_matrix(two, tiny.plan, "attn_output"), "512 512");
   EXPECT_EQ(columns_of_matrix(two, tiny.plan, "ffn_down"), "1280 1280");
   EXPECT_EQ(columns_of_matrix(two, tiny.plan, "ffn_up"), "none");  // its row is whole
-  EXPECT_EQ(columns_of_matrix(four, tiny.plan, "attn_output"), "256 256 256 256");
-  EXPECT_EQ(columns_of_matrix(four, tiny.plan, "ffn_down"), "none");  // ten blocks
+  EXPECT_EQ(columns_of_matrix(four, tiny.plan, "attn_output"), "none");  // more than kColumnShardsMax
+  const test::TinyPlan odd({.d_model = 1024, .d_ff = 1280, .n_heads = 8, .n_kv_heads = 4, .head_dim = 128, .dtype = tensor::DType::Q4_K});
+  EXPECT_EQ(columns_of_matrix(shard_plan(odd.plan, 2), odd.plan, "attn_output"), "512 512");
+  EXPECT_EQ(columns_of_matrix(shard_plan(odd.plan, 2), odd.plan, "ffn_down"), "none");  // five blocks
   EXPECT_EQ(columns_of_matrix(three, tiny.plan, "attn_output"), "none");
   EXPECT_EQ(columns_of_matrix(eight, tiny.plan, "attn_output"), "none");
   const test::TinyPlan nine({.d_model = 288, .n_heads = 9, .n_kv_heads = 3});

@@ -39,8 +39,10 @@ struct ShardSums {
   int32_t n_shards = 0, width = 0;  // 0: none; 2 or 4
 };
 // To where a kernel sends them: of every shard, the part of the one that sends.
+inline constexpr int kSummingShardsMax = 4;
+static_assert(ops::kColumnShardsMax <= kSummingShardsMax);
 struct SumsTask {
-  float* to[ops::kColumnShardsMax] = {};
+  float* to[kSummingShardsMax] = {};
   int32_t n_shards = 0;  // 0: none
 };
 
