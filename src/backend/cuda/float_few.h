@@ -1,16 +1,15 @@
 // Products of float weights for a few tokens, from two on (contract: ops/linear.h). Each weight is read once for 8 tokens.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstdint>
 
 #include "backend/cuda/float_rows.h"
+#include "backend/cuda/queue.h"
 
 namespace assay::backend::cuda {
 
 constexpr bool float_few_serves(int64_t cols) noexcept { return cols % 32 == 0 && cols < int64_t{1} << 24; }
 // x: [n_tokens, cols].
-void linear_float_few(const FloatRows& rows, int64_t cols, const float* x, int64_t n_tokens, cudaStream_t stream);
+void linear_float_few(const FloatRows& rows, int64_t cols, const float* x, int64_t n_tokens, const Queue& queue);
 
 }  // namespace assay::backend::cuda

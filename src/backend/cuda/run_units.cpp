@@ -253,7 +253,7 @@ class Runner {
     }
     for (const ops::Linear& linear : linears) {
       visit_rows(linear, [&](const FloatRows& rows) {
-        n > 1 && float_few_serves(cols) ? linear_float_few(rows, cols, x, n, queue_.stream) : linear_float(rows, cols, x, n, queue_.stream);
+        n > 1 && float_few_serves(cols) ? linear_float_few(rows, cols, x, n, queue_) : linear_float(rows, cols, x, n, queue_.stream);
       });
     }
   }
