@@ -20,7 +20,7 @@ __device__ inline int record_place(int i, int chunk, int record_bytes) { return 
 __host__ __device__ constexpr int records_bytes(int n, int record_bytes) { return n * record_bytes + 96; }
 
 template <int kPlanes_>
-struct RowA256 {
+struct RowA256 : MadeByAll {
   static constexpr bool kOfShard = false;
   static constexpr int kPlanes = kPlanes_, kBlock = 256;
   // A record: the planes, their sums of 32 (8 of int16 a plane), their sums of 16, the scale.
@@ -83,7 +83,7 @@ struct RowA256 {
 };
 
 template <int kPlanes_>
-struct RowA32 {
+struct RowA32 : MadeByAll {
   static constexpr bool kOfShard = false;
   static constexpr int kPlanes = kPlanes_, kBlock = 32;
   // A record: the planes, the scale, the sums of the planes (int16).
@@ -122,7 +122,7 @@ struct RowA32 {
   }
 };
 
-struct RowF32 {
+struct RowF32 : MadeByAll {
   static constexpr bool kOfShard = false;
   static constexpr int kPlanes = 1, kBlock = 32, kRecord = 128;
   static constexpr bool kSpread = false;

@@ -171,10 +171,10 @@ struct AheadOfRow {
   __device__ bool is(Flag flag) const { return (flags & flag) != 0; }
 
   __device__ AheadOfRow(const DecodeSource& source, const Row& row)
-      : first(kept(static_cast<int>(threadIdx.x / 32) * 256 + first_of_lane<kSpread>())), step(kept(8 * static_cast<int>(blockDim.x))),
+      : first(kept(static_cast<int>(threadIdx.x / 32) * 256 + first_of_lane<kSpread>())), step(kept(8 * Row::makers(source))),
         d(kept(source.d)), floats_first(kept(place_of_eight(first))), a(kept(source.a + first)), b(kept((has_sums(source.sums) ? source.sums.of : source.b) + first)), w(kept(source.w + first)),
         y(kept(blockIdx.x == 0 && source.y != nullptr ? source.y + first : nullptr)), eps(kept(source.eps)), sums(source.sums) {
-    const bool writes = blockIdx.x == 0 && source.sum != nullptr, squares = threadIdx.x >= blockDim.x - 32;
+    const bool writes = blockIdx.x == 0 && source.sum != nullptr, squares = static_cast<int>(threadIdx.x) >= Row::makers(source) - 32;
     flags = kept((source.w != nullptr ? kNorm : 0) | (source.pre_w != nullptr ? kPreNorm : 0) | (source.b != nullptr || has_sums(source.sums) ? kTwo : 0) |
                  (writes ? kWrites : 0) | (squares ? kSquares : 0));
     find_places(row, first);
@@ -261,6 +261,12 @@ struct AheadOfRow {
   }
 };
 
+// A base of Row...: all threads of a block make it.
+struct MadeByAll {
+  static __device__ int makers(const DecodeSource&) { return static_cast<int>(blockDim.x); }
+  static __device__ void meet(const DecodeSource&) { __syncthreads(); }
+};
+
 // x = a + rms_norm(b) in `floats`, the rare case.
 template <class Row, int kTurns>
 __device__ void add_pre_norm(const DecodeSource& source, const AheadOfRow<Row, kTurns>& ahead, float* floats) {
@@ -272,12 +278,12 @@ __device__ void add_pre_norm(const DecodeSource& source, const AheadOfRow<Row, k
     ahead.template take_added<1>(j - ahead.first, added);
     store_floats<kSpread>(floats, place_of_eight(j), added[0]);
   }
-  __syncthreads();
+  Row::meet(source);
   if (threadIdx.x < 32) {
     const float sum = sum_of_squares(floats, ahead.d);
     if (threadIdx.x == 0) factor = inverse_rms_of(sum, ahead.d, source.pre_eps);
   }
-  __syncthreads();
+  Row::meet(source);
   const float r = factor;
 #pragma unroll 1
   for (int j = ahead.first; j < ahead.d; j += ahead.step) {
@@ -337,12 +343,12 @@ __device__ void make_row(const DecodeSource& source, AheadOfRow<Row, kTurns>& ah
   float r = 0.0f;
   if (ahead.is(ahead.kNorm)) {
     add_up(source, ahead, floats);
-    __syncthreads();
+    Row::meet(source);
     if (ahead.is(ahead.kSquares)) {
       const float sum = sum_of_squares(floats, ahead.d);
       if (threadIdx.x % 32 == 0) floats[0] = inverse_rms_of(sum, ahead.d, ahead.eps);  // whose element is in a register
     }
-    __syncthreads();
+    Row::meet(source);
     r = floats[0];
   } else {
     ahead.template take<2 * kTurns>(ahead.a, 0, ahead.x);
@@ -370,7 +376,7 @@ __device__ void make_row(const DecodeSource& source, AheadOfRow<Row, kTurns>& ah
       ahead.template take<kTurns>(ahead.a, begin + kTurns * ahead.step, ahead.x + kTurns);
     }
   }
-  __syncthreads();
+  Row::meet(source);
 }
 
 }  // namespace assay::backend::cuda

@@ -364,7 +364,6 @@ __global__ void __launch_bounds__(OneToken::kThreads) fast_decode_attention_kern
   using Attention = FastAttention<kHeadDim, OneToken>;
   extern __shared__ __align__(128) std::byte memory[];
   auto& s = *reinterpret_cast<DecodeShared<kHeadDim>*>(memory);
-  let_next_start();
   const int position = heads.positions[0];
   const TokenTile tile{0, 1, heads.sequences[0], position};
   const int64_t per_kv_head = task.n_heads / task.cache.n_kv_heads, kv_head = blockIdx.x / n_groups;
@@ -385,6 +384,7 @@ __global__ void __launch_bounds__(OneToken::kThreads) fast_decode_attention_kern
     }
     __syncthreads();
     wait_for_previous();
+    let_next_start();  // no earlier: the weights that the next kernel asks for would be ahead of queries, keys and values in every queue
     make_heads<kHeadDim>(heads, kv_head, head_0, head_end, holds_new, s);
   };
   const auto complete = [&](auto& k, auto& v) {

@@ -1,7 +1,8 @@
 // fast_decode_linears of fast_decode.h. A warp takes two rows at a time, with a gate the one of each matrix: the instruction's 16 rows are the 8
 // chunks of both, its 8 columns the 8 chunks of the token, so of its sums those on the diagonal count, and the tree is three shuffles. A block of
 // threads has a multiprocessor for itself, and its ring of stages is as large as fits: it begins when the block before it leaves, and fills while
-// others still work and while the row is made.
+// others still work and while the row is made. A row with a norm takes longest: warps of their own make it, while the others fill the ring. One
+// kernel serves all rows, for of its code little is left in the caches when another has run.
 #include <algorithm>
 
 #include "backend/cuda/decode_places.cuh"
@@ -14,11 +15,14 @@
 namespace assay::backend::cuda {
 namespace {
 
-constexpr int kDecodeWarps = 16, kDecodeThreads = 32 * kDecodeWarps;
+constexpr int kDecodeWarps = 16;  // that multiply
+constexpr int kMakers = 256;      // threads before those, which make a row with a norm alone
+constexpr int kThreads = kMakers + 32 * kDecodeWarps;
 constexpr int kStageBlocks = 2, kLineBytes = 64 * kStageBlocks, kStageBytes = 16 * kLineBytes;  // blocks of 32 of each chunk of two rows
 constexpr int kPieces = kLineBytes / 16, kLinesAtOnce = 32 / kPieces;  // of 16 bytes; that a warp copies with one instruction
 constexpr int kStagesMax = 5, kStagesMin = 3;
 constexpr int kSharedMax = 227 * 1024;
+constexpr int kLeftForAttention = 4;  // multiprocessors without queries, keys and values: attention of one token begins there while they are made
 
 struct FastDecodeLinear {
   const uint16_t* w = nullptr;
@@ -44,6 +48,8 @@ struct RowHalves {
   uint8_t* x;
   ChunkOf chunk_of;
 
+  static __device__ int makers(const DecodeSource& source) { return source.w != nullptr ? kMakers : kThreads; }
+  static __device__ void meet(const DecodeSource& source) { asm volatile("bar.sync 1, %0;" ::"r"(makers(source)) : "memory"); }
   static constexpr int bytes(int n_blocks) { return (n_blocks + 8 + kStageBlocks) * 64; }
   __device__ RowHalves(uint8_t* memory, int width) : x(memory), chunk_of(width / 32) {}
   __device__ int place(int i) const {
@@ -80,22 +86,50 @@ struct Pair {
 template <class T, int kDepth>
 class PairWalk {
  public:
-  __device__ PairWalk(const FastDecodeTask& task, uint8_t* memory)
-      : task_(task), lane_(static_cast<int>(threadIdx.x) % 32), n_(task.source.d / 32), longest_((n_ + 7) / 8),
-        ring_(shared_address(memory) + static_cast<uint32_t>(task.ring_begin) + threadIdx.x / 32 * (kDepth * kStageBytes)) {
+  __device__ PairWalk(const FastDecodeTask& task, int warp, uint8_t* memory)
+      : task_(task), first_(warp * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x)), lane_(static_cast<int>(threadIdx.x) % 32),
+        n_(task.source.d / 32), longest_((n_ + 7) / 8),
+        ring_(shared_address(memory) + static_cast<uint32_t>(task.ring_begin + warp * (kDepth * kStageBytes))), pair_ahead_(first_) {
     chunk_begin_ = begin_of(lane_ / 4);
     chunk_length_ = begin_of(lane_ / 4 + 1) - chunk_begin_;
     is_ragged_ = n_ % 8 != 0;
-    pair_ahead_ = static_cast<int>(threadIdx.x / 32 * gridDim.x + blockIdx.x);
+  }
+
+  __device__ void start() {
     find_rows();
 #pragma unroll
     for (int i = 0; i + 1 < kDepth; ++i) fetch();
   }
 
+  // All of them, with the row at x.
+  __device__ void run(const uint8_t* x) {
+    for (int pair = first_; pair < task_.n_pairs; pair += step()) {
+      float y[2];
+      take_pair(x, y);
+      if (lane_ == 0) write(pair, y);
+    }
+  }
+
+ private:
+  __device__ static int step() { return static_cast<int>(gridDim.x) * kDecodeWarps; }
+  __device__ int begin_of(int chunk) const { return static_cast<int>(quant::chunk_begin(chunk, n_)); }
+
+  __device__ void write(int i, float (&y)[2]) const {
+    const Pair pair(task_, i);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const FastDecodeLinear& linear = *pair.linear[r];
+      if (linear.bias != nullptr) y[r] = y[r] + linear.bias[pair.row[r]];
+      if (linear.y != nullptr) linear.y[pair.row[r]] = y[r];
+    }
+    if (task_.gate.y == nullptr) return;
+    task_.gate.y[i] = (task_.gate.activation == ops::GateActivation::silu ? num::silu(y[0]) : num::gelu_tanh(y[0])) * y[1];
+  }
+
   // The products of the next pair with the row; every lane has them.
-  __device__ void take_pair(const RowHalves<T>& x, float (&y)[2]) {
+  __device__ void take_pair(const uint8_t* x, float (&y)[2]) {
     float sum[4] = {};
-    const uint8_t* own = x.x + 64 * (chunk_begin_ + lane_ / 4) + 16 * (lane_ % 4);
+    const uint8_t* own = x + 64 * (chunk_begin_ + lane_ / 4) + 16 * (lane_ % 4);
     for (int at = 0; at < longest_; at += kStageBlocks) {
       wait_copies<kDepth - 2>();
       __syncwarp();
@@ -115,9 +149,6 @@ class PairWalk {
       for (int width = 4; width <= 16; width *= 2) y[r] = y[r] + __shfl_xor_sync(kWholeWarp, y[r], width);
     }
   }
-
- private:
-  __device__ int begin_of(int chunk) const { return static_cast<int>(quant::chunk_begin(chunk, n_)); }
 
   __device__ void multiply_block(int block, const uint4& x, bool inside, float (&sum)[4]) const {
     const float before[4] = {sum[0], sum[1], sum[2], sum[3]};
@@ -153,7 +184,7 @@ class PairWalk {
       at_ahead_ += kStageBlocks;
       if (at_ahead_ >= longest_) {
         at_ahead_ = 0;
-        pair_ahead_ += static_cast<int>(gridDim.x) * kDecodeWarps;
+        pair_ahead_ += step();
         find_rows();
       }
     }
@@ -162,7 +193,7 @@ class PairWalk {
   }
 
   const FastDecodeTask& task_;
-  const int lane_, n_, longest_;  // blocks of a row; of its longest chunk
+  const int first_, lane_, n_, longest_;  // the warp's first pair; blocks of a row, of its longest chunk
   const uint32_t ring_;
   int chunk_begin_, chunk_length_;  // of the lane's chunk of the row
   bool is_ragged_;                  // chunks differ in length
@@ -171,29 +202,20 @@ class PairWalk {
 };
 
 template <class T, int kDepth>
-__global__ void __launch_bounds__(kDecodeThreads, 1) fast_decode_kernel(const __grid_constant__ FastDecodeTask task) {
+__global__ void __launch_bounds__(kThreads, 1) fast_decode_kernel(const __grid_constant__ FastDecodeTask task) {
   extern __shared__ __align__(128) uint8_t memory[];
   let_next_start();
-  PairWalk<T, kDepth> walk(task, memory);
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const bool multiplies = threadIdx.x >= kMakers;
+  PairWalk<T, kDepth> walk(task, static_cast<int>(threadIdx.x - kMakers) / 32, memory);
+  if (multiplies) walk.start();
   const RowHalves<T> x(memory, task.source.d);
-  AheadOfRow<RowHalves<T>, 1> ahead(task.source, x);
-  wait_for_previous();
-  make_row(task.source, ahead, reinterpret_cast<float*>(memory + task.floats_begin), x);
-  for (int i = warp * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x); i < task.n_pairs; i += static_cast<int>(gridDim.x) * kDecodeWarps) {
-    float y[2];
-    walk.take_pair(x, y);
-    if (lane != 0) continue;
-    const Pair pair(task, i);
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const FastDecodeLinear& linear = *pair.linear[r];
-      if (linear.bias != nullptr) y[r] = y[r] + linear.bias[pair.row[r]];
-      if (linear.y != nullptr) linear.y[pair.row[r]] = y[r];
-    }
-    if (task.gate.y == nullptr) continue;
-    task.gate.y[i] = (task.gate.activation == ops::GateActivation::silu ? num::silu(y[0]) : num::gelu_tanh(y[0])) * y[1];
+  if (!multiplies || task.source.w == nullptr) {
+    AheadOfRow<RowHalves<T>, 1> ahead(task.source, x);
+    wait_for_previous();
+    make_row(task.source, ahead, reinterpret_cast<float*>(memory + task.floats_begin), x);
   }
+  __syncthreads();
+  if (multiplies) walk.run(x.x);
 }
 
 template <class T, int kDepth>
@@ -203,8 +225,9 @@ bool start(const FastDecodeTask& task, const Queue& queue) {
   const auto kernel = fast_decode_kernel<T, kDepth>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);  // one cut for all kernels
-  const int n_blocks = std::min(queue.n_multiprocessors, (task.n_pairs + kDecodeWarps - 1) / kDecodeWarps);  // the others serve the next kernel
-  launch(queue, kernel, dim3(static_cast<unsigned>(n_blocks)), kDecodeThreads, static_cast<size_t>(bytes), task);
+  const int n_free = task.n_linears > 1 && task.gate.y == nullptr ? kLeftForAttention : 0;
+  const int n_blocks = std::min(std::max(queue.n_multiprocessors - n_free, 1), (task.n_pairs + kDecodeWarps - 1) / kDecodeWarps);
+  launch(queue, kernel, dim3(static_cast<unsigned>(n_blocks)), kThreads, static_cast<size_t>(bytes), task);
   return true;
 }
 template <class T>

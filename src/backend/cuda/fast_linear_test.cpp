@@ -63,6 +63,37 @@ void check_decode(const Matrices& m, const DeviceBuffer& w, const DeviceBuffer& 
   }
 }
 
+// A row that is made on the way, of two rows' sum and its norm, gives what the products of that row give.
+void check_decode_of_norm(const Matrices& m, const DeviceBuffer& w, const DeviceBuffer& x, uint64_t seed) {
+  const auto width = static_cast<size_t>(m.cols), rows = static_cast<size_t>(m.rows);
+  const DeviceBuffer added = upload(test::random_activations(m.cols, seed)), norm = upload(test::random_activations(m.cols, seed + 1)),
+                     sum = poisoned(width), normed = poisoned(width), own_sum = poisoned(width), own_normed = poisoned(width),
+                     y = poisoned(rows), own_y = poisoned(rows);
+  NormTask task;
+  task.a = x.as<float>(), task.b = added.as<float>(), task.w = norm.as<float>();
+  task.eps = 1e-5f;
+  task.d = m.cols, task.n_rows = 1;
+  task.sum = sum.as<float>(), task.y = normed.as<float>();
+  norm_rows(task, Queue());
+  const FloatRows run{m.dtype, w.data(), m.rows, nullptr, y.as<float>(), m.rows};
+  fast_few(std::span(&run, 1), m.cols, normed.as<float>(), 1, Queue());
+  Matrix matrix{m.dtype, m.rows, m.cols, {}};
+  matrix.parts.base[0] = w.as<uint8_t>();
+  const LinearTask linear{&matrix, nullptr, own_y.as<float>()};
+  DecodeSource source;
+  source.a = task.a, source.b = task.b, source.w = task.w;
+  source.eps = task.eps;
+  source.d = static_cast<int32_t>(m.cols);
+  source.sum = own_sum.as<float>(), source.y = own_normed.as<float>();
+  fast_decode_linears(source, std::span(&linear, 1), {}, Queue());
+  const auto expect_same = [&](const DeviceBuffer& found, const DeviceBuffer& expected, size_t n, const char* what) {
+    EXPECT_TRUE(same_floats(download<float>(found.data(), n), download<float>(expected.data(), n))) << m.rows << " x " << m.cols << ", " << what;
+  };
+  expect_same(own_sum, sum, width, "sum of rows");
+  expect_same(own_normed, normed, width, "norm");
+  expect_same(own_y, y, rows, "one token, norm");
+}
+
 void check(const Matrices& m, uint64_t seed) {
   const std::vector<float> floats = test::random_activations(m.rows * m.cols, seed), x = test::random_activations(m.n_tokens * m.cols, seed + 1);
   std::vector<uint16_t> w;
@@ -91,6 +122,7 @@ void check(const Matrices& m, uint64_t seed) {
   }
   EXPECT_TRUE(same_floats(download<float>(alone.data(), n), expected)) << m.rows << " x " << m.cols << ", each of " << m.n_tokens << " tokens alone";
   check_decode(m, device_w, device_x, has_bias ? device_bias.as<float>() : nullptr, expected);
+  if (m.cols <= kNormWidthMax) check_decode_of_norm(m, device_w, device_x, seed + 3);
   const HopperMemory hopper(true);
   if (hopper.view().n_processors == 0) return;
   round_to(m.dtype, device_x.as<float>(), m.n_tokens * m.cols, halves.data(), Queue());
