@@ -205,7 +205,7 @@ struct Multiplier {
 #pragma unroll
     for (int i = 0; i < 64; ++i) sum[kBlock][i] = 0;  // so that nothing of the block before is kept in registers
     begin_products();
-    multiply_bytes<false>(sum[kBlock], a[kBlock], narrow_columns(s.columns(stage)) + uint64_t{kBlock * 2});
+    multiply_bytes_signed<false>(sum[kBlock], a[kBlock], narrow_columns(s.columns(stage)) + uint64_t{kBlock * 2});
     end_products();
   }
   template <int kBlock>
