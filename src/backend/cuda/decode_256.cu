@@ -6,17 +6,7 @@ namespace assay::backend::cuda {
 namespace {
 
 template <class... F>
-struct StepFormats {
-  static int find(tensor::DType dtype) {
-    int i = 0, found = -1;
-    ((F::kDType == dtype ? found = i : 0, ++i), ...);
-    return found;
-  }
-  template <class Visit>
-  __device__ static void with(int format, Visit&& visit) {
-    int i = 0;
-    ((format == i++ ? visit(F{}) : void()), ...);
-  }
+struct StepFormats : FormatList<F...> {
   static int slot_bytes(int format) {
     int i = 0, bytes = 0;
     ((format == i++ ? bytes = F::kSlot : 0), ...);

@@ -10,9 +10,9 @@
 
 namespace assay::backend::cuda {
 
-template <class Shared_, class... F>
-struct DecodeFormats {
-  using Shared = Shared_;
+// The formats of a kernel, by their places in its list.
+template <class... F>
+struct FormatList {
   static int find(tensor::DType dtype) {
     int i = 0, found = -1;
     ((F::kDType == dtype ? found = i : 0, ++i), ...);
@@ -23,6 +23,11 @@ struct DecodeFormats {
     int i = 0;
     ((format == i++ ? visit(F{}) : void()), ...);
   }
+};
+
+template <class Shared_, class... F>
+struct DecodeFormats : FormatList<F...> {
+  using Shared = Shared_;
   // The parts of a matrix in slots for so many blocks of a row.
   static void cut(const Parts& w, int n_of_slot, int n_of_row, DecodeLinear& linear) {
     int i = 0;
@@ -51,12 +56,14 @@ struct DecodeLayout {
   int depth_max = 8;
 };
 
-template <class List, class Row, bool kEngine, int kThreads, int kBlocks>
-__global__ void __launch_bounds__(kThreads, kBlocks) decode_kernel(const __grid_constant__ DecodeTask task) {
+constexpr int kDecodeThreads = 256;
+
+template <class List, class Row>
+__global__ void __launch_bounds__(kDecodeThreads, 2) decode_kernel(const __grid_constant__ DecodeTask task) {
   extern __shared__ __align__(128) uint8_t memory[];
   let_next_start();
   const Row x(memory, task.n_blocks);
-  DecodeWalk<List, Row, kEngine> walk(task, memory, x);
+  DecodeWalk<List, Row> walk(task, memory, x);
   walk.start();
 
   AheadOfRow<Row, 2> ahead(task.source, x);
@@ -154,9 +161,9 @@ DecodePlan plan_task(DecodeTask& task, std::span<const LinearTask> linears, cons
   return plan;
 }
 
-template <class List, class Row, bool kEngine, int kThreads, int kBlocks>
+template <class List, class Row>
 void launch_task(const DecodeTask& task, const DecodePlan& plan, const Queue& queue) {
-  const auto kernel = decode_kernel<List, Row, kEngine, kThreads, kBlocks>;
+  const auto kernel = decode_kernel<List, Row>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, plan.bytes);
   cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);  // one cut for all kernels
   launch(queue, kernel, dim3(static_cast<unsigned>(plan.n_blocks)), plan.threads, static_cast<size_t>(plan.bytes), task);
@@ -194,7 +201,7 @@ void launch_decode(const DecodeSource& source, std::span<const LinearTask> linea
     plan = plan_task<List, Row>(task, linears, layout, queue);
   }
   if (plan.rounds != 1) plan = plan_task<List, Row>(task, linears, DecodeLayout{}, queue);
-  launch_task<List, Row, true, 256, 2>(task, plan, queue);
+  launch_task<List, Row>(task, plan, queue);
 }
 
 using DecodeFormats32 = DecodeFormats<OfChains, DecodeQ4_0, DecodeQ4_1, DecodeQ8_0>;

@@ -26,15 +26,6 @@ struct DecodeLinear {
   float* y = nullptr;  // null: nobody reads it
 };
 
-// Bytes that kernels after this one will read: warps that have nothing more to fetch ask for them into the second-level cache, so that the memory
-// works while the chain of kernels has its latency.
-struct DecodeAhead {
-  static constexpr int kRuns = 4;
-  const uint8_t* base[kRuns] = {};
-  int64_t bytes[kRuns] = {};
-  int32_t n = 0;
-};
-
 struct DecodeTask {
   DecodeSource source;
   DecodeLinear linear[kLinearsMax];  // with a gate two, of one shape and format
@@ -45,7 +36,6 @@ struct DecodeTask {
   int32_t n_walkers = 0, depth = 0, n_small = 0;  // warps of a block that take units; slots of a warp, and for the small parts of units
   int32_t slot_bytes = 0, small_bytes = 0;
   int32_t barriers_begin = 0, floats_begin = 0, ring_begin = 0, small_begin = 0;  // in shared memory
-  DecodeAhead ahead;
 };
 
 __host__ __device__ constexpr int row_stride_of(int bytes, int skew) { return (bytes + 127 - skew) / 128 * 128 + skew; }
@@ -67,23 +57,20 @@ inline constexpr bool kHasCopyEngine = false;
 inline constexpr bool kHasCopyEngine = true;
 #endif
 
-// Each lane's run of bytes, its place and its source at whole 16 bytes. kWantsEngine: by the copy engine, where there is one; else by the lanes, run
-// by run.
-template <bool kWantsEngine>
+// Each lane's run of bytes, its place and its source at whole 16 bytes: by the copy engine, where there is one; else by the lanes, run by run.
 struct Runs {
-  static constexpr bool kEngine = kWantsEngine && kHasCopyEngine;
   static __device__ void make(uint32_t barrier) {
-    make_barrier(barrier, kEngine ? 1 : 32);
-    if constexpr (kEngine) barriers_made();
+    make_barrier(barrier, kHasCopyEngine ? 1 : 32);
+    if constexpr (kHasCopyEngine) barriers_made();
   }
   static __device__ void announce(int bytes, uint32_t barrier) {
-    if constexpr (kEngine) {
+    if constexpr (kHasCopyEngine) {
       const auto all = static_cast<uint32_t>(warp_sum(bytes));
       if (threadIdx.x % 32 == 0) arrive_with_bytes(barrier, all);
     }
   }
   static __device__ void fetch(uint32_t to, const uint8_t* from, int bytes, uint32_t barrier) {
-    if constexpr (kEngine) {
+    if constexpr (kHasCopyEngine) {
       if (bytes > 0) copy_bytes(to, from, static_cast<uint32_t>(bytes), barrier);
     } else {
       const int lane = threadIdx.x % 32;
@@ -97,17 +84,8 @@ struct Runs {
       }
     }
   }
-  static __device__ void ask(const uint8_t* from, int64_t bytes) {  // of one lane; whole 16 bytes
-    if constexpr (kEngine) {
-      constexpr int64_t kPiece = 16 * 1024;
-#pragma unroll 1
-      for (; bytes > 0; bytes -= kPiece, from += kPiece) {
-        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(static_cast<uint32_t>(bytes < kPiece ? bytes : kPiece)) : "memory");
-      }
-    }
-  }
   static __device__ void close(uint32_t barrier) {
-    if constexpr (!kEngine) arrive_when_fetched(barrier);
+    if constexpr (!kHasCopyEngine) arrive_when_fetched(barrier);
   }
   static __device__ void wait(uint32_t barrier, uint32_t parity) {
     if constexpr (kHasCopyEngine) {
@@ -123,10 +101,9 @@ struct Runs {
 };
 
 // A warp at its units. List: the kernel's formats (decode_linear.cuh).
-template <class List, class Row, bool kEngine>
+template <class List, class Row>
 class DecodeWalk {
   static constexpr int kRows = List::Shared::kRows;
-  using Get = Runs<kEngine>;
 
  public:
   __device__ DecodeWalk(const DecodeTask& task, uint8_t* memory, const Row& x) : task_(task), memory_(memory) {
@@ -145,7 +122,7 @@ class DecodeWalk {
     ring_ = task.ring_begin + warp * task.depth * task.slot_bytes;
     small_ = task.small_begin + warp * task.n_small * task.small_bytes;
     barriers_ = shared_address(memory) + static_cast<uint32_t>(task.barriers_begin + 8 * warp * task.depth);
-    if (unit_ < linear().n_units && seat_.lane < task.depth) Get::make(barriers_ + 8 * static_cast<uint32_t>(seat_.lane));
+    if (unit_ < linear().n_units && seat_.lane < task.depth) Runs::make(barriers_ + 8 * static_cast<uint32_t>(seat_.lane));
     __syncwarp();
     find_place(x, begin, static_cast<int>(quant::chunk_begin(seat_.chunk & (n_chunks() - 1), task.n_blocks)));
   }
@@ -153,7 +130,6 @@ class DecodeWalk {
   __device__ void start() {
 #pragma unroll 1
     for (int i = 0; i < task_.depth; ++i) fetch_step();
-    if (task_.ahead.n > 0) ask_ahead();
   }
 
   __device__ void run() {
@@ -164,13 +140,12 @@ class DecodeWalk {
       if (n_held_ == 0) ask_residual();
 #pragma unroll 1
       for (int at = 0; at < longest(); at += step_) {
-        Get::wait(barriers_ + 8 * slot_, parity_);
+        Runs::wait(barriers_ + 8 * slot_, parity_);
         List::with(format_, [&]<class F>(F) { add_blocks<F>(sum, first, at); });
         __syncwarp();  // all have read the slot
         if (++slot_ == task_.depth) slot_ = 0, parity_ ^= 1;
         fetch_step();
-        if (task_.ahead.n > 0) ask_ahead();
-      }
+          }
       if (++small_slot_ == task_.n_small) small_slot_ = 0;
       hold(List::Shared::finish(sum, seat_, n_chunks()));
     }
@@ -184,17 +159,6 @@ class DecodeWalk {
   __device__ int longest() const { return (task_.n_blocks + 7) / 8; }  // blocks of the longest chunk
   __device__ bool is_whole() const { return task_.step == 0; }  // a slot holds whole rows
   __device__ int row_of(int unit) const { return min(unit * rows_of_one() + row_, linear().n_rows - 1); }
-
-  // Once, by a warp that has fetched all of its own: its share of what comes after.
-  __device__ void ask_ahead() {
-    if (asked_ || unit_ahead_ < linear().n_units) return;
-    asked_ = true;
-    const int warp = static_cast<int>(threadIdx.x) / 32, n_warps = task_.n_walkers * static_cast<int>(gridDim.x);
-    if (seat_.lane >= task_.ahead.n || warp >= task_.n_walkers) return;
-    const int i_warp = warp * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
-    const int64_t bytes = task_.ahead.bytes[seat_.lane], share = (bytes / n_warps + 15) / 16 * 16, begin = share * i_warp;
-    Get::ask(task_.ahead.base[seat_.lane] + begin, min(share, bytes - begin));
-  }
 
   // The next step into the next slot. Lane `kRows * chunk + row` asks for the bytes of a row, or of a chunk of one; of a small part for those of a
   // row too, `chunk` being the part.
@@ -214,19 +178,19 @@ class DecodeWalk {
     const uint8_t* small_from = small.base + first * small.bytes;
     const int past = static_cast<int>(reinterpret_cast<uintptr_t>(small_from) & 15);
     const int small_n = has_small && small.bytes > 0 ? (past + task_.n_blocks * small.bytes + 15) & ~15 : 0;
-    Get::announce(n * (big[0].bytes + big[1].bytes) + small_n, barrier);
+    Runs::announce(n * (big[0].bytes + big[1].bytes) + small_n, barrier);
     int to = ring_ + slot_ahead_ * task_.slot_bytes;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int place = to + row * big[i].stride + (is_whole() ? 0 : chunk * step_ * big[i].bytes);
-      Get::fetch(memory + static_cast<uint32_t>(place), big[i].base + (first + block) * big[i].bytes, n * big[i].bytes, barrier);
+      Runs::fetch(memory + static_cast<uint32_t>(place), big[i].base + (first + block) * big[i].bytes, n * big[i].bytes, barrier);
       to += kRows * big[i].stride;
     }
     if (at_ahead_ == 0) {
       to = small_ + small_ahead_ * task_.small_bytes + (chunk == 1 ? kRows * linear().small[0].stride : 0) + row * small.stride;
-      Get::fetch(memory + static_cast<uint32_t>(to), small_from - past, small_n, barrier);
+      Runs::fetch(memory + static_cast<uint32_t>(to), small_from - past, small_n, barrier);
     }
-    Get::close(barrier);
+    Runs::close(barrier);
     if (++slot_ahead_ == task_.depth) slot_ahead_ = 0;
     if ((at_ahead_ += step_) < longest()) return;
     at_ahead_ = 0;
@@ -332,7 +296,6 @@ class DecodeWalk {
   uint32_t barriers_, parity_ = 0;
   float held_ = 0.0f, residual_ = 0.0f;
   int n_held_ = 0;
-  bool asked_ = false;
 };
 
 }  // namespace assay::backend::cuda
