@@ -70,24 +70,12 @@ int share_slots(StepTask& task, int n_blocks, int walkers, int shared_bytes) {
   return task.ring_begin + (task.depth * task.n_walkers + task.n_deeper) * task.slot_bytes;
 }
 
-template <class Row, int kBlocks>
-void launch_steps(const StepTask& task, int n_blocks, int bytes, const Queue& queue) {
-  const auto kernel = step_kernel<Row, kBlocks>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);  // one cut for all kernels
-  launch(queue, kernel, dim3(static_cast<unsigned>(n_blocks)), kThreads, static_cast<size_t>(bytes), task);
-}
-
 template <class Row>
 void launch_decode_256(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate, const Queue& queue) {
   if constexpr (!Row::kOfShard) {
-    const bool of_shard = source.wait.n_shards > 0 || source.sums.n_shards > 0 || gate.send.n_shards > 0 || gate.sums.n_shards > 0;
-    if (of_shard) return launch_decode_256<OfShard<Row>>(source, linears, gate, queue);
+    if (is_of_shard(source, gate)) return launch_decode_256<OfShard<Row>>(source, linears, gate, queue);
   }
-  int device = 0, shared_max = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&shared_max, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  shared_max -= 1024;  // what the kernel has beside it
+  const int shared_max = shared_of_block();
   StepTask task = step_task<Row>(source, linears, gate);
   int64_t n_units = 0, n_bytes = 0;
   for (int i = 0; i < task.n_linears; ++i) {
@@ -101,10 +89,10 @@ void launch_decode_256(const DecodeSource& source, std::span<const LinearTask> l
   constexpr int64_t kShortBytes = 100 * 1024;
   if (n_bytes / n_blocks <= kShortBytes) {
     const int bytes = share_slots(task, n_blocks, std::min(units_each, 12), std::min(113 * 1024, shared_max));
-    return launch_steps<Row, 2>(task, n_blocks, bytes, queue);
+    return launch_blocks(step_kernel<Row, 2>, n_blocks, kThreads, bytes, task, queue);
   }
   const int bytes = share_slots(task, n_blocks, std::min(units_each, kThreads / 32), std::min(220 * 1024, shared_max));
-  launch_steps<Row, 1>(task, n_blocks, bytes, queue);
+  launch_blocks(step_kernel<Row, 1>, n_blocks, kThreads, bytes, task, queue);
 }
 
 }  // namespace

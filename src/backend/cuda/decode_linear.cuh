@@ -137,12 +137,27 @@ struct DecodePlan {
   int rounds = 0;                            // the most units of a warp
 };
 
+// Of a block, beside what the kernel itself has of it.
+inline int shared_of_block() {
+  int device = 0, bytes = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  return bytes - 1024;
+}
+// Whether a kernel hands something to other GPUs, or waits for it: such kernels are instances of their own.
+inline bool is_of_shard(const DecodeSource& source, const DecodeGate& gate) {
+  return source.wait.n_shards > 0 || source.sums.n_shards > 0 || gate.send.n_shards > 0 || gate.sums.n_shards > 0;
+}
+template <class Kernel, class Task>
+void launch_blocks(Kernel kernel, int n_blocks, int threads, int bytes, const Task& task, const Queue& queue) {
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);  // one cut for all kernels
+  launch(queue, kernel, dim3(static_cast<unsigned>(n_blocks)), threads, static_cast<size_t>(bytes), task);
+}
+
 template <class List, class Row>
 DecodePlan plan_task(DecodeTask& task, std::span<const LinearTask> linears, const DecodeLayout& layout, const Queue& queue) {
-  int device = 0, shared_max = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&shared_max, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  shared_max -= 1024;  // what the kernel has beside it
+  const int shared_max = shared_of_block();
   DecodePlan plan;
   int n_units = 0;
   for (int i = 0; i < task.n_linears; ++i) {
@@ -159,14 +174,6 @@ DecodePlan plan_task(DecodeTask& task, std::span<const LinearTask> linears, cons
   }
   plan.threads = 32 * std::max(task.n_walkers, layout.warps_min);
   return plan;
-}
-
-template <class List, class Row>
-void launch_task(const DecodeTask& task, const DecodePlan& plan, const Queue& queue) {
-  const auto kernel = decode_kernel<List, Row>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, plan.bytes);
-  cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);  // one cut for all kernels
-  launch(queue, kernel, dim3(static_cast<unsigned>(plan.n_blocks)), plan.threads, static_cast<size_t>(plan.bytes), task);
 }
 
 template <class List, class Row>
@@ -190,8 +197,7 @@ DecodeTask decode_task(const DecodeSource& source, std::span<const LinearTask> l
 template <class List, class Row>
 void launch_decode(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate, const Queue& queue) {
   if constexpr (!Row::kOfShard) {
-    const bool of_shard = source.wait.n_shards > 0 || source.sums.n_shards > 0 || gate.send.n_shards > 0 || gate.sums.n_shards > 0;
-    if (of_shard) return launch_decode<List, OfShard<Row>>(source, linears, gate, queue);
+    if (is_of_shard(source, gate)) return launch_decode<List, OfShard<Row>>(source, linears, gate, queue);
   }
   DecodeTask task = decode_task<List, Row>(source, linears, gate);
   DecodePlan plan;
@@ -201,7 +207,7 @@ void launch_decode(const DecodeSource& source, std::span<const LinearTask> linea
     plan = plan_task<List, Row>(task, linears, layout, queue);
   }
   if (plan.rounds != 1) plan = plan_task<List, Row>(task, linears, DecodeLayout{}, queue);
-  launch_task<List, Row>(task, plan, queue);
+  launch_blocks(decode_kernel<List, Row>, plan.n_blocks, plan.threads, plan.bytes, task, queue);
 }
 
 using DecodeFormats32 = DecodeFormats<OfChains, DecodeQ4_0, DecodeQ4_1, DecodeQ8_0>;

@@ -100,6 +100,26 @@ struct Runs {
   }
 };
 
+// Writes the product y of a lane's row of a matrix, or gates, adds and sends it, as the gate says. The whole warp calls it. part: which of a unit's
+// kRows rows it is, with a gate those of the second half being the other matrix's; chunk: the lane's; mine: whether the lane has a product.
+template <int kRows, bool kOfShard, class Linear>
+__device__ void write_product(const DecodeGate& gate, const Linear& to, int row, int part, int chunk, bool mine, float residual, float y) {
+  if (const SumsTask& sums = gate.sums; kOfShard && sums.n_shards > 0) {
+    if (mine) send_sum(sums, row * sums.n_shards + (chunk * sums.n_shards) / 8, y);
+    return;
+  }
+  if (mine && to.bias != nullptr) y = y + to.bias[row];
+  if (mine && to.y != nullptr) to.y[row] = y;
+  if (mine && gate.residual != nullptr) gate.sum[row] = residual + y;
+  if (gate.y != nullptr) {
+    const float up = __shfl_down_sync(kWholeWarp, y, kRows / 2);
+    y = (gate.activation == ops::GateActivation::silu ? num::silu(y) : num::gelu_tanh(y)) * up;
+    if (!mine || part >= kRows / 2) return;
+    gate.y[row] = y;
+  }
+  if (kOfShard && mine) send_column(gate.send, row, y);
+}
+
 // A warp at its units. List: the kernel's formats (decode_linear.cuh).
 template <class List, class Row>
 class DecodeWalk {
@@ -145,7 +165,7 @@ class DecodeWalk {
         __syncwarp();  // all have read the slot
         if (++slot_ == task_.depth) slot_ = 0, parity_ ^= 1;
         fetch_step();
-          }
+      }
       if (++small_slot_ == task_.n_small) small_slot_ = 0;
       hold(List::Shared::finish(sum, seat_, n_chunks()));
     }
@@ -268,20 +288,7 @@ class DecodeWalk {
   __device__ void write(int unit, bool is_held, float y) const {
     const int row = unit * rows_of_one() + row_;
     const bool mine = is_held && seat_.part < kRows && row < linear().n_rows;
-    if (const SumsTask& sums = task_.gate.sums; Row::kOfShard && sums.n_shards > 0) {
-      if (mine) send_sum(sums, row * sums.n_shards + (seat_.chunk * sums.n_shards) / 8, y);
-      return;
-    }
-    if (mine && linear().bias != nullptr) y = y + linear().bias[row];
-    if (mine && linear().y != nullptr) linear().y[row] = y;
-    if (mine && task_.gate.residual != nullptr) task_.gate.sum[row] = residual_ + y;
-    if (is_pair()) {
-      const float up = __shfl_down_sync(kWholeWarp, y, kRows / 2);
-      y = (task_.gate.activation == ops::GateActivation::silu ? num::silu(y) : num::gelu_tanh(y)) * up;
-      if (!mine || seat_.part >= kRows / 2) return;
-      task_.gate.y[row] = y;
-    }
-    if (Row::kOfShard && mine) send_column(task_.gate.send, row, y);
+    write_product<kRows, Row::kOfShard>(task_.gate, linear(), row, seat_.part, seat_.chunk, mine, residual_, y);
   }
 
   const DecodeTask& task_;

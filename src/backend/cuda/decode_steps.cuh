@@ -195,20 +195,7 @@ class StepWalk {
     const int row = unit * rows_of_one() + row_in_one(own_row());
     const StepLinear& to = linear_of(own_row());
     const bool mine = is_held && row < to.n_rows;
-    if (const SumsTask& sums = task_.gate.sums; Row::kOfShard && sums.n_shards > 0) {
-      if (mine) send_sum(sums, row * sums.n_shards + (own_chunk() * sums.n_shards) / 8, y);
-      return;
-    }
-    if (mine && to.bias != nullptr) y = y + to.bias[row];
-    if (mine && to.y != nullptr) to.y[row] = y;
-    if (mine && task_.gate.residual != nullptr) task_.gate.sum[row] = residual_ + y;
-    if (is_pair()) {
-      const float up = __shfl_down_sync(kWholeWarp, y, kRows / 2);
-      y = (task_.gate.activation == ops::GateActivation::silu ? num::silu(y) : num::gelu_tanh(y)) * up;
-      if (!mine || own_row() >= kRows / 2) return;
-      task_.gate.y[row] = y;
-    }
-    if (Row::kOfShard && mine) send_column(task_.gate.send, row, y);
+    write_product<kRows, Row::kOfShard>(task_.gate, to, row, own_row(), own_chunk(), mine, residual_, y);
   }
 
   const StepTask& task_;
