@@ -1,5 +1,5 @@
 // Decode with weights in superblocks of 256: the kernel, and how its launches are laid out.
-#include "backend/cuda/decode_linear.cuh"
+#include "backend/cuda/decode_launch.cuh"
 #include "backend/cuda/decode_steps.cuh"
 
 namespace assay::backend::cuda {

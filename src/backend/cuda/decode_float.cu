@@ -3,8 +3,11 @@
 
 namespace assay::backend::cuda {
 
+// Whole rows, as many as there is room for.
+constexpr DecodeLayouts kLayouts = {.few = {.shared_bytes = 220 * 1024, .slots_min = 3, .depth_max = 4}};
+
 void decode_linears_float(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate, const Queue& queue) {
-  launch_decode<DecodeFormatsFloat, RowF32>(source, linears, gate, queue);
+  launch_decode<DecodeFormatsFloat, RowF32>(source, linears, gate, kLayouts, queue);
 }
 
 bool decode_serves(tensor::DType dtype, int64_t rows, int64_t cols, quant::Activation kind) noexcept {

@@ -1,27 +1,30 @@
-// How the warps of a decode kernel come by their weights. A unit of work is four rows of a matrix (two of float weights), with a gate half of them
-// of each of two matrices. A warp takes units in turn and has a ring of slots in shared memory for them, filled some steps ahead: a slot holds
-// a step, which is whole rows where they are short, else a few blocks of each of the contract's chunks. Parts of blocks that are too small to
-// come in such pieces (scales) come for the whole unit with its first step. All of it comes in runs of many neighbouring bytes: what is fetched
-// here and there by 16 bytes comes at a fraction of the memory's rate.
+// How the warps of a decode kernel come by weights in blocks of 32 and floats. A unit of work is four rows of a matrix (two of float weights), with a
+// gate half of them of each of two matrices. A warp takes units in turn and has a ring of slots in shared memory for them, which it fills ahead: a
+// slot holds a step, which is whole rows where they are short, else a few blocks of each of the contract's chunks. Scales come for the whole unit
+// with its first step. All of it comes in runs of many neighbouring bytes: what is fetched here and there by 16 bytes comes at a fraction of the
+// memory's rate. One thread asks for them, with operands that its warp shares: a run is then one instruction.
 #pragma once
 
 #include "backend/cuda/decode_formats.cuh"
-#include "backend/cuda/gather.cuh"
 #include "backend/cuda/mma_steps.cuh"
 #include "backend/cuda/wgmma_steps.cuh"
-#include "num/math.h"
 
 namespace assay::backend::cuda {
 
-// A part of a matrix, and where rows of it stand in a slot.
+// A part of a matrix: its weights, or its scales. A unit's rows are two halves, with a gate of two matrices. Of a matrix with fewer rows than a unit
+// the first ones are fetched for those that are not there.
 struct DecodePart {
-  const uint8_t* base = nullptr;
-  int32_t bytes = 0, stride = 0;  // of a block, 0: there is none; from row to row in the slot
+  const uint8_t* base[2] = {};  // of the halves, counted from the unit's first row
+  int32_t bytes = 0;            // of a block, 0: there is none
+  int32_t stride = 0;           // in the slot from row to row, of scales from half to half
+  int32_t next_row[2] = {};     // of weights: bytes from a half's first row to its second
+  int32_t half_bytes[2] = {};   // of scales
 };
 struct DecodeLinear {
-  DecodePart big[2], small[2];
+  DecodePart weights, scales;
   int32_t format = 0;  // index into the kernel's list
   int32_t n_rows = 0, n_units = 0, first_warp = 0, n_warps = 0;  // of the warps of the grid, each of which keeps to one matrix
+  int32_t rows_of_one = 0, last_first = 0;                       // of a unit's rows those of one matrix; the last unit's first row
   const float* bias = nullptr;
   float* y = nullptr;  // null: nobody reads it
 };
@@ -30,23 +33,19 @@ struct DecodeTask {
   DecodeSource source;
   DecodeLinear linear[kLinearsMax];  // with a gate two, of one shape and format
   DecodeGate gate;
-  int32_t n_linears = 0, n_blocks = 0;  // blocks of a row
-  int32_t n_chunks = 8;                 // of each output; fewer where n_blocks are several rows of a shard's columns (DecodeGate::sums)
-  int32_t step = 0;                     // blocks of each chunk in a slot; 0: whole rows
-  int32_t n_walkers = 0, depth = 0, n_small = 0;  // warps of a block that take units; slots of a warp, and for the small parts of units
-  int32_t slot_bytes = 0, small_bytes = 0;
-  int32_t barriers_begin = 0, floats_begin = 0, ring_begin = 0, small_begin = 0;  // in shared memory
+  int32_t n_linears = 0, n_blocks = 0;       // blocks of a row
+  int32_t n_chunks = 8;  // of each output; fewer where n_blocks are several rows of a shard's columns (DecodeGate::sums)
+  int32_t n_walkers = 0, depth = 0;          // warps of a block that take units; slots of a warp
+  int32_t step = 0, n_steps = 0;             // blocks of each chunk in a slot, 0: whole rows; steps of a unit
+  int32_t slot_bytes = 0, scales_stride = 0;  // scales of whole rows are in the slots, else each warp has two places for them
+  int32_t barriers_begin = 0, floats_begin = 0, ring_begin = 0, scales_begin = 0;  // in shared memory
 };
 
 __host__ __device__ constexpr int row_stride_of(int bytes, int skew) { return (bytes + 127 - skew) / 128 * 128 + skew; }
-// Runs begin and end at 16 bytes; what is between is less than two such pieces.
-__host__ __device__ constexpr int small_stride_of(int n_blocks, PartOf part) {
-  return row_stride_of(n_blocks * part.bytes + (part.bytes < 16 ? 30 : 0), part.skew);
-}
+// Scales of so many blocks, from the whole 16 bytes on that they begin in to those that they end in.
+__host__ __device__ constexpr int scales_stride_of(int n_blocks, int bytes) { return bytes > 0 ? (n_blocks * bytes + 30) / 16 * 16 : 0; }
+__device__ inline int chunk_begin(int chunk, int n_blocks) { return chunk * n_blocks / 8; }  // quant::chunk_begin of rows that decode serves
 
-__device__ inline void fetch_16(uint32_t to, const uint8_t* from) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-}
 __device__ inline void arrive_when_fetched(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
 }
@@ -57,31 +56,17 @@ inline constexpr bool kHasCopyEngine = false;
 inline constexpr bool kHasCopyEngine = true;
 #endif
 
-// Each lane's run of bytes, its place and its source at whole 16 bytes: by the copy engine, where there is one; else by the lanes, run by run.
+// Runs of neighbouring bytes, by one thread and the copy engine; where there is none, by the lanes of a warp.
 struct Runs {
-  static __device__ void make(uint32_t barrier) {
-    make_barrier(barrier, kHasCopyEngine ? 1 : 32);
-    if constexpr (kHasCopyEngine) barriers_made();
-  }
+  static constexpr int kThreads = kHasCopyEngine ? 1 : 32;  // that fetch, and arrive where bytes are awaited
   static __device__ void announce(int bytes, uint32_t barrier) {
-    if constexpr (kHasCopyEngine) {
-      const auto all = static_cast<uint32_t>(warp_sum(bytes));
-      if (threadIdx.x % 32 == 0) arrive_with_bytes(barrier, all);
-    }
+    if constexpr (kHasCopyEngine) arrive_with_bytes(barrier, static_cast<uint32_t>(bytes));
   }
   static __device__ void fetch(uint32_t to, const uint8_t* from, int bytes, uint32_t barrier) {
     if constexpr (kHasCopyEngine) {
-      if (bytes > 0) copy_bytes(to, from, static_cast<uint32_t>(bytes), barrier);
+      copy_bytes(to, from, static_cast<uint32_t>(bytes), barrier);
     } else {
-      const int lane = threadIdx.x % 32;
-      unsigned left = __ballot_sync(kWholeWarp, bytes > 0);
-#pragma unroll 1
-      for (; left != 0; left &= left - 1) {
-        const int of = __ffs(static_cast<int>(left)) - 1, n = __shfl_sync(kWholeWarp, bytes, of);
-        const uint32_t run_to = __shfl_sync(kWholeWarp, to, of);
-        const auto* run = reinterpret_cast<const uint8_t*>(__shfl_sync(kWholeWarp, reinterpret_cast<unsigned long long>(from), of));
-        for (int at = 16 * lane; at < n; at += 512) fetch_16(run_to + static_cast<uint32_t>(at), run + at);
-      }
+      for (int at = 16 * static_cast<int>(threadIdx.x % 32); at < bytes; at += 512) fetch_16(to + static_cast<uint32_t>(at), from + at);
     }
   }
   static __device__ void close(uint32_t barrier) {
@@ -100,25 +85,143 @@ struct Runs {
   }
 };
 
-// Writes the product y of a lane's row of a matrix, or gates, adds and sends it, as the gate says. The whole warp calls it. part: which of a unit's
-// kRows rows it is, with a gate those of the second half being the other matrix's; chunk: the lane's; mine: whether the lane has a product.
-template <int kRows, bool kOfShard, class Linear>
-__device__ void write_product(const DecodeGate& gate, const Linear& to, int row, int part, int chunk, bool mine, float residual, float y) {
-  if (const SumsTask& sums = gate.sums; kOfShard && sums.n_shards > 0) {
-    if (mine) send_sum(sums, row * sums.n_shards + (chunk * sums.n_shards) / 8, y);
-    return;
+__device__ inline bool is_pair(const DecodeTask& task) { return task.gate.y != nullptr; }
+// A unit's first row: the last units of a matrix may share rows.
+__device__ inline int first_row_of(const DecodeLinear& linear, int unit) { return min(unit * linear.rows_of_one, linear.last_first); }
+
+// Of a warp that runs together one thread, known as one by the compiler: the operands of a copy are then what the warp shares.
+__device__ inline bool is_elected() {
+  if constexpr (kHasCopyEngine) {
+    uint32_t is;
+    asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xFFFFFFFF;\nselp.u32 %0, 1, 0, p;\n}\n" : "=r"(is));
+    return is != 0;
   }
-  if (mine && to.bias != nullptr) y = y + to.bias[row];
-  if (mine && to.y != nullptr) to.y[row] = y;
-  if (mine && gate.residual != nullptr) gate.sum[row] = residual + y;
-  if (gate.y != nullptr) {
-    const float up = __shfl_down_sync(kWholeWarp, y, kRows / 2);
-    y = (gate.activation == ops::GateActivation::silu ? num::silu(y) : num::gelu_tanh(y)) * up;
-    if (!mine || part >= kRows / 2) return;
-    gate.y[row] = y;
-  }
-  if (kOfShard && mine) send_column(gate.send, row, y);
+  return true;
 }
+// The same, of a value that is the same in all lanes.
+__device__ inline int of_warp(int x) { return __shfl_sync(kWholeWarp, x, 0); }
+
+// What a warp fetches for itself: the steps of its units, one after the other.
+template <class List>
+class DecodeFetch {
+  static constexpr int kHalf = List::Shared::kRows / 2;
+
+ public:
+  __device__ DecodeFetch(const DecodeTask& task, uint8_t* memory)
+      : task_(task), memory_(shared_address(memory)), warp_(of_warp(static_cast<int>(threadIdx.x) / 32)) {
+    const int i_warp = warp_ * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
+    if (!is_pair(task)) {
+#pragma unroll 1
+      while (i_linear_ + 1 < task.n_linears && i_warp >= task.linear[i_linear_ + 1].first_warp) ++i_linear_;
+    }
+    unit_ = warp_ < task.n_walkers ? i_warp - linear().first_warp : linear().n_units;
+    ring_ = memory_ + static_cast<uint32_t>(task.ring_begin + warp_ * task.depth * task.slot_bytes);
+    barriers_ = memory_ + static_cast<uint32_t>(task.barriers_begin + 8 * warp_ * task.depth);
+  }
+  __device__ int warp() const { return warp_; }
+  __device__ int i_linear() const { return i_linear_; }
+  __device__ const DecodeLinear& linear() const { return task_.linear[i_linear_]; }
+  __device__ uint32_t barrier(int slot) const { return barriers_ + 8 * static_cast<uint32_t>(slot); }
+
+  __device__ void start() {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    if (unit_ < linear().n_units && lane < task_.depth) make_barrier(barrier(lane), Runs::kThreads);
+    if constexpr (kHasCopyEngine) barriers_made();
+    __syncwarp();
+#pragma unroll 1
+    for (int slot = 0; slot < task_.depth; ++slot) next(slot);
+  }
+  // The next step into this slot.
+  __device__ void next(int slot) {
+    if (unit_ >= linear().n_units) return;
+    if (is_elected()) {
+      const uint32_t to = ring_ + static_cast<uint32_t>(slot * task_.slot_bytes);
+      if (task_.step == 0) {
+        fetch_unit(to, barrier(slot));
+      } else {
+        fetch_step(to, barrier(slot));
+      }
+    }
+    __syncwarp();
+    if (++step_ < task_.n_steps) return;
+    step_ = 0;
+    round_ ^= 1;
+    unit_ += linear().n_warps;
+  }
+
+ private:
+  static constexpr int kScaleRuns = List::kHasScales ? 2 : 0;
+
+  __device__ void fetch_unit(uint32_t to, uint32_t barrier) const {
+    const int row = first_row_of(linear(), unit_);
+    int bytes = 2 * kHalf * task_.n_blocks * linear().weights.bytes;
+    Run scales[2];
+    find_scales(row, scales, bytes);
+    Runs::announce(bytes, barrier);
+    fetch_scales(scales, to + static_cast<uint32_t>(task_.scales_begin), barrier);
+    fetch_weights(row, to, 0, task_.n_blocks, barrier);
+    Runs::close(barrier);
+  }
+
+  __device__ void fetch_step(uint32_t to, uint32_t barrier) const {
+    const int row = first_row_of(linear(), unit_), at = step_ * task_.step;
+    const int n_blocks = step_ + 1 == task_.n_steps ? task_.n_blocks - 8 * at : 8 * task_.step;
+    int bytes = 2 * kHalf * n_blocks * linear().weights.bytes;
+    Run scales[2];
+    if (step_ == 0) find_scales(row, scales, bytes);
+    Runs::announce(bytes, barrier);
+    if (step_ == 0) fetch_scales(scales, memory_ + static_cast<uint32_t>(task_.scales_begin + (2 * warp_ + round_) * task_.scales_stride), barrier);
+#pragma unroll 1
+    for (int chunk = 0; chunk < 8; ++chunk) {
+      const int begin = chunk_begin(chunk, task_.n_blocks) + at, left = chunk_begin(chunk + 1, task_.n_blocks) - begin;
+      if (left <= 0) continue;
+      fetch_weights(row, to + static_cast<uint32_t>(chunk * task_.step * linear().weights.bytes), begin, min(left, task_.step), barrier);
+    }
+    Runs::close(barrier);
+  }
+
+  // The scales of half a unit's rows, from the whole 16 bytes on that they begin in.
+  struct Run {
+    const uint8_t* from;
+    int bytes;
+  };
+  __device__ void find_scales(int row, Run (&runs)[2], int& bytes) const {
+    const DecodePart& part = linear().scales;
+#pragma unroll
+    for (int h = 0; h < kScaleRuns; ++h) {
+      const uint8_t* begin = part.base[h] + int64_t{row} * (task_.n_blocks * part.bytes);
+      const int past = static_cast<int>(reinterpret_cast<uintptr_t>(begin) & 15);
+      runs[h] = {begin - past, (past + part.half_bytes[h] + 15) & ~15};
+      bytes += runs[h].bytes;
+    }
+  }
+  __device__ void fetch_scales(const Run (&runs)[2], uint32_t to, uint32_t barrier) const {
+#pragma unroll
+    for (int h = 0; h < kScaleRuns; ++h) Runs::fetch(to + static_cast<uint32_t>(h * linear().scales.stride), runs[h].from, runs[h].bytes, barrier);
+  }
+
+  // Of the unit's rows so many blocks from `begin` on.
+  __device__ void fetch_weights(int row, uint32_t to, int begin, int n_blocks, uint32_t barrier) const {
+    const DecodePart& part = linear().weights;
+    const int row_bytes = task_.n_blocks * part.bytes;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const uint8_t* from = part.base[h] + (int64_t{row} * row_bytes + begin * part.bytes);
+#pragma unroll
+      for (int r = 0; r < kHalf; ++r) {
+        Runs::fetch(to, from, n_blocks * part.bytes, barrier);
+        from += part.next_row[h];
+        to += static_cast<uint32_t>(part.stride);
+      }
+    }
+  }
+
+  const DecodeTask& task_;
+  const uint32_t memory_;
+  const int warp_;
+  int i_linear_ = 0, unit_, step_ = 0, round_ = 0;
+  uint32_t ring_, barriers_;
+};
 
 // A warp at its units. List: the kernel's formats (decode_linear.cuh).
 template <class List, class Row>
@@ -126,154 +229,89 @@ class DecodeWalk {
   static constexpr int kRows = List::Shared::kRows;
 
  public:
-  __device__ DecodeWalk(const DecodeTask& task, uint8_t* memory, const Row& x) : task_(task), memory_(memory) {
-    const int warp = static_cast<int>(threadIdx.x) / 32;
-    const int i_warp = warp * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
-    int i = 0;
-    while (!is_pair() && i + 1 < task.n_linears && i_warp >= task.linear[i + 1].first_warp) ++i;
-    const int row = seat_.lane % kRows;
-    row_ = row % rows_of_one();
-    i_linear_ = i + row / rows_of_one();
-    format_ = __shfl_sync(kWholeWarp, linear().format, 0);
-    unit_ = unit_ahead_ = warp < task.n_walkers ? i_warp - linear().first_warp : linear().n_units;
+  __device__ DecodeWalk(const DecodeTask& task, uint8_t* memory, const DecodeFetch<List>& fetch, const Row& x)
+      : task_(task), memory_(memory), linear_(task.linear[fetch.i_linear()]), warp_(fetch.warp()) {
+    const int begin = chunk_begin(seat_.chunk, task.n_blocks);
+    length_ = chunk_begin(seat_.chunk + 1, task.n_blocks) - begin;
     step_ = is_whole() ? longest() : task.step;
-    const int begin = static_cast<int>(quant::chunk_begin(seat_.chunk, task.n_blocks));
-    length_ = static_cast<int>(quant::chunk_begin(seat_.chunk + 1, task.n_blocks)) - begin;
-    ring_ = task.ring_begin + warp * task.depth * task.slot_bytes;
-    small_ = task.small_begin + warp * task.n_small * task.small_bytes;
-    barriers_ = shared_address(memory) + static_cast<uint32_t>(task.barriers_begin + 8 * warp * task.depth);
-    if (unit_ < linear().n_units && seat_.lane < task.depth) Runs::make(barriers_ + 8 * static_cast<uint32_t>(seat_.lane));
-    __syncwarp();
-    find_place(x, begin, static_cast<int>(quant::chunk_begin(seat_.chunk & (n_chunks() - 1), task.n_blocks)));
+    unit_ = warp_ < task.n_walkers ? warp_ * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x) - linear_.first_warp : linear_.n_units;
+    own_ = seat_.lane % kRows % linear_.rows_of_one;
+    find_place(x, begin);
+    n_units_ = linear_.n_units, n_warps_ = linear_.n_warps, format_ = linear_.format;
+    compute_now(n_units_), compute_now(n_warps_), compute_now(format_), compute_now(own_);
   }
 
-  __device__ void start() {
+  __device__ void run(DecodeFetch<List>& fetch) {
 #pragma unroll 1
-    for (int i = 0; i < task_.depth; ++i) fetch_step();
-  }
-
-  __device__ void run() {
-#pragma unroll 1
-    for (; unit_ < linear().n_units; unit_ += linear().n_warps) {
+    for (; unit_ < n_units_; unit_ += n_warps_) {
       typename List::Shared::Sum sum{};
-      const LanePlace first = place_of_unit();
       if (n_held_ == 0) ask_residual();
 #pragma unroll 1
       for (int at = 0; at < longest(); at += step_) {
-        Runs::wait(barriers_ + 8 * slot_, parity_);
-        List::with(format_, [&]<class F>(F) { add_blocks<F>(sum, first, at); });
+        Runs::wait(fetch.barrier(slot_), parity_);
+        List::with(format_, [&]<class F>(F) { add_blocks<F>(sum, at); });
         __syncwarp();  // all have read the slot
+        fetch.next(slot_);
         if (++slot_ == task_.depth) slot_ = 0, parity_ ^= 1;
-        fetch_step();
       }
-      if (++small_slot_ == task_.n_small) small_slot_ = 0;
+      round_ ^= 1;
       hold(List::Shared::finish(sum, seat_, n_chunks()));
     }
   }
 
  private:
-  __device__ const DecodeLinear& linear() const { return task_.linear[i_linear_]; }
-  __device__ int n_chunks() const { return Row::kOfShard ? task_.n_chunks : 8; }
-  __device__ bool is_pair() const { return task_.gate.y != nullptr; }
-  __device__ int rows_of_one() const { return is_pair() ? kRows / 2 : kRows; }
-  __device__ int longest() const { return (task_.n_blocks + 7) / 8; }  // blocks of the longest chunk
   __device__ bool is_whole() const { return task_.step == 0; }  // a slot holds whole rows
-  __device__ int row_of(int unit) const { return min(unit * rows_of_one() + row_, linear().n_rows - 1); }
+  __device__ int longest() const { return (task_.n_blocks + 7) / 8; }  // blocks of the longest chunk
+  __device__ int n_chunks() const { return Row::kOfShard ? task_.n_chunks : 8; }
 
-  // The next step into the next slot. Lane `kRows * chunk + row` asks for the bytes of a row, or of a chunk of one; of a small part for those of a
-  // row too, `chunk` being the part.
-  __device__ void fetch_step() {
-    if (unit_ahead_ >= linear().n_units) return;
-    const int row = seat_.lane % kRows, chunk = seat_.lane / kRows;
-    const uint32_t memory = shared_address(memory_), barrier = barriers_ + 8 * slot_ahead_;
-    const int64_t first = int64_t{row_of(unit_ahead_)} * task_.n_blocks;
-    int block = 0, n = chunk == 0 ? task_.n_blocks : 0;
-    if (!is_whole()) {
-      block = static_cast<int>(quant::chunk_begin(chunk, task_.n_blocks)) + at_ahead_;
-      n = chunk < 8 ? max(min(step_, static_cast<int>(quant::chunk_begin(chunk + 1, task_.n_blocks)) - block), 0) : 0;
-    }
-    const DecodePart big[2] = {linear().big[0], linear().big[1]};
-    const bool has_small = at_ahead_ == 0 && chunk < 2;
-    const DecodePart small = linear().small[has_small ? chunk : 0];
-    const uint8_t* small_from = small.base + first * small.bytes;
-    const int past = static_cast<int>(reinterpret_cast<uintptr_t>(small_from) & 15);
-    const int small_n = has_small && small.bytes > 0 ? (past + task_.n_blocks * small.bytes + 15) & ~15 : 0;
-    Runs::announce(n * (big[0].bytes + big[1].bytes) + small_n, barrier);
-    int to = ring_ + slot_ahead_ * task_.slot_bytes;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int place = to + row * big[i].stride + (is_whole() ? 0 : chunk * step_ * big[i].bytes);
-      Runs::fetch(memory + static_cast<uint32_t>(place), big[i].base + (first + block) * big[i].bytes, n * big[i].bytes, barrier);
-      to += kRows * big[i].stride;
-    }
-    if (at_ahead_ == 0) {
-      to = small_ + small_ahead_ * task_.small_bytes + (chunk == 1 ? kRows * linear().small[0].stride : 0) + row * small.stride;
-      Runs::fetch(memory + static_cast<uint32_t>(to), small_from - past, small_n, barrier);
-    }
-    Runs::close(barrier);
-    if (++slot_ahead_ == task_.depth) slot_ahead_ = 0;
-    if ((at_ahead_ += step_) < longest()) return;
-    at_ahead_ = 0;
-    unit_ahead_ += linear().n_warps;
-    if (++small_ahead_ == task_.n_small) small_ahead_ = 0;
-  }
-
-  // Blocks of the row of weights, and of the row of activations, with which the lane's chunk begins.
-  __device__ void find_place(const Row& x, int begin, int x_begin) {
+  __device__ void find_place(const Row& x, int begin) {
     place_.swap = seat_.swap();
+    place_.x = List::Shared::place_of(x, chunk_begin(seat_.chunk & (n_chunks() - 1), task_.n_blocks), seat_, n_chunks());
     const int own_row = List::Shared::own_row(seat_), block = is_whole() ? begin : seat_.chunk * step_;
-    int at = ring_ + List::Shared::own_place(seat_, linear().big[0].bytes);
-    place_.row_stride = linear().big[0].stride;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const DecodePart& part = linear().big[i];
-      place_.big[i] = memory_ + (at + own_row * part.stride + block * part.bytes);
-      at += kRows * part.stride;
+    const int ring = task_.ring_begin + warp_ * task_.depth * task_.slot_bytes;
+    const DecodePart &weights = linear_.weights, &scales = linear_.scales;
+    place_.row_stride = weights.stride;
+    place_.weights = memory_ + (ring + List::Shared::own_place(seat_, weights.bytes) + own_row * weights.stride + block * weights.bytes);
+    if constexpr (List::kHasScales) {
+      const int row = seat_.lane % kRows, at = task_.scales_begin + (is_whole() ? ring : 2 * warp_ * task_.scales_stride);
+      place_.scales = memory_ + (at + row / (kRows / 2) * scales.stride + (row % (kRows / 2) * task_.n_blocks + begin) * scales.bytes);
     }
-    at = small_;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const DecodePart& part = linear().small[i];
-      small_bytes_[i] = part.bytes;
-      place_.small[i] = memory_ + (at + own_row * part.stride + begin * part.bytes);
-      at += kRows * part.stride;
-    }
-    place_.x = List::Shared::place_of(x, x_begin, seat_, n_chunks());
-  }
-  __device__ LanePlace place_of_unit() const {
-    LanePlace p = place_;
-    const unsigned first = static_cast<unsigned>(row_of(unit_)) * static_cast<unsigned>(task_.n_blocks);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {  // a run begins with the whole 16 bytes that its first one is in
-      p.small[i] += small_slot_ * task_.small_bytes + static_cast<int>(first * static_cast<unsigned>(small_bytes_[i]) & 15u);
-    }
-    return p;
   }
 
   // The blocks of a step, the first of which is the lane's block `at`; its slot is there.
   template <class F>
-  __device__ void add_blocks(typename List::Shared::Sum& sum, LanePlace p, int at) const {
-#pragma unroll
-    for (int i = 0; i < F::kBigs; ++i) p.big[i] += slot_ * task_.slot_bytes;
-#pragma unroll
-    for (int i = 0; i < F::kSmalls; ++i) p.small[i] += at * F::small(i).bytes;
-    p.x += at * Row::kRecord;
-#pragma unroll F::kUnrolled
-    for (int n = min(step_, length_ - at); n > 0; n -= F::kAtOnce) {
-      F::template add<Row>(sum, p, n);
-#pragma unroll
-      for (int i = 0; i < F::kBigs; ++i) p.big[i] += F::kAtOnce * F::big(i).bytes;
-#pragma unroll
-      for (int i = 0; i < F::kSmalls; ++i) p.small[i] += F::kAtOnce * F::small(i).bytes;
-      p.x += F::kAtOnce * Row::kRecord;
+  __device__ void add_blocks(typename List::Shared::Sum& sum, int at) const {
+    LanePlace p = place_;
+    p.weights += slot_ * task_.slot_bytes;
+    if constexpr (F::kScaleBytes > 0) {
+      const int first = first_row_of(linear_, unit_) + own_ - seat_.lane % (kRows / 2);  // of the lane's half, whose run begins with whole 16 bytes
+      const unsigned past = static_cast<unsigned>(first) * static_cast<unsigned>(task_.n_blocks * F::kScaleBytes) & 15u;
+      p.scales += (is_whole() ? slot_ : round_) * task_.scales_stride + at * F::kScaleBytes + static_cast<int>(past);
     }
+    p.x += at * Row::kRecord;
+    int n = min(step_, length_ - at);
+    const auto add_one = [&](int left) {
+      F::template add<Row>(sum, p, left);
+      p.weights += F::kAtOnce * F::kBlockBytes;
+      p.scales += F::kAtOnce * F::kScaleBytes;
+      p.x += F::kAtOnce * Row::kRecord;
+    };
+    if constexpr (F::kUnrolled > 1) {
+#pragma unroll 1
+      for (; n >= F::kUnrolled * F::kAtOnce; n -= F::kUnrolled * F::kAtOnce) {
+#pragma unroll
+        for (int i = 0; i < F::kUnrolled; ++i) add_one(F::kAtOnce);
+      }
+    }
+#pragma unroll 1
+    for (; n > 0; n -= F::kAtOnce) add_one(n);
   }
 
   // What is added to the row that this lane will write.
   __device__ void ask_residual() {
     if (task_.gate.residual == nullptr) return;
-    const int unit = unit_ + seat_.chunk * linear().n_warps;
-    if (unit < linear().n_units) residual_ = __ldcg(task_.gate.residual + row_of(unit));
+    const int unit = unit_ + seat_.chunk * n_warps_;
+    if (unit < n_units_) residual_ = __ldcg(task_.gate.residual + min(first_row_of(linear_, unit) + own_, linear_.n_rows - 1));
   }
 
   // y: the product of row `lane % kRows` of the unit. It is written with those of seven more units, each of which has four lanes; of a shard's sums
@@ -281,26 +319,29 @@ class DecodeWalk {
   __device__ void hold(float y) {
     const int place = seat_.chunk & (n_chunks() - 1);
     if (place == n_held_) held_ = y;
-    if (++n_held_ < n_chunks() && unit_ + linear().n_warps < linear().n_units) return;
-    write(unit_ - (n_held_ - 1 - place) * linear().n_warps, place < n_held_, held_);
+    if (++n_held_ < n_chunks() && unit_ + n_warps_ < n_units_) return;
+    write(unit_ - (n_held_ - 1 - place) * n_warps_, place < n_held_, held_);
     n_held_ = 0;
   }
+  // Rows that the last unit shares with the one before are that one's.
   __device__ void write(int unit, bool is_held, float y) const {
-    const int row = unit * rows_of_one() + row_;
-    const bool mine = is_held && seat_.part < kRows && row < linear().n_rows;
-    write_product<kRows, Row::kOfShard>(task_.gate, linear(), row, seat_.part, seat_.chunk, mine, residual_, y);
+    const DecodeLinear& to = is_pair(task_) ? task_.linear[seat_.lane % kRows / (kRows / 2)] : linear_;
+    const int row = first_row_of(linear_, unit) + own_;
+    const bool mine = is_held && seat_.part < kRows && row < to.n_rows && row >= unit * linear_.rows_of_one;
+    write_product<kRows, Row::kOfShard>(task_.gate, to, row, seat_.part, seat_.chunk, mine, residual_, y);
   }
 
   const DecodeTask& task_;
   uint8_t* const memory_;
+  const DecodeLinear& linear_;
+  const int warp_;
   const Seat seat_;
-  LanePlace place_;  // of a unit's first block, but for the slots
-  int small_bytes_[2];
-  int i_linear_, row_;  // whose row `lane % kRows` of a unit is: matrix, and row of those of one matrix
-  int format_, length_, step_;  // blocks: of the lane's chunk, of a step of a chunk
-  int unit_, unit_ahead_, at_ahead_ = 0, slot_ = 0, slot_ahead_ = 0, small_slot_ = 0, small_ahead_ = 0;
-  int ring_, small_;
-  uint32_t barriers_, parity_ = 0;
+  LanePlace place_;    // of a unit's first block, but for the slots
+  int length_, step_;  // blocks: of the lane's chunk, of a step of a chunk
+  int unit_, own_;     // own_: which of the unit's rows in its matrix row `lane % kRows` is
+  int n_units_, n_warps_, format_;
+  int slot_ = 0, round_ = 0;
+  uint32_t parity_ = 0;
   float held_ = 0.0f, residual_ = 0.0f;
   int n_held_ = 0;
 };

@@ -6,8 +6,8 @@
 
 #include <utility>
 
-#include "backend/cuda/decode_ring.cuh"
 #include "backend/cuda/decode_superblocks.cuh"
+#include "backend/cuda/mma_steps.cuh"
 
 namespace assay::backend::cuda {
 

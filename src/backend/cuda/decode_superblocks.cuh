@@ -1,7 +1,7 @@
 // What a lane of the decode kernel of superblocks (decode_steps.cuh) makes of one of its own in shared memory and of its block of the row.
 #pragma once
 
-#include "backend/cuda/decode_formats.cuh"
+#include "backend/cuda/decode_lanes.cuh"
 
 namespace assay::backend::cuda {
 
