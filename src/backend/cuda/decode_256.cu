@@ -15,19 +15,26 @@ struct StepFormats : FormatList<F...> {
 };
 using Formats = StepFormats<StepQ4_K, StepQ5_K, StepQ6_K>;
 
-constexpr int kThreads = 512;
+// So few that a warp has the registers that it wants and the next kernel's block has room beside it.
+constexpr int kThreads = 256;
+// All products of a model run in one kernel, short ones and long ones: what one of them has run lies in the caches of instructions for the next,
+// which gains more than a kernel fit for each would. So what differs goes by the model's width: up to this one it is narrow.
+constexpr int kNarrow = 2048;
+constexpr int steps_ahead(bool wide) { return wide ? 6 : 3; }
 
-template <class Row, int kBlocks>
-__global__ void __launch_bounds__(kThreads, kBlocks) step_kernel(const __grid_constant__ StepTask task) {
+// kWide: a warp makes two blocks of a row at once and has more steps ahead.
+template <class Row, bool kWide>
+__global__ void __launch_bounds__(kThreads, 2) step_kernel(const __grid_constant__ StepTask task) {
   extern __shared__ __align__(128) uint8_t memory[];
-  let_next_start();
-  StepWalk<Formats, Row> walk(task, memory);
+  if (task.lets_early) let_next_start();
+  StepWalk<Formats, Row, steps_ahead(kWide)> walk(task, memory);
   walk.start();
 
   const Row x(memory, task.n_blocks);
-  AheadOfRow<Row, kBlocks == 1 ? 2 : 1> ahead(task.source, x);
+  AheadOfRow<Row, kWide ? 2 : 1> ahead(task.source, x);
   auto* floats = reinterpret_cast<float*>(memory + kept(task.floats_begin));
   wait_for_previous();
+  let_next_start();
   if (Row::kOfShard) wait_for_shards(task.source.wait);
   make_row(task.source, ahead, floats, x);
 
@@ -61,13 +68,20 @@ StepTask step_task(const DecodeSource& source, std::span<const LinearTask> linea
 }
 
 // So many warps of a block take units, with slots for their steps in so many bytes; the bytes of a block.
-int share_slots(StepTask& task, int n_blocks, int walkers, int shared_bytes) {
+int share_slots(StepTask& task, int n_blocks, int walkers, int depth_max, int shared_bytes) {
   const int n_slots = std::max((shared_bytes - task.ring_begin) / task.slot_bytes, 1);
   task.n_walkers = std::min(walkers, n_slots);
-  const int rounds = share_warps(task, n_blocks * task.n_walkers), deepest = std::min(rounds * ((task.n_blocks + 7) / 8), kStepsAheadMax);
+  const int rounds = share_warps(task, n_blocks * task.n_walkers), deepest = std::min(rounds * ((task.n_blocks + 7) / 8), depth_max);
   task.depth = std::min(n_slots / task.n_walkers, deepest);
   task.n_deeper = task.depth < deepest ? n_slots % task.n_walkers : 0;
   return task.ring_begin + (task.depth * task.n_walkers + task.n_deeper) * task.slot_bytes;
+}
+
+// Of a block, for a product that has so many bytes of weights for each. What is short is fetched before its row is there, beside a block of the
+// kernel ahead, the longest of it beside one of attention; what is long streams better through a ring in all of the shared memory.
+int shared_for(int64_t bytes_each) {
+  if (bytes_each <= 100 * 1024) return 113 * 1024;
+  return (bytes_each <= 128 * 1024 ? 150 : 220) * 1024;
 }
 
 template <class Row>
@@ -84,18 +98,19 @@ void launch_decode_256(const DecodeSource& source, std::span<const LinearTask> l
   }
   const int n_blocks = static_cast<int>(std::min<int64_t>(queue.n_multiprocessors, std::max<int64_t>(n_units, task.n_linears)));
   const int units_each = static_cast<int>((n_units + n_blocks - 1) / n_blocks);  // of a block of threads
-  // What is short is fetched before its row is there: by two blocks of a multiprocessor, the second one of the next kernel. What is long streams
-  // better through a ring in all of the shared memory, and by warps of twice the registers.
-  constexpr int64_t kShortBytes = 100 * 1024;
-  if (n_bytes / n_blocks <= kShortBytes) {
-    const int bytes = share_slots(task, n_blocks, std::min(units_each, 12), std::min(113 * 1024, shared_max));
-    return launch_blocks(step_kernel<Row, 2>, n_blocks, kThreads, bytes, task, queue);
-  }
-  const int bytes = share_slots(task, n_blocks, std::min(units_each, kThreads / 32), std::min(220 * 1024, shared_max));
-  launch_blocks(step_kernel<Row, 1>, n_blocks, kThreads, bytes, task, queue);
+  const bool has_norm = source.w != nullptr;
+  // The next kernel starts when this one's turn has come: with more kernels ahead their copies stand in the way of what this one reads. Only what
+  // follows the product of attention's result, the longest of a layer, starts with that.
+  task.lets_early = !has_norm && source.d <= task.linear[0].n_rows;
+  const bool is_wide = (has_norm ? source.d : task.linear[0].n_rows) > kNarrow;  // the model, whose width a product has on one side
+  const int walkers = std::min(units_each, kThreads / 32), shared = std::min(shared_for(n_bytes / n_blocks), shared_max);
+  const int bytes = share_slots(task, n_blocks, walkers, steps_ahead(is_wide), shared);
+  launch_blocks(is_wide ? step_kernel<Row, true> : step_kernel<Row, false>, n_blocks, kThreads, bytes, task, queue);
 }
 
 }  // namespace
+
+bool decode_is_narrow(tensor::DType dtype, int64_t width) noexcept { return Formats::find(dtype) >= 0 && width <= kNarrow; }
 
 bool decode_knows_256(tensor::DType dtype) noexcept { return Formats::find(dtype) >= 0; }
 

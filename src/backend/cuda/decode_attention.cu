@@ -324,6 +324,7 @@ void decode_attention(const DecodeAttention& attention, const Queue& queue) {
   task.partials = attention.partials;
   task.arrived = attention.arrived;
   task.send = attention.send;
+  task.lets_early = attention.lets_early;
   task.tile_keys = static_cast<int32_t>(std::min(kStagedBytes / heads.cache.v_row_bytes, int64_t{kSegment}));
   // Heads that share keys read them together once there is work for the whole device without taking each alone.
   const bool four = heads.n_heads / heads.cache.n_kv_heads % 4 == 0 && heads.n_heads * attention.n_segments > 2 * queue.n_multiprocessors;

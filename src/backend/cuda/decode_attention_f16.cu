@@ -237,7 +237,7 @@ template <int kHeads, int kDim, bool kPlain>
 __global__ void __launch_bounds__(kThreads, 2) decode_attention_f16_kernel(const __grid_constant__ DecodeAttentionTask task) {
   extern __shared__ __align__(16) std::byte staged[];  // rows of values, from the first visible key on
   __shared__ Shared<kHeads, kDim> s;
-  let_next_start();
+  if (task.lets_early) let_next_start();
   constexpr int kRowBytes = 2 * kDim, kPieces = kDim / 8;
   constexpr int kColumns = kHeads == 1 ? 1 : 2, kOfHead = kDim / kColumns;  // of the values: of a thread; threads of a head
   const HeadsTask& heads = task.heads;
@@ -269,6 +269,7 @@ __global__ void __launch_bounds__(kThreads, 2) decode_attention_f16_kernel(const
   compute_now(y);
   end_keys(end - begin, s, staged);
   wait_for_previous();
+  let_next_start();
 
   new_head.take(heads, s, staged + (own - begin) * kRowBytes);
   __syncthreads();

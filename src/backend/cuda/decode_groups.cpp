@@ -28,6 +28,7 @@ class Grouper {
     find_sends();
     find_columns();
     find_adds();
+    find_narrow();
     s_.group_of_unit.resize(s_.units.size());
     for (size_t g = 0; g < s_.decode.size(); ++g) {
       for (const int32_t unit : s_.decode[g].units) s_.group_of_unit[index(unit)] = static_cast<int32_t>(g);
@@ -226,6 +227,14 @@ class Grouper {
       if ((add.a == y) == (add.b == y) || n_readers(y) != 1) continue;
       maker.adds = norm.add;
       reader.is_added = true;
+    }
+  }
+  void find_narrow() {
+    for (size_t g = 0; g + 1 < s_.decode.size(); ++g) {
+      const DecodeGroup& reader = s_.decode[g + 1];
+      if (s_.decode[g].kind != DecodeGroup::Kind::attention || reader.kind != DecodeGroup::Kind::linears) continue;
+      const tensor::TensorView& w = matrix_of(s_.units[index(reader.linears)].ops.front());
+      s_.decode[g].reader_is_narrow = !is_fast(w) && decode_is_narrow(w.dtype, w.shape.rows());
     }
   }
   int n_readers(ops::ValueId value) const {

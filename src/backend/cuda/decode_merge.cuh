@@ -21,6 +21,7 @@ struct DecodeAttentionTask {
   float* partials = nullptr;
   uint32_t* arrived = nullptr;
   GatherTask send;
+  bool lets_early = true;
 };
 
 // Heads of 64 or 128 elements over a cache in half precision (decode_attention_f16.cu); false, and nothing done, for others.

@@ -1,6 +1,6 @@
 // Decode with weights in superblocks of 256: a warp's steps. A unit of work is four rows of a matrix, with a gate two of each of two; a warp's 32
 // lanes are the contract's eight chunks of them, each a chain of its own. A step is one superblock of every lane. All its bytes come by copies of
-// 16 that run on their own, up to three steps ahead: whole lines of shared memory, in an order in which lanes side by side read different groups of
+// 16 that run on their own, up to six steps ahead: whole lines of shared memory, in an order in which lanes side by side read different groups of
 // banks. They cost a warp fewer instructions than the copy engine's runs of bytes, which want uniform addresses.
 #pragma once
 
@@ -23,6 +23,7 @@ struct StepTask {
   int32_t n_linears = 0, n_blocks = 0;  // blocks of a row
   int32_t n_chunks = 8;                 // of each output; fewer where n_blocks are several rows of a shard's columns (DecodeGate::sums)
   int32_t n_walkers = 0, depth = 0, n_deeper = 0;  // warps of a block that take units; slots of each, of the first ones one more
+  bool lets_early = false;  // the next kernel start, ahead of the wait for the kernel before
   int32_t slot_bytes = 0, floats_begin = 0, ring_begin = 0;  // in shared memory
   uint32_t begin[8] = {};            // first block of each chunk
   StepLinear linear[kLinearsMax];    // with a gate two, of one shape and format
@@ -33,11 +34,11 @@ struct StepTask {
 __device__ inline void fetch_4(uint32_t to, const uint8_t* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 }
-inline constexpr int kStepsAheadMax = 3;
 
-// A warp at its units. List: the kernel's formats.
-template <class List, class Row>
+// A warp at its units. List: the kernel's formats; kDepthMax: the most slots of a warp, six at most.
+template <class List, class Row, int kDepthMax>
 class StepWalk {
+  static_assert(kDepthMax <= 6);
   static constexpr int kRows = 4;
 
  public:
@@ -52,8 +53,8 @@ class StepWalk {
     const int depth = task.depth + (warp < task.n_deeper ? 1 : 0);
     slot_ = ring_ = task.ring_begin + (warp * task.depth + min(warp, task.n_deeper)) * task.slot_bytes;
     end_ = ring_ + depth * task.slot_bytes;
-    deeper_[0] = depth > 1 ? 1 : 0, deeper_[1] = depth > 2 ? 1 : 0;
-    compute_now(deeper_[0]), compute_now(deeper_[1]);
+    depth_ = depth;
+    compute_now(depth_);
     longest_ = (task.n_blocks + 7) / 8;
   }
   __device__ void start() {
@@ -147,9 +148,17 @@ class StepWalk {
 
   // Until the next step's superblocks are there. Not a switch, which compilers make a table of.
   __device__ void wait_step() const {
-    if (deeper_[1] != 0) {
+    if (kDepthMax > 3 && depth_ > 3) {
+      if (depth_ > 5) {
+        wait_copies<5>();
+      } else if (depth_ > 4) {
+        wait_copies<4>();
+      } else {
+        wait_copies<3>();
+      }
+    } else if (depth_ > 2) {
       wait_copies<2>();
-    } else if (deeper_[0] != 0) {
+    } else if (depth_ > 1) {
       wait_copies<1>();
     } else {
       wait_copies<0>();
@@ -202,8 +211,7 @@ class StepWalk {
   uint8_t* const memory_;
   uint32_t shared_;
   uint32_t lane_;
-  int deeper_[2];  // than one slot, than two
-  int i_linear_, ring_, end_, slot_, longest_, length_;
+  int i_linear_, depth_, ring_, end_, slot_, longest_, length_;
   int unit_, unit_ahead_, step_ahead_ = 0, n_held_ = 0;
   float held_ = 0.0f, residual_ = 0.0f;  // residual_: what is added to the row that this lane will write
 };

@@ -105,6 +105,7 @@ void run_attention(const DeviceState& s, const DecodeGroup& group, const Wanted&
   attention.n_segments = task.n_segments;
   attention.partials = task.partials;
   attention.arrived = s.arrived.as<uint32_t>();
+  attention.lets_early = !group.reader_is_narrow;
   if (group.sends != kNone && s.lands && !group.keeps) {
     const auto& gather = record_of<ops::Gather>(s, group.sends);
     attention.y = s.value(gather.y) + gather.column;

@@ -54,6 +54,7 @@ struct DecodeGroup {
   // An op: the sum that the norm of the next group begins with, which the products of this one make as they write; that group finds it made.
   int32_t adds = ops::kNone;
   bool is_added = false;
+  bool reader_is_narrow = false;  // attention, right ahead of a product for which decode_is_narrow()
   // Of a shard, ops: the gather whose row these kernels send themselves, and the one for whose row they wait.
   int32_t sends = ops::kNone, waits = ops::kNone;
   // `columns`: one product of the shard's own columns (ops::Linear::columns), whose sums go to all, where the
