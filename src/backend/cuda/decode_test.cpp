@@ -134,8 +134,9 @@ void check_case(const Case& c, uint64_t seed) {
   const DeviceBuffer gated = poisoned(static_cast<size_t>(c.rows[0]));
   DecodeGate gate{c.gate ? gated.as<float>() : nullptr, ops::GateActivation::silu};
   const OtherShard other(static_cast<size_t>(c.rows[0]));
-  source.wait = other.wait();
-  if (c.gate || c.rows.size() == 1) gate.send = other.send();
+  const bool of_shard = seed / 100 % 3 == 0;  // the kernels of one GPU are others
+  if (of_shard) source.wait = other.wait();
+  if (of_shard && (c.gate || c.rows.size() == 1)) gate.send = other.send();
   const bool adds = !c.gate && c.rows.size() == 1;
   const std::vector<float> residual = test::random_activations(c.rows[0], seed + 4);
   const DeviceBuffer residual_device = upload(residual), added = poisoned(residual.size());
@@ -151,7 +152,7 @@ void check_case(const Case& c, uint64_t seed) {
     EXPECT_TRUE(same_floats(download<float>((c.pre_norm ? pre : sum).data(), width), before)) << c;
   }
   if (adds) {
-    other.check(expected[0]);
+    if (of_shard) other.check(expected[0]);
     std::vector<float> sums = residual;
     for (size_t i = 0; i < sums.size(); ++i) sums[i] = sums[i] + expected[0][i];
     EXPECT_TRUE(same_floats(download<float>(added.data(), sums.size()), sums)) << c << ", added";
@@ -160,7 +161,7 @@ void check_case(const Case& c, uint64_t seed) {
   std::vector<float> product;
   for (size_t i = 0; i < expected[0].size(); ++i) product.push_back(num::silu(expected[0][i]) * expected[1][i]);
   EXPECT_TRUE(same_floats(download<float>(gated.data(), product.size()), product)) << c << ", gate";
-  other.check(product);
+  if (of_shard) other.check(product);
 }
 
 std::vector<DType> formats_of(quant::Activation kind) {
