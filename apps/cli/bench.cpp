@@ -42,7 +42,7 @@ struct BenchFlags {
   std::optional<std::string> prompt_and_gen;
   std::string prompt = "512", gen = "128", depth = "0", parallel = "1", output = "md";
   int64_t repetitions = 5;
-  bool no_warmup = false, no_limits = false, with_profile = false, with_load = false;
+  bool no_warmup = false, no_limits = false, no_run_ahead = false, with_profile = false, with_load = false;
 
   void add(Flags& flags) {
     model.add(flags);
@@ -61,6 +61,9 @@ struct BenchFlags {
     flags.on("--no-limits,--no-bandwidth", no_limits,
              "Does not measure what the machine does at best: its threads reading memory, and the "
              "kernels' multiplying instructions on registers alone (0.3 s, after the tests)");
+    flags.on("--no-run-ahead", no_run_ahead,
+             "Generates without a GPU's beginning with the best token before it is asked for, as it "
+             "does for greedy answers (--temp 0): what every other way of choosing tokens gets");
     flags.on("--profile", with_profile,
              "Shows where the time of one generated token and of one prompt goes, in place of tests");
     flags.on("--load", with_load,
@@ -112,7 +115,7 @@ struct BenchFlags {
 };
 
 int run_tests(Context& context, const BenchFlags& f, const std::vector<BenchTest>& tests) {
-  Bench bench(context);
+  Bench bench(context, !f.no_run_ahead);
   std::vector<BenchResult> results;
   for (const BenchTest& t : tests) {
     if (stderr_is_terminal()) notice(fmt::format("{}, {} times", test_name(t), f.repetitions));

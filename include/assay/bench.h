@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -43,7 +44,8 @@ double share_of_bandwidth(const Work& work, double seconds, const MachineLimits&
 double share_of_peak(const Work& work, double seconds, const MachineLimits& limits) noexcept;
 
 // As llama-bench has them: n_prompt tokens in one go, then n_gen one by one, after n_depth tokens that are in the cache already and not
-// timed. With several sequences each has all of these, and generation runs one token of each at a time.
+// timed. Prompts are random; generated is the best token each time where the device finds it (Context::set_n_ranked), else random ones, too.
+// With several sequences each has all of these, and generation runs one token of each at a time.
 struct BenchTest {
   int64_t n_prompt = 0;
   int64_t n_gen = 0;
@@ -60,11 +62,13 @@ struct BenchResult {
   double avg_ts = 0, stddev_ts = 0;
 };
 
-// Runs tests of random tokens, always the same ones, so that a test keeps of the cache what the one before had as its depth. Nobody else may
+// Runs tests of tokens that are always the same, so that a test keeps of the cache what the one before had as its depth. Nobody else may
 // use the context between two tests.
 class Bench {
  public:
-  explicit Bench(Context& context);  // clears it; the context must outlive this
+  // Clears the context, which must outlive this. runs_ahead: generation lets the device begin with the best token, as greedy answers do
+  // (Context::set_follows_best); false: a token is run when it is asked for.
+  explicit Bench(Context& context, bool runs_ahead = true);
 
   // warm_up: one short run before that does not count. Error(bad_request) where the test does not fit into the context. Once `cancelled`
   // says true, the repetitions that are done are returned.
@@ -73,8 +77,10 @@ class Bench {
  private:
   void check(const BenchTest& test, int64_t n_repetitions) const;
   bool fill_depth(const BenchTest& test);
+  bool run_tokens(const BenchTest& test, std::span<const TokenId> ids, const std::function<bool()>& cancelled);
 
   Context& context_;
+  const bool is_ranked_, runs_ahead_;
   std::vector<int64_t> n_kept_;  // by sequence: positions that hold the first tokens of a depth
 };
 

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "assay/error.h"
+#include "engine/best_follows.h"
 #include "engine/model_state.h"
 #include "engine/random_tokens.h"
 #include "engine/work.h"
@@ -25,20 +26,6 @@ double ms_since(Clock::time_point start) { return std::chrono::duration<double, 
 bool run_prompts(Context& context, std::span<const TokenId> ids, int64_t n_sequences) {
   for (int64_t sequence = 0; sequence < n_sequences && !ids.empty(); ++sequence) {
     if (context.decode(ids, static_cast<int>(sequence)) != static_cast<int64_t>(ids.size())) return false;
-  }
-  return true;
-}
-
-bool run_tokens(Context& context, const BenchTest& test, std::span<const TokenId> ids, const std::function<bool()>& cancelled) {
-  const auto n_prompt = static_cast<size_t>(test.n_prompt);
-  if (!run_prompts(context, ids.first(n_prompt), test.n_sequences)) return false;
-  std::vector<BatchToken> batch(static_cast<size_t>(test.n_sequences));
-  for (size_t i = 0; i < static_cast<size_t>(test.n_gen); ++i) {
-    if (cancelled && cancelled()) return false;
-    for (size_t sequence = 0; sequence < batch.size(); ++sequence) {
-      batch[sequence] = {ids[n_prompt + i], static_cast<int>(sequence), true};
-    }
-    context.decode_batch(batch);
   }
   return true;
 }
@@ -68,9 +55,28 @@ struct CancelHook {
 
 }  // namespace
 
-Bench::Bench(Context& context) : context_(context), n_kept_(static_cast<size_t>(context.options().n_sequences)) {
+// Where it is found on the device, the best token is what leaves it, as when it is drawn.
+Bench::Bench(Context& context, bool runs_ahead)
+    : context_(context), is_ranked_(context.set_n_ranked(1)), runs_ahead_(runs_ahead), n_kept_(static_cast<size_t>(context.options().n_sequences)) {
   context.clear();
-  context.set_n_ranked(1);  // where it is found on the device, the best token is what leaves it, as when it is drawn
+}
+
+bool Bench::run_tokens(const BenchTest& test, std::span<const TokenId> ids, const std::function<bool()>& cancelled) {
+  const auto n_prompt = static_cast<size_t>(test.n_prompt), n_gen = static_cast<size_t>(test.n_gen);
+  if (!run_prompts(context_, ids.first(n_prompt), test.n_sequences)) return false;
+  std::vector<BatchToken> batch(static_cast<size_t>(test.n_sequences));
+  engine::BestFollows best_follows(context_);
+  for (size_t i = 0; i < n_gen; ++i) {
+    if (cancelled && cancelled()) return false;
+    for (size_t sequence = 0; sequence < batch.size(); ++sequence) {
+      std::span<const RankedLogit> best;
+      if (is_ranked_ && i > 0) best = context_.batch_ranked(static_cast<int64_t>(sequence));
+      batch[sequence] = {best.empty() ? ids[n_prompt + i] : best.front().id, static_cast<int>(sequence), true};
+    }
+    best_follows.set(runs_ahead_ && i + 1 < n_gen);
+    context_.decode_batch(batch);
+  }
+  return true;
 }
 
 void Bench::check(const BenchTest& test, int64_t n_repetitions) const {
@@ -115,13 +121,14 @@ BenchResult Bench::run(const BenchTest& test, int64_t n_repetitions, bool warm_u
   const CancelHook hook(context_, cancelled);
   bool goes_on = fill_depth(test);
   if (goes_on && warm_up) {
-    const BenchTest brief{std::min(test.n_prompt, context_.options().n_ubatch), std::min<int64_t>(test.n_gen, 1), 0, test.n_sequences};
-    goes_on = run_tokens(context_, brief, ids, cancelled);
+    // Two tokens: what a device records of the first or second is at hand then.
+    const BenchTest brief{std::min(test.n_prompt, context_.options().n_ubatch), std::min<int64_t>(test.n_gen, 2), 0, test.n_sequences};
+    goes_on = run_tokens(brief, ids, cancelled);
   }
   for (int64_t i = 0; i < n_repetitions && goes_on; ++i) {
     truncate_all(context_, test.n_depth);
     const auto start = Clock::now();
-    goes_on = run_tokens(context_, test, ids, cancelled);
+    goes_on = run_tokens(test, ids, cancelled);
     const int64_t ns = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
     if (!goes_on) break;
     result.samples_ns.push_back(ns);

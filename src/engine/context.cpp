@@ -188,6 +188,8 @@ bool Context::set_n_ranked(int64_t n) {
   return true;
 }
 
+bool Context::set_follows_best(bool follows) { return state_->executor->set_follows_best(follows); }
+
 std::span<const RankedLogit> Context::ranked() const {
   if (state_->i_logits < 0) throw Error(Errc::bad_request, "best logits: no token was run, or its call was cancelled");
   return state_->read_ranked(state_->i_logits);

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "assay/error.h"
+#include "engine/best_follows.h"
 #include "engine/stop_strings.h"
 
 namespace assay {
@@ -135,6 +136,8 @@ Generation Generator::run(std::span<const TokenId> prompt, const GenerateOptions
   Text text(model, options, sink, result.text);
   const bool is_ranked = sampler.n_ranked() > 0 && context_->set_n_ranked(sampler.n_ranked());
   if (!is_ranked) context_->set_n_ranked(0);
+  const bool is_best = is_ranked && sampler.n_ranked() == 1;
+  engine::BestFollows best_follows(*context_);
   const CancelScope scope(*context_, cancelled);
   const auto is_cancelled = [&] { return cancelled && cancelled(); };
   if (prefill(prompt, result) < result.n_prompt) {
@@ -156,6 +159,9 @@ Generation Generator::run(std::span<const TokenId> prompt, const GenerateOptions
         break;
       }
       const TokenId last = result.ids.back();
+      // The token drawn after this one is run, too, unless it is the last. Where it ends the
+      // answer, a run was for nothing, which whoever comes next waits for.
+      best_follows.set(is_best && static_cast<int64_t>(result.ids.size()) + 1 < n_predict);
       if (context_->decode({&last, 1}, sequence_) == 0) {
         result.finish_reason = FinishReason::cancelled;
         break;

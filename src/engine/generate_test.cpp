@@ -8,7 +8,10 @@
 #include <numeric>
 
 #include "assay/error.h"
+#include "assay/sampler.h"
 #include "assay/score.h"
+#include "engine/context_state.h"
+#include "support/forwarding_executor.h"
 #include "support/temp_folder.h"
 #include "support/tiny_llama.h"
 
@@ -157,6 +160,73 @@ TEST_F(GenerateTest, AHugePenaltyChangesTheAnswer) {  // wired, not only parsed
   EXPECT_NE(varied, plain);
   std::sort(varied.begin(), varied.end());
   EXPECT_EQ(std::adjacent_find(varied.begin(), varied.end()), varied.end());  // no token twice
+}
+
+// The CPU's executor with the best token of every output, and what it was told of the token to come.
+class BestKnown final : public test::Forwarding {
+ public:
+  using Forwarding::Forwarding;
+  void run(const ops::Batch& batch) override {
+    if (follows_ && best_.token != ops::kNone) {
+      EXPECT_EQ(batch.tokens[0], best_.token);
+    }
+    Forwarding::run(batch);
+    n_runs += batch.tokens.size() == 1;
+    n_followed += batch.tokens.size() == 1 && follows_;
+    const TokenId best = argmax(logits(0));
+    best_ = {best, logits(0)[static_cast<size_t>(best)]};
+  }
+  bool set_n_ranked(int64_t n) override {
+    n_ranked_ = n;
+    return n <= 1;
+  }
+  std::span<const ops::RankedLogit> ranked(int64_t) const override {
+    return {&best_, static_cast<size_t>(n_ranked_)};
+  }
+  bool set_follows_best(bool follows) override {
+    follows_ = follows;
+    if (!follows) best_.token = ops::kNone;
+    return true;
+  }
+  bool follows() const { return follows_; }
+
+  int n_runs = 0, n_followed = 0;  // of one token; of these with another to come
+
+ private:
+  ops::RankedLogit best_{ops::kNone, 0};
+  int64_t n_ranked_ = 0;
+  bool follows_ = false;
+};
+
+TEST_F(GenerateTest, SaysWhereTheBestTokenFollows) {
+  Context context(model_, context_options_);
+  auto made = std::make_unique<BestKnown>(std::move(context.state().executor));
+  BestKnown& executor = *made;
+  context.state().executor = std::move(made);
+  Generator generator(context);
+  const auto counts = [&](double temperature, int64_t top_k, int64_t n_predict) {
+    options_.sampling.temperature = temperature;
+    options_.sampling.top_k = top_k;
+    options_.n_predict = n_predict;
+    executor.n_runs = executor.n_followed = 0;
+    context.clear();
+    const Generation g = generator.run(tokens(5), options_);
+    EXPECT_EQ(g.ids.size(), static_cast<size_t>(n_predict));
+    EXPECT_FALSE(executor.follows());
+    return std::pair(executor.n_runs, executor.n_followed);
+  };
+  EXPECT_EQ(counts(0, 0, 12), std::pair(11, 10));  // after the last run a token is drawn, but not run
+  EXPECT_EQ(counts(0, 0, 2), std::pair(1, 0));
+  EXPECT_EQ(counts(2, 1, 12), std::pair(11, 10));
+  EXPECT_EQ(counts(2, 0, 12), std::pair(11, 0));
+  options_.sampling.repeat_penalty = 1.5;
+  EXPECT_EQ(counts(0, 0, 12), std::pair(11, 0));
+  options_.sampling.repeat_penalty = 1;
+  options_.sampling.temperature = 0;
+  int n_polls = 0;
+  const Generation cut = generator.run(tokens(5), options_, {}, [&] { return ++n_polls > 6; });
+  EXPECT_EQ(cut.finish_reason, FinishReason::cancelled);
+  EXPECT_FALSE(executor.follows());
 }
 
 TEST_F(GenerateTest, ScoreMatchesTheLogits) {

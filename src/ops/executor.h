@@ -69,6 +69,10 @@ class Executor {
   // After a run: descending, the lower token first among equals; fewer than n where the others are minus infinity. None at all where a logit
   // is a NaN or +infinity: logits() show it.
   virtual std::span<const RankedLogit> ranked(int64_t /*i_output*/) const { return {}; }
+  // The caller says that after a batch all of whose tokens want their logits, each of a sequence of its own, it will most likely run the best
+  // token after each of them, ranked(i).front(), at the next position: an executor that can begins with that before it is asked. What is run
+  // then may be that or anything else, with the same results as ever. False: not by this executor.
+  virtual bool set_follows_best(bool follows) { return !follows; }
   // Of a part of a split plan: the rows of its input, to be filled before the next run of as many tokens; and after a run the rows that
   // it hands on, valid until the next run. Each [n_tokens, width]; the plan says whether there are any.
   virtual std::span<float> input(int64_t /*n_tokens*/) { return {}; }

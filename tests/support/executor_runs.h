@@ -12,6 +12,7 @@
 
 #include "assay/error.h"
 #include "ops/executor.h"
+#include "support/forwarding_executor.h"
 #include "support/random_numbers.h"
 
 namespace assay::test {
@@ -87,26 +88,15 @@ inline ops::ExecutorOptions options_of(ops::CacheType cache, bool as_f32, int pl
 }
 
 // Fails at its n-th run.
-class Failing final : public ops::Executor {
+class Failing final : public Forwarding {
  public:
-  Failing(std::unique_ptr<ops::Executor> inner, int at) : inner_(std::move(inner)), n_left_(at) {}
+  Failing(std::unique_ptr<ops::Executor> inner, int at) : Forwarding(std::move(inner)), n_left_(at) {}
   void run(const ops::Batch& batch) override {
     if (--n_left_ == 0) throw Error(Errc::device, "as asked");
-    inner_->run(batch);
+    Forwarding::run(batch);
   }
-  std::span<const float> logits(int64_t i) const override { return inner_->logits(i); }
-  void read_logits(int64_t i, std::span<double> out) const override { inner_->read_logits(i, out); }
-  std::span<float> input(int64_t n) override { return inner_->input(n); }
-  std::span<const float> handed() const override { return inner_->handed(); }
-  void truncate(int sequence, int64_t n) override { inner_->truncate(sequence, n); }
-  int64_t n_positions(int sequence) const override { return inner_->n_positions(sequence); }
-  void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const override { inner_->visit_cache(sequence, sink); }
-  void set_observer(ops::OpObserver* observer) override { inner_->set_observer(observer); }
-  size_t cache_bytes() const override { return inner_->cache_bytes(); }
-  size_t arena_bytes() const override { return inner_->arena_bytes(); }
 
  private:
-  std::unique_ptr<ops::Executor> inner_;
   int n_left_;
 };
 

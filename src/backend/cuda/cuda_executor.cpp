@@ -1,12 +1,15 @@
 // The CUDA executor: takes memory for everything once, then queues the schedule's units for every batch on one stream.
 #include <algorithm>
+#include <atomic>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "assay/error.h"
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/device_state.h"
 #include "backend/cuda/graphs.h"
+#include "backend/cuda/next_batch.h"
 #include "backend/cuda/rank.h"
 #include "backend/cuda/run_decode.h"
 #include "backend/cuda/run_units.h"
@@ -30,6 +33,7 @@ void check_device(const Devices& devices, int device) {
 }
 
 constexpr int64_t kRowsFetched = 16;
+constexpr int64_t kLooksPerQuery = 1 << 14, kLooksMax = 1 << 24;  // at the best logits, of some nanoseconds each
 
 class CudaExecutor final : public ops::Executor {
  public:
@@ -41,25 +45,26 @@ class CudaExecutor final : public ops::Executor {
         fetched_(static_cast<size_t>(options.n_outputs_max / kRowsFetched + 1), 0),
         n_positions_(static_cast<size_t>(options.n_sequences), 0) {}
 
+  ~CudaExecutor() override { cudaStreamSynchronize(state_.stream.get()); }  // a run that nobody asked for may be under way
+
   void run(const ops::Batch& batch) override {
     ops::check_batch(batch, state_.options, n_positions_, state_.shape);
     if (batch.tokens.empty()) return;
     choose_device();
+    const bool is_under_way = next_.is(batch, [this](int64_t i) { return best_of(i); });
+    next_.forget();
+    if (!is_under_way) settle();
     fetched_.assign(fetched_.size(), 0);
     state_.take_batch(batch);
     state_.fill_rope_tables();
-    if (is_graph()) {
-      state_.landings.begin_run();
-      if (is_shard()) state_.set_round(state_.place.peers->begin_round(state_.place.i_shard));
-      const GraphKey key{state_.n_tokens, static_cast<int64_t>(state_.shape.selected.size()), state_.n_segments, n_ranked_};
-      const bool from_graph = graphs_.run(key, state_.stream.get(), [this](bool recorded) { queue_batch(recorded); });
-      state_.lands = is_shard() && from_graph;  // where the logits are
-    } else {
-      queue_batch(false);
-    }
-    check(cudaGetLastError(), "starting kernels");
-    state_.stream.wait();
-    if (is_graph()) state_.landings.end_run();
+    keeps_ = n_ranked_ == 1 && is_graph() && state_.keeps_logits() && is_one_each(state_.shape, state_.n_tokens);
+    place_of_.assign(state_.shape.selected.size(), 0);
+    for (size_t i = 0; keeps_ && i < place_of_.size(); ++i) place_of_[i] = batch.positions[i] % 2;
+    if (!is_under_way) start_run(false);
+    const bool goes_on = follows_best_ && keeps_ && state_.n_segments_after() > 0;
+    if (goes_on) start_next(batch);
+    wait_for_run();
+    is_settled_ = !goes_on;
     n_positions_ = state_.shape.n_positions;
     n_ranked_run_ = n_ranked_;
   }
@@ -74,22 +79,29 @@ class CudaExecutor final : public ops::Executor {
   }
   bool set_n_ranked(int64_t n) override {
     if (n < 0 || n > std::min(kRankedMax, state_.plan.vocab_size) || state_.plan.logits == ops::kNone) return false;
-    const auto n_rows = static_cast<size_t>(state_.options.n_outputs_max), bytes = n_rows * static_cast<size_t>(n) * sizeof(ops::RankedLogit);
-    if (bytes > ranked_host_.size()) {
-      choose_device();
+    const int64_t n_rows = state_.options.n_outputs_max;
+    const size_t bytes = 2 * static_cast<size_t>(n_rows * n) * sizeof(ops::RankedLogit);  // in two places
+    choose_device();
+    settle();
+    if (bytes > ranked_.size()) {
       graphs_.clear();  // they know where the old ones lie
-      const auto words = static_cast<size_t>(rank_scratch_words(state_.options.n_outputs_max, state_.plan.vocab_size, n));
-      rank_scratch_ = DeviceBuffer(words * sizeof(uint64_t), "ranking logits");
-      ranked_device_ = DeviceBuffer(bytes, "the best logits");
-      ranked_host_ = PinnedBuffer(bytes, "the best logits");
+      rank_scratch_ = DeviceBuffer(static_cast<size_t>(rank_scratch_words(n_rows, state_.plan.vocab_size, n)) * sizeof(uint64_t), "ranking logits");
+      ranked_ = PinnedBuffer(bytes, "the best logits");
     }
+    if (n > 0) check(cudaMemsetAsync(rank_scratch_.data(), 0, rank_scratch_.size(), state_.stream.get()), "clearing keys");
     n_ranked_ = n;
     n_ranked_run_ = 0;
     return true;
   }
   std::span<const ops::RankedLogit> ranked(int64_t i_output) const override {
-    const std::span row(ranked_host_.as<const ops::RankedLogit>() + i_output * n_ranked_run_, static_cast<size_t>(n_ranked_run_));
+    if (n_ranked_run_ == 0) return {};
+    const std::span row(ranked_at(place_of_[static_cast<size_t>(i_output)], i_output, n_ranked_run_), static_cast<size_t>(n_ranked_run_));
     return row.first(static_cast<size_t>(std::find_if(row.begin(), row.end(), [](const auto& x) { return x.token == ops::kNone; }) - row.begin()));
+  }
+  bool set_follows_best(bool follows) override {
+    if (follows && !state_.keeps_logits()) return false;
+    follows_best_ = follows;
+    return true;
   }
   std::span<float> input(int64_t n_tokens) override {
     if (n_tokens < 0 || n_tokens > state_.options.n_batch_max) return {};  // run() says so
@@ -109,9 +121,13 @@ class CudaExecutor final : public ops::Executor {
   }
   void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const override {
     choose_device();
+    state_.stream.wait();  // the cache is read beside the stream
     state_.cache.visit(sequence, n_positions(sequence), sink);
   }
-  void set_observer(ops::OpObserver* observer) override { observer_ = observer; }
+  void set_observer(ops::OpObserver* observer) override {
+    next_.forget();
+    observer_ = observer;
+  }
   size_t cache_bytes() const override { return state_.cache.bytes(); }
   size_t arena_bytes() const override { return state_.arena_bytes(); }
 
@@ -137,9 +153,90 @@ class CudaExecutor final : public ops::Executor {
     const int64_t n_rows = std::min(static_cast<int64_t>(state_.shape.selected.size()) - begin, kRowsFetched);
     if (n_rows <= 0 || fetched_[static_cast<size_t>(i_fetch)] != 0) return;
     choose_device();
-    read(state_.plan.logits, begin, n_rows, state_.logits_host);
+    if (keeps_) {
+      const size_t bytes = row_bytes(state_.plan.logits);
+      for (int64_t i = begin; i < begin + n_rows; ++i) {
+        const float* row = state_.kept_logits(place_of_[static_cast<size_t>(i)], i);
+        check(cudaMemcpyAsync(state_.logits_host.data() + static_cast<size_t>(i) * bytes, row, bytes, cudaMemcpyDeviceToHost, state_.stream.get()),
+              "reading rows");
+      }
+    } else {
+      read(state_.plan.logits, begin, n_rows, state_.logits_host);
+    }
     state_.stream.wait();
     fetched_[static_cast<size_t>(i_fetch)] = 1;
+  }
+
+  ops::RankedLogit* ranked_at(int place, int64_t i_output, int64_t n) const {
+    return ranked_.as<ops::RankedLogit>() + (place * state_.n_rows_kept() + i_output) * n;
+  }
+  int32_t best_of(int64_t i_output) const {
+    const std::span<const ops::RankedLogit> row = ranked(i_output);
+    return row.empty() ? ops::kNone : row.front().token;
+  }
+
+  // Queues the batch that the state has taken, or (follows) the one that the run before leaves on the device.
+  void start_run(bool follows) {
+    is_settled_ = false;
+    const auto n_rows = static_cast<int64_t>(state_.shape.selected.size());
+    for (int64_t i = 0; n_ranked_ > 0 && i < n_rows; ++i) {
+      const int place = place_of_[static_cast<size_t>(i)];
+      ranked_at(follows ? 1 - place : place, i, n_ranked_)->token = kNotRanked;
+    }
+    if (is_graph()) {
+      state_.landings.begin_run();
+      if (is_shard()) state_.set_round(state_.place.peers->begin_round(state_.place.i_shard));
+      const bool in_row = keeps_ && follows_best_;  // the first of a row of runs is the others' graph, too, with its batch sent apart
+      if (in_row && !follows) state_.send_batch();
+      const GraphKey key{state_.n_tokens, n_rows, state_.n_segments, n_ranked_, keeps_, in_row};
+      const bool from_graph = graphs_.run(key, state_.stream.get(), [&](bool recorded) { queue_batch(recorded, !in_row); });
+      state_.lands = is_shard() && from_graph;  // where the logits are
+    } else {
+      queue_batch(false, true);
+    }
+    check(cudaGetLastError(), "starting kernels");
+  }
+
+  // The run after this one, should it be what the caller said. It writes nothing of what this one leaves to be read: its logits and the best of them
+  // have other places, and the positions of the cache that it fills nobody has yet. Counters are zeros again when it ends, as after any run.
+  void start_next(const ops::Batch& batch) {
+    const int64_t n_segments = std::exchange(state_.n_segments, state_.n_segments_after());
+    start_run(true);
+    state_.n_segments = n_segments;
+    next_.expect_after(batch);
+  }
+
+  // Until nothing is under way.
+  void settle() {
+    next_.forget();
+    if (!is_settled_) state_.stream.wait();
+    is_settled_ = true;
+  }
+
+  // Where the best logits are the last that a run writes they are looked for, which shows them sooner than the runtime says that the stream has
+  // ended, and while the next run is under way. The stream is asked as well: a kernel that failed never writes them.
+  void wait_for_run() {
+    const auto n_rows = static_cast<int64_t>(state_.shape.selected.size());
+    if (is_shard() || n_ranked_ == 0 || n_rows == 0 || state_.plan.handed != ops::kNone) {
+      state_.stream.wait();
+      if (is_graph()) state_.landings.end_run();
+      return;
+    }
+    int64_t i = 0;
+    const auto has_all = [&] {
+      for (; i < n_rows; ++i) {
+        const std::atomic_ref token(ranked_at(place_of_[static_cast<size_t>(i)], i, n_ranked_)->token);
+        if (token.load(std::memory_order_acquire) == kNotRanked) return false;
+      }
+      return true;
+    };
+    for (int64_t n_asked = 0; !has_all(); ++n_asked) {
+      if (n_asked % kLooksPerQuery != kLooksPerQuery - 1) continue;
+      if (n_asked > kLooksMax) return state_.stream.wait();  // a long run: without the processor, where the runtime can
+      const cudaError_t status = cudaStreamQuery(state_.stream.get());
+      if (status == cudaSuccess) return;
+      if (status != cudaErrorNotReady) check(status, "running kernels");
+    }
   }
 
   bool is_shard() const { return state_.place.peers != nullptr; }
@@ -150,15 +247,15 @@ class CudaExecutor final : public ops::Executor {
   }
 
   // recorded: for a graph. A kernel that waits for another GPU is never queued otherwise: what loads a kernel may wait for those before.
-  void queue_batch(bool recorded) {
+  void queue_batch(bool recorded, bool sends) {
     state_.lands = is_shard() && recorded;
-    state_.send_batch();
-    send(state_.input_host, state_.plan.input);
     const Schedule& schedule = state_.schedule;
     const bool observed = observer_ != nullptr;
     Queue queue = queue_;
     // Between copies from other GPUs nothing starts ahead: it might pass the events that these wait for.
     queue.overlap = queue_.overlap && (!is_shard() || recorded);
+    if (sends) state_.send_batch();
+    send(state_.input_host, state_.plan.input);
     const auto announce_unit = [&](const Unit& unit) {
       for (const int32_t op : unit.ops) announce(state_.plan.ops[static_cast<size_t>(op)]);
     };
@@ -179,13 +276,10 @@ class CudaExecutor final : public ops::Executor {
   }
 
   void rank_outputs(const Queue& queue) const {
-    const auto n_rows = static_cast<int64_t>(state_.shape.selected.size()), n = n_rows * n_ranked_;
-    if (n == 0) return;
-    rank_rows(state_.value(state_.plan.logits), n_rows, state_.plan.vocab_size, n_ranked_, rank_scratch_.as<uint64_t>(),
-              ranked_device_.as<ops::RankedLogit>(), queue);
-    check(cudaMemcpyAsync(ranked_host_.data(), ranked_device_.data(), static_cast<size_t>(n) * sizeof(ops::RankedLogit), cudaMemcpyDeviceToHost,
-                          state_.stream.get()),
-          "reading the best logits");
+    const auto n_rows = static_cast<int64_t>(state_.shape.selected.size());
+    if (n_rows * n_ranked_ == 0) return;
+    const RankOutputs out{ranked_.as<ops::RankedLogit>(), keeps_ ? state_.handover() : Handover{}};
+    rank_rows(state_.value(state_.plan.logits), n_rows, state_.plan.vocab_size, n_ranked_, rank_scratch_.as<uint64_t>(), out, queue);
   }
 
   void announce(const ops::Op& op) {
@@ -204,8 +298,13 @@ class CudaExecutor final : public ops::Executor {
   Queue queue_;
   Graphs graphs_;
   int64_t n_ranked_ = 0, n_ranked_run_ = 0;  // of the next run, of the last one
-  DeviceBuffer rank_scratch_, ranked_device_;
-  PinnedBuffer ranked_host_;
+  DeviceBuffer rank_scratch_;
+  PinnedBuffer ranked_;  // which the device writes
+  bool keeps_ = false;         // of the last run: whether its logits and the best of them have one of two places
+  std::vector<int> place_of_;  // of each of its outputs: which
+  bool follows_best_ = false;
+  NextBatch next_;             // where it is under way
+  bool is_settled_ = true;     // what was queued has ended, but for a kernel's last instructions
   mutable std::vector<uint8_t> fetched_;  // per kRowsFetched rows of logits: whether logits_host has them
   std::vector<int64_t> n_positions_;  // per sequence
   ops::OpObserver* observer_ = nullptr;

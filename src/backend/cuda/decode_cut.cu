@@ -2,6 +2,7 @@
 #include "backend/cuda/decode_cut.h"
 
 #include "backend/cuda/gemv_formats.cuh"
+#include "backend/cuda/launch.cuh"
 
 namespace assay::backend::cuda {
 namespace {
@@ -13,6 +14,7 @@ template <class Format>
 __global__ void decode_cut_kernel(Parts parts, int64_t blocks_per_row, const int32_t* rows, int64_t row_begin, int64_t n_rows, bool scaled,
                                   float scale, float* y) {
   constexpr int kShares = Format::kBlock == 256 ? 4 : 1;
+  if (rows != nullptr) let_next_start();  // rows of tokens; a matrix that is decoded the next kernel may fetch before it waits
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x, i_block = i / kShares;
   const int part = static_cast<int>(i % kShares);
   if (i_block >= n_rows * blocks_per_row) return;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "assay/error.h"
+#include "backend/cuda/fetch_batch.h"
 #include "ops/buffer_plan.h"
 #include "ops/plan_check.h"
 
@@ -39,6 +40,8 @@ DeviceState::DeviceState(const ops::Plan& p, const ops::ExecutorOptions& o, cons
   place_tables();
   place_floats();
   hopper = HopperMemory(options.fast || !schedule.quantised.empty());
+  const bool is_whole = place.peers == nullptr && plan.input == ops::kNone && plan.handed == ops::kNone;
+  if (is_whole) kept_logits_ = DeviceBuffer(2 * static_cast<size_t>(n_rows_kept() * plan.vocab_size) * sizeof(float), "the logits of two runs");
 }
 
 int64_t DeviceState::rows_max(ops::ValueId id) const noexcept {
@@ -59,7 +62,7 @@ bool DeviceState::decodes(const Matrix& w) const noexcept {
 
 size_t DeviceState::arena_bytes() const noexcept {
   size_t bytes = arena_.size() + partials.size() + arrived.size() + panel.size() + hopper.bytes() + floats.bytes() + batch_device_.size() + landings.bytes() + logits_host.size() +
-                 input_host.size() + handed_host.size();
+                 kept_logits_.size() + input_host.size() + handed_host.size();
   for (const DeviceBuffer& table : rope_device) bytes += table.size();
   return bytes;
 }
@@ -167,30 +170,45 @@ void DeviceState::take_batch(const ops::Batch& batch) {
   n_tiles_alone = tokens_alone || n_ones > alone_max() ? 0 : n_ones;
   const int64_t per_tile = tokens_alone ? 1 : kTileTokens;
   n_tiles = 0;
-  int64_t n_positions = 1;
+  n_positions_ = 1;
   for (const bool ones : {true, false}) {  // those that decode beside prompts come first
     for (const ops::TokenRun& run : shape.token_runs) {
       if (ones != (n_tiles_alone > 0 && is_one(run))) continue;
-      n_positions = std::max(n_positions, run.position + run.n);
+      n_positions_ = std::max(n_positions_, run.position + run.n);
       for (int64_t i = 0; i < run.n; i += per_tile) {
         tile[n_tiles++] = {static_cast<int32_t>(run.begin + i), static_cast<int32_t>(std::min(per_tile, run.n - i)),
                            static_cast<int32_t>(run.sequence), static_cast<int32_t>(run.position + i)};
       }
     }
   }
-  n_segments = 1;
-  while (n_segments < segments_of(n_positions)) n_segments *= 2;
-  n_segments = std::min(n_segments, segments_of(options.n_ctx));
+  n_segments = rounded_segments(n_positions_);
+}
+
+int64_t DeviceState::rounded_segments(int64_t n_positions) const noexcept {
+  int64_t n = 1;
+  while (n < segments_of(n_positions)) n *= 2;
+  return std::min(n, segments_of(options.n_ctx));
+}
+
+int64_t DeviceState::n_segments_after() const noexcept { return n_positions_ < options.n_ctx ? rounded_segments(n_positions_ + 1) : 0; }
+
+Handover DeviceState::handover() const noexcept {
+  return {batch_part(0), batch_part(1), reinterpret_cast<TokenTile*>(batch_part(4)), kept_logits_.as<float>(), n_rows_kept()};
 }
 
 void DeviceState::send_batch() const {
+  if (tokens_alone && place.peers == nullptr) {  // shards: not tried on several GPUs
+    const BatchWords words{kRoundWords, static_cast<int32_t>(options.n_batch_max), static_cast<int32_t>(n_tokens),
+                           static_cast<int32_t>(static_cast<size_t>(n_tiles) * sizeof(TokenTile) / sizeof(int32_t))};
+    return fetch_batch(batch_host_.as<const int32_t>(), batch_device_.as<int32_t>(), words, stream.get());
+  }
   const size_t bytes =
       (kRoundWords + 4 * static_cast<size_t>(options.n_batch_max)) * sizeof(int32_t) + static_cast<size_t>(n_tiles) * sizeof(TokenTile);
   check(cudaMemcpyAsync(batch_device_.data(), batch_host_.data(), bytes, cudaMemcpyHostToDevice, stream.get()), "sending the batch");
 }
 
 void DeviceState::fill_rope_tables() {
-  const int64_t n_positions = *std::max_element(shape.n_positions.begin(), shape.n_positions.end());
+  const int64_t n_positions = std::min(options.n_ctx, *std::max_element(shape.n_positions.begin(), shape.n_positions.end()) + 1);
   if (n_positions <= n_rotations_) return;
   const int64_t target = std::min(options.n_ctx, (n_positions + kRopeStep - 1) / kRopeStep * kRopeStep);
   for (size_t i = 0; i < rope_tables.size(); ++i) {

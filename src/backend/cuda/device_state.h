@@ -1,6 +1,7 @@
 // What an executor holds on the device, placed once: weights, cache, values, tables, scratch, and the batch at work.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "backend/cuda/hopper.h"
 #include "backend/cuda/kv_cache.h"
 #include "backend/cuda/peers.h"
+#include "backend/cuda/rank.h"
 #include "backend/cuda/schedule.h"
 #include "ops/batch_shape.h"
 #include "ops/rope_table.h"
@@ -24,11 +26,21 @@ inline constexpr int64_t kSplitTokensMax = 8;  // up to here a query's segments 
 struct DeviceState {
   DeviceState(const ops::Plan& plan, const ops::ExecutorOptions& options, const ShardPlace& place);
 
-  // Copies what a batch is made of to the pinned buffer; send() then queues the copy to the device.
+  // Copies what a batch is made of to the pinned buffer; send_batch() then queues the copy to the device.
   void take_batch(const ops::Batch& batch);
   void send_batch() const;
+  // n_segments of a batch of as many tokens of the same sequences, each one position further on; 0 where that is beyond the context.
+  int64_t n_segments_after() const noexcept;
+  // Whether logits of batches whose tokens are alone have memory of their own, where they are read while the next run is under way: not of
+  // parts and shards.
+  bool keeps_logits() const noexcept { return kept_logits_.size() > 0; }
+  int64_t n_rows_kept() const noexcept { return std::min(options.n_outputs_max, alone_max()); }
+  // Of an output in one of two places.
+  const float* kept_logits(int which, int64_t i_output) const noexcept {
+    return kept_logits_.as<const float>() + (which * n_rows_kept() + i_output) * plan.vocab_size;
+  }
   void set_round(uint32_t round) { *batch_host_.as<uint32_t>() = round; }  // of the shards, before send_batch
-  void fill_rope_tables();  // up to the positions of the batch
+  void fill_rope_tables();  // up to the positions of the batch and one further
 
   float* value(ops::ValueId id) const noexcept {
     const ops::ValueId from = n_tokens == 1 ? schedule.selected_from[static_cast<size_t>(id)] : ops::kNone;  // of one token the row itself
@@ -50,6 +62,7 @@ struct DeviceState {
   const int32_t* sequences() const noexcept { return batch_part(2); }
   const int32_t* selected() const noexcept { return batch_part(3); }
   const TokenTile* tiles() const noexcept { return reinterpret_cast<const TokenTile*>(batch_part(4)); }
+  Handover handover() const noexcept;
 
   const ops::Plan& plan;
   const ops::ExecutorOptions options;
@@ -82,14 +95,16 @@ struct DeviceState {
   int64_t rows_max(ops::ValueId id) const noexcept;
   int64_t alone_max() const noexcept;  // tokens of a batch whose tokens are alone
   size_t bytes_max(ops::ValueId id) const noexcept;  // of its rows; 0 for kNone
+  int64_t rounded_segments(int64_t n_positions) const noexcept;
   void place_values();
   void place_tables();
   void place_floats();
-  const int32_t* batch_part(int64_t i) const noexcept { return batch_device_.as<const int32_t>() + kRoundWords + i * options.n_batch_max; }
+  int32_t* batch_part(int64_t i) const noexcept { return batch_device_.as<int32_t>() + kRoundWords + i * options.n_batch_max; }
 
   static constexpr int64_t kRoundWords = 4;  // ahead of the batch
   int64_t n_rotations_ = 0;  // positions whose rotations are on the device
-  DeviceBuffer arena_, batch_device_;
+  int64_t n_positions_ = 0;  // of the longest sequence of the batch, after it
+  DeviceBuffer arena_, batch_device_, kept_logits_;
   PinnedBuffer batch_host_;
 };
 

@@ -36,12 +36,15 @@ void Graphs::clear() noexcept {
 }
 
 bool Graphs::run(const GraphKey& key, cudaStream_t stream, const std::function<void(bool recorded)>& queue_work) {
-  const auto known = graphs_.find(key);
+  auto known = graphs_.find(key);
   if (known == graphs_.end()) {
     if (graphs_.size() >= kGraphsMax) clear();
-    queue_work(false);
-    graphs_.emplace(key, nullptr);
-    return false;
+    if (!key.follows) {
+      queue_work(false);
+      graphs_.emplace(key, nullptr);
+      return false;
+    }
+    known = graphs_.emplace(key, nullptr).first;
   }
   if (known->second == nullptr) {
     Recording recording(stream);

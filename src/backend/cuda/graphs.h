@@ -13,6 +13,8 @@ namespace assay::backend::cuda {
 
 struct GraphKey {
   int64_t n_tokens = 0, n_outputs = 0, n_segments = 0, n_ranked = 0;
+  bool keeps = false;    // its logits, for while the next run is under way
+  bool follows = false;  // others of its kind, the batch being on the device before it starts
   auto operator<=>(const GraphKey&) const = default;
 };
 
@@ -24,6 +26,7 @@ class Graphs {
   Graphs& operator=(const Graphs&) = delete;
 
   // Runs what `queue_work` queues on the stream: directly the first time that the key is seen, from a graph afterwards, which is what it returns.
+  // Of runs that follow one another the first is recorded at once: many more come.
   bool run(const GraphKey& key, cudaStream_t stream, const std::function<void(bool recorded)>& queue_work);
 
   void clear() noexcept;

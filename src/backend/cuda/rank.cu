@@ -1,5 +1,6 @@
 // See rank.h. A logit and its token are one key of 64 bits, so that the order is that of whole numbers: blocks of threads keep the k largest keys of
-// their part of a row, pass after pass, until one part is left. The largest alone needs no sorting.
+// their part of a row, pass after pass, until one part is left. The largest alone needs no sorting: blocks join theirs in memory, and the last one
+// has the row's.
 #include "backend/cuda/rank.h"
 
 #include "backend/cuda/launch.cuh"
@@ -10,7 +11,7 @@ namespace {
 
 constexpr int kThreads = 1024;
 constexpr int kPart = 4096;         // keys that a block of threads sorts
-constexpr int kPartOfOne = 16384;   // keys of which it finds the largest
+constexpr int kPartOfOne = 4096;    // keys of which it finds the largest
 constexpr uint64_t kBad = ~uint64_t{0};  // a NaN or +infinity: before every number
 constexpr int32_t kNoToken = ops::kNone;
 
@@ -23,11 +24,16 @@ __device__ uint64_t key_of(float logit, int token) {
   return uint64_t{ordered} << 32 | (0xFFFFFFFFu - static_cast<uint32_t>(token));
 }
 
+__device__ float logit_of(uint64_t key) {  // but for a zero's sign
+  const auto ordered = static_cast<uint32_t>(key >> 32);
+  return __uint_as_float((ordered >> 31) != 0 ? ordered & 0x7FFFFFFFu : ~ordered);
+}
+
 struct RankTask {
   const float* logits = nullptr;     // [n_rows, width], of the first pass; later passes read keys
   const uint64_t* keys = nullptr;    // [n_rows, n]
-  uint64_t* kept = nullptr;          // [n_rows, parts, k]
-  ops::RankedLogit* best = nullptr;  // of the last pass, [n_rows, k]
+  uint64_t* kept = nullptr;          // [n_rows, parts, k]; of the largest alone [n_rows, 2]: the largest so far, how many blocks have come
+  RankOutputs out;                   // of the last pass
   int32_t n = 0, width = 0, k = 0;
 };
 
@@ -36,13 +42,17 @@ __device__ uint64_t key_at(const RankTask& task, int i) {
   return task.keys == nullptr ? key_of(task.logits[int64_t{blockIdx.y} * task.width + i], i) : task.keys[int64_t{blockIdx.y} * task.n + i];
 }
 
-__device__ void keep(const RankTask& task, int i, uint64_t key, bool bad) {
-  if (task.best == nullptr) {
-    task.kept[(int64_t{blockIdx.y} * gridDim.x + blockIdx.x) * task.k + i] = key;
-    return;
-  }
+__device__ void put(const RankTask& task, int i, uint64_t key, bool bad, int64_t row_of_best) {
   const int32_t token = key == 0 || bad ? kNoToken : static_cast<int32_t>(0xFFFFFFFFu - static_cast<uint32_t>(key));
-  task.best[int64_t{blockIdx.y} * task.k + i] = {token, token == kNoToken ? 0.0f : task.logits[int64_t{blockIdx.y} * task.width + token]};
+  float logit = token == kNoToken ? 0.0f : logit_of(key);
+  if (token != kNoToken && logit == 0.0f) logit = task.logits[int64_t{blockIdx.y} * task.width + token];
+  auto* to = reinterpret_cast<volatile unsigned long long*>(task.out.best + row_of_best * task.k + i);
+  *to = static_cast<unsigned long long>(__float_as_uint(logit)) << 32 | static_cast<uint32_t>(token);
+  const Handover& next = task.out.next;
+  if (next.tokens == nullptr) return;
+  next.tokens[blockIdx.y] = max(token, 0);
+  ++next.positions[blockIdx.y];
+  ++next.tiles[blockIdx.y].position;
 }
 
 __global__ void __launch_bounds__(kThreads) largest_kernel(RankTask task) {
@@ -50,9 +60,22 @@ __global__ void __launch_bounds__(kThreads) largest_kernel(RankTask task) {
   let_next_start();
   wait_for_previous();
   const int t = static_cast<int>(threadIdx.x), begin = static_cast<int>(blockIdx.x) * kPartOfOne;
+  const Handover& next = task.out.next;
+  const int64_t row = next.tokens == nullptr ? blockIdx.y : blockIdx.y + (next.positions[blockIdx.y] % 2) * next.n_rows_max;
+  const float* logits = task.logits + int64_t{blockIdx.y} * task.width;
+  float* kept = next.tokens == nullptr ? nullptr : next.logits + row * task.width;
+  constexpr int kEach = kPartOfOne / kThreads;
+  float own[kEach];
+#pragma unroll
+  for (int e = 0; e < kEach; ++e) own[e] = begin + e * kThreads + t < task.width ? logits[begin + e * kThreads + t] : 0.0f;
   uint64_t best = 0;
-#pragma unroll 4
-  for (int i = 0; i < kPartOfOne / kThreads; ++i) best = max(best, key_at(task, begin + i * kThreads + t));
+#pragma unroll
+  for (int e = 0; e < kEach; ++e) {
+    const int i = begin + e * kThreads + t;
+    if (i >= task.width) continue;
+    best = max(best, key_of(own[e], i));
+    if (kept != nullptr) kept[i] = own[e];
+  }
   const auto of_warp = [](uint64_t x) {
 #pragma unroll
     for (int width = 16; width >= 1; width /= 2) x = max(x, __shfl_xor_sync(kWholeWarp, x, width));
@@ -63,7 +86,15 @@ __global__ void __launch_bounds__(kThreads) largest_kernel(RankTask task) {
   __syncthreads();
   if (t >= 32) return;
   best = of_warp(of_warps[t]);
-  if (t == 0) keep(task, 0, best, best == kBad);
+  if (t != 0) return;
+  auto* largest = reinterpret_cast<unsigned long long*>(task.kept + 2 * int64_t{blockIdx.y});
+  atomicMax(largest, static_cast<unsigned long long>(best));
+  __threadfence();
+  if (atomicAdd(largest + 1, 1ull) != gridDim.x - 1) return;
+  __threadfence();
+  best = atomicExch(largest, 0ull);
+  largest[1] = 0;
+  put(task, 0, best, best == kBad, row);
 }
 
 __global__ void __launch_bounds__(kThreads) sort_kernel(RankTask task) {
@@ -83,8 +114,17 @@ __global__ void __launch_bounds__(kThreads) sort_kernel(RankTask task) {
       __syncthreads();
     }
   }
+  if (task.out.best == nullptr) {
+    for (int i = t; i < task.k; i += kThreads) task.kept[(int64_t{blockIdx.y} * gridDim.x + blockIdx.x) * task.k + i] = keys[i];
+    return;
+  }
   const bool bad = keys[0] == kBad;
-  for (int i = t; i < task.k; i += kThreads) keep(task, i, keys[i], bad);
+  for (int i = t; i < task.k; i += kThreads) {
+    if (i > 0) put(task, i, keys[i], bad, blockIdx.y);
+  }
+  __threadfence_system();
+  __syncthreads();
+  if (t == 0) put(task, 0, keys[0], bad, blockIdx.y);
 }
 
 int64_t parts_of(int64_t n, int64_t k) {
@@ -95,23 +135,30 @@ int64_t parts_of(int64_t n, int64_t k) {
 }  // namespace
 
 int64_t rank_scratch_words(int64_t n_rows, int64_t width, int64_t k) {
-  return 2 * n_rows * parts_of(width, k) * k;  // two passes' keys by turns, of which the first pass leaves the most
+  return k == 1 ? 2 * n_rows : 2 * n_rows * parts_of(width, k) * k;  // two passes' keys by turns, of which the first pass leaves the most
 }
 
-void rank_rows(const float* logits, int64_t n_rows, int64_t width, int64_t k, uint64_t* scratch, ops::RankedLogit* best, const Queue& queue) {
+void rank_rows(const float* logits, int64_t n_rows, int64_t width, int64_t k, uint64_t* scratch, const RankOutputs& out, const Queue& queue) {
   if (n_rows == 0) return;
   RankTask task;
   task.logits = logits;
   task.width = static_cast<int32_t>(width);
   task.k = static_cast<int32_t>(k);
+  const auto grid = [&](int64_t parts) { return dim3(static_cast<unsigned>(parts), static_cast<unsigned>(n_rows)); };
+  if (k == 1) {
+    task.n = task.width;
+    task.kept = scratch;
+    task.out = out;
+    return launch(queue, largest_kernel, grid(parts_of(width, k)), kThreads, 0, task);
+  }
   uint64_t* const places[2] = {scratch, scratch + rank_scratch_words(n_rows, width, k) / 2};
   int64_t n = width;
   for (int pass = 0; n > 0; ++pass) {
     const int64_t parts = parts_of(n, k);
     task.n = static_cast<int32_t>(n);
     task.kept = places[pass % 2];
-    if (parts == 1) task.best = best;
-    launch(queue, k == 1 ? largest_kernel : sort_kernel, dim3(static_cast<unsigned>(parts), static_cast<unsigned>(n_rows)), kThreads, 0, task);
+    if (parts == 1) task.out = out;
+    launch(queue, sort_kernel, grid(parts), kThreads, 0, task);
     task.keys = task.kept;
     n = parts == 1 ? 0 : parts * k;
   }

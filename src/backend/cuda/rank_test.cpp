@@ -29,7 +29,8 @@ std::vector<ops::RankedLogit> expected_of(std::span<const float> row, int64_t k)
 void check_rows(const std::vector<float>& logits, int64_t n_rows, int64_t width, int64_t k) {
   const DeviceBuffer device = upload(logits), scratch(static_cast<size_t>(rank_scratch_words(n_rows, width, k)) * 8, "a test");
   const DeviceBuffer best = poisoned(static_cast<size_t>(2 * n_rows * k));
-  rank_rows(device.as<float>(), n_rows, width, k, scratch.as<uint64_t>(), best.as<ops::RankedLogit>(), Queue());
+  if (scratch.size() > 0) check(cudaMemset(scratch.data(), 0, scratch.size()), "clearing test memory");
+  rank_rows(device.as<float>(), n_rows, width, k, scratch.as<uint64_t>(), {best.as<ops::RankedLogit>(), {}}, Queue());
   const std::vector<ops::RankedLogit> found = download<ops::RankedLogit>(best.data(), static_cast<size_t>(n_rows * k));
   for (int64_t r = 0; r < n_rows; ++r) {
     const std::vector<ops::RankedLogit> expected = expected_of(std::span(logits).subspan(static_cast<size_t>(r * width), static_cast<size_t>(width)), k);
@@ -61,6 +62,45 @@ TEST_P(CudaRank, IsTheOrderOfASort) {
     check_rows(logits, kRows, width, k);
   }
 }
+// Run after run: the batch becomes that of the best tokens, logits and best stay in the place of their position's parity.
+TEST(CudaRankHandover, IsTheNextRunsBatch) {
+  ASSAY_REQUIRE_GPU();
+  constexpr int64_t kRows = 3, kRowsMax = 5, kWidth = 9001;
+  const DeviceBuffer scratch = upload(std::vector<uint64_t>(static_cast<size_t>(rank_scratch_words(kRows, kWidth, 1)), 0));
+  const DeviceBuffer tokens = upload(std::vector<int32_t>{5, 6, 7}), positions = upload(std::vector<int32_t>{4, 7, 10});
+  const DeviceBuffer tiles = upload(std::vector<TokenTile>{{0, 1, 2, 4}, {1, 1, 0, 7}, {2, 1, 1, 10}});
+  const DeviceBuffer kept = poisoned(2 * kRowsMax * kWidth), best = poisoned(2 * 2 * kRowsMax);
+  std::vector<std::vector<float>> rows_of(2);
+  for (int run = 0; run < 2; ++run) {
+    std::vector<float>& logits = rows_of[static_cast<size_t>(run)];
+    logits = test::random_activations(kRows * kWidth, 90 + static_cast<uint64_t>(run));
+    if (run == 1) logits[kWidth + 3] = std::numeric_limits<float>::quiet_NaN();
+    const DeviceBuffer device = upload(logits);
+    const Handover next{tokens.as<int32_t>(), positions.as<int32_t>(), tiles.as<TokenTile>(), kept.as<float>(), kRowsMax};
+    rank_rows(device.as<float>(), kRows, kWidth, 1, scratch.as<uint64_t>(), {best.as<ops::RankedLogit>(), next}, Queue());
+    const auto found = download<ops::RankedLogit>(best.data(), 2 * kRowsMax);
+    const auto next_tokens = download<int32_t>(tokens.data(), kRows), next_positions = download<int32_t>(positions.data(), kRows);
+    const auto next_tiles = download<TokenTile>(tiles.data(), kRows);
+    for (size_t r = 0; r < kRows; ++r) {
+      const int32_t position = std::vector<int32_t>{4, 7, 10}[r] + run;
+      const ops::RankedLogit expected = expected_of(std::span(logits).subspan(r * kWidth, kWidth), 1).front();
+      const ops::RankedLogit& x = found[static_cast<size_t>(position % 2) * kRowsMax + r];
+      EXPECT_TRUE(x.token == expected.token && same_bits(x.logit, expected.logit)) << run << ", row " << r;
+      EXPECT_EQ(next_tokens[r], std::max(expected.token, 0));
+      EXPECT_EQ(next_positions[r], position + 1);
+      EXPECT_EQ(next_tiles[r].position, position + 1);
+    }
+  }
+  const auto stays = download<float>(kept.data(), 2 * kRowsMax * kWidth);
+  for (size_t run = 0; run < 2; ++run) {
+    for (size_t r = 0; r < kRows; ++r) {
+      const size_t place = (std::vector<size_t>{4, 7, 10}[r] + run) % 2;
+      const std::span found = std::span(stays).subspan((place * kRowsMax + r) * kWidth, kWidth);
+      EXPECT_TRUE(same_floats(found, std::span(rows_of[run]).subspan(r * kWidth, kWidth))) << run << ", row " << r;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Widths, CudaRank, testing::Values(1, 40, 4095, 4096, 4097, 32000, 128256, 300001),
                          [](const auto& test) { return std::to_string(test.param); });
 

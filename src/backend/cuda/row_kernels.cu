@@ -6,6 +6,7 @@
 #include "backend/cuda/block_load.cuh"
 #include "backend/cuda/decode_cut.h"
 #include "backend/cuda/formats.h"
+#include "backend/cuda/launch.cuh"
 #include "backend/cuda/warp.cuh"
 #include "num/math.h"
 #include "quant/float.h"
@@ -22,6 +23,7 @@ __device__ int64_t thread_index() { return int64_t{blockIdx.x} * blockDim.x + th
 template <class Format, int kBlock>
 __global__ void decode_kernel(Parts parts, int64_t blocks_per_row, const int32_t* rows, int64_t row_begin, int64_t n_rows, bool scaled,
                               float scale, float* y) {
+  if (rows != nullptr) let_next_start();  // rows of tokens; a matrix that is decoded the next kernel may fetch before it waits
   const int64_t i = thread_index();
   if (i >= n_rows * blocks_per_row) return;
   const int64_t row = rows != nullptr ? rows[i / blocks_per_row] : row_begin + i / blocks_per_row;
@@ -45,6 +47,7 @@ __device__ float widen(const Bf16* x) { return num::bf16_to_float(x->bits); }
 template <class T>
 __global__ void widen_kernel(const T* w, int64_t cols, const int32_t* rows, int64_t row_begin, int64_t n_rows, bool scaled, float scale,
                              float* y) {
+  if (rows != nullptr) let_next_start();  // as in decode_kernel
   const int64_t i = thread_index();
   if (i >= n_rows * cols) return;
   const int64_t row = rows != nullptr ? rows[i / cols] : row_begin + i / cols;
