@@ -6,40 +6,27 @@
 #include <string>
 
 #include "assay/context.h"
-#include "assay/devices.h"
 #include "assay/error.h"
 #include "assay/generate.h"
 #include "assay/sampler.h"
+#include "support/cuda_tiny_llama.h"
 #include "support/random_numbers.h"
-#include "support/temp_folder.h"
-#include "support/tiny_llama.h"
 
 namespace assay {
 namespace {
 
 constexpr int kSequences = 3;
 
-class CudaRunAhead : public ::testing::Test {
+class CudaRunAhead : public test::CudaTinyLlama {
  protected:
   CudaRunAhead() {
-    test::TinyLlama spec;
-    spec.dtype = tensor::DType::Q4_K;
-    spec.vocab_size = 5000;
-    test::TinyLlamaWriter(spec).file().write(folder_ / "tiny.gguf");
-    model_ = Model::load((folder_ / "tiny.gguf").string(), {.tokenizer = false});
     options_.backend = Backend::cuda;
     options_.n_ctx = 300;  // two segments of attention
     options_.n_ubatch = 32;
     options_.n_threads = 2;
     options_.n_sequences = kSequences;
   }
-  void SetUp() override {
-    const std::string none = list_devices().no_cuda;
-    if (!none.empty()) GTEST_SKIP() << none;
-  }
 
-  test::TempFolder folder_;
-  std::shared_ptr<const Model> model_;
   ContextOptions options_;
 };
 

@@ -5,27 +5,14 @@
 #include <algorithm>
 
 #include "assay/context.h"
-#include "assay/devices.h"
 #include "assay/sampler.h"
-#include "support/temp_folder.h"
-#include "support/tiny_llama.h"
+#include "support/cuda_tiny_llama.h"
 
 namespace assay {
 namespace {
 
-class CudaSampling : public ::testing::Test {
+class CudaSampling : public test::CudaTinyLlama {
  protected:
-  CudaSampling() {
-    test::TinyLlama spec;
-    spec.dtype = tensor::DType::Q4_K;
-    spec.vocab_size = 5000;
-    test::TinyLlamaWriter(spec).file().write(folder_ / "tiny.gguf");
-    model_ = Model::load((folder_ / "tiny.gguf").string(), {.tokenizer = false});
-  }
-  void SetUp() override {
-    const std::string none = list_devices().no_cuda;
-    if (!none.empty()) GTEST_SKIP() << none;
-  }
   Context context(Backend backend, int n_sequences = 1) const {
     ContextOptions options;
     options.backend = backend;
@@ -34,9 +21,6 @@ class CudaSampling : public ::testing::Test {
     options.n_sequences = n_sequences;
     return Context(model_, options);
   }
-
-  test::TempFolder folder_;
-  std::shared_ptr<const Model> model_;
 };
 
 std::vector<TokenId> answer(Context& context, const SamplerOptions& chain, int64_t n_ranked) {

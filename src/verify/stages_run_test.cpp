@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "assay/error.h"
+#include "support/forwarding_executor.h"
 #include "support/shared_data.h"
 #include "support/temp_folder.h"
 #include "support/tiny_llama.h"
@@ -37,10 +38,10 @@ struct Faults {
   std::function<void(std::span<float> logits)> logits;
 };
 
-class FaultyExecutor final : public ops::Executor {
+class FaultyExecutor final : public test::Forwarding {
  public:
   FaultyExecutor(std::unique_ptr<ops::Executor> inner, Faults faults, int64_t vocab_size)
-      : inner_(std::move(inner)), faults_(std::move(faults)), vocab_size_(vocab_size) {}
+      : Forwarding(std::move(inner)), faults_(std::move(faults)), vocab_size_(vocab_size) {}
 
   void run(const ops::Batch& batch) override {
     std::vector<int32_t> tokens(batch.tokens.begin(), batch.tokens.end());
@@ -48,28 +49,18 @@ class FaultyExecutor final : public ops::Executor {
       tokens[0] = (tokens[0] + 1) % static_cast<int32_t>(vocab_size_);
     const bool has_two = std::count(batch.sequences.begin(), batch.sequences.end(), 1) > 0;
     if (faults_.mixes_sequences && has_two) std::fill(tokens.begin(), tokens.end(), tokens[0]);
-    inner_->run({tokens, batch.positions, batch.sequences, batch.outputs});
+    Forwarding::run({tokens, batch.positions, batch.sequences, batch.outputs});
   }
   std::span<const float> logits(int64_t i) const override {
-    changed_.assign(inner_->logits(i).begin(), inner_->logits(i).end());
+    changed_.assign(Forwarding::logits(i).begin(), Forwarding::logits(i).end());
     if (faults_.logits) faults_.logits(changed_);
     return changed_;
   }
-  void read_logits(int64_t i, std::span<double> out) const override { inner_->read_logits(i, out); }
   void truncate(int sequence, int64_t n) override {
-    inner_->truncate(sequence, faults_.truncates || n == 0 ? n : n - 1);
+    Forwarding::truncate(sequence, faults_.truncates || n == 0 ? n : n - 1);
   }
-  int64_t n_positions(int sequence) const override { return inner_->n_positions(sequence); }
-  void visit_cache(int sequence,
-                   const std::function<void(std::span<const std::byte>)>& sink) const override {
-    inner_->visit_cache(sequence, sink);
-  }
-  void set_observer(ops::OpObserver* observer) override { inner_->set_observer(observer); }
-  size_t cache_bytes() const override { return inner_->cache_bytes(); }
-  size_t arena_bytes() const override { return inner_->arena_bytes(); }
 
  private:
-  std::unique_ptr<ops::Executor> inner_;
   Faults faults_;
   int64_t vocab_size_;
   mutable std::vector<float> changed_;

@@ -5,15 +5,14 @@
 namespace assay::backend::cuda {
 namespace {
 
-template <class... F>
-struct StepFormats : FormatList<F...> {
+struct Formats : FormatList<StepQ4_K, StepQ5_K, StepQ6_K> {
   static int slot_bytes(int format) {
-    int i = 0, bytes = 0;
-    ((format == i++ ? bytes = F::kSlot : 0), ...);
+    int bytes = 0;
+    visit(format, [&]<class F>(F) { bytes = F::kSlot; });
     return bytes;
   }
+  static int block_bytes(int format) { return slot_bytes(format) / 32; }
 };
-using Formats = StepFormats<StepQ4_K, StepQ5_K, StepQ6_K>;
 
 // So few that a warp has the registers that it wants and the next kernel's block has room beside it.
 constexpr int kThreads = 256;
@@ -44,26 +43,15 @@ __global__ void __launch_bounds__(kThreads, 2) step_kernel(const __grid_constant
 
 template <class Row>
 StepTask step_task(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate) {
-  StepTask task;
-  task.source = source;
-  task.gate = gate;
-  const int n_shards = std::max(gate.sums.n_shards, 1), rows_of_unit = gate.y != nullptr ? 2 : 4;
-  task.n_blocks = source.d / Row::kBlock * n_shards;
-  task.n_chunks = 8 / n_shards;
+  auto task = start_task<StepTask, Formats, Row>(source, linears, gate, gate.y != nullptr ? 2 : 4);
   for (uint32_t i = 0; i < 8; ++i) task.begin[i] = i * static_cast<uint32_t>(task.n_blocks) / 8;
-  for (const LinearTask& linear : linears) {
-    StepLinear& to = task.linear[task.n_linears++];
-    to.format = Formats::find(linear.w->dtype);
-    to.n_rows = static_cast<int32_t>(linear.w->rows);
-    to.n_units = (to.n_rows + rows_of_unit - 1) / rows_of_unit;
-    std::copy_n(linear.w->parts.base, linear.w->parts.n, to.base);
-    to.bias = linear.bias;
-    to.y = linear.y;
-    task.slot_bytes = std::max(task.slot_bytes, Formats::slot_bytes(to.format));
+  for (int i = 0; i < task.n_linears; ++i) {
+    const Parts& parts = linears[static_cast<size_t>(i)].w->parts;
+    std::copy_n(parts.base, parts.n, task.linear[i].base);
+    task.slot_bytes = std::max(task.slot_bytes, Formats::slot_bytes(task.linear[i].format));
   }
-  const int row_bytes = (Row::bytes(source.d / Row::kBlock) + 127) / 128 * 128;
-  task.floats_begin = row_bytes;
-  task.ring_begin = row_bytes + (source.w != nullptr ? row_floats(source.d) * 4 : 0);
+  task.floats_begin = rounded_to_128(Row::bytes(source.d / Row::kBlock));
+  task.ring_begin = task.floats_begin + (source.w != nullptr ? row_floats(source.d) * 4 : 0);
   return task;
 }
 
@@ -89,23 +77,16 @@ void launch_decode_256(const DecodeSource& source, std::span<const LinearTask> l
   if constexpr (!Row::kOfShard) {
     if (is_of_shard(source, gate)) return launch_decode_256<OfShard<Row>>(source, linears, gate, queue);
   }
-  const int shared_max = shared_of_block();
   StepTask task = step_task<Row>(source, linears, gate);
-  int64_t n_units = 0, n_bytes = 0;
-  for (int i = 0; i < task.n_linears; ++i) {
-    n_units += gate.y != nullptr && i > 0 ? 0 : task.linear[i].n_units;
-    n_bytes += int64_t{task.linear[i].n_rows} * task.n_blocks * Formats::slot_bytes(task.linear[i].format) / 32;
-  }
-  const int n_blocks = static_cast<int>(std::min<int64_t>(queue.n_multiprocessors, std::max<int64_t>(n_units, task.n_linears)));
-  const int units_each = static_cast<int>((n_units + n_blocks - 1) / n_blocks);  // of a block of threads
+  const BlockShares shares = share_blocks<Formats>(task, queue);
   const bool has_norm = source.w != nullptr;
   // The next kernel starts when this one's turn has come: with more kernels ahead their copies stand in the way of what this one reads. Only what
   // follows the product of attention's result, the longest of a layer, starts with that.
   task.lets_early = !has_norm && source.d <= task.linear[0].n_rows;
   const bool is_wide = (has_norm ? source.d : task.linear[0].n_rows) > kNarrow;  // the model, whose width a product has on one side
-  const int walkers = std::min(units_each, kThreads / 32), shared = std::min(shared_for(n_bytes / n_blocks), shared_max);
-  const int bytes = share_slots(task, n_blocks, walkers, steps_ahead(is_wide), shared);
-  launch_blocks(is_wide ? step_kernel<Row, true> : step_kernel<Row, false>, n_blocks, kThreads, bytes, task, queue);
+  const int walkers = std::min(shares.units_each, kThreads / 32), shared = std::min(shared_for(shares.bytes_each), shared_of_block());
+  const int bytes = share_slots(task, shares.n_blocks, walkers, steps_ahead(is_wide), shared);
+  launch_blocks(is_wide ? step_kernel<Row, true> : step_kernel<Row, false>, shares.n_blocks, kThreads, bytes, task, queue);
 }
 
 }  // namespace

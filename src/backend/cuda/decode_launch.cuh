@@ -1,27 +1,51 @@
-// What launches of the decode kernels share: the formats that a kernel knows, how its warps are dealt to matrices, the shared memory of a block.
+// What launches of the decode kernels share: the formats that a kernel knows, the start of a task, how its units are dealt to blocks and its warps to
+// matrices, the shared memory of a block.
 #pragma once
 
 #include <algorithm>
 
 #include "backend/cuda/decode.h"
+#include "backend/cuda/format_list.cuh"
 #include "backend/cuda/launch.cuh"
 
 namespace assay::backend::cuda {
 
-// The formats of a kernel, by their places in its list.
-template <class... F>
-struct FormatList {
-  static int find(tensor::DType dtype) {
-    int i = 0, found = -1;
-    ((F::kDType == dtype ? found = i : 0, ++i), ...);
-    return found;
+// What a task of any of the kernels begins with: the row's blocks and the matrices' units, each of so many rows.
+template <class Task, class List, class Row>
+Task start_task(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate, int rows_of_unit) {
+  Task task;
+  task.source = source;
+  task.gate = gate;
+  const int n_shards = std::max(gate.sums.n_shards, 1);
+  task.n_blocks = source.d / Row::kBlock * n_shards;
+  task.n_chunks = 8 / n_shards;
+  for (const LinearTask& linear : linears) {
+    auto& to = task.linear[task.n_linears++];
+    to.format = List::find(linear.w->dtype);
+    to.n_rows = static_cast<int32_t>(linear.w->rows);
+    to.n_units = (to.n_rows + rows_of_unit - 1) / rows_of_unit;
+    to.bias = linear.bias;
+    to.y = linear.y;
   }
-  template <class Visit>
-  __device__ static void with(int format, Visit&& visit) {
-    int i = 0;
-    ((format == i++ ? visit(F{}) : void()), ...);
-  }
+  return task;
+}
+
+// Blocks of threads, and what each of them has at most (of bytes: about).
+struct BlockShares {
+  int n_blocks = 0, units_each = 0;
+  int64_t bytes_each = 0;
 };
+template <class List, class Task>
+BlockShares share_blocks(const Task& task, const Queue& queue) {
+  int n_units = 0;
+  int64_t n_bytes = 0;
+  for (int i = 0; i < task.n_linears; ++i) {
+    n_units += task.gate.y != nullptr && i > 0 ? 0 : task.linear[i].n_units;
+    n_bytes += int64_t{task.linear[i].n_rows} * task.n_blocks * List::block_bytes(task.linear[i].format);
+  }
+  const int n_blocks = std::min(queue.n_multiprocessors, std::max(n_units, task.n_linears));
+  return {n_blocks, (n_units + n_blocks - 1) / n_blocks, n_bytes / n_blocks};
+}
 
 // Warps to matrices by their units; each matrix has one at least. The most units of a warp.
 template <class Task>
@@ -41,6 +65,8 @@ int share_warps(Task& task, int n_warps) {
   }
   return rounds;
 }
+
+inline int rounded_to_128(int bytes) { return (bytes + 127) / 128 * 128; }
 
 // Of a block, beside what the kernel itself has of it.
 inline int shared_of_block() {

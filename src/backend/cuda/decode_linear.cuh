@@ -14,14 +14,13 @@ struct DecodeFormats : FormatList<F...> {
   using Shared = Shared_;
   static constexpr bool kHasScales = ((F::kScaleBytes > 0) || ...);
   static int block_bytes(int format) {
-    int i = 0, bytes = 0;
-    ((format == i++ ? bytes = F::kBlockBytes + F::kScaleBytes : 0), ...);
+    int bytes = 0;
+    DecodeFormats::visit(format, [&]<class One>(One) { bytes = One::kBlockBytes + One::kScaleBytes; });
     return bytes;
   }
   // The parts of a unit's halves in slots for so many blocks of a row.
   static void cut(const Parts& first, const Parts& second, int n_of_slot, int n_of_row, DecodeLinear& linear) {
-    int i = 0;
-    ((linear.format == i++ ? cut_as<F>(first, second, n_of_slot, n_of_row, linear) : void()), ...);
+    DecodeFormats::visit(linear.format, [&]<class One>(One) { cut_as<One>(first, second, n_of_slot, n_of_row, linear); });
   }
 
  private:
@@ -92,8 +91,6 @@ void cut_slots(DecodeTask& task, std::span<const LinearTask> linears, int step) 
   }
 }
 
-inline int rounded_to_128(int bytes) { return (bytes + 127) / 128 * 128; }
-
 // Walkers, steps and slots of blocks that take so many units each, and where they are in a block's shared memory; the bytes of it.
 template <class List, class Row>
 int lay_out(DecodeTask& task, std::span<const LinearTask> linears, const DecodeLayout& layout, int n_blocks, int units_each) {
@@ -129,21 +126,11 @@ int lay_out(DecodeTask& task, std::span<const LinearTask> linears, const DecodeL
 
 template <class List, class Row>
 DecodeTask decode_task(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate) {
-  DecodeTask task;
-  task.source = source;
-  task.gate = gate;
-  const int n_shards = std::max(gate.sums.n_shards, 1);
-  task.n_blocks = source.d / Row::kBlock * n_shards;
-  task.n_chunks = 8 / n_shards;
-  for (const LinearTask& linear : linears) {
-    DecodeLinear& to = task.linear[task.n_linears++];
-    to.format = List::find(linear.w->dtype);
-    to.n_rows = static_cast<int32_t>(linear.w->rows);
-    to.rows_of_one = gate.y != nullptr ? List::Shared::kRows / 2 : List::Shared::kRows;
-    to.last_first = std::max(to.n_rows - to.rows_of_one, 0);
-    to.n_units = (to.n_rows + to.rows_of_one - 1) / to.rows_of_one;
-    to.bias = linear.bias;
-    to.y = linear.y;
+  const int rows_of_one = gate.y != nullptr ? List::Shared::kRows / 2 : List::Shared::kRows;
+  auto task = start_task<DecodeTask, List, Row>(source, linears, gate, rows_of_one);
+  for (int i = 0; i < task.n_linears; ++i) {
+    task.linear[i].rows_of_one = rows_of_one;
+    task.linear[i].last_first = std::max(task.linear[i].n_rows - rows_of_one, 0);
   }
   return task;
 }
@@ -155,16 +142,10 @@ void launch_decode(const DecodeSource& source, std::span<const LinearTask> linea
     if (is_of_shard(source, gate)) return launch_decode<List, OfShard<Row>>(source, linears, gate, layouts, queue);
   }
   DecodeTask task = decode_task<List, Row>(source, linears, gate);
-  int n_units = 0;
-  int64_t n_bytes = 0;
-  for (int i = 0; i < task.n_linears; ++i) {
-    n_units += gate.y != nullptr && i > 0 ? 0 : task.linear[i].n_units;
-    n_bytes += int64_t{task.linear[i].n_rows} * task.n_blocks * List::block_bytes(task.linear[i].format);
-  }
-  const int n_blocks = std::min(queue.n_multiprocessors, std::max(n_units, task.n_linears));
-  const DecodeLayout& layout = n_bytes / n_blocks <= kFewBytes ? layouts.few : layouts.many;
-  const int bytes = lay_out<List, Row>(task, linears, layout, n_blocks, (n_units + n_blocks - 1) / n_blocks);
-  launch_blocks(decode_kernel<List, Row>, n_blocks, kDecodeThreads, bytes, task, queue);
+  const BlockShares shares = share_blocks<List>(task, queue);
+  const DecodeLayout& layout = shares.bytes_each <= kFewBytes ? layouts.few : layouts.many;
+  const int bytes = lay_out<List, Row>(task, linears, layout, shares.n_blocks, shares.units_each);
+  launch_blocks(decode_kernel<List, Row>, shares.n_blocks, kDecodeThreads, bytes, task, queue);
 }
 
 using DecodeFormats32 = DecodeFormats<OfChains, DecodeQ4_0, DecodeQ4_1, DecodeQ8_0>;

@@ -2,6 +2,7 @@
 // chunks of the contract and walk its blocks, so every chain is summed in place and the tree is three shuffles at the end.
 #include <algorithm>
 
+#include "backend/cuda/format_list.cuh"
 #include "backend/cuda/gemv_formats.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/linear.h"
@@ -168,13 +169,7 @@ __device__ void run_rows(const GemvTask& task, const quant::Activations& x, int 
 }
 
 template <class... F>
-struct Formats {
-  // The index of a type in the list, or -1.
-  static int find(tensor::DType dtype) {
-    int i = 0, found = -1;
-    ((F::kDType == dtype ? found = i : 0, ++i), ...);
-    return found;
-  }
+struct Formats : FormatList<F...> {
   template <int kPlanes, int kTokens>
   __device__ static void run(const GemvTask& task, const quant::Activations& x, int n_tokens, int row, int row_step) {
     int i = 0;
