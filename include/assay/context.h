@@ -134,8 +134,8 @@ class Context {
   std::span<const RankedLogit> batch_ranked(int64_t i_output) const;
   // Says that after a token, or a batch of one token of each of several sequences, all of which want logits, the best one of ranked() will most
   // likely be run next, so that a GPU may begin with it before it is asked to. Whatever is run then has the results that it would have had; where
-  // it is something else, it waits for the run that was begun for nothing. False, and nothing changes, where no run begins early: on the CPU, or
-  // where several devices share the model. Nothing begins early while not exactly the best one is asked for (set_n_ranked(1)).
+  // it is something else, it waits for the run that was begun for nothing. False, and nothing changes, where no run begins early: on the CPU, of
+  // a model split by layers, on GPUs that do not reach one another. Nor does one while not exactly the best one is asked for (set_n_ranked(1)).
   bool set_follows_best(bool follows);
 
   int64_t n_ctx() const noexcept;

@@ -86,10 +86,10 @@ TEST_F(CudaRunAhead, GivesTheSameAnswers) {
   }
 }
 
-// Two contexts, of which one runs ahead, are asked for the same things in an order that is random but always the same.
+// Two contexts, of which the second runs ahead, are asked for the same things in an order that is random but always the same.
 class Pair {
  public:
-  Pair(const std::shared_ptr<const Model>& model, const ContextOptions& options) : a_(model, options), b_(model, options), random_(7) {
+  Pair(const std::shared_ptr<const Model>& model, const ContextOptions& a, const ContextOptions& b) : a_(model, a), b_(model, b), random_(7) {
     set_n_ranked(1);
     EXPECT_TRUE(b_.set_follows_best(true));
   }
@@ -176,15 +176,15 @@ class Pair {
 };
 
 TEST_F(CudaRunAhead, AnythingElseMayBeAskedForNext) {
-  Pair pair(model_, options_);
+  Pair pair(model_, options_, options_);
   for (int i = 0; i < 600 && !HasFatalFailure(); ++i) pair.step(i);
   pair.finish();
 }
 
-TEST_F(CudaRunAhead, EndsWithTheContext) {
+void expect_end_of_context(const std::shared_ptr<const Model>& model, ContextOptions options) {
   test::Random random(3);
-  options_.n_ctx = 40;
-  Context context(model_, options_);
+  options.n_ctx = 40;
+  Context context(model, options);
   ASSERT_TRUE(context.set_n_ranked(1) && context.set_follows_best(true));
   context.decode(tokens(random, 33));
   for (int i = 0; i < 7; ++i) {
@@ -197,6 +197,8 @@ TEST_F(CudaRunAhead, EndsWithTheContext) {
   const std::vector<TokenId> prompt = tokens(random, 2);
   EXPECT_TRUE(greedy(context, prompt, 30, true, 1) == greedy(context, prompt, 30, false, 1));
 }
+
+TEST_F(CudaRunAhead, EndsWithTheContext) { expect_end_of_context(model_, options_); }
 
 TEST_F(CudaRunAhead, GeneratorAnswersAsOnTheCpu) {
   test::Random random(5);
@@ -228,7 +230,50 @@ TEST_F(CudaRunAhead, GeneratorAnswersAsOnTheCpu) {
   EXPECT_TRUE(std::equal(cut.ids.begin(), cut.ids.end(), whole.ids.begin()));
 }
 
-TEST_F(CudaRunAhead, IsRefusedWhereTheModelIsDivided) {
+// A model whose products of columns are summed by both of two GPUs.
+class CudaRunAheadInShards : public CudaRunAhead {
+ protected:
+  CudaRunAheadInShards() {
+    test::TinyLlama spec;
+    spec.dtype = tensor::DType::Q4_K;
+    spec.vocab_size = kVocabSize;
+    spec.d_model = 1024, spec.d_ff = 4096, spec.n_heads = 16, spec.n_kv_heads = 4, spec.head_dim = 128;
+    test::TinyLlamaWriter(spec).file().write(folder_ / "wide.gguf");
+    model_ = Model::load((folder_ / "wide.gguf").string(), {.tokenizer = false});
+    in_shards_ = options_;
+    in_shards_.devices = {0, 1};
+    in_shards_.split_mode = SplitMode::tensor;
+  }
+  void SetUp() override {
+    if (const size_t n = list_devices().devices.size() - 1; n < 2) GTEST_SKIP() << "needs 2 GPUs, found " << n;
+  }
+  ContextOptions in_shards_;
+};
+
+TEST_F(CudaRunAheadInShards, GivesTheSameAnswers) {
+  test::Random random(1);
+  const std::vector<TokenId> prompt = tokens(random, 5);
+  for (const int bits : {8, 15}) {
+    options_.activation_bits = in_shards_.activation_bits = bits;
+    Context one(model_, options_), two(model_, in_shards_);
+    for (const int reads : {1, 7}) {
+      const Answer expected = greedy(one, prompt, 270, false, reads), found = greedy(two, prompt, 270, true, reads);
+      EXPECT_EQ(found.ids, expected.ids);
+      EXPECT_TRUE(found == expected) << bits << " bits, every " << reads;
+      EXPECT_TRUE(greedy(two, prompt, 270, false, reads) == expected) << bits << " bits, not ahead";
+    }
+  }
+}
+
+TEST_F(CudaRunAheadInShards, AnythingElseMayBeAskedForNext) {
+  Pair pair(model_, options_, in_shards_);
+  for (int i = 0; i < 600 && !HasFatalFailure(); ++i) pair.step(i);
+  pair.finish();
+}
+
+TEST_F(CudaRunAheadInShards, EndsWithTheContext) { expect_end_of_context(model_, in_shards_); }
+
+TEST_F(CudaRunAhead, IsRefusedWhereTheModelIsSplitByLayers) {
   options_.n_gpu_layers = 1;
   Context context(model_, options_);
   EXPECT_FALSE(context.set_follows_best(true));

@@ -2,6 +2,7 @@
 // chunks (ops::Linear::columns), and others; norms before and after products; every format that has such kernels, and two that have none.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 
@@ -26,10 +27,16 @@ struct Bits {
   }
 };
 
-// A chunk, then single tokens; some are taken back, some come without logits. A run that fails is run again.
+// A chunk, then single tokens, of which most are the best ones; some are taken back, some come without logits, some are observed. A run that fails is
+// run again.
 Bits run(ops::Executor& executor) {
   Bits bits;
   test::Random random(5);
+  test::Seen seen;
+  test::Keeper observer(seen);
+  const bool is_ranked = executor.set_n_ranked(1);
+  executor.set_follows_best(true);
+  int32_t best = ops::kNone;
   for (int i = 0; i < 24; ++i) {
     const int n = i == 0 ? 5 : i == 9 ? 3 : 1;
     if (i == 14) executor.truncate(0, 6);
@@ -40,13 +47,21 @@ Bits run(ops::Executor& executor) {
       positions.push_back(static_cast<int32_t>(executor.n_positions(0)) + k);
     }
     outputs.back() = i % 5 == 3 ? 0 : 1;
+    if (n == 1 && i % 4 != 1 && best != ops::kNone) tokens.back() = best;
     const ops::Batch batch{tokens, positions, sequences, outputs};
+    if (i % 8 == 7) executor.set_observer(&observer);
     try {
       executor.run(batch);
     } catch (const Error&) {
       executor.run(batch);
     }
-    if (outputs.back() != 0) bits.logits.insert(bits.logits.end(), executor.logits(0).begin(), executor.logits(0).end());
+    if (i % 8 == 7) executor.set_observer(nullptr);
+    best = ops::kNone;
+    if (outputs.back() == 0) continue;
+    const std::span<const float> logits = executor.logits(0);
+    best = static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+    EXPECT_TRUE(!is_ranked || executor.ranked(0).front().token == best);
+    bits.logits.insert(bits.logits.end(), logits.begin(), logits.end());
   }
   executor.visit_cache(0, [&](std::span<const std::byte> bytes) { bits.cache.insert(bits.cache.end(), bytes.begin(), bytes.end()); });
   return bits;

@@ -126,10 +126,17 @@ class ShardExecutor final : public ops::Executor {
     std::rethrow_exception(failure);
   }
 
-  // Every shard has all logits; the first one is asked.
+  // Every shard has all logits, and ranks them, for it may begin with the best token; the first one is asked.
   std::span<const float> logits(int64_t i_output) const override { return executors_.front()->logits(i_output); }
   void read_logits(int64_t i_output, std::span<double> out) const override { executors_.front()->read_logits(i_output, out); }
-  bool set_n_ranked(int64_t n) override { return executors_.front()->set_n_ranked(n); }
+  bool set_n_ranked(int64_t n) override {
+    return set_all([n](ops::Executor& executor) { return executor.set_n_ranked(n); });
+  }
+  bool set_follows_best(bool follows) override {
+    const bool is_set = set_all([follows](ops::Executor& executor) { return executor.set_follows_best(follows); });
+    if (!is_set) set_all([](ops::Executor& executor) { return executor.set_follows_best(false); });
+    return is_set;
+  }
   std::span<const ops::RankedLogit> ranked(int64_t i_output) const override { return executors_.front()->ranked(i_output); }
   void truncate(int sequence, int64_t n_positions) override {
     for (const auto& executor : executors_) executor->truncate(sequence, n_positions);
@@ -144,6 +151,13 @@ class ShardExecutor final : public ops::Executor {
   size_t arena_bytes() const override { return sum(&ops::Executor::arena_bytes); }
 
  private:
+  // Whether all of them say yes; all are asked.
+  template <class Set>
+  bool set_all(const Set& set) {
+    bool all = true;
+    for (const auto& executor : executors_) all = set(*executor) && all;
+    return all;
+  }
   size_t sum(size_t (ops::Executor::*bytes)() const) const {
     size_t all = 0;
     for (const auto& executor : executors_) all += (executor.get()->*bytes)();

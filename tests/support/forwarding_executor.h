@@ -16,6 +16,9 @@ class Forwarding : public ops::Executor {
   void run(const ops::Batch& batch) override { inner_->run(batch); }
   std::span<const float> logits(int64_t i) const override { return inner_->logits(i); }
   void read_logits(int64_t i, std::span<double> out) const override { inner_->read_logits(i, out); }
+  bool set_n_ranked(int64_t n) override { return inner_->set_n_ranked(n); }
+  std::span<const ops::RankedLogit> ranked(int64_t i) const override { return inner_->ranked(i); }
+  bool set_follows_best(bool follows) override { return inner_->set_follows_best(follows); }
   std::span<float> input(int64_t n) override { return inner_->input(n); }
   std::span<const float> handed() const override { return inner_->handed(); }
   void truncate(int sequence, int64_t n) override { inner_->truncate(sequence, n); }

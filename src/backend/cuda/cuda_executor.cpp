@@ -51,7 +51,7 @@ class CudaExecutor final : public ops::Executor {
     ops::check_batch(batch, state_.options, n_positions_, state_.shape);
     if (batch.tokens.empty()) return;
     choose_device();
-    const bool is_under_way = next_.is(batch, [this](int64_t i) { return best_of(i); });
+    const bool is_under_way = on_all_shards(next_.is(batch, [this](int64_t i) { return best_of(i); }));
     next_.forget();
     if (!is_under_way) settle();
     fetched_.assign(fetched_.size(), 0);
@@ -61,10 +61,11 @@ class CudaExecutor final : public ops::Executor {
     place_of_.assign(state_.shape.selected.size(), 0);
     for (size_t i = 0; keeps_ && i < place_of_.size(); ++i) place_of_[i] = batch.positions[i] % 2;
     if (!is_under_way) start_run(false);
-    const bool goes_on = follows_best_ && keeps_ && state_.n_segments_after() > 0;
+    const bool goes_on = on_all_shards(follows_best_ && keeps_ && may_go_on());
     if (goes_on) start_next(batch);
     wait_for_run();
     is_settled_ = !goes_on;
+    if (is_shard() && is_graph()) state_.landings.end_run(!state_.shape.selected.empty());
     n_positions_ = state_.shape.n_positions;
     n_ranked_run_ = n_ranked_;
   }
@@ -184,17 +185,45 @@ class CudaExecutor final : public ops::Executor {
       ranked_at(follows ? 1 - place : place, i, n_ranked_)->token = kNotRanked;
     }
     if (is_graph()) {
-      state_.landings.begin_run();
-      if (is_shard()) state_.set_round(state_.place.peers->begin_round(state_.place.i_shard));
+      if (is_shard()) begin_round(follows);
       const bool in_row = keeps_ && follows_best_;  // the first of a row of runs is the others' graph, too, with its batch sent apart
       if (in_row && !follows) state_.send_batch();
-      const GraphKey key{state_.n_tokens, n_rows, state_.n_segments, n_ranked_, keeps_, in_row};
-      const bool from_graph = graphs_.run(key, state_.stream.get(), [&](bool recorded) { queue_batch(recorded, !in_row); });
+      const auto queue_work = [&](bool recorded) { queue_batch(recorded, !in_row); };
+      if (is_shard() && in_row && !follows) {  // the next one's graph, too (may_go_on)
+        state_.landings.turn();
+        graphs_.record(key_of(state_.n_segments), state_.stream.get(), queue_work);
+        state_.landings.turn();
+      }
+      const bool from_graph = graphs_.run(key_of(state_.n_segments), state_.stream.get(), queue_work);
       state_.lands = is_shard() && from_graph;  // where the logits are
     } else {
       queue_batch(false, true);
     }
     check(cudaGetLastError(), "starting kernels");
+  }
+
+  GraphKey key_of(int64_t n_segments) const {
+    const auto n_rows = static_cast<int64_t>(state_.shape.selected.size());
+    return {state_.n_tokens, n_rows, n_segments, n_ranked_, keeps_, keeps_ && follows_best_, state_.landings.set()};
+  }
+
+  // Shards agree on what they begin with, whatever became of one of them in the run before.
+  bool on_all_shards(bool is) const { return is_shard() ? state_.place.peers->all(state_.place.i_shard, is) : is; }
+  // A run that follows finds its round on the device, counted by the one before.
+  void begin_round(bool follows) {
+    if (!follows) state_.landings.make_ready();
+    const uint32_t round = state_.place.peers->begin_round(state_.place.i_shard);
+    if (!follows) state_.set_round(round);
+    state_.landings.begin_run(round);
+  }
+  // Whether the next run can be started behind this one. Shards must have its graph: making one may wait for what is under way, and that for another
+  // shard.
+  bool may_go_on() const {
+    const int64_t n_segments = state_.n_segments_after();
+    if (n_segments == 0 || !is_shard()) return n_segments > 0;
+    GraphKey next = key_of(n_segments);
+    next.set = 1 - next.set;
+    return graphs_.knows(next);
   }
 
   // The run after this one, should it be what the caller said. It writes nothing of what this one leaves to be read: its logits and the best of them
@@ -214,14 +243,11 @@ class CudaExecutor final : public ops::Executor {
   }
 
   // Where the best logits are the last that a run writes they are looked for, which shows them sooner than the runtime says that the stream has
-  // ended, and while the next run is under way. The stream is asked as well: a kernel that failed never writes them.
+  // ended, and while the next run is under way. The stream is asked as well: a kernel that failed never writes them. Of shards only those of runs
+  // that may have a next one come after what tells that a wait was too long.
   void wait_for_run() {
     const auto n_rows = static_cast<int64_t>(state_.shape.selected.size());
-    if (is_shard() || n_ranked_ == 0 || n_rows == 0 || state_.plan.handed != ops::kNone) {
-      state_.stream.wait();
-      if (is_graph()) state_.landings.end_run();
-      return;
-    }
+    if (n_ranked_ == 0 || n_rows == 0 || state_.plan.handed != ops::kNone || (is_shard() && !keeps_)) return state_.stream.wait();
     int64_t i = 0;
     const auto has_all = [&] {
       for (; i < n_rows; ++i) {
@@ -272,7 +298,7 @@ class CudaExecutor final : public ops::Executor {
     }
     rank_outputs(queue);
     read(state_.plan.handed, 0, state_.n_tokens, state_.handed_host);
-    if (state_.lands && state_.n_tokens == 1) state_.landings.clear_sums(queue.stream);
+    if (state_.lands && state_.n_tokens == 1 && !keeps_) state_.landings.clear_sums(queue.stream);  // else the ranking does
   }
 
   void rank_outputs(const Queue& queue) const {

@@ -40,7 +40,7 @@ DeviceState::DeviceState(const ops::Plan& p, const ops::ExecutorOptions& o, cons
   place_tables();
   place_floats();
   hopper = HopperMemory(options.fast || !schedule.quantised.empty());
-  const bool is_whole = place.peers == nullptr && plan.input == ops::kNone && plan.handed == ops::kNone;
+  const bool is_whole = (place.peers == nullptr || !landings.empty()) && plan.input == ops::kNone && plan.handed == ops::kNone;
   if (is_whole) kept_logits_ = DeviceBuffer(2 * static_cast<size_t>(n_rows_kept() * plan.vocab_size) * sizeof(float), "the logits of two runs");
 }
 
@@ -193,7 +193,10 @@ int64_t DeviceState::rounded_segments(int64_t n_positions) const noexcept {
 int64_t DeviceState::n_segments_after() const noexcept { return n_positions_ < options.n_ctx ? rounded_segments(n_positions_ + 1) : 0; }
 
 Handover DeviceState::handover() const noexcept {
-  return {batch_part(0), batch_part(1), reinterpret_cast<TokenTile*>(batch_part(4)), kept_logits_.as<float>(), n_rows_kept()};
+  Handover next{batch_part(0), batch_part(1), reinterpret_cast<TokenTile*>(batch_part(4)), kept_logits_.as<float>(), n_rows_kept()};
+  if (lands) next.round = batch_device_.as<uint32_t>();
+  if (lands && n_tokens == 1) next.sums = landings.sums_of_run();
+  return next;
 }
 
 void DeviceState::send_batch() const {

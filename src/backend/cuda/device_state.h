@@ -32,7 +32,7 @@ struct DeviceState {
   // n_segments of a batch of as many tokens of the same sequences, each one position further on; 0 where that is beyond the context.
   int64_t n_segments_after() const noexcept;
   // Whether logits of batches whose tokens are alone have memory of their own, where they are read while the next run is under way: not of
-  // parts and shards.
+  // parts, nor of shards that do not reach one another.
   bool keeps_logits() const noexcept { return kept_logits_.size() > 0; }
   int64_t n_rows_kept() const noexcept { return std::min(options.n_outputs_max, alone_max()); }
   // Of an output in one of two places.

@@ -2,6 +2,8 @@
 // so with a flag there, then waits for the flags of the others. Only between GPUs that reach one another's memory.
 #pragma once
 
+#include <vector_types.h>
+
 #include <cstdint>
 
 #include "backend/cuda/queue.h"
@@ -31,12 +33,18 @@ struct ShardWait {
 };
 
 // What each shard has summed of a row, its chunks of every product: added by the contract's tree where the row is read. A word that is not there
-// yet has all bits set, which no sum of floats has; so nothing else tells. The words are set again before the next run.
+// yet has all bits set, which no sum of floats has; so nothing else tells. A run's words are set again at its end; those of the next run are others,
+// by turns, for another shard may have begun it.
 inline constexpr uint32_t kNoSum = 0xFFFFFFFF;
 struct ShardSums {
   const float* of = nullptr;  // [n_shards, width], in this shard's memory
   uint32_t* timed_out = nullptr;
   int32_t n_shards = 0, width = 0;  // 0: none; 2 or 4
+};
+// The sums of all products of a run: n times 16 bytes.
+struct SumsWords {
+  uint4* begin = nullptr;
+  int64_t n = 0;
 };
 // To where a kernel sends them: of every shard, the part of the one that sends.
 inline constexpr int kSummingShardsMax = 4;

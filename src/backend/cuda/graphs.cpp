@@ -36,24 +36,29 @@ void Graphs::clear() noexcept {
 }
 
 bool Graphs::run(const GraphKey& key, cudaStream_t stream, const std::function<void(bool recorded)>& queue_work) {
-  auto known = graphs_.find(key);
-  if (known == graphs_.end()) {
+  if (!graphs_.contains(key) && !key.follows) {
     if (graphs_.size() >= kGraphsMax) clear();
-    if (!key.follows) {
-      queue_work(false);
-      graphs_.emplace(key, nullptr);
-      return false;
-    }
-    known = graphs_.emplace(key, nullptr).first;
+    queue_work(false);
+    graphs_.emplace(key, nullptr);
+    return false;
   }
-  if (known->second == nullptr) {
-    Recording recording(stream);
-    queue_work(true);
-    recording.end();
-    check(cudaGraphInstantiate(&known->second, recording.graph, 0), "making a graph");
-  }
-  check(cudaGraphLaunch(known->second, stream), "starting a graph");
+  record(key, stream, queue_work);
+  check(cudaGraphLaunch(graphs_.at(key), stream), "starting a graph");
   return true;
+}
+
+void Graphs::record(const GraphKey& key, cudaStream_t stream, const std::function<void(bool recorded)>& queue_work) {
+  if (knows(key)) return;
+  if (graphs_.size() >= kGraphsMax) clear();
+  Recording recording(stream);
+  queue_work(true);
+  recording.end();
+  check(cudaGraphInstantiate(&graphs_[key], recording.graph, 0), "making a graph");
+}
+
+bool Graphs::knows(const GraphKey& key) const {
+  const auto known = graphs_.find(key);
+  return known != graphs_.end() && known->second != nullptr;
 }
 
 }  // namespace assay::backend::cuda

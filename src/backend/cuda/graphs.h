@@ -15,6 +15,7 @@ struct GraphKey {
   int64_t n_tokens = 0, n_outputs = 0, n_segments = 0, n_ranked = 0;
   bool keeps = false;    // its logits, for while the next run is under way
   bool follows = false;  // others of its kind, the batch being on the device before it starts
+  int set = 0;           // of a shard: which of two sets of places its sums have
   auto operator<=>(const GraphKey&) const = default;
 };
 
@@ -28,6 +29,9 @@ class Graphs {
   // Runs what `queue_work` queues on the stream: directly the first time that the key is seen, from a graph afterwards, which is what it returns.
   // Of runs that follow one another the first is recorded at once: many more come.
   bool run(const GraphKey& key, cudaStream_t stream, const std::function<void(bool recorded)>& queue_work);
+  // Makes the graph without running it.
+  void record(const GraphKey& key, cudaStream_t stream, const std::function<void(bool recorded)>& queue_work);
+  bool knows(const GraphKey& key) const;
 
   void clear() noexcept;
 

@@ -47,10 +47,10 @@ void Peers::meet() {
   if (!meeting_.wait()) throw Error(Errc::device, "another GPU of the model failed");
 }
 
-void Peers::enter(int i_shard, float* y_base, uint32_t* flags) {
+void Peers::enter(int i_shard, DeviceBuffer floats, DeviceBuffer flags) {
   Shard& shard = shards_[static_cast<size_t>(i_shard)];
-  shard.y_base = y_base;
-  shard.flags = flags;
+  shard.floats = std::move(floats);
+  shard.flags = std::move(flags);
 }
 
 uint32_t Peers::begin_round(int i_shard) {
@@ -60,6 +60,14 @@ uint32_t Peers::begin_round(int i_shard) {
   for (const Shard& shard : shards_) round = std::max(round, shard.round);
   meet();
   return shards_[static_cast<size_t>(i_shard)].round = round;
+}
+
+bool Peers::all(int i_shard, bool is) {
+  shards_[static_cast<size_t>(i_shard)].says = is;
+  meet();
+  for (const Shard& shard : shards_) is = is && shard.says;
+  meet();  // before one says something else
+  return is;
 }
 
 void Peers::copy_columns(int i_shard, const float* x, int64_t own_width, int64_t column, int64_t width, int64_t n_rows, float* y,
@@ -88,8 +96,8 @@ void Peers::fill(GatherTask& task, int i_shard, int64_t y_offset, int64_t flags_
   task.n_shards = n_shards();
   task.i_shard = i_shard;
   for (size_t i = 0; i < shards_.size(); ++i) {
-    task.y[i] = shards_[i].y_base + y_offset;
-    task.flags[i] = shards_[i].flags + flags_offset;
+    task.y[i] = shards_[i].floats.as<float>() + y_offset;
+    task.flags[i] = shards_[i].flags.as<uint32_t>() + flags_offset;
   }
 }
 
@@ -109,6 +117,7 @@ Landings::Landings(const ops::Plan& plan, std::span<const int32_t> column_linear
     n_words += kGatherFlags;
   }
   sums_begin_ = n_floats;
+  n_floats = 0;
   for (const int32_t linear : column_linears) {
     const ops::ValueId part = std::get<ops::Linear>(plan.ops[static_cast<size_t>(linear)].record).y;
     for (const ops::Op& op : plan.ops) {
@@ -118,13 +127,17 @@ Landings::Landings(const ops::Plan& plan, std::span<const int32_t> column_linear
       n_floats += (plan.values[static_cast<size_t>(gather->y)].width * peers->n_shards() + 63) / 64 * 64;
     }
   }
-  memory_ = DeviceBuffer(static_cast<size_t>(n_floats) * sizeof(float), "the rows from other GPUs");
-  flags_ = DeviceBuffer(static_cast<size_t>(n_words) * sizeof(uint32_t), "the flags of other GPUs");
+  set_floats_ = n_floats;
+  DeviceBuffer floats(static_cast<size_t>(sums_begin_ + 2 * set_floats_) * sizeof(float), "the rows from other GPUs");
+  DeviceBuffer flags(static_cast<size_t>(n_words) * sizeof(uint32_t), "the flags of other GPUs");
   timed_out_ = PinnedBuffer(sizeof(uint32_t), "the flags of other GPUs");
   *timed_out_.as<uint32_t>() = 0;
-  check(cudaMemset(flags_.data(), 0, flags_.size()), "clearing flags");
+  check(cudaMemset(flags.data(), 0, flags.size()), "clearing flags");
   check(cudaDeviceSynchronize(), "clearing flags");
-  peers->enter(i_shard, memory_.as<float>(), flags_.as<uint32_t>());
+  floats_ = floats.as<float>();
+  flags_ = flags.as<uint32_t>();
+  bytes_ = floats.size() + flags.size();
+  peers->enter(i_shard, std::move(floats), std::move(flags));
 }
 
 GatherTask Landings::task(const ops::Gather& gather, const uint32_t* round) const {
@@ -134,20 +147,19 @@ GatherTask Landings::task(const ops::Gather& gather, const uint32_t* round) cons
   task.column = static_cast<int32_t>(gather.column);
   task.round = round;
   task.timed_out = timed_out_.as<uint32_t>();
-  task.arrived = flags_.as<uint32_t>() + flag_offsets_[y] + kArrivedWord;
+  task.arrived = flags_ + flag_offsets_[y] + kArrivedWord;
   return task;
 }
 
 ShardWait Landings::wait(const ops::Gather& gather, const uint32_t* round) const {
   const int64_t offset = flag_offsets_[static_cast<size_t>(gather.y)];
-  return {flags_.as<uint32_t>() + offset, round, timed_out_.as<uint32_t>(), peers_->n_shards(), i_shard_};
+  return {flags_ + offset, round, timed_out_.as<uint32_t>(), peers_->n_shards(), i_shard_};
 }
 
 ShardSums Landings::sums(const ops::Gather& gather) const {
-  const int64_t offset = sums_offsets_[static_cast<size_t>(gather.y)];
-  if (offset < 0) return {};
+  if (sums_offsets_[static_cast<size_t>(gather.y)] < 0) return {};
   const int64_t width = plan_->values[static_cast<size_t>(gather.y)].width;
-  return {memory_.as<const float>() + offset, timed_out_.as<uint32_t>(), peers_->n_shards(), static_cast<int32_t>(width)};
+  return {floats_ + sums_place(gather.y), timed_out_.as<uint32_t>(), peers_->n_shards(), static_cast<int32_t>(width)};
 }
 
 SumsTask Landings::send_sums(const ops::Gather& gather) const {
@@ -155,33 +167,37 @@ SumsTask Landings::send_sums(const ops::Gather& gather) const {
   task.n_shards = peers_->n_shards();
   const ShardSums own = sums(gather);
   for (int i = 0; i < task.n_shards; ++i) {
-    task.to[i] = peers_->place(i, sums_offsets_[static_cast<size_t>(gather.y)] + int64_t{i_shard_} * own.width);
+    task.to[i] = peers_->place(i, sums_place(gather.y) + int64_t{i_shard_} * own.width);
   }
   return task;
 }
 
+SumsWords Landings::sums_of_run() const noexcept { return {reinterpret_cast<uint4*>(floats_ + sums_begin_ + set_ * set_floats_), set_floats_ / 4}; }
+
 void Landings::clear_sums(cudaStream_t stream) const {
-  const size_t begin = static_cast<size_t>(sums_begin_) * sizeof(float);
-  if (memory_.size() == begin) return;
+  if (set_floats_ == 0) return;
   static_assert(kNoSum == 0xFFFFFFFF);
-  check(cudaMemsetAsync(memory_.data() + begin, 0xFF, memory_.size() - begin, stream), "clearing sums");
+  check(cudaMemsetAsync(sums_of_run().begin, 0xFF, static_cast<size_t>(set_floats_) * sizeof(float), stream), "clearing sums");
 }
 
-void Landings::begin_run() {
-  if (empty()) return;
-  if (!is_clear_) {
-    clear_sums(nullptr);
-    check(cudaDeviceSynchronize(), "clearing sums");
-  }
-  is_clear_ = false;
-}
-
-void Landings::end_run() {
-  is_clear_ = true;
-  if (empty() || *timed_out_.as<uint32_t>() == 0) return;
-  is_clear_ = false;
+void Landings::make_ready() {
+  if (*timed_out_.as<uint32_t>() != 0) is_clear_ = false;  // of a run that nobody asked for
   *timed_out_.as<uint32_t>() = 0;
-  throw Error(Errc::device, "a GPU waited " + std::to_string(static_cast<int>(kGatherSeconds)) + " s for the rows of the others, in vain");
+  if (peers_->all(i_shard_, is_clear_)) return;
+  for (int i = 0; i < 2; ++i, turn()) clear_sums(nullptr);
+  check(cudaDeviceSynchronize(), "clearing sums");
+}
+
+void Landings::begin_run(uint32_t round) {
+  is_clear_ = false;
+  set_ = static_cast<int>(round % 2);
+}
+
+void Landings::end_run(bool has_outputs) {
+  if (*timed_out_.as<uint32_t>() != 0) {
+    throw Error(Errc::device, "a GPU waited " + std::to_string(static_cast<int>(kGatherSeconds)) + " s for the rows of the others, in vain");
+  }
+  is_clear_ = has_outputs;
 }
 
 }  // namespace assay::backend::cuda

@@ -46,10 +46,12 @@ __device__ void put(const RankTask& task, int i, uint64_t key, bool bad, int64_t
   const int32_t token = key == 0 || bad ? kNoToken : static_cast<int32_t>(0xFFFFFFFFu - static_cast<uint32_t>(key));
   float logit = token == kNoToken ? 0.0f : logit_of(key);
   if (token != kNoToken && logit == 0.0f) logit = task.logits[int64_t{blockIdx.y} * task.width + token];
+  const Handover& next = task.out.next;
+  if (next.round != nullptr) __threadfence_system();  // who finds the token finds that a wait was too long
   auto* to = reinterpret_cast<volatile unsigned long long*>(task.out.best + row_of_best * task.k + i);
   *to = static_cast<unsigned long long>(__float_as_uint(logit)) << 32 | static_cast<uint32_t>(token);
-  const Handover& next = task.out.next;
   if (next.tokens == nullptr) return;
+  if (next.round != nullptr && blockIdx.y == 0) ++*next.round;
   next.tokens[blockIdx.y] = max(token, 0);
   ++next.positions[blockIdx.y];
   ++next.tiles[blockIdx.y].position;
@@ -75,6 +77,10 @@ __global__ void __launch_bounds__(kThreads) largest_kernel(RankTask task) {
     if (i >= task.width) continue;
     best = max(best, key_of(own[e], i));
     if (kept != nullptr) kept[i] = own[e];
+  }
+  const auto n_threads = static_cast<int64_t>(gridDim.x * gridDim.y) * kThreads;
+  for (int64_t i = (int64_t{blockIdx.y} * gridDim.x + blockIdx.x) * kThreads + t; i < next.sums.n; i += n_threads) {
+    next.sums.begin[i] = make_uint4(kNoSum, kNoSum, kNoSum, kNoSum);
   }
   const auto of_warp = [](uint64_t x) {
 #pragma unroll

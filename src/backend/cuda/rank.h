@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "backend/cuda/attention.h"
+#include "backend/cuda/gather.h"
 #include "backend/cuda/queue.h"
 #include "ops/executor.h"
 
@@ -27,6 +28,8 @@ struct Handover {
   TokenTile* tiles = nullptr;
   float* logits = nullptr;     // [2, n_rows_max, width]
   int64_t n_rows_max = 0;
+  uint32_t* round = nullptr;  // of a shard: the run's number (gather.h), which becomes the next one's
+  SumsWords sums = {};        // of a shard: what this run has read, to be set to kNoSum again
 };
 
 struct RankOutputs {
