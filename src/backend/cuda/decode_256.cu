@@ -72,6 +72,19 @@ int shared_for(int64_t bytes_each) {
   return (bytes_each <= 128 * 1024 ? 150 : 220) * 1024;
 }
 
+// The same of a kernel that adds other shards' sums, or sends its own: it is short beside its wait for those. Of kernels that add, a block takes a
+// little more than half of a multiprocessor, whatever it needs, so that no multiprocessor has two while another has none; of those that send, which
+// come between them, so much less that both fit.
+int shared_between_shards(bool adds) {
+  int device = 0, all = 0, reserved = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device);
+  cudaDeviceGetAttribute(&reserved, cudaDevAttrReservedSharedMemoryPerBlock, device);
+  const int half = all / 2 - reserved;
+  return adds ? half + 2 * 1024 : half - 4 * 1024;
+}
+constexpr int64_t kBetweenShardsMax = 320 * 1024;  // bytes of weights for each block
+
 template <class Row>
 void launch_decode_256(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate, const Queue& queue) {
   if constexpr (!Row::kOfShard) {
@@ -83,9 +96,12 @@ void launch_decode_256(const DecodeSource& source, std::span<const LinearTask> l
   // The next kernel starts when this one's turn has come: with more kernels ahead their copies stand in the way of what this one reads. Only what
   // follows the product of attention's result, the longest of a layer, starts with that.
   task.lets_early = !has_norm && source.d <= task.linear[0].n_rows;
-  const bool is_wide = (has_norm ? source.d : task.linear[0].n_rows) > kNarrow;  // the model, whose width a product has on one side
-  const int walkers = std::min(shares.units_each, kThreads / 32), shared = std::min(shared_for(shares.bytes_each), shared_of_block());
-  const int bytes = share_slots(task, shares.n_blocks, walkers, steps_ahead(is_wide), shared);
+  const int n_parts = std::max({gate.sums.n_shards, gate.send.n_shards, 1});               // shards that have the rows
+  const bool is_wide = (has_norm ? source.d : n_parts * task.linear[0].n_rows) > kNarrow;  // the model, whose width a product has on one side
+  const bool adds = source.sums.n_shards > 0, is_between = (adds || gate.sums.n_shards > 0) && shares.bytes_each <= kBetweenShardsMax;
+  const int shared = std::min(is_between ? shared_between_shards(adds) : shared_for(shares.bytes_each), shared_of_block());
+  const int walkers = std::min(shares.units_each, kThreads / 32), used = share_slots(task, shares.n_blocks, walkers, steps_ahead(is_wide), shared);
+  const int bytes = is_between && adds ? std::max(used, shared) : used;
   launch_blocks(is_wide ? step_kernel<Row, true> : step_kernel<Row, false>, shares.n_blocks, kThreads, bytes, task, queue);
 }
 
