@@ -21,6 +21,7 @@ constexpr int kThreads = kMakers + 32 * kDecodeWarps;
 constexpr int kStageBlocks = 2, kLineBytes = 64 * kStageBlocks, kStageBytes = 16 * kLineBytes;  // blocks of 32 of each chunk of two rows
 constexpr int kPieces = kLineBytes / 16, kLinesAtOnce = 32 / kPieces;  // of 16 bytes; that a warp copies with one instruction
 constexpr int kStagesMax = 5, kStagesMin = 3;
+constexpr int kStagesFilling = 1;  // that a warp has under way while it fills its ring and others make the row, see start()
 constexpr int kSharedMax = 227 * 1024;
 constexpr int kLeftForAttention = 4;  // multiprocessors without queries, keys and values: attention of one token begins there while they are made
 
@@ -95,10 +96,15 @@ class PairWalk {
     is_ragged_ = n_ % 8 != 0;
   }
 
-  __device__ void start() {
+  // Fills the ring; a paced warp asks for a stage when an earlier one is there. Memory is busy with some 32 KB on their way to a multiprocessor,
+  // which are one stage of each warp. More would only queue, and in those queues the row's own loads stand, and what the kernel before still copies.
+  __device__ void start(bool is_paced) {
     find_rows();
-#pragma unroll
-    for (int i = 0; i + 1 < kDepth; ++i) fetch();
+#pragma unroll 1
+    for (int i = 0; i + 1 < kDepth; ++i) {
+      if (is_paced) wait_copies<kStagesFilling - 1>();
+      fetch();
+    }
   }
 
   // All of them, with the row at x.
@@ -204,14 +210,14 @@ class PairWalk {
 template <class T, int kDepth>
 __global__ void __launch_bounds__(kThreads, 1) fast_decode_kernel(const __grid_constant__ FastDecodeTask task) {
   extern __shared__ __align__(128) uint8_t memory[];
-  let_next_start();
-  const bool multiplies = threadIdx.x >= kMakers;
+  const bool multiplies = threadIdx.x >= kMakers, makes_row = !multiplies || task.source.w == nullptr;
   PairWalk<T, kDepth> walk(task, static_cast<int>(threadIdx.x - kMakers) / 32, memory);
-  if (multiplies) walk.start();
+  if (multiplies) walk.start(!makes_row);
   const RowHalves<T> x(memory, task.source.d);
-  if (!multiplies || task.source.w == nullptr) {
+  if (makes_row) {
     AheadOfRow<RowHalves<T>, 1> ahead(task.source, x);
     wait_for_previous();
+    let_next_start();  // no earlier: the weights that the next kernel asks for would be ahead of the row in every queue
     make_row(task.source, ahead, reinterpret_cast<float*>(memory + task.floats_begin), x);
   }
   __syncthreads();
