@@ -4,7 +4,7 @@
 #include <cuda_fp16.h>
 
 #include "backend/cuda/block_load.cuh"
-#include "backend/cuda/decode_cut.h"
+#include "backend/cuda/eight_elements.cuh"
 #include "backend/cuda/formats.h"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/warp.cuh"
@@ -19,24 +19,58 @@ constexpr int kThreads = 256;
 unsigned blocks_for(int64_t n) { return static_cast<unsigned>((n + kThreads - 1) / kThreads); }
 __device__ int64_t thread_index() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 
-// One thread a block of weights: row rows[i] (or row_begin + i) of the matrix, decoded, times scale where the op has one.
+// Row rows[i], or row_begin + i, of a matrix decoded to y, times scale where the op has one.
+struct RowsTask {
+  Parts parts;
+  int64_t cols = 0;
+  const int32_t* rows = nullptr;  // of tokens
+  int64_t row_begin = 0, n_rows = 0;
+  bool scaled = false;
+  float scale = 1.0f;
+  float* y = nullptr;
+
+  __device__ int64_t row(int64_t i) const { return rows != nullptr ? rows[i] : row_begin + i; }
+  // Behind rows of tokens the next kernel may start when this one's wait is over, no earlier: kernels read the batch ahead of their own wait. A
+  // matrix that is decoded the next one may fetch before it waits, so it does not start ahead.
+  __device__ void wait() const {
+    wait_for_previous();
+    if (rows != nullptr) let_next_start();
+  }
+};
+
+// Eight neighbouring elements a thread.
+template <class Eight>
+__global__ void decode_eight_kernel(RowsTask task) {
+  const int64_t i = thread_index(), of_row = task.cols / 8, i_row = i / of_row, per_block = Eight::kBlock / 8;
+  task.wait();
+  if (i_row >= task.n_rows) return;
+  const int64_t in_row = i - i_row * of_row;
+  const int64_t block = task.row(i_row) * (task.cols / Eight::kBlock) + in_row / per_block;
+  EightElements x = Eight::of(task.parts, block, static_cast<int>(in_row % per_block) * 8);
+#pragma unroll
+  for (float& v : x.v) v = task.scaled ? v * task.scale : v;
+  auto* y = reinterpret_cast<float4*>(task.y) + 2 * i;
+  y[0] = make_float4(x.v[0], x.v[1], x.v[2], x.v[3]);
+  y[1] = make_float4(x.v[4], x.v[5], x.v[6], x.v[7]);
+}
+
+// A block a thread, for formats without kernels of their own.
 template <class Format, int kBlock>
-__global__ void decode_kernel(Parts parts, int64_t blocks_per_row, const int32_t* rows, int64_t row_begin, int64_t n_rows, bool scaled,
-                              float scale, float* y) {
-  if (rows != nullptr) let_next_start();  // rows of tokens; a matrix that is decoded the next kernel may fetch before it waits
-  const int64_t i = thread_index();
-  if (i >= n_rows * blocks_per_row) return;
-  const int64_t row = rows != nullptr ? rows[i / blocks_per_row] : row_begin + i / blocks_per_row;
-  const auto block = load_block_of<typename Format::Block>(parts, row * blocks_per_row + i % blocks_per_row);
+__global__ void decode_block_kernel(RowsTask task) {
+  const int64_t i = thread_index(), of_row = task.cols / kBlock, i_row = i / of_row;
+  task.wait();
+  if (i_row >= task.n_rows) return;
+  const auto block = load_block_of<typename Format::Block>(task.parts, task.row(i_row) * of_row + i % of_row);
   float values[kBlock];
   if constexpr (kBlock == 32) {
     quant::decode_32<typename Format::Block>(reinterpret_cast<const std::byte*>(&block), values);
   } else {
     quant::decode_256<typename Format::Block>(reinterpret_cast<const std::byte*>(&block), values);
   }
-  for (int j = 0; j < kBlock; ++j) y[i * kBlock + j] = scaled ? values[j] * scale : values[j];
+  for (int j = 0; j < kBlock; ++j) task.y[i * kBlock + j] = task.scaled ? values[j] * task.scale : values[j];
 }
 
+// Floats in rows of any length.
 __device__ float widen(const float* x) { return *x; }
 __device__ float widen(const __half* x) { return __half2float(*x); }
 struct Bf16 {
@@ -45,35 +79,28 @@ struct Bf16 {
 __device__ float widen(const Bf16* x) { return num::bf16_to_float(x->bits); }
 
 template <class T>
-__global__ void widen_kernel(const T* w, int64_t cols, const int32_t* rows, int64_t row_begin, int64_t n_rows, bool scaled, float scale,
-                             float* y) {
-  if (rows != nullptr) let_next_start();  // as in decode_kernel
-  const int64_t i = thread_index();
-  if (i >= n_rows * cols) return;
-  const int64_t row = rows != nullptr ? rows[i / cols] : row_begin + i / cols;
-  const float value = widen(w + row * cols + i % cols);
-  y[i] = scaled ? value * scale : value;
+__global__ void widen_kernel(RowsTask task) {
+  const int64_t i = thread_index(), i_row = i / task.cols;
+  task.wait();
+  if (i_row >= task.n_rows) return;
+  const float value = widen(reinterpret_cast<const T*>(task.parts.base[0]) + task.row(i_row) * task.cols + i % task.cols);
+  task.y[i] = task.scaled ? value * task.scale : value;
 }
 
-void decode_any(const Matrix& m, const int32_t* rows, int64_t row_begin, int64_t n_rows, bool scaled, float scale, float* y,
-                cudaStream_t stream) {
-  if (n_rows == 0 || decode_cut(m, rows, row_begin, n_rows, scaled, scale, y, stream)) return;
+void decode(const Matrix& m, RowsTask task, const Queue& queue) {
   using tensor::DType;
-  const auto widened = [&]<class T>(const T* w) {
-    widen_kernel<<<blocks_for(n_rows * m.cols), kThreads, 0, stream>>>(w, m.cols, rows, row_begin, n_rows, scaled, scale, y);
+  task.parts = m.parts;
+  task.cols = m.cols;
+  const auto start = [&](auto kernel, int64_t elements_each) {
+    const int64_t n = task.n_rows * (m.cols / elements_each);
+    if (n > 0) launch(queue, kernel, blocks_for(n), kThreads, 0, task);
   };
-  const void* base = m.parts.base[0];
-  if (m.dtype == DType::F32) return widened(static_cast<const float*>(base));
-  if (m.dtype == DType::F16) return widened(static_cast<const __half*>(base));
-  if (m.dtype == DType::BF16) return widened(static_cast<const Bf16*>(base));
-  visit_format(quant::Formats32{}, m.dtype, [&]<class F>(F) {
-    const int64_t n = m.cols / 32;
-    decode_kernel<F, 32><<<blocks_for(n_rows * n), kThreads, 0, stream>>>(m.parts, n, rows, row_begin, n_rows, scaled, scale, y);
-  });
-  visit_format(quant::Formats256{}, m.dtype, [&]<class F>(F) {
-    const int64_t n = m.cols / 256;
-    decode_kernel<F, 256><<<blocks_for(n_rows * n), kThreads, 0, stream>>>(m.parts, n, rows, row_begin, n_rows, scaled, scale, y);
-  });
+  if (visit_eight(m, [&]<class Eight>(Eight) { start(decode_eight_kernel<Eight>, 8); })) return;
+  if (m.dtype == DType::F32) return start(widen_kernel<float>, 1);
+  if (m.dtype == DType::F16) return start(widen_kernel<__half>, 1);
+  if (m.dtype == DType::BF16) return start(widen_kernel<Bf16>, 1);
+  visit_format(quant::Formats32{}, m.dtype, [&]<class F>(F) { start(decode_block_kernel<F, 32>, 32); });
+  visit_format(quant::Formats256{}, m.dtype, [&]<class F>(F) { start(decode_block_kernel<F, 256>, 256); });
 }
 
 // One warp a run.
@@ -142,12 +169,12 @@ __global__ void cut_kernel(const uint8_t* blocks, int64_t n_blocks, int block_by
 
 }  // namespace
 
-void embed(const Matrix& table, const int32_t* tokens, int64_t n_tokens, float scale, float* y, cudaStream_t stream) {
-  decode_any(table, tokens, 0, n_tokens, true, scale, y, stream);
+void embed(const Matrix& table, const int32_t* tokens, int64_t n_tokens, float scale, float* y, const Queue& queue) {
+  decode(table, {.rows = tokens, .n_rows = n_tokens, .scaled = true, .scale = scale, .y = y}, queue);
 }
 
 void decode_rows(const Matrix& matrix, int64_t row_begin, int64_t n_rows, float* out, cudaStream_t stream) {
-  decode_any(matrix, nullptr, row_begin, n_rows, false, 1.0f, out, stream);
+  decode(matrix, {.row_begin = row_begin, .n_rows = n_rows, .y = out}, stream);
 }
 
 void rms_norm(const float* x, const float* w, float eps, int64_t d, int64_t n_runs, float* y, cudaStream_t stream) {

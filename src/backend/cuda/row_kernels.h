@@ -7,12 +7,13 @@
 #include <cstdint>
 
 #include "backend/cuda/matrix.h"
+#include "backend/cuda/queue.h"
 #include "ops/plan.h"
 #include "quant/activations.h"
 
 namespace assay::backend::cuda {
 
-void embed(const Matrix& table, const int32_t* tokens, int64_t n_tokens, float scale, float* y, cudaStream_t stream);
+void embed(const Matrix& table, const int32_t* tokens, int64_t n_tokens, float scale, float* y, const Queue& queue);
 void rms_norm(const float* x, const float* w, float eps, int64_t d, int64_t n_runs, float* y, cudaStream_t stream);
 
 // table: row p is position p, dim / 2 cosines, then as many sines.

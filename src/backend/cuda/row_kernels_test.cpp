@@ -97,7 +97,7 @@ TEST(CudaRows, EveryFormatDecodes) {
       EXPECT_TRUE(same_floats(download<float>(y.data(), 4 * 768), std::span(expected).subspan(2 * 768, 4 * 768))) << t.name << whole;
       const std::vector<int32_t> tokens = {6, 0, 3};
       const DeviceBuffer ids = upload(tokens);
-      embed(m, ids.as<int32_t>(), 3, 1.7f, y.as<float>(), nullptr);
+      embed(m, ids.as<int32_t>(), 3, 1.7f, y.as<float>(), Queue());
       std::vector<float> embedded(3 * 768);
       for (size_t i = 0; i < 3; ++i) {
         ops::embed_ref(format, bytes.data() + tokens[i] * cols / t.block_elements * t.block_bytes, cols, 1.7f, embedded.data() + 768 * i);

@@ -45,7 +45,7 @@ class Runner {
   }
 
   void operator()(const ops::Embed& r) const {
-    embed(s_.weights.matrix(r.table), s_.tokens(), s_.n_tokens, static_cast<float>(r.scale), s_.value(r.y), queue_.stream);
+    embed(s_.weights.matrix(r.table), s_.tokens(), s_.n_tokens, static_cast<float>(r.scale), s_.value(r.y), queue_);
   }
   void operator()(const ops::RmsNorm& r) const {
     rms_norm(s_.value(r.x), s_.weights.small(r.w), r.eps, r.d, s_.n_rows(r.y) * (s_.width(r.x) / r.d), s_.value(r.y), queue_.stream);
