@@ -11,6 +11,7 @@
 #include "backend/cuda/graphs.h"
 #include "backend/cuda/next_batch.h"
 #include "backend/cuda/rank.h"
+#include "backend/cuda/row_kernels.h"
 #include "backend/cuda/run_decode.h"
 #include "backend/cuda/run_units.h"
 #include "ops/op_values.h"
@@ -184,10 +185,11 @@ class CudaExecutor final : public ops::Executor {
       const int place = place_of_[static_cast<size_t>(i)];
       ranked_at(follows ? 1 - place : place, i, n_ranked_)->token = kNotRanked;
     }
+    state_.has_token_rows = keeps_ && follows_best_ && state_.token_table != nullptr;
     if (is_graph()) {
       if (is_shard()) begin_round(follows);
       const bool in_row = keeps_ && follows_best_;  // the first of a row of runs is the others' graph, too, with its batch sent apart
-      if (in_row && !follows) state_.send_batch();
+      if (in_row && !follows) begin_row();
       const auto queue_work = [&](bool recorded) { queue_batch(recorded, !in_row); };
       if (is_shard() && in_row && !follows) {  // the next one's graph, too (may_go_on)
         state_.landings.turn();
@@ -233,6 +235,13 @@ class CudaExecutor final : public ops::Executor {
     start_run(true);
     state_.n_segments = n_segments;
     next_.expect_after(batch);
+  }
+
+  // What the first of a row of runs is given, and the others find where the run before has left it.
+  void begin_row() const {
+    state_.send_batch();
+    const TokenRows rows = state_.token_rows();
+    if (rows.y != nullptr) embed(rows.table, state_.tokens(), state_.n_tokens, rows.scale, rows.y, queue_);
   }
 
   // Until nothing is under way.
@@ -304,7 +313,7 @@ class CudaExecutor final : public ops::Executor {
   void rank_outputs(const Queue& queue) const {
     const auto n_rows = static_cast<int64_t>(state_.shape.selected.size());
     if (n_rows * n_ranked_ == 0) return;
-    const RankOutputs out{ranked_.as<ops::RankedLogit>(), keeps_ ? state_.handover() : Handover{}};
+    const RankOutputs out{ranked_.as<ops::RankedLogit>(), keeps_ ? state_.handover() : Handover{}, state_.token_rows()};
     rank_rows(state_.value(state_.plan.logits), n_rows, state_.plan.vocab_size, n_ranked_, rank_scratch_.as<uint64_t>(), out, queue);
   }
 

@@ -36,6 +36,7 @@ DeviceState::DeviceState(const ops::Plan& p, const ops::ExecutorOptions& o, cons
       input_host(bytes_max(p.input), "the rows of the part before"),
       handed_host(bytes_max(p.handed), "the rows for the next part") {
   shape.reserve(o);
+  token_table = find_token_table();
   place_values();
   place_tables();
   place_floats();
@@ -67,6 +68,18 @@ size_t DeviceState::arena_bytes() const noexcept {
   return bytes;
 }
 
+const ops::Embed* DeviceState::find_token_table() const noexcept {
+  if (place.peers != nullptr || plan.handed != ops::kNone) return nullptr;
+  const ops::Embed* found = nullptr;
+  for (const ops::Op& op : plan.ops) {
+    const auto* embed = std::get_if<ops::Embed>(&op.record);
+    if (embed == nullptr) continue;
+    if (found != nullptr || !can_make_rows(weights.matrix(embed->table))) return nullptr;
+    found = embed;
+  }
+  return found;
+}
+
 // Values and their integers share one arena; who is read no more gives its place to who comes later.
 void DeviceState::place_values() {
   struct Wanted {
@@ -78,8 +91,10 @@ void DeviceState::place_values() {
   for (size_t i = 0; i < plan.values.size(); ++i) {
     const auto id = static_cast<ops::ValueId>(i);
     const Lifetime& life = schedule.lifetimes[i];
-    const auto last = id == plan.logits || id == plan.handed ? static_cast<int32_t>(schedule.decode.size()) : life.last_step;
-    wanted.push_back({{bytes_max(id), life.first_step, last, -1}, id, ops::kNone});
+    const bool is_of_next = token_table != nullptr && id == token_table->y;  // the last kernel writes it, for the next run
+    const bool stays = id == plan.logits || id == plan.handed || is_of_next;
+    const auto first = is_of_next ? 0 : life.first_step, last = stays ? static_cast<int32_t>(schedule.decode.size()) : life.last_step;
+    wanted.push_back({{bytes_max(id), first, last, -1}, id, ops::kNone});
   }
   for (size_t i = 0; i < schedule.quantised.size(); ++i) {
     const QuantisedValue& q = schedule.quantised[i];
@@ -197,6 +212,11 @@ Handover DeviceState::handover() const noexcept {
   if (lands) next.round = batch_device_.as<uint32_t>();
   if (lands && n_tokens == 1) next.sums = landings.sums_of_run();
   return next;
+}
+
+TokenRows DeviceState::token_rows() const noexcept {
+  if (!has_token_rows) return {};
+  return {weights.matrix(token_table->table), static_cast<float>(token_table->scale), value(token_table->y)};
 }
 
 void DeviceState::send_batch() const {

@@ -63,6 +63,7 @@ struct DeviceState {
   const int32_t* selected() const noexcept { return batch_part(3); }
   const TokenTile* tiles() const noexcept { return reinterpret_cast<const TokenTile*>(batch_part(4)); }
   Handover handover() const noexcept;
+  TokenRows token_rows() const noexcept;  // where has_token_rows; nothing otherwise
 
   const ops::Plan& plan;
   const ops::ExecutorOptions options;
@@ -73,6 +74,10 @@ struct DeviceState {
   DeviceWeights weights;
   KvCache cache;
   bool lands = false;                          // the batch's gathers are written there by all shards
+  // The op whose rows rank_rows makes for the next run, of a plan that is neither divided nor a shard's; null where it cannot. No other value has
+  // its y's memory.
+  const ops::Embed* token_table = nullptr;
+  bool has_token_rows = false;                 // the batch's are there before it runs
   std::vector<float*> values;                  // per value of the plan
   std::vector<quant::Activations> activations; // per quantised value
   std::vector<ops::RopeTable> rope_tables;
@@ -96,6 +101,7 @@ struct DeviceState {
   int64_t alone_max() const noexcept;  // tokens of a batch whose tokens are alone
   size_t bytes_max(ops::ValueId id) const noexcept;  // of its rows; 0 for kNone
   int64_t rounded_segments(int64_t n_positions) const noexcept;
+  const ops::Embed* find_token_table() const noexcept;
   void place_values();
   void place_tables();
   void place_floats();

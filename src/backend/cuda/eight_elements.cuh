@@ -128,6 +128,18 @@ struct EightBF16 {
   }
 };
 
+// Elements 8 i .. 8 i + 7 of a row, times scale where the op has one, to their place in y.
+template <class Eight>
+__device__ inline void decode_eight(const Parts& parts, int64_t cols, int64_t row, int64_t i, bool scaled, float scale, float* y) {
+  constexpr int64_t kPerBlock = Eight::kBlock / 8;
+  EightElements x = Eight::of(parts, row * (cols / Eight::kBlock) + i / kPerBlock, static_cast<int>(i % kPerBlock) * 8);
+#pragma unroll
+  for (float& v : x.v) v = scaled ? v * scale : v;
+  auto* to = reinterpret_cast<float4*>(y) + 2 * i;
+  to[0] = make_float4(x.v[0], x.v[1], x.v[2], x.v[3]);
+  to[1] = make_float4(x.v[4], x.v[5], x.v[6], x.v[7]);
+}
+
 // Calls visit(Eight...) with the matrix's format; false where none of them serves it.
 template <class Visit>
 bool visit_eight(const Matrix& m, Visit&& visit) {

@@ -1,8 +1,11 @@
 // See rank.h. A logit and its token are one key of 64 bits, so that the order is that of whole numbers: blocks of threads keep the k largest keys of
 // their part of a row, pass after pass, until one part is left. The largest alone needs no sorting: blocks join theirs in memory, and the last one
-// has the row's.
+// has the row's. That one knows the next run's token, so it makes the token's row of the table, too.
 #include "backend/cuda/rank.h"
 
+#include <type_traits>
+
+#include "backend/cuda/eight_elements.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/warp.cuh"
 
@@ -29,6 +32,10 @@ __device__ float logit_of(uint64_t key) {  // but for a zero's sign
   return __uint_as_float((ordered >> 31) != 0 ? ordered & 0x7FFFFFFFu : ~ordered);
 }
 
+__device__ int32_t token_of(uint64_t key) {
+  return key == 0 || key == kBad ? kNoToken : static_cast<int32_t>(0xFFFFFFFFu - static_cast<uint32_t>(key));
+}
+
 struct RankTask {
   const float* logits = nullptr;     // [n_rows, width], of the first pass; later passes read keys
   const uint64_t* keys = nullptr;    // [n_rows, n]
@@ -43,7 +50,7 @@ __device__ uint64_t key_at(const RankTask& task, int i) {
 }
 
 __device__ void put(const RankTask& task, int i, uint64_t key, bool bad, int64_t row_of_best) {
-  const int32_t token = key == 0 || bad ? kNoToken : static_cast<int32_t>(0xFFFFFFFFu - static_cast<uint32_t>(key));
+  const int32_t token = bad ? kNoToken : token_of(key);
   float logit = token == kNoToken ? 0.0f : logit_of(key);
   if (token != kNoToken && logit == 0.0f) logit = task.logits[int64_t{blockIdx.y} * task.width + token];
   const Handover& next = task.out.next;
@@ -57,8 +64,25 @@ __device__ void put(const RankTask& task, int i, uint64_t key, bool bad, int64_t
   ++next.tiles[blockIdx.y].position;
 }
 
+// By one thread of each block of threads: whether it is the last one of its row; then best is the row's.
+__device__ bool join(const RankTask& task, uint64_t& best) {
+  auto* largest = reinterpret_cast<unsigned long long*>(task.kept + 2 * int64_t{blockIdx.y});
+  atomicMax(largest, static_cast<unsigned long long>(best));
+  __threadfence();
+  if (atomicAdd(largest + 1, 1ull) != gridDim.x - 1) return false;
+  __threadfence();
+  best = atomicExch(largest, 0ull);
+  largest[1] = 0;
+  return true;
+}
+
+struct NoRows {};
+
+// Eight: of the table whose rows it makes (eight_elements.cuh), or NoRows.
+template <class Eight>
 __global__ void __launch_bounds__(kThreads) largest_kernel(RankTask task) {
   __shared__ uint64_t of_warps[kThreads / 32];
+  __shared__ bool is_last;
   let_next_start();
   wait_for_previous();
   const int t = static_cast<int>(threadIdx.x), begin = static_cast<int>(blockIdx.x) * kPartOfOne;
@@ -90,17 +114,23 @@ __global__ void __launch_bounds__(kThreads) largest_kernel(RankTask task) {
   best = of_warp(best);
   if (t % 32 == 0) of_warps[t / 32] = best;
   __syncthreads();
-  if (t >= 32) return;
-  best = of_warp(of_warps[t]);
-  if (t != 0) return;
-  auto* largest = reinterpret_cast<unsigned long long*>(task.kept + 2 * int64_t{blockIdx.y});
-  atomicMax(largest, static_cast<unsigned long long>(best));
-  __threadfence();
-  if (atomicAdd(largest + 1, 1ull) != gridDim.x - 1) return;
-  __threadfence();
-  best = atomicExch(largest, 0ull);
-  largest[1] = 0;
-  put(task, 0, best, best == kBad, row);
+  if (t < 32) best = of_warp(of_warps[t]);
+  if (t == 0) {
+    is_last = join(task, best);
+    of_warps[0] = best;
+  }
+  __syncthreads();
+  if (!is_last) return;
+  best = of_warps[0];
+  if (t == 0) put(task, 0, best, best == kBad, row);
+  if constexpr (!std::is_same_v<Eight, NoRows>) {
+    const TokenRows& rows = task.out.rows;
+    float* y = rows.y + blockIdx.y * rows.table.cols;
+    // From the last thread on: the first has the rest to write.
+    for (int64_t i = kThreads - 1 - t; i < rows.table.cols / 8; i += kThreads) {
+      decode_eight<Eight>(rows.table.parts, rows.table.cols, max(token_of(best), 0), i, true, rows.scale, y);
+    }
+  }
 }
 
 __global__ void __launch_bounds__(kThreads) sort_kernel(RankTask task) {
@@ -144,6 +174,10 @@ int64_t rank_scratch_words(int64_t n_rows, int64_t width, int64_t k) {
   return k == 1 ? 2 * n_rows : 2 * n_rows * parts_of(width, k) * k;  // two passes' keys by turns, of which the first pass leaves the most
 }
 
+bool can_make_rows(const Matrix& table) {
+  return visit_eight(table, [](auto) {});
+}
+
 void rank_rows(const float* logits, int64_t n_rows, int64_t width, int64_t k, uint64_t* scratch, const RankOutputs& out, const Queue& queue) {
   if (n_rows == 0) return;
   RankTask task;
@@ -155,7 +189,10 @@ void rank_rows(const float* logits, int64_t n_rows, int64_t width, int64_t k, ui
     task.n = task.width;
     task.kept = scratch;
     task.out = out;
-    return launch(queue, largest_kernel, grid(parts_of(width, k)), kThreads, 0, task);
+    const auto start = [&]<class Eight>(Eight) { launch(queue, largest_kernel<Eight>, grid(parts_of(width, k)), kThreads, 0, task); };
+    if (out.rows.y == nullptr) return start(NoRows{});
+    visit_eight(out.rows.table, start);
+    return;
   }
   uint64_t* const places[2] = {scratch, scratch + rank_scratch_words(n_rows, width, k) / 2};
   int64_t n = width;

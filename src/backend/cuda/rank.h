@@ -7,6 +7,7 @@
 
 #include "backend/cuda/attention.h"
 #include "backend/cuda/gather.h"
+#include "backend/cuda/matrix.h"
 #include "backend/cuda/queue.h"
 #include "ops/executor.h"
 
@@ -32,12 +33,21 @@ struct Handover {
   SumsWords sums = {};        // of a shard: what this run has read, to be set to kNoSum again
 };
 
+// The rows of a table that belong to a batch's tokens, as embed() makes them.
+struct TokenRows {
+  Matrix table;
+  float scale = 1.0f;
+  float* y = nullptr;  // [n_rows, table.cols]; null: they are not made
+};
+bool can_make_rows(const Matrix& table);  // whether rank_rows can
+
 struct RankOutputs {
   // [n_rows, k], with a handover [2, n_rows_max, k]: descending, the lower token first among equals, token kNone behind the last that is above
   // minus infinity. A row that holds a NaN or +infinity: kNone alone. May be the host's page-locked memory: the first of a row is written last
   // and in one piece, so that who finds another token there than kNotRanked, which it put there before, finds the whole row.
   ops::RankedLogit* best = nullptr;
-  Handover next;  // only where k is 1
+  Handover next;        // only where k is 1
+  TokenRows rows = {};  // of the next run's tokens, which then begins without a kernel for them; only with a handover
 };
 
 // k from 1 to kRankedMax.

@@ -6,6 +6,8 @@
 #include <numeric>
 
 #include "backend/cuda/device_test.h"
+#include "backend/cuda/matrix_test.h"
+#include "ops/embed.h"
 #include "support/random_weights.h"
 
 namespace assay::backend::cuda {
@@ -99,6 +101,49 @@ TEST(CudaRankHandover, IsTheNextRunsBatch) {
       EXPECT_TRUE(same_floats(found, std::span(rows_of[run]).subspan(r * kWidth, kWidth))) << run << ", row " << r;
     }
   }
+}
+
+// A table of a format that the device cuts into parts, or of floats, gives the best tokens' rows; of a row that has none, that of token 0.
+TEST(CudaRankRows, AreThoseOfTheBestTokens) {
+  ASSAY_REQUIRE_GPU();
+  constexpr int64_t kRows = 3;
+  constexpr float kScale = 1.7f;
+  for (const quant::Format& format : quant::all_formats()) {
+    for (const auto& [n_tokens, cols] : {std::pair<int64_t, int64_t>{5000, 256}, {40, 8448}}) {
+      const std::vector<std::byte> bytes = test::random_weights(format, n_tokens * cols, 5);
+      const Uploaded table = lay(format.dtype, n_tokens, cols, bytes, false);
+      if (!can_make_rows(table.matrix)) continue;
+      const DeviceBuffer scratch = upload(std::vector<uint64_t>(static_cast<size_t>(rank_scratch_words(kRows, n_tokens, 1)), 0));
+      const DeviceBuffer tokens = upload(std::vector<int32_t>(kRows, 1)), positions = upload(std::vector<int32_t>(kRows, 4));
+      const DeviceBuffer tiles = upload(std::vector<TokenTile>(kRows)), kept = poisoned(static_cast<size_t>(2 * kRows * n_tokens));
+      const DeviceBuffer best = poisoned(2 * 2 * kRows), y = poisoned(static_cast<size_t>(kRows * cols));
+      std::vector<float> logits = test::random_activations(kRows * n_tokens, 8);
+      logits[static_cast<size_t>(n_tokens) + 7] = std::numeric_limits<float>::quiet_NaN();
+      const DeviceBuffer device = upload(logits);
+      const Handover next{tokens.as<int32_t>(), positions.as<int32_t>(), tiles.as<TokenTile>(), kept.as<float>(), kRows};
+      const RankOutputs out{best.as<ops::RankedLogit>(), next, {table.matrix, kScale, y.as<float>()}};
+      rank_rows(device.as<float>(), kRows, n_tokens, 1, scratch.as<uint64_t>(), out, Queue());
+      std::vector<float> expected(static_cast<size_t>(kRows * cols));
+      for (int64_t r = 0; r < kRows; ++r) {
+        const int32_t token = expected_of(std::span(logits).subspan(static_cast<size_t>(r * n_tokens), static_cast<size_t>(n_tokens)), 1)[0].token;
+        const size_t row_bytes = bytes.size() / static_cast<size_t>(n_tokens);
+        ops::embed_ref(format, bytes.data() + static_cast<size_t>(std::max(token, 0)) * row_bytes, cols, kScale, expected.data() + r * cols);
+      }
+      EXPECT_TRUE(same_floats(download<float>(y.data(), expected.size()), expected)) << tensor::traits(format.dtype).name << ", " << cols;
+    }
+  }
+}
+
+TEST(CudaRankRows, AreNotMadeOfOtherTables) {
+  const auto can = [](tensor::DType dtype, int64_t cols, int32_t n_parts) {
+    Matrix table{dtype, 10, cols, {}};
+    table.parts.n = n_parts;
+    return can_make_rows(table);
+  };
+  EXPECT_TRUE(can(tensor::DType::Q4_K, 256, 2) && can(tensor::DType::F32, 104, 1) && can(tensor::DType::BF16, 104, 1));
+  EXPECT_FALSE(can(tensor::DType::Q4_K, 256, 1));  // blocks as the file has them
+  EXPECT_FALSE(can(tensor::DType::F32, 100, 1));
+  EXPECT_FALSE(can(tensor::DType::IQ4_NL, 256, 2));
 }
 
 INSTANTIATE_TEST_SUITE_P(Widths, CudaRank, testing::Values(1, 40, 4095, 4096, 4097, 32000, 128256, 300001),

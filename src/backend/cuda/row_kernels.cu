@@ -41,17 +41,10 @@ struct RowsTask {
 // Eight neighbouring elements a thread.
 template <class Eight>
 __global__ void decode_eight_kernel(RowsTask task) {
-  const int64_t i = thread_index(), of_row = task.cols / 8, i_row = i / of_row, per_block = Eight::kBlock / 8;
+  const int64_t i = thread_index(), of_row = task.cols / 8, i_row = i / of_row;
   task.wait();
   if (i_row >= task.n_rows) return;
-  const int64_t in_row = i - i_row * of_row;
-  const int64_t block = task.row(i_row) * (task.cols / Eight::kBlock) + in_row / per_block;
-  EightElements x = Eight::of(task.parts, block, static_cast<int>(in_row % per_block) * 8);
-#pragma unroll
-  for (float& v : x.v) v = task.scaled ? v * task.scale : v;
-  auto* y = reinterpret_cast<float4*>(task.y) + 2 * i;
-  y[0] = make_float4(x.v[0], x.v[1], x.v[2], x.v[3]);
-  y[1] = make_float4(x.v[4], x.v[5], x.v[6], x.v[7]);
+  decode_eight<Eight>(task.parts, task.cols, task.row(i_row), i - i_row * of_row, task.scaled, task.scale, task.y + i_row * task.cols);
 }
 
 // A block a thread, for formats without kernels of their own.

@@ -45,6 +45,7 @@ class Runner {
   }
 
   void operator()(const ops::Embed& r) const {
+    if (s_.has_token_rows) return;
     embed(s_.weights.matrix(r.table), s_.tokens(), s_.n_tokens, static_cast<float>(r.scale), s_.value(r.y), queue_);
   }
   void operator()(const ops::RmsNorm& r) const {
