@@ -291,7 +291,7 @@ void start(const Task& task, const Queue& queue) {
                                   task.tile_keys * static_cast<int>(cache.v_row_bytes));
   const auto kernel = decode_attention_kernel<type_k, type_v, kHeads>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, layout.total);
-  cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);  // as its neighbours, or they wait
+  take_decode_cut(kernel);
   launch(queue, kernel, dim3(static_cast<unsigned>(task.heads.n_heads / kHeads), static_cast<unsigned>(task.n_segments)), kThreads,
          static_cast<size_t>(layout.total), task);
 }

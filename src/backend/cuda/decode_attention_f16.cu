@@ -332,7 +332,7 @@ void start(const DecodeAttentionTask& task, const Queue& queue) {
   const bool plain = is_none(h.q_norm, h.k_norm, h.q_normed, h.k_normed, h.q_rotated, h.k_rotated) && task.send.n_shards == 0;
   const auto kernel = plain ? decode_attention_f16_kernel<kHeads, kDim, true> : decode_attention_f16_kernel<kHeads, kDim, false>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);  // as its neighbours, or they wait
+  take_decode_cut(kernel);
   launch(queue, kernel, dim3(static_cast<unsigned>(h.n_heads / kHeads), static_cast<unsigned>(task.n_segments)), kThreads, kBytes, task);
 }
 

@@ -82,7 +82,7 @@ inline bool is_of_shard(const DecodeSource& source, const DecodeGate& gate) {
 template <class Kernel, class Task>
 void launch_blocks(Kernel kernel, int n_blocks, int threads, int bytes, const Task& task, const Queue& queue) {
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);  // one cut for all kernels
+  take_decode_cut(kernel);
   launch(queue, kernel, dim3(static_cast<unsigned>(n_blocks)), threads, static_cast<size_t>(bytes), task);
 }
 

@@ -407,7 +407,7 @@ void start_decode(const AttentionTask& task, const HeadsTask& heads, const Queue
   constexpr size_t kBytes = sizeof(DecodeShared<kHeadDim>);
   const auto kernel = fast_decode_attention_kernel<kHeadDim>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes));
-  cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);  // as its neighbours, or they wait
+  take_decode_cut(kernel);
   const int64_t n_groups = (task.n_heads / task.cache.n_kv_heads + OneToken::kHeads - 1) / OneToken::kHeads;
   launch(queue, kernel, dim3(static_cast<unsigned>(task.cache.n_kv_heads * n_groups), static_cast<unsigned>(task.n_segments)), OneToken::kThreads, kBytes, task,
          heads, static_cast<int>(n_groups));

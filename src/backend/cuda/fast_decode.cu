@@ -20,7 +20,7 @@ constexpr int kMakers = 256;      // threads before those, which make a row with
 constexpr int kThreads = kMakers + 32 * kDecodeWarps;
 constexpr int kStageBlocks = 2, kLineBytes = 64 * kStageBlocks, kStageBytes = 16 * kLineBytes;  // blocks of 32 of each chunk of two rows
 constexpr int kPieces = kLineBytes / 16, kLinesAtOnce = 32 / kPieces;  // of 16 bytes; that a warp copies with one instruction
-constexpr int kStagesMax = 5, kStagesMin = 3;
+constexpr int kStagesMax = 6, kStagesMin = 3;
 constexpr int kStagesFilling = 1;  // that a warp has under way while it fills its ring and others make the row, see start()
 constexpr int kSharedMax = 227 * 1024;
 constexpr int kLeftForAttention = 4;  // multiprocessors without queries, keys and values: attention of one token begins there while they are made
@@ -230,7 +230,7 @@ bool start(const FastDecodeTask& task, const Queue& queue) {
   if (bytes > kSharedMax) return false;
   const auto kernel = fast_decode_kernel<T, kDepth>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);  // one cut for all kernels
+  take_decode_cut(kernel);
   const int n_free = task.n_linears > 1 && task.gate.y == nullptr ? kLeftForAttention : 0;
   const int n_blocks = std::min(std::max(queue.n_multiprocessors - n_free, 1), (task.n_pairs + kDecodeWarps - 1) / kDecodeWarps);
   launch(queue, kernel, dim3(static_cast<unsigned>(n_blocks)), kThreads, static_cast<size_t>(bytes), task);

@@ -1,6 +1,8 @@
 // See fetch_batch.h.
 #include "backend/cuda/fetch_batch.h"
 
+#include "backend/cuda/launch.cuh"
+
 namespace assay::backend::cuda {
 namespace {
 
@@ -23,6 +25,7 @@ __global__ void __launch_bounds__(kThreads) fetch_kernel(const int32_t* host, in
 
 void fetch_batch(const int32_t* host, int32_t* device, const BatchWords& words, cudaStream_t stream) {
   const int n = words.n_head + kParts * words.n_tokens + words.n_tail;
+  take_decode_cut(fetch_kernel);
   fetch_kernel<<<static_cast<unsigned>((n + kThreads - 1) / kThreads), kThreads, 0, stream>>>(host, device, words);
 }
 

@@ -25,6 +25,13 @@ bool allow_shared(Kernel kernel, size_t bytes) {
   return false;
 }
 
+// Of every kernel in the graph of a decode run: a multiprocessor takes a kernel with another cut between shared memory and first-level cache only when
+// it has nothing else to do, so all have the one that the products want.
+template <class Kernel>
+void take_decode_cut(Kernel kernel) {
+  cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+}
+
 // What is computed before this point: compilers move it to where it is used, which is after the wait.
 template <class T>
 __device__ inline void compute_now(T& x) {

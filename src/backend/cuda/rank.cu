@@ -189,7 +189,10 @@ void rank_rows(const float* logits, int64_t n_rows, int64_t width, int64_t k, ui
     task.n = task.width;
     task.kept = scratch;
     task.out = out;
-    const auto start = [&]<class Eight>(Eight) { launch(queue, largest_kernel<Eight>, grid(parts_of(width, k)), kThreads, 0, task); };
+    const auto start = [&]<class Eight>(Eight) {
+      take_decode_cut(largest_kernel<Eight>);
+      launch(queue, largest_kernel<Eight>, grid(parts_of(width, k)), kThreads, 0, task);
+    };
     if (out.rows.y == nullptr) return start(NoRows{});
     visit_eight(out.rows.table, start);
     return;

@@ -86,6 +86,7 @@ void decode(const Matrix& m, RowsTask task, const Queue& queue) {
   task.cols = m.cols;
   const auto start = [&](auto kernel, int64_t elements_each) {
     const int64_t n = task.n_rows * (m.cols / elements_each);
+    if (task.rows != nullptr) take_decode_cut(kernel);
     if (n > 0) launch(queue, kernel, blocks_for(n), kThreads, 0, task);
   };
   if (visit_eight(m, [&]<class Eight>(Eight) { start(decode_eight_kernel<Eight>, 8); })) return;
