@@ -52,14 +52,14 @@ struct DecodeLayout {
 struct DecodeLayouts {
   DecodeLayout few, many = {.shared_bytes = 220 * 1024, .slots_min = 16, .depth_max = 4};
 };
-inline constexpr int64_t kFewBytes = 200 * 1024;
+inline constexpr int64_t kFewBytes = 200 * 1024, kMuchAhead = 64 * 1024;
 
 constexpr int kDecodeThreads = 256, kWalkersMax = kDecodeThreads / 32;
 
 template <class List, class Row>
 __global__ void __launch_bounds__(kDecodeThreads, 2) decode_kernel(const __grid_constant__ DecodeTask task) {
   extern __shared__ __align__(128) uint8_t memory[];
-  let_next_start();
+  if (task.next_start == NextStart::at_once) let_next_start();
   DecodeFetch<List> fetch(task, memory);
   fetch.start();
   const Row x(memory, task.n_blocks);
@@ -68,6 +68,7 @@ __global__ void __launch_bounds__(kDecodeThreads, 2) decode_kernel(const __grid_
   AheadOfRow<Row, 2> ahead(task.source, x);
   auto* floats = reinterpret_cast<float*>(memory + kept(task.floats_begin));
   wait_for_previous();
+  if (task.next_start == NextStart::after_wait) let_next_start();
   if (Row::kOfShard) wait_for_shards(task.source.wait);
   make_row(task.source, ahead, floats, x);
 
@@ -144,6 +145,8 @@ void launch_decode(const DecodeSource& source, std::span<const LinearTask> linea
   DecodeTask task = decode_task<List, Row>(source, linears, gate);
   const BlockShares shares = share_blocks<List>(task, queue);
   const DecodeLayout& layout = shares.bytes_each <= kFewBytes ? layouts.few : layouts.many;
+  // A long row, as the gate leaves it, is not there at once: where what is fetched ahead of it is much, the next layer's would stand in its way.
+  if (source.w == nullptr && source.d > task.linear[0].n_rows && shares.bytes_each > kMuchAhead) task.next_start = NextStart::after_wait;
   const int bytes = lay_out<List, Row>(task, linears, layout, shares.n_blocks, shares.units_each);
   launch_blocks(decode_kernel<List, Row>, shares.n_blocks, kDecodeThreads, bytes, task, queue);
 }

@@ -29,6 +29,9 @@ struct DecodeLinear {
   float* y = nullptr;  // null: nobody reads it
 };
 
+// When a kernel lets the next one start: with itself, or when its wait is over.
+enum class NextStart : int32_t { at_once, after_wait };
+
 struct DecodeTask {
   DecodeSource source;
   DecodeLinear linear[kLinearsMax];  // with a gate two, of one shape and format
@@ -36,6 +39,7 @@ struct DecodeTask {
   int32_t n_linears = 0, n_blocks = 0;       // blocks of a row
   int32_t n_chunks = 8;  // of each output; fewer where n_blocks are several rows of a shard's columns (DecodeGate::sums)
   int32_t n_walkers = 0, depth = 0;          // warps of a block that take units; slots of a warp
+  NextStart next_start = NextStart::at_once;
   int32_t step = 0, n_steps = 0;             // blocks of each chunk in a slot, 0: whole rows; steps of a unit
   int32_t slot_bytes = 0, scales_stride = 0;  // scales of whole rows are in the slots, else each warp has two places for them
   int32_t barriers_begin = 0, floats_begin = 0, ring_begin = 0, scales_begin = 0;  // in shared memory
