@@ -14,31 +14,33 @@ struct Formats : FormatList<StepQ4_K, StepQ5_K, StepQ6_K> {
   static int block_bytes(int format) { return slot_bytes(format) / 32; }
 };
 
-// So few that a warp has the registers that it wants and the next kernel's block has room beside it.
-constexpr int kThreads = 256;
+// As if a block had so many threads, so that two of ten warps have a multiprocessor's registers, or one of twelve and one of attention.
+constexpr int kThreadsMax = 640;
 // All products of a model run in one kernel, short ones and long ones: what one of them has run lies in the caches of instructions for the next,
 // which gains more than a kernel fit for each would. So what differs goes by the model's width: up to this one it is narrow.
 constexpr int kNarrow = 2048;
 constexpr int steps_ahead(bool wide) { return wide ? 6 : 3; }
+constexpr int kFillersNarrow = 2;  // of shards, too
 
-// kWide: a warp makes two blocks of a row at once and has more steps ahead.
-template <class Row, bool kWide>
-__global__ void __launch_bounds__(kThreads, 2) step_kernel(const __grid_constant__ StepTask task) {
+// kTurns: blocks of a row that a warp makes at once; kFillers: as StepFill's.
+template <class Row, int kTurns, int kFillers>
+__global__ void __launch_bounds__(kThreadsMax, 1) step_kernel(const __grid_constant__ StepTask task) {
   extern __shared__ __align__(128) uint8_t memory[];
   if (task.lets_early) let_next_start();
-  StepWalk<Formats, Row, steps_ahead(kWide)> walk(task, memory);
-  walk.start();
+  const int warp = of_warp(static_cast<int>(threadIdx.x) / 32);
+  if (warp >= kWalkerThreads / 32) return StepFill<Formats, kFillers>(task, memory).run(warp - kWalkerThreads / 32);
+  StepWalk<Formats, Row, kFillers> walk(task, memory, warp);
 
   const Row x(memory, task.n_blocks);
-  AheadOfRow<Row, kWide ? 2 : 1> ahead(task.source, x);
+  AheadOfRow<Row, kTurns> ahead(task.source, x);
   auto* floats = reinterpret_cast<float*>(memory + kept(task.floats_begin));
   wait_for_previous();
-  let_next_start();
-  if (Row::kOfShard) wait_for_shards(task.source.wait);
+  if (!task.lets_early) let_next_start();
+  if (Row::kOfShard) wait_for_shards(task.source.wait, [] { Row::walkers_meet(); });
   make_row(task.source, ahead, floats, x);
 
   walk.run(x);
-  if (Row::kOfShard) tell_shards(task.gate.send, gridDim.x);
+  if (Row::kOfShard) tell_shards(task.gate.send, gridDim.x, [] { Row::walkers_meet(); });
 }
 
 template <class Row>
@@ -51,7 +53,8 @@ StepTask step_task(const DecodeSource& source, std::span<const LinearTask> linea
     task.slot_bytes = std::max(task.slot_bytes, Formats::slot_bytes(task.linear[i].format));
   }
   task.floats_begin = rounded_to_128(Row::bytes(source.d / Row::kBlock));
-  task.ring_begin = task.floats_begin + (source.w != nullptr ? row_floats(source.d) * 4 : 0);
+  task.barriers_begin = rounded_to_128(task.floats_begin + (source.w != nullptr ? row_floats(source.d) * 4 : 0));
+  task.ring_begin = task.barriers_begin + kStepBarrierBytes;
   return task;
 }
 
@@ -66,10 +69,12 @@ int share_slots(StepTask& task, int n_blocks, int walkers, int depth_max, int sh
 }
 
 // Of a block, for a product that has so many bytes of weights for each. What is short is fetched before its row is there, beside a block of the
-// kernel ahead, the longest of it beside one of attention; what is long streams better through a ring in all of the shared memory.
-int shared_for(int64_t bytes_each) {
-  if (bytes_each <= 100 * 1024) return 113 * 1024;
-  return (bytes_each <= 128 * 1024 ? 150 : 220) * 1024;
+// kernel ahead: of 112 KB two have room (of 113 not always), 130 leave room for one of the kernels around a narrow model's gate, 150 for attention.
+// What is long streams through a ring in all of the shared memory; but that of a wide model's gate is filled too late to be of use beyond 150.
+int shared_for(int64_t bytes_each, bool wide, bool pair) {
+  if (bytes_each <= 100 * 1024) return 112 * 1024;
+  if (!wide && bytes_each <= 200 * 1024) return 130 * 1024;
+  return (pair || bytes_each <= 128 * 1024 ? 150 : 220) * 1024;
 }
 
 // The same of a kernel that adds other shards' sums, or sends its own: it is short beside its wait for those. Of kernels that add, a block takes a
@@ -93,16 +98,23 @@ void launch_decode_256(const DecodeSource& source, std::span<const LinearTask> l
   StepTask task = step_task<Row>(source, linears, gate);
   const BlockShares shares = share_blocks<Formats>(task, queue);
   const bool has_norm = source.w != nullptr;
-  // The next kernel starts when this one's turn has come: with more kernels ahead their copies stand in the way of what this one reads. Only what
-  // follows the product of attention's result, the longest of a layer, starts with that.
-  task.lets_early = !has_norm && source.d <= task.linear[0].n_rows;
   const int n_parts = std::max({gate.sums.n_shards, gate.send.n_shards, 1});               // shards that have the rows
   const bool is_wide = (has_norm ? source.d : n_parts * task.linear[0].n_rows) > kNarrow;  // the model, whose width a product has on one side
+  // The next kernel starts when this one's turn has come: with more kernels ahead their copies stand in the way of what this one reads. Only what
+  // follows the product of attention's result, the longest of a layer, starts with that, where both have room.
+  task.lets_early = !has_norm && source.d <= task.linear[0].n_rows && (!is_wide || Row::kOfShard);
+  const bool is_pair = gate.y != nullptr, is_after_pair = !has_norm && source.d > task.linear[0].n_rows;
+  task.n_fillers = Row::kOfShard || !is_wide ? kFillersNarrow : is_after_pair ? 4 : 3;
   const bool adds = source.sums.n_shards > 0, is_between = (adds || gate.sums.n_shards > 0) && shares.bytes_each <= kBetweenShardsMax;
-  const int shared = std::min(is_between ? shared_between_shards(adds) : shared_for(shares.bytes_each), shared_of_block());
-  const int walkers = std::min(shares.units_each, kThreads / 32), used = share_slots(task, shares.n_blocks, walkers, steps_ahead(is_wide), shared);
+  const int shared = std::min(is_between ? shared_between_shards(adds) : shared_for(shares.bytes_each, is_wide, is_pair), shared_of_block());
+  const int walkers = std::min(shares.units_each, kWalkerThreads / 32);
+  const int used = share_slots(task, shares.n_blocks, walkers, steps_ahead(is_wide), shared);
   const int bytes = is_between && adds ? std::max(used, shared) : used;
-  launch_blocks(is_wide ? step_kernel<Row, true> : step_kernel<Row, false>, shares.n_blocks, kThreads, bytes, task, queue);
+  const int threads = kWalkerThreads + 32 * task.n_fillers;
+  if constexpr (!Row::kOfShard) {
+    if (is_wide) return launch_blocks(step_kernel<Row, 2, 0>, shares.n_blocks, threads, bytes, task, queue);
+  }
+  launch_blocks(step_kernel<Row, 1, kFillersNarrow>, shares.n_blocks, threads, bytes, task, queue);
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ __device__ inline int record_place(int i, int chunk, int record_bytes) { return 
 __host__ __device__ constexpr int records_bytes(int n, int record_bytes) { return n * record_bytes + 96; }
 
 template <int kPlanes_>
-struct RowA256 : MadeByAll {
+struct RowA256 : MadeByWalkers {
   static constexpr bool kOfShard = false;
   static constexpr int kPlanes = kPlanes_, kBlock = 256;
   // A record: the planes, their sums of 32 (8 of int16 a plane), their sums of 16, the scale.

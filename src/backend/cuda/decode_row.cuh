@@ -267,6 +267,14 @@ struct MadeByAll {
   static __device__ void meet(const DecodeSource&) { __syncthreads(); }
 };
 
+// The same: the first kWalkerThreads of a block; others fetch for them.
+inline constexpr int kWalkerThreads = 256;
+struct MadeByWalkers {
+  static __device__ int makers(const DecodeSource&) { return kWalkerThreads; }
+  static __device__ void meet(const DecodeSource&) { walkers_meet(); }
+  static __device__ void walkers_meet() { asm volatile("bar.sync 1, %0;" ::"n"(kWalkerThreads) : "memory"); }
+};
+
 // x = a + rms_norm(b) in `floats`, the rare case.
 template <class Row, int kTurns>
 __device__ void add_pre_norm(const DecodeSource& source, const AheadOfRow<Row, kTurns>& ahead, float* floats) {

@@ -314,5 +314,31 @@ TEST(CudaDecode, SeveralMatricesNormsAndGates) {
   }
 }
 
+// How many warps fetch for the others goes by the model's width and the product: both widths, rows of all lengths.
+TEST(CudaDecode, SuperblocksOfNarrowAndWideModels) {
+  ASSAY_REQUIRE_GPU();
+  uint64_t seed = 12000000;
+  const std::vector<DType> f = formats_of(quant::Activation::a256);
+  for (const int planes : {1, 2}) {
+    for (const int64_t n_blocks : {1, 3, 7, 8, 9, 22, 32, 59, 64}) {
+      const int64_t cols = n_blocks * 256;
+      for (const DType dtype : f) {
+        check_case({{dtype}, {2051}, cols, planes}, seed += 100);
+        for (const bool norm : {false, true}) {
+          check_case({{dtype, dtype}, {706, 706}, cols, planes, norm, false, true}, seed += 100);
+          Case few{{dtype, dtype}, {50, 50}, cols, planes, norm, norm, true};
+          few.processors = 1;
+          check_case(few, seed += 100);
+        }
+      }
+      check_case({{f[0], f[2], f[1], f[2]}, {33, 7, 90, 1}, cols, planes, true}, seed += 100);
+      Case several{{f[2], f[0], f[1]}, {133, 65, 2}, cols, planes};
+      several.processors = 1;
+      check_case(several, seed += 100);
+      if (HasFailure()) return;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace assay::backend::cuda

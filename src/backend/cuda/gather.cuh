@@ -34,12 +34,17 @@ __device__ inline void wait_for_flag(const uint32_t* flag, uint32_t round, uint3
   }
 }
 
-// By the threads of a block, after wait_for_previous(): what the kernels of all shards sent is there.
-__device__ inline void wait_for_shards(const ShardWait& wait) {
+// How the threads of a block meet that read what others sent, or have sent something.
+struct AllMeet {
+  __device__ void operator()() const { __syncthreads(); }
+};
+// By these threads, after wait_for_previous(): what the kernels of all shards sent is there.
+template <class Meet = AllMeet>
+__device__ void wait_for_shards(const ShardWait& wait, Meet meet = {}) {
   if (wait.n_shards == 0) return;
   const int q = static_cast<int>(threadIdx.x);
   if (q < wait.n_shards && q != wait.i_shard) wait_for_flag(wait.flags + q * kGatherBlocksMax, *wait.round, wait.timed_out);
-  __syncthreads();
+  meet();
 }
 
 // Element j of the own columns, to the others.
@@ -56,10 +61,11 @@ __device__ inline void send_sum(const SumsTask& task, int row, float v) {
   for (int q = 0; q < task.n_shards; ++q) *static_cast<volatile float*>(task.to[q] + row) = v;
 }
 
-// By all threads of every block that sent something, n_blocks of them: the last one tells the others that it is there.
-__device__ inline void tell_shards(const GatherTask& to, uint32_t n_blocks) {
+// By these threads of every block that sent something, n_blocks of them: the last one tells the others that it is there.
+template <class Meet = AllMeet>
+__device__ void tell_shards(const GatherTask& to, uint32_t n_blocks, Meet meet = {}) {
   if (to.n_shards == 0) return;
-  __syncthreads();
+  meet();
   if (threadIdx.x != 0) return;
   __threadfence_system();
   if (atomicAdd(to.arrived, 1u) != n_blocks - 1) return;
