@@ -20,27 +20,29 @@ constexpr int kThreadsMax = 640;
 // which gains more than a kernel fit for each would. So what differs goes by the model's width: up to this one it is narrow.
 constexpr int kNarrow = 2048;
 constexpr int steps_ahead(bool wide) { return wide ? 6 : 3; }
+static_assert(steps_ahead(true) * kWalkersMax <= kStepSlotsMax);
 constexpr int kFillersNarrow = 2;  // of shards, too
 
-// kTurns: blocks of a row that a warp makes at once; kFillers: as StepFill's.
+// kTurns: blocks of a row that a warp makes at once; kFillers: as for n_fillers().
 template <class Row, int kTurns, int kFillers>
 __global__ void __launch_bounds__(kThreadsMax, 1) step_kernel(const __grid_constant__ StepTask task) {
   extern __shared__ __align__(128) uint8_t memory[];
   if (task.lets_early) let_next_start();
   const int warp = of_warp(static_cast<int>(threadIdx.x) / 32);
-  if (warp >= kWalkerThreads / 32) return StepFill<Formats, kFillers>(task, memory).run(warp - kWalkerThreads / 32);
+  if (warp >= kWalkersMax) return StepFill<Formats, kFillers>(task, memory).run(warp - kWalkersMax);
   StepWalk<Formats, Row, kFillers> walk(task, memory, warp);
 
   const Row x(memory, task.n_blocks);
   AheadOfRow<Row, kTurns> ahead(task.source, x);
   auto* floats = reinterpret_cast<float*>(memory + kept(task.floats_begin));
+  const auto meet = [&] { Row::meet(task.source); };
   wait_for_previous();
   if (!task.lets_early) let_next_start();
-  if (Row::kOfShard) wait_for_shards(task.source.wait, [] { Row::walkers_meet(); });
+  if (Row::kOfShard) wait_for_shards(task.source.wait, meet);
   make_row(task.source, ahead, floats, x);
 
   walk.run(x);
-  if (Row::kOfShard) tell_shards(task.gate.send, gridDim.x, [] { Row::walkers_meet(); });
+  if (Row::kOfShard) tell_shards(task.gate.send, gridDim.x, meet);
 }
 
 template <class Row>
@@ -102,12 +104,13 @@ void launch_decode_256(const DecodeSource& source, std::span<const LinearTask> l
   const bool is_wide = (has_norm ? source.d : n_parts * task.linear[0].n_rows) > kNarrow;  // the model, whose width a product has on one side
   // The next kernel starts when this one's turn has come: with more kernels ahead their copies stand in the way of what this one reads. Only what
   // follows the product of attention's result, the longest of a layer, starts with that, where both have room.
-  task.lets_early = !has_norm && source.d <= task.linear[0].n_rows && (!is_wide || Row::kOfShard);
-  const bool is_pair = gate.y != nullptr, is_after_pair = !has_norm && source.d > task.linear[0].n_rows;
+  const bool is_after_pair = reads_gate(source, task);
+  task.lets_early = !has_norm && !is_after_pair && (!is_wide || Row::kOfShard);
   task.n_fillers = Row::kOfShard || !is_wide ? kFillersNarrow : is_after_pair ? 4 : 3;
   const bool adds = source.sums.n_shards > 0, is_between = (adds || gate.sums.n_shards > 0) && shares.bytes_each <= kBetweenShardsMax;
-  const int shared = std::min(is_between ? shared_between_shards(adds) : shared_for(shares.bytes_each, is_wide, is_pair), shared_of_block());
-  const int walkers = std::min(shares.units_each, kWalkerThreads / 32);
+  const int wanted = is_between ? shared_between_shards(adds) : shared_for(shares.bytes_each, is_wide, gate.y != nullptr);
+  const int shared = std::min(wanted, shared_of_block());
+  const int walkers = std::min(shares.units_each, kWalkersMax);
   const int used = share_slots(task, shares.n_blocks, walkers, steps_ahead(is_wide), shared);
   const int bytes = is_between && adds ? std::max(used, shared) : used;
   const int threads = kWalkerThreads + 32 * task.n_fillers;

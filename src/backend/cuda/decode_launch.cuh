@@ -30,6 +30,12 @@ Task start_task(const DecodeSource& source, std::span<const LinearTask> linears,
   return task;
 }
 
+// Whether what a gate leaves is read: a row without a norm, longer than the one that is made.
+template <class Task>
+bool reads_gate(const DecodeSource& source, const Task& task) {
+  return source.w == nullptr && source.d > task.linear[0].n_rows;
+}
+
 // Blocks of threads, and what each of them has at most (of bytes: about).
 struct BlockShares {
   int n_blocks = 0, units_each = 0;

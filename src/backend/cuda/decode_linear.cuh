@@ -54,10 +54,8 @@ struct DecodeLayouts {
 };
 inline constexpr int64_t kFewBytes = 200 * 1024, kMuchAhead = 64 * 1024;
 
-constexpr int kDecodeThreads = 256, kWalkersMax = kDecodeThreads / 32;
-
 template <class List, class Row>
-__global__ void __launch_bounds__(kDecodeThreads, 2) decode_kernel(const __grid_constant__ DecodeTask task) {
+__global__ void __launch_bounds__(kWalkerThreads, 2) decode_kernel(const __grid_constant__ DecodeTask task) {
   extern __shared__ __align__(128) uint8_t memory[];
   if (task.next_start == NextStart::at_once) let_next_start();
   DecodeFetch<List> fetch(task, memory);
@@ -146,9 +144,9 @@ void launch_decode(const DecodeSource& source, std::span<const LinearTask> linea
   const BlockShares shares = share_blocks<List>(task, queue);
   const DecodeLayout& layout = shares.bytes_each <= kFewBytes ? layouts.few : layouts.many;
   // A long row, as the gate leaves it, is not there at once: where what is fetched ahead of it is much, the next layer's would stand in its way.
-  if (source.w == nullptr && source.d > task.linear[0].n_rows && shares.bytes_each > kMuchAhead) task.next_start = NextStart::after_wait;
+  if (reads_gate(source, task) && shares.bytes_each > kMuchAhead) task.next_start = NextStart::after_wait;
   const int bytes = lay_out<List, Row>(task, linears, layout, shares.n_blocks, shares.units_each);
-  launch_blocks(decode_kernel<List, Row>, shares.n_blocks, kDecodeThreads, bytes, task, queue);
+  launch_blocks(decode_kernel<List, Row>, shares.n_blocks, kWalkerThreads, bytes, task, queue);
 }
 
 using DecodeFormats32 = DecodeFormats<OfChains, DecodeQ4_0, DecodeQ4_1, DecodeQ8_0>;

@@ -268,11 +268,10 @@ struct MadeByAll {
 };
 
 // The same: the first kWalkerThreads of a block; others fetch for them.
-inline constexpr int kWalkerThreads = 256;
+inline constexpr int kWalkerThreads = 256, kWalkersMax = kWalkerThreads / 32;
 struct MadeByWalkers {
   static __device__ int makers(const DecodeSource&) { return kWalkerThreads; }
-  static __device__ void meet(const DecodeSource&) { walkers_meet(); }
-  static __device__ void walkers_meet() { asm volatile("bar.sync 1, %0;" ::"n"(kWalkerThreads) : "memory"); }
+  static __device__ void meet(const DecodeSource&) { asm volatile("bar.sync 1, %0;" ::"n"(kWalkerThreads) : "memory"); }
 };
 
 // x = a + rms_norm(b) in `floats`, the rare case.

@@ -35,15 +35,21 @@ struct StepTask {
   DecodeGate gate;
 };
 // Slots of a block. Each has a barrier that is passed when its bytes are there; after the barriers stands a word that tells whether the row is made.
-inline constexpr int kStepSlotsMax = 6 * kWalkerThreads / 32, kStepBarrierBytes = 8 * kStepSlotsMax + 128;
+inline constexpr int kStepSlotsMax = 6 * kWalkersMax, kStepBarrierBytes = 8 * kStepSlotsMax + 128;
 
 __device__ inline void fetch_4(uint32_t to, const uint8_t* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 }
 
 // The warps of a block meet when the barriers of the slots are made; those that make them do not wait.
-__device__ inline void slots_made(int n_threads) { asm volatile("bar.arrive 2, %0;" ::"r"(n_threads) : "memory"); }
-__device__ inline void wait_for_slots(int n_threads) { asm volatile("bar.sync 2, %0;" ::"r"(n_threads) : "memory"); }
+__device__ inline void slots_made(int n_fillers) { asm volatile("bar.arrive 2, %0;" ::"r"(kWalkerThreads + 32 * n_fillers) : "memory"); }
+__device__ inline void wait_for_slots(int n_fillers) { asm volatile("bar.sync 2, %0;" ::"r"(kWalkerThreads + 32 * n_fillers) : "memory"); }
+
+// Of a block, as a kernel is made for them; 0: as many as the task says.
+template <int kFillers>
+__device__ int n_fillers(const StepTask& task) {
+  return kFillers > 0 ? kFillers : task.n_fillers;
+}
 
 // The steps of a walker, one after the other, as they are fetched.
 class StepFetch {
@@ -150,19 +156,19 @@ class StepFetch {
   int longest_, rows_of_one_, last_row_ = 0, n_units_ = 0, n_warps_ = 0, i_linear_ = 0, unit_ahead_ = 0, step_ahead_ = 0;
 };
 
-// A filler: of all walkers the first step, then the second, until their slots are full. kFillers: of a block, 0: as many as the task says.
+// A filler: of all walkers the first step, then the second, until their slots are full. kFillers: as for n_fillers().
 template <class List, int kFillers>
 class StepFill : StepFetch {
  public:
   using StepFetch::StepFetch;
   __device__ void run(int filler) {
-    const int n_fillers = kFillers > 0 ? kFillers : task_.n_fillers;
+    const int n = n_fillers<kFillers>(task_);
     bool is_first = true;
     int step = 0, round = 0;
 #pragma unroll 1
     for (int i = 0; i <= task_.depth; ++i) {
 #pragma unroll 1
-      for (int walker = filler; walker < task_.n_walkers && i < n_slots(walker); walker += n_fillers) {
+      for (int walker = filler; walker < task_.n_walkers && i < n_slots(walker); walker += n) {
         begin(walker, round);
         if (!has_step()) continue;
         step_ahead_ = step;
@@ -170,13 +176,13 @@ class StepFill : StepFetch {
         const int slot = first_slot(walker) + i;
         List::with(linear().format,
                    [&]<class F>(F) { fetch_parts<F>(From<F>(*this), slot_at(slot), std::make_index_sequence<F::kParts>{}); });
-        if (is_first) is_first = false, wait_for_slots(kWalkerThreads + 32 * n_fillers);
+        if (is_first) is_first = false, wait_for_slots(n);
         arrive_when_fetched(barrier_at(slot));
         end_copies();
       }
       if (++step == longest_) step = 0, ++round;
     }
-    if (is_first) wait_for_slots(kWalkerThreads + 32 * n_fillers);
+    if (is_first) wait_for_slots(n);
     wait_copies<0>();
   }
 
@@ -203,7 +209,7 @@ class StepWalk : StepFetch {
     if (walker < task.n_walkers && static_cast<int>(lane_) < end_ - first_) make_barrier(barrier_at(first_ + static_cast<int>(lane_)), 32);
     if (threadIdx.x == 0) row_is_made() = 0;
     __syncwarp();  // no fence: fillers come by a barrier that orders what is in shared memory
-    slots_made(kWalkerThreads + 32 * (kFillers > 0 ? kFillers : task.n_fillers));
+    slots_made(n_fillers<kFillers>(task));
 #pragma unroll 1
     for (int i = first_; i < end_ && has_step(); ++i) next_step();  // the fillers'
   }
