@@ -64,7 +64,7 @@ StepTask step_task(const DecodeSource& source, std::span<const LinearTask> linea
 int share_slots(StepTask& task, int n_blocks, int walkers, int depth_max, int shared_bytes) {
   const int n_slots = std::max((shared_bytes - task.ring_begin) / task.slot_bytes, 1);
   task.n_walkers = std::min(walkers, n_slots);
-  const int rounds = share_warps(task, n_blocks * task.n_walkers), deepest = std::min(rounds * ((task.n_blocks + 7) / 8), depth_max);
+  const int rounds = share_warps<Formats>(task, n_blocks * task.n_walkers), deepest = std::min(rounds * ((task.n_blocks + 7) / 8), depth_max);
   task.depth = std::min(n_slots / task.n_walkers, deepest);
   task.n_deeper = task.depth < deepest ? n_slots % task.n_walkers : 0;
   return task.ring_begin + (task.depth * task.n_walkers + task.n_deeper) * task.slot_bytes;

@@ -53,22 +53,41 @@ BlockShares share_blocks(const Task& task, const Queue& queue) {
   return {n_blocks, (n_units + n_blocks - 1) / n_blocks, n_bytes / n_blocks};
 }
 
-// Warps to matrices by their units; each matrix has one at least. The most units of a warp.
-template <class Task>
+// Of several matrices the fewest warps with which none has more bytes than `most`; 0 where a unit of one is more than that.
+template <class List, class Linear>
+int warps_for(const Linear& linear, int most) {
+  const int units = most / List::block_bytes(linear.format);
+  return units > 0 ? (linear.n_units + units - 1) / units : 0;
+}
+// Warps to matrices, so that the warp that has most has as few bytes as can be; each matrix has one at least. The most units of a warp.
+template <class List, class Task>
 int share_warps(Task& task, int n_warps) {
-  const bool is_pair = task.gate.y != nullptr;
-  int first = 0, n_left = 0, rounds = 1;
-  for (int i = 0; i < task.n_linears; ++i) n_left += task.linear[i].n_units;
-  for (int i = 0; i < task.n_linears; ++i) {
-    auto& linear = task.linear[i];
-    linear.first_warp = is_pair ? 0 : first;
-    const int others = task.n_linears - 1 - i;
-    const int share = static_cast<int>(int64_t{n_warps - first} * linear.n_units / n_left);
-    linear.n_warps = is_pair ? n_warps : std::clamp(share, 1, n_warps - first - others);
+  const auto linears = std::span(task.linear).first(static_cast<size_t>(task.gate.y != nullptr ? 1 : task.n_linears));
+  int most = 0, n_wanted = 0;  // blocks of a unit's row, and of all such the fewest with which the warps are enough
+  for (bool fits = false; !fits;) {
+    int next = INT_MAX;
+    for (const auto& linear : linears) {
+      const int bytes = List::block_bytes(linear.format);
+      next = std::min(next, (most / bytes + 1) * bytes);
+    }
+    most = next, n_wanted = 0, fits = true;
+    for (const auto& linear : linears) {
+      const int n = warps_for<List>(linear, most);
+      fits = fits && n > 0;
+      n_wanted += n;
+    }
+    fits = fits && n_wanted <= n_warps;
+  }
+  int first = 0, rounds = 1;
+  for (auto& linear : linears) {
+    const int n = warps_for<List>(linear, most);
+    linear.first_warp = first;
+    linear.n_warps = static_cast<int>(int64_t{n} * (n_warps - first) / n_wanted);
+    n_wanted -= n;
     first += linear.n_warps;
-    n_left -= linear.n_units;
     rounds = std::max(rounds, (linear.n_units + linear.n_warps - 1) / linear.n_warps);
   }
+  if (task.gate.y != nullptr) task.linear[1].first_warp = 0, task.linear[1].n_warps = n_warps;
   return rounds;
 }
 

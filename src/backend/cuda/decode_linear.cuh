@@ -111,7 +111,7 @@ int lay_out(DecodeTask& task, std::span<const LinearTask> linears, const DecodeL
   task.n_walkers = std::max(wanted, 1);
   while (task.n_walkers > 1 && slots(task.n_walkers) < task.n_walkers) --task.n_walkers;
   // A walker's scales of the unit after the next one come when its first step has a slot: it must be through with the unit before.
-  const int rounds = share_warps(task, n_blocks * task.n_walkers), most = task.step == 0 ? rounds : std::min(rounds, 2) * task.n_steps;
+  const int rounds = share_warps<List>(task, n_blocks * task.n_walkers), most = task.step == 0 ? rounds : std::min(rounds, 2) * task.n_steps;
   task.depth = std::clamp(slots(task.n_walkers) / task.n_walkers, 1, std::min({most, task.step == 0 ? most : task.n_steps + 1, layout.depth_max}));
   if (task.step == 0) {
     task.scales_begin = task.slot_bytes;

@@ -83,7 +83,7 @@ struct RowA256 : MadeByWalkers {
 };
 
 template <int kPlanes_>
-struct RowA32 : MadeByAll {
+struct RowA32 : MadeByWalkers {
   static constexpr bool kOfShard = false;
   static constexpr int kPlanes = kPlanes_, kBlock = 32;
   // A record: the planes, the scale, the sums of the planes (int16).
@@ -122,7 +122,7 @@ struct RowA32 : MadeByAll {
   }
 };
 
-struct RowF32 : MadeByAll {
+struct RowF32 : MadeByWalkers {
   static constexpr bool kOfShard = false;
   static constexpr int kPlanes = 1, kBlock = 32, kRecord = 128;
   static constexpr bool kSpread = false;

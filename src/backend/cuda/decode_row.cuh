@@ -171,7 +171,7 @@ struct AheadOfRow {
   __device__ bool is(Flag flag) const { return (flags & flag) != 0; }
 
   __device__ AheadOfRow(const DecodeSource& source, const Row& row)
-      : first(kept(static_cast<int>(threadIdx.x / 32) * 256 + first_of_lane<kSpread>())), step(kept(8 * Row::makers(source))),
+      : first(kept(static_cast<int>(threadIdx.x / 32) * 256 + first_of_lane<kSpread>())), step(Row::turn(source)),
         d(kept(source.d)), floats_first(kept(place_of_eight(first))), a(kept(source.a + first)), b(kept((has_sums(source.sums) ? source.sums.of : source.b) + first)), w(kept(source.w + first)),
         y(kept(blockIdx.x == 0 && source.y != nullptr ? source.y + first : nullptr)), eps(kept(source.eps)), sums(source.sums) {
     const bool writes = blockIdx.x == 0 && source.sum != nullptr, squares = static_cast<int>(threadIdx.x) >= Row::makers(source) - 32;
@@ -261,16 +261,11 @@ struct AheadOfRow {
   }
 };
 
-// A base of Row...: all threads of a block make it.
-struct MadeByAll {
-  static __device__ int makers(const DecodeSource&) { return static_cast<int>(blockDim.x); }
-  static __device__ void meet(const DecodeSource&) { __syncthreads(); }
-};
-
-// The same: the first kWalkerThreads of a block; others fetch for them.
+// A base of Row...: the first kWalkerThreads of a block make it, others fetch for them. turn: elements that they make at once.
 inline constexpr int kWalkerThreads = 256, kWalkersMax = kWalkerThreads / 32;
 struct MadeByWalkers {
   static __device__ int makers(const DecodeSource&) { return kWalkerThreads; }
+  static __device__ int turn(const DecodeSource&) { return 8 * kWalkerThreads; }
   static __device__ void meet(const DecodeSource&) { asm volatile("bar.sync 1, %0;" ::"n"(kWalkerThreads) : "memory"); }
 };
 
