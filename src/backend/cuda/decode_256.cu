@@ -39,9 +39,10 @@ __global__ void __launch_bounds__(kThreadsMax, 1) step_kernel(const __grid_const
   wait_for_previous();
   if (!task.lets_early) let_next_start();
   if (Row::kOfShard) wait_for_shards(task.source.wait, meet);
+  walk.ask_residual();
   make_row(task.source, ahead, floats, x);
 
-  walk.run(x);
+  walk.run();
   if (Row::kOfShard) tell_shards(task.gate.send, gridDim.x, meet);
 }
 
@@ -49,10 +50,14 @@ template <class Row>
 StepTask step_task(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate) {
   auto task = start_task<StepTask, Formats, Row>(source, linears, gate, gate.y != nullptr ? 2 : 4);
   for (uint32_t i = 0; i < 8; ++i) task.begin[i] = i * static_cast<uint32_t>(task.n_blocks) / 8;
+  task.is_plain = !Row::kOfShard;
   for (int i = 0; i < task.n_linears; ++i) {
     const Parts& parts = linears[static_cast<size_t>(i)].w->parts;
     std::copy_n(parts.base, parts.n, task.linear[i].base);
     task.slot_bytes = std::max(task.slot_bytes, Formats::slot_bytes(task.linear[i].format));
+    auto& linear = task.linear[i];
+    linear.out = gate.y != nullptr ? gate.y : gate.residual != nullptr ? gate.sum : linear.y;
+    task.is_plain = task.is_plain && linear.bias == nullptr && linear.out != nullptr && (linear.y == nullptr || linear.y == linear.out);
   }
   task.floats_begin = rounded_to_128(Row::bytes(source.d / Row::kBlock));
   task.barriers_begin = rounded_to_128(task.floats_begin + (source.w != nullptr ? row_floats(source.d) * 4 : 0));

@@ -44,6 +44,13 @@ __device__ inline float chunks_sum(float c, int n_chunks) {
   return c;
 }
 
+// What a gate makes of the products of a unit's kRows rows, in the lanes of its first half.
+template <int kRows>
+__device__ inline float gated(ops::GateActivation activation, float y) {
+  const float up = __shfl_down_sync(kWholeWarp, y, kRows / 2);
+  return (activation == ops::GateActivation::silu ? num::silu(y) : num::gelu_tanh(y)) * up;
+}
+
 // Writes the product y of a lane's row of a matrix, or gates, adds and sends it, as the gate says. The whole warp calls it. part: which of a unit's
 // kRows rows it is, with a gate those of the second half being the other matrix's; chunk: the lane's; mine: whether the lane has a product.
 template <int kRows, bool kOfShard, class Linear>
@@ -56,8 +63,7 @@ __device__ void write_product(const DecodeGate& gate, const Linear& to, int row,
   if (mine && to.y != nullptr) to.y[row] = y;
   if (mine && gate.residual != nullptr) gate.sum[row] = residual + y;
   if (gate.y != nullptr) {
-    const float up = __shfl_down_sync(kWholeWarp, y, kRows / 2);
-    y = (gate.activation == ops::GateActivation::silu ? num::silu(y) : num::gelu_tanh(y)) * up;
+    y = gated<kRows>(gate.activation, y);
     if (!mine || part >= kRows / 2) return;
     gate.y[row] = y;
   }

@@ -19,7 +19,8 @@ struct StepLinear {
   int32_t format = 0;                                            // index into the kernel's list
   int32_t n_rows = 0, n_units = 0, first_warp = 0, n_warps = 0;  // of the walkers of the grid, each of which keeps to one matrix
   const float* bias = nullptr;
-  float* y = nullptr;  // null: nobody reads it
+  float* y = nullptr;    // null: nobody reads it
+  float* out = nullptr;  // if StepTask::is_plain
 };
 
 struct StepTask {
@@ -27,6 +28,7 @@ struct StepTask {
   int32_t n_chunks = 8;                 // of each output; fewer where n_blocks are several rows of a shard's columns (DecodeGate::sums)
   int32_t n_walkers = 0, depth = 0, n_deeper = 0;  // walkers that take units; slots of each, of the first ones one more
   int32_t n_fillers = 0;                           // of a block
+  bool is_plain = false;    // a product has no bias, and one value of it is written: with a residual the sum, with a gate what that makes
   bool lets_early = false;  // the next kernel start, ahead of the wait for the kernel before
   int32_t slot_bytes = 0, floats_begin = 0, barriers_begin = 0, ring_begin = 0;  // in shared memory
   uint32_t begin[8] = {};            // first block of each chunk
@@ -135,14 +137,6 @@ class StepFetch {
       fetch_4(to + F::kFactors + 4 * lane_, at - (reinterpret_cast<uintptr_t>(at) & 2));
     }
   }
-  // The step into a slot; where there is one.
-  template <class F>
-  __device__ void fetch_step(const From<F>& from, uint32_t slot, uint32_t barrier) {
-    if (!has_step()) return;
-    fetch_parts<F>(from, slot, std::make_index_sequence<F::kParts>{});
-    arrive_when_fetched(barrier);
-    next_step();
-  }
   // The lane's, of a row.
   __device__ uint64_t block_of(uint32_t row, int step) const {
     const auto n = static_cast<uint32_t>(task_.n_blocks);
@@ -204,47 +198,62 @@ class StepWalk : StepFetch {
     begin(walker, 0);
     if (walker >= task.n_walkers) unit_ahead_ = n_units_;
     unit_ = unit_ahead_;
-    first_ = slot_ = first_slot(walker);
-    end_ = first_ + n_slots(walker);
-    if (walker < task.n_walkers && static_cast<int>(lane_) < end_ - first_) make_barrier(barrier_at(first_ + static_cast<int>(lane_)), 32);
+    first_ = first_slot(walker);
+    const int n = n_slots(walker);
+    if (walker < task.n_walkers && static_cast<int>(lane_) < n) make_barrier(barrier_at(first_ + static_cast<int>(lane_)), 32);
     if (threadIdx.x == 0) row_is_made() = 0;
     __syncwarp();  // no fence: fillers come by a barrier that orders what is in shared memory
     slots_made(n_fillers<kFillers>(task));
 #pragma unroll 1
-    for (int i = first_; i < end_ && has_step(); ++i) next_step();  // the fillers'
-  }
-  __device__ void run(const Row& x) {
-    if (threadIdx.x == 0) row_is_made() = 1;
+    for (int i = 0; i < n && has_step(); ++i) next_step();  // the fillers'
+    place_ = place_of(first_), barrier_ = barrier_at(first_), end_ = barrier_at(first_ + n);
     const auto begin_of = [&](int chunk) { return chunk * task_.n_blocks / 8; };
-    const int chunk = own_chunk(), of_output = chunk & (n_chunks() - 1);
-    const uint8_t* x_begin = x.memory + Row::place(begin_of(of_output), of_output);
+    const int chunk = own_chunk();
     length_ = begin_of(chunk + 1) - begin_of(chunk);
+    x_begin_ = Row::place(begin_of(of_output()), of_output());
+    format_ = linear().format;
+    out_ = linear_of(own_row()).out;
+    compute_now(out_);
+    compute_now(length_), compute_now(x_begin_), compute_now(format_), compute_now(place_), compute_now(barrier_), compute_now(lane_);
+  }
+  // What is added to the rows that are written next is asked for.
+  __device__ void ask_residual() {
+    const int unit = own_unit();
+    if (task_.gate.residual != nullptr && unit < n_units_) residual_ = __ldcg(task_.gate.residual + row_of(unit, own_row()));
+  }
+  __device__ void run() {
+    if (threadIdx.x == 0) row_is_made() = 1;
 #pragma unroll 1
     while (unit_ < n_units_) {
-      const int own_unit = unit_ + of_output * n_warps_;
-      if (task_.gate.residual != nullptr && own_unit < n_units_) residual_ = __ldcg(task_.gate.residual + row_of(own_unit, own_row()));
-      List::with(linear().format, [&]<class F>(F) { take_units<F>(x_begin); });
-      write(own_unit, of_output < n_held_, held_);
+      const int unit = own_unit();
+      List::with(format_, [&]<class F>(F) { take_units<F>(); });
+      write(unit, of_output() < n_held_, held_);
+      if (unit_ < n_units_) ask_residual();
     }
   }
 
  private:
+  __device__ uint32_t place_of(int slot) const { return static_cast<uint32_t>(task_.ring_begin + slot * task_.slot_bytes); }
   __device__ int n_chunks() const { return Row::kOfShard ? task_.n_chunks : 8; }
+  __device__ int of_output() const { return own_chunk() & (n_chunks() - 1); }  // the lane's chunk, of its output's
+  __device__ int own_unit() const { return unit_ + of_output() * n_warps_; }  // of the next ones that are held, the one that the lane writes
   // Eight units, or those that are left; of a shard's sums as many as an output has chunks. Lanes of chunk i keep their row's product of the i-th.
   template <class F>
-  __device__ void take_units(const uint8_t* x_begin) {
-    compute_now(lane_);  // what follows from it for other formats is not wanted
-    const From<F> from(*this);
+  __device__ void take_units() {
 #pragma unroll 1
     for (n_held_ = 0; n_held_ < n_chunks() && unit_ < n_units_; ++n_held_) {
       float c = 0.0f;
-      const uint8_t* x = x_begin;
+      const uint8_t* x = memory_ + x_begin_;
+      int step = 0;
 #pragma unroll 1
-      for (int step = 0; step < longest_; ++step, x += Row::kRecord) {
-        Runs::wait(barrier_at(slot_), parity_);
-        take_step<F>(from, c, step, x);
-        if (++slot_ == end_) slot_ = first_, parity_ ^= 1;
-      }
+      do {
+        Runs::wait(barrier_, parity_);
+        take_step<F>(c, step, x);
+        x += Row::kRecord;
+        place_ += task_.slot_bytes;
+        barrier_ += 8;
+        if (barrier_ == end_) barrier_ = barrier_at(first_), place_ = place_of(first_), parity_ ^= 1;
+      } while (++step < longest_);
       c = chunks_sum(c, n_chunks());
       if ((own_chunk() & (n_chunks() - 1)) == n_held_) held_ = c;
       unit_ += n_warps_;
@@ -252,28 +261,39 @@ class StepWalk : StepFetch {
   }
   // The superblocks that are there, then their places are filled again.
   template <class F>
-  __device__ void take_step(const From<F>& from, float& c, int step, const uint8_t* x) {
-    const auto at = static_cast<uint32_t>(task_.ring_begin + slot_ * task_.slot_bytes);
+  __device__ void take_step(float& c, int step, const uint8_t* x) {
+    const uint32_t at = place_;
     uint32_t d = 0;
     if constexpr (F::kScalePart >= 0) {
       d = *reinterpret_cast<const uint32_t*>(memory_ + (at + F::kFactors + 4 * lane_));
-      if ((block_of(row_of(unit_, from.row[F::kParts]), step) & 1) != 0) d >>= 16;
+      if ((block_of(row_of(unit_, row_in_one(own_row())), step) & 1) != 0) d >>= 16;
     }
     const float next = F::template add<Row>(c, LaneBlock{memory_, at, lane_}, x, d);
     if (step < length_) c = next;
     __syncwarp();
-    fetch_step<F>(from, slot_at(slot_), barrier_at(slot_));
+    if (!has_step()) return;
+    compute_now(lane_);  // not ahead of the loop, where the first step would wait for it
+    fetch_parts<F>(From<F>(*this), shared_ + place_, std::make_index_sequence<F::kParts>{});
+    arrive_when_fetched(barrier_);
+    next_step();
   }
 
   __device__ void write(int unit, bool is_held, float y) const {
     const int row = unit * rows_of_one_ + row_in_one(own_row());
+    const bool mine = is_held && row <= last_row_;
+    if (task_.is_plain) {
+      if (is_pair()) y = gated<kRows>(task_.gate.activation, y);
+      if (task_.gate.residual != nullptr) y = residual_ + y;
+      if (mine && (!is_pair() || own_row() < kRows / 2)) out_[row] = y;
+      return;
+    }
     const StepLinear& to = linear_of(own_row());
-    const bool mine = is_held && row < to.n_rows;
     write_product<kRows, Row::kOfShard>(task_.gate, to, row, own_row(), own_chunk(), mine, residual_, y);
   }
 
-  int first_, end_, slot_, length_, unit_, n_held_ = 0;  // slots by their numbers
-  uint32_t parity_ = 0;
+  int first_, length_, x_begin_, format_, unit_, n_held_ = 0;  // first_: slot
+  float* out_;  // StepLinear::out of the lane's
+  uint32_t place_, barrier_, end_, parity_ = 0;  // of the slot that is next: place in the block's memory, barrier; the barrier after the last one
   float held_ = 0.0f, residual_ = 0.0f;  // residual_: what is added to the row that this lane will write
 };
 
