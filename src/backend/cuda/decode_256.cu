@@ -14,18 +14,15 @@ struct Formats : FormatList<StepQ4_K, StepQ5_K, StepQ6_K> {
   static int block_bytes(int format) { return slot_bytes(format) / 32; }
 };
 
-// As if a block had so many threads, so that two of ten warps have a multiprocessor's registers, or one of twelve and one of attention.
-constexpr int kThreadsMax = 640;
 // All products of a model run in one kernel, short ones and long ones: what one of them has run lies in the caches of instructions for the next,
-// which gains more than a kernel fit for each would. So what differs goes by the model's width: up to this one it is narrow.
-constexpr int kNarrow = 2048;
+// which gains more than a kernel fit for each would. So what differs goes by the model's width.
 constexpr int steps_ahead(bool wide) { return wide ? 6 : 3; }
 static_assert(steps_ahead(true) * kWalkersMax <= kStepSlotsMax);
 constexpr int kFillersNarrow = 2;  // of shards, too
 
 // kTurns: blocks of a row that a warp makes at once; kFillers: as for n_fillers().
 template <class Row, int kTurns, int kFillers>
-__global__ void __launch_bounds__(kThreadsMax, 1) step_kernel(const __grid_constant__ StepTask task) {
+__global__ void __launch_bounds__(kThreadsAsIf, 1) step_kernel(const __grid_constant__ StepTask task) {
   extern __shared__ __align__(128) uint8_t memory[];
   if (task.lets_early) let_next_start();
   const int warp = of_warp(static_cast<int>(threadIdx.x) / 32);
@@ -105,22 +102,21 @@ void launch_decode_256(const DecodeSource& source, std::span<const LinearTask> l
   StepTask task = step_task<Row>(source, linears, gate);
   const BlockShares shares = share_blocks<Formats>(task, queue);
   const bool has_norm = source.w != nullptr;
-  const int n_parts = std::max({gate.sums.n_shards, gate.send.n_shards, 1});               // shards that have the rows
-  const bool is_wide = (has_norm ? source.d : n_parts * task.linear[0].n_rows) > kNarrow;  // the model, whose width a product has on one side
+  const bool wide = is_wide(source, task);
   // The next kernel starts when this one's turn has come: with more kernels ahead their copies stand in the way of what this one reads. Only what
   // follows the product of attention's result, the longest of a layer, starts with that, where both have room.
   const bool is_after_pair = reads_gate(source, task);
-  task.lets_early = !has_norm && !is_after_pair && (!is_wide || Row::kOfShard);
-  task.n_fillers = Row::kOfShard || !is_wide ? kFillersNarrow : is_after_pair ? 4 : 3;
+  task.lets_early = !has_norm && !is_after_pair && (!wide || Row::kOfShard);
+  task.n_fillers = Row::kOfShard || !wide ? kFillersNarrow : is_after_pair ? 4 : 3;
   const bool adds = source.sums.n_shards > 0, is_between = (adds || gate.sums.n_shards > 0) && shares.bytes_each <= kBetweenShardsMax;
-  const int wanted = is_between ? shared_between_shards(adds) : shared_for(shares.bytes_each, is_wide, gate.y != nullptr);
+  const int wanted = is_between ? shared_between_shards(adds) : shared_for(shares.bytes_each, wide, gate.y != nullptr);
   const int shared = std::min(wanted, shared_of_block());
   const int walkers = std::min(shares.units_each, kWalkersMax);
-  const int used = share_slots(task, shares.n_blocks, walkers, steps_ahead(is_wide), shared);
+  const int used = share_slots(task, shares.n_blocks, walkers, steps_ahead(wide), shared);
   const int bytes = is_between && adds ? std::max(used, shared) : used;
   const int threads = kWalkerThreads + 32 * task.n_fillers;
   if constexpr (!Row::kOfShard) {
-    if (is_wide) return launch_blocks(step_kernel<Row, 2, 0>, shares.n_blocks, threads, bytes, task, queue);
+    if (wide) return launch_blocks(step_kernel<Row, 2, 0>, shares.n_blocks, threads, bytes, task, queue);
   }
   launch_blocks(step_kernel<Row, 1, kFillersNarrow>, shares.n_blocks, threads, bytes, task, queue);
 }

@@ -36,6 +36,14 @@ bool reads_gate(const DecodeSource& source, const Task& task) {
   return source.w == nullptr && source.d > task.linear[0].n_rows;
 }
 
+// Whether the model is wide, which is a product's width on one side; by that it is fetched ahead.
+inline constexpr int kNarrow = 2048;
+template <class Task>
+bool is_wide(const DecodeSource& source, const Task& task) {
+  const int n_parts = std::max({task.gate.sums.n_shards, task.gate.send.n_shards, 1});  // shards that have the rows
+  return (source.w != nullptr ? source.d : n_parts * task.linear[0].n_rows) > kNarrow;
+}
+
 // Blocks of threads, and what each of them has at most (of bytes: about).
 struct BlockShares {
   int n_blocks = 0, units_each = 0;
@@ -53,17 +61,17 @@ BlockShares share_blocks(const Task& task, const Queue& queue) {
   return {n_blocks, (n_units + n_blocks - 1) / n_blocks, n_bytes / n_blocks};
 }
 
-// Of several matrices the fewest warps with which none has more bytes than `most`; 0 where a unit of one is more than that.
+// The fewest warps for a matrix with which none has more than `most` bytes of each block of a row; 0 where one unit is more.
 template <class List, class Linear>
 int warps_for(const Linear& linear, int most) {
   const int units = most / List::block_bytes(linear.format);
   return units > 0 ? (linear.n_units + units - 1) / units : 0;
 }
-// Warps to matrices, so that the warp that has most has as few bytes as can be; each matrix has one at least. The most units of a warp.
+// Warps to matrices: the warp that has most has as few bytes as can be. Each matrix has one at least. The most units of a warp.
 template <class List, class Task>
 int share_warps(Task& task, int n_warps) {
   const auto linears = std::span(task.linear).first(static_cast<size_t>(task.gate.y != nullptr ? 1 : task.n_linears));
-  int most = 0, n_wanted = 0;  // blocks of a unit's row, and of all such the fewest with which the warps are enough
+  int most = 0, n_wanted = 0;  // as for warps_for(), and the warps wanted: the first with which these are enough
   for (bool fits = false; !fits;) {
     int next = INT_MAX;
     for (const auto& linear : linears) {
@@ -76,7 +84,7 @@ int share_warps(Task& task, int n_warps) {
       fits = fits && n > 0;
       n_wanted += n;
     }
-    fits = fits && n_wanted <= n_warps;
+    fits = fits && (n_wanted <= n_warps || n_wanted == static_cast<int>(linears.size()));
   }
   int first = 0, rounds = 1;
   for (auto& linear : linears) {
@@ -110,6 +118,10 @@ void launch_blocks(Kernel kernel, int n_blocks, int threads, int bytes, const Ta
   take_decode_cut(kernel);
   launch(queue, kernel, dim3(static_cast<unsigned>(n_blocks)), threads, static_cast<size_t>(bytes), task);
 }
+
+// The registers of blocks with fillers are as if a block had so many threads: so that two of ten warps have a multiprocessor's, or one of twelve and
+// one of attention.
+inline constexpr int kThreadsAsIf = 640;
 
 // One file each, for they compile long.
 bool decode_knows_256(tensor::DType dtype) noexcept;

@@ -45,7 +45,7 @@ struct DecodeFormats : FormatList<F...> {
 struct DecodeLayout {
   int shared_bytes;  // of a block, where the device has so much
   int slots_min;     // units come in steps where fewer slots of whole rows would have room
-  int depth_max;     // slots of a warp
+  int depth_max;     // slots of a warp, four at most
 };
 // By what a multiprocessor has to fetch: little, or more than kFewBytes. What is long streams best through a ring in all of the shared memory, with
 // two slots a warp even where these take parts of rows.
@@ -54,22 +54,34 @@ struct DecodeLayouts {
 };
 inline constexpr int64_t kFewBytes = 200 * 1024, kMuchAhead = 64 * 1024;
 
-template <class List, class Row>
-__global__ void __launch_bounds__(kWalkerThreads, 2) decode_kernel(const __grid_constant__ DecodeTask task) {
+// kFills: a block has a filler, which is a warp more.
+template <class List, class Row, bool kFills>
+__global__ void __launch_bounds__((kFills ? kThreadsAsIf : kWalkerThreads), (kFills ? 1 : 2))
+    decode_kernel(const __grid_constant__ DecodeTask task) {
   extern __shared__ __align__(128) uint8_t memory[];
   if (task.next_start == NextStart::at_once) let_next_start();
-  DecodeFetch<List> fetch(task, memory);
-  fetch.start();
+  const int warp = of_warp(static_cast<int>(threadIdx.x) / 32);
+  if constexpr (kFills) {
+    if (warp == kWalkersMax) return DecodeFill<List>(task, memory).run();
+  }
+  DecodeFetch<List> fetch(task, memory, warp);
+  if constexpr (kFills) {
+    fetch.skip(task.depth);
+  } else {
+    fetch.start();
+  }
   const Row x(memory, task.n_blocks);
   DecodeWalk<List, Row> walk(task, memory, fetch, x);
 
-  AheadOfRow<Row, 2> ahead(task.source, x);
+  AheadOfRow<Row, (kFills ? 1 : 2)> ahead(task.source, x);
   auto* floats = reinterpret_cast<float*>(memory + kept(task.floats_begin));
+  if (kFills) wait_for_slots(1);
   wait_for_previous();
   if (task.next_start == NextStart::after_wait) let_next_start();
   if (Row::kOfShard) wait_for_shards(task.source.wait);
   make_row(task.source, ahead, floats, x);
 
+  if (kFills && threadIdx.x == 0) row_is_made(task, memory) = 1;
   walk.run(fetch);
   if (Row::kOfShard) tell_shards(task.gate.send, gridDim.x);
 }
@@ -96,7 +108,8 @@ int lay_out(DecodeTask& task, std::span<const LinearTask> linears, const DecodeL
   constexpr int kPast = 32;  // the last slot's end is read past, and not used
   const int longest = (task.n_blocks + 7) / 8;
   task.barriers_begin = rounded_to_128(Row::bytes(task.source.d / Row::kBlock));
-  task.floats_begin = rounded_to_128(task.barriers_begin + 8 * layout.depth_max * kWalkersMax);
+  task.made_at = task.barriers_begin + 8 * layout.depth_max * kWalkersMax;
+  task.floats_begin = rounded_to_128(task.made_at + 4);
   task.ring_begin = task.floats_begin + (task.source.w != nullptr ? row_floats(task.source.d) * 4 : 0);
   const int room = std::min(layout.shared_bytes, shared_of_block()) - task.ring_begin - kPast;
   const int wanted = std::min(units_each, kWalkersMax);
@@ -146,7 +159,11 @@ void launch_decode(const DecodeSource& source, std::span<const LinearTask> linea
   // A long row, as the gate leaves it, is not there at once: where what is fetched ahead of it is much, the next layer's would stand in its way.
   if (reads_gate(source, task) && shares.bytes_each > kMuchAhead) task.next_start = NextStart::after_wait;
   const int bytes = lay_out<List, Row>(task, linears, layout, shares.n_blocks, shares.units_each);
-  launch_blocks(decode_kernel<List, Row>, shares.n_blocks, kWalkerThreads, bytes, task, queue);
+  // A filler is for blocks of 32, whose warps do without the registers that it takes, in narrow models; in wide ones it costs 8 %.
+  if constexpr (List::kHasScales && !Row::kOfShard) {
+    if (!is_wide(source, task)) return launch_blocks(decode_kernel<List, Row, true>, shares.n_blocks, kWalkerThreads + 32, bytes, task, queue);
+  }
+  launch_blocks(decode_kernel<List, Row, false>, shares.n_blocks, kWalkerThreads, bytes, task, queue);
 }
 
 using DecodeFormats32 = DecodeFormats<OfChains, DecodeQ4_0, DecodeQ4_1, DecodeQ8_0>;

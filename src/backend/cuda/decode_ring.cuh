@@ -42,13 +42,18 @@ struct DecodeTask {
   NextStart next_start = NextStart::at_once;
   int32_t step = 0, n_steps = 0;             // blocks of each chunk in a slot, 0: whole rows; steps of a unit
   int32_t slot_bytes = 0, scales_stride = 0;  // scales of whole rows are in the slots, else each warp has two places for them
-  int32_t barriers_begin = 0, floats_begin = 0, ring_begin = 0, scales_begin = 0;  // in shared memory
+  // In shared memory. made_at: a word that tells whether the row is made.
+  int32_t barriers_begin = 0, made_at = 0, floats_begin = 0, ring_begin = 0, scales_begin = 0;
 };
 
 __host__ __device__ constexpr int row_stride_of(int bytes, int skew) { return (bytes + 127 - skew) / 128 * 128 + skew; }
 // Scales of so many blocks, from the whole 16 bytes on that they begin in to those that they end in.
 __host__ __device__ constexpr int scales_stride_of(int n_blocks, int bytes) { return bytes > 0 ? (n_blocks * bytes + 30) / 16 * 16 : 0; }
 __device__ inline int chunk_begin(int chunk, int n_blocks) { return chunk * n_blocks / 8; }  // quant::chunk_begin of rows that decode serves
+
+// The warps of a block meet when the barriers of its slots are made; those that make them do not wait.
+__device__ inline void slots_made(int n_fillers) { asm volatile("bar.arrive 2, %0;" ::"r"(kWalkerThreads + 32 * n_fillers) : "memory"); }
+__device__ inline void wait_for_slots(int n_fillers) { asm volatile("bar.sync 2, %0;" ::"r"(kWalkerThreads + 32 * n_fillers) : "memory"); }
 
 __device__ inline void arrive_when_fetched(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
@@ -76,6 +81,15 @@ struct Runs {
   static __device__ void close(uint32_t barrier) {
     if constexpr (!kHasCopyEngine) arrive_when_fetched(barrier);
   }
+  // Whether the phase of this parity has ended.
+  static __device__ bool has_come(uint32_t barrier, uint32_t parity) {
+    uint32_t is;
+    asm volatile("{\n.reg .pred done;\nmbarrier.test_wait.parity.shared.b64 done, [%1], %2;\nselp.u32 %0, 1, 0, done;\n}\n"
+                 : "=r"(is)
+                 : "r"(barrier), "r"(parity)
+                 : "memory");
+    return is != 0;
+  }
   static __device__ void wait(uint32_t barrier, uint32_t parity) {
     if constexpr (kHasCopyEngine) {
       wait_phase(barrier, parity);
@@ -102,17 +116,20 @@ __device__ inline bool is_elected() {
   }
   return true;
 }
+__device__ inline volatile uint32_t& row_is_made(const DecodeTask& task, uint8_t* memory) {
+  return *reinterpret_cast<volatile uint32_t*>(memory + task.made_at);
+}
 // The same, of a value that is the same in all lanes.
 __device__ inline int of_warp(int x) { return __shfl_sync(kWholeWarp, x, 0); }
 
-// What a warp fetches for itself: the steps of its units, one after the other.
+// The steps of a walker's units, one after the other, as they are fetched.
 template <class List>
 class DecodeFetch {
   static constexpr int kHalf = List::Shared::kRows / 2;
 
  public:
-  __device__ DecodeFetch(const DecodeTask& task, uint8_t* memory)
-      : task_(task), memory_(shared_address(memory)), warp_(of_warp(static_cast<int>(threadIdx.x) / 32)) {
+  __device__ DecodeFetch(const DecodeTask& task, uint8_t* memory, int walker)
+      : task_(task), memory_(shared_address(memory)), warp_(walker) {
     const int i_warp = warp_ * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
     if (!is_pair(task)) {
 #pragma unroll 1
@@ -127,6 +144,7 @@ class DecodeFetch {
   __device__ const DecodeLinear& linear() const { return task_.linear[i_linear_]; }
   __device__ uint32_t barrier(int slot) const { return barriers_ + 8 * static_cast<uint32_t>(slot); }
 
+  // Without a filler: the first steps, into all slots.
   __device__ void start() {
     const int lane = static_cast<int>(threadIdx.x % 32);
     if (unit_ < linear().n_units && lane < task_.depth) make_barrier(barrier(lane), Runs::kThreads);
@@ -147,14 +165,24 @@ class DecodeFetch {
       }
     }
     __syncwarp();
+    skip();
+  }
+  // So many steps, or those that are left, are fetched by another warp.
+  __device__ void skip(int n) {
+#pragma unroll 1
+    for (int i = 0; i < n && has_next(); ++i) skip();
+  }
+  __device__ bool has_next() const { return unit_ < linear().n_units; }
+
+ private:
+  static constexpr int kScaleRuns = List::kHasScales ? 2 : 0;
+
+  __device__ void skip() {
     if (++step_ < task_.n_steps) return;
     step_ = 0;
     round_ ^= 1;
     unit_ += linear().n_warps;
   }
-
- private:
-  static constexpr int kScaleRuns = List::kHasScales ? 2 : 0;
 
   __device__ void fetch_unit(uint32_t to, uint32_t barrier) const {
     const int row = first_row_of(linear(), unit_);
@@ -225,6 +253,54 @@ class DecodeFetch {
   const int warp_;
   int i_linear_ = 0, unit_, step_ = 0, round_ = 0;
   uint32_t ring_, barriers_;
+};
+
+// The filler: a warp that fetches the first step of all walkers, then the second, until their slots are full. Few at a time until the row is made:
+// what is asked for beyond what the memory delivers within its latency makes queues, in which the loads of the row stand.
+template <class List>
+class DecodeFill {
+ public:
+  __device__ DecodeFill(const DecodeTask& task, uint8_t* memory) : task_(task), memory_(memory) {}
+  __device__ void run() {
+    make_slots();
+#pragma unroll 1
+    for (int slot = 0; slot < task_.depth; ++slot) {
+#pragma unroll 1
+      for (int walker = 0; walker < task_.n_walkers; ++walker) {
+        DecodeFetch<List> fetch(task_, memory_, walker);
+        fetch.skip(slot);
+        if (!fetch.has_next()) continue;
+        pace();
+        fetch.next(slot);
+        under_way_[2] = under_way_[1], under_way_[1] = under_way_[0], under_way_[0] = fetch.barrier(slot);
+        ++n_begun_;
+      }
+    }
+  }
+
+ private:
+  static constexpr int kAhead = 3;  // steps under way until the row is made
+
+  __device__ void make_slots() const {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    if (lane < task_.n_walkers * task_.depth) {
+      make_barrier(shared_address(memory_) + static_cast<uint32_t>(task_.barriers_begin + 8 * lane), Runs::kThreads);
+    }
+    if (lane == 0) row_is_made(task_, memory_) = 0;
+    if constexpr (kHasCopyEngine) barriers_made_for_copies();
+    __syncwarp();
+    slots_made(1);
+  }
+  // Never for ever: once the row is made a walker may have the slot's barrier two phases further, which looks as if the first had not ended.
+  __device__ void pace() {
+    while (!is_made_ && n_begun_ >= kAhead && !Runs::has_come(under_way_[kAhead - 1], 0)) is_made_ = row_is_made(task_, memory_) != 0;
+  }
+
+  const DecodeTask& task_;
+  uint8_t* const memory_;
+  uint32_t under_way_[kAhead] = {};  // the barriers of the steps begun last, the last one first
+  int n_begun_ = 0;
+  bool is_made_ = false;
 };
 
 // A warp at its units. List: the kernel's formats (decode_linear.cuh).

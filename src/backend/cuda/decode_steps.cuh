@@ -43,10 +43,6 @@ __device__ inline void fetch_4(uint32_t to, const uint8_t* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 }
 
-// The warps of a block meet when the barriers of the slots are made; those that make them do not wait.
-__device__ inline void slots_made(int n_fillers) { asm volatile("bar.arrive 2, %0;" ::"r"(kWalkerThreads + 32 * n_fillers) : "memory"); }
-__device__ inline void wait_for_slots(int n_fillers) { asm volatile("bar.sync 2, %0;" ::"r"(kWalkerThreads + 32 * n_fillers) : "memory"); }
-
 // Of a block, as a kernel is made for them; 0: as many as the task says.
 template <int kFillers>
 __device__ int n_fillers(const StepTask& task) {
