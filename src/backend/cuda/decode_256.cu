@@ -50,9 +50,9 @@ StepTask step_task(const DecodeSource& source, std::span<const LinearTask> linea
   task.is_plain = !Row::kOfShard;
   for (int i = 0; i < task.n_linears; ++i) {
     const Parts& parts = linears[static_cast<size_t>(i)].w->parts;
-    std::copy_n(parts.base, parts.n, task.linear[i].base);
-    task.slot_bytes = std::max(task.slot_bytes, Formats::slot_bytes(task.linear[i].format));
-    auto& linear = task.linear[i];
+    StepLinear& linear = task.linear[i];
+    std::copy_n(parts.base, parts.n, linear.base);
+    task.slot_bytes = std::max(task.slot_bytes, Formats::slot_bytes(linear.format));
     linear.out = gate.y != nullptr ? gate.y : gate.residual != nullptr ? gate.sum : linear.y;
     task.is_plain = task.is_plain && linear.bias == nullptr && linear.out != nullptr && (linear.y == nullptr || linear.y == linear.out);
   }

@@ -272,7 +272,9 @@ class DecodeFill {
         if (!fetch.has_next()) continue;
         pace();
         fetch.next(slot);
-        under_way_[2] = under_way_[1], under_way_[1] = under_way_[0], under_way_[0] = fetch.barrier(slot);
+#pragma unroll
+        for (int i = kAhead - 1; i > 0; --i) under_way_[i] = under_way_[i - 1];
+        under_way_[0] = fetch.barrier(slot);
         ++n_begun_;
       }
     }

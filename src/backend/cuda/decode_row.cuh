@@ -172,7 +172,8 @@ struct AheadOfRow {
 
   __device__ AheadOfRow(const DecodeSource& source, const Row& row)
       : first(kept(static_cast<int>(threadIdx.x / 32) * 256 + first_of_lane<kSpread>())), step(Row::turn(source)),
-        d(kept(source.d)), floats_first(kept(place_of_eight(first))), a(kept(source.a + first)), b(kept((has_sums(source.sums) ? source.sums.of : source.b) + first)), w(kept(source.w + first)),
+        d(kept(source.d)), floats_first(kept(place_of_eight(first))), a(kept(source.a + first)),
+        b(kept((has_sums(source.sums) ? source.sums.of : source.b) + first)), w(kept(source.w + first)),
         y(kept(blockIdx.x == 0 && source.y != nullptr ? source.y + first : nullptr)), eps(kept(source.eps)), sums(source.sums) {
     const bool writes = blockIdx.x == 0 && source.sum != nullptr, squares = static_cast<int>(threadIdx.x) >= Row::makers(source) - 32;
     flags = kept((source.w != nullptr ? kNorm : 0) | (source.pre_w != nullptr ? kPreNorm : 0) | (source.b != nullptr || has_sums(source.sums) ? kTwo : 0) |

@@ -20,7 +20,7 @@ struct StepLinear {
   int32_t n_rows = 0, n_units = 0, first_warp = 0, n_warps = 0;  // of the walkers of the grid, each of which keeps to one matrix
   const float* bias = nullptr;
   float* y = nullptr;    // null: nobody reads it
-  float* out = nullptr;  // if StepTask::is_plain
+  float* out = nullptr;  // where that value is written if StepTask::is_plain
 };
 
 struct StepTask {
@@ -28,7 +28,7 @@ struct StepTask {
   int32_t n_chunks = 8;                 // of each output; fewer where n_blocks are several rows of a shard's columns (DecodeGate::sums)
   int32_t n_walkers = 0, depth = 0, n_deeper = 0;  // walkers that take units; slots of each, of the first ones one more
   int32_t n_fillers = 0;                           // of a block
-  bool is_plain = false;    // a product has no bias, and one value of it is written: with a residual the sum, with a gate what that makes
+  bool is_plain = false;    // no product has a bias, and of each one value is written: with a residual the sum, with a gate what that makes
   bool lets_early = false;  // the next kernel start, ahead of the wait for the kernel before
   int32_t slot_bytes = 0, floats_begin = 0, barriers_begin = 0, ring_begin = 0;  // in shared memory
   uint32_t begin[8] = {};            // first block of each chunk
@@ -209,6 +209,7 @@ class StepWalk : StepFetch {
     x_begin_ = Row::place(begin_of(of_output()), of_output());
     format_ = linear().format;
     out_ = linear_of(own_row()).out;
+    // The first step finds these in registers: what it looks up among the parameters comes 300 clocks and more after the row.
     compute_now(out_);
     compute_now(length_), compute_now(x_begin_), compute_now(format_), compute_now(place_), compute_now(barrier_), compute_now(lane_);
   }
@@ -251,7 +252,7 @@ class StepWalk : StepFetch {
         if (barrier_ == end_) barrier_ = barrier_at(first_), place_ = place_of(first_), parity_ ^= 1;
       } while (++step < longest_);
       c = chunks_sum(c, n_chunks());
-      if ((own_chunk() & (n_chunks() - 1)) == n_held_) held_ = c;
+      if (of_output() == n_held_) held_ = c;
       unit_ += n_warps_;
     }
   }
@@ -268,7 +269,7 @@ class StepWalk : StepFetch {
     if (step < length_) c = next;
     __syncwarp();
     if (!has_step()) return;
-    compute_now(lane_);  // not ahead of the loop, where the first step would wait for it
+    compute_now(lane_);  // so that what follows from it is not found ahead of the loop, where the first step would wait for it
     fetch_parts<F>(From<F>(*this), shared_ + place_, std::make_index_sequence<F::kParts>{});
     arrive_when_fetched(barrier_);
     next_step();
@@ -287,9 +288,11 @@ class StepWalk : StepFetch {
     write_product<kRows, Row::kOfShard>(task_.gate, to, row, own_row(), own_chunk(), mine, residual_, y);
   }
 
-  int first_, length_, x_begin_, format_, unit_, n_held_ = 0;  // first_: slot
-  float* out_;  // StepLinear::out of the lane's
-  uint32_t place_, barrier_, end_, parity_ = 0;  // of the slot that is next: place in the block's memory, barrier; the barrier after the last one
+  int first_, unit_, n_held_ = 0;     // first_: slot
+  int length_, x_begin_, format_;     // of the lane's chunk: superblocks, and where they begin in the row; of the weights
+  float* out_;                        // StepLinear::out of the lane's matrix
+  uint32_t place_, barrier_;          // of the slot that is next, in the block's memory
+  uint32_t end_, parity_ = 0;         // end_: the barrier after the last slot's
   float held_ = 0.0f, residual_ = 0.0f;  // residual_: what is added to the row that this lane will write
 };
 
