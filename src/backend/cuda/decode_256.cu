@@ -16,8 +16,8 @@ struct Formats : FormatList<StepQ4_K, StepQ5_K, StepQ6_K> {
 
 // All products of a model run in one kernel, short ones and long ones: what one of them has run lies in the caches of instructions for the next,
 // which gains more than a kernel fit for each would. So what differs goes by the model's width.
-constexpr int steps_ahead(bool wide) { return wide ? 6 : 3; }
-static_assert(steps_ahead(true) * kWalkersMax <= kStepSlotsMax);
+constexpr int kStepsAhead = 6, kStepsAheadNarrow = 3;
+static_assert(kStepsAhead * kWalkersMax <= kStepSlotsMax);
 constexpr int kFillersNarrow = 2;  // of shards, too
 
 // kTurns: blocks of a row that a warp makes at once; kFillers: as for n_fillers().
@@ -74,11 +74,13 @@ int share_slots(StepTask& task, int n_blocks, int walkers, int depth_max, int sh
 
 // Of a block, for a product that has so many bytes of weights for each. What is short is fetched before its row is there, beside a block of the
 // kernel ahead: of 112 KB two have room (of 113 not always), 130 leave room for one of the kernels around a narrow model's gate, 150 for attention.
-// What is long streams through a ring in all of the shared memory; but that of a wide model's gate is filled too late to be of use beyond 150.
-int shared_for(int64_t bytes_each, bool wide, bool pair) {
+// What is long streams through a ring in all of the shared memory; but that of a wide model's gate is filled too late to be of use beyond 150, or
+// 140 with two planes, beside which attention's output has room.
+int shared_for(int64_t bytes_each, bool wide, bool pair, int planes) {
   if (bytes_each <= 100 * 1024) return 112 * 1024;
   if (!wide && bytes_each <= 200 * 1024) return 130 * 1024;
-  return (pair || bytes_each <= 128 * 1024 ? 150 : 220) * 1024;
+  if (pair) return (planes == 2 ? 140 : 150) * 1024;
+  return (bytes_each <= 128 * 1024 ? 150 : 220) * 1024;
 }
 
 // The same of a kernel that adds other shards' sums, or sends its own: it is short beside its wait for those. Of kernels that add, a block takes a
@@ -109,10 +111,13 @@ void launch_decode_256(const DecodeSource& source, std::span<const LinearTask> l
   task.lets_early = !has_norm && !is_after_pair && (!wide || Row::kOfShard);
   task.n_fillers = Row::kOfShard || !wide ? kFillersNarrow : is_after_pair ? 4 : 3;
   const bool adds = source.sums.n_shards > 0, is_between = (adds || gate.sums.n_shards > 0) && shares.bytes_each <= kBetweenShardsMax;
-  const int wanted = is_between ? shared_between_shards(adds) : shared_for(shares.bytes_each, wide, gate.y != nullptr);
+  const int planes = Row::kOfShard ? 1 : Row::kPlanes;
+  const int wanted = is_between ? shared_between_shards(adds) : shared_for(shares.bytes_each, wide, gate.y != nullptr, planes);
   const int shared = std::min(wanted, shared_of_block());
   const int walkers = std::min(shares.units_each, kWalkersMax);
-  const int used = share_slots(task, shares.n_blocks, walkers, steps_ahead(wide), shared);
+  const bool is_several = !Row::kOfShard && gate.y == nullptr && task.n_linears > 1;  // of these each walker's first unit is enough
+  const int steps_ahead = !wide ? kStepsAheadNarrow : is_several ? std::min((task.n_blocks + 7) / 8, kStepsAhead) : kStepsAhead;
+  const int used = share_slots(task, shares.n_blocks, walkers, steps_ahead, shared);
   const int bytes = is_between && adds ? std::max(used, shared) : used;
   const int threads = kWalkerThreads + 32 * task.n_fillers;
   if constexpr (!Row::kOfShard) {
