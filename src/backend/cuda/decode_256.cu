@@ -36,6 +36,7 @@ __global__ void __launch_bounds__(kThreadsAsIf, 1) step_kernel(const __grid_cons
   wait_for_previous();
   if (!task.lets_early) let_next_start();
   if (Row::kOfShard) wait_for_shards(task.source.wait, meet);
+  ahead.ask();
   walk.ask_residual();
   make_row(task.source, ahead, floats, x);
 

@@ -79,6 +79,7 @@ __global__ void __launch_bounds__((kFills ? kThreadsAsIf : kWalkerThreads), (kFi
   wait_for_previous();
   if (task.next_start == NextStart::after_wait) let_next_start();
   if (Row::kOfShard) wait_for_shards(task.source.wait);
+  ahead.ask();
   make_row(task.source, ahead, floats, x);
 
   if (kFills && threadIdx.x == 0) row_is_made(task, memory) = 1;

@@ -239,23 +239,28 @@ struct AheadOfRow {
       there = waited_too_long(begin, sums.timed_out);
     }
   }
-  // a or a + b of kTurns turns, to where products read it as floats first, and for others who read it.
+  // Asks for the first of a, right after the wait.
+  __device__ void ask() {
+    take<kTurns>(a, 0, x);
+    if (!is(kNorm)) take<kTurns>(a, kTurns * step, x + kTurns);
+  }
+  // a or a + b of n turns, whose a is in `to`, to where products read it as floats first, and for others who read it.
+  template <int n>
   __device__ void add_sources(int begin, Eight* to, float* floats, float* sum) const {
-    Eight added[kTurns];
-    take<kTurns>(a, begin, to);
     if (is(kTwo)) {
-      take_added<kTurns>(begin, added);
+      Eight added[n];
+      take_added<n>(begin, added);
 #pragma unroll
-      for (int t = 0; t < kTurns; ++t) add_eight(to[t], added[t]);
+      for (int t = 0; t < n; ++t) add_eight(to[t], added[t]);
     }
 #pragma unroll
-    for (int t = 0; t < kTurns; ++t) {
+    for (int t = 0; t < n; ++t) {
       const int at = begin + t * step;
       if (has(first + at)) store_floats<kSpread>(floats, floats_first + at, to[t]);
     }
     if (!is(kWrites)) return;
 #pragma unroll
-    for (int t = 0; t < kTurns; ++t) {
+    for (int t = 0; t < n; ++t) {
       const int j = first + begin + t * step;
       if (j < d) store_eight<kSpread>(sum + j, to[t]);
     }
@@ -310,10 +315,13 @@ __device__ void add_up(const DecodeSource& source, AheadOfRow<Row, kTurns>& ahea
     }
     return;
   }
-  int begin = 0;
-  while (ahead.has(ahead.first + begin + kTurns * ahead.step)) begin += kTurns * ahead.step;  // of the widest rows
+  ahead.template add_sources<kTurns>(0, ahead.x, floats, source.sum);
 #pragma unroll 1
-  for (; begin >= 0; begin -= kTurns * ahead.step) ahead.add_sources(begin, ahead.x, floats, source.sum);  // what stays in x comes last
+  for (int begin = kTurns * ahead.step; ahead.has(ahead.first + begin); begin += ahead.step) {  // of the widest rows
+    Eight x[1];
+    ahead.template take<1>(ahead.a, begin, x);
+    ahead.template add_sources<1>(begin, x, floats, source.sum);
+  }
 }
 
 // Of the pieces in `ahead.x`, `begin` elements after the first: their norm by r, if there is one, and what products read.
@@ -339,7 +347,7 @@ __device__ void put_pieces(AheadOfRow<Row, kTurns>& ahead, int begin, float r, c
 }
 
 // Makes the row of `source` in x; `floats`: row_floats(d) of shared memory, only where there is a norm. All threads call it, after the wait for
-// the kernel before.
+// the kernel before and ahead.ask().
 template <class Row, int kTurns>
 __device__ void make_row(const DecodeSource& source, AheadOfRow<Row, kTurns>& ahead, float* floats, const Row& x) {
   constexpr bool kSpread = Row::kSpread;
@@ -353,8 +361,6 @@ __device__ void make_row(const DecodeSource& source, AheadOfRow<Row, kTurns>& ah
     }
     Row::meet(source);
     r = floats[0];
-  } else {
-    ahead.template take<2 * kTurns>(ahead.a, 0, ahead.x);
   }
 #pragma unroll 1
   for (int begin = 0; ahead.has(ahead.first + begin);) {

@@ -219,6 +219,7 @@ __global__ void __launch_bounds__(kThreads, 1) fast_decode_kernel(const __grid_c
     AheadOfRow<RowHalves<T>, 1> ahead(task.source, x);
     wait_for_previous();
     let_next_start();  // no earlier: the weights that the next kernel asks for would be ahead of the row in every queue
+    ahead.ask();
     make_row(task.source, ahead, reinterpret_cast<float*>(memory + task.floats_begin), x);
   }
   __syncthreads();
