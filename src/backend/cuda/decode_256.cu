@@ -109,10 +109,11 @@ void launch_decode_256(const DecodeSource& source, std::span<const LinearTask> l
   // The next kernel starts when this one's turn has come: with more kernels ahead their copies stand in the way of what this one reads. Only what
   // follows the product of attention's result, the longest of a layer, starts with that, where both have room.
   const bool is_after_pair = reads_gate(source, task);
-  task.lets_early = !has_norm && !is_after_pair && (!wide || Row::kOfShard);
-  task.n_fillers = Row::kOfShard || !wide ? kFillersNarrow : is_after_pair ? 4 : 3;
-  const bool adds = source.sums.n_shards > 0, is_between = (adds || gate.sums.n_shards > 0) && shares.bytes_each <= kBetweenShardsMax;
   const int planes = Row::kOfShard ? 1 : Row::kPlanes;
+  task.lets_early = !has_norm && !is_after_pair && (!wide || Row::kOfShard);
+  const bool is_longest = is_after_pair || (gate.y != nullptr && planes == 1);
+  task.n_fillers = Row::kOfShard || !wide ? kFillersNarrow : is_longest ? 4 : 3;
+  const bool adds = source.sums.n_shards > 0, is_between = (adds || gate.sums.n_shards > 0) && shares.bytes_each <= kBetweenShardsMax;
   const int wanted = is_between ? shared_between_shards(adds) : shared_for(shares.bytes_each, wide, gate.y != nullptr, planes);
   const int shared = std::min(wanted, shared_of_block());
   const int walkers = std::min(shares.units_each, kWalkersMax);

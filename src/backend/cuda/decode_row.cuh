@@ -239,14 +239,16 @@ struct AheadOfRow {
       there = waited_too_long(begin, sums.timed_out);
     }
   }
-  // Asks for the first of a, right after the wait.
+  // Asks for the first of a, right after the wait. Where shards' sums are added a comes with them.
   __device__ void ask() {
+    if (Row::kOfShard && is(kNorm)) return;
     take<kTurns>(a, 0, x);
     if (!is(kNorm)) take<kTurns>(a, kTurns * step, x + kTurns);
   }
-  // a or a + b of n turns, whose a is in `to`, to where products read it as floats first, and for others who read it.
+  // a or a + b of n turns, whose a is in `to` unless the kernel is of a shard, to where products read it as floats first, and for others who read it.
   template <int n>
   __device__ void add_sources(int begin, Eight* to, float* floats, float* sum) const {
+    if (Row::kOfShard) take<n>(a, begin, to);
     if (is(kTwo)) {
       Eight added[n];
       take_added<n>(begin, added);
@@ -319,7 +321,7 @@ __device__ void add_up(const DecodeSource& source, AheadOfRow<Row, kTurns>& ahea
 #pragma unroll 1
   for (int begin = kTurns * ahead.step; ahead.has(ahead.first + begin); begin += ahead.step) {  // of the widest rows
     Eight x[1];
-    ahead.template take<1>(ahead.a, begin, x);
+    if (!Row::kOfShard) ahead.template take<1>(ahead.a, begin, x);
     ahead.template add_sources<1>(begin, x, floats, source.sum);
   }
 }
