@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/cuda/attention.h"
+#include "backend/cuda/floats.cuh"
 #include "ops/attention.h"
 
 namespace assay::backend::cuda {
@@ -16,10 +17,6 @@ static_assert(kSegment == 256 && kKeyTile == 32);
 // in other banks.
 inline constexpr int kFour = kSegment * 4, kOddLanes = 2 * kFour + 16, kWarpProbabilities = kOddLanes + 2 * kFour;
 
-__device__ inline void read_4(const float* from, float* to) {
-  const float4 x = *reinterpret_cast<const float4*>(from);
-  to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
-}
 // The lane's eight queries of a key.
 __device__ inline void read_queries(const float* from, float (&x)[8]) {
   read_4(from, x);

@@ -192,6 +192,65 @@ __global__ void heads_kernel(HeadsTask task) {
 
 constexpr int kThreads = 256;
 
+// The usual heads: without norms, rotated whole, over a cache in half precision, which nobody looks at.
+bool are_plain(const HeadsTask& task) {
+  const CacheView& cache = task.cache;
+  const auto is_none = [](auto... pointers) { return ((pointers == nullptr) && ...); };
+  return cache.type_k == ops::CacheType::f16 && cache.type_v == ops::CacheType::f16 && task.rope.dim == cache.head_dim && cache.head_dim % 8 == 0 &&
+         is_none(task.q_norm, task.k_norm, task.q_normed, task.k_normed, task.k_rotated) &&
+         task.n_tokens * (task.n_heads + 2 * cache.n_kv_heads) * cache.head_dim <= INT32_MAX;
+}
+__device__ uint2 as_halves(const float* x) {
+  return {rounded_half(x[0]) | uint32_t{rounded_half(x[1])} << 16, rounded_half(x[2]) | uint32_t{rounded_half(x[3])} << 16};
+}
+
+// The same for these; a lane has four pairs of a head: eight neighbours, or two runs of four that are half a head apart.
+template <bool kInterleaved>
+__global__ void plain_heads_kernel(const __grid_constant__ HeadsTask task) {
+  let_next_start();
+  const CacheView& cache = task.cache;
+  const int n_heads = static_cast<int>(task.n_heads), n_kv_heads = static_cast<int>(cache.n_kv_heads), head_dim = static_cast<int>(cache.head_dim);
+  const int of_head = head_dim / 8, of_token = (n_heads + 2 * n_kv_heads) * of_head, item = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
+  const int token = item / of_token, slot = item % of_token / of_head, pair = 4 * (item % of_head);
+  if (token >= static_cast<int>(task.n_tokens)) return;
+  const bool is_q = slot < n_heads, is_k = !is_q && slot < n_heads + n_kv_heads;
+  const int head = is_q ? slot : (slot - n_heads) % n_kv_heads;
+  const int64_t at = (int64_t{token} * (is_q ? n_heads : n_kv_heads) + head) * head_dim;
+  const int first = kInterleaved ? 2 * pair : pair, second = first + (kInterleaved ? 4 : head_dim / 2);
+  const int position = task.positions[token], sequence = task.sequences[token];
+  float x[8], cos[4], sin[4];
+  if (is_q || is_k) {
+    const float* angles = task.table + int64_t{position} * head_dim + pair;
+    read_4(angles, cos);
+    read_4(angles + head_dim / 2, sin);
+  }
+  wait_for_previous();
+  const float* from = (is_q ? task.q : is_k ? task.k : task.v) + at;
+  read_4(from + first, x);
+  read_4(from + second, x + 4);
+  if (is_q || is_k) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float &a = x[kInterleaved ? 2 * i : i], &b = x[kInterleaved ? 2 * i + 1 : i + 4];
+      const float x_a = a, x_b = b;
+      a = num::fma(x_a, cos[i], -(x_b * sin[i]));
+      b = num::fma(x_a, sin[i], x_b * cos[i]);
+    }
+  }
+  if (is_q) {
+    write_4(task.q_rotated + at + first, x);
+    write_4(task.q_rotated + at + second, x + 4);
+    return;
+  }
+  const int64_t cache_head = int64_t{sequence} * n_kv_heads + head;
+#pragma unroll
+  for (int run = 0; run < 2; ++run) {
+    const int j = run == 0 ? first : second;
+    const Place place = is_k ? key_place(cache, cache_head, position, j) : value_place(cache, cache_head, position, j);
+    *reinterpret_cast<uint2*>(place.element) = as_halves(x + 4 * run);
+  }
+}
+
 // The n elements of y from `at` on, which are of one head: its segments, ascending.
 template <int n>
 __device__ void merge_elements(const AttentionTask& task, int64_t at, float* y) {
@@ -258,6 +317,12 @@ void norm_rows(const NormTask& task, const Queue& queue) {
 
 void heads(const HeadsTask& task, const Queue& queue) {
   if (task.n_tokens == 0) return;
+  if (are_plain(task)) {
+    const int64_t n_lanes = task.n_tokens * (task.n_heads + 2 * task.cache.n_kv_heads) * task.cache.head_dim / 8;
+    launch(queue, task.rope.interleaved ? plain_heads_kernel<true> : plain_heads_kernel<false>, dim3(static_cast<unsigned>((n_lanes + kThreads - 1) / kThreads)),
+           kThreads, 0, task);
+    return;
+  }
   const int64_t n_warps = task.n_tokens * (task.n_heads + 2 * task.cache.n_kv_heads);
   launch(queue, heads_kernel, dim3(static_cast<unsigned>((n_warps + kHeadWarps - 1) / kHeadWarps)), 32 * kHeadWarps,
          static_cast<size_t>(kHeadWarps * task.cache.head_dim) * sizeof(float), task);

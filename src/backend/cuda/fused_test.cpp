@@ -4,6 +4,7 @@
 #include "backend/cuda/device_test.h"
 #include "ops/gate.h"
 #include "ops/rms_norm.h"
+#include "ops/rope.h"
 #include "support/random_weights.h"
 
 namespace assay::backend::cuda {
@@ -104,6 +105,75 @@ TEST(CudaFused, GatesHaveTheReferencesBits) {
         gate_rows(on_gate.as<float>(), on_up.as<float>(), activation, n_rows, to_y.as<float>(), integers.view, Queue());
         EXPECT_TRUE(same_floats(download<float>(to_y.data(), gate.size()), expected)) << k;
         integers.expect(expected, "gate of " + std::to_string(k));
+      }
+    }
+  }
+}
+
+// Heads of two sequences by turns, rotated by any numbers, and what the cache has of them; looked_at: by an observer of the keys.
+void check_heads(int64_t n_tokens, int64_t head_dim, bool interleaved, bool looked_at) {
+  const std::string what = std::to_string(n_tokens) + " tokens, heads of " + std::to_string(head_dim) + (interleaved ? ", interleaved" : "") +
+                           (looked_at ? ", looked at" : "");
+  constexpr int64_t kHeads = 4, kKvHeads = 2;
+  const std::vector<float> q = test::random_activations(n_tokens * kHeads * head_dim, 11), k = test::random_activations(n_tokens * kKvHeads * head_dim, 12),
+                           v = test::random_activations(n_tokens * kKvHeads * head_dim, 13), table = test::random_activations(n_tokens * head_dim, 14);
+  std::vector<int32_t> positions, sequences;
+  for (int32_t t = 0; t < n_tokens; ++t) positions.push_back(t / 2), sequences.push_back(t % 2);
+  const auto rotated = [&](const std::vector<float>& x, int64_t n_heads) {
+    std::vector<float> y(x.size());
+    for (int64_t i = 0; i < n_tokens * n_heads; ++i) {
+      const float* cos = table.data() + positions[static_cast<size_t>(i / n_heads)] * head_dim;
+      ops::rope_ref(x.data() + i * head_dim, cos, cos + head_dim / 2, head_dim, interleaved, head_dim, y.data() + i * head_dim);
+    }
+    return y;
+  };
+  const ops::CacheLayer layer{kKvHeads, head_dim, 0};
+  ops::ExecutorOptions options;
+  options.n_ctx = n_tokens;
+  options.n_sequences = 2;
+  const KvCache cache(std::span(&layer, 1), options);
+  const DeviceBuffer on_q = upload(q), on_k = upload(k), on_v = upload(v), on_table = upload(table), on_positions = upload(positions),
+                     on_sequences = upload(sequences), to_q = poisoned(q.size()), to_k = poisoned(k.size());
+  HeadsTask task;
+  task.cache = cache.layer(0);
+  task.q = on_q.as<float>();
+  task.k = on_k.as<float>();
+  task.v = on_v.as<float>();
+  task.n_tokens = n_tokens;
+  task.n_heads = kHeads;
+  task.rope = {kHeads, head_dim, head_dim, interleaved};
+  task.table = on_table.as<float>();
+  task.positions = on_positions.as<int32_t>();
+  task.sequences = on_sequences.as<int32_t>();
+  task.q_rotated = to_q.as<float>();
+  if (looked_at) task.k_rotated = to_k.as<float>();
+  heads(task, Queue());
+  const std::vector<float> keys = rotated(k, kKvHeads);
+  EXPECT_TRUE(same_floats(download<float>(to_q.data(), q.size()), rotated(q, kHeads))) << what;
+  if (looked_at) {
+    EXPECT_TRUE(same_floats(download<float>(to_k.data(), k.size()), keys)) << what;
+  }
+  const auto row_bytes = static_cast<size_t>(ops::cache_row_bytes(ops::CacheType::f16, head_dim));
+  for (const int32_t sequence : {0, 1}) {
+    std::vector<std::byte> expected, found;
+    for (const std::vector<float>* rows : {&keys, &v}) {
+      for (int64_t row = 0; row < n_tokens * kKvHeads; ++row) {
+        if (sequences[static_cast<size_t>(row / kKvHeads)] != sequence) continue;
+        expected.resize(expected.size() + row_bytes);
+        ops::cache_encode_ref(ops::CacheType::f16, rows->data() + row * head_dim, head_dim, expected.data() + expected.size() - row_bytes);
+      }
+    }
+    cache.visit(sequence, (n_tokens - sequence + 1) / 2, [&](std::span<const std::byte> bytes) { found.insert(found.end(), bytes.begin(), bytes.end()); });
+    EXPECT_TRUE(found == expected) << what << ", sequence " << sequence;
+  }
+}
+
+TEST(CudaFused, HeadsHaveTheReferencesBits) {
+  ASSAY_REQUIRE_GPU();
+  for (const bool looked_at : {false, true}) {
+    for (const bool interleaved : {false, true}) {
+      for (const int64_t head_dim : {64, 80, 128, 36}) {
+        for (const int64_t n_tokens : {1, 37, 300}) check_heads(n_tokens, head_dim, interleaved, looked_at);
       }
     }
   }

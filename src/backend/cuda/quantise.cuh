@@ -1,6 +1,7 @@
 // Quantising activations (quant/activations.h): a lane has 8 neighbouring elements.
 #pragma once
 
+#include "backend/cuda/floats.cuh"
 #include "backend/cuda/warp.cuh"
 #include "quant/activations.h"
 #include "quant/steps.h"
@@ -62,15 +63,6 @@ __device__ inline void quantise_8(const float (&x)[8], bool inside, const quant:
   if (lane % kSumLanes != 0) return;
   out.q_sums[at / (8 * kSumLanes)] = static_cast<int16_t>(q_sum);
   if (two) out.l_sums[at / (8 * kSumLanes)] = static_cast<int16_t>(l_sum);
-}
-
-__device__ inline void read_8(const float* from, float (&x)[8]) {
-  const float4 low = reinterpret_cast<const float4*>(from)[0], high = reinterpret_cast<const float4*>(from)[1];
-  x[0] = low.x, x[1] = low.y, x[2] = low.z, x[3] = low.w, x[4] = high.x, x[5] = high.y, x[6] = high.z, x[7] = high.w;
-}
-__device__ inline void write_8(float* to, const float (&x)[8]) {
-  reinterpret_cast<float4*>(to)[0] = {x[0], x[1], x[2], x[3]};
-  reinterpret_cast<float4*>(to)[1] = {x[4], x[5], x[6], x[7]};
 }
 
 }  // namespace assay::backend::cuda
