@@ -10,6 +10,7 @@
 
 #include "assay/error.h"
 #include "engine/best_follows.h"
+#include "engine/cancel_scope.h"
 #include "engine/model_state.h"
 #include "engine/random_tokens.h"
 #include "engine/work.h"
@@ -43,15 +44,6 @@ std::pair<double, double> mean_and_deviation(const std::vector<T>& samples) {  /
   for (T x : samples) squares += (static_cast<double>(x) - mean) * (static_cast<double>(x) - mean);
   return {mean, samples.size() > 1 ? std::sqrt(squares / (n - 1)) : 0};
 }
-
-// Takes the hook out again, whatever is thrown.
-struct CancelHook {
-  CancelHook(Context& of, const std::function<bool()>& cancelled) : context(of) { context.set_cancel(cancelled); }
-  ~CancelHook() { context.set_cancel({}); }
-  CancelHook(const CancelHook&) = delete;
-  CancelHook& operator=(const CancelHook&) = delete;
-  Context& context;
-};
 
 }  // namespace
 
@@ -118,7 +110,7 @@ BenchResult Bench::run(const BenchTest& test, int64_t n_repetitions, bool warm_u
   BenchResult result;
   result.test = test;
   result.work = engine::WorkCounter(context_.model().state().built.plan, context_.options()).of_test(test);
-  const CancelHook hook(context_, cancelled);
+  const engine::CancelScope scope(context_, cancelled);
   bool goes_on = fill_depth(test);
   if (goes_on && warm_up) {
     // Two tokens: what a device records of the first or second is at hand then.

@@ -9,6 +9,7 @@
 
 #include "assay/error.h"
 #include "engine/best_follows.h"
+#include "engine/cancel_scope.h"
 #include "engine/stop_strings.h"
 
 namespace assay {
@@ -69,20 +70,6 @@ class Text {
   std::string part_, shown_;  // of one token; kept, so that a token takes no memory
 };
 
-// Hands the cancel hook to the context for the length of a run.
-class CancelScope {
- public:
-  CancelScope(Context& context, const std::function<bool()>& cancelled) : context_(context) {
-    context_.set_cancel(cancelled);
-  }
-  ~CancelScope() { context_.set_cancel({}); }
-  CancelScope(const CancelScope&) = delete;
-  CancelScope& operator=(const CancelScope&) = delete;
-
- private:
-  Context& context_;
-};
-
 }  // namespace
 
 std::string_view name(FinishReason reason) noexcept {
@@ -138,7 +125,7 @@ Generation Generator::run(std::span<const TokenId> prompt, const GenerateOptions
   if (!is_ranked) context_->set_n_ranked(0);
   const bool is_best = is_ranked && sampler.n_ranked() == 1;
   engine::BestFollows best_follows(*context_);
-  const CancelScope scope(*context_, cancelled);
+  const engine::CancelScope scope(*context_, cancelled);
   const auto is_cancelled = [&] { return cancelled && cancelled(); };
   if (prefill(prompt, result) < result.n_prompt) {
     result.finish_reason = FinishReason::cancelled;
