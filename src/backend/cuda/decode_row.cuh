@@ -245,7 +245,8 @@ struct AheadOfRow {
     take<kTurns>(a, 0, x);
     if (!is(kNorm)) take<kTurns>(a, kTurns * step, x + kTurns);
   }
-  // a or a + b of n turns, whose a is in `to` unless the kernel is of a shard, to where products read it as floats first, and for others who read it.
+  // a or a + b of n turns, whose a is in `to` unless the kernel is of a shard, to where products read it as floats first, and for others who
+  // read it.
   template <int n>
   __device__ void add_sources(int begin, Eight* to, float* floats, float* sum) const {
     if (Row::kOfShard) take<n>(a, begin, to);

@@ -210,7 +210,8 @@ __global__ void plain_heads_kernel(const __grid_constant__ HeadsTask task) {
   let_next_start();
   const CacheView& cache = task.cache;
   const int n_heads = static_cast<int>(task.n_heads), n_kv_heads = static_cast<int>(cache.n_kv_heads), head_dim = static_cast<int>(cache.head_dim);
-  const int of_head = head_dim / 8, of_token = (n_heads + 2 * n_kv_heads) * of_head, item = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
+  const int of_head = head_dim / 8, of_token = (n_heads + 2 * n_kv_heads) * of_head;
+  const int item = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
   const int token = item / of_token, slot = item % of_token / of_head, pair = 4 * (item % of_head);
   if (token >= static_cast<int>(task.n_tokens)) return;
   const bool is_q = slot < n_heads, is_k = !is_q && slot < n_heads + n_kv_heads;
@@ -319,8 +320,8 @@ void heads(const HeadsTask& task, const Queue& queue) {
   if (task.n_tokens == 0) return;
   if (are_plain(task)) {
     const int64_t n_lanes = task.n_tokens * (task.n_heads + 2 * task.cache.n_kv_heads) * task.cache.head_dim / 8;
-    launch(queue, task.rope.interleaved ? plain_heads_kernel<true> : plain_heads_kernel<false>, dim3(static_cast<unsigned>((n_lanes + kThreads - 1) / kThreads)),
-           kThreads, 0, task);
+    const auto kernel = task.rope.interleaved ? plain_heads_kernel<true> : plain_heads_kernel<false>;
+    launch(queue, kernel, dim3(static_cast<unsigned>((n_lanes + kThreads - 1) / kThreads)), kThreads, 0, task);
     return;
   }
   const int64_t n_warps = task.n_tokens * (task.n_heads + 2 * task.cache.n_kv_heads);
