@@ -131,10 +131,7 @@ class Rows {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
 #pragma unroll
-      for (int c = 0; c < C::kColumns; ++c) {
-        const float* x = out[i] + 4 * c;
-        *reinterpret_cast<float4*>(output_place(i * C::kColumns + c)) = {x[0], x[1], x[2], x[3]};
-      }
+      for (int c = 0; c < C::kColumns; ++c) write_4(output_place(i * C::kColumns + c), out[i] + 4 * c);
     }
   }
   __device__ void bring_back(Outputs& out) const {

@@ -23,8 +23,8 @@ __device__ inline void read_queries(const float* from, float (&x)[8]) {
   read_4(from + kFour, x + 4);
 }
 __device__ inline void write_queries(const float (&x)[8], float* to) {
-  *reinterpret_cast<float4*>(to) = {x[0], x[1], x[2], x[3]};
-  *reinterpret_cast<float4*>(to + kFour) = {x[4], x[5], x[6], x[7]};
+  write_4(to, x);
+  write_4(to + kFour, x + 4);
 }
 
 // Consecutive tokens of one sequence with heads head_0 .. head_end of a KV head; a block takes a part of these that is a power of two.

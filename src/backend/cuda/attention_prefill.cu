@@ -414,7 +414,7 @@ class Prefill {
 #pragma unroll
           for (int e = 0; e < 4; ++e) o[e] = o[e] / l[i];
         }
-        *reinterpret_cast<float4*>(y + at[i] + c * kGroupKeys) = {o[0], o[1], o[2], o[3]};
+        write_4(y + at[i] + c * kGroupKeys, o);
       }
     }
   }

@@ -67,7 +67,7 @@ StepTask step_task(const DecodeSource& source, std::span<const LinearTask> linea
 int share_slots(StepTask& task, int n_blocks, int walkers, int depth_max, int shared_bytes) {
   const int n_slots = std::max((shared_bytes - task.ring_begin) / task.slot_bytes, 1);
   task.n_walkers = std::min(walkers, n_slots);
-  const int rounds = share_warps<Formats>(task, n_blocks * task.n_walkers), deepest = std::min(rounds * ((task.n_blocks + 7) / 8), depth_max);
+  const int rounds = share_warps<Formats>(task, n_blocks * task.n_walkers), deepest = std::min(rounds * longest_chunk(task.n_blocks), depth_max);
   task.depth = std::min(n_slots / task.n_walkers, deepest);
   task.n_deeper = task.depth < deepest ? n_slots % task.n_walkers : 0;
   return task.ring_begin + (task.depth * task.n_walkers + task.n_deeper) * task.slot_bytes;
@@ -118,7 +118,7 @@ void launch_decode_256(const DecodeSource& source, std::span<const LinearTask> l
   const int shared = std::min(wanted, shared_of_block());
   const int walkers = std::min(shares.units_each, kWalkersMax);
   const bool is_several = !Row::kOfShard && gate.y == nullptr && task.n_linears > 1;  // of these each walker's first unit is enough
-  const int steps_ahead = !wide ? kStepsAheadNarrow : is_several ? std::min((task.n_blocks + 7) / 8, kStepsAhead) : kStepsAhead;
+  const int steps_ahead = !wide ? kStepsAheadNarrow : is_several ? std::min(longest_chunk(task.n_blocks), kStepsAhead) : kStepsAhead;
   const int used = share_slots(task, shares.n_blocks, walkers, steps_ahead, shared);
   const int bytes = is_between && adds ? std::max(used, shared) : used;
   const int threads = kWalkerThreads + 32 * task.n_fillers;

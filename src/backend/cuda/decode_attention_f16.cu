@@ -328,8 +328,7 @@ template <int kHeads, int kDim>
 void start(const DecodeAttentionTask& task, const Queue& queue) {
   constexpr int kBytes = kStagedRows * 2 * kDim;
   const HeadsTask& h = task.heads;
-  const auto is_none = [](auto... pointers) { return ((pointers == nullptr) && ...); };
-  const bool plain = is_none(h.q_norm, h.k_norm, h.q_normed, h.k_normed, h.q_rotated, h.k_rotated) && task.send.n_shards == 0;
+  const bool plain = h.are_bare() && h.q_rotated == nullptr && task.send.n_shards == 0;
   const auto kernel = plain ? decode_attention_f16_kernel<kHeads, kDim, true> : decode_attention_f16_kernel<kHeads, kDim, false>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   take_decode_cut(kernel);

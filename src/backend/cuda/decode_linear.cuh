@@ -91,7 +91,7 @@ __global__ void __launch_bounds__((kFills ? kThreadsAsIf : kWalkerThreads), (kFi
 template <class List>
 void cut_slots(DecodeTask& task, std::span<const LinearTask> linears, int step) {
   task.step = step;
-  const int longest = (task.n_blocks + 7) / 8;
+  const int longest = longest_chunk(task.n_blocks);
   task.n_steps = step == 0 ? 1 : (longest + step - 1) / step;
   task.slot_bytes = task.scales_stride = 0;
   for (int i = 0; i < task.n_linears; ++i) {
@@ -107,7 +107,7 @@ void cut_slots(DecodeTask& task, std::span<const LinearTask> linears, int step) 
 template <class List, class Row>
 int lay_out(DecodeTask& task, std::span<const LinearTask> linears, const DecodeLayout& layout, int n_blocks, int units_each) {
   constexpr int kPast = 32;  // the last slot's end is read past, and not used
-  const int longest = (task.n_blocks + 7) / 8;
+  const int longest = longest_chunk(task.n_blocks);
   task.barriers_begin = rounded_to_128(Row::bytes(task.source.d / Row::kBlock));
   task.made_at = task.barriers_begin + 8 * layout.depth_max * kWalkersMax;
   task.floats_begin = rounded_to_128(task.made_at + 4);

@@ -138,8 +138,8 @@ struct RowF32 : MadeByWalkers {
   }
   __device__ void put(const Eight& e, int place, bool inside) const {
     if (!inside) return;
-    *reinterpret_cast<float4*>(x + place) = make_float4(e.v[0], e.v[1], e.v[2], e.v[3]);
-    *reinterpret_cast<float4*>(x + (place ^ 4)) = make_float4(e.v[4], e.v[5], e.v[6], e.v[7]);
+    write_4(x + place, e.v);
+    write_4(x + (place ^ 4), e.v + 4);
   }
 };
 

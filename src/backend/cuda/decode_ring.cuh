@@ -49,6 +49,7 @@ struct DecodeTask {
 __host__ __device__ constexpr int row_stride_of(int bytes, int skew) { return (bytes + 127 - skew) / 128 * 128 + skew; }
 // Scales of so many blocks, from the whole 16 bytes on that they begin in to those that they end in.
 __host__ __device__ constexpr int scales_stride_of(int n_blocks, int bytes) { return bytes > 0 ? (n_blocks * bytes + 30) / 16 * 16 : 0; }
+__host__ __device__ constexpr int longest_chunk(int n_blocks) { return (n_blocks + 7) / 8; }
 __device__ inline int chunk_begin(int chunk, int n_blocks) { return chunk * n_blocks / 8; }  // quant::chunk_begin of rows that decode serves
 
 // The warps of a block meet when the barriers of its slots are made; those that make them do not wait.
@@ -343,7 +344,7 @@ class DecodeWalk {
 
  private:
   __device__ bool is_whole() const { return task_.step == 0; }  // a slot holds whole rows
-  __device__ int longest() const { return (task_.n_blocks + 7) / 8; }  // blocks of the longest chunk
+  __device__ int longest() const { return longest_chunk(task_.n_blocks); }
   __device__ int n_chunks() const { return Row::kOfShard ? task_.n_chunks : 8; }
 
   __device__ void find_place(const Row& x, int begin) {

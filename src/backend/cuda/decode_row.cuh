@@ -25,8 +25,10 @@ __device__ inline int first_of_lane() {
 }
 template <bool kSpread>
 __device__ inline Eight load_eight(const float* p) {
-  const float4 a = *reinterpret_cast<const float4*>(p), b = *reinterpret_cast<const float4*>(p + (kSpread ? 128 : 4));
-  return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
+  Eight x;
+  read_4(p, x.v);
+  read_4(p + (kSpread ? 128 : 4), x.v + 4);
+  return x;
 }
 // The same from the device's memory, through a pointer that compilers no longer know as one there.
 template <bool kSpread>
@@ -37,8 +39,8 @@ __device__ inline Eight fetch_eight(const float* p) {
 }
 template <bool kSpread>
 __device__ inline void store_eight(float* p, const Eight& x) {
-  *reinterpret_cast<float4*>(p) = make_float4(x.v[0], x.v[1], x.v[2], x.v[3]);
-  *reinterpret_cast<float4*>(p + (kSpread ? 128 : 4)) = make_float4(x.v[4], x.v[5], x.v[6], x.v[7]);
+  write_4(p, x.v);
+  write_4(p + (kSpread ? 128 : 4), x.v + 4);
 }
 // Sums of a shard (gather.h), past the first-level cache; whether all of them are there.
 template <bool kSpread>

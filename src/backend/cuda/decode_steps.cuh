@@ -54,7 +54,7 @@ class StepFetch {
  public:
   static constexpr int kRows = 4;
   __device__ StepFetch(const StepTask& task, uint8_t* memory)
-      : task_(task), memory_(memory), shared_(shared_address(memory)), lane_(threadIdx.x % 32), longest_((task.n_blocks + 7) / 8),
+      : task_(task), memory_(memory), shared_(shared_address(memory)), lane_(threadIdx.x % 32), longest_(longest_chunk(task.n_blocks)),
         rows_of_one_(is_pair() ? kRows / 2 : kRows) {
     compute_now(rows_of_one_);
     compute_now(shared_);

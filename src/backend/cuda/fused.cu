@@ -192,13 +192,11 @@ __global__ void heads_kernel(HeadsTask task) {
 
 constexpr int kThreads = 256;
 
-// The usual heads: without norms, rotated whole, over a cache in half precision, which nobody looks at.
+// The usual heads: bare, rotated whole, over a cache in half precision.
 bool are_plain(const HeadsTask& task) {
   const CacheView& cache = task.cache;
-  const auto is_none = [](auto... pointers) { return ((pointers == nullptr) && ...); };
-  return cache.type_k == ops::CacheType::f16 && cache.type_v == ops::CacheType::f16 && task.rope.dim == cache.head_dim && cache.head_dim % 8 == 0 &&
-         is_none(task.q_norm, task.k_norm, task.q_normed, task.k_normed, task.k_rotated) &&
-         task.n_tokens * (task.n_heads + 2 * cache.n_kv_heads) * cache.head_dim <= INT32_MAX;
+  return task.are_bare() && task.rope.dim == cache.head_dim && cache.head_dim % 8 == 0 && cache.type_k == ops::CacheType::f16 &&
+         cache.type_v == ops::CacheType::f16;
 }
 __device__ uint2 as_halves(const float* x) {
   return {rounded_half(x[0]) | uint32_t{rounded_half(x[1])} << 16, rounded_half(x[2]) | uint32_t{rounded_half(x[3])} << 16};
@@ -231,12 +229,7 @@ __global__ void plain_heads_kernel(const __grid_constant__ HeadsTask task) {
   read_4(from + second, x + 4);
   if (is_q || is_k) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      float &a = x[kInterleaved ? 2 * i : i], &b = x[kInterleaved ? 2 * i + 1 : i + 4];
-      const float x_a = a, x_b = b;
-      a = num::fma(x_a, cos[i], -(x_b * sin[i]));
-      b = num::fma(x_a, sin[i], x_b * cos[i]);
-    }
+    for (int i = 0; i < 4; ++i) rotate_pair(x[kInterleaved ? 2 * i : i], x[kInterleaved ? 2 * i + 1 : i + 4], cos[i], sin[i]);
   }
   if (is_q) {
     write_4(task.q_rotated + at + first, x);
@@ -318,13 +311,13 @@ void norm_rows(const NormTask& task, const Queue& queue) {
 
 void heads(const HeadsTask& task, const Queue& queue) {
   if (task.n_tokens == 0) return;
-  if (are_plain(task)) {
-    const int64_t n_lanes = task.n_tokens * (task.n_heads + 2 * task.cache.n_kv_heads) * task.cache.head_dim / 8;
+  const int64_t n_warps = task.n_tokens * (task.n_heads + 2 * task.cache.n_kv_heads), n_elements = n_warps * task.cache.head_dim;
+  if (are_plain(task) && n_elements <= INT32_MAX) {
+    const int64_t n_lanes = n_elements / 8;
     const auto kernel = task.rope.interleaved ? plain_heads_kernel<true> : plain_heads_kernel<false>;
     launch(queue, kernel, dim3(static_cast<unsigned>((n_lanes + kThreads - 1) / kThreads)), kThreads, 0, task);
     return;
   }
-  const int64_t n_warps = task.n_tokens * (task.n_heads + 2 * task.cache.n_kv_heads);
   launch(queue, heads_kernel, dim3(static_cast<unsigned>((n_warps + kHeadWarps - 1) / kHeadWarps)), 32 * kHeadWarps,
          static_cast<size_t>(kHeadWarps * task.cache.head_dim) * sizeof(float), task);
 }

@@ -50,6 +50,12 @@ struct HeadsTask {
   float* k_normed = nullptr;
   float* q_rotated = nullptr;       // never null
   float* k_rotated = nullptr;
+
+  // They have no norm, and nobody looks at them on their way to the cache.
+  bool are_bare() const noexcept {
+    const auto is_none = [](auto... pointers) { return ((pointers == nullptr) && ...); };
+    return is_none(q_norm, k_norm, q_normed, k_normed, k_rotated);
+  }
 };
 void heads(const HeadsTask& task, const Queue& queue);
 

@@ -7,6 +7,13 @@
 
 namespace assay::backend::cuda {
 
+// Two elements of a head turn by an angle (ops/rope.h).
+__device__ inline void rotate_pair(float& a, float& b, float cos, float sin) {
+  const float x_a = a, x_b = b;
+  a = num::fma(x_a, cos, -(x_b * sin));
+  b = num::fma(x_a, sin, x_b * cos);
+}
+
 // Norm and rotation of a head whose head_dim elements lie in `row`, shared memory of the warp. w: of the norm, null: none; normed, rotated:
 // where the head is kept, null: nowhere.
 __device__ inline void rotate_head(float* row, int head_dim, const float* w, float eps, const RopeShape& rope, const float* angles, float* normed,
@@ -26,9 +33,10 @@ __device__ inline void rotate_head(float* row, int head_dim, const float* w, flo
   const int half = static_cast<int>(rope.dim / 2);
   for (int i = lane; i < half; i += 32) {
     const int a = rope.interleaved ? 2 * i : i, b = rope.interleaved ? 2 * i + 1 : i + half;
-    const float cos = angles[i], sin = angles[half + i], x_a = row[a], x_b = row[b];
-    row[a] = num::fma(x_a, cos, -(x_b * sin));
-    row[b] = num::fma(x_a, sin, x_b * cos);
+    const float cos = angles[i], sin = angles[half + i];
+    float x_a = row[a], x_b = row[b];
+    rotate_pair(x_a, x_b, cos, sin);
+    row[a] = x_a, row[b] = x_b;
   }
   __syncwarp();
   if (rotated != nullptr) {

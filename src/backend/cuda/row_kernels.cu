@@ -6,6 +6,7 @@
 #include "backend/cuda/block_load.cuh"
 #include "backend/cuda/eight_elements.cuh"
 #include "backend/cuda/formats.h"
+#include "backend/cuda/heads.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/warp.cuh"
 #include "num/math.h"
@@ -129,9 +130,9 @@ __global__ void rope_kernel(const float* x, const float* table, const int32_t* p
   const float* angles = table + positions[token] * s.dim;
   const float cos = angles[pair], sin = angles[half + pair];
   const int64_t a = s.interleaved ? 2 * pair : pair, b = s.interleaved ? 2 * pair + 1 : pair + half;
-  const float x_a = x[a], x_b = x[b];
-  y[a] = num::fma(x_a, cos, -(x_b * sin));
-  y[b] = num::fma(x_a, sin, x_b * cos);
+  float x_a = x[a], x_b = x[b];
+  rotate_pair(x_a, x_b, cos, sin);
+  y[a] = x_a, y[b] = x_b;
 }
 
 __global__ void add_kernel(const float* a, const float* b, int64_t n, float* y) {
