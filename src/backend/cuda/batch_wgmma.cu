@@ -31,15 +31,18 @@ struct Multiplier : TileChains<Kind::kTokens / 8> {
   // instructions than by halves; which is faster was measured.
   static constexpr bool kInTurns = kPlanes == 1 && kHalves == 2 && F::kHasMin && !F::kMixed;
   const Walk& walk;
+  const GroupMaps& maps;
   const Shared<Kind> s;
   float4* const scratch;
   int32_t sum[kColumns / 2];
   float of_minima[kHalves][32];  // minima times sums, of 64 columns each
   bool is_new = true;            // the chunk has had no superblock yet
-  int leaving = 0;               // the level whose sums are on their way to the device's memory, else 0, which is always near
+  // What is on its way to the device's memory from the place of level 0: the sums of another level, outputs, else 0, which is always near.
+  int leaving = 0;
+  static constexpr int kOutputs = -1;
 
-  __device__ Multiplier(const MmaTasks& all, const Walk& items, const Shared<Kind>& shared, int thread, float4* far)
-      : Chains(all, thread), walk(items), s(shared), scratch(far) {}
+  __device__ Multiplier(const MmaTasks& all, const Walk& items, const GroupMaps& of_all, const Shared<Kind>& shared, int thread, float4* far)
+      : Chains(all, thread), walk(items), maps(of_all), s(shared), scratch(far) {}
 
   __device__ int chunk_begin(int i) const { return i * tasks.n_blocks / 8; }
 
@@ -58,10 +61,10 @@ struct Multiplier : TileChains<Kind::kTokens / 8> {
     }
   }
   __device__ void keep_near(int level) {
-    if (L::kRoom.near < L::kLevels && leaving != 0) {  // until the copy engine has taken what left
+    if (leaving != 0) {  // until the copy engine has taken what left
       if (t % kGroupThreads == 0) {
         wait_stores();
-        arrive(s.far_done(leaving));
+        if (L::kRoom.near < L::kLevels && leaving != kOutputs) arrive(s.far_done(leaving));
       }
       meet_group();
       leaving = 0;
@@ -114,6 +117,16 @@ struct Multiplier : TileChains<Kind::kTokens / 8> {
     add_kept<kTwo>(columns);
     if (chunk == 7) add_kept<kFour>(columns);
     if (chunk + 1 != n) keep<kFour>();
+  }
+  // The outputs, by way of level 0, which nobody needs until the next tile's first sums.
+  __device__ void write_by_copies(const TilePlace& at, const CUtensorMap& map) {
+    const uint32_t share = shared_address(s.level(0)) + static_cast<uint32_t>(group() * L::kShareBytes);
+    meet_group();
+    this->put_boxes(share);
+    show_to_tensor_cores();
+    meet_group();
+    if (t % kGroupThreads == 0) this->store_boxes(at, map, share);
+    leaving = kOutputs;
   }
   // The sums of a part of a tile, for all the parts' blocks of threads.
   static constexpr int kVectors = L::kLevelFloats / 4;
@@ -372,12 +385,15 @@ struct Multiplier : TileChains<Kind::kTokens / 8> {
         scalars.next(L::kRoom.scalars);
       }
       for (; chunk < item.n_chunks; ++chunk) end_chunk(chunk, item.n_chunks, columns);
-      if (item.n_chunks == 8) {
-        write(at);
-      } else {
+      if (item.n_chunks != 8) {
         hand_over(item);
+      } else if (maps.has_outputs) {
+        write_by_copies(at, maps.outputs[at.task]);
+      } else {
+        write(at);
       }
     }
+    if (leaving != 0 && t % kGroupThreads == 0) wait_stores();
     if (kInTurns && group() == 0) take_turn(0);  // group 1's last
     for (int i = static_cast<int>(blockIdx.x); i < walk.n_split * walk.n_parts; i += static_cast<int>(gridDim.x)) join_parts(Item(walk, i));
   }
@@ -399,7 +415,7 @@ __global__ void __launch_bounds__(kGroupsThreads, 1)
     Filler<Kind>{tasks, walk, maps, shared, scratch}.run(t);
   } else {
     take_registers<256 - kFewRegisters / 2 - 4>();
-    Multiplier<Kind>(tasks, walk, shared, t - kGroupThreads, scratch).run();
+    Multiplier<Kind>(tasks, walk, maps, shared, t - kGroupThreads, scratch).run();
   }
 }
 
@@ -437,6 +453,7 @@ bool launch_kernel(MmaTasks& tasks, uint32_t second, const Hopper& hopper, const
   const auto kernel = batch_wgmma_kernel<Kind>;
   GroupMaps maps;
   if (!make_maps<Kind>(tasks, second, hopper, maps)) return false;
+  maps.has_outputs = make_output_maps<Kind::kTokens>(tasks, hopper, maps);
   if (!allow_shared(kernel, kBytes)) return false;
   number_tiles(tasks, Kind::kColumns);
   Walk walk = split_evenly(tasks.n_tiles, tasks.n_blocks, hopper.n_processors);

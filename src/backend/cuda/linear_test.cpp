@@ -149,6 +149,35 @@ TEST(CudaLinear, SplitTilesHaveTheReferencesBits) {
   }
 }
 
+// Blocks of threads that take tile after tile, the last ones ragged: the sums of one tile and the outputs of the one before share a place.
+TEST(CudaLinear, TileAfterTileHasTheBitsOfOtherKernels) {
+  ASSAY_REQUIRE_GPU();
+  const HopperMemory hopper(true);
+  if (hopper.view().n_processors == 0) GTEST_SKIP() << "no Hopper";
+  uint64_t seed = 900;
+  for (const tensor::DType dtype : {tensor::DType::Q4_K, tensor::DType::Q5_K, tensor::DType::Q6_K, tensor::DType::Q8_0}) {
+    const quant::Format& format = *quant::find_format(dtype);
+    for (const int planes : {1, 2}) {
+      for (const Shape& shape : {Shape{4612, 8 * 256, 1100}, Shape{4612, 11 * 256, 1100}, Shape{4610, 5 * 256, 1100}}) {
+        const Uploaded w = lay(dtype, shape.rows, shape.cols, test::random_weights(format, shape.rows * shape.cols, ++seed), false);
+        const std::vector<float> x = test::random_activations(shape.n_tokens * shape.cols, ++seed);
+        std::vector<std::byte> memory(quant::activations_bytes(format.activation, planes, shape.n_tokens, shape.cols));
+        const quant::Activations host = quant::carve(format.activation, planes, shape.n_tokens, shape.cols, memory.data());
+        for (int64_t t = 0; t < shape.n_tokens; ++t) quant::quantise_row_ref(x.data() + t * shape.cols, host, t);
+        const DeviceBuffer device_memory = upload(memory);
+        const quant::Activations device = quant::carve(format.activation, planes, shape.n_tokens, shape.cols, device_memory.data());
+        const auto n = static_cast<size_t>(shape.rows * shape.n_tokens);
+        const DeviceBuffer expected = poisoned(n), found = poisoned(n);
+        const LinearTask reference{&w.matrix, nullptr, expected.as<float>()}, task{&w.matrix, nullptr, found.as<float>()};
+        ASSERT_TRUE(linear_mma(std::span(&reference, 1), device, shape.n_tokens, Hopper(), Queue()));
+        ASSERT_TRUE(linear_mma(std::span(&task, 1), device, shape.n_tokens, hopper.view(), Queue()));
+        EXPECT_TRUE(same_floats(download<float>(found.data(), n), download<float>(expected.data(), n)))
+            << tensor::traits(dtype).name << " " << shape << ", planes " << planes;
+      }
+    }
+  }
+}
+
 // Matrices of two formats in one product.
 TEST(CudaLinear, SeveralTokensTimesTwoFormats) {
   ASSAY_REQUIRE_GPU();

@@ -46,11 +46,17 @@ __device__ inline void store_bytes(void* to, uint32_t from, uint32_t bytes) {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\ncp.async.bulk.commit_group;" ::"l"(to), "r"(from), "r"(bytes)
                : "memory");
 }
+// A box of `map` at (first, second) from shared memory, whose part outside is left out, as this thread's stores, too.
+__device__ inline void store_box(const CUtensorMap& map, int first, int second, uint32_t from) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];\ncp.async.bulk.commit_group;" ::"l"(&map), "r"(first),
+               "r"(second), "r"(from)
+               : "memory");
+}
 __device__ inline void wait_stores() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 // What was stored before to the device's memory is seen by the copy engine after.
 __device__ inline void show_to_copies() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 
-// What was written to shared memory before is seen by the tensor cores after.
+// What was written to shared memory before is seen by the tensor cores, and by the copy engine, after.
 __device__ inline void show_to_tensor_cores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 template <int kRegisters>

@@ -15,7 +15,8 @@ inline constexpr int kGroupThreads = 128, kGroupsThreads = 3 * kGroupThreads;
 
 // The matrices as the copy engine sees them: parts of each task's weights, planes of the activations.
 struct GroupMaps {
-  CUtensorMap rows[kLinearsMax][3], columns[2];
+  CUtensorMap rows[kLinearsMax][3], columns[2], outputs[kLinearsMax];
+  bool has_outputs = false;  // else each thread writes its own
 };
 
 struct TilePlace {
@@ -28,6 +29,8 @@ __device__ TilePlace tile_at(const MmaTasks& tasks, int tile) {
   const int at = tile - tasks.task[i].first_tile;
   return {i, at / tasks.n_token_tiles * kTileRows, at % tasks.n_token_tiles * (kColumns / kPlanes)};
 }
+
+__device__ inline void store_word(uint32_t shared, float x) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(shared), "f"(x) : "memory"); }
 
 // The chains of a thread's outputs, element e % 4 of column tile e / 4, whose sums wait for others or end in y.
 template <int kN>
@@ -58,6 +61,23 @@ struct TileChains {
       chain[4 * i] = v.x + chain[4 * i], chain[4 * i + 1] = v.y + chain[4 * i + 1];
       chain[4 * i + 2] = v.z + chain[4 * i + 2], chain[4 * i + 3] = v.w + chain[4 * i + 3];
     }
+  }
+  // The outputs of a group's 64 rows as two boxes of 32 rows for the copy engine: 128 bytes of each token, whose pieces of 16 are exchanged by the
+  // token's number, so that a warp's words are in 32 banks.
+  static constexpr uint32_t kBoxBytes = kN * 8 * 128;
+  __device__ void put_boxes(uint32_t to) const {
+    const auto lane = static_cast<uint32_t>(t % 32), warp = static_cast<uint32_t>(t / 32 % 4);
+    to += warp / 2 * kBoxBytes + lane / 4 % 4 * 4;
+#pragma unroll
+    for (uint32_t e = 0; e < 4; ++e) {
+      const uint32_t token = 2 * (lane % 4) + e % 2, piece = warp % 2 * 4 + e / 2 * 2 + lane / 16, place = to + token * 128 + 16 * (piece ^ token);
+#pragma unroll
+      for (uint32_t n = 0; n < kN; ++n) store_word(place + n * 1024, chain[4 * n + e]);
+    }
+  }
+  __device__ void store_boxes(const TilePlace& at, const CUtensorMap& map, uint32_t from) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) store_box(map, 4 * (at.row_0 + 64 * group() + 32 * i), at.token_0, from + static_cast<uint32_t>(i) * kBoxBytes);
   }
   __device__ void write(const TilePlace& at) {
     const int row = at.row_0 + t / 32 * 16 + t % 32 / 4, token = at.token_0 + 2 * (t % 4);
@@ -130,6 +150,16 @@ inline bool make_column_maps(const MmaTasks& tasks, const Hopper& hopper, int co
     made &= make_map(hopper, plane == 0 ? tasks.x.q : tasks.x.l, tasks.x.k, tasks.n_tokens, column_bytes, box_tokens, maps.columns[plane]);
   }
   return made;
+}
+// Of the outputs, where there is no bias and their lines are whole pieces of 16 bytes.
+template <int kTokens>
+bool make_output_maps(const MmaTasks& tasks, const Hopper& hopper, GroupMaps& maps) {
+  for (int i = 0; i < tasks.n; ++i) {
+    const MmaTask& task = tasks.task[i];
+    if (task.n_rows % 4 != 0 || task.bias != nullptr) return false;
+    if (!make_map(hopper, task.y, int64_t{task.n_rows} * 4, tasks.n_tokens, 128, kTokens, maps.outputs[i])) return false;
+  }
+  return true;
 }
 template <class Format>
 bool make_group_maps(const MmaTasks& tasks, const Hopper& hopper, int column_bytes, int box_tokens, GroupMaps& maps) {
