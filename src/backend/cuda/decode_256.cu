@@ -18,7 +18,7 @@ struct Formats : FormatList<StepQ4_K, StepQ5_K, StepQ6_K> {
 // which gains more than a kernel fit for each would. So what differs goes by the model's width.
 constexpr int kStepsAhead = 6, kStepsAheadNarrow = 3;
 static_assert(kStepsAhead * kWalkersMax <= kStepSlotsMax);
-constexpr int kFillersNarrow = 2;  // of shards, too
+constexpr int kFillersNarrow = 2;
 
 // kTurns: blocks of a row that a warp makes at once; kFillers: as for n_fillers().
 template <class Row, int kTurns, int kFillers>
@@ -37,8 +37,9 @@ __global__ void __launch_bounds__(kThreadsAsIf, 1) step_kernel(const __grid_cons
   if (!task.lets_early) let_next_start();
   if (Row::kOfShard) wait_for_shards(task.source.wait, meet);
   ahead.ask();
-  walk.ask_residual();
+  if (!Row::kOfShard) walk.ask_residual();
   make_row(task.source, ahead, floats, x);
+  if (Row::kOfShard) walk.ask_residual();
 
   walk.run();
   if (Row::kOfShard) tell_shards(task.gate.send, gridDim.x, meet);
@@ -48,7 +49,7 @@ template <class Row>
 StepTask step_task(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate) {
   auto task = start_task<StepTask, Formats, Row>(source, linears, gate, gate.y != nullptr ? 2 : 4);
   for (uint32_t i = 0; i < 8; ++i) task.begin[i] = i * static_cast<uint32_t>(task.n_blocks) / 8;
-  task.is_plain = !Row::kOfShard;
+  task.is_plain = gate.send.n_shards == 0 && gate.sums.n_shards == 0;
   for (int i = 0; i < task.n_linears; ++i) {
     const Parts& parts = linears[static_cast<size_t>(i)].w->parts;
     StepLinear& linear = task.linear[i];
@@ -76,17 +77,18 @@ int share_slots(StepTask& task, int n_blocks, int walkers, int depth_max, int sh
 // Of a block, for a product that has so many bytes of weights for each. What is short is fetched before its row is there, beside a block of the
 // kernel ahead: of 112 KB two have room (of 113 not always), 130 leave room for one of the kernels around a narrow model's gate, 150 for attention.
 // What is long streams through a ring in all of the shared memory; but that of a wide model's gate is filled too late to be of use beyond 150, or
-// 140 with two planes, beside which attention's output has room.
-int shared_for(int64_t bytes_each, bool wide, bool pair, int planes) {
+// 140 with two planes, beside which attention's output has room; of a shard's, 180 leave room for its half of that.
+int shared_for(int64_t bytes_each, bool wide, bool pair, int planes, bool of_shard) {
   if (bytes_each <= 100 * 1024) return 112 * 1024;
   if (!wide && bytes_each <= 200 * 1024) return 130 * 1024;
+  if (pair && of_shard) return 180 * 1024;
   if (pair) return (planes == 2 ? 140 : 150) * 1024;
   return (bytes_each <= 128 * 1024 ? 150 : 220) * 1024;
 }
 
-// The same of a kernel that adds other shards' sums, or sends its own: it is short beside its wait for those. Of kernels that add, a block takes a
-// little more than half of a multiprocessor, whatever it needs, so that no multiprocessor has two while another has none; of those that send, which
-// come between them, so much less that both fit.
+// The same of a kernel that adds other shards' sums, or sends its own, but for a wide model's gate: it is short beside its wait for those. Of
+// kernels that add, a block takes a little more than half of a multiprocessor, whatever it needs, so that no multiprocessor has two while another has
+// none; of those that send, which come between them, so much less that both fit.
 int shared_between_shards(bool adds) {
   int device = 0, all = 0, reserved = 0;
   cudaGetDevice(&device);
@@ -107,24 +109,24 @@ void launch_decode_256(const DecodeSource& source, std::span<const LinearTask> l
   const bool has_norm = source.w != nullptr;
   const bool wide = is_wide(source, task);
   // The next kernel starts when this one's turn has come: with more kernels ahead their copies stand in the way of what this one reads. Only what
-  // follows the product of attention's result, the longest of a layer, starts with that, where both have room.
-  const bool is_after_pair = reads_gate(source, task);
+  // follows the product of attention's result, the longest of a layer, starts with that, where both have room; and in shards, whose kernels are half as
+  // long, every one.
+  const bool is_pair = gate.y != nullptr, is_after_pair = reads_gate(source, task);
   const int planes = Row::kOfShard ? 1 : Row::kPlanes;
-  task.lets_early = !has_norm && !is_after_pair && (!wide || Row::kOfShard);
-  const bool is_longest = is_after_pair || (gate.y != nullptr && planes == 1);
-  task.n_fillers = Row::kOfShard || !wide ? kFillersNarrow : is_longest ? 4 : 3;
-  const bool adds = source.sums.n_shards > 0, is_between = (adds || gate.sums.n_shards > 0) && shares.bytes_each <= kBetweenShardsMax;
-  const int wanted = is_between ? shared_between_shards(adds) : shared_for(shares.bytes_each, wide, gate.y != nullptr, planes);
+  task.lets_early = Row::kOfShard || (!wide && !has_norm && !is_after_pair);
+  const bool is_longest = is_after_pair || (is_pair && planes == 1);
+  task.n_fillers = !wide ? kFillersNarrow : is_longest ? 4 : Row::kOfShard ? 2 : 3;
+  const bool adds_sums = source.sums.n_shards > 0, sends_sums = gate.sums.n_shards > 0;
+  const bool is_between = (adds_sums || sends_sums) && shares.bytes_each <= kBetweenShardsMax && !(wide && is_pair);
+  const int wanted = is_between ? shared_between_shards(adds_sums) : shared_for(shares.bytes_each, wide, is_pair, planes, Row::kOfShard);
   const int shared = std::min(wanted, shared_of_block());
   const int walkers = std::min(shares.units_each, kWalkersMax);
-  const bool is_several = !Row::kOfShard && gate.y == nullptr && task.n_linears > 1;  // of these each walker's first unit is enough
+  const bool is_several = !Row::kOfShard && !is_pair && task.n_linears > 1;  // of these each walker's first unit is enough
   const int steps_ahead = !wide ? kStepsAheadNarrow : is_several ? std::min(longest_chunk(task.n_blocks), kStepsAhead) : kStepsAhead;
   const int used = share_slots(task, shares.n_blocks, walkers, steps_ahead, shared);
-  const int bytes = is_between && adds ? std::max(used, shared) : used;
+  const int bytes = is_between && adds_sums ? std::max(used, shared) : used;
   const int threads = kWalkerThreads + 32 * task.n_fillers;
-  if constexpr (!Row::kOfShard) {
-    if (wide) return launch_blocks(step_kernel<Row, 2, 0>, shares.n_blocks, threads, bytes, task, queue);
-  }
+  if (wide) return launch_blocks(step_kernel<Row, 2, 0>, shares.n_blocks, threads, bytes, task, queue);
   launch_blocks(step_kernel<Row, 1, kFillersNarrow>, shares.n_blocks, threads, bytes, task, queue);
 }
 

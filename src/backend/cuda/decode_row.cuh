@@ -42,12 +42,20 @@ __device__ inline void store_eight(float* p, const Eight& x) {
   write_4(p, x.v);
   write_4(p + (kSpread ? 128 : 4), x.v + 4);
 }
-// Sums of a shard (gather.h), past the first-level cache; whether all of them are there.
+// Sums of a shard (gather.h), past the first-level cache, and by a load that is repeated where it stands in a loop (__ldcv may be moved ahead of it);
+// whether all of them are there.
+__device__ inline float4 fetch_again(const float4* p) {
+  float4 x;
+  asm volatile("ld.relaxed.sys.global.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "l"(p) : "memory");
+  return x;
+}
 template <bool kSpread>
-__device__ inline bool fetch_sums(const float* p, Eight& x) {
+__device__ inline Eight fetch_sums(const float* p) {
   const auto* four = reinterpret_cast<const float4*>(p);
-  const float4 a = __ldcv(four), b = __ldcv(four + (kSpread ? 32 : 1));
-  x = {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
+  const float4 a = fetch_again(four), b = fetch_again(four + (kSpread ? 32 : 1));
+  return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
+}
+__device__ inline bool are_there(const Eight& x) {
   uint32_t top = 0;
 #pragma unroll
   for (const float v : x.v) top = max(top, __float_as_uint(v));
@@ -152,11 +160,21 @@ __device__ inline T* kept(T* p) {
   return reinterpret_cast<T*>(static_cast<uintptr_t>(high) << 32 | low);
 }
 
+// The same value, of which the compiler no longer knows that it has it already.
+template <class T>
+__device__ inline T found_anew(T x) {
+  compute_now(x);
+  return x;
+}
+
 // What a thread has ahead of the kernel's wait: places of its pieces of 256 elements, one a turn, and for its warp's first kTurns turns where
 // they go (Row, decode_places.cuh) and the norm's weights. kTurns pieces are made at once.
 template <class Row, int kTurns>
 struct AheadOfRow {
   static constexpr bool kSpread = Row::kSpread;
+  // Shards' sums of two turns at once take so many registers that what is seldom wanted is found anew where it is, and the norm's weights come later.
+  static constexpr bool kTight = Row::kOfShard && kTurns > 1;
+  const DecodeSource& source;
   int first, step, d;  // the lane's first element; from turn to turn; of the row
   int floats_first;    // where the lane's first element is among floats
   int place[kTurns];
@@ -172,18 +190,32 @@ struct AheadOfRow {
   enum Flag { kNorm = 1, kPreNorm = 2, kTwo = 4, kWrites = 8, kSquares = 16 };  // writes values that others read; adds the squares
   __device__ bool is(Flag flag) const { return (flags & flag) != 0; }
 
-  __device__ AheadOfRow(const DecodeSource& source, const Row& row)
-      : first(kept(static_cast<int>(threadIdx.x / 32) * 256 + first_of_lane<kSpread>())), step(Row::turn(source)),
-        d(kept(source.d)), floats_first(kept(place_of_eight(first))), a(kept(source.a + first)),
-        b(kept((has_sums(source.sums) ? source.sums.of : source.b) + first)), w(kept(source.w + first)),
-        y(kept(blockIdx.x == 0 && source.y != nullptr ? source.y + first : nullptr)), eps(kept(source.eps)), sums(source.sums) {
+  __device__ AheadOfRow(const DecodeSource& of, const Row& row)
+      : source(of), first(kept(static_cast<int>(threadIdx.x / 32) * 256 + first_of_lane<kSpread>())), step(Row::turn(source)),
+        d(kept(source.d)), floats_first(held(place_of_eight(first))), a(kept(source.a + first)),
+        b(kept((has_sums(source.sums) ? source.sums.of : source.b) + first)), w(held(source.w + first)),
+        y(held(blockIdx.x == 0 && source.y != nullptr ? source.y + first : nullptr)), eps(source.eps), sums(source.sums) {
     const bool writes = blockIdx.x == 0 && source.sum != nullptr, squares = static_cast<int>(threadIdx.x) >= Row::makers(source) - 32;
-    flags = kept((source.w != nullptr ? kNorm : 0) | (source.pre_w != nullptr ? kPreNorm : 0) | (source.b != nullptr || has_sums(source.sums) ? kTwo : 0) |
+    flags = held((source.w != nullptr ? kNorm : 0) | (source.pre_w != nullptr ? kPreNorm : 0) | (source.b != nullptr || has_sums(source.sums) ? kTwo : 0) |
                  (writes ? kWrites : 0) | (squares ? kSquares : 0));
     find_places(row, first);
 #pragma unroll
-    for (int t = 0; t < kTurns; ++t) place[t] = kept(place[t]);
-    if (source.w != nullptr) take<kTurns>(w, 0, x + kTurns);
+    for (int t = 0; t < kTurns && !kTight; ++t) place[t] = kept(place[t]);
+    if (!kTight && source.w != nullptr) take<kTurns>(w, 0, x + kTurns);
+  }
+  template <class T>
+  static __device__ T held(T x) {
+    if constexpr (kTight) return x;
+    return kept(x);
+  }
+  // Where the lane's first element is among floats; whether the row has a norm; null, or where the lane's first element is written that an observer
+  // reads.
+  __device__ int floats_at() const { return kTight ? place_of_eight(found_anew(first)) : floats_first; }
+  __device__ bool has_norm() const { return kTight ? found_anew(source.w) != nullptr : is(kNorm); }
+  __device__ float* y_at() const {
+    if constexpr (!kTight) return y;
+    float* to = found_anew(source.y);
+    return blockIdx.x == 0 && to != nullptr ? to + first : nullptr;
   }
   __device__ void find_places(const Row& row, int j) {
 #pragma unroll
@@ -207,39 +239,39 @@ struct AheadOfRow {
   template <int n>
   __device__ void take_added(int begin, Eight* to) const {
     if (!has_sums(sums)) return take<n>(b, begin, to);
+    take_sums<n>(b + begin, first + begin, to);
 #pragma unroll 1
-    for (int q = 0; q < sums.n_shards; q += 2) {
-      Eight both[n];
-      take_sums(b + begin + q * sums.width, first + begin, both);
+    for (int q = 2; q < sums.n_shards; q += 2) {
 #pragma unroll
       for (int t = 0; t < n; ++t) {
-        if (q > 0) add_eight(to[t], both[t]);
-        else to[t] = both[t];
+        Eight both[1];
+        take_sums<1>(b + begin + t * step + q * sums.width, first + begin + t * step, both);
+        add_eight(to[t], both[0]);
       }
     }
   }
   // Those of two neighbouring shards, added; waits until they are there.
   template <int n>
-  __device__ void take_sums(const float* from, int j, Eight (&to)[n]) const {
+  __device__ void take_sums(const float* from, int j, Eight* to) const {
+    Eight second[n];
     uint64_t begin = 0;
 #pragma unroll 1
     for (bool there = false; !there;) {
-      Eight second[n];
-      there = true;
 #pragma unroll
       for (int t = 0; t < n; ++t) {
         if (!has(j + t * step)) continue;
-        if (!has_own(j + t * step)) {
-          to[t] = {};
-          continue;
-        }
-        there = fetch_sums<kSpread>(from + t * step, to[t]) & fetch_sums<kSpread>(from + t * step + sums.width, second[t]) & there;
-        add_eight(to[t], second[t]);
+        to[t] = has_own(j + t * step) ? fetch_sums<kSpread>(from + t * step) : Eight{};
+        second[t] = has_own(j + t * step) ? fetch_sums<kSpread>(from + t * step + sums.width) : Eight{};
       }
-      if (there) return;
+      there = true;
+#pragma unroll
+      for (int t = 0; t < n; ++t) there = (!has(j + t * step) || (are_there(to[t]) & are_there(second[t]))) & there;
+      if (there) break;
       if (begin == 0) begin = nanoseconds();
       there = waited_too_long(begin, sums.timed_out);
     }
+#pragma unroll
+    for (int t = 0; t < n; ++t) add_eight(to[t], second[t]);
   }
   // Asks for the first of a, right after the wait. Where shards' sums are added a comes with them.
   __device__ void ask() {
@@ -247,11 +279,9 @@ struct AheadOfRow {
     take<kTurns>(a, 0, x);
     if (!is(kNorm)) take<kTurns>(a, kTurns * step, x + kTurns);
   }
-  // a or a + b of n turns, whose a is in `to` unless the kernel is of a shard, to where products read it as floats first, and for others who
-  // read it.
+  // a or a + b of n turns, whose a is in `to`, to where products read it as floats first, and for others who read it.
   template <int n>
   __device__ void add_sources(int begin, Eight* to, float* floats, float* sum) const {
-    if (Row::kOfShard) take<n>(a, begin, to);
     if (is(kTwo)) {
       Eight added[n];
       take_added<n>(begin, added);
@@ -261,7 +291,7 @@ struct AheadOfRow {
 #pragma unroll
     for (int t = 0; t < n; ++t) {
       const int at = begin + t * step;
-      if (has(first + at)) store_floats<kSpread>(floats, floats_first + at, to[t]);
+      if (has(first + at)) store_floats<kSpread>(floats, floats_at() + at, to[t]);
     }
     if (!is(kWrites)) return;
 #pragma unroll
@@ -316,15 +346,16 @@ __device__ void add_up(const DecodeSource& source, AheadOfRow<Row, kTurns>& ahea
     add_pre_norm(source, ahead, floats);
 #pragma unroll
     for (int t = 0; t < kTurns; ++t) {
-      if (ahead.has(ahead.first + t * ahead.step)) ahead.x[t] = load_floats<Row::kSpread>(floats, ahead.floats_first + t * ahead.step);
+      if (ahead.has(ahead.first + t * ahead.step)) ahead.x[t] = load_floats<Row::kSpread>(floats, ahead.floats_at() + t * ahead.step);
     }
     return;
   }
+  if (Row::kOfShard) ahead.template take<kTurns>(ahead.a, 0, ahead.x);
   ahead.template add_sources<kTurns>(0, ahead.x, floats, source.sum);
 #pragma unroll 1
   for (int begin = kTurns * ahead.step; ahead.has(ahead.first + begin); begin += ahead.step) {  // of the widest rows
     Eight x[1];
-    if (!Row::kOfShard) ahead.template take<1>(ahead.a, begin, x);
+    ahead.template take<1>(ahead.a, begin, x);
     ahead.template add_sources<1>(begin, x, floats, source.sum);
   }
 }
@@ -335,11 +366,11 @@ __device__ void put_pieces(AheadOfRow<Row, kTurns>& ahead, int begin, float r, c
   if (ahead.is(ahead.kNorm)) {
 #pragma unroll
     for (int t = 0; t < n; ++t) norm_eight(ahead.x[t], r, ahead.x[kTurns + t]);
-    if (__builtin_expect(ahead.y != nullptr, false)) {
+    if (float* y = ahead.y_at(); __builtin_expect(y != nullptr, false)) {
 #pragma unroll
       for (int t = 0; t < n; ++t) {
         const int at = begin + t * ahead.step;
-        if (ahead.first + at < ahead.d) store_eight<Row::kSpread>(ahead.y + at, ahead.x[t]);
+        if (ahead.first + at < ahead.d) store_eight<Row::kSpread>(y + at, ahead.x[t]);
       }
     }
   }
@@ -359,6 +390,7 @@ __device__ void make_row(const DecodeSource& source, AheadOfRow<Row, kTurns>& ah
   float r = 0.0f;
   if (ahead.is(ahead.kNorm)) {
     add_up(source, ahead, floats);
+    if (ahead.kTight) ahead.template take<kTurns>(ahead.w, 0, ahead.x + kTurns);
     Row::meet(source);
     if (ahead.is(ahead.kSquares)) {
       const float sum = sum_of_squares(floats, ahead.d);
@@ -378,10 +410,10 @@ __device__ void make_row(const DecodeSource& source, AheadOfRow<Row, kTurns>& ah
     const int j = ahead.first + begin;
     if (!ahead.has(j)) break;
     ahead.find_places(x, j);
-    if (ahead.is(ahead.kNorm)) {
+    if (ahead.has_norm()) {
 #pragma unroll
       for (int t = 0; t < kTurns; ++t) {
-        if (ahead.has(j + t * ahead.step)) ahead.x[t] = load_floats<kSpread>(floats, ahead.floats_first + begin + t * ahead.step);
+        if (ahead.has(j + t * ahead.step)) ahead.x[t] = load_floats<kSpread>(floats, ahead.floats_at() + begin + t * ahead.step);
       }
       ahead.template take<kTurns>(ahead.w, begin, ahead.x + kTurns);
     } else {

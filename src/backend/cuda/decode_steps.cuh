@@ -206,12 +206,13 @@ class StepWalk : StepFetch {
     const auto begin_of = [&](int chunk) { return chunk * task_.n_blocks / 8; };
     const int chunk = own_chunk();
     length_ = begin_of(chunk + 1) - begin_of(chunk);
-    x_begin_ = Row::place(begin_of(of_output()), of_output());
     format_ = linear().format;
-    out_ = linear_of(own_row()).out;
     // The first step finds these in registers: what it looks up among the parameters comes 300 clocks and more after the row.
-    compute_now(out_);
-    compute_now(length_), compute_now(x_begin_), compute_now(format_), compute_now(place_), compute_now(barrier_), compute_now(lane_);
+    if constexpr (!Row::kOfShard) {
+      find_ends();
+      compute_now(out_), compute_now(x_begin_);
+    }
+    compute_now(length_), compute_now(format_), compute_now(place_), compute_now(barrier_), compute_now(lane_);
   }
   // What is added to the rows that are written next is asked for.
   __device__ void ask_residual() {
@@ -220,6 +221,7 @@ class StepWalk : StepFetch {
   }
   __device__ void run() {
     if (threadIdx.x == 0) row_is_made() = 1;
+    if constexpr (Row::kOfShard) find_ends();  // only now: until the row is made its registers are wanted
 #pragma unroll 1
     while (unit_ < n_units_) {
       const int unit = own_unit();
@@ -233,6 +235,11 @@ class StepWalk : StepFetch {
   __device__ uint32_t place_of(int slot) const { return static_cast<uint32_t>(task_.ring_begin + slot * task_.slot_bytes); }
   __device__ int n_chunks() const { return Row::kOfShard ? task_.n_chunks : 8; }
   __device__ int of_output() const { return own_chunk() & (n_chunks() - 1); }  // the lane's chunk, of its output's
+  __device__ void find_ends() {
+    const int chunk = of_output();
+    x_begin_ = Row::place(chunk * task_.n_blocks / 8, chunk);
+    out_ = linear_of(own_row()).out;
+  }
   __device__ int own_unit() const { return unit_ + of_output() * n_warps_; }  // of the next ones that are held, the one that the lane writes
   // Eight units, or those that are left; of a shard's sums as many as an output has chunks. Lanes of chunk i keep their row's product of the i-th.
   template <class F>
@@ -290,7 +297,7 @@ class StepWalk : StepFetch {
 
   int first_, unit_, n_held_ = 0;     // first_: slot
   int length_, x_begin_, format_;     // of the lane's chunk: superblocks, and where they begin in the row; of the weights
-  float* out_;                        // StepLinear::out of the lane's matrix
+  float* out_ = nullptr;              // StepLinear::out of the lane's matrix
   uint32_t place_, barrier_;          // of the slot that is next, in the block's memory
   uint32_t end_, parity_ = 0;         // end_: the barrier after the last slot's
   float held_ = 0.0f, residual_ = 0.0f;  // residual_: what is added to the row that this lane will write

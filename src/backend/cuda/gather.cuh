@@ -72,8 +72,8 @@ __device__ void tell_shards(const GatherTask& to, uint32_t n_blocks, Meet meet =
   *to.arrived = 0;
   __threadfence_system();
   const uint32_t round = *to.round;
-#pragma unroll 1
-  for (int q = 0; q < to.n_shards; ++q) {
+#pragma unroll 1  // counted down: a register less, which decode's kernels have not
+  for (int q = to.n_shards - 1; q >= 0; --q) {
     if (q != to.i_shard) set_flag(to.flags[q] + to.i_shard * kGatherBlocksMax, round);
   }
 }
