@@ -40,6 +40,7 @@ struct Multiplier : TileChains<Kind::kTokens / 8> {
   // What is on its way to the device's memory from the place of level 0: the sums of another level, outputs, else 0, which is always near.
   int leaving = 0;
   static constexpr int kOutputs = -1;
+  static constexpr bool kHasFar = L::kRoom.near < L::kLevels;
 
   __device__ Multiplier(const MmaTasks& all, const Walk& items, const GroupMaps& of_all, const Shared<Kind>& shared, int thread, float4* far)
       : Chains(all, thread), walk(items), maps(of_all), s(shared), scratch(far) {}
@@ -61,10 +62,10 @@ struct Multiplier : TileChains<Kind::kTokens / 8> {
     }
   }
   __device__ void keep_near(int level) {
-    if (leaving != 0) {  // until the copy engine has taken what left
+    if ((kHasFar || L::kByCopies) && leaving != 0) {  // until the copy engine has taken what left
       if (t % kGroupThreads == 0) {
         wait_stores();
-        if (L::kRoom.near < L::kLevels && leaving != kOutputs) arrive(s.far_done(leaving));
+        if (kHasFar && leaving != kOutputs) arrive(s.far_done(leaving));
       }
       meet_group();
       leaving = 0;
@@ -387,13 +388,13 @@ struct Multiplier : TileChains<Kind::kTokens / 8> {
       for (; chunk < item.n_chunks; ++chunk) end_chunk(chunk, item.n_chunks, columns);
       if (item.n_chunks != 8) {
         hand_over(item);
-      } else if (maps.has_outputs) {
+      } else if (L::kByCopies && maps.has_outputs) {
         write_by_copies(at, maps.outputs[at.task]);
       } else {
         write(at);
       }
     }
-    if (leaving != 0 && t % kGroupThreads == 0) wait_stores();
+    if (L::kByCopies && leaving != 0 && t % kGroupThreads == 0) wait_stores();
     if (kInTurns && group() == 0) take_turn(0);  // group 1's last
     for (int i = static_cast<int>(blockIdx.x); i < walk.n_split * walk.n_parts; i += static_cast<int>(gridDim.x)) join_parts(Item(walk, i));
   }
@@ -453,9 +454,10 @@ bool launch_kernel(MmaTasks& tasks, uint32_t second, const Hopper& hopper, const
   const auto kernel = batch_wgmma_kernel<Kind>;
   GroupMaps maps;
   if (!make_maps<Kind>(tasks, second, hopper, maps)) return false;
-  maps.has_outputs = make_output_maps<Kind::kTokens>(tasks, hopper, maps);
   if (!allow_shared(kernel, kBytes)) return false;
   number_tiles(tasks, Kind::kColumns);
+  // Where it pays: blocks of threads with several tiles.
+  maps.has_outputs = Layout<Kind>::kByCopies && tasks.n_tiles >= 2 * hopper.n_processors && make_output_maps<Kind::kTokens>(tasks, hopper, maps);
   Walk walk = split_evenly(tasks.n_tiles, tasks.n_blocks, hopper.n_processors);
   walk.second = second;
   walk.nodes = reinterpret_cast<float4*>(hopper.parts);

@@ -69,6 +69,8 @@ struct Layout : Kind {
   static constexpr int kBarriers = kScalars + kRoom.scalars * kScalarBytes;
   static constexpr int kBytes = bytes(kRoom);
   static_assert(F::kStageBytes % 1024 == 0 && kShareBytes <= kStageColumnsBytes && fits(kRoom));
+  // Whether whole tiles leave by way of level 0 and the copy engine; of two planes and longer rows that costs 1 %.
+  static constexpr bool kByCopies = kPlanes == 1 || kSingle;
   static constexpr bool is_near(int level) { return level < kRoom.near; }
 };
 
