@@ -112,13 +112,12 @@ void launch_decode_256(const DecodeSource& source, std::span<const LinearTask> l
   // follows the product of attention's result, the longest of a layer, starts with that, where both have room; and in shards, whose kernels are half as
   // long, every one.
   const bool is_pair = gate.y != nullptr, is_after_pair = reads_gate(source, task);
-  const int planes = Row::kOfShard ? 1 : Row::kPlanes;
   task.lets_early = Row::kOfShard || (!wide && !has_norm && !is_after_pair);
-  const bool is_longest = is_after_pair || (is_pair && planes == 1);
+  const bool is_longest = is_after_pair || (is_pair && (Row::kOfShard || Row::kPlanes == 1));
   task.n_fillers = !wide ? kFillersNarrow : is_longest ? 4 : Row::kOfShard ? 2 : 3;
   const bool adds_sums = source.sums.n_shards > 0, sends_sums = gate.sums.n_shards > 0;
   const bool is_between = (adds_sums || sends_sums) && shares.bytes_each <= kBetweenShardsMax && !(wide && is_pair);
-  const int wanted = is_between ? shared_between_shards(adds_sums) : shared_for(shares.bytes_each, wide, is_pair, planes, Row::kOfShard);
+  const int wanted = is_between ? shared_between_shards(adds_sums) : shared_for(shares.bytes_each, wide, is_pair, Row::kPlanes, Row::kOfShard);
   const int shared = std::min(wanted, shared_of_block());
   const int walkers = std::min(shares.units_each, kWalkersMax);
   const bool is_several = !Row::kOfShard && !is_pair && task.n_linears > 1;  // of these each walker's first unit is enough

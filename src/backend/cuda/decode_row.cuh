@@ -42,8 +42,7 @@ __device__ inline void store_eight(float* p, const Eight& x) {
   write_4(p, x.v);
   write_4(p + (kSpread ? 128 : 4), x.v + 4);
 }
-// Sums of a shard (gather.h), past the first-level cache, and by a load that is repeated where it stands in a loop (__ldcv may be moved ahead of it);
-// whether all of them are there.
+// Sums of a shard (gather.h), past the first-level cache, and by a load that is repeated where it stands in a loop (__ldcv may be moved ahead of it).
 __device__ inline float4 fetch_again(const float4* p) {
   float4 x;
   asm volatile("ld.relaxed.sys.global.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "l"(p) : "memory");
@@ -55,6 +54,7 @@ __device__ inline Eight fetch_sums(const float* p) {
   const float4 a = fetch_again(four), b = fetch_again(four + (kSpread ? 32 : 1));
   return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
 }
+// Whether all of them are.
 __device__ inline bool are_there(const Eight& x) {
   uint32_t top = 0;
 #pragma unroll

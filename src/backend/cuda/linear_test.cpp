@@ -16,6 +16,22 @@ struct Shape {
 };
 std::ostream& operator<<(std::ostream& out, const Shape& s) { return out << s.rows << " x " << s.cols << ", " << s.n_tokens << " tokens"; }
 
+// Rows of x as integers, here and on the device.
+struct Quantised {
+  std::vector<std::byte> memory;
+  quant::Activations host;
+  DeviceBuffer device_memory;
+  quant::Activations device;
+  Quantised(quant::Activation kind, int planes, int64_t cols, const std::vector<float>& x) {
+    const auto n_rows = static_cast<int64_t>(x.size()) / cols;
+    memory.resize(quant::activations_bytes(kind, planes, n_rows, cols));
+    host = quant::carve(kind, planes, n_rows, cols, memory.data());
+    for (int64_t row = 0; row < n_rows; ++row) quant::quantise_row_ref(x.data() + row * cols, host, row);
+    device_memory = upload(memory);
+    device = quant::carve(kind, planes, n_rows, cols, device_memory.data());
+  }
+};
+
 // The formats with a kernel for the tensor cores.
 bool has_tiles(tensor::DType dtype) { return part_bytes(dtype, false).n > 1; }
 
@@ -28,9 +44,8 @@ void check_quantised(const quant::Format& format, const Shape& shape, int planes
   }
   const std::vector<float> bias = test::random_activations(shape.rows, seed + 2);
   const quant::Activation kind = format.activation;
-  std::vector<std::byte> memory(quant::activations_bytes(kind, planes, shape.n_tokens, shape.cols));
-  const quant::Activations host = quant::carve(kind, planes, shape.n_tokens, shape.cols, memory.data());
-  for (int64_t t = 0; t < shape.n_tokens; ++t) quant::quantise_row_ref(x.data() + t * shape.cols, host, t);
+  const Quantised integers(kind, planes, shape.cols, x);
+  const quant::Activations &host = integers.host, &device = integers.device;
   const int64_t row_bytes = shape.cols / tensor::traits(format.dtype).block_elements * tensor::traits(format.dtype).block_bytes;
   std::vector<float> expected;
   for (int64_t t = 0; t < shape.n_tokens; ++t) {
@@ -40,8 +55,7 @@ void check_quantised(const quant::Format& format, const Shape& shape, int planes
     }
   }
   const Uploaded w = lay(format.dtype, shape.rows, shape.cols, bytes, false);
-  const DeviceBuffer device_bias = upload(bias), device_memory = upload(memory), y = poisoned(expected.size());
-  const quant::Activations device = quant::carve(kind, planes, shape.n_tokens, shape.cols, device_memory.data());
+  const DeviceBuffer device_bias = upload(bias), y = poisoned(expected.size());
   const float* b = with_bias ? device_bias.as<float>() : nullptr;
   const auto where = [&] { return ::testing::Message() << tensor::traits(format.dtype).name << " " << shape << ", planes " << planes; };
   linear_any_format(w.matrix, device, shape.n_tokens, b, y.as<float>(), nullptr);
@@ -161,16 +175,12 @@ TEST(CudaLinear, TileAfterTileHasTheBitsOfOtherKernels) {
       for (const Shape& shape : {Shape{4612, 8 * 256, 1100}, Shape{4612, 11 * 256, 1100}, Shape{4610, 5 * 256, 1100}}) {
         const Uploaded w = lay(dtype, shape.rows, shape.cols, test::random_weights(format, shape.rows * shape.cols, ++seed), false);
         const std::vector<float> x = test::random_activations(shape.n_tokens * shape.cols, ++seed);
-        std::vector<std::byte> memory(quant::activations_bytes(format.activation, planes, shape.n_tokens, shape.cols));
-        const quant::Activations host = quant::carve(format.activation, planes, shape.n_tokens, shape.cols, memory.data());
-        for (int64_t t = 0; t < shape.n_tokens; ++t) quant::quantise_row_ref(x.data() + t * shape.cols, host, t);
-        const DeviceBuffer device_memory = upload(memory);
-        const quant::Activations device = quant::carve(format.activation, planes, shape.n_tokens, shape.cols, device_memory.data());
+        const Quantised integers(format.activation, planes, shape.cols, x);
         const auto n = static_cast<size_t>(shape.rows * shape.n_tokens);
         const DeviceBuffer expected = poisoned(n), found = poisoned(n);
         const LinearTask reference{&w.matrix, nullptr, expected.as<float>()}, task{&w.matrix, nullptr, found.as<float>()};
-        ASSERT_TRUE(linear_mma(std::span(&reference, 1), device, shape.n_tokens, Hopper(), Queue()));
-        ASSERT_TRUE(linear_mma(std::span(&task, 1), device, shape.n_tokens, hopper.view(), Queue()));
+        ASSERT_TRUE(linear_mma(std::span(&reference, 1), integers.device, shape.n_tokens, Hopper(), Queue()));
+        ASSERT_TRUE(linear_mma(std::span(&task, 1), integers.device, shape.n_tokens, hopper.view(), Queue()));
         EXPECT_TRUE(same_floats(download<float>(found.data(), n), download<float>(expected.data(), n)))
             << tensor::traits(dtype).name << " " << shape << ", planes " << planes;
       }
@@ -190,11 +200,8 @@ TEST(CudaLinear, SeveralTokensTimesTwoFormats) {
       for (const Shape& shape : {Shape{70, 2048, 5}, Shape{300, 9 * 256, 20}, Shape{300, 2048, 33}, Shape{130, 11 * 256, 100}}) {
         const quant::Activation kind = quant::find_format(a)->activation;
         const std::vector<float> x = test::random_activations(shape.n_tokens * shape.cols, ++seed);
-        std::vector<std::byte> memory(quant::activations_bytes(kind, planes, shape.n_tokens, shape.cols));
-        const quant::Activations host = quant::carve(kind, planes, shape.n_tokens, shape.cols, memory.data());
-        for (int64_t t = 0; t < shape.n_tokens; ++t) quant::quantise_row_ref(x.data() + t * shape.cols, host, t);
-        const DeviceBuffer device_memory = upload(memory);
-        const quant::Activations device = quant::carve(kind, planes, shape.n_tokens, shape.cols, device_memory.data());
+        const Quantised integers(kind, planes, shape.cols, x);
+        const quant::Activations &host = integers.host, &device = integers.device;
         std::vector<Uploaded> weights;
         std::vector<DeviceBuffer> y;
         std::vector<std::vector<float>> expected(2);
