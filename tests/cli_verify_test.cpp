@@ -110,12 +110,16 @@ TEST(CliVerify, ARealModelPasses) {
 
 TEST(CliVerify, AnInterruptEndsItSoon) {
   ASSAY_REQUIRE_FILE(test::smollm2());
-  test::ProgramOptions options;
-  options.signal = SIGINT;
-  options.signal_after_output = "File";
-  const ProgramResult r = assay({"verify", test::smollm2().string()}, options);
-  EXPECT_EQ(r.exit_code, 130);
-  EXPECT_THAT(r.out, HasSubstr("cancelled"));
+  for (const char* stage : {"File", "Dequantisation"}) {  // between stages, and while operations run
+    test::ProgramOptions options;
+    options.signal = SIGINT;
+    options.signal_after_output = stage;
+    options.time_limit = std::chrono::seconds(60);
+    const ProgramResult r = assay({"verify", test::smollm2().string()}, options);
+    EXPECT_EQ(r.exit_code, 130) << stage;
+    EXPECT_THAT(r.out, HasSubstr("skip  Logits          cancelled")) << stage;
+    EXPECT_THAT(r.out, HasSubstr("\nCancelled in ")) << stage;
+  }
 }
 
 }  // namespace

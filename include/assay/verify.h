@@ -100,8 +100,9 @@ struct VerifyReport {
   double median_slack = 0;  // median over ops of bound / error: how much the bounds leave
   int64_t peak_bytes = 0;
   double seconds = 0;
+  bool cancelled = false;   // VerifyOptions::cancelled ended it: the stages from there on are skipped
 
-  bool passed() const noexcept;      // no stage failed
+  bool passed() const noexcept;      // all stages ran to their end, none failed
   std::string to_text() const;       // a title, the stages, outcome_text(); ends with a newline
   std::string outcome_text() const;  // what follows the stages: the first failure, causes, the worst ops, tokens, the verdict
   std::string to_json() const;       // one object; ends with a newline

@@ -135,6 +135,7 @@ std::string VerifyReport::to_json() const {
                                {"weights_type", weights_type},
                                {"subject", subject},
                                {"passed", passed()},
+                               {"cancelled", cancelled},
                                {"stages", list(stages)},
                                {"first_failure", to_value(first_failure)},
                                {"causes", list(causes)},

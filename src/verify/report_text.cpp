@@ -152,7 +152,7 @@ std::string VerifyReport::outcome_text() const {
   });
   const std::string outcome = n_failed > 0
                                   ? fmt::format("FAILED: {} of {} stages", n_failed, stages.size())
-                                  : std::string("Passed");
+                                  : std::string(cancelled ? "Cancelled" : "Passed");
   out += fmt::format("\n{}{} in {:.1f} s, {:.0f} MiB at most\n", outcome,
                      n_warned > 0 ? fmt::format(", {} with warnings", n_warned) : "", seconds,
                      static_cast<double>(peak_bytes) / (1 << 20));

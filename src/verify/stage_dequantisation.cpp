@@ -64,14 +64,14 @@ RowCheck check_row(const Subject& subject, const quant::Format& format, const st
 }  // namespace
 
 VerifyStage check_dequantisation(const Subject& subject, const StageRun& run) {
-  return run_stage("dequantisation", "Dequantisation", [&](Findings& findings) {
+  return run_stage(run, "dequantisation", "Dequantisation", [&](Findings& findings) {
     const ops::Plan& plan = subject.model->state().built.plan;
     const int64_t n_rows_wanted = run.quick ? 3 : 16;
     std::map<std::string_view, int64_t> rows_of;  // by format
     std::vector<float> decoded;
     int64_t n_rows = 0, n_values = 0, n_done = 0;
     for (const ops::Weight& weight : plan.weights) {
-      if (is_cancelled(run)) return findings.skip("cancelled");
+      end_if_cancelled(run);
       const quant::Format* format = quant::find_format(weight.view.dtype);
       const tensor::DTypeTraits& t = tensor::traits(weight.view.dtype);
       const int64_t cols = weight.view.shape.cols();

@@ -73,14 +73,14 @@ void check_control(const Subject& subject, Findings& findings) {
 }  // namespace
 
 VerifyStage check_detokenizer(const Subject& subject, const StageRun& run) {
-  return run_stage("detokenizer", "Detokenizer", [&](Findings& findings) {
+  return run_stage(run, "detokenizer", "Detokenizer", [&](Findings& findings) {
     if (!subject.decode_stream || !subject.encode)
       return findings.skip("the model was loaded without its vocabulary");
     const Tokenizer& tokenizer = *subject.model->tokenizer();
     const std::vector<std::string> texts = probe_texts(tokenizer);
     int64_t n_done = 0;
     for (const std::string& text : texts) {
-      if (is_cancelled(run)) return findings.skip("cancelled");
+      end_if_cancelled(run);
       check_stream(
           subject,
           subject.encode(text, {.parse_special = false, .add_bos = false, .add_eos = false}),

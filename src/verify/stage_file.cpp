@@ -193,14 +193,14 @@ void check_byte_order(const gguf::File& file, Findings& findings) {
 }  // namespace
 
 VerifyStage check_file(const Subject& subject, const StageRun& run) {
-  return run_stage("file", "File", [&](Findings& findings) {
+  return run_stage(run, "file", "File", [&](Findings& findings) {
     const gguf::File& file = subject.model->state().file;
     file.check_sizes();
     check_layout(file, findings);
     check_byte_order(file, findings);
     int64_t n_done = 0;
     for (const gguf::Tensor& tensor : file.tensors()) {
-      if (is_cancelled(run)) return findings.skip("cancelled");
+      end_if_cancelled(run);
       if (has_definition(tensor.view.dtype)) {
         check_scales(tensor, run.quick, findings);
         check_size(tensor, findings);

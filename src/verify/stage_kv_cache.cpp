@@ -27,7 +27,7 @@ struct Left {
 
 class Ways {
  public:
-  Ways(const Subject& subject, const StageRun& run) : subject_(subject) {
+  Ways(const Subject& subject, const StageRun& run) : subject_(subject), run_(run) {
     const int64_t n = probe_size(subject, run, kQuickTokens, kTokens);
     ids_ = probe_ids(subject, run, n, n);
     other_ = ids_;
@@ -61,6 +61,7 @@ class Ways {
   }
   // Both texts in one batch, their tokens by turns. Sequence 1 comes first in each pair.
   std::pair<Left, Left> side_by_side() const {
+    end_if_cancelled(run_);
     const auto executor = subject_.make_executor(n(), 2 * n(), 2);
     std::vector<int32_t> tokens, positions, sequences;
     std::vector<uint8_t> outputs;
@@ -108,6 +109,7 @@ class Ways {
 
   void feed(ops::Executor& executor, const std::vector<TokenId>& ids, int64_t begin, int64_t end,
             int sequence, Left& left) const {
+    end_if_cancelled(run_);
     const auto first = static_cast<size_t>(begin), count = static_cast<size_t>(end - begin);
     std::vector<int32_t> positions(count);
     std::iota(positions.begin(), positions.end(), static_cast<int32_t>(begin));
@@ -124,6 +126,7 @@ class Ways {
   }
 
   const Subject& subject_;
+  const StageRun& run_;
   std::vector<TokenId> ids_, other_;
   std::vector<uint8_t> outputs_;
 };
@@ -212,32 +215,29 @@ void compare(const Subject& subject, std::string_view way, const Left& found, co
 }  // namespace
 
 VerifyStage check_kv_cache(const Subject& subject, const StageRun& run) {
-  return run_stage("kv_cache", "KV cache", [&](Findings& findings) {
+  return run_stage(run, "kv_cache", "KV cache", [&](Findings& findings) {
     const Ways ways(subject, run);
     const int64_t n = ways.n();
     if (n < 4) return findings.skip(fmt::format("the model's context of {} is too short", n));
     const Left prefill = ways.prefill();
     int64_t n_done = 0;
-    const auto done = [&] {
-      show_progress(run, ++n_done, 6);
-      return is_cancelled(run);
-    };
-    if (done()) return findings.skip("cancelled");
+    const auto done = [&] { show_progress(run, ++n_done, 6); };
+    done();
     compare(subject, "a second prefill", ways.prefill(), prefill, n, findings);
-    if (done()) return findings.skip("cancelled");
+    done();
     const int64_t n_left = std::max<int64_t>(n - 16, 0),
                   n_third = std::min<int64_t>(64, n_left / 2);
     compare(
         subject,
         fmt::format("chunks of 1, 7, {}, {}, then tokens one by one", n_third, n_left - n_third),
         ways.chunks({1, 7, n_third, n_left - n_third}), prefill, n, findings);
-    if (done()) return findings.skip("cancelled");
+    done();
     compare(subject, "two chunks", ways.chunks({n / 2 + 1, n}), prefill, n, findings);
-    if (done()) return findings.skip("cancelled");
+    done();
     const auto [first, second] = ways.side_by_side();
     compare(subject, "beside another sequence", first, prefill, n, findings);
     compare(subject, "as the second sequence", second, ways.prefill(true), n, findings);
-    if (done()) return findings.skip("cancelled");
+    done();
     compare(subject, "cut back to the middle and run anew", ways.truncated(), prefill, n, findings);
     findings.summary(fmt::format(
         "{} as a prefill, again, in chunks, one by one, beside another sequence, after truncation: "

@@ -140,7 +140,7 @@ void check_numbers(const std::vector<std::vector<float>>& logits, Findings& find
 }  // namespace
 
 VerifyStage check_logits(const Subject& subject, const StageRun& run) {
-  return run_stage("logits", "Logits", [&](Findings& findings) {
+  return run_stage(run, "logits", "Logits", [&](Findings& findings) {
     const ops::Plan& plan = subject.model->state().built.plan;
     const int64_t n = std::min(kTokens, subject.model->n_ctx_train());
     const std::vector<TokenId> ids = probe_ids(subject, run, n, n);
@@ -149,6 +149,7 @@ VerifyStage check_logits(const Subject& subject, const StageRun& run) {
     HeadWatch watch(head->x);
     const std::vector<std::vector<float>> logits = run_once(subject, ids, &watch);
     show_progress(run, 1, 2);
+    end_if_cancelled(run);
     for (const std::vector<float>& row : logits) {
       if (static_cast<int64_t>(row.size()) != plan.vocab_size) {
         return findings.fail(

@@ -24,8 +24,8 @@ void check_rows(const gguf::File& file, const std::string& name, int64_t needed,
 
 }  // namespace
 
-VerifyStage check_metadata(const Subject& subject, const StageRun&) {
-  return run_stage("metadata", "Metadata", [&](Findings& findings) {
+VerifyStage check_metadata(const Subject& subject, const StageRun& run) {
+  return run_stage(run, "metadata", "Metadata", [&](Findings& findings) {
     const Model::State& state = subject.model->state();
     const model::Hparams& h = state.built.hparams;
     check_rows(state.file, "blk.0.attn_q.weight", h.n_heads * h.head_dim,

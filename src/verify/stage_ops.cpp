@@ -42,7 +42,7 @@ std::vector<int64_t> make_runs(int64_t n_tokens, bool quick) {
 // Hands on what the executor announces, and keeps the logits and what the attention maps need.
 class Watch final : public ops::OpObserver {
  public:
-  // progress: told the share of the running batch that is done.
+  // progress: told the share of the running batch that is done; may throw, which ends the batch.
   Watch(const ops::Plan& plan, OpChecker& checker, AttentionMaps& maps,
         std::function<void(double)> progress)
       : plan_(plan), checker_(checker), maps_(maps), progress_(std::move(progress)) {}
@@ -111,7 +111,7 @@ void run_probe(const Subject& subject, const StageRun& run, const Probe& probe, 
   executor->set_observer(&watch);
   size_t begin = 0;
   for (const int64_t size : probe.runs) {
-    if (is_cancelled(run)) return;
+    end_if_cancelled(run);
     const auto n = static_cast<size_t>(size);
     const ops::Batch batch{std::span(probe.ids).subspan(begin, n),
                            std::span(probe.positions).subspan(begin, n),
@@ -163,27 +163,31 @@ void tell_failures(const OpsFindings& found, Findings& findings) {
 
 OpsFindings check_ops(const Subject& subject, const StageRun& run) {
   OpsFindings out;
-  out.stage = run_stage("ops", "Operations", [&](Findings& findings) {
+  out.stage = run_stage(run, "ops", "Operations", [&](Findings& findings) {
     const ops::Plan& plan = subject.model->state().built.plan;
     const Probe probe = make_probe(subject, run);
     OpChecker checker(plan, subject.declared, static_cast<int64_t>(probe.ids.size()), 1, run.pool);
     AttentionMaps maps(plan, run.attention_layers);
     Steps steps;
     Watch watch(plan, checker, maps, [&](double share) {
+      end_if_cancelled(run);
       if (!run.progress) return;
       run.progress(
           (static_cast<double>(steps.n_begun) + share * static_cast<double>(steps.n_running)) /
           static_cast<double>(probe.ids.size()));
     });
-    run_probe(subject, run, probe, watch, checker, steps, out);
+    try {
+      run_probe(subject, run, probe, watch, checker, steps, out);
+    } catch (const Cancelled&) {  // what was found until then is told
+    }
     out.ops = checker.figures();
     out.attention = maps.maps();
     out.median_slack = median_slack(out.ops);
     out.first_failure = checker.place();
-    if (checker.first_failure() != nullptr)
+    if (checker.first_failure() != nullptr && !is_cancelled(run))
       out.causes = find_causes(plan, *checker.first_failure(), subject.declared, run.pool);
     tell_failures(out, findings);
-    if (is_cancelled(run)) return findings.skip("cancelled");
+    end_if_cancelled(run);
     int64_t n_values = 0;
     double worst = 0;
     for (const OpFigures& op : out.ops) {

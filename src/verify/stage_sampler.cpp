@@ -183,7 +183,7 @@ void check_poison(const Subject& subject, const std::vector<float>& logits, Find
 }  // namespace
 
 VerifyStage check_sampler(const Subject& subject, const StageRun& run) {
-  return run_stage("sampler", "Sampler", [&](Findings& findings) {
+  return run_stage(run, "sampler", "Sampler", [&](Findings& findings) {
     if (!subject.sample) return findings.skip("there is no sampler");
     const std::vector<float> logits = make_logits();
     check_greedy(subject, logits, findings);
@@ -192,7 +192,7 @@ VerifyStage check_sampler(const Subject& subject, const StageRun& run) {
     const std::vector<Case> cases = distribution_cases();
     int64_t n_done = 0;
     for (const Case& c : cases) {
-      if (is_cancelled(run)) return findings.skip("cancelled");
+      end_if_cancelled(run);
       check_distribution(subject, c, logits, findings);
       show_progress(run, ++n_done, static_cast<int64_t>(cases.size()));
     }

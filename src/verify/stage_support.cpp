@@ -57,11 +57,14 @@ VerifyStage Findings::stage(std::string_view id, std::string_view title) && {
   return stage;
 }
 
-VerifyStage run_stage(std::string_view id, std::string_view title,
+VerifyStage run_stage(const StageRun& run, std::string_view id, std::string_view title,
                       const std::function<void(Findings&)>& body) {
   Findings findings;
   try {
+    end_if_cancelled(run);
     body(findings);
+  } catch (const Cancelled&) {
+    findings.skip("cancelled");
   } catch (const Error& error) {
     if (error.code == Errc::out_of_memory) throw;
     findings.fail(error.what());

@@ -36,15 +36,20 @@ class Findings {
   std::string skipped_;
 };
 
+// Thrown where a stage finds that it was asked to end; run_stage makes a skipped stage of it.
+struct Cancelled {};
 inline bool is_cancelled(const StageRun& run) { return run.cancelled && run.cancelled(); }
+inline void end_if_cancelled(const StageRun& run) {
+  if (is_cancelled(run)) throw Cancelled();
+}
 inline void show_progress(const StageRun& run, int64_t done, int64_t total) {
   if (run.progress && total > 0)
     run.progress(static_cast<double>(done) / static_cast<double>(total));
 }
 
-// Runs body(findings); what it throws as an Error is a failure, but for a lack of memory, which is
-// nobody's fault and goes on.
-VerifyStage run_stage(std::string_view id, std::string_view title,
+// Runs body(findings), unless the run was cancelled before; what it throws as an Error is a failure,
+// but for a lack of memory, which is nobody's fault and goes on.
+VerifyStage run_stage(const StageRun& run, std::string_view id, std::string_view title,
                       const std::function<void(Findings&)>& body);
 
 // "row 12, element 3" and the like need values that read back: 9 digits for what was a float.

@@ -129,7 +129,7 @@ void check_system_role(const Subject& subject, Findings& findings) {
 }  // namespace
 
 VerifyStage check_template(const Subject& subject, const StageRun& run) {
-  return run_stage("template", "Chat template", [&](Findings& findings) {
+  return run_stage(run, "template", "Chat template", [&](Findings& findings) {
     const Model::State& state = subject.model->state();
     if (state.chat_template_source.empty()) return findings.skip("the file has no chat template");
     const auto chat = subject.model->chat_template();  // throws what is wrong with it

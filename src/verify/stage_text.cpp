@@ -28,7 +28,8 @@ double mean_nll(const Subject& subject, const std::vector<TokenId>& ids, const S
   const auto n = static_cast<int64_t>(ids.size());
   const auto executor = subject.make_executor(n, kChunk, 1);
   double sum = 0;
-  for (int64_t begin = 0; begin < n && !is_cancelled(run); begin += kChunk) {
+  for (int64_t begin = 0; begin < n; begin += kChunk) {
+    end_if_cancelled(run);
     const int64_t size = std::min(kChunk, n - begin);
     std::vector<int32_t> positions(static_cast<size_t>(size));
     std::iota(positions.begin(), positions.end(), static_cast<int32_t>(begin));
@@ -54,7 +55,7 @@ double mean_nll(const Subject& subject, const std::vector<TokenId>& ids, const S
 
 TextFindings check_text(const Subject& subject, const StageRun& run) {
   TextFindings out;
-  out.stage = run_stage("text", "Text", [&](Findings& findings) {
+  out.stage = run_stage(run, "text", "Text", [&](Findings& findings) {
     if (!subject.encode) return findings.skip("the model was loaded without its vocabulary");
     const int64_t n_vocab = subject.model->vocab_size();
     if (n_vocab < kVocabularyMin)
@@ -68,7 +69,6 @@ TextFindings check_text(const Subject& subject, const StageRun& run) {
                                        subject.model->n_ctx_train()));
     ids.resize(static_cast<size_t>(n));
     const double nll = mean_nll(subject, ids, run);
-    if (is_cancelled(run)) return findings.skip("cancelled");
     const double limit = std::min(kNatsMax, kShareMax * std::log(static_cast<double>(n_vocab)));
     findings.summary(fmt::format("{} of plain English: {:.2f} nats each, perplexity {:.4g}",
                                  plural(n, "token"), nll, std::exp(nll)));

@@ -126,7 +126,7 @@ void check_pieces(const Subject& subject, const StageRun& run, Findings& finding
 }  // namespace
 
 VerifyStage check_tokenizer(const Subject& subject, const StageRun& run) {
-  return run_stage("tokenizer", "Tokenizer", [&](Findings& findings) {
+  return run_stage(run, "tokenizer", "Tokenizer", [&](Findings& findings) {
     if (!subject.encode) return findings.skip("the model was loaded without its vocabulary");
     const Model::State& state = subject.model->state();
     const Tokenizer& tokenizer = *subject.model->tokenizer();
@@ -134,7 +134,7 @@ VerifyStage check_tokenizer(const Subject& subject, const StageRun& run) {
     const std::vector<std::string> texts = probe_texts(tokenizer);
     int64_t n_done = 0;
     for (const std::string& text : texts) {
-      if (is_cancelled(run)) return findings.skip("cancelled");
+      end_if_cancelled(run);
       check_ids(subject, naive, text, false, findings);
       check_round_trip(subject, naive, text, findings);
       show_progress(run, ++n_done, static_cast<int64_t>(texts.size()) + 1);

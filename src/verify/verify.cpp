@@ -12,6 +12,7 @@
 #include "engine/context_options.h"
 #include "verify/against.h"
 #include "verify/modes.h"
+#include "verify/stage_support.h"
 #include "verify/stages.h"
 #include "verify/subject.h"
 
@@ -122,8 +123,9 @@ void run_stages(const Loaded& loaded, const verify::Subject& subject, verify::St
 }  // namespace
 
 bool VerifyReport::passed() const noexcept {
-  return std::none_of(stages.begin(), stages.end(),
-                      [](const VerifyStage& stage) { return stage.verdict == Verdict::fail; });
+  return !cancelled && std::none_of(stages.begin(), stages.end(), [](const VerifyStage& stage) {
+    return stage.verdict == Verdict::fail;
+  });
 }
 
 VerifyReport verify_model(const std::string& path, const VerifyOptions& options) {
@@ -159,6 +161,7 @@ VerifyReport verify_model(const std::string& path, const VerifyOptions& options)
       return std::move(found.stage);
     });
   }
+  report.cancelled = verify::is_cancelled(run);
   report.peak_bytes = peak_memory_bytes();
   report.seconds = seconds_since(start);
   return report;
