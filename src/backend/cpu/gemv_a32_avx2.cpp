@@ -88,6 +88,33 @@ struct Dots : Unpack {
   }
 };
 
+// Weights of whole bytes against both planes at once: widened to words, of which a product takes as many slots as of bytes, whose signs are in the way.
+template <class Unpack>
+struct WordDots : Dots<Unpack> {
+  template <int kTokens>
+  [[gnu::always_inline]] static void joined_dots(const std::byte* const* p, const int16_t* x, __m256i* out) noexcept {
+    __m256i fours[kTokens][2];
+    for (int half = 0; half < 2; ++half) {
+      __m256i sums[kTokens][4];
+      for (int i = 0; i < 4; ++i) {
+        const int lane = 4 * half + i;
+        const auto weights = [&](int at) { return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p[lane] + Unpack::kBytesAt + at))); };
+        const __m256i first = weights(0), second = weights(16);
+        for (int t = 0; t < kTokens; ++t) {
+          const auto* of_lane = reinterpret_cast<const __m256i*>(x + 32 * (kLanes * t + lane));
+          sums[t][i] = _mm256_add_epi32(_mm256_madd_epi16(first, _mm256_load_si256(of_lane)), _mm256_madd_epi16(second, _mm256_load_si256(of_lane + 1)));
+        }
+      }
+      for (int t = 0; t < kTokens; ++t) {
+        fours[t][half] = _mm256_hadd_epi32(_mm256_hadd_epi32(sums[t][0], sums[t][1]), _mm256_hadd_epi32(sums[t][2], sums[t][3]));
+      }
+    }
+    for (int t = 0; t < kTokens; ++t) {
+      out[t] = _mm256_add_epi32(_mm256_permute2x128_si256(fours[t][0], fours[t][1], 0x20), _mm256_permute2x128_si256(fours[t][0], fours[t][1], 0x31));
+    }
+  }
+};
+
 struct UnpackQ4_0 : OneScale {
   static constexpr int kBlockBytes = 18, kOffset = 8, kWeightMax = 15;
   static constexpr bool kSigned = false;
@@ -113,7 +140,7 @@ struct UnpackQ5_1 : ScaleAndMin {
 };
 
 struct UnpackQ8_0 : OneScale {
-  static constexpr int kBlockBytes = 34, kOffset = 0;
+  static constexpr int kBlockBytes = 34, kOffset = 0, kBytesAt = 2;
   static constexpr bool kSigned = true;
   static Pair pair(const std::byte* const* p) noexcept { return {load_pair(p, 2), load_pair(p, 18)}; }
 };
@@ -144,7 +171,7 @@ GemvKernel gemv_a32_avx2(tensor::DType dtype) noexcept {
     case DType::Q4_1: return &gemv_any<FormatA32<Dots<UnpackQ4_1>>>;
     case DType::Q5_0: return &gemv_any<FormatA32<Dots<UnpackQ5_0>>>;
     case DType::Q5_1: return &gemv_any<FormatA32<Dots<UnpackQ5_1>>>;
-    case DType::Q8_0: return &gemv_any<FormatA32<Dots<UnpackQ8_0>>>;
+    case DType::Q8_0: return &gemv_any<FormatA32<WordDots<UnpackQ8_0>>>;
     case DType::IQ4_NL: return &gemv_any<FormatA32<Dots<UnpackIQ4_NL>>>;
     case DType::MXFP4: return &gemv_any<FormatA32<Dots<UnpackMXFP4>>>;
     default: return nullptr;

@@ -42,6 +42,19 @@ void lay_column(const int64_t* blocks, const int8_t* plane, const int16_t* plane
   }
 }
 
+// One step of one token: both planes as one number.
+static_assert(128 * 127 + 64 <= 32767);
+void lay_joined(const int64_t* blocks, const int8_t* first, const int8_t* second, int16_t* out) noexcept {
+  for (int lane = 0; lane < kLanes; ++lane, out += 32) {
+    if (blocks[lane] < 0) {
+      std::fill_n(out, 32, int16_t{0});
+      continue;
+    }
+    const int8_t *q = first + 32 * blocks[lane], *l = second + 32 * blocks[lane];
+    for (int i = 0; i < 32; ++i) out[i] = static_cast<int16_t>(128 * q[i] + l[i]);
+  }
+}
+
 // One step of one column of superblocks. plane and plane_sums: of its row.
 void lay_superblocks(const int64_t* blocks, const int8_t* plane, const int16_t* plane_sums, int8_t* out, std::byte* words) noexcept {
   for (int place = 0; place < kLanes; ++place) {
@@ -113,7 +126,7 @@ size_t gemv_scratch_bytes(const LinearTask& task) noexcept {
   const int64_t block = task.x.block();
   const size_t steps = static_cast<size_t>((task.k / block + kLanes - 1) / kLanes);
   const size_t floats = round_up(steps * kGemvColumnsMax * kLanes * sizeof(float));
-  return block == 32 ? steps * kGemvColumnsMax * 256 + 3 * floats : steps * kGemvColumnsMax * static_cast<size_t>(kStepElements + kStepSums) + floats;
+  return block == 32 ? 2 * steps * kGemvColumnsMax * 256 + 3 * floats : steps * kGemvColumnsMax * static_cast<size_t>(kStepElements + kStepSums) + floats;
 }
 
 GemvOperand gemv_prepare(const LinearTask& task, int64_t token, int tokens, bool lanes, std::byte* scratch) noexcept {
@@ -135,6 +148,8 @@ GemvOperand gemv_prepare(const LinearTask& task, int64_t token, int tokens, bool
   operand.sums = a32 ? sums : nullptr;
   operand.q = a32 || lanes ? q : nullptr;
   operand.words = lanes ? words : nullptr;
+  int16_t* joined = reinterpret_cast<int16_t*>(q + steps * tokens * x.planes * 256);
+  operand.joined = a32 && x.planes == 2 ? joined : nullptr;
   for (int64_t step = 0; step < steps; ++step) {
     int64_t blocks[kLanes], of_lanes[kLanes];
     blocks_of_places(operand.chain, step, blocks);
@@ -150,7 +165,11 @@ GemvOperand gemv_prepare(const LinearTask& task, int64_t token, int tokens, bool
       }
       lay_column(blocks, x.q + row * x.k, x.q_sums + row * operand.chain.n_blocks, q, sums);
       int32_t second[kLanes];
-      if (x.planes == 2) lay_column(blocks, x.l + row * x.k, x.l_sums + row * operand.chain.n_blocks, q + 256, second);
+      if (x.planes == 2) {
+        lay_column(blocks, x.l + row * x.k, x.l_sums + row * operand.chain.n_blocks, q + 256, second);
+        lay_joined(blocks, x.q + row * x.k, x.l + row * x.k, joined);
+        joined += 32 * kLanes;
+      }
       join_sums(x.planes == 2 ? second : nullptr, sums, g);
       q += 256 * x.planes;
       sums += kLanes;

@@ -40,6 +40,8 @@ struct GemvOperand {
   // A32: [steps][columns][4][64]: first halves (elements 0..15) of the blocks of lanes 0 4 1 5, their second halves, then lanes
   // 2 6 3 7 alike. A256: [steps][columns][32][64], the same with all 16 pieces of 16 elements, if lanes were asked for.
   const int8_t* q = nullptr;
+  // A32 of two planes only. [steps][tokens][8][32]: both planes of the blocks of lanes 0 .. 7 as 128 times the first's number and the second's.
+  const int16_t* joined = nullptr;
   // A256, if lanes were asked for. [steps][columns][2][3][32]: sums as words, 8 of each of the lanes 0 4 1 5: of the pieces 0 2 .., of 1 3 .., of both;
   // then lanes 2 6 3 7 alike.
   const std::byte* words = nullptr;
