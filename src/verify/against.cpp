@@ -21,6 +21,7 @@
 #include "verify/dump_source.h"
 #include "verify/modes.h"
 #include "verify/source_watch.h"
+#include "verify/stage_support.h"
 #include "verify/token_findings.h"
 
 namespace assay::verify {
@@ -136,8 +137,8 @@ class Comparison {
   }
 
   AgainstFindings findings() {
-    for (size_t i = 0; i < sources_.size() && !cancelled(); ++i) judge(sources_[i], i);
-    if (cancelled()) return {stage(Verdict::skip, "cancelled"), std::move(figures_)};
+    for (size_t i = 0; i < sources_.size() && !is_cancelled(run_); ++i) judge(sources_[i], i);
+    if (is_cancelled(run_)) return {stage(Verdict::skip, "cancelled"), std::move(figures_)};
     mark_outliers(figures_);
     for (const Source& source : sources_) check_tokens(source);
     compare_bits();
@@ -146,7 +147,6 @@ class Comparison {
 
  private:
   void choose_feed();
-  bool cancelled() const { return run_.cancelled && run_.cancelled(); }
   void judge(Source& source, size_t i);
   void judge_engine(const Source& source, SourceWatch& watch, size_t i) const;
   void judge_dump(const Source& source, SourceWatch& watch, size_t i) const;
@@ -222,7 +222,7 @@ void Comparison::judge_engine(const Source& source, SourceWatch& watch, size_t i
       [&] {
         watch.end();
         progress(i, static_cast<double>(++n_done) / static_cast<double>(n_batches));
-        return !cancelled();
+        return !is_cancelled(run_);
       });
 }
 

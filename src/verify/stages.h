@@ -25,7 +25,7 @@ struct StageRun {
   bool suspect_file = true;
   std::function<void(double share)> progress = {};  // 0..1; may be empty
   std::function<bool()> cancelled =
-      {};  // polled; a stage that was cancelled is Verdict::skip and says so
+      {};  // polled; once true, always; a stage that was cancelled is Verdict::skip and says so
 };
 
 VerifyStage check_file(const Subject& subject,

@@ -12,7 +12,6 @@
 #include "engine/context_options.h"
 #include "verify/against.h"
 #include "verify/modes.h"
-#include "verify/stage_support.h"
 #include "verify/stages.h"
 #include "verify/subject.h"
 
@@ -147,7 +146,10 @@ VerifyReport verify_model(const std::string& path, const VerifyOptions& options)
   run.prompt = options.prompt;
   run.attention_layers = options.attention_layers;
   run.suspect_file = options.suspect_file;
-  run.cancelled = options.cancelled;
+  run.cancelled = [&report, &options] {  // once asked to end it stays so
+    if (!report.cancelled) report.cancelled = options.cancelled && options.cancelled();
+    return report.cancelled;
+  };
   Runner runner(options, report);
   verify::require_sources(subject, options.context, options.against);
   verify::prompt_size(subject, run);  // refused before the first stage
@@ -161,7 +163,6 @@ VerifyReport verify_model(const std::string& path, const VerifyOptions& options)
       return std::move(found.stage);
     });
   }
-  report.cancelled = verify::is_cancelled(run);
   report.peak_bytes = peak_memory_bytes();
   report.seconds = seconds_since(start);
   return report;

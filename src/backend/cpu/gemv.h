@@ -10,6 +10,7 @@ using GemvKernel = void (*)(const LinearTask& task, const GemvOperand& x, int64_
 
 // Null where there is no kernel for the format. Formats with blocks of 32.
 GemvKernel gemv_a32_avx2(tensor::DType dtype) noexcept;
+bool joins_planes_avx2(tensor::DType dtype) noexcept;  // whether that kernel reads GemvOperand::joined
 GemvKernel gemv_a32_avx512(tensor::DType dtype) noexcept;
 // Superblocks of 256.
 GemvKernel gemv_a256_avx2(tensor::DType dtype) noexcept;

@@ -142,7 +142,7 @@ struct UnpackQ5_1 : ScaleAndMin {
 struct UnpackQ8_0 : OneScale {
   static constexpr int kBlockBytes = 34, kOffset = 0, kBytesAt = 2;
   static constexpr bool kSigned = true;
-  static Pair pair(const std::byte* const* p) noexcept { return {load_pair(p, 2), load_pair(p, 18)}; }
+  static Pair pair(const std::byte* const* p) noexcept { return {load_pair(p, kBytesAt), load_pair(p, kBytesAt + 16)}; }
 };
 
 struct UnpackIQ4_NL : OneScale {
@@ -163,6 +163,8 @@ struct UnpackMXFP4 : PowerScale {
 };
 
 }  // namespace
+
+bool joins_planes_avx2(tensor::DType dtype) noexcept { return dtype == tensor::DType::Q8_0; }
 
 GemvKernel gemv_a32_avx2(tensor::DType dtype) noexcept {
   using tensor::DType;

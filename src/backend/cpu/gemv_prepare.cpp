@@ -126,10 +126,11 @@ size_t gemv_scratch_bytes(const LinearTask& task) noexcept {
   const int64_t block = task.x.block();
   const size_t steps = static_cast<size_t>((task.k / block + kLanes - 1) / kLanes);
   const size_t floats = round_up(steps * kGemvColumnsMax * kLanes * sizeof(float));
-  return block == 32 ? 2 * steps * kGemvColumnsMax * 256 + 3 * floats : steps * kGemvColumnsMax * static_cast<size_t>(kStepElements + kStepSums) + floats;
+  return block == 32 ? static_cast<size_t>(task.x.planes) * steps * kGemvColumnsMax * 256 + 3 * floats : steps * kGemvColumnsMax * static_cast<size_t>(kStepElements + kStepSums) + floats;
 }
 
-GemvOperand gemv_prepare(const LinearTask& task, int64_t token, int tokens, bool lanes, std::byte* scratch) noexcept {
+GemvOperand gemv_prepare(const LinearTask& task, int64_t token, int tokens, const GemvLayout& layout, std::byte* scratch) noexcept {
+  const bool lanes = layout.lanes;
   const quant::Activations& x = task.x;
   GemvOperand operand;
   operand.chain = gemv_chain(task.k / x.block());
@@ -148,8 +149,8 @@ GemvOperand gemv_prepare(const LinearTask& task, int64_t token, int tokens, bool
   operand.sums = a32 ? sums : nullptr;
   operand.q = a32 || lanes ? q : nullptr;
   operand.words = lanes ? words : nullptr;
-  int16_t* joined = reinterpret_cast<int16_t*>(q + steps * tokens * x.planes * 256);
-  operand.joined = a32 && x.planes == 2 ? joined : nullptr;
+  int16_t* joined = a32 && x.planes == 2 && layout.joined ? reinterpret_cast<int16_t*>(q + steps * tokens * x.planes * 256) : nullptr;
+  operand.joined = joined;
   for (int64_t step = 0; step < steps; ++step) {
     int64_t blocks[kLanes], of_lanes[kLanes];
     blocks_of_places(operand.chain, step, blocks);
@@ -165,8 +166,8 @@ GemvOperand gemv_prepare(const LinearTask& task, int64_t token, int tokens, bool
       }
       lay_column(blocks, x.q + row * x.k, x.q_sums + row * operand.chain.n_blocks, q, sums);
       int32_t second[kLanes];
-      if (x.planes == 2) {
-        lay_column(blocks, x.l + row * x.k, x.l_sums + row * operand.chain.n_blocks, q + 256, second);
+      if (x.planes == 2) lay_column(blocks, x.l + row * x.k, x.l_sums + row * operand.chain.n_blocks, q + 256, second);
+      if (joined != nullptr) {
         lay_joined(blocks, x.q + row * x.k, x.l + row * x.k, joined);
         joined += 32 * kLanes;
       }

@@ -40,7 +40,7 @@ struct GemvOperand {
   // A32: [steps][columns][4][64]: first halves (elements 0..15) of the blocks of lanes 0 4 1 5, their second halves, then lanes
   // 2 6 3 7 alike. A256: [steps][columns][32][64], the same with all 16 pieces of 16 elements, if lanes were asked for.
   const int8_t* q = nullptr;
-  // A32 of two planes only. [steps][tokens][8][32]: both planes of the blocks of lanes 0 .. 7 as 128 times the first's number and the second's.
+  // A32 of two planes, if asked for. [steps][tokens][8][32]: both planes of the blocks of lanes 0 .. 7 as 128 times the first's number and the second's.
   const int16_t* joined = nullptr;
   // A256, if lanes were asked for. [steps][columns][2][3][32]: sums as words, 8 of each of the lanes 0 4 1 5: of the pieces 0 2 .., of 1 3 .., of both;
   // then lanes 2 6 3 7 alike.
@@ -57,7 +57,12 @@ size_t gemv_scratch_bytes(const LinearTask& task) noexcept;
 // Tokens of the next pass that begins at `token`: 1, 2 or 4, at most kGemvColumnsMax columns.
 int gemv_tokens(const LinearTask& task, int64_t token) noexcept;
 
-// Fills scratch with tokens [token, token + tokens) of the task. lanes: superblocks too in the order of the steps.
-GemvOperand gemv_prepare(const LinearTask& task, int64_t token, int tokens, bool lanes, std::byte* scratch) noexcept;
+// What is laid out beside what every kernel reads: superblocks in the order of the steps; both planes of blocks of 32 as one number.
+struct GemvLayout {
+  bool lanes = false, joined = false;
+};
+
+// Fills scratch with tokens [token, token + tokens) of the task.
+GemvOperand gemv_prepare(const LinearTask& task, int64_t token, int tokens, const GemvLayout& layout, std::byte* scratch) noexcept;
 
 }  // namespace assay::backend::cpu

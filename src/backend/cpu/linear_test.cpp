@@ -11,6 +11,7 @@
 #include <string>
 
 #include "backend/cpu/kernel_sets.h"
+#include "backend/cpu/linear_thread.h"
 #include "support/random_weights.h"
 
 namespace assay::backend::cpu {
@@ -221,6 +222,34 @@ TEST(LinearPasses, EqualTheReference) {
     Case c(*quant::find_format(dtype), 37 * 256, 3, 115, planes, 5);
     c.prepare();
     for (const KernelSet set : fast_kernel_sets()) EXPECT_EQ(c.compare(set, 115, true), 115 * 3);
+  }
+}
+
+// Matrices of several formats that read the same activations, which one call lays out for the next.
+TEST(LinearPasses, LaidOutActivationsServeEveryFormat) {
+  using tensor::DType;
+  for (const auto& dtypes : {std::vector{DType::Q4_0, DType::Q8_0, DType::Q4_1, DType::Q8_0}, std::vector{DType::Q6_K, DType::Q4_K, DType::Q6_K}}) {
+    for (const int planes : {1, 2}) {
+      std::vector<Case> cases;
+      for (const DType dtype : dtypes) cases.emplace_back(*quant::find_format(dtype), 9 * 256, 5, 1, planes, 11 + cases.size());
+      for (Case& c : cases) c.x = cases.front().x, c.prepare();
+      for (const KernelSet set : fast_kernel_sets()) {
+        size_t bytes = 0;
+        for (const Case& c : cases) bytes = std::max(bytes, linear_scratch_bytes(set, c.task));
+        const Bytes scratch = aligned_bytes(bytes);
+        LinearThread thread(set, scratch.get());
+        for (const Case& c : cases) {
+          std::vector<float> y(5);
+          LinearTask task = c.task;
+          task.x = cases.front().task.x;
+          task.y = tensor::Mat{y.data(), 1, 5, 5};
+          thread.rows(task, 0, 5);
+          for (size_t r = 0; r < 5; ++r) {
+            EXPECT_TRUE(same(y[r], c.expected[r])) << tensor::traits(c.format.dtype).name << " " << name(set) << " planes " << planes << " row " << r;
+          }
+        }
+      }
+    }
   }
 }
 

@@ -24,6 +24,8 @@ struct SetFunctions {
   PeakLoops (*peak_loops)() noexcept = nullptr;    // null: not known
   // Null, or without run, where the set has no kernel for few tokens; between its bounds it is taken before the others.
   FewKernel (*few)(const LinearTask& task) noexcept = nullptr;
+  // Null: never. Whether its matrix-vector kernel for the format reads both planes as one number (GemvOperand::joined).
+  bool (*joins_planes)(tensor::DType dtype) noexcept = nullptr;
 };
 
 // From the least to the best.
