@@ -340,5 +340,30 @@ TEST(CudaDecode, SuperblocksOfNarrowAndWideModels) {
   }
 }
 
+// One block of threads, which is what compute-sanitizer's racecheck looks at, and in time that it can have.
+class CudaDecodeBlock : public testing::TestWithParam<DType> {};
+
+TEST_P(CudaDecodeBlock, HasTheReferencesBits) {
+  ASSAY_REQUIRE_GPU();
+  const DType dtype = GetParam();
+  const quant::Activation kind = quant::find_format(dtype)->activation;
+  const int64_t block = kind == quant::Activation::a256 ? 256 : 32;
+  uint64_t seed = 17000000;
+  for (const int planes : planes_of(kind)) {
+    for (const int64_t n_blocks : {9, 22}) {
+      for (const bool norm : {false, true}) {
+        Case one{{dtype}, {27}, n_blocks * block, planes, norm}, pair{{dtype, dtype}, {14, 14}, n_blocks * block, planes, norm, false, true};
+        one.processors = pair.processors = 1;
+        check_case(one, seed += 100);
+        check_case(pair, seed += 100);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, CudaDecodeBlock,
+                         testing::Values(DType::Q4_K, DType::Q5_K, DType::Q6_K, DType::Q4_0, DType::Q4_1, DType::Q8_0, DType::F32, DType::F16, DType::BF16),
+                         [](const auto& format) { return std::string(tensor::traits(format.param).name); });
+
 }  // namespace
 }  // namespace assay::backend::cuda
