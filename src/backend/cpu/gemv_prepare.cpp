@@ -55,17 +55,22 @@ void lay_joined(const int64_t* blocks, const int8_t* first, const int8_t* second
   }
 }
 
-// One step of one column of superblocks. plane and plane_sums: of its row.
-void lay_superblocks(const int64_t* blocks, const int8_t* plane, const int16_t* plane_sums, int8_t* out, std::byte* words) noexcept {
+// One of a step's columns of superblocks, so many lanes a group. plane and plane_sums: of its row.
+struct StepColumn {
+  int column, n_columns, group_lanes;
+};
+void lay_superblocks(const int64_t* blocks, const int8_t* plane, const int16_t* plane_sums, const StepColumn& at, int8_t* out, std::byte* words) noexcept {
+  const int width = 16 * at.group_lanes;  // bytes of a group's lanes
   for (int place = 0; place < kLanes; ++place) {
     const int64_t block = blocks[kLaneOfPlace[place]];
-    int8_t* pieces = out + kStepElements / 2 * (place / 4) + 16 * (place % 4);
+    const int group = place / at.group_lanes, in_group = 16 * (place % at.group_lanes);
+    int8_t* pieces = out + (16 * group * at.n_columns + at.column) * width + in_group;
     int16_t of_lane[3][8] = {};
-    for (int i = 0; i < 16; ++i) {
+    for (int i = 0; i < 16; ++i, pieces += at.n_columns * width) {
       if (block < 0) {
-        std::memset(pieces + 64 * i, 0, 16);
+        std::memset(pieces, 0, 16);
       } else {
-        std::memcpy(pieces + 64 * i, plane + 256 * block + 16 * i, 16);
+        std::memcpy(pieces, plane + 256 * block + 16 * i, 16);
       }
     }
     for (int i = 0; i < 8 && block >= 0; ++i) {
@@ -74,7 +79,7 @@ void lay_superblocks(const int64_t* blocks, const int8_t* plane, const int16_t* 
       of_lane[1][i] = odd;
       of_lane[2][i] = static_cast<int16_t>(even + odd);
     }
-    for (int kind = 0; kind < 3; ++kind) std::memcpy(words + kStepSums / 2 * (place / 4) + 64 * kind + 16 * (place % 4), of_lane[kind], 16);
+    for (int kind = 0; kind < 3; ++kind) std::memcpy(words + (3 * (group * at.n_columns + at.column) + kind) * width + in_group, of_lane[kind], 16);
   }
 }
 
@@ -130,8 +135,8 @@ size_t gemv_scratch_bytes(const LinearTask& task) noexcept {
 }
 
 GemvOperand gemv_prepare(const LinearTask& task, int64_t token, int tokens, const GemvLayout& layout, std::byte* scratch) noexcept {
-  const bool lanes = layout.lanes;
   const quant::Activations& x = task.x;
+  const bool a32 = x.block() == 32, lanes = !a32 && layout.group_lanes > 0;
   GemvOperand operand;
   operand.chain = gemv_chain(task.k / x.block());
   operand.planes = x.planes;
@@ -141,7 +146,6 @@ GemvOperand gemv_prepare(const LinearTask& task, int64_t token, int tokens, cons
   float* d = reinterpret_cast<float*>(scratch);
   float* g = reinterpret_cast<float*>(scratch + floats);
   int32_t* sums = reinterpret_cast<int32_t*>(scratch + 2 * floats);
-  const bool a32 = x.block() == 32;
   std::byte* words = scratch + floats;
   int8_t* q = reinterpret_cast<int8_t*>(a32 ? scratch + 3 * floats : words + steps * tokens * x.planes * kStepSums);
   operand.d = d;
@@ -159,8 +163,9 @@ GemvOperand gemv_prepare(const LinearTask& task, int64_t token, int tokens, cons
       const float* of_row = x.d + row * operand.chain.n_blocks;
       for (int lane = 0; lane < kLanes; ++lane) d[lane] = of_lanes[lane] < 0 ? 0.0f : of_row[of_lanes[lane]];
       if (!a32) {
-        for (int plane = 0; lanes && plane < x.planes; ++plane, q += kStepElements, words += kStepSums) {
-          lay_superblocks(blocks, (plane == 0 ? x.q : x.l) + row * x.k, (plane == 0 ? x.q_sums : x.l_sums) + row * x.k / 16, q, words);
+        for (int plane = 0; lanes && plane < x.planes; ++plane) {
+          const StepColumn at = {static_cast<int>(row - token) * x.planes + plane, tokens * x.planes, layout.group_lanes};
+          lay_superblocks(blocks, (plane == 0 ? x.q : x.l) + row * x.k, (plane == 0 ? x.q_sums : x.l_sums) + row * x.k / 16, at, q, words);
         }
         continue;
       }
@@ -176,6 +181,7 @@ GemvOperand gemv_prepare(const LinearTask& task, int64_t token, int tokens, cons
       sums += kLanes;
       g += kLanes;
     }
+    if (lanes) q += tokens * x.planes * kStepElements, words += tokens * x.planes * kStepSums;
   }
   return operand;
 }

@@ -14,7 +14,6 @@ inline constexpr int kGemvColumnsMax = 4;  // planes times tokens that one pass 
 
 // Bytes of one step and column of superblocks: their elements, and the sums of their 16 runs of 16: of even numbers, of odd ones, of two together.
 inline constexpr int64_t kStepElements = 2048, kStepSums = 384;
-inline constexpr int64_t kEvenSums = 0, kOddSums = 64, kBothSums = 128;
 
 // How the chunks of a row of n blocks lie over the lanes. Where few lanes have a block at the last step, several rows share it: the places of that step
 // are the blocks of the first of these rows, then those of the next.
@@ -38,12 +37,13 @@ struct GemvOperand {
   int planes = 1;
   int tokens = 1;
   // A32: [steps][columns][4][64]: first halves (elements 0..15) of the blocks of lanes 0 4 1 5, their second halves, then lanes
-  // 2 6 3 7 alike. A256: [steps][columns][32][64], the same with all 16 pieces of 16 elements, if lanes were asked for.
+  // 2 6 3 7 alike. A256, if lanes were asked for: [steps][groups][16][columns][16 x lanes of a group]: the 16 pieces of 16 elements of the blocks of
+  // lanes 0 4 (1 5), then (1 5 and) 2 6 (3 7) ..
   const int8_t* q = nullptr;
   // A32 of two planes, if asked for. [steps][tokens][8][32]: both planes of the blocks of lanes 0 .. 7 as 128 times the first's number and the second's.
   const int16_t* joined = nullptr;
-  // A256, if lanes were asked for. [steps][columns][2][3][32]: sums as words, 8 of each of the lanes 0 4 1 5: of the pieces 0 2 .., of 1 3 .., of both;
-  // then lanes 2 6 3 7 alike.
+  // A256, if lanes were asked for. [steps][groups][columns][3][8 x lanes of a group]: sums as words, 8 of each lane: of the pieces 0 2 .., of 1 3 .., of
+  // both.
   const std::byte* words = nullptr;
   const int32_t* sums = nullptr;  // A32 only. [steps][tokens][8]: sums of the 32 elements, of two planes 128 times the first's and the second's
   const float* g = nullptr;       // A32 only. [steps][tokens][8]: the sums as the float G of the contract
@@ -57,9 +57,11 @@ size_t gemv_scratch_bytes(const LinearTask& task) noexcept;
 // Tokens of the next pass that begins at `token`: 1, 2 or 4, at most kGemvColumnsMax columns.
 int gemv_tokens(const LinearTask& task, int64_t token) noexcept;
 
-// What is laid out beside what every kernel reads: superblocks in the order of the steps; both planes of blocks of 32 as one number.
+// What is laid out beside what every kernel reads: superblocks in the order of the steps, so many lanes a group (2 or 4; 0: not at all); both planes of
+// blocks of 32 as one number.
 struct GemvLayout {
-  bool lanes = false, joined = false;
+  int group_lanes = 0;
+  bool joined = false;
 };
 
 // Fills scratch with tokens [token, token + tokens) of the task.

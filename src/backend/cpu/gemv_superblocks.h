@@ -17,6 +17,7 @@ struct Superblocks : Unpack {
   using Group = typename Unpack::Group;
   static_assert(2 * Unpack::kWeightMax * 127 <= 32767);
   static constexpr bool kHasOffset = Unpack::kOffsetShift > 0;
+  static constexpr int64_t kGroupElements = kStepElements / kGroups, kGroupSums = kStepSums / kGroups;
   // Whether the products of both pieces of a sub-block fit a word.
   static constexpr bool kTwoPieces = Unpack::kSubBlock == 32 && 4 * Unpack::kWeightMax * 127 <= 32767;
 
@@ -31,18 +32,23 @@ struct Superblocks : Unpack {
     return multiply_bytes(w, load_wide(x));
   }
 
-  // The 4 pieces that are unpacked together, against all columns. x: of the group.
+  // The 4 pieces that are unpacked together, against all columns. x: of the group, [16 pieces][columns].
   template <int kColumns>
   [[gnu::always_inline]] static void add_quarter(const Group& group, int quarter, const int8_t* x, Wide* dot) noexcept {
     Wide w[4];
     Unpack::weights(group, quarter, w);
+    constexpr int kWidth = sizeof(Wide);
+    if constexpr (kGroupElements * kColumns > kReach) {
+      const int64_t middle = kWidth * kColumns * 4 * quarter + kReach / 2;
+      x = one_register(x + middle) - middle;
+    }
+    const auto at = [&](int piece, int column) { return x + kWidth * (kColumns * piece + column); };
     if constexpr (kTwoPieces) {
       for (int i = 0; i < 4; i += 2) {
         const int piece = Unpack::piece(quarter, i);
         const Wide scale = Unpack::scale(group, piece / 2);
         for (int column = 0; column < kColumns; ++column) {
-          const int8_t* q = x + kStepElements * column + 64 * piece;
-          dot[column] = add_products(dot[column], add_words(pairs(w[i], q), pairs(w[i + 1], q + 64)), scale);
+          dot[column] = add_products(dot[column], add_words(pairs(w[i], at(piece, column)), pairs(w[i + 1], at(piece + 1, column))), scale);
         }
       }
     } else {
@@ -50,7 +56,7 @@ struct Superblocks : Unpack {
         const int piece = Unpack::piece(quarter, i);
         const Wide scale = Unpack::scale(group, Unpack::kSubBlock == 32 ? piece / 2 : piece);
         for (int column = 0; column < kColumns; ++column) {
-          dot[column] = add_products(dot[column], pairs(w[i], x + kStepElements * column + 64 * piece), scale);
+          dot[column] = add_products(dot[column], pairs(w[i], at(piece, column)), scale);
         }
       }
     }
@@ -58,17 +64,28 @@ struct Superblocks : Unpack {
 
   template <int kPlanes, int kTokens>
   [[gnu::always_inline]] static void terms(const LinearTask& task, const GemvOperand& x, int64_t, const StepBlocks& blocks, Floats8* out) noexcept {
+    if constexpr (kStepsApart) {
+      terms_apart<kPlanes, kTokens>(task, x, blocks, out);
+    } else {
+      terms_here<kPlanes, kTokens>(task, x, blocks, out);
+    }
+  }
+  template <int kPlanes, int kTokens>
+  [[gnu::noinline]] static void terms_apart(const LinearTask& task, const GemvOperand& x, const StepBlocks& blocks, Floats8* out) noexcept {
+    terms_here<kPlanes, kTokens>(task, x, blocks, out);
+  }
+  template <int kPlanes, int kTokens>
+  [[gnu::always_inline]] static void terms_here(const LinearTask& task, const GemvOperand& x, const StepBlocks& blocks, Floats8* out) noexcept {
     constexpr int kColumns = kPlanes * kTokens;
     Wide dots[kColumns][kGroups], minima[kColumns][kGroups], heads[kGroups];
     const int8_t* q = x.q + blocks.step * kColumns * kStepElements;
     const std::byte* words = x.words + blocks.step * kColumns * kStepSums;
-    for (int g = 0; g < kGroups; ++g) {
+    for (int g = 0; g < kGroups; ++g, q += kGroupElements * kColumns, words += kGroupSums * kColumns) {
       prefetch_part<kGroups, 8 * Unpack::kBlockBytes>(blocks, g);
       Group group;
       Unpack::open(task, blocks.p + kLanes / 2 / kGroups * g, group);
       if constexpr (Unpack::kKeepsHeads) heads[g] = group.head;
-      const int64_t half = 2 * g / kGroups, at = 64 * g * 2 / kGroups % 64;
-      const int8_t* of_group = one_register(q + kStepElements / 2 * half + at);
+      const int8_t* of_group = kGroupElements * kColumns > kReach ? q : one_register(q);
       Wide dot[kColumns];
       for (int column = 0; column < kColumns; ++column) dot[column] = zero_wide();
       add_quarter<kColumns>(group, 0, of_group, dot);
@@ -76,7 +93,7 @@ struct Superblocks : Unpack {
       add_quarter<kColumns>(group, 2, of_group, dot);
       add_quarter<kColumns>(group, 3, of_group, dot);
       for (int column = 0; column < kColumns; ++column) {
-        const std::byte* sums = words + kStepSums * column + kStepSums / 2 * half + at;
+        const std::byte* sums = words + kGroupSums * column;
         if constexpr (Unpack::kHasMin) minima[column][g] = Unpack::minimum(group, sums);
         if constexpr (kHasOffset) dot[column] = subtract_dwords(dot[column], shift_left_dwords(Unpack::minimum(group, sums), Unpack::kOffsetShift));
         dots[column][g] = dot[column];

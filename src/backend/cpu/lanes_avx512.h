@@ -12,6 +12,8 @@ namespace {
 
 using Wide = __m512i;
 constexpr int kGroups = 2;  // registers for 8 lanes: lanes 0 4 1 5, and 2 6 3 7
+constexpr int kReach = 256 * 64;  // bytes around a register that a displacement of one byte reaches
+constexpr bool kStepsApart = false;
 
 inline Wide load_wide(const void* p) noexcept { return _mm512_load_si512(p); }
 // 16 bytes of each block of a group, at an offset. p: of the group's first lane.

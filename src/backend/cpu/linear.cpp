@@ -81,7 +81,7 @@ void LinearThread::rows(const LinearTask& task, int64_t row_begin, int64_t row_e
   const GemvKernel gemv = find_gemv(set_, task);
   if (gemv == nullptr) return linear_rows_reference(task, row_begin, row_end);
   const SetFunctions& set = *functions_of(set_);
-  const GemvLayout layout = {set.lays_superblocks, task.x.planes == 2 && set.joins_planes != nullptr && set.joins_planes(task.format->dtype)};
+  const GemvLayout layout = {set.superblock_lanes, task.x.planes == 2 && set.joins_planes != nullptr && set.joins_planes(task.format->dtype)};
   for (int64_t token = 0; token < task.n_tokens;) {
     const int tokens = gemv_tokens(task, token);
     if (laid_out_ != task.x.q || (layout.joined && operand_.joined == nullptr)) operand_ = gemv_prepare(task, token, tokens, layout, scratch_);

@@ -16,7 +16,7 @@ struct SetFunctions {
   // Null, or without run, where the set has no kernel for the task: another one of the set or the reference takes it. A task of floats
   // (LinearTask::as_f32) always has a matrix-matrix kernel; other tasks have one from more than kGemvColumnsMax columns on.
   GemvKernel (*gemv)(const LinearTask& task) noexcept;
-  bool lays_superblocks;  // its matrix-vector kernels read superblocks' activations as gemv_prepare lays them
+  int superblock_lanes;  // of a group, as its matrix-vector kernels read superblocks' activations (GemvLayout); 0: they do not
   GemmKernel (*gemm)(const LinearTask& task) noexcept;
   // As linear.h's, the bits of quant::quantise_row_ref.
   void (*quantise_rows)(tensor::ConstMat x, const quant::Activations& out, int64_t row_begin, int64_t row_end) noexcept;

@@ -21,8 +21,8 @@ GemmKernel gemm(const LinearTask& task) noexcept {
 }
 
 constexpr SetFunctions kSets[] = {
-    {KernelSet::neon, &has_dotprod, &gemv, false, &gemm<gemm_neon>, &quantise_rows_neon, &add_neon_kernels},
-    {KernelSet::neon_i8mm, &has_i8mm, &gemv, false, &gemm<gemm_neon_i8mm>, &quantise_rows_neon, &add_neon_kernels},
+    {KernelSet::neon, &has_dotprod, &gemv, 0, &gemm<gemm_neon>, &quantise_rows_neon, &add_neon_kernels},
+    {KernelSet::neon_i8mm, &has_i8mm, &gemv, 0, &gemm<gemm_neon_i8mm>, &quantise_rows_neon, &add_neon_kernels},
 };
 
 }  // namespace

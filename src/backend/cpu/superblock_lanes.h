@@ -18,6 +18,9 @@
 namespace assay::backend::cpu {
 namespace {
 
+// Where a column's sums of a group lie: of pieces 0 2 .., of 1 3 .., of both.
+constexpr int64_t kEvenSums = 0, kOddSums = sizeof(Wide), kBothSums = 2 * sizeof(Wide);
+
 // As shuffle_bytes wants it: word j of a block for all of its words.
 inline Wide everywhere(int j) noexcept { return all_words(0x0100 + 0x0202 * j); }
 
