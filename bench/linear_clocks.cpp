@@ -25,9 +25,9 @@ double chain() {
   long x = 1;
   for (int i = 0; i < kChain; i += 8) {
 #if defined(__aarch64__)
-    asm volatile("add %0,%0,1\nadd %0,%0,1\nadd %0,%0,1\nadd %0,%0,1\nadd %0,%0,1\nadd %0,%0,1\nadd %0,%0,1\nadd %0,%0,1" : "+r"(x));
+    asm volatile(".rept 8\nadd %0,%0,1\n.endr" : "+r"(x));
 #else
-    asm volatile("add $1,%0\nadd $1,%0\nadd $1,%0\nadd $1,%0\nadd $1,%0\nadd $1,%0\nadd $1,%0\nadd $1,%0" : "+r"(x));
+    asm volatile(".rept 8\nadd $1,%0\n.endr" : "+r"(x));
 #endif
   }
   return now() - begin;
@@ -35,7 +35,7 @@ double chain() {
 
 void measure(const bench::LinearSetting& s) {
   bench::LinearCase c(s);
-  backend::cpu::LinearThread thread(s.set, c.scratch.get());
+  backend::cpu::LinearThread thread(s.set, c.scratch.data());
   thread.rows(c.task, 0, s.rows);
   std::vector<double> clocks;
   for (int i = 0; i < kRuns; ++i) {

@@ -15,7 +15,7 @@ using Setting = bench::LinearSetting;
 void run(benchmark::State& state, const Setting& s) {
   bench::LinearCase c(s);
   for (auto _ : state) {
-    backend::cpu::linear_rows(s.set, c.task, 0, s.rows, c.scratch.get());
+    backend::cpu::linear_rows(s.set, c.task, 0, s.rows, c.scratch.data());
     benchmark::ClobberMemory();
   }
   const auto n = static_cast<double>(state.iterations());

@@ -4,6 +4,8 @@
 
 namespace assay::backend::cpu {
 
+static_assert(kLanes == kGroups * kGroupLanesAvx2);
+
 GemvKernel gemv_a256_avx2(tensor::DType dtype) noexcept { return superblock_kernel(dtype); }
 
 }  // namespace assay::backend::cpu

@@ -4,6 +4,8 @@
 
 namespace assay::backend::cpu {
 
+static_assert(kLanes == kGroups * kGroupLanesAvx512);
+
 GemvKernel gemv_a256_avx512(tensor::DType dtype) noexcept { return superblock_kernel(dtype); }
 
 }  // namespace assay::backend::cpu

@@ -57,8 +57,9 @@ size_t gemv_scratch_bytes(const LinearTask& task) noexcept;
 // Tokens of the next pass that begins at `token`: 1, 2 or 4, at most kGemvColumnsMax columns.
 int gemv_tokens(const LinearTask& task, int64_t token) noexcept;
 
-// What is laid out beside what every kernel reads: superblocks in the order of the steps, so many lanes a group (2 or 4; 0: not at all); both planes of
-// blocks of 32 as one number.
+// What is laid out beside what every kernel reads: superblocks in the order of the steps, so many lanes a group (of the set, or 0: not at all); both
+// planes of blocks of 32 as one number.
+inline constexpr int kGroupLanesAvx2 = 2, kGroupLanesAvx512 = 4;
 struct GemvLayout {
   int group_lanes = 0;
   bool joined = false;

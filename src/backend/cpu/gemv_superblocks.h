@@ -18,6 +18,9 @@ struct Superblocks : Unpack {
   static_assert(2 * Unpack::kWeightMax * 127 <= 32767);
   static constexpr bool kHasOffset = Unpack::kOffsetShift > 0;
   static constexpr int64_t kGroupElements = kStepElements / kGroups, kGroupSums = kStepSums / kGroups;
+  // Whether a group's activations are within reach of one register; else each quarter has its own.
+  template <int kColumns>
+  static constexpr bool kGroupIsNear = kGroupElements * kColumns <= kReach;
   // Whether the products of both pieces of a sub-block fit a word.
   static constexpr bool kTwoPieces = Unpack::kSubBlock == 32 && 4 * Unpack::kWeightMax * 127 <= 32767;
 
@@ -38,7 +41,7 @@ struct Superblocks : Unpack {
     Wide w[4];
     Unpack::weights(group, quarter, w);
     constexpr int kWidth = sizeof(Wide);
-    if constexpr (kGroupElements * kColumns > kReach) {
+    if constexpr (!kGroupIsNear<kColumns>) {
       const int64_t middle = kWidth * kColumns * 4 * quarter + kReach / 2;
       x = one_register(x + middle) - middle;
     }
@@ -85,7 +88,7 @@ struct Superblocks : Unpack {
       Group group;
       Unpack::open(task, blocks.p + kLanes / 2 / kGroups * g, group);
       if constexpr (Unpack::kKeepsHeads) heads[g] = group.head;
-      const int8_t* of_group = kGroupElements * kColumns > kReach ? q : one_register(q);
+      const int8_t* of_group = kGroupIsNear<kColumns> ? one_register(q) : q;
       Wide dot[kColumns];
       for (int column = 0; column < kColumns; ++column) dot[column] = zero_wide();
       add_quarter<kColumns>(group, 0, of_group, dot);

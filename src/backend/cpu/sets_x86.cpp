@@ -96,9 +96,9 @@ void add_both_kernels(Kernels& kernels) noexcept {
 }
 
 constexpr SetFunctions kSets[] = {
-    {KernelSet::avx2, &has_avx2, &gemv_avx2, 2, &gemm_avx2, &quantise_rows_avx2, &add_avx2_kernels, &peak_loops_avx2, &few_avx2,
+    {KernelSet::avx2, &has_avx2, &gemv_avx2, kGroupLanesAvx2, &gemm_avx2, &quantise_rows_avx2, &add_avx2_kernels, &peak_loops_avx2, &few_avx2,
      &joins_planes_avx2},
-    {KernelSet::avx512, &has_avx512, &gemv_avx512, 4, &gemm_avx512, &quantise_rows_avx2, &add_both_kernels, &peak_loops_avx512,
+    {KernelSet::avx512, &has_avx512, &gemv_avx512, kGroupLanesAvx512, &gemm_avx512, &quantise_rows_avx2, &add_both_kernels, &peak_loops_avx512,
      &few_avx512},
 };
 
