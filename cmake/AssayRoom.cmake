@@ -27,6 +27,10 @@ if(ASSAY_TESTS)
   include(GoogleTest)
   add_custom_target(fast_tests)    # builds every program whose tests carry the label `fast`
   add_custom_target(thread_tests)  # of these, the programs of rooms with threads
+  add_library(assay_test_paths STATIC "${CMAKE_SOURCE_DIR}/tests/support/paths.cpp")
+  target_link_libraries(assay_test_paths PRIVATE assay_flags)
+  target_include_directories(assay_test_paths PRIVATE "${CMAKE_SOURCE_DIR}/tests")
+  target_compile_definitions(assay_test_paths PRIVATE ASSAY_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data" ASSAY_SHARED_DATA="${ASSAY_SHARED}")
 endif()
 
 function(assay_test_program name label)
@@ -37,9 +41,7 @@ function(assay_test_program name label)
     set_source_files_properties(${ARG_STEMS} PROPERTIES COMPILE_OPTIONS -fno-sanitize=undefined)  # half the time went into checks of tests
   endif()
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
-  target_compile_definitions(${name} PRIVATE ASSAY_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data"
-                                             ASSAY_SHARED_DATA="${ASSAY_SHARED}")
-  target_link_libraries(${name} PRIVATE ${ARG_LIBS} GTest::gmock GTest::gtest_main)
+  target_link_libraries(${name} PRIVATE ${ARG_LIBS} assay_test_paths GTest::gmock GTest::gtest_main)
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS ${label} TIMEOUT 1200)
   if(label STREQUAL fast)
     add_dependencies(fast_tests ${name})

@@ -7,8 +7,8 @@
 
 namespace assay::test {
 
-inline std::filesystem::path data(const std::string& name) { return std::filesystem::path(ASSAY_TEST_DATA) / name; }
-inline std::filesystem::path shared(const std::string& name) { return std::filesystem::path(ASSAY_SHARED_DATA) / name; }
+std::filesystem::path data(const std::string& name);  // of tests/data
+std::filesystem::path shared(const std::string& name);  // of the shared facts beside the checkout
 
 // The real models, where scripts/fetch-models put them (or ASSAY_MODELS says).
 inline std::filesystem::path models() {
