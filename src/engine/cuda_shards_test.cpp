@@ -11,6 +11,7 @@
 #include "backend/cpu/cpu_executor.h"
 #include "backend/cuda/cuda.h"
 #include "engine/shard_executor.h"
+#include "ops/linear.h"
 #include "support/executor_runs.h"
 #include "support/random_numbers.h"
 #include "support/tiny_plan.h"

@@ -6,19 +6,16 @@
 
 #include "assay/bench.h"
 #include "assay/context.h"
-#include "ops/plan.h"
+#include "ops/work.h"
 
 namespace assay::engine {
 
-// n_sequences sequences at a time, each with n_tokens tokens after n_past others; logits of the last n_outputs of them.
-struct RunShape {
-  int64_t n_tokens = 1, n_past = 0, n_outputs = 1, n_sequences = 1;
-};
+using ops::RunShape;
 
 class WorkCounter {
  public:
   // The plan must outlive it. options: as a context gives them.
-  WorkCounter(const ops::Plan& plan, const ContextOptions& options) : plan_(plan), options_(options) {}
+  WorkCounter(const ops::Plan& plan, const ContextOptions& options);
 
   Work of_op(const ops::Op& op, const RunShape& shape) const;
   Work of_run(const RunShape& shape) const;
@@ -26,13 +23,9 @@ class WorkCounter {
   Work of_test(const BenchTest& test) const;
 
  private:
-  Work of_linear(const ops::Linear& op, const RunShape& shape) const;
-  Work of_attention(const ops::Attention& op, const RunShape& shape) const;
-  int64_t n_rows(ops::ValueId value, const RunShape& shape) const;
-  int64_t weight_bytes(ops::WeightId weight) const;
-
   const ops::Plan& plan_;
   const ContextOptions& options_;
+  ops::ExecutorOptions executor_;  // what of them counts: modes and cache types
 };
 
 }  // namespace assay::engine

@@ -64,7 +64,7 @@ TEST(BuildModel, ThePlanIsInSingleAssignmentForm) {
   EXPECT_EQ(plan.ops.back().layer, -1);
   const ops::Value& logits = plan.values[static_cast<size_t>(plan.logits)];
   EXPECT_EQ(logits.width, 40);
-  EXPECT_TRUE(logits.outputs_only);
+  EXPECT_EQ(logits.domain, ops::RowDomain::outputs);
   EXPECT_EQ(plan.ropes.size(), 1u);
 }
 

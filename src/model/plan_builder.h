@@ -7,6 +7,7 @@
 
 #include "gguf/file.h"
 #include "model/weights.h"
+#include "ops/activation.h"
 #include "ops/plan.h"
 
 namespace assay::model {
@@ -34,7 +35,7 @@ class PlanBuilder {
   void kv_store(std::string_view name, ops::ValueId k, ops::ValueId v);
   ops::ValueId attention(std::string_view name, ops::ValueId q, int64_t n_heads, double scale);  // over this layer's cache
   ops::ValueId add(std::string_view name, ops::ValueId a, ops::ValueId b);
-  ops::ValueId gate(std::string_view name, ops::ValueId gate, ops::ValueId up, ops::GateActivation activation);
+  ops::ValueId gate(std::string_view name, ops::ValueId gate, ops::ValueId up, ops::ActivationFunction activation);
   ops::ValueId select_outputs(std::string_view name, ops::ValueId x);
 
   // Ends with the logits; checks that every tensor of the file was used.
@@ -42,7 +43,7 @@ class PlanBuilder {
 
  private:
   std::string full_name(std::string_view name) const;
-  ops::ValueId add_value(std::string_view name, int64_t width, bool outputs_only);
+  ops::ValueId add_value(std::string_view name, int64_t width, ops::RowDomain domain);
   template <class Record>
   void add_op(std::string_view name, const Record& record);
   const ops::Value& value(ops::ValueId id) const { return plan_.values[static_cast<size_t>(id)]; }

@@ -4,10 +4,14 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <string>
 
 #include "num/f16.h"
 #include "num/lanes.h"
 #include "num/math.h"
+#include "ops/check_scope.h"
+#include "ops/shard_scope.h"
+#include "ops/work.h"
 #include "quant/activations.h"
 
 namespace assay::ops {
@@ -114,6 +118,40 @@ void cache_decode_ref(CacheType type, const std::byte* row, int64_t head_dim, fl
       x[j] = num::half_to_float(half) * static_cast<float>(q);
     }
   }
+}
+
+void Attention::check(const CheckScope& s) const {
+  const CacheLayer& of = s.cache_layer(layer);
+  s.expect(of.n_kv_heads, n_kv_heads, "KV heads");
+  s.expect(of.head_dim, head_dim, "elements of a head");
+  if (s.of_outputs(q)) s.refuse("attention of selected tokens alone");
+  s.expect(s.width(q), n_heads * head_dim, "columns");
+  s.expect(s.width(y), n_heads * of.v_dim(), "columns of the result");
+  if (n_kv_heads <= 0 || head_dim <= 0 || n_heads % n_kv_heads != 0) {
+    s.refuse(std::to_string(n_heads) + " heads over " + std::to_string(n_kv_heads) + " KV heads");
+  }
+}
+
+void Attention::shard(ShardScope& s) const {
+  const HeadRanges& heads = s.heads(layer);
+  const ColumnRanges of_q = times(heads.q, head_dim), of_y = times(heads.q, s.whole().cache_layers[static_cast<size_t>(layer)].v_dim());
+  const ValueId own_q = s.own_or_whole(q, of_q), own_y = s.make(y, of_y);
+  s.enter(of_y, [&](size_t i) {
+    Attention part = *this;
+    part.q = own_q, part.y = own_y;
+    if (!of_y.empty()) part.n_heads = heads.q[i].end - heads.q[i].begin, part.n_kv_heads = heads.kv[i].end - heads.kv[i].begin;
+    return part;
+  });
+}
+
+OpWork Attention::work(const WorkScope& s) const {
+  const auto [n_tokens, n_past, n_outputs, n_sequences] = s.shape();
+  const int64_t v_dim = s.plan().cache_layers[static_cast<size_t>(layer)].v_dim(), end = n_past + n_tokens;
+  const int64_t n_keys = end - first_visible(n_past, window);
+  int64_t n_pairs = 0;  // of a query and a key that it sees
+  for (int64_t position = n_past; position < end; ++position) n_pairs += position + 1 - first_visible(position, window);
+  const int64_t bytes_per_key = cache_row_bytes(s.options().cache_k, head_dim) + cache_row_bytes(s.options().cache_v, v_dim);
+  return {.bytes = n_sequences * n_keys * n_kv_heads * bytes_per_key, .multiply_adds = n_sequences * n_pairs * n_heads * (head_dim + v_dim)};
 }
 
 }  // namespace assay::ops

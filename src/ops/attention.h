@@ -26,9 +26,26 @@
 #include <span>
 
 #include "ops/executor.h"
+#include "ops/plan.h"
 #include "tensor/view.h"
 
 namespace assay::ops {
+
+struct Attention {
+  ValueId q;
+  int32_t layer;  // of the cache
+  int64_t n_heads, n_kv_heads, head_dim;
+  double scale;
+  int64_t window;  // 0: none
+  ValueId y;
+
+  static constexpr const char* kKind = "attention";
+  static constexpr Role kRole = Role::attention;
+  void fields(FieldVisitor& f) { f.reads(q), f.cache_layer(layer), f.writes(y); }
+  void check(const CheckScope& scope) const;
+  void shard(ShardScope& scope) const;
+  OpWork work(const WorkScope& scope) const;
+};
 
 inline constexpr int64_t kAttentionSegment = 256;
 

@@ -1,16 +1,55 @@
-// Reference of gate.h.
+// See gate.h.
 #include "ops/gate.h"
 
-#include "num/math.h"
+#include <array>
+#include <utility>
+
+#include "ops/check_scope.h"
+#include "ops/host_rows.h"
+#include "ops/shard_scope.h"
+#include "ops/work.h"
 
 namespace assay::ops {
+namespace {
 
-void gate_silu_ref(const float* gate, const float* up, int64_t n, float* y) noexcept {
-  for (int64_t j = 0; j < n; ++j) y[j] = num::silu(gate[j]) * up[j];
+template <ActivationFunction activation>
+void gate_of(const float* gate, const float* up, int64_t n, float* y) noexcept {
+  for (int64_t j = 0; j < n; ++j) y[j] = activate(activation, gate[j]) * up[j];
 }
 
-void gate_gelu_tanh_ref(const float* gate, const float* up, int64_t n, float* y) noexcept {
-  for (int64_t j = 0; j < n; ++j) y[j] = num::gelu_tanh(gate[j]) * up[j];
+template <size_t... i>
+constexpr std::array<GateFunction, sizeof...(i)> all_gates(std::index_sequence<i...>) {
+  return {gate_of<static_cast<ActivationFunction>(i)>...};
+}
+constexpr auto kGates = all_gates(std::make_index_sequence<kNActivationFunctions>());
+
+}  // namespace
+
+GateFunction gate_ref(ActivationFunction activation) noexcept { return kGates[static_cast<size_t>(activation)]; }
+
+void Gate::check(const CheckScope& s) const {
+  s.expect(s.width(gate), s.width(y), "columns");
+  s.expect(s.width(up), s.width(y), "columns");
+}
+
+void Gate::shard(ShardScope& s) const {
+  const bool alike = !s.ranges(gate).empty() && !s.ranges(up).empty();  // of one width, so cut alike
+  const ColumnRanges ranges = alike ? s.ranges(gate) : ColumnRanges{};
+  const ValueId own_gate = alike ? s.own(gate) : s.whole_of(gate), own_up = alike ? s.own(up) : s.whole_of(up), own_y = s.make(y, ranges);
+  s.enter(ranges, [&](size_t) { return Gate{own_gate, own_up, activation, own_y}; });
+}
+
+OpWork Gate::work(const WorkScope&) const { return {}; }
+
+void Gate::run(const HostRows<float>& rows, int64_t begin, int64_t end) const noexcept {
+  gate_ref(activation)(rows.row(gate, begin), rows.row(up, begin), (end - begin) * rows.width(y), rows.row(y, begin));
+}
+
+void Gate::run(const HostRows<double>& rows, int64_t begin, int64_t end) const noexcept {
+  const auto function = traits_of(activation).f64;
+  const double *from_gate = rows.row(gate, begin), *from_up = rows.row(up, begin);
+  double* to = rows.row(y, begin);
+  for (int64_t i = 0; i < (end - begin) * rows.width(y); ++i) to[i] = function(from_gate[i]) * from_up[i];
 }
 
 }  // namespace assay::ops

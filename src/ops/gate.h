@@ -5,9 +5,28 @@
 
 #include <cstdint>
 
+#include "ops/activation.h"
+#include "ops/plan.h"
+
 namespace assay::ops {
 
-void gate_silu_ref(const float* gate, const float* up, int64_t n, float* y) noexcept;
-void gate_gelu_tanh_ref(const float* gate, const float* up, int64_t n, float* y) noexcept;
+struct Gate {
+  ValueId gate, up;
+  ActivationFunction activation;
+  ValueId y;
+
+  static constexpr const char* kKind = "gate";
+  static constexpr Role kRole = Role::row;
+  static constexpr bool kInPlace = true;
+  void fields(FieldVisitor& f) { f.reads(gate), f.reads(up), f.writes(y); }
+  void check(const CheckScope& scope) const;
+  void shard(ShardScope& scope) const;
+  OpWork work(const WorkScope& scope) const;
+  void run(const HostRows<float>& rows, int64_t begin, int64_t end) const noexcept;
+  void run(const HostRows<double>& rows, int64_t begin, int64_t end) const noexcept;
+};
+
+using GateFunction = void (*)(const float* gate, const float* up, int64_t n, float* y) noexcept;
+GateFunction gate_ref(ActivationFunction activation) noexcept;
 
 }  // namespace assay::ops

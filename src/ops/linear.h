@@ -9,10 +9,28 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ops/plan.h"
 #include "quant/activations.h"
 #include "quant/format.h"
 
 namespace assay::ops {
+
+struct Linear {
+  ValueId x;
+  WeightId w;     // [width(y), width(x)]
+  WeightId bias;  // kNone or f32 [width(y)]
+  ValueId y;
+  // Of a shard, where some chunks of the contract meet just its own columns of x: all rows of the whole matrix, those columns alone. An executor may
+  // sum these instead, if the shards then add their sums by the contract's tree.
+  WeightId columns = kNone;
+
+  static constexpr const char* kKind = "linear";
+  static constexpr Role kRole = Role::product;
+  void fields(FieldVisitor& f) { f.reads(x), f.matrix(w), f.vector(bias), f.writes(y), f.matrix(columns); }
+  void check(const CheckScope& scope) const;
+  void shard(ShardScope& scope) const;
+  OpWork work(const WorkScope& scope) const;
+};
 
 // One output. row: k elements of the format; x as its kind asks.
 float linear_ref(const quant::Format& format, const std::byte* row, const quant::Activations& x, int64_t token,

@@ -9,11 +9,14 @@ namespace assay::ops {
 
 struct OpValues {
   std::vector<ValueId> inputs;  // in the order of the record's fields
-  ValueId output = kNone;       // kNone: KvStore
+  ValueId output = kNone;       // kNone: of an op that only stores
 };
 OpValues values_of(const Op& op);
 
-// What an OpObserver is given: the value the op wrote; of KvStore and SelectOutputs, which only pass on, the first that they read.
+// KvStore, SelectOutputs: computes nothing, what it hands on was computed by another op.
+bool passes_on(const Op& op) noexcept;
+
+// What an OpObserver is given: the value the op wrote; of those that only pass on the first that they read.
 ValueId announced_value(const Op& op);
 
 // "linear", "rms_norm", ...

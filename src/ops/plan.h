@@ -5,24 +5,25 @@
 
 #include <cstdint>
 #include <string>
-#include <variant>
 #include <vector>
 
+#include "ops/record.h"
 #include "tensor/view.h"
 
 namespace assay::ops {
 
-using ValueId = int32_t;   // index into Plan::values
-using WeightId = int32_t;  // index into Plan::weights
-using RopeId = int32_t;    // index into Plan::ropes
-inline constexpr int32_t kNone = -1;
+// Which rows a value has.
+enum class RowDomain {
+  tokens,   // one a token of the batch
+  outputs,  // one a token whose logits are wanted (after SelectOutputs)
+};
 
-// A stream of activations: f32 [n_tokens, width]; [n_outputs, width] after SelectOutputs. Each value is written by exactly one op
+// A stream of activations: f32 [rows of the domain, width]. Each value is written by exactly one op
 // (static single assignment); executors decide which of them share memory.
 struct Value {
   std::string name;  // e.g. "blk.3.attn_norm"
   int64_t width = 0;
-  bool outputs_only = false;
+  RowDomain domain = RowDomain::tokens;
 };
 
 // A tensor of the file; the view points into the file's map, which must outlive the Plan.
@@ -44,31 +45,38 @@ struct RopeSpec {
 
 struct CacheLayer {  // what one layer keeps per position
   int64_t n_kv_heads = 0;
-  int64_t head_dim = 0;
-  int64_t window = 0;  // 0: all positions are visible
+  int64_t head_dim = 0;   // elements of a key
+  int64_t window = 0;     // 0: all positions are visible
+  int64_t value_dim = 0;  // elements of a value of a head; 0: head_dim
+  int64_t v_dim() const noexcept { return value_dim != 0 ? value_dim : head_dim; }
 };
 
-enum class GateActivation { silu, gelu_tanh };
-
-// Scales are doubles for the oracle's sake; f32 executors round them once, to float.
-struct Embed { WeightId table; double scale; ValueId y; };             // y = decode(table[token]) * scale, rounded once
-struct RmsNorm { ValueId x; WeightId w; float eps; int64_t d; ValueId y; };  // every run of d elements of a token on its own
-// w [width(y), width(x)]; bias kNone or f32 [width(y)]. columns: of a shard, where some chunks of the contract meet just its own columns of x: all
-// rows of the whole matrix, those columns alone. An executor may sum these instead, if the shards then add their sums by the contract's tree.
-struct Linear { ValueId x; WeightId w; WeightId bias; ValueId y; WeightId columns = kNone; };
-struct Rope { ValueId x; RopeId rope; int64_t n_heads, head_dim; ValueId y; };
-struct KvStore { ValueId k, v; int32_t layer; };                       // appends to the cache, in the cache's type
-struct Attention { ValueId q; int32_t layer; int64_t n_heads, n_kv_heads, head_dim; double scale; int64_t window; ValueId y; };
-struct Add { ValueId a, b; ValueId y; };
-struct Gate { ValueId gate, up; GateActivation activation; ValueId y; };  // y = activation(gate) * up
-struct SelectOutputs { ValueId x; ValueId y; };                        // keeps the tokens whose logits are wanted
-// Of a plan that is one of several shards (plan_shards.h): x holds columns `column` .. of y, the other shards have the others; y is all of them.
-struct Gather { ValueId x; int64_t column; ValueId y; };
-
 struct Op {
-  std::variant<Embed, RmsNorm, Linear, Rope, KvStore, Attention, Add, Gate, SelectOutputs, Gather> record;
+  Record record;       // of any type of this room: ops/record.h
   std::string name;    // e.g. "blk.3.attn_q"
   int32_t layer = -1;  // -1: outside the layers
+
+  // The record as one of type R: is it one; null where it is another; and where a bug alone could make it another.
+  template <class R>
+  bool is() const noexcept {
+    return record.is<R>();
+  }
+  template <class R>
+  const R* as() const noexcept {
+    return record.as<R>();
+  }
+  template <class R>
+  R* as() noexcept {
+    return record.as<R>();
+  }
+  template <class R>
+  const R& get() const {
+    return record.get<R>();
+  }
+  template <class R>
+  R& get() {
+    return record.get<R>();
+  }
 };
 
 struct Plan {

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "assay/error.h"
+#include "ops/gather.h"
+#include "ops/linear.h"
 #include "ops/op_values.h"
 #include "support/tiny_plan.h"
 
@@ -57,14 +59,14 @@ std::string columns_of_matrix(const std::vector<PlanShard>& shards, const Plan& 
   std::string text;
   for (const PlanShard& shard : shards) {
     for (const Op& op : shard.plan.ops) {
-      const auto* linear = std::get_if<Linear>(&op.record);
+      const auto* linear = op.as<Linear>();
       if (linear == nullptr || op.name != name || op.layer > 0) continue;
       if (linear->columns == kNone) return "none";
       const Weight& columns = shard.plan.weights[static_cast<size_t>(linear->columns)];
       const auto i_shard = &shard - shards.data();
       for (const Op& of : whole.ops) {  // where they lie in the whole's
         if (of.name != name || of.layer > 0) continue;
-        const tensor::TensorView& view = whole.weights[static_cast<size_t>(std::get<Linear>(of.record).w)].view;
+        const tensor::TensorView& view = whole.weights[static_cast<size_t>(of.get<Linear>().w)].view;
         EXPECT_EQ(columns.view.data.data(), view.data.data() + i_shard * columns.view.row_bytes());
         EXPECT_EQ(columns.stride, view.row_bytes());
         EXPECT_EQ(columns.view.data.data() + columns.view.data.size(), view.row(view.shape.rows() - 1) + (i_shard + 1) * columns.view.row_bytes());
@@ -105,7 +107,7 @@ TEST(PlanShards, AllShardsHaveTheSameOpsAndAllOfThem) {
       for (size_t i = 0; i < shards[0].plan.ops.size(); ++i) {
         const Op& op = shards[0].plan.ops[i];
         const int32_t i_whole = shards[0].origins[i].i_op;
-        EXPECT_EQ(i_whole == kNone, std::holds_alternative<Gather>(op.record));
+        EXPECT_EQ(i_whole == kNone, op.is<Gather>());
         if (i_whole != kNone) {
           EXPECT_EQ(static_cast<size_t>(i_whole), next++);
         }

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <string>
 #include <utility>
-#include <variant>
 
 #include "assay/error.h"
 #include "ops/op_values.h"
@@ -32,7 +31,7 @@ ValueId crossing(const Plan& plan, int32_t i_op) {
       if (written[at(x)] && std::find(found.begin(), found.end(), x) == found.end()) found.push_back(x);
     }
   }
-  if (found.size() != 1 || plan.values[at(found.front())].outputs_only) {
+  if (found.size() != 1 || plan.values[at(found.front())].domain == RowDomain::outputs) {
     throw Error(Errc::unsupported, "a model split before " + plan.ops[at(i_op)].name + ": needs one value of all tokens to hand over, found " +
                                        std::to_string(found.size()));
   }
@@ -40,7 +39,7 @@ ValueId crossing(const Plan& plan, int32_t i_op) {
 }
 
 // Copies ops into a part and gives what they name the part's own numbers.
-class Part {
+class Part final : FieldVisitor {
  public:
   explicit Part(const Plan& whole) : whole_(whole), values_(whole.values.size(), kNone), layers_(whole.cache_layers.size(), kNone) {
     plan_.weights = whole.weights;
@@ -51,7 +50,7 @@ class Part {
   }
 
   void take(Op op) {
-    std::visit([&](auto& record) { renumber(record); }, op.record);
+    op.record.fields(*this);
     plan_.ops.push_back(std::move(op));
   }
   void set_input(ValueId id) { value(id), plan_.input = id; }
@@ -71,17 +70,9 @@ class Part {
     i = own;
   }
   void value(ValueId& id) { own_number(id, values_, whole_.values, plan_.values); }
-  void layer(int32_t& i) { own_number(i, layers_, whole_.cache_layers, plan_.cache_layers); }
-  void renumber(Embed& r) { value(r.y); }
-  void renumber(RmsNorm& r) { value(r.x), value(r.y); }
-  void renumber(Linear& r) { value(r.x), value(r.y); }
-  void renumber(Rope& r) { value(r.x), value(r.y); }
-  void renumber(KvStore& r) { value(r.k), value(r.v), layer(r.layer); }
-  void renumber(Attention& r) { value(r.q), value(r.y), layer(r.layer); }
-  void renumber(Add& r) { value(r.a), value(r.b), value(r.y); }
-  void renumber(Gate& r) { value(r.gate), value(r.up), value(r.y); }
-  void renumber(SelectOutputs& r) { value(r.x), value(r.y); }
-  void renumber(Gather& r) { value(r.x), value(r.y); }
+  void reads(ValueId& id) override { value(id); }
+  void writes(ValueId& id) override { value(id); }
+  void cache_layer(int32_t& i) override { own_number(i, layers_, whole_.cache_layers, plan_.cache_layers); }
 
   const Plan& whole_;
   Plan plan_;

@@ -30,7 +30,7 @@ TEST(PlanSplit, PartsHaveTheirLayersAndHandOneValueOver) {
       for (const Op& op : plan.ops) {
         const Op& whole = tiny.plan.ops[n_ops++];
         EXPECT_EQ(op.name, whole.name);
-        EXPECT_EQ(op.record.index(), whole.record.index());
+        EXPECT_EQ(op.record.type(), whole.record.type());
         OpValues own = values_of(op), of_whole = values_of(whole);
         own.inputs.push_back(own.output), of_whole.inputs.push_back(of_whole.output);
         for (size_t v = 0; v < own.inputs.size(); ++v) {
@@ -39,7 +39,7 @@ TEST(PlanSplit, PartsHaveTheirLayersAndHandOneValueOver) {
           EXPECT_EQ(plan.values[static_cast<size_t>(own.inputs[v])].name, tiny.plan.values[static_cast<size_t>(of_whole.inputs[v])].name);
           used[static_cast<size_t>(own.inputs[v])] = true;
         }
-        if (const auto* store = std::get_if<KvStore>(&op.record)) {
+        if (const auto* store = op.as<KvStore>()) {
           EXPECT_LT(static_cast<size_t>(store->layer), plan.cache_layers.size());
         }
       }
@@ -64,7 +64,7 @@ TEST(PlanSplit, BordersThatLeaveAPartEmptyAreRefused) {
 
 TEST(PlanSplit, ASecondValueAcrossTheBorderIsRefused) {
   test::TinyPlan tiny({.n_layers = 3});
-  std::get<Add>(tiny.plan.ops[tiny.plan.ops.size() - 3].record).a = 0;  // the embedding, read again in the last layer
+  tiny.plan.ops[tiny.plan.ops.size() - 3].get<Add>().a = 0;  // the embedding, read again in the last layer
   EXPECT_THROW(split_plan(tiny.plan, std::vector<int32_t>{1}), Error);
 }
 

@@ -12,6 +12,23 @@
 
 namespace assay::ops {
 
+struct Rope {
+  ValueId x;
+  RopeId rope;
+  int64_t n_heads, head_dim;
+  ValueId y;
+
+  static constexpr const char* kKind = "rope";
+  static constexpr Role kRole = Role::row;
+  static constexpr bool kInPlace = true;
+  void fields(FieldVisitor& f) { f.reads(x), f.writes(y); }
+  void check(const CheckScope& scope) const;
+  void shard(ShardScope& scope) const;
+  OpWork work(const WorkScope& scope) const;
+  void run(const HostRows<float>& rows, int64_t begin, int64_t end) const noexcept;
+  void run(const HostRows<double>& rows, int64_t begin, int64_t end) const noexcept;
+};
+
 // The angles of one position: cos and sin, dim / 2 floats each.
 void rope_angles(const RopeSpec& spec, int64_t position, float* cos, float* sin) noexcept;
 

@@ -122,12 +122,12 @@ TEST(Rope, TableHasGoldenBits) {
 TEST(Gate, AgreesWithDouble) {
   const std::vector<float> gate = test::random_activations(1000, 1), up = test::random_activations(1000, 2);
   std::vector<float> y(1000);
-  gate_silu_ref(gate.data(), up.data(), 1000, y.data());
+  gate_ref(ActivationFunction::silu)(gate.data(), up.data(), 1000, y.data());
   for (size_t j = 0; j < 1000; ++j) {
     const double g = gate[j], expected = g / (1 + std::exp(-g)) * up[j];
     EXPECT_NEAR(y[j], expected, std::fabs(expected) * 0x1p-20);
   }
-  gate_gelu_tanh_ref(gate.data(), up.data(), 1000, y.data());
+  gate_ref(ActivationFunction::gelu_tanh)(gate.data(), up.data(), 1000, y.data());
   for (size_t j = 0; j < 1000; ++j) {
     const double g = gate[j];
     const double expected = 0.5 * g * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (g + 0.044715 * g * g * g))) * up[j];

@@ -3,6 +3,10 @@
 
 #include <algorithm>
 
+#include "ops/check_scope.h"
+#include "ops/shard_scope.h"
+#include "ops/work.h"
+
 namespace assay::ops {
 
 int64_t select_outputs_ref(tensor::ConstMat x, std::span<const uint8_t> outputs, tensor::Mat y) noexcept {
@@ -14,5 +18,15 @@ int64_t select_outputs_ref(tensor::ConstMat x, std::span<const uint8_t> outputs,
   }
   return n;
 }
+
+void SelectOutputs::check(const CheckScope& s) const { s.expect(s.width(x), s.width(y), "columns"); }
+
+void SelectOutputs::shard(ShardScope& s) const {
+  const ColumnRanges ranges = s.ranges(x);
+  const ValueId own_x = s.own(x), own_y = s.make(y, ranges);
+  s.enter(ranges, [&](size_t) { return SelectOutputs{own_x, own_y}; });
+}
+
+OpWork SelectOutputs::work(const WorkScope&) const { return {}; }
 
 }  // namespace assay::ops

@@ -21,7 +21,7 @@ constexpr size_t kHeaderTextBytesMax = 64 << 10;  // a longer prompt is left out
 
 // Ops that hand on what another op computed have nothing of their own to dump.
 bool computes(const ops::Op& op) {
-  return !std::holds_alternative<ops::KvStore>(op.record) && !std::holds_alternative<ops::SelectOutputs>(op.record);
+  return !ops::passes_on(op);
 }
 
 class Recorder final : public ops::OpObserver {

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "engine/context_state.h"
+#include "ops/op_values.h"
 #include "support/shared_data.h"
 #include "trace/dump.h"
 
@@ -23,7 +24,7 @@ using Values = std::map<std::string, Seen>;
 class Collector final : public ops::OpObserver {
  public:
   bool wants(const ops::Op& op) override {
-    return !std::holds_alternative<ops::KvStore>(op.record) && !std::holds_alternative<ops::SelectOutputs>(op.record);
+    return !ops::passes_on(op);
   }
   void on_op(const ops::Op& op, int64_t, int64_t width, std::span<const double> values) override {
     Seen& seen = ops[op.name];

@@ -255,7 +255,7 @@ class RowCapture final : public ops::OpObserver {
  public:
   RowCapture(const ops::Plan& plan, const BitsDifference& wanted)
       : watch_(plan.ops[wanted.i_op]), wanted_(wanted) {
-    outputs_only_ = plan.values[static_cast<size_t>(ops::announced_value(watch_))].outputs_only;
+    outputs_only_ = plan.values[static_cast<size_t>(ops::announced_value(watch_))].domain == ops::RowDomain::outputs;
   }
   void begin(const ops::Batch& batch) {
     i_row_ = -1;

@@ -28,6 +28,7 @@
 #pragma once
 
 #include "base/thread_pool.h"
+#include "ops/attention.h"
 #include "verify/local_op.h"
 
 namespace assay::verify {

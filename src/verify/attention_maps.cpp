@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/attention.h"
+#include "ops/kv_store.h"
 #include "ops/op_values.h"
 
 namespace assay::verify {
@@ -13,13 +15,13 @@ AttentionMaps::AttentionMaps(const ops::Plan& plan, std::span<const int32_t> lay
   std::sort(wanted.begin(), wanted.end());
   wanted.erase(std::unique(wanted.begin(), wanted.end()), wanted.end());
   for (const ops::Op& op : plan.ops) {
-    const auto* attention = std::get_if<ops::Attention>(&op.record);
+    const auto* attention = op.as<ops::Attention>();
     if (attention == nullptr || !std::binary_search(wanted.begin(), wanted.end(), attention->layer))
       continue;
     layers_.push_back({*attention, ops::kNone, {}, {}});
   }
   for (const ops::Op& op : plan.ops) {
-    const auto* store = std::get_if<ops::KvStore>(&op.record);
+    const auto* store = op.as<ops::KvStore>();
     for (Layer& layer : layers_) {
       if (store != nullptr && store->layer == layer.attention.layer) layer.k = store->k;
     }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "assay/verify.h"
+#include "ops/attention.h"
 #include "ops/plan.h"
 
 namespace assay::verify {

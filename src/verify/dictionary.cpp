@@ -13,7 +13,15 @@
 
 #include "backend/oracle/oracle_ops.h"
 #include "num/f16.h"
+#include "ops/add.h"
+#include "ops/attention.h"
+#include "ops/embed.h"
+#include "ops/float64.h"
+#include "ops/gate.h"
+#include "ops/linear.h"
 #include "ops/op_values.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
 #include "verify/dictionary_attention.h"
 #include "verify/dictionary_linear.h"
 #include "verify/dictionary_table.h"
@@ -45,13 +53,13 @@ const double* Case::right(int64_t row) const {
 }
 
 std::vector<double> Case::vector(ops::WeightId id) const {
-  return backend::oracle::vector_of(plan.weights[static_cast<size_t>(id)]);
+  return ops::vector_of(plan.weights[static_cast<size_t>(id)]);
 }
 
 const ops::Attention* Case::attention() const {
   const ops::Attention* first = nullptr;
   for (const ops::Op& other : plan.ops) {
-    const auto* record = std::get_if<ops::Attention>(&other.record);
+    const auto* record = other.as<ops::Attention>();
     if (record == nullptr) continue;
     if (other.layer == op().layer) return record;
     if (first == nullptr) first = record;
@@ -80,24 +88,15 @@ SampleFunction by_rows(const Case& c, RowFunction compute) {
 }
 
 std::vector<std::span<const Entry>> tables_of(const Case& c) {
-  using Tables = std::vector<std::span<const Entry>>;
-  return std::visit(
-      [&c](const auto& record) -> Tables {
-        using Record = std::decay_t<decltype(record)>;
-        if constexpr (std::is_same_v<Record, ops::Embed>) return {embed_entries(), any_entries()};
-        if constexpr (std::is_same_v<Record, ops::RmsNorm>) return {norm_entries(), any_entries()};
-        if constexpr (std::is_same_v<Record, ops::Linear>)
-          return {linear_weight_entries(), linear_entries(), kernel_entries(), any_entries()};
-        if constexpr (std::is_same_v<Record, ops::Rope>) return {rope_entries(), any_entries()};
-        if constexpr (std::is_same_v<Record, ops::Attention>) {
-          if (has_history(c))
-            return {attention_entries(), attention_cache_entries(), any_entries()};
-        }
-        if constexpr (std::is_same_v<Record, ops::Gate>) return {gate_entries(), any_entries()};
-        if constexpr (std::is_same_v<Record, ops::Add>) return {add_entries(), any_entries()};
-        return {any_entries()};
-      },
-      c.op().record);
+  const ops::Op& op = c.op();
+  if (op.is<ops::Embed>()) return {embed_entries(), any_entries()};
+  if (op.is<ops::RmsNorm>()) return {norm_entries(), any_entries()};
+  if (op.is<ops::Linear>()) return {linear_weight_entries(), linear_entries(), kernel_entries(), any_entries()};
+  if (op.is<ops::Rope>()) return {rope_entries(), any_entries()};
+  if (op.is<ops::Attention>() && has_history(c)) return {attention_entries(), attention_cache_entries(), any_entries()};
+  if (op.is<ops::Gate>()) return {gate_entries(), any_entries()};
+  if (op.is<ops::Add>()) return {add_entries(), any_entries()};
+  return {any_entries()};
 }
 
 void for_each_entry(const Case& c, const std::function<void(std::vector<Candidate>)>& take) {
@@ -221,9 +220,9 @@ std::vector<double> right_as_declared(const Case& c, const Sample& sample) {
   const FailedOp& f = c.failed;
   std::vector<double> y(sample.rows.size() * sample.columns.size());
   const bool rounds = f.expected.declared_y.empty();
-  if (rounds && std::holds_alternative<ops::Linear>(c.op().record)) {
+  if (rounds && c.op().is<ops::Linear>()) {
     dictionary::linear_with(c, dictionary::right_linear(c))(sample, y.data());
-  } else if (rounds && std::holds_alternative<ops::Attention>(c.op().record) &&
+  } else if (rounds && c.op().is<ops::Attention>() &&
              dictionary::has_history(c)) {
     dictionary::by_rows(c, dictionary::attention_with(c, dictionary::right_attention(c)))(sample,
                                                                                           y.data());
@@ -353,7 +352,7 @@ void add_unrelated(const Case& c, std::vector<Cause>& causes) {
   constexpr size_t kEnough = 256;  // values, for a correlation to mean something
   constexpr double kUnrelated = 0.2;
   const FailedOp& f = c.failed;
-  if (!causes.empty() || !std::holds_alternative<ops::Linear>(c.op().record) ||
+  if (!causes.empty() || !c.op().is<ops::Linear>() ||
       f.found.size() < kEnough)
     return;
   if (std::any_of(f.found.begin(), f.found.end(), [](double x) { return !std::isfinite(x); }))

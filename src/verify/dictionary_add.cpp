@@ -4,6 +4,9 @@
 #include <cmath>
 
 #include "backend/oracle/oracle_ops.h"
+#include "ops/add.h"
+#include "ops/float64.h"
+#include "ops/rms_norm.h"
 #include "verify/dictionary_table.h"
 
 namespace assay::verify::dictionary {
@@ -43,7 +46,7 @@ void offer_scale(const Case& c, Sink& out) {
 void offer_normed(const Case& c, Sink& out) {
   const ops::ValueId residual = c.record<ops::Add>().a;
   for (const ops::Op& other : c.plan.ops) {
-    const auto* norm = std::get_if<ops::RmsNorm>(&other.record);
+    const auto* norm = other.as<ops::RmsNorm>();
     if (norm == nullptr || norm->x != residual) continue;
     out.add_rows(
         fmt::format("the residual is taken after {}; it is what that norm reads", other.name),
@@ -51,7 +54,7 @@ void offer_normed(const Case& c, Sink& out) {
                                                                                        double* y) {
           const auto n = static_cast<size_t>(d);
           for (int64_t begin = 0; begin < c.failed.width; begin += d) {
-            backend::oracle::rms_norm(std::span(c.a(row) + begin, n), w, eps,
+            ops::rms_norm64(std::span(c.a(row) + begin, n), w, eps,
                                       std::span(y + begin, n));
           }
           for (int64_t j = 0; j < c.failed.width; ++j) y[j] += c.b(row)[j];

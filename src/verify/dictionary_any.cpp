@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/attention.h"
 #include "verify/dictionary_table.h"
 
 namespace assay::verify::dictionary {

@@ -11,6 +11,7 @@
 #include "backend/oracle/oracle_ops.h"
 #include "num/f16.h"
 #include "num/math64.h"
+#include "ops/attention.h"
 #include "quant/format.h"
 #include "quant/q8_0.h"
 

@@ -8,6 +8,10 @@
 #include <utility>
 
 #include "backend/oracle/oracle_ops.h"
+#include "ops/attention.h"
+#include "ops/float64.h"
+#include "ops/kv_store.h"
+#include "ops/rope.h"
 #include "verify/dictionary_attention.h"
 
 namespace assay::verify::dictionary {
@@ -227,10 +231,10 @@ void offer_other_sequence(const Case& c, Sink& out) {
 // How the keys of this layer were rotated; nullptr: they were not.
 const ops::RopeSpec* rope_of_keys(const Case& c) {
   for (const ops::Op& op : c.plan.ops) {
-    const auto* store = std::get_if<ops::KvStore>(&op.record);
+    const auto* store = op.as<ops::KvStore>();
     if (store == nullptr || store->layer != op_of(c).layer) continue;
     const ops::Op* writer = c.writer(store->k);
-    const auto* rope = writer == nullptr ? nullptr : std::get_if<ops::Rope>(&writer->record);
+    const auto* rope = writer == nullptr ? nullptr : writer->as<ops::Rope>();
     return rope == nullptr ? nullptr : &c.plan.ropes[static_cast<size_t>(rope->rope)];
   }
   return nullptr;
@@ -244,7 +248,7 @@ void turn_keys(const ops::RopeSpec& spec, int64_t head_dim, KeyValues& kv,
   for (int64_t position = 0; position < kv.n; ++position) {
     const auto k = std::span(kv.k).subspan(static_cast<size_t>(position * kv.width),
                                            static_cast<size_t>(kv.width));
-    backend::oracle::rotate(plain, by(position), kv.width / head_dim, head_dim, k, k);
+    ops::rotate64(plain, by(position), kv.width / head_dim, head_dim, k, k);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/embed.h"
 #include "verify/dictionary_decode.h"
 #include "verify/dictionary_table.h"
 

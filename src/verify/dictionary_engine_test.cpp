@@ -10,6 +10,13 @@
 #include <string_view>
 #include <vector>
 
+#include "ops/activation.h"
+#include "ops/add.h"
+#include "ops/attention.h"
+#include "ops/embed.h"
+#include "ops/gate.h"
+#include "ops/linear.h"
+#include "ops/rms_norm.h"
 #include "support/checked_run.h"
 #include "support/tiny_plan.h"
 #include "verify/dictionary.h"
@@ -25,7 +32,7 @@ using test::TinyShape;
 template <class Record>
 Record& record_of(ops::Plan& plan, std::string_view name, int32_t layer) {
   for (ops::Op& op : plan.ops) {
-    if (op.name == name && op.layer == layer) return std::get<Record>(op.record);
+    if (op.name == name && op.layer == layer) return op.get<Record>();
   }
   throw std::logic_error("no such op");
 }
@@ -91,7 +98,7 @@ const EngineFault kFaults[] = {
      "ffn_act", "gate_swapped", "swapped"},
     {"activation", true,
      [](ops::Plan& p) {
-       record_of<ops::Gate>(p, "ffn_act", 1).activation = ops::GateActivation::silu;
+       record_of<ops::Gate>(p, "ffn_act", 1).activation = ops::ActivationFunction::silu;
      },
      "ffn_act", "gate_activation", "SiLU in place of GELU"},
     {"residual", false,

@@ -11,6 +11,9 @@
 #include <numbers>
 
 #include "num/f16.h"
+#include "ops/embed.h"
+#include "ops/linear.h"
+#include "ops/rms_norm.h"
 #include "quant/format.h"
 #include "support/failed_ops.h"
 #include "support/random_numbers.h"
@@ -50,7 +53,7 @@ class DictionaryFaults : public testing::Test {
   }
   template <class Record>
   const Record& record(const FailedOp& f) const {
-    return std::get<Record>(plan().ops[static_cast<size_t>(f.i_op)].record);
+    return plan().ops[static_cast<size_t>(f.i_op)].get<Record>();
   }
 
   std::vector<double> weights(ops::WeightId id) const {

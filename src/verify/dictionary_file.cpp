@@ -17,7 +17,16 @@
 #include "backend/oracle/oracle_executor.h"
 #include "backend/oracle/oracle_ops.h"
 #include "num/math64.h"
+#include "ops/activation.h"
+#include "ops/attention.h"
+#include "ops/embed.h"
+#include "ops/float64.h"
+#include "ops/gate.h"
+#include "ops/kv_store.h"
+#include "ops/linear.h"
 #include "ops/op_values.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
 #include "verify/dictionary.h"
 #include "verify/dictionary_permute.h"
 
@@ -64,7 +73,7 @@ struct ChangedPlan {
   ops::WeightId with_values(
       ops::WeightId id, const std::function<double(const std::vector<double>&, size_t)>& value) {
     ops::Weight weight = plan.weights[static_cast<size_t>(id)];
-    const std::vector<double> old = backend::oracle::vector_of(weight);
+    const std::vector<double> old = ops::vector_of(weight);
     auto& owned =
         memory.emplace_back(std::make_unique<std::vector<std::byte>>(old.size() * sizeof(float)));
     for (size_t i = 0; i < old.size(); ++i) {
@@ -93,13 +102,13 @@ struct Suspicion {
 template <class Record, class Body>
 void for_each_op(ops::Plan& plan, Body&& body) {
   for (ops::Op& op : plan.ops) {
-    if (auto* record = std::get_if<Record>(&op.record)) body(op, *record);
+    if (auto* record = op.as<Record>()) body(op, *record);
   }
 }
 template <class Record>
 const Record* first_op(const ops::Plan& plan) {
   for (const ops::Op& op : plan.ops) {
-    if (const auto* record = std::get_if<Record>(&op.record)) return record;
+    if (const auto* record = op.as<Record>()) return record;
   }
   return nullptr;
 }
@@ -108,9 +117,9 @@ const Record* first_op(const ops::Plan& plan) {
 ops::Linear* product_behind(ops::Plan& plan, ops::ValueId value) {
   for (ops::Op& op : plan.ops) {
     if (ops::values_of(op).output != value) continue;
-    if (auto* linear = std::get_if<ops::Linear>(&op.record)) return linear;
-    const bool passes = std::holds_alternative<ops::Rope>(op.record) ||
-                        std::holds_alternative<ops::RmsNorm>(op.record);
+    if (auto* linear = op.as<ops::Linear>()) return linear;
+    const bool passes = op.is<ops::Rope>() ||
+                        op.is<ops::RmsNorm>();
     return passes ? product_behind(plan, ops::values_of(op).inputs[0]) : nullptr;
   }
   return nullptr;
@@ -131,12 +140,12 @@ void permute(ChangedPlan& changed, ops::Linear* linear, const ops::Attention& at
 // The rows of all queries, of all keys, or of both (an empty map: as they are).
 void permute_all(ChangedPlan& changed, const RowMap& of_queries, const RowMap& of_keys) {
   for (const ops::Op& op : std::vector<ops::Op>(changed.plan.ops)) {
-    const auto* attention = std::get_if<ops::Attention>(&op.record);
+    const auto* attention = op.as<ops::Attention>();
     if (attention == nullptr) continue;
     if (of_queries)
       permute(changed, product_behind(changed.plan, attention->q), *attention, of_queries);
     for (const ops::Op& other : std::vector<ops::Op>(changed.plan.ops)) {
-      const auto* store = std::get_if<ops::KvStore>(&other.record);
+      const auto* store = other.as<ops::KvStore>();
       if (!of_keys || store == nullptr || store->layer != attention->layer) continue;
       permute(changed, product_behind(changed.plan, store->k), *attention, of_keys);
     }
@@ -275,9 +284,9 @@ void suspect_swaps(const ops::Plan& plan, std::vector<Suspicion>& all) {
                    "the feed-forward activation is the other one (GELU for SiLU, or the reverse)",
                    [](ChangedPlan& changed) {
                      for_each_op<ops::Gate>(changed.plan, [](ops::Op&, ops::Gate& gate) {
-                       gate.activation = gate.activation == ops::GateActivation::silu
-                                             ? ops::GateActivation::gelu_tanh
-                                             : ops::GateActivation::silu;
+                       gate.activation = gate.activation == ops::ActivationFunction::silu
+                                             ? ops::ActivationFunction::gelu_tanh
+                                             : ops::ActivationFunction::silu;
                      });
                    }});
   }

@@ -3,10 +3,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numbers>
+#include <string_view>
+#include <vector>
 
 #include "backend/oracle/oracle_ops.h"
 #include "num/math64.h"
+#include "ops/activation.h"
+#include "ops/gate.h"
 #include "verify/dictionary_table.h"
 
 namespace assay::verify::dictionary {
@@ -14,8 +19,6 @@ namespace {
 
 using Activation = double (*)(double x);
 
-using backend::oracle::gelu_tanh;
-using backend::oracle::silu;
 double gelu_erf(double x) { return 0.5 * x * (1.0 + std::erf(x / std::numbers::sqrt2)); }
 double gelu_quick(double x) { return x / (1.0 + num::exp64(-1.702 * x)); }
 double relu(double x) { return std::max(x, 0.0); }
@@ -24,18 +27,26 @@ double tanh_plain(double x) { return num::tanh64(x); }
 double identity(double x) { return x; }
 
 struct Named {
-  const char* name;
+  std::string_view name;
   Activation function;
 };
-constexpr Named kActivations[] = {
-    {"SiLU", silu},           {"GELU (tanh)", gelu_tanh},
+constexpr Named kOthers[] = {
     {"GELU (erf)", gelu_erf}, {"GELU (quick: x sigmoid(1.702 x))", gelu_quick},
     {"ReLU", relu},           {"a sigmoid", sigmoid},
     {"tanh", tanh_plain},     {"no activation", identity}};
 
-const Named& right_activation(const Case& c) {
-  return c.record<ops::Gate>().activation == ops::GateActivation::silu ? kActivations[0]
-                                                                       : kActivations[1];
+Named named(ops::ActivationFunction function) {
+  const ops::ActivationTraits& traits = ops::traits_of(function);
+  return {traits.name, traits.f64};
+}
+Named right_activation(const Case& c) { return named(c.record<ops::Gate>().activation); }
+
+// Those that models have, and those that only bugs have.
+std::vector<Named> all_activations() {
+  std::vector<Named> all;
+  for (size_t i = 0; i < ops::kNActivationFunctions; ++i) all.push_back(named(static_cast<ops::ActivationFunction>(i)));
+  all.insert(all.end(), std::begin(kOthers), std::end(kOthers));
+  return all;
 }
 
 template <class Formula>  // (gate, up) -> y
@@ -54,7 +65,7 @@ void offer_swapped(const Case& c, Sink& out) {
 
 void offer_activation(const Case& c, Sink& out) {
   const Named right = right_activation(c);
-  for (const Named& other : kActivations) {
+  for (const Named& other : all_activations()) {
     if (other.function == right.function) continue;
     out.add_rows(fmt::format("{} in place of {}", other.name, right.name),
                  each(c, [f = other.function](double gate, double up) { return f(gate) * up; }));

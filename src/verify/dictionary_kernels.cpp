@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "num/f16.h"
+#include "ops/linear.h"
 #include "quant/q4_0.h"
 #include "verify/dictionary_linear.h"
 

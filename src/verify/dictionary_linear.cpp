@@ -10,6 +10,7 @@
 
 #include "base/aligned_buffer.h"
 #include "num/math64.h"
+#include "ops/linear.h"
 #include "verify/dictionary_decode.h"
 
 namespace assay::verify::dictionary {
@@ -170,7 +171,7 @@ void offer_bias(const Case& c, Sink& out) {
     with("the bias is subtracted", times(-1));
   }
   for (const ops::Op& other : c.plan.ops) {
-    const auto* linear = std::get_if<ops::Linear>(&other.record);
+    const auto* linear = other.as<ops::Linear>();
     if (linear == nullptr || linear->bias == ops::kNone || &other == &c.op()) continue;
     if (c.view(linear->bias).shape.elements() != c.failed.width) continue;
     with(fmt::format("the bias {} is added", c.weight_name(linear->bias)), c.vector(linear->bias));

@@ -7,6 +7,9 @@
 #include <limits>
 #include <string_view>
 
+#include "ops/attention.h"
+#include "ops/embed.h"
+#include "ops/linear.h"
 #include "verify/dictionary_decode.h"
 #include "verify/dictionary_linear.h"
 #include "verify/dictionary_permute.h"
@@ -279,12 +282,12 @@ void offer_other(const Case& c, Sink& out) {
   };
   const auto offer_where = [&](auto&& wanted) {
     for (const ops::Op& other : c.plan.ops) {
-      const auto* linear = std::get_if<ops::Linear>(&other.record);
+      const auto* linear = other.as<ops::Linear>();
       if (linear != nullptr) wanted(other, linear->w);
     }
   };
   for (const ops::Op& other : c.plan.ops) {
-    if (const auto* embed = std::get_if<ops::Embed>(&other.record))
+    if (const auto* embed = other.as<ops::Embed>())
       offer("tied_head", "C22,C23", embed->table);
   }
   offer_where([&](const ops::Op& other, ops::WeightId w) {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/attention.h"
+#include "ops/rms_norm.h"
 #include "verify/dictionary_table.h"
 
 namespace assay::verify::dictionary {
@@ -166,7 +168,7 @@ void offer_other_weight(const Case& c, Sink& out) {
   const size_t length = right_rule(c).w.size();
   std::vector<ops::WeightId> tried = {op.w};
   for (const ops::Op& other : c.plan.ops) {
-    const auto* norm = std::get_if<ops::RmsNorm>(&other.record);
+    const auto* norm = other.as<ops::RmsNorm>();
     if (norm == nullptr || std::find(tried.begin(), tried.end(), norm->w) != tried.end()) continue;
     tried.push_back(norm->w);
     NormRule rule = right_rule(c);

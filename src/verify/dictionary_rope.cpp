@@ -7,6 +7,9 @@
 
 #include "backend/oracle/oracle_ops.h"
 #include "num/math64.h"
+#include "ops/attention.h"
+#include "ops/float64.h"
+#include "ops/rope.h"
 #include "verify/dictionary_table.h"
 
 namespace assay::verify::dictionary {
@@ -35,7 +38,7 @@ RowFunction rope_with(const Case& c, RopeRule rule) {
       if (rule.f32_angles)
         f = static_cast<double>(static_cast<float>(position) * static_cast<float>(f));
     }
-    backend::oracle::rotate(spec, rule.f32_angles ? 1.0 : position, rule.n_heads_rotated,
+    ops::rotate64(spec, rule.f32_angles ? 1.0 : position, rule.n_heads_rotated,
                             c.record<ops::Rope>().head_dim, std::span(y, width),
                             std::span(y, width));
   };

@@ -14,6 +14,13 @@
 #include "assay/model.h"
 #include "assay/tokenizer.h"
 #include "engine/model_state.h"
+#include "ops/activation.h"
+#include "ops/attention.h"
+#include "ops/embed.h"
+#include "ops/gate.h"
+#include "ops/linear.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
 #include "support/checked_run.h"
 #include "support/shared_data.h"
 #include "verify/dictionary.h"
@@ -36,7 +43,7 @@ std::vector<int32_t> ids_of(const Model& model, size_t n) {
 template <class Record>
 Record& record_of(ops::Plan& plan, std::string_view name) {
   for (ops::Op& op : plan.ops) {
-    if (op.name == name) return std::get<Record>(op.record);
+    if (op.name == name) return op.get<Record>();
   }
   throw std::logic_error("no such op");
 }
@@ -154,7 +161,7 @@ TEST(DictionarySlow, FaultsOfAnEngineOnGemma3) {
                  },
                  "blk.5.attn_q_rope", "rope_theta", "in place of the file's"},
                 {[](ops::Plan& p) {
-                   record_of<ops::Gate>(p, "blk.3.ffn_act").activation = ops::GateActivation::silu;
+                   record_of<ops::Gate>(p, "blk.3.ffn_act").activation = ops::ActivationFunction::silu;
                  },
                  "blk.3.ffn_act", "gate_activation", "SiLU in place of GELU (tanh)"},
                 {[&](ops::Plan& p) {
@@ -185,7 +192,7 @@ TEST(DictionarySlow, FilesThatAreBrokenAreSuspected) {
   size_t layer = 0;
   for (ops::Op& op : wrong.ops) {
     if (!op.name.ends_with("attn_k")) continue;
-    auto& k = std::get<ops::Linear>(op.record);
+    auto& k = op.get<ops::Linear>();
     k.w = replace(wrong, k.w, memory[layer++],
                   [](int64_t r) { return r / 64 * 64 + r % 32 * 2 + r % 64 / 32; });
   }
@@ -196,7 +203,7 @@ TEST(DictionarySlow, FilesThatAreBrokenAreSuspected) {
 
   wrong = right;
   for (ops::Op& op : wrong.ops) {
-    if (auto* gate = std::get_if<ops::Gate>(&op.record)) std::swap(gate->gate, gate->up);
+    if (auto* gate = op.as<ops::Gate>()) std::swap(gate->gate, gate->up);
   }
   EXPECT_EQ(first_cause(wrong).id, "file_gate_up_swapped");
 

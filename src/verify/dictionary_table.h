@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "ops/attention.h"
 #include "ops/plan.h"
 #include "verify/op_checker.h"
 
@@ -61,7 +62,7 @@ struct Case {
   const ops::Op& op() const { return plan.ops[static_cast<size_t>(failed.i_op)]; }
   template <class Record>
   const Record& record() const {
-    return std::get<Record>(op().record);
+    return op().get<Record>();
   }
   const double* a(int64_t row) const { return failed.a.data() + row * failed.a_width; }
   const double* b(int64_t row) const { return failed.b.data() + row * failed.b_width; }

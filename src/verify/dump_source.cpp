@@ -11,7 +11,9 @@
 
 #include "assay/error.h"
 #include "base/shown.h"
+#include "ops/kv_store.h"
 #include "ops/op_values.h"
+#include "ops/select_outputs.h"
 
 namespace assay::verify {
 namespace {
@@ -41,10 +43,10 @@ void check_shape(const std::string& path, const ops::Plan& plan, const ops::Op& 
   const ops::Value& value = plan.values[static_cast<size_t>(ops::announced_value(op))];
   require_equal(path, fmt::format("the width of {}", op.name), value.width, tensor.width);
   const auto n_tokens = static_cast<int64_t>(batch.tokens.size());
-  if (value.outputs_only && tensor.n_rows == n_tokens)
+  if (value.domain == ops::RowDomain::outputs && tensor.n_rows == n_tokens)
     return;  // an engine that computes all of them
   require_equal(path, fmt::format("the number of rows of {}", op.name),
-                value.outputs_only ? n_outputs(batch) : n_tokens, tensor.n_rows);
+                value.domain == ops::RowDomain::outputs ? n_outputs(batch) : n_tokens, tensor.n_rows);
 }
 
 class Examiner {
@@ -90,9 +92,7 @@ class Examiner {
     }
     for (size_t i = 0; i < plan_.ops.size(); ++i) {
       const ops::Op& op = plan_.ops[i];
-      const bool passes_on = std::holds_alternative<ops::KvStore>(op.record) ||
-                             std::holds_alternative<ops::SelectOutputs>(op.record);
-      if (!passes_on && !ever_.contains(i)) source_.lacking.push_back(op.name);
+      if (!ops::passes_on(op) && !ever_.contains(i)) source_.lacking.push_back(op.name);
     }
   }
 
@@ -139,7 +139,7 @@ class Sorter {
     check_shape(source_.path, plan_, op, batch,
                 tensor);  // the file may not be what it was when it was examined
     const ops::Value& value = plan_.values[static_cast<size_t>(ops::announced_value(op))];
-    if (value.outputs_only && tensor.n_rows == static_cast<int64_t>(batch.tokens.size()))
+    if (value.domain == ops::RowDomain::outputs && tensor.n_rows == static_cast<int64_t>(batch.tokens.size()))
       keep_outputs(tensor, batch);
     held_.insert_or_assign(found->second, std::move(tensor));
     hand_on();

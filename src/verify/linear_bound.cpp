@@ -6,6 +6,8 @@
 
 #include "backend/oracle/matrix.h"
 #include "backend/oracle/oracle_ops.h"
+#include "ops/float64.h"
+#include "ops/linear.h"
 #include "quant/format.h"
 #include "verify/known_activations.h"
 #include "verify/rounding.h"
@@ -181,7 +183,7 @@ Expected local_linear(const OpInputs& in, const ops::Linear& op, const Declared&
   const Scheme scheme = scheme_of(format, k, op.bias != ops::kNone, declared);
   std::vector<double> bias;
   if (op.bias != ops::kNone) {
-    bias = backend::oracle::vector_of(in.plan.weights[at(op.bias)]);
+    bias = ops::vector_of(in.plan.weights[at(op.bias)]);
     bias = {bias.begin() + first, bias.begin() + first + n_columns};
   }
 

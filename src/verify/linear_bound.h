@@ -18,6 +18,7 @@
 #pragma once
 
 #include "base/thread_pool.h"
+#include "ops/linear.h"
 #include "verify/local_op.h"
 
 namespace assay::verify {

@@ -3,11 +3,23 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numbers>
-#include <variant>
 
-#include "backend/oracle/oracle_ops.h"
+#include "assay/error.h"
 #include "num/math64.h"
+#include "ops/activation.h"
+#include "ops/add.h"
+#include "ops/attention.h"
+#include "ops/embed.h"
+#include "ops/float64.h"
+#include "ops/gate.h"
+#include "ops/gather.h"
+#include "ops/kv_store.h"
+#include "ops/linear.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
+#include "ops/select_outputs.h"
 #include "quant/format.h"
 #include "verify/attention_bound.h"
 #include "verify/linear_bound.h"
@@ -56,13 +68,13 @@ class SmallOp {
   // positive; / d and + eps one each, the root halves them all; root, 1 / root and two products one
   // each: gamma(n_s / 2 + 5). An error dx moves s / d by at most (2 sum |x| dx + sum dx^2) / d.
   void run(const ops::RmsNorm& op, int64_t i, Out out) const {
-    const std::vector<double>& w = norm_weights_;
+    const std::vector<double>& w = norm_weights_;  // none: all 1
     const Row x = row_of(in_.a, i);
     const auto d = at(op.d);
     const double eps = static_cast<double>(op.eps), count = static_cast<double>(op.d);
     const double n_sum = declared_.own_sums ? std::ceil(count / 32) + 5 : count;
     for (size_t begin = 0; begin < x.values.size(); begin += d) {
-      backend::oracle::rms_norm(x.values.subspan(begin, d), w, eps, out.y.subspan(begin, d));
+      ops::rms_norm64(x.values.subspan(begin, d), w, eps, out.y.subspan(begin, d));
       double squares = 0, moved = 0;
       for (size_t j = begin; j < begin + d; ++j) {
         squares += x.values[j] * x.values[j];
@@ -78,7 +90,7 @@ class SmallOp {
           gamma(n_sum / 2 + 6, u_) + gamma(count / 2 + 6, kUnitDouble) + count * 0x1p-149 / mean;
       for (size_t j = begin; j < begin + d; ++j) {
         const double from_x =
-            std::fabs(w[j - begin]) * r * (x.e(j) * (1 + off) + std::fabs(x.values[j]) * off);
+            (w.empty() ? 1.0 : std::fabs(w[j - begin])) * r * (x.e(j) * (1 + off) + std::fabs(x.values[j]) * off);
         out.bound[j] = from_x + rounding * (std::fabs(out.y[j]) + from_x) + tiny_;
       }
     }
@@ -91,7 +103,7 @@ class SmallOp {
     const ops::RopeSpec& spec = in_.plan.ropes[at(op.rope)];
     const Row x = row_of(in_.a, i);
     const double position = in_.positions[at(i)];
-    backend::oracle::rotate(spec, position, op.n_heads, op.head_dim, x.values, out.y);
+    ops::rotate64(spec, position, op.n_heads, op.head_dim, x.values, out.y);
     for (size_t j = 0; j < out.y.size(); ++j) out.bound[j] = x.e(j) + tiny_;  // what passes through
     const int64_t half = spec.dim / 2;
     for (int64_t pair = 0; pair < half; ++pair) {
@@ -126,9 +138,7 @@ class SmallOp {
   void run(const ops::Gate& op, int64_t i, Out out) const {
     const Row gate = row_of(in_.a, i), up = row_of(in_.b, i);
     for (size_t j = 0; j < out.y.size(); ++j) {
-      const Activation act = op.activation == ops::GateActivation::silu
-                                 ? silu(gate.values[j], gate.e(j))
-                                 : gelu(gate.values[j], gate.e(j));
+      const Activation act = activate(op.activation, gate.values[j], gate.e(j));
       const double u = std::fabs(up.values[j]) + up.e(j);
       out.y[j] = act.y * up.values[j];
       const double moved = act.error * u + std::fabs(act.y) * up.e(j);
@@ -145,7 +155,7 @@ class SmallOp {
   }
 
   void prepare(const ops::RmsNorm& op) {
-    norm_weights_ = backend::oracle::vector_of(in_.plan.weights[at(op.w)]);
+    if (op.w != ops::kNone) norm_weights_ = ops::vector_of(in_.plan.weights[at(op.w)]);
   }
   template <class Record>
   void prepare(const Record&) {}
@@ -156,6 +166,13 @@ class SmallOp {
   };
   static constexpr double kUnderflow =
       3e-37;  // |x| / infinity, where exp(-x) overflowed: the true value is below this
+
+  // One bound a function of ops/activation.h.
+  Activation activate(ops::ActivationFunction function, double x, double dx) const {
+    constexpr Activation (SmallOp::*kBounds[])(double, double) const = {&SmallOp::silu, &SmallOp::gelu};
+    static_assert(std::size(kBounds) == ops::kNActivationFunctions);
+    return (this->*kBounds[static_cast<size_t>(function)])(x, dx);
+  }
 
   // x / (1 + e), e = exp(-x) good to 2 u: (e / (1 + e)) 2 u, then the sum and the quotient.
   // |silu''| <= 1/2, |silu'| < 1.1.
@@ -198,7 +215,7 @@ class SmallOp {
 };
 
 int64_t n_rows_of(const OpInputs& in) {
-  return std::holds_alternative<ops::Embed>(in.op.record) ? static_cast<int64_t>(in.tokens.size())
+  return in.op.is<ops::Embed>() ? static_cast<int64_t>(in.tokens.size())
                                                           : in.a.n;
 }
 
@@ -229,23 +246,49 @@ Expected small_op(const OpInputs& in, const Record& record, const Declared& decl
   return e;
 }
 
+Expected nothing(const OpInputs&, const Declared&, base::ThreadPool&, const LocalOptions&) { return {}; }
+
+using BoundOf = Expected (*)(const OpInputs&, const Declared&, base::ThreadPool&, const LocalOptions&);
+struct BoundRow {
+  const void* op;  // its type
+  BoundOf bound;
+};
+template <class R>
+BoundRow small() {
+  return {ops::Record::type_of<R>(), [](const OpInputs& in, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options) {
+            return small_op(in, in.op.get<R>(), declared, pool, options);
+          }};
+}
+
+BoundOf find_bound(const ops::Op& op) {
+  static const BoundRow kBounds[] = {
+      {ops::Record::type_of<ops::Linear>(), [](const OpInputs& in, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options) {
+         return local_linear(in, in.op.get<ops::Linear>(), declared, pool, options);
+       }},
+      {ops::Record::type_of<ops::Attention>(), [](const OpInputs& in, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options) {
+         return local_attention(in, in.op.get<ops::Attention>(), declared, pool, options);
+       }},
+      {ops::Record::type_of<ops::KvStore>(), nothing},
+      {ops::Record::type_of<ops::Gather>(), nothing},
+      small<ops::Embed>(),
+      small<ops::RmsNorm>(),
+      small<ops::Rope>(),
+      small<ops::Add>(),
+      small<ops::Gate>(),
+      small<ops::SelectOutputs>(),
+  };
+  const auto* found = std::ranges::find(kBounds, op.record.type(), &BoundRow::op);
+  return found == std::end(kBounds) ? nullptr : found->bound;
+}
+
 }  // namespace
 
-Expected local_op(const OpInputs& in, const Declared& declared, base::ThreadPool& pool,
-                  const LocalOptions& options) {
-  return std::visit(
-      [&]<class Record>(const Record& record) -> Expected {
-        if constexpr (std::is_same_v<Record, ops::Linear>) {
-          return local_linear(in, record, declared, pool, options);
-        } else if constexpr (std::is_same_v<Record, ops::Attention>) {
-          return local_attention(in, record, declared, pool, options);
-        } else if constexpr (std::is_same_v<Record, ops::KvStore> || std::is_same_v<Record, ops::Gather>) {
-          return {};
-        } else {
-          return small_op(in, record, declared, pool, options);
-        }
-      },
-      in.op.record);
+bool has_bound(const ops::Op& op) { return find_bound(op) != nullptr; }
+
+Expected local_op(const OpInputs& in, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options) {
+  const BoundOf bound = find_bound(in.op);
+  if (bound == nullptr) throw Error(Errc::unsupported, in.op.name + ": there is no bound for " + in.op.record.kind() + ", so it cannot be verified");
+  return bound(in, declared, pool, options);
 }
 
 }  // namespace assay::verify

@@ -69,7 +69,10 @@ struct LocalOptions {
   int64_t first_column = 0, n_columns = -1;  // Linear: only these outputs of each row; -1: to the last
 };
 
-// Any op but KvStore. SelectOutputs: a holds the rows that were selected.
+// Whether the op can be held against a bound; a backend may run ops that verify does not know.
+bool has_bound(const ops::Op& op);
+
+// Any op with a bound but KvStore; Error(unsupported) for others. SelectOutputs: a holds the rows that were selected.
 Expected local_op(const OpInputs& in, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options = {});
 
 // Fills k_stored and v_stored for the positions that lack them, where every position was observed and the source declares our own contract.

@@ -9,7 +9,13 @@
 #include <variant>
 
 #include "assay/error.h"
+#include "ops/attention.h"
+#include "ops/kv_store.h"
+#include "ops/linear.h"
 #include "ops/op_values.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
+#include "ops/select_outputs.h"
 #include "verify/judge.h"
 
 namespace assay::verify {
@@ -33,11 +39,9 @@ struct Held {
 
 template <class Record>
 const Record* as(const ops::Op& op) {
-  return std::get_if<Record>(&op.record);
+  return op.as<Record>();
 }
-bool passes_on(const ops::Op& op) {
-  return as<ops::KvStore>(op) != nullptr || as<ops::SelectOutputs>(op) != nullptr;
-}
+using ops::passes_on;
 
 // Elements of one head in each value, where a value has heads: as the ops that read or write it
 // say.
@@ -126,7 +130,7 @@ struct OpChecker::State {
   void make_figures();
 
   const ops::Op& op(int32_t i) const { return plan.ops[at(i)]; }
-  bool of_outputs(ops::ValueId id) const { return plan.values[at(id)].outputs_only; }
+  bool of_outputs(ops::ValueId id) const { return plan.values[at(id)].domain == ops::RowDomain::outputs; }
   int64_t width(ops::ValueId id) const { return plan.values[at(id)].width; }
   int64_t n_rows(ops::ValueId id) const {
     return static_cast<int64_t>(of_outputs(id) ? output_tokens.size() : tokens.size());
@@ -371,8 +375,8 @@ void OpChecker::State::run(int32_t i_op, std::span<const double> found) {
 // blocks of columns.
 void OpChecker::State::run_linear_blocks(int32_t i_op, const OpInputs& in,
                                          std::span<const double> found, Held& out) {
-  const ops::ValueId x = std::get<ops::Linear>(op(i_op).record).x,
-                     y = std::get<ops::Linear>(op(i_op).record).y;
+  const ops::ValueId x = op(i_op).get<ops::Linear>().x,
+                     y = op(i_op).get<ops::Linear>().y;
   const int64_t n = n_rows(y), n_all = width(y);
   const int64_t step = std::max<int64_t>(1024, kBlockElements / n);
   if (options.cumulative) out.chain.resize(at(n * n_all));

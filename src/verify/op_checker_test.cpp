@@ -11,6 +11,7 @@
 
 #include "assay/error.h"
 #include "ops/op_values.h"
+#include "ops/rms_norm.h"
 #include "support/checked_run.h"
 #include "support/tiny_plan.h"
 #include "verify/rounding.h"
@@ -275,7 +276,7 @@ TEST(OpChecker, StopsAtTheFirstFailureWhereAsked) {
   const TinyPlan tiny(TinyShape{});
   ops::Plan wrong = tiny.plan;
   for (ops::Op& op : wrong.ops) {
-    if (auto* norm = std::get_if<ops::RmsNorm>(&op.record)) norm->eps = 1e-2f;
+    if (auto* norm = op.as<ops::RmsNorm>()) norm->eps = 1e-2f;
   }
   CheckedRun run(wrong, tiny.plan, test::checked_settings()[1], pool, 32, 1,
                  {.stop_at_first = true});

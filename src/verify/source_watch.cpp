@@ -56,7 +56,7 @@ void SourceWatch::remember_bits(size_t i_op, int64_t n_rows, int64_t width,
                                 std::span<const double> values) {
   const ops::Value& value =
       plan_.values[static_cast<size_t>(ops::announced_value(plan_.ops[i_op]))];
-  const std::vector<size_t>& rows = value.outputs_only ? rows_outputs_ : rows_all_;
+  const std::vector<size_t>& rows = value.domain == ops::RowDomain::outputs ? rows_outputs_ : rows_all_;
   if (static_cast<size_t>(n_rows) != rows.size()) return;
   std::vector<uint64_t>& hashes = bits_[i_op];
   hashes.resize(n_tokens_ + n_batch_);

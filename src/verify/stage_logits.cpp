@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "engine/model_state.h"
+#include "ops/linear.h"
 #include "ops/op_values.h"
 #include "verify/definitions.h"
 #include "verify/stage_support.h"
@@ -40,7 +41,7 @@ class HeadWatch final : public ops::OpObserver {
 
 const ops::Linear* find_head(const ops::Plan& plan) {
   for (const ops::Op& op : plan.ops) {
-    const auto* linear = std::get_if<ops::Linear>(&op.record);
+    const auto* linear = op.as<ops::Linear>();
     if (linear != nullptr && linear->y == plan.logits) return linear;
   }
   return nullptr;

@@ -7,6 +7,7 @@
 #include <map>
 #include <numbers>
 #include <set>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -14,7 +15,18 @@
 #include "faults/plain_cache.h"
 #include "faults/plain_formats.h"
 #include "faults/plain_linear.h"
+#include "ops/activation.h"
+#include "ops/add.h"
+#include "ops/attention.h"
+#include "ops/embed.h"
+#include "ops/gate.h"
+#include "ops/gather.h"
+#include "ops/kv_store.h"
+#include "ops/linear.h"
 #include "ops/op_values.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
+#include "ops/select_outputs.h"
 
 namespace assay::faults {
 namespace {
@@ -49,11 +61,11 @@ class FaultyExecutor final : public ops::Executor {
       : plan_(plan), options_(options), cache_(plan.cache_layers, options.cache, n_ctx, n_sequences, options.fault),
         values_(plan.values.size()) {
     for (const ops::Op& op : plan.ops) {
-      if (const auto* attention = std::get_if<ops::Attention>(&op.record)) queries_.insert(attention->q);
-      if (const auto* embed = std::get_if<ops::Embed>(&op.record)) {
+      if (const auto* attention = op.as<ops::Attention>()) queries_.insert(attention->q);
+      if (const auto* embed = op.as<ops::Embed>()) {
         table_ = load(embed->table, is(Fault::row_stride) ? Fault::none : options.fault);
       }
-      if (const auto* linear = std::get_if<ops::Linear>(&op.record)) matrices_.emplace(&op, load_linear(op, *linear));
+      if (const auto* linear = op.as<ops::Linear>()) matrices_.emplace(&op, load_linear(op, *linear));
     }
     order_projections();
   }
@@ -90,7 +102,18 @@ class FaultyExecutor final : public ops::Executor {
   void run_op(const ops::Op& op, const ops::Add& r);
   void run_op(const ops::Op& op, const ops::Gate& r);
   void run_op(const ops::Op& op, const ops::SelectOutputs& r);
-  void run_op(const ops::Op&, const ops::Gather&) {}  // of shards alone, which this engine has not
+  template <class Record>
+  bool ran(const ops::Op& op) {
+    const Record* record = op.as<Record>();
+    if (record != nullptr) run_op(op, *record);
+    return record != nullptr;
+  }
+  void run_any(const ops::Op& op) {
+    if (!(ran<ops::Embed>(op) || ran<ops::RmsNorm>(op) || ran<ops::Linear>(op) || ran<ops::Rope>(op) || ran<ops::KvStore>(op) ||
+          ran<ops::Attention>(op) || ran<ops::Add>(op) || ran<ops::Gate>(op) || ran<ops::SelectOutputs>(op))) {
+      throw std::logic_error(op.name + ": this engine has no " + op.record.kind());
+    }
+  }
 
   bool is(Fault fault) const { return options_.fault == fault; }
   PlainMatrix load(ops::WeightId id, Fault fault) const {
@@ -105,7 +128,7 @@ class FaultyExecutor final : public ops::Executor {
   std::vector<double> frequencies(const ops::RopeSpec& rope) const;
 
   int64_t width(ops::ValueId id) const { return plan_.values[static_cast<size_t>(id)].width; }
-  bool outputs_only(ops::ValueId id) const { return plan_.values[static_cast<size_t>(id)].outputs_only; }
+  bool outputs_only(ops::ValueId id) const { return plan_.values[static_cast<size_t>(id)].domain == ops::RowDomain::outputs; }
   int64_t n_rows(ops::ValueId id) const { return outputs_only(id) ? static_cast<int64_t>(outputs_.size()) : n_tokens_; }
   int64_t token_of(ops::ValueId id, int64_t i) const { return outputs_only(id) ? outputs_[static_cast<size_t>(i)] : i; }
   std::vector<float>& value(ops::ValueId id) { return values_[static_cast<size_t>(id)]; }
@@ -161,13 +184,13 @@ void FaultyExecutor::order_projections() {
   if (!is(Fault::k_permuted_by_n_heads) && !is(Fault::qk_not_permuted)) return;
   int64_t n_heads = 0;
   for (const ops::Op& op : plan_.ops) {
-    if (const auto* attention = std::get_if<ops::Attention>(&op.record)) n_heads = attention->n_heads;
+    if (const auto* attention = op.as<ops::Attention>()) n_heads = attention->n_heads;
   }
   for (const ops::Op& op : plan_.ops) {
-    const auto* rope = std::get_if<ops::Rope>(&op.record);
+    const auto* rope = op.as<ops::Rope>();
     if (rope == nullptr) continue;
     for (auto& [linear_op, w] : matrices_) {
-      if (std::get<ops::Linear>(linear_op->record).y != rope->x) continue;
+      if (linear_op->get<ops::Linear>().y != rope->x) continue;
       if (is(Fault::qk_not_permuted)) order_rows(w, rope->head_dim, 0);
       if (is(Fault::k_permuted_by_n_heads) && !queries_.contains(rope->y)) order_rows(w, rope->head_dim, w.rows() / n_heads);
     }
@@ -187,7 +210,7 @@ void FaultyExecutor::run(const ops::Batch& batch) {
   bool torn = false;
   for (const ops::Op& op : plan_.ops) {
     if (is(Fault::layer_boundary) && op.layer == 1 && !std::exchange(torn, true)) tear_first_layers_result();
-    std::visit([&](const auto& record) { run_op(op, record); }, op.record);
+    run_any(op);
     if (observer_ != nullptr) observe(op);
   }
   ++*options_.n_runs;
@@ -204,7 +227,7 @@ void FaultyExecutor::observe(const ops::Op& op) {
 void FaultyExecutor::tear_first_layers_result() {
   for (const ops::Op& op : plan_.ops) {
     const ops::ValueId y = ops::values_of(op).output;
-    if (op.layer != 0 || y == ops::kNone || !std::holds_alternative<ops::Add>(op.record)) continue;
+    if (op.layer != 0 || y == ops::kNone || !op.is<ops::Add>()) continue;
     for (int64_t i = 0; i < n_rows(y); ++i) {
       for (int64_t j = width(y) * 3 / 4; j < width(y); ++j) value(y)[static_cast<size_t>(i * width(y) + j)] = 0;
     }
@@ -340,7 +363,8 @@ void FaultyExecutor::run_op(const ops::Op&, const ops::Gate& r) {
   std::vector<float>& y = result(r.y);
   const std::vector<float>& gate = value(is(Fault::gate_up_swapped) ? r.up : r.gate);
   const std::vector<float>& up = value(is(Fault::gate_up_swapped) ? r.gate : r.up);
-  const bool silu = r.activation == ops::GateActivation::silu && !is(Fault::gelu_for_silu) && !is(Fault::gpt_graph);
+  if (r.activation != ops::ActivationFunction::silu && r.activation != ops::ActivationFunction::gelu_tanh) throw std::logic_error("no such function here");
+  const bool silu = r.activation == ops::ActivationFunction::silu && !is(Fault::gelu_for_silu) && !is(Fault::gpt_graph);
   for (size_t i = 0; i < y.size(); ++i) {
     const double x = gate[i];
     const double activated =

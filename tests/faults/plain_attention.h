@@ -6,6 +6,7 @@
 
 #include "faults/fault.h"
 #include "faults/plain_cache.h"
+#include "ops/attention.h"
 #include "ops/plan.h"
 
 namespace assay::faults {

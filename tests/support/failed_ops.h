@@ -14,7 +14,9 @@
 
 #include "backend/oracle/oracle_executor.h"
 #include "base/thread_pool.h"
+#include "ops/attention.h"
 #include "ops/executor.h"
+#include "ops/kv_store.h"
 #include "ops/op_values.h"
 #include "verify/op_checker.h"
 
@@ -94,7 +96,7 @@ class RecordedRun final : public ops::OpObserver {
     f.width = plan_.values[static_cast<size_t>(values.output)].width;
     f.found = f.expected.y = value(values.output, i_batch);
     f.expected.bound = bounds(f);
-    if (std::holds_alternative<ops::Attention>(at->record)) f.history = history(layer, i_batch);
+    if (at->is<ops::Attention>()) f.history = history(layer, i_batch);
     for (size_t i = 0; i <= i_batch; ++i) {
       auto& starts = f.batch_starts.emplace_back();
       for (size_t t = 0; t < batches_[i].tokens.size(); ++t)
@@ -120,7 +122,7 @@ class RecordedRun final : public ops::OpObserver {
   std::map<int, verify::KvHistory> history(int32_t layer, size_t i_batch) const {
     std::map<int, verify::KvHistory> all;
     for (const ops::Op& o : plan_.ops) {
-      const auto* store = std::get_if<ops::KvStore>(&o.record);
+      const auto* store = o.as<ops::KvStore>();
       if (store == nullptr || o.layer != layer) continue;
       const auto width = static_cast<size_t>(plan_.values[static_cast<size_t>(store->k)].width);
       for (size_t i = 0; i <= i_batch; ++i) {

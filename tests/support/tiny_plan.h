@@ -7,7 +7,17 @@
 #include <string>
 #include <vector>
 
+#include "ops/activation.h"
+#include "ops/add.h"
+#include "ops/attention.h"
+#include "ops/embed.h"
+#include "ops/gate.h"
+#include "ops/kv_store.h"
+#include "ops/linear.h"
 #include "ops/plan.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
+#include "ops/select_outputs.h"
 #include "support/random_weights.h"
 
 namespace assay::test {
@@ -55,7 +65,7 @@ class TinyPlan {
 
  private:
   ops::ValueId value(const std::string& name, int64_t width) {
-    plan.values.push_back({name, width, outputs_only_});
+    plan.values.push_back({name, width, domain_});
     return static_cast<ops::ValueId>(plan.values.size() - 1);
   }
   template <class Record>
@@ -105,7 +115,7 @@ class TinyPlan {
     return y;
   }
   ops::ValueId select(const std::string& name, ops::ValueId x) {
-    outputs_only_ = true;
+    domain_ = ops::RowDomain::outputs;
     const ops::ValueId y = value(name, plan.values[static_cast<size_t>(x)].width);
     add(name, ops::SelectOutputs{x, y});
     return y;
@@ -141,7 +151,7 @@ class TinyPlan {
     const ops::ValueId f = norm("ffn_norm", x, s_.d_model);
     const ops::ValueId gate = linear("ffn_gate", f, s_.d_ff), up = linear("ffn_up", f, s_.d_ff);
     const ops::ValueId act = value("ffn_act", s_.d_ff);
-    add("ffn_act", ops::Gate{gate, up, s_.gemma ? ops::GateActivation::gelu_tanh : ops::GateActivation::silu, act});
+    add("ffn_act", ops::Gate{gate, up, s_.gemma ? ops::ActivationFunction::gelu_tanh : ops::ActivationFunction::silu, act});
     ops::ValueId down = linear("ffn_down", act, s_.d_model);
     if (s_.gemma) down = norm("post_ffw_norm", down, s_.d_model);
     return sum("residual", x, down);
@@ -151,7 +161,7 @@ class TinyPlan {
   std::vector<std::unique_ptr<std::vector<std::byte>>> memory_;
   uint64_t seed_;
   int32_t layer_ = -1;
-  bool outputs_only_ = false;
+  ops::RowDomain domain_ = ops::RowDomain::tokens;
 };
 
 }  // namespace assay::test

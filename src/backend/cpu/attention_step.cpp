@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cpu/steps.h"
+#include "ops/attention.h"
 
 namespace assay::backend::cpu {
 namespace {

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "assay/error.h"
@@ -14,7 +13,9 @@
 #include "backend/cpu/schedule.h"
 #include "backend/cpu/shard_table.h"
 #include "backend/cpu/steps.h"
+#include "ops/attention.h"
 #include "ops/buffer_plan.h"
+#include "ops/gather.h"
 #include "ops/op_values.h"
 #include "ops/plan_check.h"
 
@@ -50,7 +51,7 @@ class CpuExecutor final : public ops::Executor {
     begin(batch);
     for (size_t i = 0; i < schedule_.steps.size(); ++i) {
       const Step& step = schedule_.steps[i];
-      if (state_.n_rows(step.outputs_only) == 0) continue;
+      if (state_.n_rows(step.domain) == 0) continue;
       if (timer_ == nullptr) {
         run_step(i);
       } else {
@@ -116,15 +117,15 @@ class CpuExecutor final : public ops::Executor {
     const Step& step = schedule_.steps[i];
     switch (step.kind) {
       case Step::Kind::rows: run_row_step(state_, step); break;
-      case Step::Kind::linears: run_linear_step(state_, linear_steps_[i], state_.n_rows(step.outputs_only)); break;
+      case Step::Kind::linears: run_linear_step(state_, linear_steps_[i], state_.n_rows(step.domain)); break;
       case Step::Kind::attention: run_attention_step(state_, record<ops::Attention>(step), reinterpret_cast<float*>(partials_.data())); break;
-      case Step::Kind::gather: gather(record<ops::Gather>(step), state_.n_rows(step.outputs_only)); break;
+      case Step::Kind::gather: gather(record<ops::Gather>(step), state_.n_rows(step.domain)); break;
     }
   }
 
   template <class Record>
   const Record& record(const Step& step) const {
-    return std::get<Record>(plan_.ops[static_cast<size_t>(step.op)].record);
+    return plan_.ops[static_cast<size_t>(step.op)].get<Record>();
   }
 
   void gather(const ops::Gather& op, int64_t n_rows) {
@@ -162,7 +163,7 @@ class CpuExecutor final : public ops::Executor {
   }
 
   int64_t rows_max(ops::ValueId value) const {
-    return plan_.values[static_cast<size_t>(value)].outputs_only ? options_.n_outputs_max : options_.n_batch_max;
+    return plan_.values[static_cast<size_t>(value)].domain == ops::RowDomain::outputs ? options_.n_outputs_max : options_.n_batch_max;
   }
 
   // Values and their quantised twins share one arena.
@@ -218,7 +219,7 @@ class CpuExecutor final : public ops::Executor {
       for (const LinearTask& task : step.tasks) bytes = std::max(bytes, linear_scratch_bytes(state_.kernel_set, task));
     }
     for (const ops::Op& op : plan_.ops) {
-      const auto* record = std::get_if<ops::Attention>(&op.record);
+      const auto* record = op.as<ops::Attention>();
       if (record == nullptr) continue;
       bytes = std::max(bytes, state_.kernels.attention_scratch_bytes(record->head_dim, options_.n_ctx));
       partials = std::max(partials, attention_partials_bytes(*record, options_.n_ctx));
@@ -239,6 +240,7 @@ class CpuExecutor final : public ops::Executor {
     state_.sequences = batch.sequences;
     const int64_t n_positions = *std::max_element(state_.shape.n_positions.begin(), state_.shape.n_positions.end());
     for (ops::RopeTable& table : state_.rope_tables) table.fill_to(n_positions);
+    state_.host_rows = {&plan_, state_.values, state_.small_weights, state_.rope_tables, batch.tokens, batch.positions, state_.shape.selected};
   }
 
   void observe(const Step& step) {
@@ -249,7 +251,7 @@ class CpuExecutor final : public ops::Executor {
     const ops::Op& op = plan_.ops[static_cast<size_t>(i_op)];
     if (!observer_->wants(op)) return;
     const ops::ValueId value = ops::announced_value(op);
-    const int64_t n_rows = state_.n_rows(plan_.values[static_cast<size_t>(value)].outputs_only);
+    const int64_t n_rows = state_.n_rows(plan_.values[static_cast<size_t>(value)].domain);
     const float* begin = state_.row(value, 0);
     observed_.assign(begin, begin + n_rows * state_.width(value));
     observer_->on_op(op, n_rows, state_.width(value), observed_);

@@ -52,8 +52,7 @@ Kernels make_kernels(KernelSet set) noexcept {
   kernels.rms_norm = ops::rms_norm_ref;
   kernels.rope = ops::rope_ref;
   kernels.add = ops::add_ref;
-  kernels.gate_silu = ops::gate_silu_ref;
-  kernels.gate_gelu_tanh = ops::gate_gelu_tanh_ref;
+  for (size_t i = 0; i < ops::kNActivationFunctions; ++i) kernels.gate[i] = ops::gate_ref(static_cast<ops::ActivationFunction>(i));
   kernels.store_key = store_key_reference;
   kernels.store_value = store_value_reference;
   kernels.attention = attention_reference;

@@ -7,6 +7,7 @@
 
 #include "backend/cpu/kv_cache.h"
 #include "backend/cpu/linear.h"
+#include "ops/gate.h"
 
 namespace assay::backend::cpu {
 
@@ -35,8 +36,7 @@ struct Kernels {
   void (*rope)(const float* x, const float* cos, const float* sin, int64_t dim, bool interleaved, int64_t head_dim, float* y) noexcept;
   // n elements; y may alias an input.
   void (*add)(const float* a, const float* b, int64_t n, float* y) noexcept;
-  void (*gate_silu)(const float* gate, const float* up, int64_t n, float* y) noexcept;
-  void (*gate_gelu_tanh)(const float* gate, const float* up, int64_t n, float* y) noexcept;
+  ops::GateFunction gate[ops::kNActivationFunctions];
   // One position of one KV head into the cache. scratch: cache_row_bytes.
   void (*store_key)(const CacheHead& head, int64_t position, const float* k, std::byte* scratch) noexcept;
   void (*store_value)(const CacheHead& head, int64_t position, const float* v, std::byte* scratch) noexcept;

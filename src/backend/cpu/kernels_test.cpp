@@ -80,10 +80,11 @@ TEST_P(SmallKernels, AddAndGates) {
     for (const int64_t n : kLengths) {
       for (const size_t offset : {0, 1, 3}) {
         const auto x = values(n + 3, static_cast<uint64_t>(n), extremes), y = values(n + 3, 99, extremes);
-        for (const auto kernel : {&Kernels::add, &Kernels::gate_silu, &Kernels::gate_gelu_tanh}) {
+        for (size_t i_kernel = 0; i_kernel <= ops::kNActivationFunctions; ++i_kernel) {  // the last one is add
+          const auto of = [&](const Kernels& kernels) { return i_kernel < ops::kNActivationFunctions ? kernels.gate[i_kernel] : kernels.add; };
           std::vector<float> a(x.size()), b = a;
-          (reference.*kernel)(x.data() + offset, y.data() + offset, n, a.data() + offset);
-          (fast.*kernel)(x.data() + offset, y.data() + offset, n, b.data() + offset);
+          of(reference)(x.data() + offset, y.data() + offset, n, a.data() + offset);
+          of(fast)(x.data() + offset, y.data() + offset, n, b.data() + offset);
           EXPECT_EQ(bits_of(a), bits_of(b)) << n << " + " << offset;
         }
       }

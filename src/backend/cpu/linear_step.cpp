@@ -3,6 +3,7 @@
 
 #include "backend/cpu/linear_thread.h"
 #include "backend/cpu/steps.h"
+#include "ops/linear.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -23,7 +24,7 @@ LinearTask make_task(const RunState& state, const ops::Linear& op, const LinearW
   task.row_bytes = weights.row_bytes();
   task.k = weights.shape.cols();
   task.as_f32 = work.quantised == ops::kNone;
-  task.n_tokens = y.outputs_only ? options.n_outputs_max : options.n_batch_max;
+  task.n_tokens = y.domain == ops::RowDomain::outputs ? options.n_outputs_max : options.n_batch_max;
   if (!task.as_f32) task.x = state.quantised[static_cast<size_t>(work.quantised)];
   task.x_f32 = tensor::ConstMat(state.values[static_cast<size_t>(op.x)], task.n_tokens, task.k, task.k);
   task.bias = op.bias == ops::kNone ? nullptr : state.small_weights[static_cast<size_t>(op.bias)];
@@ -51,7 +52,7 @@ LinearSplit make_split(const RunState& state, const std::vector<LinearTask>& tas
 LinearStep make_linear_step(const RunState& state, const Step& step, const ops::ExecutorOptions& options) {
   LinearStep made;
   for (const LinearWork& work : step.linears) {
-    const auto& op = std::get<ops::Linear>(state.plan.ops[static_cast<size_t>(work.op)].record);
+    const auto& op = state.plan.ops[static_cast<size_t>(work.op)].get<ops::Linear>();
     made.tasks.push_back(make_task(state, op, work, options));
     made.quantised.push_back(work.quantised);
   }

@@ -11,6 +11,7 @@
 #include "base/range_shares.h"
 #include "base/thread_pool.h"
 #include "ops/batch_shape.h"
+#include "ops/host_rows.h"
 #include "ops/plan.h"
 #include "ops/rope_table.h"
 #include "quant/activations.h"
@@ -33,18 +34,19 @@ struct RunState {
   std::vector<ops::ValueId> quantised_values;  // ... and whose rows it holds
   std::vector<ops::RopeTable> rope_tables;     // per rope of the plan
   std::vector<std::byte*> scratch;             // per thread
+  ops::HostRows<float> host_rows;              // the same, as references see it
 
   // Of the running batch; the spans are the caller's.
   std::span<const int32_t> tokens, positions;
   std::span<const int32_t> sequences;  // may be empty: all 0
   ops::BatchShape shape;
 
-  int64_t n_rows(bool outputs_only) const noexcept { return static_cast<int64_t>(outputs_only ? shape.selected.size() : tokens.size()); }
+  int64_t n_rows(ops::RowDomain domain) const noexcept { return static_cast<int64_t>(domain == ops::RowDomain::outputs ? shape.selected.size() : tokens.size()); }
   int64_t width(ops::ValueId value) const noexcept { return plan.values[static_cast<size_t>(value)].width; }
   float* row(ops::ValueId value, int64_t i) const noexcept { return values[static_cast<size_t>(value)] + i * width(value); }
   // The token behind row i of a value.
   int64_t token_of(ops::ValueId value, int64_t i) const noexcept {
-    return plan.values[static_cast<size_t>(value)].outputs_only ? shape.selected[static_cast<size_t>(i)] : i;
+    return plan.values[static_cast<size_t>(value)].domain == ops::RowDomain::outputs ? shape.selected[static_cast<size_t>(i)] : i;
   }
   int64_t sequence_of(int64_t token) const noexcept { return sequences.empty() ? 0 : sequences[static_cast<size_t>(token)]; }
 };

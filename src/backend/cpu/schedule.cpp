@@ -3,10 +3,15 @@
 
 #include <algorithm>
 #include <string>
-#include <variant>
 
 #include "assay/error.h"
+#include "ops/attention.h"
+#include "ops/embed.h"
+#include "ops/gather.h"
+#include "ops/kv_store.h"
+#include "ops/linear.h"
 #include "ops/op_values.h"
+#include "ops/select_outputs.h"
 #include "quant/format.h"
 
 namespace assay::backend::cpu {
@@ -18,10 +23,6 @@ using ops::values_of;
 
 constexpr int32_t kBefore = -2;  // the step of a value that is there when the run begins
 
-template <class Record>
-bool is(const ops::Op& op) {
-  return std::holds_alternative<Record>(op.record);
-}
 
 class Scheduler {
  public:
@@ -35,8 +36,8 @@ class Scheduler {
     schedule_.lifetimes.resize(plan_.values.size());
     while (n_done_ < plan_.ops.size()) {
       const size_t before = n_done_;
-      add_row_step(false);
-      add_row_step(true);
+      add_row_step(ops::RowDomain::tokens);
+      add_row_step(ops::RowDomain::outputs);
       add_linear_step();
       add_attention_steps();
       add_gather_steps();
@@ -51,7 +52,8 @@ class Scheduler {
 
  private:
   int32_t current() const { return static_cast<int32_t>(schedule_.steps.size()); }
-  bool outputs_only(ops::ValueId value) const { return plan_.values[static_cast<size_t>(value)].outputs_only; }
+  ops::RowDomain domain_of(ops::ValueId value) const { return plan_.values[static_cast<size_t>(value)].domain; }
+  ops::Role role(size_t i_op) const { return plan_.ops[i_op].record.role(); }
 
   int64_t width_of(ops::ValueId value) const { return plan_.values[static_cast<size_t>(value)].width; }
 
@@ -76,21 +78,21 @@ class Scheduler {
       ready_in_[static_cast<size_t>(values.output)] = current();
       schedule_.lifetimes[static_cast<size_t>(values.output)] = {current(), current(), kNone};
     }
-    if (const auto* store = std::get_if<ops::KvStore>(&plan_.ops[i_op].record)) stored_in_[static_cast<size_t>(store->layer)] = current();
+    if (const auto* store = plan_.ops[i_op].as<ops::KvStore>()) stored_in_[static_cast<size_t>(store->layer)] = current();
   }
 
-  void add_row_step(bool of_outputs) {
+  void add_row_step(ops::RowDomain domain) {
     Step step;
     step.kind = Step::Kind::rows;
-    step.outputs_only = of_outputs;
+    step.domain = domain;
     for (size_t i = 0; i < plan_.ops.size(); ++i) {
       const ops::Op& op = plan_.ops[i];
-      if (done_[i] || is<ops::Linear>(op) || is<ops::Attention>(op) || is<ops::Gather>(op)) continue;
+      if (done_[i] || !(role(i) == ops::Role::row || role(i) == ops::Role::store || role(i) == ops::Role::select)) continue;
       const OpValues values = values_of(op);
-      const ops::ValueId domain = values.output != kNone ? values.output : values.inputs[0];
+      const ops::ValueId rows = values.output != kNone ? values.output : values.inputs[0];
       // A selected row comes from another row of its input, so another thread may have written it.
-      if (outputs_only(domain) != of_outputs || !ready(values, !is<ops::SelectOutputs>(op))) continue;
-      step.rows.push_back({static_cast<int32_t>(i), kNone, width_of(domain)});
+      if (domain_of(rows) != domain || !ready(values, role(i) != ops::Role::select)) continue;
+      step.rows.push_back({static_cast<int32_t>(i), kNone, width_of(rows), row_kernel_of(op)});
       take(i, values);
     }
     if (!step.rows.empty()) schedule_.steps.push_back(std::move(step));
@@ -101,15 +103,15 @@ class Scheduler {
     step.kind = Step::Kind::linears;
     std::vector<size_t> members;
     for (size_t i = 0; i < plan_.ops.size(); ++i) {
-      if (done_[i] || !is<ops::Linear>(plan_.ops[i])) continue;
+      if (done_[i] || role(i) != ops::Role::product) continue;
       const OpValues values = values_of(plan_.ops[i]);
       if (!ready(values, false)) continue;
-      if (members.empty()) step.outputs_only = outputs_only(values.output);
-      if (outputs_only(values.output) == step.outputs_only) members.push_back(i);
+      if (members.empty()) step.domain = domain_of(values.output);
+      if (domain_of(values.output) == step.domain) members.push_back(i);
     }
     if (members.empty()) return;
     std::vector<int32_t> quantised;
-    for (const size_t i : members) quantised.push_back(quantise_for(std::get<ops::Linear>(plan_.ops[i].record), step.outputs_only));
+    for (const size_t i : members) quantised.push_back(quantise_for(plan_.ops[i].get<ops::Linear>(), step.domain));
     for (size_t i = 0; i < members.size(); ++i) {
       step.linears.push_back({static_cast<int32_t>(members[i]), quantised[i]});
       if (quantised[i] != kNone) schedule_.quantised[static_cast<size_t>(quantised[i])].last_step = current();
@@ -119,20 +121,20 @@ class Scheduler {
   }
 
   // The quantised twin of a linear's input, made at the end of the last step if that works on rows, else in a step of its own.
-  int32_t quantise_for(const ops::Linear& linear, bool of_outputs) {
+  int32_t quantise_for(const ops::Linear& linear, ops::RowDomain domain) {
     const quant::Format* format = quant::find_format(plan_.weights[static_cast<size_t>(linear.w)].view.dtype);
     if (options_.weights_as_f32 || format == nullptr || format->activation == quant::Activation::f32) return kNone;
     for (size_t i = 0; i < schedule_.quantised.size(); ++i) {
       const QuantisedValue& known = schedule_.quantised[i];
       if (known.x == linear.x && known.kind == format->activation) return static_cast<int32_t>(i);
     }
-    if (schedule_.steps.empty() || schedule_.steps.back().kind != Step::Kind::rows || schedule_.steps.back().outputs_only != of_outputs) {
+    if (schedule_.steps.empty() || schedule_.steps.back().kind != Step::Kind::rows || schedule_.steps.back().domain != domain) {
       Step step;
-      step.outputs_only = of_outputs;
+      step.domain = domain;
       schedule_.steps.push_back(std::move(step));
     }
     const auto id = static_cast<int32_t>(schedule_.quantised.size());
-    schedule_.steps.back().rows.push_back({kNone, id, width_of(linear.x)});
+    schedule_.steps.back().rows.push_back({kNone, id, width_of(linear.x), nullptr});
     schedule_.quantised.push_back({linear.x, format->activation, current() - 1, current()});
     Lifetime& lifetime = schedule_.lifetimes[static_cast<size_t>(linear.x)];
     lifetime.last_step = std::max(lifetime.last_step, current() - 1);
@@ -141,7 +143,7 @@ class Scheduler {
 
   void add_attention_steps() {
     for (size_t i = 0; i < plan_.ops.size(); ++i) {
-      const auto* attention = std::get_if<ops::Attention>(&plan_.ops[i].record);
+      const auto* attention = plan_.ops[i].as<ops::Attention>();
       if (done_[i] || attention == nullptr) continue;
       const OpValues values = values_of(plan_.ops[i]);
       const int32_t stored = stored_in_[static_cast<size_t>(attention->layer)];
@@ -157,12 +159,12 @@ class Scheduler {
   // In the same order in every shard: their plans differ in widths alone.
   void add_gather_steps() {
     for (size_t i = 0; i < plan_.ops.size(); ++i) {
-      if (done_[i] || !is<ops::Gather>(plan_.ops[i])) continue;
+      if (done_[i] || role(i) != ops::Role::gather) continue;
       const OpValues values = values_of(plan_.ops[i]);
       if (!ready(values, false)) continue;
       Step step;
       step.kind = Step::Kind::gather;
-      step.outputs_only = outputs_only(values.output);
+      step.domain = domain_of(values.output);
       step.op = static_cast<int32_t>(i);
       take(i, values);
       schedule_.steps.push_back(std::move(step));
@@ -191,7 +193,7 @@ class Scheduler {
   }
 
   void reuse_an_input(const ops::Op& op, int32_t step, std::vector<int32_t>& readers_in_last_step) {
-    if (is<ops::Embed>(op) || is<ops::SelectOutputs>(op) || is<ops::KvStore>(op)) return;
+    if (!op.record.in_place()) return;
     const OpValues values = values_of(op);
     for (const ops::ValueId x : values.inputs) {
       const auto i = static_cast<size_t>(x);

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/cpu/row_table.h"
 #include "ops/executor.h"
 #include "ops/plan.h"
 #include "quant/activations.h"
@@ -28,6 +29,7 @@ struct RowWork {
   int32_t op = ops::kNone;         // index into Plan::ops, or kNone:
   int32_t quantised = ops::kNone;  // index into Schedule::quantised
   int64_t floats = 0;              // that it writes per row: what it costs
+  RowKernel kernel = nullptr;      // of the op
 };
 
 struct LinearWork {
@@ -38,7 +40,7 @@ struct LinearWork {
 struct Step {
   enum class Kind { rows, linears, attention, gather };
   Kind kind = Kind::rows;
-  bool outputs_only = false;        // its rows are the tokens whose logits are wanted
+  ops::RowDomain domain = ops::RowDomain::tokens;  // of its rows
   std::vector<RowWork> rows;        // Kind::rows
   std::vector<LinearWork> linears;  // Kind::linears
   int32_t op = ops::kNone;          // Kind::attention, Kind::gather

@@ -11,8 +11,8 @@ static void fill_table(Kernels& kernels) noexcept {
   kernels.rms_norm = rms_norm;
   kernels.rope = rope;
   kernels.add = add_rows;
-  kernels.gate_silu = gate_silu;
-  kernels.gate_gelu_tanh = gate_gelu_tanh;
+  kernels.gate[static_cast<size_t>(ops::ActivationFunction::silu)] = gate_silu;
+  kernels.gate[static_cast<size_t>(ops::ActivationFunction::gelu_tanh)] = gate_gelu_tanh;
   kernels.store_key = store_key;
   kernels.store_value = store_value;
   kernels.attention = attention;

@@ -7,6 +7,7 @@
 
 #include "backend/cpu/run_state.h"
 #include "backend/cpu/schedule.h"
+#include "ops/attention.h"
 
 namespace assay::backend::cpu {
 

@@ -9,6 +9,7 @@
 #include "backend/cuda/linear.h"
 #include "backend/cuda/matrix.h"
 #include "backend/cuda/queue.h"
+#include "ops/activation.h"
 #include "ops/plan.h"
 #include "quant/format.h"
 
@@ -34,7 +35,7 @@ struct DecodeSource {
 // What follows: y = activation(first) * second of two linears of one shape and type (not F32).
 struct DecodeGate {
   float* y = nullptr;            // null: no gate
-  ops::GateActivation activation = ops::GateActivation::silu;
+  ops::ActivationFunction activation = ops::ActivationFunction::silu;
   GatherTask send = {};          // of a shard: the one linear's y, or this y, goes to the others too
   const float* residual = nullptr;  // of one linear without a gate: sum = residual + y, which a norm will read; null: nothing is added
   float* sum = nullptr;

@@ -9,7 +9,16 @@
 #include "backend/cuda/decode_attention.h"
 #include "backend/cuda/fast_attention.h"
 #include "backend/cuda/fast_decode.h"
+#include "ops/add.h"
+#include "ops/attention.h"
+#include "ops/gate.h"
+#include "ops/gather.h"
+#include "ops/kv_store.h"
+#include "ops/linear.h"
 #include "ops/op_values.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
+#include "ops/select_outputs.h"
 #include "quant/format.h"
 
 namespace assay::backend::cuda {
@@ -40,7 +49,7 @@ class Grouper {
   static size_t index(int32_t id) { return static_cast<size_t>(id); }
   template <class Record>
   const Record& record(int32_t op) const {
-    return std::get<Record>(plan_.ops[index(op)].record);
+    return plan_.ops[index(op)].get<Record>();
   }
   quant::Activation kind_of(const Unit& linears) const {
     return linears.quantised == kNone ? quant::Activation::f32 : s_.quantised[index(linears.quantised)].kind;
@@ -76,7 +85,7 @@ class Grouper {
   void find_selected() {
     s_.selected_from.assign(plan_.values.size(), kNone);
     for (const ops::Op& op : plan_.ops) {
-      if (const auto* select = std::get_if<ops::SelectOutputs>(&op.record)) s_.selected_from[index(select->y)] = select->x;
+      if (const auto* select = op.as<ops::SelectOutputs>()) s_.selected_from[index(select->y)] = select->x;
     }
   }
 
@@ -95,7 +104,7 @@ class Grouper {
   }
   bool is_gate_of(const Unit* gate, const Unit& linears) const {
     if (gate == nullptr || linears.ops.size() != 2 || gate->ops.size() != 1) return false;
-    const auto* r = std::get_if<ops::Gate>(&plan_.ops[index(gate->ops.front())].record);
+    const auto* r = plan_.ops[index(gate->ops.front())].as<ops::Gate>();
     if (r == nullptr || (gate->quantised != kNone && !is_made_by_readers(gate->quantised))) return false;
     const auto dtype_of = [&](size_t i) { return matrix_of(linears.ops[i]).dtype; };
     if (dtype_of(0) != dtype_of(1) || dtype_of(0) == tensor::DType::F32) return false;  // F32: two rows want too much shared memory
@@ -116,7 +125,7 @@ class Grouper {
     size_t n = 1;
     if (unit.kind == Unit::Kind::quantise && is_made_by_readers(unit.quantised)) {
       group.kind = DecodeGroup::Kind::nothing;
-    } else if (std::holds_alternative<ops::SelectOutputs>(plan_.ops[index(unit.ops.empty() ? 0 : unit.ops.front())].record) &&
+    } else if (plan_.ops[index(unit.ops.empty() ? 0 : unit.ops.front())].is<ops::SelectOutputs>() &&
                unit.kind == Unit::Kind::op) {
       group.kind = DecodeGroup::Kind::nothing;  // readers take the row from where it was
     } else if (is_attention_of(unit, unit_at(i + 1))) {
@@ -145,7 +154,7 @@ class Grouper {
 
   const ops::Gather* gather_of(const DecodeGroup& group) const {
     const bool is_op = group.units.size() == 1 && group.alone.ops.size() == 1;
-    return is_op ? std::get_if<ops::Gather>(&plan_.ops[index(group.alone.ops.front())].record) : nullptr;
+    return is_op ? plan_.ops[index(group.alone.ops.front())].as<ops::Gather>() : nullptr;
   }
   // The row that the kernels of a group make for others.
   ops::ValueId made_by(const DecodeGroup& group) const {

@@ -6,6 +6,7 @@
 #include "backend/cuda/gather.cuh"
 #include "backend/cuda/gemv_formats.cuh"
 #include "num/math.h"
+#include "ops/activation.h"
 #include "quant/steps.h"
 
 namespace assay::backend::cuda {
@@ -46,9 +47,9 @@ __device__ inline float chunks_sum(float c, int n_chunks) {
 
 // What a gate makes of the products of a unit's kRows rows, in the lanes of its first half.
 template <int kRows>
-__device__ inline float gated(ops::GateActivation activation, float y) {
+__device__ inline float gated(ops::ActivationFunction activation, float y) {
   const float up = __shfl_down_sync(kWholeWarp, y, kRows / 2);
-  return (activation == ops::GateActivation::silu ? num::silu(y) : num::gelu_tanh(y)) * up;
+  return (activation == ops::ActivationFunction::silu ? num::silu(y) : num::gelu_tanh(y)) * up;
 }
 
 // Writes the product y of a lane's row of a matrix, or gates, adds and sends it, as the gate says. The whole warp calls it. part: which of a unit's

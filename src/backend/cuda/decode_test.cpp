@@ -5,6 +5,7 @@
 #include "backend/cuda/device_test.h"
 #include "backend/cuda/matrix_test.h"
 #include "num/math.h"
+#include "ops/activation.h"
 #include "ops/linear.h"
 #include "ops/rms_norm.h"
 #include "support/random_weights.h"
@@ -132,7 +133,7 @@ void check_case(const Case& c, uint64_t seed) {
     tasks.push_back({&weights[i].matrix, i % 2 == 0 ? biases[i].as<float>() : nullptr, y[i].as<float>()});
   }
   const DeviceBuffer gated = poisoned(static_cast<size_t>(c.rows[0]));
-  DecodeGate gate{c.gate ? gated.as<float>() : nullptr, ops::GateActivation::silu};
+  DecodeGate gate{c.gate ? gated.as<float>() : nullptr, ops::ActivationFunction::silu};
   const OtherShard other(static_cast<size_t>(c.rows[0]));
   const bool of_shard = seed / 100 % 3 == 0;  // the kernels of one GPU are others
   if (of_shard) source.wait = other.wait();

@@ -6,7 +6,10 @@
 
 #include "assay/error.h"
 #include "backend/cuda/fetch_batch.h"
+#include "ops/attention.h"
 #include "ops/buffer_plan.h"
+#include "ops/embed.h"
+#include "ops/linear.h"
 #include "ops/plan_check.h"
 
 namespace assay::backend::cuda {
@@ -46,7 +49,7 @@ DeviceState::DeviceState(const ops::Plan& p, const ops::ExecutorOptions& o, cons
 }
 
 int64_t DeviceState::rows_max(ops::ValueId id) const noexcept {
-  return plan.values[static_cast<size_t>(id)].outputs_only ? options.n_outputs_max : options.n_batch_max;
+  return plan.values[static_cast<size_t>(id)].domain == ops::RowDomain::outputs ? options.n_outputs_max : options.n_batch_max;
 }
 
 size_t DeviceState::bytes_max(ops::ValueId id) const noexcept {
@@ -72,7 +75,7 @@ const ops::Embed* DeviceState::find_token_table() const noexcept {
   if (place.peers != nullptr || plan.handed != ops::kNone) return nullptr;
   const ops::Embed* found = nullptr;
   for (const ops::Op& op : plan.ops) {
-    const auto* embed = std::get_if<ops::Embed>(&op.record);
+    const auto* embed = op.as<ops::Embed>();
     if (embed == nullptr) continue;
     if (found != nullptr || !can_make_rows(weights.matrix(embed->table))) return nullptr;
     found = embed;
@@ -130,7 +133,7 @@ void DeviceState::place_tables() {
   batch_device_ = DeviceBuffer(bytes, "the batch");
   size_t partials_bytes = 0, panel_bytes = 0, panel_row_bytes = 0, arrived_bytes = 0;
   for (const ops::Op& op : plan.ops) {
-    if (const auto* attention = std::get_if<ops::Attention>(&op.record)) {
+    if (const auto* attention = op.as<ops::Attention>()) {
       if (attention->head_dim > kHeadDimMax) {
         throw Error(Errc::unsupported, op.name + ": heads of " + std::to_string(attention->head_dim) +
                                            " elements; the CUDA backend serves up to " + std::to_string(kHeadDimMax) + ", --backend cpu any");
@@ -139,7 +142,7 @@ void DeviceState::place_tables() {
       partials_bytes = std::max(partials_bytes, static_cast<size_t>(rows * (attention->head_dim + 2)) * sizeof(float));
       arrived_bytes = std::max(arrived_bytes, static_cast<size_t>(attention->n_heads) * sizeof(uint32_t));
     }
-    const auto* linear = std::get_if<ops::Linear>(&op.record);
+    const auto* linear = op.as<ops::Linear>();
     if (linear == nullptr || !decodes(weights.matrix(linear->w))) continue;
     const Matrix& w = weights.matrix(linear->w);
     panel_bytes = std::max(panel_bytes, static_cast<size_t>(w.rows * w.cols) * sizeof(float));
@@ -157,7 +160,7 @@ void DeviceState::place_floats() {
     if (unit.kind != Unit::Kind::linears || unit.quantised != ops::kNone) continue;
     FloatNeed need;
     for (const int32_t op : unit.ops) {
-      const Matrix& w = weights.matrix(std::get<ops::Linear>(plan.ops[static_cast<size_t>(op)].record).w);
+      const Matrix& w = weights.matrix(plan.ops[static_cast<size_t>(op)].get<ops::Linear>().w);
       if (!is_fast(w)) need.rows += (w.rows + kFloatTileRows - 1) / kFloatTileRows * kFloatTileRows;
       need.cols = w.cols;
     }

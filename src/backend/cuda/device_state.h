@@ -16,6 +16,7 @@
 #include "backend/cuda/rank.h"
 #include "backend/cuda/schedule.h"
 #include "ops/batch_shape.h"
+#include "ops/embed.h"
 #include "ops/rope_table.h"
 #include "quant/activations.h"
 
@@ -48,7 +49,7 @@ struct DeviceState {
   }
   int64_t width(ops::ValueId id) const noexcept { return plan.values[static_cast<size_t>(id)].width; }
   int64_t n_rows(ops::ValueId id) const noexcept {
-    return plan.values[static_cast<size_t>(id)].outputs_only ? static_cast<int64_t>(shape.selected.size()) : n_tokens;
+    return plan.values[static_cast<size_t>(id)].domain == ops::RowDomain::outputs ? static_cast<int64_t>(shape.selected.size()) : n_tokens;
   }
   // Whether a matrix is multiplied as floats that must first be decoded.
   bool decodes(const Matrix& w) const noexcept;

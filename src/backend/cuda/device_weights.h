@@ -8,6 +8,7 @@
 #include "backend/cuda/device_memory.h"
 #include "backend/cuda/matrix.h"
 #include "ops/executor.h"
+#include "ops/linear.h"
 #include "ops/plan.h"
 
 namespace assay::backend::cuda {

@@ -10,6 +10,7 @@
 #include "backend/cuda/fast_types.cuh"
 #include "backend/cuda/launch.cuh"
 #include "num/math.h"
+#include "ops/activation.h"
 #include "quant/activations.h"
 
 namespace assay::backend::cuda {
@@ -130,7 +131,7 @@ class PairWalk {
       if (linear.y != nullptr) linear.y[pair.row[r]] = y[r];
     }
     if (task_.gate.y == nullptr) return;
-    task_.gate.y[i] = (task_.gate.activation == ops::GateActivation::silu ? num::silu(y[0]) : num::gelu_tanh(y[0])) * y[1];
+    task_.gate.y[i] = (task_.gate.activation == ops::ActivationFunction::silu ? num::silu(y[0]) : num::gelu_tanh(y[0])) * y[1];
   }
 
   // The products of the next pair with the row; every lane has them.

@@ -7,6 +7,7 @@
 #include "backend/cuda/fast_types.cuh"
 #include "backend/cuda/launch.cuh"
 #include "num/math.h"
+#include "ops/activation.h"
 #include "quant/activations.h"
 
 namespace assay::backend::cuda {
@@ -258,13 +259,13 @@ void round_to(tensor::DType dtype, const float* x, int64_t n, void* halves, cons
          static_cast<uint32_t*>(halves));
 }
 
-void gate_to(tensor::DType dtype, const float* gate, const float* up, ops::GateActivation activation, int64_t n, float* y, void* halves,
+void gate_to(tensor::DType dtype, const float* gate, const float* up, ops::ActivationFunction activation, int64_t n, float* y, void* halves,
              const Queue& queue) {
   const auto kernel = dtype == tensor::DType::F16 ? gate_kernel<FastF16> : gate_kernel<FastBF16>;
   const int64_t n_fours = n / 4;
   if (n_fours == 0) return;
   launch(queue, kernel, dim3(static_cast<unsigned>((n_fours + 255) / 256)), 256, 0, reinterpret_cast<const float4*>(gate),
-         reinterpret_cast<const float4*>(up), activation == ops::GateActivation::silu, n_fours, reinterpret_cast<float4*>(y),
+         reinterpret_cast<const float4*>(up), activation == ops::ActivationFunction::silu, n_fours, reinterpret_cast<float4*>(y),
          static_cast<uint2*>(halves));
 }
 

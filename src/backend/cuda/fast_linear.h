@@ -10,6 +10,7 @@
 #include "backend/cuda/float_rows.h"
 #include "backend/cuda/hopper.h"
 #include "backend/cuda/queue.h"
+#include "ops/activation.h"
 #include "ops/plan.h"
 
 namespace assay::backend::cuda {
@@ -27,7 +28,7 @@ void fast_few(std::span<const FloatRows> runs, int64_t cols, const float* x, int
 // x rounded to the type of the weights, 2 bytes each; n elements.
 void round_to(tensor::DType dtype, const float* x, int64_t n, void* halves, const Queue& queue);
 // activation(gate) * up rounded so; y: the same as floats, null: nobody reads it. n a multiple of 4.
-void gate_to(tensor::DType dtype, const float* gate, const float* up, ops::GateActivation activation, int64_t n, float* y, void* halves,
+void gate_to(tensor::DType dtype, const float* gate, const float* up, ops::ActivationFunction activation, int64_t n, float* y, void* halves,
              const Queue& queue);
 // The same products for many tokens, halves from round_to. False, and nothing done, on a device that has not the instructions.
 bool fast_tiles(std::span<const FloatRows> runs, int64_t cols, const void* halves, int64_t n_tokens, const Hopper& hopper, const Queue& queue);

@@ -7,6 +7,7 @@
 #include "backend/cuda/fast_decode.h"
 #include "num/f16.h"
 #include "num/math.h"
+#include "ops/activation.h"
 #include "support/random_weights.h"
 
 namespace assay::backend::cuda {
@@ -53,7 +54,7 @@ void check_decode(const Matrices& m, const DeviceBuffer& w, const DeviceBuffer& 
     DecodeSource source;
     source.a = x.as<float>();
     source.d = static_cast<int32_t>(m.cols);
-    fast_decode_linears(source, std::span(linears).subspan(first == 0 ? 1 : 0), {gated ? gate.as<float>() : nullptr, ops::GateActivation::silu}, Queue());
+    fast_decode_linears(source, std::span(linears).subspan(first == 0 ? 1 : 0), {gated ? gate.as<float>() : nullptr, ops::ActivationFunction::silu}, Queue());
     const std::vector<float> row(expected.begin(), expected.begin() + m.rows);
     EXPECT_TRUE(same_floats(download<float>(y.data(), row.size()), row)) << m.rows << " x " << m.cols << ", one token";
     if (!gated) continue;

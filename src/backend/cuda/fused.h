@@ -8,6 +8,7 @@
 #include "backend/cuda/kv_cache.h"
 #include "backend/cuda/queue.h"
 #include "backend/cuda/row_kernels.h"
+#include "ops/activation.h"
 #include "ops/plan.h"
 #include "quant/activations.h"
 
@@ -63,7 +64,7 @@ void heads(const HeadsTask& task, const Queue& queue);
 void quantise_rows(const float* x, int64_t n_rows, const quant::Activations& out, const Queue& queue);
 
 // activation(gate) * up and its integers; y may be null.
-void gate_rows(const float* gate, const float* up, ops::GateActivation activation, int64_t n_rows, float* y, const quant::Activations& out,
+void gate_rows(const float* gate, const float* up, ops::ActivationFunction activation, int64_t n_rows, float* y, const quant::Activations& out,
                const Queue& queue);
 
 // The merge of attention_split's segments and the integers of the result; task.y may be null.

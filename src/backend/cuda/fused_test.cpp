@@ -2,6 +2,7 @@
 #include "backend/cuda/fused.h"
 
 #include "backend/cuda/device_test.h"
+#include "ops/activation.h"
 #include "ops/gate.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
@@ -89,7 +90,7 @@ TEST(CudaFused, NormsHaveTheReferencesBits) {
 
 TEST(CudaFused, GatesHaveTheReferencesBits) {
   ASSAY_REQUIRE_GPU();
-  for (const ops::GateActivation activation : {ops::GateActivation::silu, ops::GateActivation::gelu_tanh}) {
+  for (const ops::ActivationFunction activation : {ops::ActivationFunction::silu, ops::ActivationFunction::gelu_tanh}) {
     for (const int planes : {1, 2}) {
       for (const int64_t k : {2304, 160}) {
         const Activation kind = k % 256 == 0 ? Activation::a256 : Activation::a32;
@@ -99,7 +100,7 @@ TEST(CudaFused, GatesHaveTheReferencesBits) {
         for (size_t i = 0; i < gate.size(); i += 7) gate[i] *= 40.0f;  // exponentials that underflow, or nearly
         gate[70] = std::numeric_limits<float>::quiet_NaN();
         gate[static_cast<size_t>(k) + 900 % static_cast<size_t>(k)] = -std::numeric_limits<float>::infinity();
-        (activation == ops::GateActivation::silu ? ops::gate_silu_ref : ops::gate_gelu_tanh_ref)(gate.data(), up.data(), n_rows * k, expected.data());
+        (activation == ops::ActivationFunction::silu ? ops::gate_silu_ref : ops::gate_gelu_tanh_ref)(gate.data(), up.data(), n_rows * k, expected.data());
         const DeviceBuffer on_gate = upload(gate), on_up = upload(up), to_y = poisoned(gate.size());
         const Integers integers(kind, planes, n_rows, k);
         gate_rows(on_gate.as<float>(), on_up.as<float>(), activation, n_rows, to_y.as<float>(), integers.view, Queue());

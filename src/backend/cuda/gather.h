@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "backend/cuda/queue.h"
+#include "ops/gather.h"
 #include "ops/plan_shards.h"
 
 namespace assay::backend::cuda {

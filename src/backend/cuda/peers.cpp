@@ -8,6 +8,8 @@
 #include <variant>
 
 #include "assay/error.h"
+#include "ops/gather.h"
+#include "ops/linear.h"
 
 namespace assay::backend::cuda {
 namespace {
@@ -109,7 +111,7 @@ Landings::Landings(const ops::Plan& plan, std::span<const int32_t> column_linear
   sums_offsets_.assign(plan.values.size(), -1);
   int64_t n_floats = 0, n_words = 0;
   for (const ops::Op& op : plan.ops) {
-    const auto* gather = std::get_if<ops::Gather>(&op.record);
+    const auto* gather = op.as<ops::Gather>();
     if (gather == nullptr) continue;
     offsets_[static_cast<size_t>(gather->y)] = n_floats;
     flag_offsets_[static_cast<size_t>(gather->y)] = n_words;
@@ -119,9 +121,9 @@ Landings::Landings(const ops::Plan& plan, std::span<const int32_t> column_linear
   sums_begin_ = n_floats;
   n_floats = 0;
   for (const int32_t linear : column_linears) {
-    const ops::ValueId part = std::get<ops::Linear>(plan.ops[static_cast<size_t>(linear)].record).y;
+    const ops::ValueId part = plan.ops[static_cast<size_t>(linear)].get<ops::Linear>().y;
     for (const ops::Op& op : plan.ops) {
-      const auto* gather = std::get_if<ops::Gather>(&op.record);
+      const auto* gather = op.as<ops::Gather>();
       if (gather == nullptr || gather->x != part) continue;
       sums_offsets_[static_cast<size_t>(gather->y)] = n_floats;
       n_floats += (plan.values[static_cast<size_t>(gather->y)].width * peers->n_shards() + 63) / 64 * 64;

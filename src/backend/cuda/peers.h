@@ -11,6 +11,7 @@
 #include "backend/cuda/device_memory.h"
 #include "backend/cuda/gather.h"
 #include "base/meeting.h"
+#include "ops/gather.h"
 #include "ops/plan.h"
 
 namespace assay::backend::cuda {

@@ -3,6 +3,7 @@
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/quantise.cuh"
 #include "num/math.h"
+#include "ops/activation.h"
 
 namespace assay::backend::cuda {
 namespace {
@@ -14,7 +15,7 @@ struct Plain {
   __device__ void make(int64_t at, float (&y)[8]) const { read_8(x + at, y); }
 };
 
-template <ops::GateActivation activation>
+template <ops::ActivationFunction activation>
 struct Gated {
   const float *gate, *up;
   __device__ void make(int64_t at, float (&y)[8]) const {
@@ -24,7 +25,7 @@ struct Gated {
     float largest = 0.0f;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      e[i] = activation == ops::GateActivation::silu ? -x[i] : -num::gelu_twice_u(x[i]);
+      e[i] = activation == ops::ActivationFunction::silu ? -x[i] : -num::gelu_twice_u(x[i]);
       asm("max.NaN.f32 %0, %1, %2;" : "=f"(largest) : "f"(largest), "f"(fabsf(e[i])));
     }
     if (largest <= num::kExpNearMax) {
@@ -66,12 +67,12 @@ void quantise_rows(const float* x, int64_t n_rows, const quant::Activations& out
   start(Plain{x}, n_rows, nullptr, out, queue);
 }
 
-void gate_rows(const float* gate, const float* up, ops::GateActivation activation, int64_t n_rows, float* y, const quant::Activations& out,
+void gate_rows(const float* gate, const float* up, ops::ActivationFunction activation, int64_t n_rows, float* y, const quant::Activations& out,
                const Queue& queue) {
-  if (activation == ops::GateActivation::silu) {
-    start(Gated<ops::GateActivation::silu>{gate, up}, n_rows, y, out, queue);
+  if (activation == ops::ActivationFunction::silu) {
+    start(Gated<ops::ActivationFunction::silu>{gate, up}, n_rows, y, out, queue);
   } else {
-    start(Gated<ops::GateActivation::gelu_tanh>{gate, up}, n_rows, y, out, queue);
+    start(Gated<ops::ActivationFunction::gelu_tanh>{gate, up}, n_rows, y, out, queue);
   }
 }
 

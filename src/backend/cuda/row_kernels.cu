@@ -10,6 +10,7 @@
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/warp.cuh"
 #include "num/math.h"
+#include "ops/activation.h"
 #include "quant/float.h"
 
 namespace assay::backend::cuda {
@@ -140,11 +141,11 @@ __global__ void add_kernel(const float* a, const float* b, int64_t n, float* y) 
   if (i < n) y[i] = a[i] + b[i];
 }
 
-template <ops::GateActivation activation>
+template <ops::ActivationFunction activation>
 __global__ void gate_kernel(const float* gate, const float* up, int64_t n, float* y) {
   const int64_t i = thread_index();
   if (i >= n) return;
-  y[i] = (activation == ops::GateActivation::silu ? num::silu(gate[i]) : num::gelu_tanh(gate[i])) * up[i];
+  y[i] = (activation == ops::ActivationFunction::silu ? num::silu(gate[i]) : num::gelu_tanh(gate[i])) * up[i];
 }
 
 __global__ void select_kernel(const float* x, const int32_t* rows, int64_t n_rows, int64_t width, float* y) {
@@ -186,12 +187,12 @@ void add(const float* a, const float* b, int64_t n, float* y, cudaStream_t strea
   if (n > 0) add_kernel<<<blocks_for(n), kThreads, 0, stream>>>(a, b, n, y);
 }
 
-void gate(const float* gate, const float* up, ops::GateActivation activation, int64_t n, float* y, cudaStream_t stream) {
+void gate(const float* gate, const float* up, ops::ActivationFunction activation, int64_t n, float* y, cudaStream_t stream) {
   if (n == 0) return;
-  if (activation == ops::GateActivation::silu) {
-    gate_kernel<ops::GateActivation::silu><<<blocks_for(n), kThreads, 0, stream>>>(gate, up, n, y);
+  if (activation == ops::ActivationFunction::silu) {
+    gate_kernel<ops::ActivationFunction::silu><<<blocks_for(n), kThreads, 0, stream>>>(gate, up, n, y);
   } else {
-    gate_kernel<ops::GateActivation::gelu_tanh><<<blocks_for(n), kThreads, 0, stream>>>(gate, up, n, y);
+    gate_kernel<ops::ActivationFunction::gelu_tanh><<<blocks_for(n), kThreads, 0, stream>>>(gate, up, n, y);
   }
 }
 

@@ -6,6 +6,7 @@
 #include "backend/cuda/device_test.h"
 #include "backend/cuda/device_weights.h"
 #include "backend/cuda/fused.h"
+#include "ops/activation.h"
 #include "ops/embed.h"
 #include "ops/gate.h"
 #include "ops/rms_norm.h"
@@ -164,10 +165,10 @@ TEST(CudaRows, GatesAndSumsHaveTheReferencesBits) {
   std::vector<float> expected(up.size());
   const DeviceBuffer device_gate = upload(gate_in), device_up = upload(up), y = poisoned(up.size());
   ops::gate_silu_ref(gate_in.data(), up.data(), n, expected.data());
-  gate(device_gate.as<float>(), device_up.as<float>(), ops::GateActivation::silu, n, y.as<float>(), nullptr);
+  gate(device_gate.as<float>(), device_up.as<float>(), ops::ActivationFunction::silu, n, y.as<float>(), nullptr);
   EXPECT_TRUE(same_floats(download<float>(y.data(), up.size()), expected)) << "silu";
   ops::gate_gelu_tanh_ref(gate_in.data(), up.data(), n, expected.data());
-  gate(device_gate.as<float>(), device_up.as<float>(), ops::GateActivation::gelu_tanh, n, y.as<float>(), nullptr);
+  gate(device_gate.as<float>(), device_up.as<float>(), ops::ActivationFunction::gelu_tanh, n, y.as<float>(), nullptr);
   EXPECT_TRUE(same_floats(download<float>(y.data(), up.size()), expected)) << "gelu";
   for (size_t i = 0; i < up.size(); ++i) expected[i] = gate_in[i] + up[i];
   add(device_gate.as<float>(), device_up.as<float>(), n, y.as<float>(), nullptr);

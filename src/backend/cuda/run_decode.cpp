@@ -9,6 +9,10 @@
 #include "backend/cuda/fast_attention.h"
 #include "backend/cuda/fast_decode.h"
 #include "backend/cuda/run_units.h"
+#include "ops/add.h"
+#include "ops/gate.h"
+#include "ops/gather.h"
+#include "ops/linear.h"
 
 namespace assay::backend::cuda {
 namespace {
@@ -18,7 +22,7 @@ using ops::kNone;
 const Unit& unit_of(const DeviceState& s, int32_t unit) { return s.schedule.units[static_cast<size_t>(unit)]; }
 template <class Record>
 const Record& record_of(const DeviceState& s, int32_t op) {
-  return std::get<Record>(s.plan.ops[static_cast<size_t>(op)].record);
+  return s.plan.ops[static_cast<size_t>(op)].get<Record>();
 }
 
 DecodeSource source_of(const DeviceState& s, const DecodeGroup& group, ops::ValueId x, const Wanted& wanted) {

@@ -9,6 +9,16 @@
 #include "backend/cuda/fast_attention.h"
 #include "backend/cuda/float_few.h"
 #include "backend/cuda/row_kernels.h"
+#include "ops/add.h"
+#include "ops/attention.h"
+#include "ops/embed.h"
+#include "ops/gate.h"
+#include "ops/gather.h"
+#include "ops/kv_store.h"
+#include "ops/linear.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
+#include "ops/select_outputs.h"
 
 namespace assay::backend::cuda {
 namespace {
@@ -20,7 +30,7 @@ constexpr int64_t kGemvTokensMax = 8;  // from here on the weights are unpacked 
 
 template <class Record>
 const Record& record_of(const DeviceState& s, int32_t op) {
-  return std::get<Record>(s.plan.ops[static_cast<size_t>(op)].record);
+  return s.plan.ops[static_cast<size_t>(op)].get<Record>();
 }
 
 RopeShape shape_of(const DeviceState& s, const ops::Rope& r) {
@@ -85,15 +95,25 @@ class Runner {
     task.n_rows = static_cast<int32_t>(n_rows);
     gather_columns(task, true, queue_);
   }
-  void operator()(const ops::Linear&) const {}     // always units of their own kinds
-  void operator()(const ops::Attention&) const {}
 
  private:
   template <class Record>
   const Record& record(int32_t op) const {
     return record_of<Record>(s_, op);
   }
-  void run_op(const ops::Op& op) const { std::visit(*this, op.record); }
+  template <class Record>
+  bool ran(const ops::Op& op) const {
+    const Record* record = op.as<Record>();
+    if (record != nullptr) (*this)(*record);
+    return record != nullptr;
+  }
+  void run_op(const ops::Op& op) const {
+    if (ran<ops::Embed>(op) || ran<ops::RmsNorm>(op) || ran<ops::Rope>(op) || ran<ops::KvStore>(op) || ran<ops::Add>(op) || ran<ops::Gate>(op) ||
+        ran<ops::SelectOutputs>(op) || ran<ops::Gather>(op)) {
+      return;
+    }
+    throw Error(Errc::unsupported, op.name + ": no kernel on this device for " + op.record.kind());
+  }
 
   const quant::Activations& integers() const { return s_.activations[static_cast<size_t>(unit_.quantised)]; }
 
@@ -187,7 +207,7 @@ class Runner {
   bool halves_are_made(ops::ValueId x) const {
     if (&unit_ == s_.schedule.units.data() || s_.n_tokens == 1) return false;
     const Unit& before = *(&unit_ - 1);
-    const auto* gate = before.kind == Unit::Kind::op ? std::get_if<ops::Gate>(&s_.plan.ops[static_cast<size_t>(before.ops.front())].record) : nullptr;
+    const auto* gate = before.kind == Unit::Kind::op ? s_.plan.ops[static_cast<size_t>(before.ops.front())].as<ops::Gate>() : nullptr;
     const bool makes = gate != nullptr ? gate->y == x : before.kind == Unit::Kind::norm && record<ops::RmsNorm>(before.norm).y == x;
     return makes && halves_from(before, x) != tensor::DType::F32;
   }

@@ -8,6 +8,7 @@
 #include "backend/cuda/fused.h"
 #include "backend/cuda/linear.h"
 #include "backend/cuda/queue.h"
+#include "ops/linear.h"
 
 namespace assay::backend::cuda {
 

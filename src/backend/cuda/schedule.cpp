@@ -10,7 +10,15 @@
 #include "backend/cuda/decode_groups.h"
 #include "backend/cuda/fused.h"
 #include "backend/cuda/linear.h"
+#include "ops/add.h"
+#include "ops/attention.h"
+#include "ops/gate.h"
+#include "ops/gather.h"
+#include "ops/kv_store.h"
+#include "ops/linear.h"
 #include "ops/op_values.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
 #include "quant/format.h"
 
 namespace assay::backend::cuda {
@@ -50,7 +58,7 @@ class Scheduler {
   static size_t index(int32_t id) { return static_cast<size_t>(id); }
   template <class Record>
   const Record* record(int32_t op) const {
-    return op == kNone ? nullptr : std::get_if<Record>(&plan_.ops[index(op)].record);
+    return op == kNone ? nullptr : plan_.ops[index(op)].as<Record>();
   }
   int64_t width(ops::ValueId value) const { return plan_.values[index(value)].width; }
   bool is_free(int32_t op) const { return op != kNone && unit_of_[index(op)] == kNone; }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ops/executor.h"
+#include "ops/linear.h"
 #include "ops/plan.h"
 #include "quant/activations.h"
 

@@ -10,12 +10,21 @@
 #include "backend/oracle/matrix.h"
 #include "backend/oracle/oracle_ops.h"
 #include "backend/oracle/slots.h"
+#include "ops/activation.h"
 #include "ops/attention.h"
+#include "ops/float64.h"
+#include "ops/host_rows.h"
+#include "ops/kv_store.h"
+#include "ops/linear.h"
 #include "ops/op_values.h"
+#include "ops/plan_check.h"
+#include "ops/select_outputs.h"
 #include "quant/format.h"
 
 namespace assay::backend::oracle {
 namespace {
+
+constexpr int64_t kRowsPerTask = 4;
 
 int64_t widest_input(const ops::Plan& plan) {
   int64_t widest = 1;
@@ -31,7 +40,18 @@ class OracleExecutor final : public ops::Executor {
       : plan_(plan), options_(options), pool_(pool), slots_(plan, options.n_batch_max, options.n_outputs_max),
         cache_(plan.cache_layers, options.n_ctx, options.n_sequences),
         matrix_(options.n_batch_max, widest_input(plan), pool.n_threads()),
-        shares_(static_cast<size_t>(pool.n_threads()), std::vector<double>(static_cast<size_t>(options.n_ctx))) {}
+        small_weights_(plan.weights.size()),
+        small_pointers_(plan.weights.size(), nullptr),
+        shares_(static_cast<size_t>(pool.n_threads()), std::vector<double>(static_cast<size_t>(options.n_ctx))) {
+    for (size_t i = 0; i < plan.values.size(); ++i) value_rows_.push_back(slots_.data(static_cast<ops::ValueId>(i)));
+    for (const ops::WeightId id : ops::small_weights_of(plan)) {
+      const tensor::TensorView& view = weight(id).view;
+      std::vector<float>& values = small_weights_[static_cast<size_t>(id)];
+      values.resize(static_cast<size_t>(view.shape.elements()));
+      quant::decode_row(*quant::find_format(view.dtype), view.data.data(), view.shape.elements(), values.data());
+      small_pointers_[static_cast<size_t>(id)] = values.data();
+    }
+  }
 
   void run(const ops::Batch& batch) override;
   std::span<const float> logits(int64_t i_output) const override;
@@ -46,24 +66,20 @@ class OracleExecutor final : public ops::Executor {
   size_t arena_bytes() const override { return slots_.bytes() + matrix_.bytes(); }
 
  private:
-  void run_op(const ops::Embed& op);
-  void run_op(const ops::RmsNorm& op);
+  void run_op(const ops::Op& op);
+  void run_rows(const ops::Op& op);
   void run_op(const ops::Linear& op);
-  void run_op(const ops::Rope& op);
   void run_op(const ops::KvStore& op);
   void run_op(const ops::Attention& op);
-  void run_op(const ops::Add& op);
-  void run_op(const ops::Gate& op);
   void run_op(const ops::SelectOutputs& op);
-  void run_op(const ops::Gather& op);
   void observe(const ops::Op& op);
 
   const ops::Value& value(ops::ValueId id) const { return plan_.values[static_cast<size_t>(id)]; }
   const ops::Weight& weight(ops::WeightId id) const { return plan_.weights[static_cast<size_t>(id)]; }
-  int64_t n_rows(ops::ValueId id) const { return value(id).outputs_only ? n_outputs_ : n_tokens_; }
+  int64_t n_rows(ops::ValueId id) const { return value(id).domain == ops::RowDomain::outputs ? n_outputs_ : n_tokens_; }
   double* row(ops::ValueId id, int64_t i) { return slots_.data(id) + i * value(id).width; }
   // The token behind a row of a value, as positions and sequences are asked of it.
-  int64_t token_of(ops::ValueId id, int64_t i) const { return value(id).outputs_only ? output_tokens_[static_cast<size_t>(i)] : i; }
+  int64_t token_of(ops::ValueId id, int64_t i) const { return value(id).domain == ops::RowDomain::outputs ? output_tokens_[static_cast<size_t>(i)] : i; }
   int sequence_of(int64_t token) const { return batch_.sequences.empty() ? 0 : batch_.sequences[static_cast<size_t>(token)]; }
 
   const ops::Plan& plan_;
@@ -72,6 +88,10 @@ class OracleExecutor final : public ops::Executor {
   Slots slots_;
   KvCache cache_;
   MatrixProduct matrix_;
+  std::vector<double*> value_rows_;                      // per value, as host_rows_ has them
+  std::vector<std::vector<float>> small_weights_;        // per weight: norms and biases
+  std::vector<const float*> small_pointers_;
+  ops::HostRows<double> host_rows_;
   std::vector<std::vector<double>> shares_;              // per thread: one per key
   std::vector<int64_t> output_tokens_;                   // which tokens of the batch have logits
   std::vector<float> logits_f32_;
@@ -92,9 +112,10 @@ void OracleExecutor::run(const ops::Batch& batch) {
   if (n_tokens_ > options_.n_batch_max || n_outputs_ > options_.n_outputs_max) {
     throw Error(Errc::bad_request, "oracle: more tokens or outputs than the executor was made for");
   }
+  host_rows_ = {&plan_, value_rows_, small_pointers_, {}, batch.tokens, batch.positions, output_tokens_};
   for (int64_t t = 0; t < n_tokens_; ++t) cache_.extend(sequence_of(t), batch.positions[static_cast<size_t>(t)] + 1);
   for (const ops::Op& op : plan_.ops) {
-    std::visit([this](const auto& record) { run_op(record); }, op.record);
+    run_op(op);
     if (observer_ != nullptr) [[unlikely]] observe(op);
   }
   const double* all = slots_.data(plan_.logits);
@@ -117,41 +138,27 @@ void OracleExecutor::observe(const ops::Op& op) {
   observer_->on_op(op, rows, value(id).width, std::span(slots_.data(id), static_cast<size_t>(rows * value(id).width)));
 }
 
-void OracleExecutor::run_op(const ops::Embed& op) {
-  const tensor::TensorView& table = weight(op.table).view;
-  const quant::Format& format = *quant::find_format(table.dtype);
-  const int64_t d = table.shape.cols();
-  std::vector<float> decoded(static_cast<size_t>(d));
-  for (int64_t t = 0; t < n_tokens_; ++t) {
-    quant::decode_row(format, table.row(batch_.tokens[static_cast<size_t>(t)]), d, decoded.data());
-    std::transform(decoded.begin(), decoded.end(), row(op.y, t), [&](float x) { return static_cast<double>(x) * op.scale; });
-  }
+void OracleExecutor::run_op(const ops::Op& op) {
+  if (op.record.role() == ops::Role::row) return run_rows(op);
+  if (const auto* linear = op.as<ops::Linear>()) return run_op(*linear);
+  if (const auto* store = op.as<ops::KvStore>()) return run_op(*store);
+  if (const auto* attention = op.as<ops::Attention>()) return run_op(*attention);
+  if (const auto* select = op.as<ops::SelectOutputs>()) return run_op(*select);
+  throw Error(Errc::unsupported, op.name + ": the oracle has no formula for " + op.record.kind());
 }
 
-void OracleExecutor::run_op(const ops::RmsNorm& op) {
-  const std::vector<double> w = vector_of(weight(op.w));
-  const auto d = static_cast<size_t>(op.d);
-  pool_.run(n_rows(op.x), [&](int64_t i, int) {
-    for (int64_t begin = 0; begin < value(op.x).width; begin += op.d) {
-      rms_norm({row(op.x, i) + begin, d}, w, static_cast<double>(op.eps), {row(op.y, i) + begin, d});
-    }
-  });
+// By the record's own formula.
+void OracleExecutor::run_rows(const ops::Op& op) {
+  const int64_t n = n_rows(ops::values_of(op).output);
+  pool_.run((n + kRowsPerTask - 1) / kRowsPerTask,
+            [&](int64_t i, int) { op.record.run(host_rows_, i * kRowsPerTask, std::min(n, (i + 1) * kRowsPerTask)); });
 }
 
 void OracleExecutor::run_op(const ops::Linear& op) {
   if (n_rows(op.x) == 0) return;
   std::vector<double> bias;
-  if (op.bias != ops::kNone) bias = vector_of(weight(op.bias));
+  if (op.bias != ops::kNone) bias = ops::vector_of(weight(op.bias));
   matrix_.run(slots_.data(op.x), n_rows(op.x), weight(op.w).view, bias, slots_.data(op.y), pool_);
-}
-
-void OracleExecutor::run_op(const ops::Rope& op) {
-  const ops::RopeSpec& spec = plan_.ropes[static_cast<size_t>(op.rope)];
-  const auto width = static_cast<size_t>(value(op.x).width);
-  pool_.run(n_rows(op.x), [&](int64_t i, int) {
-    const int32_t position = batch_.positions[static_cast<size_t>(token_of(op.x, i))];
-    rotate(spec, position, op.n_heads, op.head_dim, {row(op.x, i), width}, {row(op.y, i), width});
-  });
 }
 
 void OracleExecutor::run_op(const ops::KvStore& op) {
@@ -172,33 +179,12 @@ void OracleExecutor::run_op(const ops::Attention& op) {
   });
 }
 
-void OracleExecutor::run_op(const ops::Add& op) {
-  const int64_t n = n_rows(op.y) * value(op.y).width;
-  std::transform(row(op.a, 0), row(op.a, 0) + n, row(op.b, 0), row(op.y, 0), [](double a, double b) { return a + b; });
-}
-
-void OracleExecutor::run_op(const ops::Gate& op) {
-  const int64_t width = value(op.y).width;
-  pool_.run(n_rows(op.y), [&](int64_t i, int) {
-    const double* gate = row(op.gate, i);
-    const double* up = row(op.up, i);
-    double* y = row(op.y, i);
-    if (op.activation == ops::GateActivation::silu) {
-      for (int64_t j = 0; j < width; ++j) y[j] = silu(gate[j]) * up[j];
-    } else {
-      for (int64_t j = 0; j < width; ++j) y[j] = gelu_tanh(gate[j]) * up[j];
-    }
-  });
-}
-
 void OracleExecutor::run_op(const ops::SelectOutputs& op) {
   for (int64_t i = 0; i < n_outputs_; ++i) {
     const double* from = row(op.x, output_tokens_[static_cast<size_t>(i)]);
     std::copy(from, from + value(op.x).width, row(op.y, i));
   }
 }
-
-void OracleExecutor::run_op(const ops::Gather&) { throw Error(Errc::unsupported, "the oracle runs whole models, no shards of them"); }
 
 }  // namespace
 

@@ -10,15 +10,6 @@
 
 namespace assay::backend::oracle {
 
-// Norm weights and biases, which files keep in F32, as doubles.
-std::vector<double> vector_of(const ops::Weight& weight);
-
-// One run of x.size() elements; y may be x.
-void rms_norm(std::span<const double> x, std::span<const double> w, double eps, std::span<double> y) noexcept;
-
-// One row of heads at a position; x and y [n_heads * head_dim], y may be x.
-void rotate(const ops::RopeSpec& spec, double position, int64_t n_heads, int64_t head_dim, std::span<const double> x, std::span<double> y);
-
 // Keys and values that one query head sees: position p begins at k + p * k_stride and v + p * v_stride, head_dim elements each.
 struct HeadCache {
   const double* k = nullptr;
@@ -36,8 +27,5 @@ void attend(std::span<const double> q, const HeadCache& cache, int64_t first, in
 void attention_scores(std::span<const double> q, const double* k, int64_t k_stride, int64_t first, int64_t last, double scale,
                       std::span<double> scores) noexcept;
 void softmax(std::span<double> x) noexcept;  // x becomes its shares; must not be empty
-
-double silu(double x) noexcept;
-double gelu_tanh(double x) noexcept;
 
 }  // namespace assay::backend::oracle

@@ -7,6 +7,8 @@
 #include "backend/oracle/matrix.h"
 #include "backend/oracle/oracle_ops.h"
 #include "quant/format.h"
+#include "ops/activation.h"
+#include "ops/float64.h"
 #include "support/random_weights.h"
 
 namespace assay::backend::oracle {
@@ -76,8 +78,8 @@ TEST(OracleOps, RotateTurnsPairsAndPassesTheRestThrough) {
     spec.interleaved = interleaved;
     const std::vector<double> x = random_doubles(2 * 6, 5);
     std::vector<double> y(x.size()), in_place = x;
-    rotate(spec, 3, 2, 6, x, y);
-    rotate(spec, 3, 2, 6, in_place, in_place);
+    ops::rotate64(spec, 3, 2, 6, x, y);
+    ops::rotate64(spec, 3, 2, 6, in_place, in_place);
     EXPECT_EQ(y, in_place);
     for (size_t head = 0; head < 12; head += 6) {
       for (size_t pair = 0; pair < 2; ++pair) {
@@ -93,10 +95,10 @@ TEST(OracleOps, RotateTurnsPairsAndPassesTheRestThrough) {
 }
 
 TEST(OracleOps, ActivationsKeepTheirDigitsFarBelowZero) {
-  EXPECT_NEAR(silu(-30.0), -30 * std::exp(-30.0), 1e-24);
-  EXPECT_NEAR(gelu_tanh(2.0) - gelu_tanh(-2.0), 2.0, 1e-15);
+  EXPECT_NEAR(ops::silu64(-30.0), -30 * std::exp(-30.0), 1e-24);
+  EXPECT_NEAR(ops::gelu_tanh64(2.0) - ops::gelu_tanh64(-2.0), 2.0, 1e-15);
   const double u = std::sqrt(2 / 3.14159265358979323846) * (6 + 0.044715 * 216);
-  EXPECT_NEAR(gelu_tanh(-6.0) / (-6 * std::exp(-2 * u)), 1, 1e-8);
+  EXPECT_NEAR(ops::gelu_tanh64(-6.0) / (-6 * std::exp(-2 * u)), 1, 1e-8);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 #include "backend/oracle/slots.h"
 
 #include <algorithm>
-#include <variant>
 
 #include "ops/op_values.h"
 
@@ -16,7 +15,7 @@ Slots::Slots(const ops::Plan& plan, int64_t n_tokens_max, int64_t n_outputs_max)
   std::vector<uint64_t> slot_elements;
   std::vector<size_t> free;
   for (size_t i = 0; i < plan.ops.size(); ++i) {
-    if (!std::holds_alternative<ops::KvStore>(plan.ops[i].record)) {
+    if (ops::values_of(plan.ops[i]).output != ops::kNone) {
       const ops::ValueId id = ops::values_of(plan.ops[i]).output;
       if (free.empty() || id == plan.logits) {  // the logits stay valid after the run: a slot of their own
         free.push_back(slot_elements.size());
@@ -26,7 +25,7 @@ Slots::Slots(const ops::Plan& plan, int64_t n_tokens_max, int64_t n_outputs_max)
       const size_t slot = free.back();
       free.pop_back();
       slot_of_[static_cast<size_t>(id)] = slot;
-      const int64_t n_rows = value.outputs_only ? n_outputs_max : n_tokens_max;
+      const int64_t n_rows = value.domain == ops::RowDomain::outputs ? n_outputs_max : n_tokens_max;
       slot_elements[slot] = std::max(slot_elements[slot], static_cast<uint64_t>(n_rows * value.width));
     }
     std::vector<ops::ValueId> reads = ops::values_of(plan.ops[i]).inputs;

@@ -8,6 +8,7 @@
 #include "assay/error.h"
 #include "model/arch/list.h"
 #include "model/rope_scaling.h"
+#include "ops/activation.h"
 
 namespace assay::model::arch {
 namespace {
@@ -70,7 +71,7 @@ ops::ValueId gemma3(const ArchInput& input, PlanBuilder& p) {
     const ValueId f = p.rms_norm("ffn_norm", x, h.norm_eps);
     const ValueId gate = p.linear("ffn_gate", f, h.d_ff, Bias::none);
     const ValueId up = p.linear("ffn_up", f, h.d_ff, Bias::none);
-    const ValueId down = p.linear("ffn_down", p.gate("ffn_act", gate, up, ops::GateActivation::gelu_tanh), h.d_model, Bias::none);
+    const ValueId down = p.linear("ffn_down", p.gate("ffn_act", gate, up, ops::ActivationFunction::gelu_tanh), h.d_model, Bias::none);
     x = p.add("residual", x, p.rms_norm("post_ffw_norm", down, h.norm_eps));
   }
   p.end_layers();

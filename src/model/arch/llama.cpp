@@ -4,6 +4,7 @@
 
 #include "model/arch/list.h"
 #include "model/rope_scaling.h"
+#include "ops/activation.h"
 
 namespace assay::model::arch {
 
@@ -32,7 +33,7 @@ ops::ValueId llama(const ArchInput& input, PlanBuilder& p) {
     const ValueId f = p.rms_norm("ffn_norm", x, h.norm_eps);
     const ValueId gate = p.linear("ffn_gate", f, h.d_ff, Bias::optional);
     const ValueId up = p.linear("ffn_up", f, h.d_ff, Bias::optional);
-    const ValueId down = p.linear("ffn_down", p.gate("ffn_act", gate, up, ops::GateActivation::silu), h.d_model, Bias::optional);
+    const ValueId down = p.linear("ffn_down", p.gate("ffn_act", gate, up, ops::ActivationFunction::silu), h.d_model, Bias::optional);
     x = p.add("residual", x, down);
   }
   p.end_layers();

@@ -1,0 +1,36 @@
+// See activation.h.
+#include "ops/activation.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "num/math64.h"
+
+namespace assay::ops {
+namespace {
+
+constexpr ActivationTraits kTraits[] = {
+    {ActivationFunction::silu, "SiLU", silu64},
+    {ActivationFunction::gelu_tanh, "GELU (tanh)", gelu_tanh64},
+};
+
+constexpr bool in_order() {
+  for (size_t i = 0; i < kNActivationFunctions; ++i) {
+    if (kTraits[i].function != static_cast<ActivationFunction>(i)) return false;
+  }
+  return true;
+}
+static_assert(std::size(kTraits) == kNActivationFunctions && in_order());
+
+}  // namespace
+
+const ActivationTraits& traits_of(ActivationFunction function) noexcept { return kTraits[static_cast<size_t>(function)]; }
+
+double silu64(double x) noexcept { return x / (1 + num::exp64(-x)); }
+
+// 0.5 x (1 + tanh(u)) without the cancellation of 1 + tanh(u) below zero.
+double gelu_tanh64(double x) noexcept {
+  return x / (1 + num::exp64(-2 * std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+}
+
+}  // namespace assay::ops

@@ -1,0 +1,26 @@
+// See kv_store.h.
+#include "ops/kv_store.h"
+
+#include "ops/check_scope.h"
+#include "ops/shard_scope.h"
+#include "ops/work.h"
+
+namespace assay::ops {
+
+void KvStore::check(const CheckScope& s) const {
+  const CacheLayer& of = s.cache_layer(layer);
+  s.expect(s.width(k), of.n_kv_heads * of.head_dim, "columns of the keys");
+  s.expect(s.width(v), of.n_kv_heads * of.v_dim(), "columns of the values");
+  if (s.of_outputs(k)) s.refuse("keys of selected tokens alone");
+}
+
+void KvStore::shard(ShardScope& s) const {
+  const HeadRanges& heads = s.heads(layer);
+  s.set_kv_heads(layer);
+  const ValueId own_k = s.own_or_whole(k, heads.kv), own_v = s.own_or_whole(v, heads.kv);
+  s.enter(times(heads.kv, s.whole().cache_layers[static_cast<size_t>(layer)].head_dim), [&](size_t) { return KvStore{own_k, own_v, layer}; });
+}
+
+OpWork KvStore::work(const WorkScope&) const { return {}; }
+
+}  // namespace assay::ops

@@ -1,0 +1,20 @@
+// Keeps the rows of k and v in a layer of the KV cache, at their tokens' positions, in the cache's type: what is read back is said in ops/attention.h.
+#pragma once
+
+#include "ops/plan.h"
+
+namespace assay::ops {
+
+struct KvStore {
+  ValueId k, v;
+  int32_t layer;
+
+  static constexpr const char* kKind = "kv_store";
+  static constexpr Role kRole = Role::store;
+  void fields(FieldVisitor& f) { f.reads(k), f.reads(v), f.cache_layer(layer); }
+  void check(const CheckScope& scope) const;
+  void shard(ShardScope& scope) const;
+  OpWork work(const WorkScope& scope) const;
+};
+
+}  // namespace assay::ops
