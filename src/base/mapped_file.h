@@ -23,6 +23,8 @@ class MappedFile {
   const std::filesystem::path& path() const noexcept { return path_; }
   // Error(io) if the file has become shorter than the map.
   void check_size() const;
+  // A reader who is done with these bytes of the map gives their memory back; they can be read again, from the disk.
+  void drop(std::span<const std::byte> part) const noexcept;
 
  private:
   void release() noexcept;

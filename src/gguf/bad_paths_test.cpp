@@ -66,6 +66,13 @@ TEST_F(BadSplit, B24_Counts) {
   EXPECT_THAT(refusal(first()), HasSubstr("'split.no' is 2 of 2 shards"));
 }
 
+TEST_F(BadSplit, CountZeroIsAFileThatWasMerged) {  // llama-gguf-split --merge leaves the keys, with a count of 0
+  shard(0, 0, "a", 1).write(folder_ / "m.gguf");
+  EXPECT_EQ(File::open(folder_ / "m.gguf").tensors().size(), 1u);
+  shard(1, 0, "a", 1).write(folder_ / "m.gguf");
+  EXPECT_THAT(refusal(folder_ / "m.gguf"), HasSubstr("'split.count' is 0"));
+}
+
 TEST_F(BadSplit, B24_MissingShard) {
   shard(0, 2, "a", 2).write(first());
   EXPECT_THAT(refusal(first(), Errc::io), HasSubstr("m-00002-of-00002.gguf: cannot be opened"));

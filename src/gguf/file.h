@@ -60,6 +60,8 @@ class File {
   // Error(io) if a file has been cut since it was opened, so that its map must not be touched. Cheap: one system call a
   // shard.
   void check_sizes() const;
+  // A reader who goes through a file once gives back the memory of what it has read (bytes of one tensor, or a part of them).
+  void drop(std::span<const std::byte> part) const noexcept;
 
  private:
   struct State;
