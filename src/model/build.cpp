@@ -44,6 +44,7 @@ BuiltModel build_model(const gguf::File& file) {
   const Hparams& h = built.hparams;
   PlanBuilder builder(file);
   const ops::ValueId logits = architecture.build({keys, h, vocab_size(file)}, builder);
+  keys.refuse_unread();
   built.plan = builder.finish(logits, architecture.name, h.d_model, h.n_ctx_train);
   return built;
 }

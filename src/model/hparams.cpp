@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -25,41 +26,6 @@ double in_range(const std::string& key, double found, double max) {
   return found;
 }
 
-// Keys that change the result and that no architecture served here reads; absent or at their neutral value they do nothing.
-void refuse_unserved(const KeyReader& keys) {
-  struct Key {
-    std::string_view name;
-    double neutral;
-  };
-  constexpr Key kUnserved[] = {
-      {"attention.clamp_kqv", 0},        {"attention.max_alibi_bias", 0},   {"attn_logit_softcapping", 0},
-      {"final_logit_softcapping", 0},    {"attention.scale", 0},            {"attention.temperature_scale", 0},
-      {"logit_scale", 1},                {"embedding_scale", 1},            {"residual_scale", 1},
-  };
-  for (const Key& entry : kUnserved) {
-    const std::string key = keys.key(entry.name);
-    if (!keys.metadata().has(key)) continue;
-    const double value = keys.metadata().require_float(key);
-    if (value != 0 && value != entry.neutral) {
-      throw Error(Errc::unsupported, fmt::format("{} = {}: this build does not serve {} models that use it", key, value,
-                                                 keys.architecture()));
-    }
-  }
-  const int64_t n_experts = keys.find_count("expert_count", 0, 65536).value_or(0);
-  const int64_t n_experts_used = keys.find_count("expert_used_count", 0, 65536).value_or(0);
-  if (n_experts_used > n_experts) {
-    throw Error(Errc::bad_file, fmt::format("{}: needs at most {} ({}), found {}", keys.key("expert_used_count"), n_experts,
-                                            keys.key("expert_count"), n_experts_used));
-  }
-  if (n_experts > 0) {
-    throw Error(Errc::unsupported, fmt::format("{} = {}: mixture-of-experts models are not served by this build",
-                                               keys.key("expert_count"), n_experts));
-  }
-  if (!keys.metadata().find_bool(keys.key("attention.causal")).value_or(true)) {
-    throw Error(Errc::unsupported, fmt::format("{} = false: only causal models are served", keys.key("attention.causal")));
-  }
-}
-
 }  // namespace
 
 KeyReader::KeyReader(const gguf::Metadata& metadata, std::string architecture)
@@ -67,40 +33,146 @@ KeyReader::KeyReader(const gguf::Metadata& metadata, std::string architecture)
 
 std::string KeyReader::key(std::string_view name) const { return fmt::format("{}.{}", architecture_, name); }
 
+std::string KeyReader::own(std::string_view name) const {
+  read_.emplace(name);
+  return key(name);
+}
+
 int64_t KeyReader::count(std::string_view name, int64_t min, int64_t max) const {
-  const std::string full = key(name);
+  const std::string full = own(name);
   return in_range(full, metadata_->require_unsigned(full), min, max);
 }
 
 std::optional<int64_t> KeyReader::find_count(std::string_view name, int64_t min, int64_t max) const {
-  const std::string full = key(name);
+  const std::string full = own(name);
   const std::optional<uint64_t> found = metadata_->find_unsigned(full);
   if (!found) return std::nullopt;
   return in_range(full, *found, min, max);
 }
 
 double KeyReader::positive(std::string_view name, double max) const {
-  const std::string full = key(name);
+  const std::string full = own(name);
   return in_range(full, metadata_->require_float(full), max);
 }
 
 std::optional<double> KeyReader::find_positive(std::string_view name, double max) const {
-  const std::string full = key(name);
+  const std::string full = own(name);
   const std::optional<double> found = metadata_->find_float(full);
   if (!found) return std::nullopt;
   return in_range(full, *found, max);
 }
 
+double KeyReader::number(std::string_view name, double otherwise) const {
+  const std::string full = own(name);
+  const double found = metadata_->find_float(full).value_or(otherwise);
+  if (!std::isfinite(found)) throw Error(Errc::bad_file, fmt::format("{}: needs a finite value, found {}", full, found));
+  return found;
+}
+
+bool KeyReader::flag(std::string_view name, bool otherwise) const { return metadata_->find_bool(own(name)).value_or(otherwise); }
+
+std::string_view KeyReader::text(std::string_view name, std::string_view otherwise) const {
+  return metadata_->find_string(own(name)).value_or(otherwise);
+}
+
+namespace {
+
+bool is_array(const gguf::Metadata& metadata, const std::string& key) {
+  const gguf::Entry* entry = metadata.find(key);
+  return entry != nullptr && entry->type == gguf::ValueType::array;
+}
+
+void check_length(const std::string& key, size_t found, int64_t n_layers) {
+  if (found != static_cast<size_t>(n_layers)) throw Error(Errc::bad_file, fmt::format("{}: needs {} values, one a layer, found {}", key, n_layers, found));
+}
+
+}  // namespace
+
+std::optional<std::vector<int64_t>> KeyReader::find_counts(std::string_view name, int64_t n_layers, int64_t min, int64_t max) const {
+  const std::string full = own(name);
+  if (!is_array(*metadata_, full)) {
+    const std::optional<int64_t> one = find_count(name, min, max);
+    if (!one) return std::nullopt;
+    return std::vector<int64_t>(static_cast<size_t>(n_layers), *one);
+  }
+  const std::vector<int64_t> found = metadata_->find_integers(full).value();
+  check_length(full, found.size(), n_layers);
+  for (const int64_t value : found) {
+    if (value < min) throw Error(Errc::bad_file, fmt::format("{}: needs values from {} to {}, found {}", full, min, max, value));
+    in_range(full, static_cast<uint64_t>(value), min, max);
+  }
+  return found;
+}
+
+std::optional<std::vector<bool>> KeyReader::find_flags(std::string_view name, int64_t n_layers) const {
+  const std::string full = own(name);
+  if (!is_array(*metadata_, full)) return std::nullopt;
+  std::vector<bool> found = metadata_->find_bools(full).value();
+  check_length(full, found.size(), n_layers);
+  return found;
+}
+
+std::vector<bool> KeyReader::windowed_layers(int64_t n_layers, int64_t period, bool last_full) const {
+  if (auto flags = find_flags("attention.sliding_window_pattern", n_layers)) return *flags;
+  period = find_count("attention.sliding_window_pattern", 1, kLayersMax).value_or(period);
+  std::vector<bool> windowed;
+  for (int64_t layer = 0; layer < n_layers; ++layer) windowed.push_back(last_full ? layer % period < period - 1 : layer % period != 0);
+  return windowed;
+}
+
+// Keys that change what a model computes; absent or at their neutral value they do nothing.
+void KeyReader::refuse_unread() const {
+  struct Key {
+    std::string_view name;
+    double neutral;
+  };
+  constexpr Key kEffects[] = {
+      {"attention.clamp_kqv", 0},       {"attention.max_alibi_bias", 0},  {"attn_logit_softcapping", 0},
+      {"final_logit_softcapping", 0},   {"attention.scale", 0},           {"attention.temperature_scale", 0},
+      {"logit_scale", 1},               {"embedding_scale", 1},           {"residual_scale", 1},
+      {"expert_count", 0},              {"attention.value_scale", 1},     {"attention.shared_kv_layers", 0},
+      {"embedding_length_per_layer_input", 0}, {"moe_latent_size", 0},    {"attention.indexer.top_k", 0},
+      {"hyper_connection.count", 0},    {"attention.kv_lora_rank", 0},    {"ssm.state_size", 0},
+      {"nextn_predict_layers", 0},
+  };
+  for (const Key& entry : kEffects) {
+    const std::string full = key(entry.name);
+    if (read_.contains(std::string(entry.name)) || !metadata_->has(full)) continue;
+    const gguf::Entry* found = metadata_->find(full);
+    const double value = found->type == gguf::ValueType::f32 || found->type == gguf::ValueType::f64 ? metadata_->require_float(full)
+                                                                                                    : static_cast<double>(metadata_->require_unsigned(full));
+    if (value != 0 && value != entry.neutral) {
+      throw Error(Errc::unsupported, fmt::format("{} = {}: this build does not serve {} models that use it", full, value, architecture_));
+    }
+  }
+  const std::string causal = key("attention.causal");
+  if (!read_.contains("attention.causal") && !metadata_->find_bool(causal).value_or(true)) {
+    throw Error(Errc::unsupported, fmt::format("{} = false: this build serves causal {} models only", causal, architecture_));
+  }
+}
+
 Hparams read_hparams(const KeyReader& keys) {
-  refuse_unserved(keys);
   Hparams h;
+  const auto eps = [&](std::string_view name) {
+    const std::optional<double> found = keys.find_positive(name, 1.0);
+    const auto rounded = static_cast<float>(found.value_or(0));
+    if (found && !(rounded > 0)) throw Error(Errc::bad_file, fmt::format("{}: needs a value above 0 in float32", keys.key(name)));
+    return rounded;
+  };
+  h.norm_eps = eps("attention.layer_norm_rms_epsilon");
+  h.layer_norm_eps = eps("attention.layer_norm_epsilon");
   h.n_layers = keys.count("block_count", 1, kLayersMax);
   h.n_ctx_train = keys.count("context_length", 1, kContextMax);
   h.d_model = keys.count("embedding_length", 1, kWidthMax);
-  h.d_ff = keys.count("feed_forward_length", 1, kWidthMax);
-  h.n_heads = keys.count("attention.head_count", 1, kHeadsMax);
-  h.n_kv_heads = keys.find_count("attention.head_count_kv", 1, kHeadsMax).value_or(h.n_heads);
-  if (h.n_heads % h.n_kv_heads != 0) {
+  const auto largest = [&](std::string_view name, int64_t max, int64_t otherwise) {
+    const auto found = keys.find_counts(name, h.n_layers, 0, max);
+    return found ? *std::ranges::max_element(*found) : otherwise;
+  };
+  h.d_ff = largest("feed_forward_length", kWidthMax, 0);
+  h.n_heads = largest("attention.head_count", kHeadsMax, 0);
+  h.n_kv_heads = largest("attention.head_count_kv", kHeadsMax, h.n_heads);
+  if (h.n_heads == 0) return h;  // no attention: a family of states
+  if (h.n_kv_heads == 0 || h.n_heads % h.n_kv_heads != 0) {
     throw Error(Errc::bad_file, fmt::format("{}: needs a divisor of {} ({}), found {}", keys.key("attention.head_count_kv"), h.n_heads,
                                             keys.key("attention.head_count"), h.n_kv_heads));
   }
@@ -113,21 +185,13 @@ Hparams read_hparams(const KeyReader& keys) {
                                             keys.key("attention.key_length"), keys.key("attention.head_count"), h.n_heads,
                                             keys.key("embedding_length"), h.d_model, kHeadDimMax));
   }
-  const int64_t value_dim = keys.find_count("attention.value_length", 1, kHeadDimMax).value_or(h.head_dim);
-  if (value_dim != h.head_dim) {
-    throw Error(Errc::unsupported, fmt::format("{} = {}: only values as long as keys ({}) are served",
-                                               keys.key("attention.value_length"), value_dim, h.head_dim));
-  }
+  h.value_dim = keys.find_count("attention.value_length", 1, kHeadDimMax).value_or(h.head_dim);
   h.rope_dim = keys.find_count("rope.dimension_count", 1, kHeadDimMax).value_or(h.head_dim);
   if (h.rope_dim % 2 != 0 || h.rope_dim > h.head_dim) {
     throw Error(Errc::bad_file, fmt::format("{}: needs an even number up to the head's {} elements, found {}",
                                             keys.key("rope.dimension_count"), h.head_dim, h.rope_dim));
   }
   h.rope_theta = keys.find_positive("rope.freq_base", 1e30).value_or(10000.0);  // the specification's default
-  h.norm_eps = static_cast<float>(keys.positive("attention.layer_norm_rms_epsilon", 1.0));
-  if (!(h.norm_eps > 0)) {
-    throw Error(Errc::bad_file, fmt::format("{}: needs a value above 0 in float32", keys.key("attention.layer_norm_rms_epsilon")));
-  }
   return h;
 }
 

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "gguf/metadata.h"
 
@@ -31,10 +33,24 @@ class KeyReader {
   std::optional<int64_t> find_count(std::string_view name, int64_t min, int64_t max) const;
   double positive(std::string_view name, double max) const;  // required: 0 < value <= max
   std::optional<double> find_positive(std::string_view name, double max) const;
+  double number(std::string_view name, double otherwise) const;  // finite
+  bool flag(std::string_view name, bool otherwise) const;
+  std::string_view text(std::string_view name, std::string_view otherwise) const;
+  // One entry a layer; a single value stands for all of them.
+  std::optional<std::vector<int64_t>> find_counts(std::string_view name, int64_t n_layers, int64_t min, int64_t max) const;
+  std::optional<std::vector<bool>> find_flags(std::string_view name, int64_t n_layers) const;  // an array alone
+  // attention.sliding_window_pattern: which layers look through the window. An array of flags, or a period, or this one: all but the last of each period
+  // (last_full), or all but the first.
+  std::vector<bool> windowed_layers(int64_t n_layers, int64_t period, bool last_full) const;
+
+  // Error(unsupported) for keys that change what a model computes and that nobody has read: running without them would give wrong answers.
+  void refuse_unread() const;
 
  private:
+  std::string own(std::string_view name) const;  // the full key, marked as read
   const gguf::Metadata* metadata_;  // of the File, which must outlive this
   std::string architecture_;
+  mutable std::set<std::string> read_;  // names asked for
 };
 
 struct Hparams {
@@ -45,12 +61,15 @@ struct Hparams {
   int64_t n_heads = 0;
   int64_t n_kv_heads = 0;
   int64_t head_dim = 0;
+  int64_t value_dim = 0;     // elements of a value of a head
   int64_t rope_dim = 0;
   double rope_theta = 0;
-  float norm_eps = 0;
+  float norm_eps = 0;        // of RMS norms; 0: the file names none
+  float layer_norm_eps = 0;  // of LayerNorms, likewise
 };
 
-// Reads and checks them. Error(unsupported) for keys that change the result and that no architecture here serves (experts, softcaps, ...).
+// Reads and checks them. Where a key has a value for each layer the largest stands here; d_ff, n_heads and what follows from them are 0 where the
+// file has none.
 Hparams read_hparams(const KeyReader& keys);
 
 }  // namespace assay::model

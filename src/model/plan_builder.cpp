@@ -1,21 +1,30 @@
 // See plan_builder.h.
 #include "model/plan_builder.h"
-#include "ops/activation.h"
-#include "ops/add.h"
-#include "ops/attention.h"
-#include "ops/embed.h"
-#include "ops/gate.h"
-#include "ops/kv_store.h"
-#include "ops/linear.h"
-#include "ops/rms_norm.h"
-#include "ops/rope.h"
-#include "ops/select_outputs.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <stdexcept>
 #include <utility>
+
+#include "ops/activate.h"
+#include "ops/activation.h"
+#include "ops/add.h"
+#include "ops/attention.h"
+#include "ops/clamp.h"
+#include "ops/embed.h"
+#include "ops/embed_position.h"
+#include "ops/gate.h"
+#include "ops/kv_store.h"
+#include "ops/layer_norm.h"
+#include "ops/linear.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
+#include "ops/scale.h"
+#include "ops/scale_by_position.h"
+#include "ops/select_outputs.h"
+#include "ops/softcap.h"
+#include "ops/xielu.h"
 
 namespace assay::model {
 
@@ -27,6 +36,8 @@ ops::ValueId PlanBuilder::add_value(std::string_view name, int64_t width, ops::R
   plan_.values.push_back({full_name(name), width, domain});
   return static_cast<ops::ValueId>(plan_.values.size() - 1);
 }
+
+ops::ValueId PlanBuilder::like(std::string_view name, ops::ValueId x) { return add_value(name, value(x).width, value(x).domain); }
 
 template <class Record>
 void PlanBuilder::add_op(std::string_view name, const Record& record) {
@@ -72,6 +83,39 @@ ops::ValueId PlanBuilder::rms_norm_heads(std::string_view name, ops::ValueId x, 
   return y;
 }
 
+ops::ValueId PlanBuilder::rms_norm_plain(std::string_view name, ops::ValueId x, int64_t d, float eps) {
+  const ops::ValueId y = like(name, x);
+  add_op(name, ops::RmsNorm{x, ops::kNone, eps, d, y});
+  return y;
+}
+
+ops::ValueId PlanBuilder::layer_norm(std::string_view name, ops::ValueId x, float eps, NormWeights weights) {
+  ops::WeightId w = ops::kNone, bias = ops::kNone;
+  if (weights == NormWeights::required) {
+    w = weights_.vector(full_name(name) + ".weight", value(x).width);
+    bias = weights_.optional_vector(full_name(name) + ".bias", value(x).width);
+  }
+  const ops::ValueId y = like(name, x);
+  add_op(name, ops::LayerNorm{x, w, bias, eps, value(x).width, y});
+  return y;
+}
+
+ops::ValueId PlanBuilder::layer_norm_heads(std::string_view name, ops::ValueId x, int64_t head_dim, float eps) {
+  const ops::WeightId w = weights_.stacked_vector(full_name(name) + ".weight", value(x).width / head_dim, head_dim);
+  const ops::ValueId y = like(name, x);
+  add_op(name, ops::LayerNorm{x, w, ops::kNone, eps, head_dim, y, true});
+  return y;
+}
+
+ops::ValueId PlanBuilder::linear_rows(std::string_view name, std::string_view weight, ops::ValueId x, int64_t n_rows, int64_t begin, int64_t width) {
+  const std::string of = full_name(weight);
+  const ops::WeightId w = weights_.matrix_rows(of + ".weight", n_rows, value(x).width, begin, width);
+  const ops::WeightId b = weights_.has(of + ".bias") ? weights_.vector_part(of + ".bias", n_rows, begin, width) : ops::kNone;
+  const ops::ValueId y = add_value(name, width, value(x).domain);
+  add_op(name, ops::Linear{x, w, b, y});
+  return y;
+}
+
 ops::ValueId PlanBuilder::linear(std::string_view name, ops::ValueId x, int64_t width, Bias bias) {
   const ops::WeightId w = weights_.matrix(full_name(name) + ".weight", width, value(x).width);
   const ops::WeightId b = bias == Bias::none ? ops::kNone : weights_.optional_vector(full_name(name) + ".bias", width);
@@ -80,9 +124,9 @@ ops::ValueId PlanBuilder::linear(std::string_view name, ops::ValueId x, int64_t 
   return y;
 }
 
-ops::ValueId PlanBuilder::linear(std::string_view name, ops::ValueId x, int64_t width, ops::WeightId w) {
+ops::ValueId PlanBuilder::linear(std::string_view name, ops::ValueId x, int64_t width, ops::WeightId w, ops::WeightId bias) {
   const ops::ValueId y = add_value(name, width, value(x).domain);
-  add_op(name, ops::Linear{x, w, ops::kNone, y});
+  add_op(name, ops::Linear{x, w, bias, y});
   return y;
 }
 
@@ -93,15 +137,66 @@ ops::ValueId PlanBuilder::rope(std::string_view name, ops::ValueId x, ops::RopeI
 }
 
 void PlanBuilder::kv_store(std::string_view name, ops::ValueId k, ops::ValueId v) {
-  check_same(name, k, v);
+  const ops::CacheLayer& cache = plan_.cache_layers.back();
+  if (value(k).width != cache.n_kv_heads * cache.head_dim || value(v).width != cache.n_kv_heads * cache.v_dim()) {
+    throw std::logic_error(fmt::format("{}: keys of {} and values of {} do not fit the cache", full_name(name), value(k).width, value(v).width));
+  }
   add_op(name, ops::KvStore{k, v, static_cast<int32_t>(plan_.cache_layers.size()) - 1});
 }
 
-ops::ValueId PlanBuilder::attention(std::string_view name, ops::ValueId q, int64_t n_heads, double scale) {
+ops::ValueId PlanBuilder::attention(std::string_view name, ops::ValueId q, int64_t n_heads, const AttentionRule& rule) {
   const ops::CacheLayer& cache = plan_.cache_layers.back();
-  const ops::ValueId y = add_value(name, value(q).width, value(q).domain);
-  add_op(name, ops::Attention{q, static_cast<int32_t>(plan_.cache_layers.size()) - 1, n_heads, cache.n_kv_heads, cache.head_dim, scale,
-                              cache.window, y});
+  const ops::ValueId y = add_value(name, n_heads * cache.v_dim(), value(q).domain);
+  ops::Attention op{q, static_cast<int32_t>(plan_.cache_layers.size()) - 1, n_heads, cache.n_kv_heads, cache.head_dim, rule.scale, cache.window, y};
+  op.softcap = rule.softcap;
+  if (rule.sinks) op.sinks = weights_.vector(full_name("attn_sinks.weight"), n_heads);
+  op.chunk = rule.chunk;
+  add_op(name, op);
+  return y;
+}
+
+ops::ValueId PlanBuilder::embed_position(std::string_view name, int64_t n_positions, int64_t d_model) {
+  const ops::WeightId table = weights_.matrix(full_name(name) + ".weight", n_positions, d_model);
+  const ops::ValueId y = add_value(name, d_model, ops::RowDomain::tokens);
+  add_op(name, ops::EmbedPosition{table, y});
+  plan_.n_ctx_max = n_positions;
+  return y;
+}
+
+ops::ValueId PlanBuilder::activate(std::string_view name, ops::ValueId x, ops::ActivationFunction activation) {
+  const ops::ValueId y = like(name, x);
+  add_op(name, ops::Activate{x, activation, y});
+  return y;
+}
+
+ops::ValueId PlanBuilder::xielu(std::string_view name, ops::ValueId x, double a, double b, double beta, double eps) {
+  const ops::ValueId y = like(name, x);
+  add_op(name, ops::Xielu{x, a, b, beta, eps, y});
+  return y;
+}
+
+ops::ValueId PlanBuilder::scale(std::string_view name, ops::ValueId x, double factor) {
+  if (factor == 1.0) return x;
+  const ops::ValueId y = like(name, x);
+  add_op(name, ops::Scale{x, factor, y});
+  return y;
+}
+
+ops::ValueId PlanBuilder::scale_by_position(std::string_view name, ops::ValueId x, double beta, int64_t period, int64_t offset) {
+  const ops::ValueId y = like(name, x);
+  add_op(name, ops::ScaleByPosition{x, beta, period, offset, y});
+  return y;
+}
+
+ops::ValueId PlanBuilder::softcap(std::string_view name, ops::ValueId x, double cap) {
+  const ops::ValueId y = like(name, x);
+  add_op(name, ops::Softcap{x, cap, y});
+  return y;
+}
+
+ops::ValueId PlanBuilder::clamp(std::string_view name, ops::ValueId x, double limit) {
+  const ops::ValueId y = like(name, x);
+  add_op(name, ops::Clamp{x, limit, y});
   return y;
 }
 
@@ -113,8 +208,8 @@ ops::ValueId PlanBuilder::add(std::string_view name, ops::ValueId a, ops::ValueI
 }
 
 ops::ValueId PlanBuilder::gate(std::string_view name, ops::ValueId gate, ops::ValueId up, ops::ActivationFunction activation) {
-  check_same(name, gate, up);
-  const ops::ValueId y = add_value(name, value(gate).width, value(gate).domain);
+  if (value(gate).domain != value(up).domain || value(up).width % value(gate).width != 0) check_same(name, gate, up);
+  const ops::ValueId y = like(name, up);
   add_op(name, ops::Gate{gate, up, activation, y});
   return y;
 }

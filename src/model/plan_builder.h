@@ -8,11 +8,21 @@
 #include "gguf/file.h"
 #include "model/weights.h"
 #include "ops/activation.h"
+#include "ops/activation.h"
 #include "ops/plan.h"
 
 namespace assay::model {
 
 enum class Bias { none, optional };
+enum class NormWeights { none, required };
+
+// How a layer attends: ops/attention.h.
+struct AttentionRule {
+  double scale = 1;
+  double softcap = 0;
+  bool sinks = false;  // the layer has attn_sinks.weight
+  int64_t chunk = 0;
+};
 
 class PlanBuilder {
  public:
@@ -23,18 +33,35 @@ class PlanBuilder {
   Weights& weights() noexcept { return weights_; }
   ops::RopeId add_rope(ops::RopeSpec spec);  // equal ones become one
   void begin_layer(int32_t layer, const ops::CacheLayer& cache);
+  int32_t layer() const noexcept { return layer_; }
+  bool has(std::string_view name) const { return weights_.has(full_name(name)); }  // a tensor of this layer, with its ending
+  int64_t width(ops::ValueId id) const { return value(id).width; }
+  void set_n_ctx_max(int64_t n) { plan_.n_ctx_max = n; }
   void end_layers() { layer_ = -1; }
 
   // name: the weight's name without "blk.<layer>." and ".weight".
   ops::ValueId embed(std::string_view name, int64_t vocab_size, int64_t d_model, double scale);
+  ops::ValueId embed_position(std::string_view name, int64_t n_positions, int64_t d_model);
   ops::ValueId rms_norm(std::string_view name, ops::ValueId x, float eps);                      // over the whole width
   ops::ValueId rms_norm_heads(std::string_view name, ops::ValueId x, int64_t head_dim, float eps);  // over every head
+  ops::ValueId rms_norm_plain(std::string_view name, ops::ValueId x, int64_t d, float eps);         // without weights, over every d elements
+  // Weight and bias where the file has them; layer_norm_heads: over every head, whose weights [n_heads, head_dim] differ from head to head.
+  ops::ValueId layer_norm(std::string_view name, ops::ValueId x, float eps, NormWeights weights);
+  ops::ValueId layer_norm_heads(std::string_view name, ops::ValueId x, int64_t head_dim, float eps);
   ops::ValueId linear(std::string_view name, ops::ValueId x, int64_t width, Bias bias);
-  ops::ValueId linear(std::string_view name, ops::ValueId x, int64_t width, ops::WeightId w);   // with a weight that is entered already
+  // Rows [begin, begin + width) of the matrix `weight`, which has n_rows, and of its bias where there is one.
+  ops::ValueId linear_rows(std::string_view name, std::string_view weight, ops::ValueId x, int64_t n_rows, int64_t begin, int64_t width);
+  ops::ValueId linear(std::string_view name, ops::ValueId x, int64_t width, ops::WeightId w, ops::WeightId bias = ops::kNone);  // entered already
   ops::ValueId rope(std::string_view name, ops::ValueId x, ops::RopeId rope, int64_t head_dim);
   void kv_store(std::string_view name, ops::ValueId k, ops::ValueId v);
-  ops::ValueId attention(std::string_view name, ops::ValueId q, int64_t n_heads, double scale);  // over this layer's cache
+  ops::ValueId attention(std::string_view name, ops::ValueId q, int64_t n_heads, const AttentionRule& rule);  // over this layer's cache
   ops::ValueId add(std::string_view name, ops::ValueId a, ops::ValueId b);
+  ops::ValueId activate(std::string_view name, ops::ValueId x, ops::ActivationFunction activation);
+  ops::ValueId xielu(std::string_view name, ops::ValueId x, double a, double b, double beta, double eps);
+  ops::ValueId scale(std::string_view name, ops::ValueId x, double factor);  // x itself where the factor is 1
+  ops::ValueId scale_by_position(std::string_view name, ops::ValueId x, double beta, int64_t period, int64_t offset);
+  ops::ValueId softcap(std::string_view name, ops::ValueId x, double cap);
+  ops::ValueId clamp(std::string_view name, ops::ValueId x, double limit);
   ops::ValueId gate(std::string_view name, ops::ValueId gate, ops::ValueId up, ops::ActivationFunction activation);
   ops::ValueId select_outputs(std::string_view name, ops::ValueId x);
 
@@ -43,6 +70,7 @@ class PlanBuilder {
 
  private:
   std::string full_name(std::string_view name) const;
+  ops::ValueId like(std::string_view name, ops::ValueId x);  // as wide as x, of the same rows
   ops::ValueId add_value(std::string_view name, int64_t width, ops::RowDomain domain);
   template <class Record>
   void add_op(std::string_view name, const Record& record);

@@ -65,6 +65,49 @@ ops::WeightId Weights::vector(const std::string& name, int64_t n) {
   return enter(tensor);
 }
 
+ops::WeightId Weights::matrix_rows(const std::string& name, int64_t rows, int64_t cols, int64_t begin, int64_t n) {
+  const ops::WeightId whole = matrix(name, rows, cols);
+  const std::string part_name = fmt::format("{} rows {}..{}", name, begin, begin + n);
+  const auto [entry, is_new] = entered_.try_emplace(part_name, static_cast<ops::WeightId>(plan_->weights.size()));
+  if (is_new) {
+    ops::Weight part = plan_->weights[static_cast<size_t>(whole)];
+    part.name = part_name;
+    const auto row_bytes = static_cast<size_t>(part.view.row_bytes());
+    part.view.data = part.view.data.subspan(static_cast<size_t>(begin) * row_bytes, static_cast<size_t>(n) * row_bytes);
+    part.view.shape = {};
+    part.view.shape.rank = 2;
+    part.view.shape.dims = {n, cols, 1, 1};
+    plan_->weights.push_back(std::move(part));
+  }
+  return entry->second;
+}
+
+ops::WeightId Weights::stacked_vector(const std::string& name, int64_t rows, int64_t n) {
+  const gguf::Tensor& tensor = require(name);
+  const tensor::Shape& shape = tensor.view.shape;
+  if (shape.rows() != rows || shape.cols() != n) throw Error(Errc::bad_file, fmt::format("{}: needs {} x {}, found {}", name, rows, n, describe(shape)));
+  if (tensor.view.dtype != tensor::DType::F32) {
+    throw Error(Errc::unsupported, fmt::format("{}: norms and biases are served in F32, found {}", name, traits(tensor.view.dtype).name));
+  }
+  return enter(tensor);
+}
+
+ops::WeightId Weights::vector_part(const std::string& name, int64_t n_all, int64_t begin, int64_t n) {
+  const ops::WeightId whole = vector(name, n_all);
+  const std::string part_name = fmt::format("{} elements {}..{}", name, begin, begin + n);
+  const auto [entry, is_new] = entered_.try_emplace(part_name, static_cast<ops::WeightId>(plan_->weights.size()));
+  if (is_new) {
+    ops::Weight part = plan_->weights[static_cast<size_t>(whole)];
+    part.name = part_name;
+    part.view.data = part.view.data.subspan(static_cast<size_t>(begin) * sizeof(float), static_cast<size_t>(n) * sizeof(float));
+    part.view.shape = {};
+    part.view.shape.rank = 1;
+    part.view.shape.dims = {n, 1, 1, 1};
+    plan_->weights.push_back(std::move(part));
+  }
+  return entry->second;
+}
+
 ops::WeightId Weights::optional_matrix(const std::string& name, int64_t rows, int64_t cols) {
   return file_->find(name) == nullptr ? ops::kNone : matrix(name, rows, cols);
 }

@@ -21,6 +21,11 @@ class Weights {
   ops::WeightId matrix(const std::string& name, int64_t rows, int64_t cols);
   // f32 [n].
   ops::WeightId vector(const std::string& name, int64_t n);
+  // Rows [begin, begin + n) of a matrix [rows, cols] as a matrix of their own (parts of fused projections), elements of a vector likewise.
+  ops::WeightId matrix_rows(const std::string& name, int64_t rows, int64_t cols, int64_t begin, int64_t n);
+  ops::WeightId vector_part(const std::string& name, int64_t n_all, int64_t begin, int64_t n);
+  bool has(const std::string& name) const { return file_->find(name) != nullptr; }
+  ops::WeightId stacked_vector(const std::string& name, int64_t rows, int64_t n);  // f32 [rows, n], as one vector
   // The same, kNone where the file has none.
   ops::WeightId optional_matrix(const std::string& name, int64_t rows, int64_t cols);
   ops::WeightId optional_vector(const std::string& name, int64_t n);

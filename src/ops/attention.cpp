@@ -2,6 +2,7 @@
 #include "ops/attention.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -20,17 +21,18 @@ namespace {
 constexpr int64_t kQ8Elements = 32;  // of the cache's q8_0 blocks, an f16 scale before them
 constexpr int64_t kQ8Bytes = 2 + kQ8Elements;
 
-float score(const float* q, const float* k, int64_t head_dim, float scale) noexcept {
+float score(const float* q, const float* k, int64_t head_dim, const ScoreRule& rule) noexcept {
   float sum = 0.0f;
   for (int64_t j = 0; j < head_dim; ++j) sum = num::fma(q[j], k[j], sum);
-  return sum * scale;
+  sum = sum * rule.scale;
+  return rule.softcap > 0 ? num::softcap(sum, rule.softcap) : sum;
 }
 
 }  // namespace
 
-void attention_ref(const float* q, tensor::ConstMat keys, tensor::ConstMat values, int64_t first, int64_t last, float scale,
+void attention_ref(const float* q, tensor::ConstMat keys, tensor::ConstMat values, int64_t first, int64_t last, const ScoreRule& rule,
                    float* y) noexcept {
-  const int64_t head_dim = keys.cols;
+  const int64_t v_dim = values.cols;
   float m = 0.0f, l = 0.0f;
   bool started = false;
   for (int64_t begin = first; begin <= last;) {
@@ -38,7 +40,7 @@ void attention_ref(const float* q, tensor::ConstMat keys, tensor::ConstMat value
     float p[kAttentionSegment];
     float m_segment = -std::numeric_limits<float>::infinity();
     for (int64_t t = begin; t < end; ++t) {
-      p[t - begin] = score(q, keys.row(t), head_dim, scale);
+      p[t - begin] = score(q, keys.row(t), keys.cols, rule);
       m_segment = p[t - begin] > m_segment ? p[t - begin] : m_segment;
     }
     num::Lanes32 sum;
@@ -49,7 +51,7 @@ void attention_ref(const float* q, tensor::ConstMat keys, tensor::ConstMat value
     const float l_segment = sum.fold();
     const float m_both = m_segment > m ? m_segment : m;
     const float a = num::exp(m - m_both), b = num::exp(m_segment - m_both);
-    for (int64_t j = 0; j < head_dim; ++j) {
+    for (int64_t j = 0; j < v_dim; ++j) {
       float o = 0.0f;
       for (int64_t t = begin; t < end; ++t) o = num::fma(p[t - begin], values(t, j), o);
       y[j] = started ? num::fma(y[j], a, o * b) : o;
@@ -59,7 +61,13 @@ void attention_ref(const float* q, tensor::ConstMat keys, tensor::ConstMat value
     started = true;
     begin = end;
   }
-  for (int64_t j = 0; j < head_dim; ++j) y[j] = y[j] / l;
+  if (rule.sink != nullptr) {
+    const float m_both = *rule.sink > m ? *rule.sink : m;
+    const float a = num::exp(m - m_both), b = num::exp(*rule.sink - m_both);
+    l = num::fma(l, a, b);
+    for (int64_t j = 0; j < v_dim; ++j) y[j] = y[j] * a;
+  }
+  for (int64_t j = 0; j < v_dim; ++j) y[j] = y[j] / l;
 }
 
 int64_t cache_row_bytes(CacheType type, int64_t head_dim) noexcept {
@@ -127,6 +135,8 @@ void Attention::check(const CheckScope& s) const {
   if (s.of_outputs(q)) s.refuse("attention of selected tokens alone");
   s.expect(s.width(q), n_heads * head_dim, "columns");
   s.expect(s.width(y), n_heads * of.v_dim(), "columns of the result");
+  s.expect_vector(sinks, n_heads, "sinks");
+  if (softcap < 0 || !std::isfinite(softcap) || chunk < 0 || window < 0) s.refuse("a softcap, chunk or window below 0");
   if (n_kv_heads <= 0 || head_dim <= 0 || n_heads % n_kv_heads != 0) {
     s.refuse(std::to_string(n_heads) + " heads over " + std::to_string(n_kv_heads) + " KV heads");
   }
@@ -136,9 +146,10 @@ void Attention::shard(ShardScope& s) const {
   const HeadRanges& heads = s.heads(layer);
   const ColumnRanges of_q = times(heads.q, head_dim), of_y = times(heads.q, s.whole().cache_layers[static_cast<size_t>(layer)].v_dim());
   const ValueId own_q = s.own_or_whole(q, of_q), own_y = s.make(y, of_y);
+  const WeightId own_sinks = s.weight_elements(sinks, heads.q);
   s.enter(of_y, [&](size_t i) {
     Attention part = *this;
-    part.q = own_q, part.y = own_y;
+    part.q = own_q, part.y = own_y, part.sinks = own_sinks;
     if (!of_y.empty()) part.n_heads = heads.q[i].end - heads.q[i].begin, part.n_kv_heads = heads.kv[i].end - heads.kv[i].begin;
     return part;
   });
@@ -147,9 +158,9 @@ void Attention::shard(ShardScope& s) const {
 OpWork Attention::work(const WorkScope& s) const {
   const auto [n_tokens, n_past, n_outputs, n_sequences] = s.shape();
   const int64_t v_dim = s.plan().cache_layers[static_cast<size_t>(layer)].v_dim(), end = n_past + n_tokens;
-  const int64_t n_keys = end - first_visible(n_past, window);
+  const int64_t n_keys = end - first_visible(n_past, *this);
   int64_t n_pairs = 0;  // of a query and a key that it sees
-  for (int64_t position = n_past; position < end; ++position) n_pairs += position + 1 - first_visible(position, window);
+  for (int64_t position = n_past; position < end; ++position) n_pairs += position + 1 - first_visible(position, *this);
   const int64_t bytes_per_key = cache_row_bytes(s.options().cache_k, head_dim) + cache_row_bytes(s.options().cache_v, v_dim);
   return {.bytes = n_sequences * n_keys * n_kv_heads * bytes_per_key, .multiply_adds = n_sequences * n_pairs * n_heads * (head_dim + v_dim)};
 }

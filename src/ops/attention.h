@@ -3,17 +3,19 @@
 //
 //   y[j] = sum_p softmax(scale * q . k[p])[p] * v[p, j]   over the visible positions p
 //
-// Visible to a query at position t: every p <= t of its sequence; in a layer with a window only those with t - p < window.
+// Visible to a query at position t: every p <= t of its sequence; in a layer with a window only those with t - p < window,
+//   in one with chunks only those of the same chunk.
 // Bits (numerics contract, section 5):
 //   Read back: keys and values are what the cache stores, also for tokens of the running batch. f32: themselves; f16: rounded to nearest
 //     even, widened exactly; q8_0: blocks of 32 elements quantised as A32 with one plane (section 1), the scale rounded to f16, the value
 //     is scale * q, one rounding.
-//   Score: chain of fma(q[j], k[j], .) over j ascending from +0; then * scale, one rounding.
+//   Score: chain of fma(q[j], k[j], .) over j ascending from +0; then * scale, one rounding; then num::softcap, where there is one.
 //   Segment: 256 positions, aligned to absolute position. Over its visible keys: m = maximum of the scores that are numbers (-infinity
 //     if there is none); p = exp(s - m); l = sum of the p, key at position t in lane t % 32 (Lanes32), folded; o[j] = chain of
 //     fma(p, v[j], .) over keys ascending from +0. A masked key takes no part in any of these.
 //   Segments ascending, the first visible one as it is, each further one (m', l', o') merged by: M = max(m, m'), a = exp(m - M),
 //     b = exp(m' - M), l = fma(l, a, l' * b), o = fma(o, a, o' * b), m = M.
+//   A sink z, where there is one, is merged last, as a segment with m' = z, l' = 1 and no values: l = fma(l, a, b), o = o * a.
 //   y = o / l.
 //   So a row's bits depend on its query, its position and its visible keys alone. A NaN among a query's scores makes all its outputs NaN.
 // Why one chain a score: keys lie side by side in a SIMD register, no fold is needed, and a query's row of scores is one column block of a
@@ -37,11 +39,14 @@ struct Attention {
   int64_t n_heads, n_kv_heads, head_dim;
   double scale;
   int64_t window;  // 0: none
-  ValueId y;
+  ValueId y;       // n_heads times the width of the cache's values
+  double softcap = 0;        // 0: none; else a score s becomes softcap * tanh(s / softcap)
+  WeightId sinks = kNone;    // [n_heads]: one more logit of each head, with no value
+  int64_t chunk = 0;         // 0: none; else only keys of the same block of so many positions are visible
 
   static constexpr const char* kKind = "attention";
   static constexpr Role kRole = Role::attention;
-  void fields(FieldVisitor& f) { f.reads(q), f.cache_layer(layer), f.writes(y); }
+  void fields(FieldVisitor& f) { f.reads(q), f.cache_layer(layer), f.writes(y), f.vector(sinks); }
   void check(const CheckScope& scope) const;
   void shard(ShardScope& scope) const;
   OpWork work(const WorkScope& scope) const;
@@ -53,10 +58,21 @@ inline constexpr int64_t kAttentionSegment = 256;
 constexpr int64_t first_visible(int64_t position, int64_t window) noexcept {
   return window > 0 && position >= window ? position - window + 1 : 0;
 }
+constexpr int64_t first_visible(int64_t position, const Attention& op) noexcept {
+  const int64_t in_window = first_visible(position, op.window), in_chunk = op.chunk > 0 ? position / op.chunk * op.chunk : 0;
+  return in_window > in_chunk ? in_window : in_chunk;
+}
 
-// One query head. keys and values: row p is position p, head_dim columns, as read back; rows first .. last are visible. y: head_dim floats,
-// must not overlap q.
-void attention_ref(const float* q, tensor::ConstMat keys, tensor::ConstMat values, int64_t first, int64_t last, float scale,
+// What is done with the scores of one query head.
+struct ScoreRule {
+  float scale = 1.0f;
+  float softcap = 0.0f;         // 0: none
+  const float* sink = nullptr;  // null: none
+};
+
+// One query head. keys and values: row p is position p, as read back; rows first .. last are visible. y: as many floats as a value has, must not
+// overlap q.
+void attention_ref(const float* q, tensor::ConstMat keys, tensor::ConstMat values, int64_t first, int64_t last, const ScoreRule& rule,
                    float* y) noexcept;
 
 // How one head's key or value of one position is stored, and read back. q8_0: head_dim / 32 blocks as in a GGUF file, an f16 scale and then

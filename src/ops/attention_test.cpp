@@ -41,7 +41,7 @@ TEST(Attention, IsSoftmaxOverTheVisibleKeys) {
   const std::pair<int64_t, int64_t> ranges[] = {{0, 0}, {0, 1}, {0, 255}, {0, 256}, {0, 799}, {255, 256}, {300, 600}, {511, 512}, {700, 799}};
   for (const auto& [first, last] : ranges) {
     std::vector<float> y(kHeadDim);
-    attention_ref(q.data(), {keys.data(), kPositions, kHeadDim, kHeadDim}, {v.data(), kPositions, kHeadDim, kHeadDim}, first, last, 0.4f, y.data());
+    attention_ref(q.data(), {keys.data(), kPositions, kHeadDim, kHeadDim}, {v.data(), kPositions, kHeadDim, kHeadDim}, first, last, {0.4f}, y.data());
     const auto expected = attention_in_double(q, keys, v, first, last, static_cast<double>(0.4f));
     for (size_t j = 0; j < y.size(); ++j) EXPECT_NEAR(static_cast<double>(y[j]), expected[j], 2e-6) << first << ".." << last;
   }
@@ -60,11 +60,11 @@ TEST(Attention, MaskedKeysAddNothing) {
   const auto q = values(kHeadDim, 1);
   auto keys = values(kHeadDim * kPositions, 2), v = values(kHeadDim * kPositions, 3);
   std::vector<float> y(kHeadDim), again(kHeadDim);
-  attention_ref(q.data(), {keys.data(), kPositions, kHeadDim, kHeadDim}, {v.data(), kPositions, kHeadDim, kHeadDim}, 5, 30, 1.0f, y.data());
+  attention_ref(q.data(), {keys.data(), kPositions, kHeadDim, kHeadDim}, {v.data(), kPositions, kHeadDim, kHeadDim}, 5, 30, {1.0f}, y.data());
   for (const int64_t masked : {4, 31}) {
     for (int64_t j = 0; j < kHeadDim; ++j) keys[static_cast<size_t>(masked * kHeadDim + j)] = v[static_cast<size_t>(masked * kHeadDim + j)] = NAN;
   }
-  attention_ref(q.data(), {keys.data(), kPositions, kHeadDim, kHeadDim}, {v.data(), kPositions, kHeadDim, kHeadDim}, 5, 30, 1.0f, again.data());
+  attention_ref(q.data(), {keys.data(), kPositions, kHeadDim, kHeadDim}, {v.data(), kPositions, kHeadDim, kHeadDim}, 5, 30, {1.0f}, again.data());
   EXPECT_EQ(y, again);
 }
 
@@ -74,7 +74,7 @@ TEST(Attention, PoisonReachesEveryOutput) {
   auto keys = values(kHeadDim * kPositions, 2);
   keys[7 * kHeadDim + 3] = NAN;
   std::vector<float> y(kHeadDim);
-  attention_ref(q.data(), {keys.data(), kPositions, kHeadDim, kHeadDim}, {v.data(), kPositions, kHeadDim, kHeadDim}, 0, 299, 1.0f, y.data());
+  attention_ref(q.data(), {keys.data(), kPositions, kHeadDim, kHeadDim}, {v.data(), kPositions, kHeadDim, kHeadDim}, 0, 299, {1.0f}, y.data());
   for (const float value : y) EXPECT_TRUE(std::isnan(value));
 }
 

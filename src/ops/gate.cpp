@@ -28,12 +28,13 @@ constexpr auto kGates = all_gates(std::make_index_sequence<kNActivationFunctions
 GateFunction gate_ref(ActivationFunction activation) noexcept { return kGates[static_cast<size_t>(activation)]; }
 
 void Gate::check(const CheckScope& s) const {
-  s.expect(s.width(gate), s.width(y), "columns");
+  if (s.width(gate) < 1) s.refuse("a gate of no columns");
+  s.expect(s.width(y) % s.width(gate), 0, "columns left over after whole runs of the gate");
   s.expect(s.width(up), s.width(y), "columns");
 }
 
 void Gate::shard(ShardScope& s) const {
-  const bool alike = !s.ranges(gate).empty() && !s.ranges(up).empty();  // of one width, so cut alike
+  const bool alike = s.width(gate) == s.width(up) && !s.ranges(gate).empty() && !s.ranges(up).empty();  // of one width, so cut alike
   const ColumnRanges ranges = alike ? s.ranges(gate) : ColumnRanges{};
   const ValueId own_gate = alike ? s.own(gate) : s.whole_of(gate), own_up = alike ? s.own(up) : s.whole_of(up), own_y = s.make(y, ranges);
   s.enter(ranges, [&](size_t) { return Gate{own_gate, own_up, activation, own_y}; });
@@ -42,14 +43,24 @@ void Gate::shard(ShardScope& s) const {
 OpWork Gate::work(const WorkScope&) const { return {}; }
 
 void Gate::run(const HostRows<float>& rows, int64_t begin, int64_t end) const noexcept {
-  gate_ref(activation)(rows.row(gate, begin), rows.row(up, begin), (end - begin) * rows.width(y), rows.row(y, begin));
+  if (rows.width(gate) == rows.width(y)) {
+    return gate_ref(activation)(rows.row(gate, begin), rows.row(up, begin), (end - begin) * rows.width(y), rows.row(y, begin));
+  }
+  const int64_t n = rows.width(y) / rows.width(gate);
+  for (int64_t i = begin; i < end; ++i) {
+    for (int64_t j = 0; j < rows.width(gate); ++j) {
+      const float factor = activate(activation, rows.row(gate, i)[j]);
+      for (int64_t k = j * n; k < (j + 1) * n; ++k) rows.row(y, i)[k] = factor * rows.row(up, i)[k];
+    }
+  }
 }
 
 void Gate::run(const HostRows<double>& rows, int64_t begin, int64_t end) const noexcept {
   const auto function = traits_of(activation).f64;
-  const double *from_gate = rows.row(gate, begin), *from_up = rows.row(up, begin);
-  double* to = rows.row(y, begin);
-  for (int64_t i = 0; i < (end - begin) * rows.width(y); ++i) to[i] = function(from_gate[i]) * from_up[i];
+  const int64_t n = rows.width(y) / rows.width(gate);
+  for (int64_t i = begin; i < end; ++i) {
+    for (int64_t j = 0; j < rows.width(y); ++j) rows.row(y, i)[j] = function(rows.row(gate, i)[j / n]) * rows.row(up, i)[j];
+  }
 }
 
 }  // namespace assay::ops

@@ -1,4 +1,5 @@
-// y[j] = activation(gate[j]) * up[j]; f32, y may alias either: the middle of a gated feed-forward layer.
+// y[j] = activation(gate[j / n]) * up[j], n = width(up) / width(gate): the middle of a gated feed-forward layer (n = 1), a gate for each head or for a
+// whole row. f32, y may alias either where n = 1, else up.
 // Bits: the activation as in num/math.h, the product rounded once.
 // Source: Shazeer 2020, arXiv:2002.05202.
 #pragma once

@@ -91,6 +91,7 @@ struct Plan {
   int64_t vocab_size = 0;
   int64_t d_model = 0;
   int64_t n_ctx_train = 0;
+  int64_t n_ctx_max = 0;  // positions that the model has at all; 0: no end
 };
 
 }  // namespace assay::ops

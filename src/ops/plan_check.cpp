@@ -43,6 +43,10 @@ void check_plan(const Plan& plan, const ExecutorOptions& options) {
                                        std::to_string(options.n_outputs_max) + " outputs and " + std::to_string(options.planes) +
                                        " planes cannot be made");
   }
+  if (plan.n_ctx_max > 0 && options.n_ctx > plan.n_ctx_max) {
+    throw Error(Errc::bad_request, "a context of " + std::to_string(options.n_ctx) + " positions: this model has " + std::to_string(plan.n_ctx_max) +
+                                       " and no more");
+  }
   for (const Op& op : plan.ops) op.record.check(CheckScope(plan, op));
   if (plan.handed != kNone && plan.logits == kNone) return;  // a part that others follow
   if (plan.logits == kNone || plan.values[static_cast<size_t>(plan.logits)].width != plan.vocab_size ||

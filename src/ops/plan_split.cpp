@@ -47,6 +47,7 @@ class Part final : FieldVisitor {
     plan_.vocab_size = whole.vocab_size;
     plan_.d_model = whole.d_model;
     plan_.n_ctx_train = whole.n_ctx_train;
+    plan_.n_ctx_max = whole.n_ctx_max;
   }
 
   void take(Op op) {

@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <map>
 #include <utility>
 
 #include "backend/oracle/oracle_ops.h"
 #include "num/math64.h"
 #include "ops/attention.h"
+#include "ops/float64.h"
 #include "verify/rounding.h"
 
 namespace assay::verify {
@@ -105,6 +107,11 @@ Side make_side(const KvHistory& h, const ops::Attention& op, const Declared& dec
   return side;
 }
 
+std::optional<double> sink_of(const OpInputs& in, const ops::Attention& op, int64_t head) {
+  if (op.sinks == ops::kNone) return std::nullopt;
+  return ops::vector_of(in.plan.weights[at(op.sinks)])[at(head)];
+}
+
 // f16 copies of queries and shares, as llama.cpp makes them.
 struct HalfCopies {
   bool q = false, shares = false;
@@ -116,6 +123,8 @@ struct Work {  // of one thread
   // Per element. steps: likewise of the output's partial sums.
   std::vector<double> moved, sum, largest, segment, steps;
   std::vector<double> constant, largest_constant;  // per block of 32
+  std::optional<double> sink;                      // the head's
+  double sink_share = 0, sink_error = 0;           // and e^d - 1 of its share
 };
 
 // Scores as attention_scores makes them, with steps[j] = sum over i of |q_0 k_j0 + .. + q_i k_ji|,
@@ -156,7 +165,6 @@ ShareErrors share_errors(const ops::Attention& op, const Declared& declared, con
   const double n_segments =
       static_cast<double>(last / ops::kAttentionSegment - first / ops::kAttentionSegment + 1);
   const double exp_error = (declared.own_sums ? 2 : 8) * u * (n_segments + 1);
-  const double top = *std::max_element(work.shares.begin(), work.shares.begin() + n);
   double largest = 0;
   for (int64_t j = 0; j < n; ++j) {
     const size_t key = at((first + j) * op.n_kv_heads + kv_head);
@@ -170,18 +178,36 @@ ShareErrors share_errors(const ops::Attention& op, const Declared& declared, con
                   gamma(n_score, u) * unsure + gamma(n_score, kUnitDouble) * scale * q_norm * k_norm
             : gamma(n_score, u) * scale * (q_norm + q_error) * k_norm;
     d = unsure + rounding;
+    if (op.softcap > 0) {  // it moves no further than its argument; x / cap, tanh and the product: softcap's own error
+      double& score = work.shares[at(j)];
+      score = backend::oracle::softcap(score, op.softcap);
+      d += gamma(10, u) * (std::fabs(score) + d);
+    }
     largest = std::max(largest, d);
   }
   double z = 0, most = 0;
   std::vector<double>& shares = work.shares;
+  double top = *std::max_element(shares.begin(), shares.begin() + n);
+  if (work.sink) top = std::max(top, *work.sink);
   for (int64_t j = 0; j < n; ++j) work.spread[at(j)] = top - shares[at(j)];
-  backend::oracle::softmax({shares.data(), at(n)});
+  const double sink_spread = work.sink ? top - *work.sink : 0;
+  backend::oracle::softmax({shares.data(), at(n)}, work.sink);
   for (int64_t j = 0; j < n; ++j) {
     double& d = work.weight_error[at(j)];
     d += u * (work.spread[at(j)] + 2 * largest) + exp_error;
     d = d <= 1 ? d + d * d : num::exp64(std::min(d, 700.0)) - 1;  // e^d - 1 <= d + d^2 up to 1.79
     z += shares[at(j)] / (1 + d);
     most = std::max(most, d);
+  }
+  work.sink_share = 0;
+  if (work.sink) {  // the shares are all but the sink's
+    double sum = 0;
+    for (int64_t j = 0; j < n; ++j) sum += shares[at(j)];
+    work.sink_share = std::max(0.0, 1 - sum);
+    const double d = u * (sink_spread + 2 * largest) + exp_error;
+    work.sink_error = d <= 1 ? d + d * d : num::exp64(std::min(d, 700.0)) - 1;
+    z += work.sink_share / (1 + work.sink_error);
+    most = std::max(most, work.sink_error);
   }
   return {1 / z, (1 + most) * (1 + most)};
 }
@@ -219,6 +245,10 @@ void sum_errors(const Side& side, int64_t n_kv_heads, int64_t kv_head, int64_t f
        {&work.moved, &work.largest, &work.sum, &work.constant, &work.largest_constant}) {
     std::fill(part->begin(), part->end(), 0.0);
   }
+  for (size_t d = 0; d < y.size() && work.sink; ++d) {  // a share of nothing
+    work.moved[d] += work.sink_share * work.sink_error * std::fabs(y[d]);
+    work.largest[d] = std::fabs(y[d]);
+  }
   for (int64_t j = 0; j < n; ++j) {
     const double share = work.shares[at(j)], off = share * work.weight_error[at(j)];
     const double most = share + off;
@@ -249,7 +279,7 @@ void sum_errors(const Side& side, int64_t n_kv_heads, int64_t kv_head, int64_t f
 void head_bound(const OpInputs& in, const ops::Attention& op, const Declared& declared,
                 const Side& side, int64_t row, int64_t head, HalfCopies half, Work& work, double* y,
                 double* bound) {
-  const int64_t position = in.positions[at(row)], first = ops::first_visible(position, op.window),
+  const int64_t position = in.positions[at(row)], first = ops::first_visible(position, op),
                 n = position - first + 1;
   const int64_t width = op.n_kv_heads * op.head_dim, kv_head = head / (op.n_heads / op.n_kv_heads);
   const auto dim = at(op.head_dim);
@@ -261,6 +291,7 @@ void head_bound(const OpInputs& in, const ops::Attention& op, const Declared& de
     q_error +=
         kUnitHalf * (q_norm + q_error) + kTinyHalf * std::sqrt(static_cast<double>(op.head_dim));
 
+  work.sink = sink_of(in, op, head);
   scores_and_steps(q, side.k + kv_head * op.head_dim, width, first, position, op.scale, work);
   const auto [inverse_z, factor] =
       share_errors(op, declared, side, kv_head, q_norm, q_error, first, position, work);
@@ -302,7 +333,7 @@ void head_bound(const OpInputs& in, const ops::Attention& op, const Declared& de
 Work make_work(int64_t n_positions, int64_t head_dim) {
   const auto n = at(n_positions), dim = at(head_dim);
   const std::vector<double> keys(n), elements(dim), blocks(at(n_blocks(head_dim)));
-  return {keys, keys, keys, keys, elements, elements, elements, elements, elements, blocks, blocks};
+  return {keys, keys, keys, keys, elements, elements, elements, elements, elements, blocks, blocks, {}, 0, 0};
 }
 
 void run_chain(const OpInputs& in, const ops::Attention& op, base::ThreadPool& pool,
@@ -317,7 +348,7 @@ void run_chain(const OpInputs& in, const ops::Attention& op, base::ThreadPool& p
     backend::oracle::attend(
         chain.a.values.subspan(at(row * chain.a.width + head * op.head_dim), dim),
         {h.k.data() + offset, h.width, h.v.data() + offset, h.width},
-        ops::first_visible(position, op.window), position, op.scale, work[at(thread)].shares,
+        ops::first_visible(position, op), position, {op.scale, op.softcap, sink_of(in, op, head)}, work[at(thread)].shares,
         {chain.y.data() + i * op.head_dim, dim});
   });
 }

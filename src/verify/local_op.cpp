@@ -8,18 +8,26 @@
 
 #include "assay/error.h"
 #include "num/math64.h"
+#include "ops/activate.h"
 #include "ops/activation.h"
 #include "ops/add.h"
 #include "ops/attention.h"
+#include "ops/clamp.h"
 #include "ops/embed.h"
+#include "ops/embed_position.h"
 #include "ops/float64.h"
 #include "ops/gate.h"
 #include "ops/gather.h"
 #include "ops/kv_store.h"
+#include "ops/layer_norm.h"
 #include "ops/linear.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
+#include "ops/scale.h"
+#include "ops/scale_by_position.h"
 #include "ops/select_outputs.h"
+#include "ops/softcap.h"
+#include "ops/xielu.h"
 #include "quant/format.h"
 #include "verify/attention_bound.h"
 #include "verify/linear_bound.h"
@@ -137,12 +145,98 @@ class SmallOp {
 
   void run(const ops::Gate& op, int64_t i, Out out) const {
     const Row gate = row_of(in_.a, i), up = row_of(in_.b, i);
+    const size_t run = out.y.size() / gate.values.size();
     for (size_t j = 0; j < out.y.size(); ++j) {
-      const Activation act = activate(op.activation, gate.values[j], gate.e(j));
+      const Activation act = activate(op.activation, gate.values[j / run], gate.e(j / run));
       const double u = std::fabs(up.values[j]) + up.e(j);
       out.y[j] = act.y * up.values[j];
       const double moved = act.error * u + std::fabs(act.y) * up.e(j);
       out.bound[j] = moved + u_ * (std::fabs(out.y[j]) + moved) + tiny_;
+    }
+  }
+
+  void run(const ops::Scale& op, int64_t i, Out out) const { scaled(i, op.factor, out); }
+  void run(const ops::ScaleByPosition& op, int64_t i, Out out) const {
+    scaled(i, ops::position_scale(op.beta, op.period, op.offset, in_.positions[at(i)]), out);
+  }
+
+  // x / cap, tanh good to 3 u and the product: cap tanh moves no further than x, nor by more than its own relative error.
+  void run(const ops::Softcap& op, int64_t i, Out out) const {
+    const Row x = row_of(in_.a, i);
+    for (size_t j = 0; j < out.y.size(); ++j) {
+      out.y[j] = op.cap * num::tanh64(x.values[j] / op.cap);
+      out.bound[j] = x.e(j) + gamma(10, u_) * (std::fabs(out.y[j]) + x.e(j)) + tiny_;
+    }
+  }
+
+  void run(const ops::Clamp& op, int64_t i, Out out) const {
+    const Row x = row_of(in_.a, i);
+    for (size_t j = 0; j < out.y.size(); ++j) {
+      out.y[j] = std::clamp(x.values[j], -op.limit, op.limit);
+      out.bound[j] = x.e(j) + u_ * std::fabs(out.y[j]) + tiny_;
+    }
+  }
+
+  void run(const ops::Activate& op, int64_t i, Out out) const {
+    const Row x = row_of(in_.a, i);
+    for (size_t j = 0; j < out.y.size(); ++j) {
+      const Activation act = activate(op.activation, x.values[j], x.e(j));
+      out.y[j] = act.y;
+      out.bound[j] = act.error + tiny_;
+    }
+  }
+
+  // Above 0 two products and a sum of numbers rounded once; below, e^m - 1 good to 6 u, and what cancels is bounded by its parts.
+  void run(const ops::Xielu& op, int64_t i, Out out) const {
+    const Row x = row_of(in_.a, i);
+    for (size_t j = 0; j < out.y.size(); ++j) {
+      const double v = x.values[j], dx = x.e(j), linear = std::fabs(op.beta * v);
+      const double m = std::expm1(std::min(v, op.eps));
+      const double a = std::fabs(op.a), b = std::fabs(op.b);
+      out.y[j] = v > 0 ? op.a * v * v + op.beta * v : (m - v) * op.b + op.beta * v;
+      const double magnitude = v > 0 ? a * v * v + linear : b * (std::fabs(m) + std::fabs(v)) + linear;
+      const double moved = dx * (2 * a * (std::fabs(v) + dx) + b + std::fabs(op.beta));
+      out.bound[j] = moved + gamma(10, u_) * (magnitude + moved) + tiny_;
+    }
+  }
+
+  void run(const ops::EmbedPosition& op, int64_t i, Out out) const {
+    const tensor::TensorView& table = in_.plan.weights[at(op.table)].view;
+    std::vector<float> decoded(out.y.size());
+    quant::decode_row(*quant::find_format(table.dtype), table.row(in_.positions[at(i)]), static_cast<int64_t>(decoded.size()), decoded.data());
+    for (size_t j = 0; j < decoded.size(); ++j) {
+      out.y[j] = static_cast<double>(decoded[j]);
+      out.bound[j] = (declared_.own_sums ? 0 : gamma(2, u_)) * std::fabs(out.y[j]) + tiny_;
+    }
+  }
+
+  // The mean carries n_s + 1 roundings of magnitudes |x|; what it is off, and what x is, moves every c = x - m; the rest as in RMSNorm.
+  void run(const ops::LayerNorm& op, int64_t i, Out out) const {
+    const Row x = row_of(in_.a, i);
+    const auto d = at(op.d);
+    const double count = static_cast<double>(op.d), eps = static_cast<double>(op.eps);
+    const double n_sum = declared_.own_sums ? std::ceil(count / 32) + 5 : count;
+    for (size_t begin = 0; begin < x.values.size(); begin += d) {
+      double mean = 0, magnitude = 0, error = 0, squares = 0, moved = 0;
+      for (size_t j = begin; j < begin + d; ++j) mean += x.values[j] / count, magnitude += std::fabs(x.values[j]) / count, error += x.e(j) / count;
+      const double of_mean = gamma(n_sum + 1, u_) * (magnitude + error) + error + gamma(count, kUnitDouble) * magnitude;
+      const auto off_c = [&](size_t j) { return (x.e(j) + of_mean) * (1 + u_) + u_ * std::fabs(x.values[j] - mean); };
+      for (size_t j = begin; j < begin + d; ++j) {
+        const double c = std::fabs(x.values[j] - mean);
+        squares += c * c;
+        moved += off_c(j) * (2 * c + off_c(j));
+      }
+      const double variance = squares / count + eps, r = 1 / std::sqrt(variance), t = moved / count / variance;
+      const double off = moved == 0 ? 0 : t < 0.5 ? 1 / std::sqrt(1 - t) - 1 : std::sqrt(variance / eps);
+      const double rounding = gamma(n_sum / 2 + 6, u_) + gamma(count, kUnitDouble) + count * 0x1p-149 / variance;
+      for (size_t j = begin; j < begin + d; ++j) {
+        const double w = norm_weights_.empty() ? 1.0 : norm_weights_[op.by_column ? j : j - begin];
+        const double b = norm_biases_.empty() ? 0.0 : norm_biases_[op.by_column ? j : j - begin];
+        const double c = x.values[j] - mean, by_w = std::fabs(w) * r;
+        const double from_x = by_w * (off_c(j) * (1 + off) + std::fabs(c) * off), product = by_w * std::fabs(c);
+        out.y[j] = c * r * w + b;
+        out.bound[j] = from_x + rounding * (product + from_x) + u_ * (std::fabs(out.y[j]) + from_x) + tiny_;
+      }
     }
   }
 
@@ -157,6 +251,10 @@ class SmallOp {
   void prepare(const ops::RmsNorm& op) {
     if (op.w != ops::kNone) norm_weights_ = ops::vector_of(in_.plan.weights[at(op.w)]);
   }
+  void prepare(const ops::LayerNorm& op) {
+    if (op.w != ops::kNone) norm_weights_ = ops::vector_of(in_.plan.weights[at(op.w)]);
+    if (op.bias != ops::kNone) norm_biases_ = ops::vector_of(in_.plan.weights[at(op.bias)]);
+  }
   template <class Record>
   void prepare(const Record&) {}
 
@@ -169,7 +267,8 @@ class SmallOp {
 
   // One bound a function of ops/activation.h.
   Activation activate(ops::ActivationFunction function, double x, double dx) const {
-    constexpr Activation (SmallOp::*kBounds[])(double, double) const = {&SmallOp::silu, &SmallOp::gelu};
+    constexpr Activation (SmallOp::*kBounds[])(double, double) const = {&SmallOp::silu,         &SmallOp::gelu,    &SmallOp::gelu_erf,
+                                                                         &SmallOp::relu_squared, &SmallOp::sigmoid, &SmallOp::softplus};
     static_assert(std::size(kBounds) == ops::kNActivationFunctions);
     return (this->*kBounds[static_cast<size_t>(function)])(x, dx);
   }
@@ -208,14 +307,50 @@ class SmallOp {
     return {y, error};
   }
 
+  // x times the normal distribution: the tail is good to 14 u, whatever x. |gelu'| < 1.13, |gelu''| < 0.8.
+  Activation gelu_erf(double x, double dx) const {
+    const double tail = 0.5 * std::erfc(std::fabs(x) / std::numbers::sqrt2);
+    const double slope = std::fabs((x > 0 ? 1 - tail : tail) + x * num::exp64(-std::min(x * x / 2, 700.0)) / std::sqrt(2 * std::numbers::pi));
+    const double y = ops::gelu_erf64(x), moved = dx == 0 ? 0 : dx * std::min(1.2, slope + dx);
+    return {y, moved + gamma(15, u_) * (std::fabs(x) * tail + moved) + 2 * u_ * (std::fabs(y) + moved) + kUnderflow};
+  }
+
+  Activation relu_squared(double x, double dx) const {
+    const double y = ops::relu_squared64(x), largest = std::max(x, 0.0) + dx;
+    const double moved = x + dx <= 0 ? 0 : dx * 2 * largest;
+    return {y, moved + u_ * (y + moved)};
+  }
+
+  // |sigmoid'| <= 1/4; exp good to 2 u, then the sum and the quotient.
+  Activation sigmoid(double x, double dx) const {
+    const double y = ops::sigmoid64(x), moved = dx / 4;
+    return {y, moved + gamma(declared_.own_sums ? 2 * (1 - y) + 2.1 : 10, u_) * (y + moved) + kUnderflow};
+  }
+
+  // |softplus'| <= 1; exp good to 2 u, the series and the two sums to 8.
+  Activation softplus(double x, double dx) const {
+    const double y = ops::softplus64(x);
+    return {y, dx + gamma(12, u_) * (y + dx) + kUnderflow};
+  }
+
+  // y = x * factor, the factor rounded once more.
+  void scaled(int64_t i, double factor, Out out) const {
+    const Row x = row_of(in_.a, i);
+    for (size_t j = 0; j < out.y.size(); ++j) {
+      out.y[j] = x.values[j] * factor;
+      const double moved = std::fabs(factor) * x.e(j);
+      out.bound[j] = moved + gamma(2, u_) * (std::fabs(out.y[j]) + moved) + tiny_;
+    }
+  }
+
   const OpInputs& in_;
   const Declared& declared_;
   double u_, tiny_;
-  std::vector<double> norm_weights_;
+  std::vector<double> norm_weights_, norm_biases_;
 };
 
 int64_t n_rows_of(const OpInputs& in) {
-  return in.op.is<ops::Embed>() ? static_cast<int64_t>(in.tokens.size())
+  return in.op.is<ops::Embed>() || in.op.is<ops::EmbedPosition>() ? static_cast<int64_t>(in.tokens.size())
                                                           : in.a.n;
 }
 
@@ -276,6 +411,14 @@ BoundOf find_bound(const ops::Op& op) {
       small<ops::Add>(),
       small<ops::Gate>(),
       small<ops::SelectOutputs>(),
+      small<ops::LayerNorm>(),
+      small<ops::Scale>(),
+      small<ops::ScaleByPosition>(),
+      small<ops::Softcap>(),
+      small<ops::Clamp>(),
+      small<ops::Activate>(),
+      small<ops::Xielu>(),
+      small<ops::EmbedPosition>(),
   };
   const auto* found = std::ranges::find(kBounds, op.record.type(), &BoundRow::op);
   return found == std::end(kBounds) ? nullptr : found->bound;

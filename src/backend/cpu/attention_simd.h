@@ -80,8 +80,8 @@ struct ValuesQ8 : Values {
   int64_t scale_row_bytes;
   ValuesQ8(const CacheHead& head, int64_t position, int64_t column) noexcept
       : Values{head.v + position * head.v_row_bytes + column * 16, head.v_row_bytes},
-        scales(head.v_scales + (position * (head.head_dim / 32) + column / 2) * 2),
-        scale_row_bytes(head.head_dim / 32 * 2) {}
+        scales(head.v_scales + (position * (head.v_dim / 32) + column / 2) * 2),
+        scale_row_bytes(head.v_dim / 32 * 2) {}
   const std::byte* place(int64_t k, int c) const noexcept { return base + k * row_bytes + c * 16; }
   Vec get(int64_t k, int c) const noexcept {
     uint16_t scale;
@@ -279,7 +279,11 @@ static void segment_share(const AttentionBlock& block, int64_t segment, float* p
     for_row_tiles(block.n_rows, ScoreWork<KeysQ8>{block, q, segment, half, half_end, p});
   }
   for (int64_t r = 0; r < block.n_rows; ++r) {
-    if (visible.begin[r] < visible.end[r]) soften(p + r * kSegment, visible.begin[r], visible.end[r], partial + r, partial + kPartialL + r);
+    if (visible.begin[r] >= visible.end[r]) continue;
+    for (int64_t t = visible.begin[r]; block.softcap > 0 && t < visible.end[r]; ++t) {
+      p[r * kSegment + t] = num::softcap(p[r * kSegment + t], block.softcap);
+    }
+    soften(p + r * kSegment, visible.begin[r], visible.end[r], partial + r, partial + kPartialL + r);
   }
   if (block.cache.type_v == ops::CacheType::f16) {
     weigh<ValuesF16>(block, visible, segment, p, partial + kPartialO);
@@ -314,20 +318,29 @@ static void merge_share(const AttentionBlock& block, int64_t segment, const floa
   }
 }
 
-static void write_rows(const AttentionBlock& block, const float* total) noexcept {
-  const int64_t head_dim = block.cache.head_dim;
+// The sink, where a row has one, is merged as a last segment without values.
+static void add_sink(float sink, float m, int64_t v_cols, float* l, float* o) noexcept {
+  const float m_both = sink > m ? sink : m;
+  const float a = num::exp(m - m_both), b = num::exp(sink - m_both);
+  *l = num::fma(*l, a, b);
+  for (int64_t j = 0; j < v_cols; j += 16) store(o + j, mul(load(o + j), splat(a)));
+}
+
+static void write_rows(const AttentionBlock& block, float* total) noexcept {
+  const int64_t v_dim = block.cache.v_dim;
   for (int64_t r = 0; r < block.n_rows; ++r) {
-    const float* o = total + kPartialO + r * block.cache.v_cols;
+    float* o = total + kPartialO + r * block.cache.v_cols;
+    if (block.sink[r] != nullptr) add_sink(*block.sink[r], total[r], block.cache.v_cols, total + kPartialL + r, o);
     const Vec l = splat(total[kPartialL + r]);
     int64_t j = 0;
-    for (; j + 16 <= head_dim; j += 16) store(block.y[r] + j, div(load(o + j), l));
-    if (j < head_dim) store_first(block.y[r] + j, div(load(o + j), l), head_dim - j);
+    for (; j + 16 <= v_dim; j += 16) store(block.y[r] + j, div(load(o + j), l));
+    if (j < v_dim) store_first(block.y[r] + j, div(load(o + j), l), v_dim - j);
   }
 }
 
 // ---- The table's entries.
-static size_t attention_scratch(int64_t head_dim, int64_t) noexcept {
-  const int64_t v_cols = (head_dim + 15) / 16 * 16;
+static size_t attention_scratch(int64_t head_dim, int64_t v_dim, int64_t) noexcept {
+  const int64_t v_cols = (v_dim + 15) / 16 * 16;
   return static_cast<size_t>(kAttentionRows * kSegment + kQueryStride * head_dim + 2 * (kPartialO + kAttentionRows * v_cols)) * sizeof(float);
 }
 

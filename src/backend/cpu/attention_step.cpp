@@ -27,15 +27,19 @@ struct HeadTask {
     AttentionBlock made;
     made.cache = state.cache.head(op.layer, run.sequence, kv_head);
     made.scale = static_cast<float>(op.scale);
+    made.softcap = static_cast<float>(op.softcap);
+    const float* sinks = op.sinks == ops::kNone ? nullptr : state.small_weights[static_cast<size_t>(op.sinks)];
+    const int64_t v_dim = made.cache.v_dim;
     made.n_rows = std::min(kAttentionRows, n_rows() - i_block * kAttentionRows);
     for (int64_t i = 0; i < made.n_rows; ++i) {
       const int64_t row = i_block * kAttentionRows + i;
       const int64_t token = run.begin + row / n_group();
-      const int64_t column = (kv_head * n_group() + row % n_group()) * op.head_dim;
-      made.q[i] = state.row(op.q, token) + column;
-      made.y[i] = state.row(op.y, token) + column;
+      const int64_t head = kv_head * n_group() + row % n_group();
+      made.q[i] = state.row(op.q, token) + head * op.head_dim;
+      made.y[i] = state.row(op.y, token) + head * v_dim;
+      made.sink[i] = sinks == nullptr ? nullptr : sinks + head;
       made.last[i] = run.position + row / n_group();
-      made.first[i] = ops::first_visible(made.last[i], op.window);
+      made.first[i] = ops::first_visible(made.last[i], op);
     }
     return made;
   }
@@ -45,7 +49,7 @@ struct HeadTask {
 void run_by_segments(const HeadTask& task, float* partials) {
   const RunState& state = task.state;
   const int64_t position = task.run.position;
-  const int64_t first = ops::first_visible(position, task.op.window) / kAttentionSegment;
+  const int64_t first = ops::first_visible(position, task.op) / kAttentionSegment;
   const int64_t n_segments = position / kAttentionSegment - first + 1;
   const int64_t blocks = task.n_blocks();
   const int64_t floats = partial_floats(state.cache.head(task.op.layer, 0, 0).v_cols);
@@ -61,16 +65,16 @@ void run_by_segments(const HeadTask& task, float* partials) {
 
 }  // namespace
 
-size_t attention_partials_bytes(const ops::Attention& op, int64_t n_ctx) {
+size_t attention_partials_bytes(const ops::Attention& op, int64_t v_dim, int64_t n_ctx) {
   const int64_t blocks = (op.n_heads / op.n_kv_heads + kAttentionRows - 1) / kAttentionRows;
   const int64_t segments = (n_ctx + kAttentionSegment - 1) / kAttentionSegment;
-  return static_cast<size_t>(op.n_kv_heads * blocks * segments * partial_floats((op.head_dim + 15) / 16 * 16)) * sizeof(float);
+  return static_cast<size_t>(op.n_kv_heads * blocks * segments * partial_floats((v_dim + 15) / 16 * 16)) * sizeof(float);
 }
 
 void run_attention_step(const RunState& state, const ops::Attention& op, float* partials) {
   const auto& runs = state.shape.token_runs;
   if (runs.size() == 1 && runs[0].n == 1) {
-    const int64_t n_keys = runs[0].position - ops::first_visible(runs[0].position, op.window) + 1;
+    const int64_t n_keys = runs[0].position - ops::first_visible(runs[0].position, op) + 1;
     const HeadTask task{state, op, runs[0]};
     if (n_keys > kAttentionSegment && state.pool.n_threads() > 1 && state.kernels.attention_segment != nullptr) {
       return run_by_segments(task, partials);

@@ -221,11 +221,12 @@ class CpuExecutor final : public ops::Executor {
     for (const ops::Op& op : plan_.ops) {
       const auto* record = op.as<ops::Attention>();
       if (record == nullptr) continue;
-      bytes = std::max(bytes, state_.kernels.attention_scratch_bytes(record->head_dim, options_.n_ctx));
-      partials = std::max(partials, attention_partials_bytes(*record, options_.n_ctx));
+      const int64_t v_dim = plan_.cache_layers[static_cast<size_t>(record->layer)].v_dim();
+      bytes = std::max(bytes, state_.kernels.attention_scratch_bytes(record->head_dim, v_dim, options_.n_ctx));
+      partials = std::max(partials, attention_partials_bytes(*record, v_dim, options_.n_ctx));
     }
     for (const ops::CacheLayer& layer : plan_.cache_layers) {
-      bytes = std::max(bytes, static_cast<size_t>(layer.head_dim) * sizeof(float));  // one row on its way into the cache
+      bytes = std::max(bytes, static_cast<size_t>(std::max(layer.head_dim, layer.v_dim())) * sizeof(float));  // one row on its way into the cache
     }
     bytes = round_up_64(bytes) + 64;  // no two threads on one cache line pair
     scratch_ = base::AlignedBuffer(bytes * static_cast<size_t>(state_.pool.n_threads()), "scratch memory of the threads");

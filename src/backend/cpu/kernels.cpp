@@ -19,29 +19,29 @@ void store_key_reference(const CacheHead& head, int64_t position, const float* k
 }
 
 void store_value_reference(const CacheHead& head, int64_t position, const float* v, std::byte* scratch) noexcept {
-  ops::cache_encode_ref(head.type_v, v, head.head_dim, scratch);
+  ops::cache_encode_ref(head.type_v, v, head.v_dim, scratch);
   put_value(head, position, scratch);
 }
 
 // scratch: one stored row, then all keys and all values of the head as floats.
-size_t attention_scratch_reference(int64_t head_dim, int64_t n_ctx) noexcept {
-  return static_cast<size_t>(head_dim * (1 + 2 * n_ctx)) * sizeof(float);
+size_t attention_scratch_reference(int64_t head_dim, int64_t v_dim, int64_t n_ctx) noexcept {
+  return static_cast<size_t>(std::max(head_dim, v_dim) + (head_dim + v_dim) * n_ctx) * sizeof(float);
 }
 
 void attention_reference(const AttentionBlock& block, std::byte* scratch) noexcept {
-  const int64_t head_dim = block.cache.head_dim;
+  const int64_t head_dim = block.cache.head_dim, v_dim = block.cache.v_dim;
   const int64_t n = block.last[block.n_rows - 1] + 1;
-  auto* keys = reinterpret_cast<float*>(scratch) + head_dim;
+  auto* keys = reinterpret_cast<float*>(scratch) + std::max(head_dim, v_dim);
   float* values = keys + n * head_dim;
   for (int64_t position = block.first[0]; position < n; ++position) {
     get_key(block.cache, position, scratch);
     ops::cache_decode_ref(block.cache.type_k, scratch, head_dim, keys + position * head_dim);
     get_value(block.cache, position, scratch);
-    ops::cache_decode_ref(block.cache.type_v, scratch, head_dim, values + position * head_dim);
+    ops::cache_decode_ref(block.cache.type_v, scratch, v_dim, values + position * v_dim);
   }
   for (int64_t r = 0; r < block.n_rows; ++r) {
-    ops::attention_ref(block.q[r], {keys, n, head_dim, head_dim}, {values, n, head_dim, head_dim}, block.first[r], block.last[r], block.scale,
-                       block.y[r]);
+    ops::attention_ref(block.q[r], {keys, n, head_dim, head_dim}, {values, n, v_dim, v_dim}, block.first[r], block.last[r],
+                       {block.scale, block.softcap, block.sink[r]}, block.y[r]);
   }
 }
 

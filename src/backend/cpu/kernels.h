@@ -18,11 +18,13 @@ inline constexpr int64_t kAttentionRows = 12;
 struct AttentionBlock {
   CacheHead cache;
   float scale = 1.0f;
+  float softcap = 0.0f;                          // 0: none
   int64_t n_rows = 0;
   const float* q[kAttentionRows] = {};
   float* y[kAttentionRows] = {};
   int64_t first[kAttentionRows] = {};  // visible positions
   int64_t last[kAttentionRows] = {};
+  const float* sink[kAttentionRows] = {};        // null: none
 };
 
 // One segment's share (m, l, o) of each row: m [kAttentionRows], l [kAttentionRows], then o [kAttentionRows][v_cols].
@@ -43,7 +45,7 @@ struct Kernels {
 
   // scratch: attention_scratch_bytes.
   void (*attention)(const AttentionBlock& block, std::byte* scratch) noexcept;
-  size_t (*attention_scratch_bytes)(int64_t head_dim, int64_t n_ctx) noexcept;
+  size_t (*attention_scratch_bytes)(int64_t head_dim, int64_t v_dim, int64_t n_ctx) noexcept;
   // The same in parts, null where a set has no such kernel: the share of one segment, into partial; then n_segments of them, from segment
   // `first` on, merged in ascending order and written.
   void (*attention_segment)(const AttentionBlock& block, int64_t segment, float* partial, std::byte* scratch) noexcept;

@@ -110,6 +110,9 @@ TEST_P(SmallKernels, Rope) {
 
 struct Shape {
   int64_t head_dim, n_group, n_tokens, position, window;
+  int64_t v_dim = 0;  // 0: head_dim
+  float softcap = 0;
+  bool sinks = false;
 };
 
 ops::ExecutorOptions cache_options(ops::CacheType k, ops::CacheType v, int64_t n_ctx) {
@@ -121,11 +124,11 @@ ops::ExecutorOptions cache_options(ops::CacheType k, ops::CacheType v, int64_t n
 }
 
 void fill(const Kernels& kernels, const CacheHead& head, int64_t n_positions, uint64_t seed, bool extremes) {
-  std::vector<std::byte> scratch(static_cast<size_t>(head.head_dim + 16) * 4);
+  std::vector<std::byte> scratch(static_cast<size_t>(std::max(head.head_dim, head.v_dim) + 16) * 4);
   for (int64_t position = 0; position < n_positions; ++position) {
     const auto row = static_cast<uint64_t>(position);
     kernels.store_key(head, position, values(head.head_dim, seed + 2 * row, extremes).data(), scratch.data());
-    kernels.store_value(head, position, values(head.head_dim, seed + 2 * row + 1, extremes).data(), scratch.data());
+    kernels.store_value(head, position, values(head.v_dim, seed + 2 * row + 1, extremes).data(), scratch.data());
   }
 }
 
@@ -140,23 +143,27 @@ struct Attended {
 };
 
 Attended attend(const Kernels& kernels, const CacheHead& head, const Shape& shape, const std::vector<float>& q) {
-  Attended result{std::vector<float>(q.size()), std::vector<float>(q.size())};
-  std::vector<std::byte> scratch(kernels.attention_scratch_bytes(head.head_dim, shape.position + shape.n_tokens));
+  const auto n_y = static_cast<size_t>(shape.n_group * shape.n_tokens * head.v_dim);
+  Attended result{std::vector<float>(n_y), std::vector<float>(n_y)};
+  const std::vector<float> sinks = values(shape.n_group, 77, false);
+  std::vector<std::byte> scratch(kernels.attention_scratch_bytes(head.head_dim, head.v_dim, shape.position + shape.n_tokens));
   const int64_t n_rows = shape.n_group * shape.n_tokens;
   for (int64_t begin = 0; begin < n_rows; begin += kAttentionRows) {
     AttentionBlock block;
     block.cache = head;
     block.scale = 0.125f;
+    block.softcap = shape.softcap;
     block.n_rows = std::min(kAttentionRows, n_rows - begin);
     for (int64_t i = 0; i < block.n_rows; ++i) {
       block.q[i] = q.data() + (begin + i) * head.head_dim;
-      block.y[i] = result.whole.data() + (begin + i) * head.head_dim;
+      block.y[i] = result.whole.data() + (begin + i) * head.v_dim;
+      if (shape.sinks) block.sink[i] = sinks.data() + (begin + i) % shape.n_group;
       block.last[i] = shape.position + (begin + i) / shape.n_group;
       block.first[i] = ops::first_visible(block.last[i], shape.window);
     }
     kernels.attention(block, scratch.data());
     if (kernels.attention_segment == nullptr) continue;
-    for (int64_t i = 0; i < block.n_rows; ++i) block.y[i] = result.in_segments.data() + (begin + i) * head.head_dim;
+    for (int64_t i = 0; i < block.n_rows; ++i) block.y[i] = result.in_segments.data() + (begin + i) * head.v_dim;
     const int64_t first = block.first[0] / ops::kAttentionSegment;
     const int64_t n_segments = block.last[block.n_rows - 1] / ops::kAttentionSegment - first + 1;
     const int64_t floats = partial_floats(head.v_cols);
@@ -169,7 +176,7 @@ Attended attend(const Kernels& kernels, const CacheHead& head, const Shape& shap
 
 void expect_same_attention(KernelSet set, const Shape& shape, ops::CacheType k, ops::CacheType v, bool extremes) {
   const int64_t n_positions = shape.position + shape.n_tokens;
-  const ops::CacheLayer layer{1, shape.head_dim, shape.window};
+  const ops::CacheLayer layer{1, shape.head_dim, shape.window, shape.v_dim};
   const KvCache cache_a(std::span(&layer, 1), cache_options(k, v, n_positions));
   const KvCache cache_b(std::span(&layer, 1), cache_options(k, v, n_positions));
   const Kernels reference = make_kernels(KernelSet::reference), fast = make_kernels(set);
@@ -179,7 +186,7 @@ void expect_same_attention(KernelSet set, const Shape& shape, ops::CacheType k, 
   const auto q = values(shape.n_group * shape.n_tokens * shape.head_dim, 5, false);
   const Attended a = attend(reference, cache_a.head(0, 0, 0), shape, q), b = attend(fast, cache_b.head(0, 0, 0), shape, q);
   const auto name = testing::Message() << "head_dim " << shape.head_dim << " group " << shape.n_group << " tokens " << shape.n_tokens
-                                       << " position " << shape.position << " window " << shape.window << " types " << static_cast<int>(k)
+                                       << " position " << shape.position << " window " << shape.window << " v_dim " << shape.v_dim << " softcap " << shape.softcap << " types " << static_cast<int>(k)
                                        << static_cast<int>(v);
   EXPECT_EQ(bits_of(a.whole), bits_of(b.whole)) << name;
   EXPECT_EQ(bits_of(a.whole), bits_of(b.in_segments)) << name << " in segments";
@@ -191,6 +198,18 @@ TEST_P(SmallKernels, AttentionOverShapes) {
   for (const int64_t head_dim : {16, 40, 64, 80, 128, 256}) {
     for (const int64_t n_group : {1, 2, 3, 4, 5, 7, 8, 13}) {
       expect_same_attention(GetParam(), {head_dim, n_group, 3, 30, 0}, CacheType::f16, CacheType::f16, false);
+    }
+  }
+}
+
+TEST_P(SmallKernels, AttentionWithSoftcapSinksAndNarrowValues) {
+  for (const CacheType type : {CacheType::f16, CacheType::f32, CacheType::q8_0}) {
+    for (const int64_t v_dim : {0, 32, 96, 192}) {
+      for (const int64_t position : {0, 40, 300, 600}) {
+        expect_same_attention(GetParam(), {64, 3, 5, position, 0, v_dim, 0.5f, true}, type, type, false);
+        expect_same_attention(GetParam(), {128, 2, 1, position, 50, v_dim, 0, true}, type, type, false);
+        expect_same_attention(GetParam(), {64, 4, 9, position, 0, v_dim, 20.0f, false}, type, type, true);
+      }
     }
   }
 }

@@ -65,10 +65,10 @@ void get_key(const CacheHead& head, int64_t position, std::byte* row) noexcept {
 void put_value(const CacheHead& head, int64_t position, const std::byte* row) noexcept {
   std::byte* place = head.v + position * head.v_row_bytes;
   if (head.type_v != ops::CacheType::q8_0) {
-    std::memcpy(place, row, static_cast<size_t>(head.head_dim * element_bytes(head.type_v)));
+    std::memcpy(place, row, static_cast<size_t>(head.v_dim * element_bytes(head.type_v)));
     return;
   }
-  const int64_t n_blocks = head.head_dim / kQ8Elements;
+  const int64_t n_blocks = head.v_dim / kQ8Elements;
   for (int64_t block = 0; block < n_blocks; ++block) {
     std::memcpy(head.v_scales + (position * n_blocks + block) * 2, row + block * kQ8Bytes, 2);
     std::memcpy(place + block * kQ8Elements, row + block * kQ8Bytes + 2, kQ8Elements);
@@ -78,10 +78,10 @@ void put_value(const CacheHead& head, int64_t position, const std::byte* row) no
 void get_value(const CacheHead& head, int64_t position, std::byte* row) noexcept {
   const std::byte* place = head.v + position * head.v_row_bytes;
   if (head.type_v != ops::CacheType::q8_0) {
-    std::memcpy(row, place, static_cast<size_t>(head.head_dim * element_bytes(head.type_v)));
+    std::memcpy(row, place, static_cast<size_t>(head.v_dim * element_bytes(head.type_v)));
     return;
   }
-  const int64_t n_blocks = head.head_dim / kQ8Elements;
+  const int64_t n_blocks = head.v_dim / kQ8Elements;
   for (int64_t block = 0; block < n_blocks; ++block) {
     std::memcpy(row + block * kQ8Bytes, head.v_scales + (position * n_blocks + block) * 2, 2);
     std::memcpy(row + block * kQ8Bytes + 2, place + block * kQ8Elements, kQ8Elements);
@@ -100,20 +100,21 @@ KvCache::KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOpt
   };
   for (const ops::CacheLayer& layer : layers) {
     check_type(type_k_, layer.head_dim, "K", layers_.size());
-    check_type(type_v_, layer.head_dim, "V", layers_.size());
+    check_type(type_v_, layer.v_dim(), "V", layers_.size());
     Layer placed;
     placed.n_kv_heads = layer.n_kv_heads;
     CacheHead& head = placed.first;
     head.type_k = type_k_;
     head.type_v = type_v_;
     head.head_dim = layer.head_dim;
-    head.v_cols = round_up(layer.head_dim, 16);
+    head.v_dim = layer.v_dim();
+    head.v_cols = round_up(layer.v_dim(), 16);
     head.k_tile_bytes = kKeyTile * layer.head_dim * element_bytes(type_k_);
     if (type_k_ == ops::CacheType::q8_0) head.k_tile_bytes += kKeyTile * layer.head_dim / kQ8Elements * 2;
     head.v_row_bytes = head.v_cols * element_bytes(type_v_);
     placed.k_head_bytes = static_cast<size_t>(n_positions / kKeyTile * head.k_tile_bytes);
     placed.v_head_bytes = static_cast<size_t>(n_positions * head.v_row_bytes);
-    if (type_v_ == ops::CacheType::q8_0) placed.v_scales_head_bytes = static_cast<size_t>(n_positions * layer.head_dim / kQ8Elements * 2);
+    if (type_v_ == ops::CacheType::q8_0) placed.v_scales_head_bytes = static_cast<size_t>(n_positions * layer.v_dim() / kQ8Elements * 2);
     const size_t n_heads = n_sequences * static_cast<size_t>(layer.n_kv_heads);
     placed.k = take(n_heads * placed.k_head_bytes);
     placed.v = take(n_heads * placed.v_head_bytes);
@@ -137,7 +138,8 @@ void KvCache::visit(int64_t sequence, int64_t n_positions, const std::function<v
   std::vector<std::byte> row;
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     for (const bool keys : {true, false}) {
-      row.resize(static_cast<size_t>(ops::cache_row_bytes(keys ? type_k_ : type_v_, layers_[layer].first.head_dim)));
+      const CacheHead& first = layers_[layer].first;
+      row.resize(static_cast<size_t>(keys ? ops::cache_row_bytes(type_k_, first.head_dim) : ops::cache_row_bytes(type_v_, first.v_dim)));
       for (int64_t position = 0; position < n_positions; ++position) {
         for (int64_t kv_head = 0; kv_head < layers_[layer].n_kv_heads; ++kv_head) {
           const CacheHead view = head(static_cast<int64_t>(layer), sequence, kv_head);

@@ -21,11 +21,11 @@ inline constexpr int64_t kKeyTile = 32;
 // One KV head of one layer and sequence; a view into the KvCache.
 //   Key tile i (positions 32 i .. 32 i + 31) begins at k + i * k_tile_bytes: f32 or f16 [head_dim][32]; q8_0: f16 scales
 //   [head_dim / 32][32], then int8 [head_dim][32].
-//   Value row t begins at v + t * v_row_bytes: f32 or f16 [v_cols]; q8_0: int8 [v_cols], its f16 scales [head_dim / 32] at v_scales.
-//   v_cols is head_dim rounded up to 16; what lies beyond head_dim stays zero.
+//   Value row t begins at v + t * v_row_bytes: f32 or f16 [v_cols]; q8_0: int8 [v_cols], its f16 scales [v_dim / 32] at v_scales.
+//   v_cols is v_dim rounded up to 16; what lies beyond v_dim stays zero.
 struct CacheHead {
   ops::CacheType type_k = ops::CacheType::f16, type_v = ops::CacheType::f16;
-  int64_t head_dim = 0, v_cols = 0;
+  int64_t head_dim = 0, v_dim = 0, v_cols = 0;
   int64_t k_tile_bytes = 0, v_row_bytes = 0;
   std::byte* k = nullptr;
   std::byte* v = nullptr;

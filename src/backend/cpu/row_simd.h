@@ -106,9 +106,9 @@ static void store_key(const CacheHead& head, int64_t position, const float* k, s
 
 static void store_value(const CacheHead& head, int64_t position, const float* v, std::byte* scratch) noexcept {
   if (head.type_v == ops::CacheType::f16) {
-    to_half(v, head.head_dim, reinterpret_cast<uint16_t*>(head.v + position * head.v_row_bytes));
+    to_half(v, head.v_dim, reinterpret_cast<uint16_t*>(head.v + position * head.v_row_bytes));
   } else {
-    ops::cache_encode_ref(head.type_v, v, head.head_dim, scratch);
+    ops::cache_encode_ref(head.type_v, v, head.v_dim, scratch);
     put_value(head, position, scratch);
   }
 }

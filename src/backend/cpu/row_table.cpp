@@ -59,6 +59,7 @@ void add(const RunState& s, const ops::Op& of, int64_t begin, int64_t end, std::
 
 void gate(const RunState& s, const ops::Op& of, int64_t begin, int64_t end, std::byte*) noexcept {
   const auto& op = *of.as<ops::Gate>();
+  if (s.width(op.gate) != s.width(op.y)) return of.record.run(s.host_rows, begin, end);
   s.kernels.gate[static_cast<size_t>(op.activation)](s.row(op.gate, begin), s.row(op.up, begin), (end - begin) * s.width(op.y), s.row(op.y, begin));
 }
 

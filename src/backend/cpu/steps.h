@@ -31,6 +31,6 @@ void run_linear_step(const RunState& state, const LinearStep& step, int64_t n_to
 
 // partials: memory for a query's segments when one token attends alone, [n_heads in blocks][segments] of partial_floats.
 void run_attention_step(const RunState& state, const ops::Attention& op, float* partials);
-size_t attention_partials_bytes(const ops::Attention& op, int64_t n_ctx);
+size_t attention_partials_bytes(const ops::Attention& op, int64_t v_dim, int64_t n_ctx);
 
 }  // namespace assay::backend::cpu

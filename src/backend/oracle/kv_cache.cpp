@@ -9,7 +9,7 @@ KvCache::KvCache(std::span<const ops::CacheLayer> layers, int64_t n_ctx, int n_s
     : n_ctx_(n_ctx), n_positions_(static_cast<size_t>(n_sequences), 0) {
   for (const ops::CacheLayer& shape : layers) {
     layers_.push_back({shape, sequence_elements_});
-    sequence_elements_ += 2 * shape.n_kv_heads * shape.head_dim * n_ctx;
+    sequence_elements_ += (layers_.back().k_width() + layers_.back().v_width()) * n_ctx;
   }
   memory_ = base::AlignedBuffer(static_cast<uint64_t>(sequence_elements_) * static_cast<uint64_t>(n_sequences) * sizeof(double),
                                 "the oracle's KV cache");
@@ -21,22 +21,21 @@ const double* KvCache::k_begin(int sequence, int32_t layer) const {
 }
 
 const double* KvCache::v_begin(int sequence, int32_t layer) const {
-  return k_begin(sequence, layer) + layers_[static_cast<size_t>(layer)].width() * n_ctx_;
+  return k_begin(sequence, layer) + layers_[static_cast<size_t>(layer)].k_width() * n_ctx_;
 }
 
 HeadCache KvCache::head(int sequence, int32_t layer, int64_t head) const {
   const Layer& l = layers_[static_cast<size_t>(layer)];
-  const int64_t first = head * l.shape.head_dim;
-  return {k_begin(sequence, layer) + first, l.width(), v_begin(sequence, layer) + first, l.width()};
+  return {k_begin(sequence, layer) + head * l.shape.head_dim, l.k_width(), v_begin(sequence, layer) + head * l.shape.v_dim(), l.v_width()};
 }
 
 void KvCache::store(int sequence, int32_t layer, int64_t position, const double* k, const double* v) {
   double* elements = static_cast<double*>(static_cast<void*>(memory_.data()));
   const Layer& l = layers_[static_cast<size_t>(layer)];
   double* keys = elements + sequence * sequence_elements_ + l.offset;
-  double* values = keys + l.width() * n_ctx_;
-  std::copy(k, k + l.width(), keys + position * l.width());
-  std::copy(v, v + l.width(), values + position * l.width());
+  double* values = keys + l.k_width() * n_ctx_;
+  std::copy(k, k + l.k_width(), keys + position * l.k_width());
+  std::copy(v, v + l.v_width(), values + position * l.v_width());
 }
 
 void KvCache::truncate(int sequence, int64_t n_positions) {
@@ -49,9 +48,9 @@ void KvCache::extend(int sequence, int64_t n_positions) { n_positions_[static_ca
 void KvCache::visit(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const {
   const int64_t n = n_positions(sequence);
   for (int32_t layer = 0; layer < static_cast<int32_t>(layers_.size()); ++layer) {
-    const auto elements = static_cast<size_t>(n * layers_[static_cast<size_t>(layer)].width());
-    sink(std::as_bytes(std::span(k_begin(sequence, layer), elements)));
-    sink(std::as_bytes(std::span(v_begin(sequence, layer), elements)));
+    const Layer& l = layers_[static_cast<size_t>(layer)];
+    sink(std::as_bytes(std::span(k_begin(sequence, layer), static_cast<size_t>(n * l.k_width()))));
+    sink(std::as_bytes(std::span(v_begin(sequence, layer), static_cast<size_t>(n * l.v_width()))));
   }
 }
 

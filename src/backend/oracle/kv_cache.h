@@ -34,7 +34,8 @@ class KvCache {
   struct Layer {
     ops::CacheLayer shape;
     int64_t offset = 0;  // elements from a sequence's begin to K; V follows it
-    int64_t width() const noexcept { return shape.n_kv_heads * shape.head_dim; }
+    int64_t k_width() const noexcept { return shape.n_kv_heads * shape.head_dim; }
+    int64_t v_width() const noexcept { return shape.n_kv_heads * shape.v_dim(); }
   };
   const double* k_begin(int sequence, int32_t layer) const;
   const double* v_begin(int sequence, int32_t layer) const;

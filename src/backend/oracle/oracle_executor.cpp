@@ -168,14 +168,16 @@ void OracleExecutor::run_op(const ops::KvStore& op) {
 }
 
 void OracleExecutor::run_op(const ops::Attention& op) {
-  const auto head_dim = static_cast<size_t>(op.head_dim);
+  const int64_t v_dim = plan_.cache_layers[static_cast<size_t>(op.layer)].v_dim();
   pool_.run(n_rows(op.q) * op.n_heads, [&](int64_t i, int thread) {
     const int64_t row_q = i / op.n_heads, head = i % op.n_heads;
     const int64_t token = token_of(op.q, row_q);
     const int64_t position = batch_.positions[static_cast<size_t>(token)];
-    attend({row(op.q, row_q) + head * op.head_dim, head_dim}, cache_.head(sequence_of(token), op.layer, head / (op.n_heads / op.n_kv_heads)),
-           ops::first_visible(position, op.window), position, op.scale, shares_[static_cast<size_t>(thread)],
-           {row(op.y, row_q) + head * op.head_dim, head_dim});
+    ScoreRule rule{op.scale, op.softcap};
+    if (op.sinks != ops::kNone) rule.sink = small_pointers_[static_cast<size_t>(op.sinks)][head];
+    attend({row(op.q, row_q) + head * op.head_dim, static_cast<size_t>(op.head_dim)},
+           cache_.head(sequence_of(token), op.layer, head / (op.n_heads / op.n_kv_heads)), ops::first_visible(position, op), position, rule,
+           shares_[static_cast<size_t>(thread)], {row(op.y, row_q) + head * v_dim, static_cast<size_t>(v_dim)});
   });
 }
 

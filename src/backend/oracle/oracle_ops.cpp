@@ -25,9 +25,12 @@ void attention_scores(std::span<const double> q, const double* k, int64_t k_stri
   }
 }
 
-void softmax(std::span<double> x) noexcept {
-  const double largest = *std::max_element(x.begin(), x.end());
-  double sum = 0;
+double softcap(double x, double cap) noexcept { return cap > 0 ? cap * num::tanh64(x / cap) : x; }
+
+void softmax(std::span<double> x, std::optional<double> sink) noexcept {
+  double largest = *std::max_element(x.begin(), x.end());
+  if (sink) largest = std::max(largest, *sink);
+  double sum = sink ? num::exp64(*sink - largest) : 0.0;
   for (double& value : x) {
     value = num::exp64(value - largest);
     sum += value;
@@ -35,11 +38,12 @@ void softmax(std::span<double> x) noexcept {
   for (double& value : x) value /= sum;
 }
 
-void attend(std::span<const double> q, const HeadCache& cache, int64_t first, int64_t last, double scale, std::span<double> shares,
+void attend(std::span<const double> q, const HeadCache& cache, int64_t first, int64_t last, const ScoreRule& rule, std::span<double> shares,
             std::span<double> y) noexcept {
   shares = shares.first(static_cast<size_t>(last - first + 1));
-  attention_scores(q, cache.k, cache.k_stride, first, last, scale, shares);
-  softmax(shares);
+  attention_scores(q, cache.k, cache.k_stride, first, last, rule.scale, shares);
+  for (double& score : shares) score = softcap(score, rule.softcap);
+  softmax(shares, rule.sink);
   std::fill(y.begin(), y.end(), 0.0);
   for (int64_t p = first; p <= last; ++p) {
     const double share = shares[static_cast<size_t>(p - first)];

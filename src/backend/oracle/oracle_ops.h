@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -18,14 +19,22 @@ struct HeadCache {
   int64_t v_stride = 0;
 };
 
-// One query head over the positions first .. last. shares: at least last - first + 1; keeps the softmax of each position. y: q.size(),
-// must not overlap q.
-void attend(std::span<const double> q, const HeadCache& cache, int64_t first, int64_t last, double scale, std::span<double> shares,
+// What is done with scores: ops/attention.h.
+struct ScoreRule {
+  double scale = 1;
+  double softcap = 0;            // 0: none
+  std::optional<double> sink{};
+};
+
+// One query head over the positions first .. last. shares: at least last - first + 1; keeps the softmax of each position. y: a value, must not
+// overlap q.
+void attend(std::span<const double> q, const HeadCache& cache, int64_t first, int64_t last, const ScoreRule& rule, std::span<double> shares,
             std::span<double> y) noexcept;
+double softcap(double x, double cap) noexcept;  // x where cap is 0
 
 // The parts of attend, for who wants scores or shares otherwise. Scores are scaled.
 void attention_scores(std::span<const double> q, const double* k, int64_t k_stride, int64_t first, int64_t last, double scale,
                       std::span<double> scores) noexcept;
-void softmax(std::span<double> x) noexcept;  // x becomes its shares; must not be empty
+void softmax(std::span<double> x, std::optional<double> sink = {}) noexcept;  // x becomes its shares; must not be empty
 
 }  // namespace assay::backend::oracle

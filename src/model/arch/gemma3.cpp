@@ -61,7 +61,7 @@ ops::ValueId gemma3(const ArchInput& input, PlanBuilder& p) {
     const ValueId q_rope = p.rope("attn_q_rope", p.rms_norm_heads("attn_q_norm", q, h.head_dim, h.norm_eps), rope, h.head_dim);
     const ValueId k_rope = p.rope("attn_k_rope", p.rms_norm_heads("attn_k_norm", k, h.head_dim, h.norm_eps), rope, h.head_dim);
     p.kv_store("kv_store", k_rope, v);
-    ValueId o = p.attention("attention", q_rope, h.n_heads, scale);
+    ValueId o = p.attention("attention", q_rope, h.n_heads, {scale});
     if (layer + 1 == h.n_layers) {  // what follows concerns only the tokens whose logits are wanted
       o = p.select_outputs("attention_selected", o);
       x = p.select_outputs("residual_selected", x);

@@ -24,8 +24,8 @@ struct Architecture {
 std::span<const Architecture> architectures() noexcept;
 
 namespace arch {
-ops::ValueId llama(const ArchInput& input, PlanBuilder& plan);
-ops::ValueId gemma3(const ArchInput& input, PlanBuilder& plan);
+using Build = ops::ValueId(const ArchInput& input, PlanBuilder& plan);
+Build llama, gemma3, qwen2, qwen3, gemma, ernie4_5, seed_oss, hunyuan_dense, arcee, smollm3, nemotron, jais2, starcoder2, apertus, gemma2, glm4, olmo2, exaone4, granite, granite_swa, command_r, cohere2, stablelm, gptneox, gpt2, falcon, phi2, olmo, mistral3, phi3;
 }  // namespace arch
 
 }  // namespace assay::model

@@ -24,7 +24,7 @@ ops::ValueId llama(const ArchInput& input, PlanBuilder& p) {
     const ValueId k = p.rope("attn_k_rope", p.linear("attn_k", a, h.n_kv_heads * h.head_dim, Bias::optional), rope, h.head_dim);
     const ValueId v = p.linear("attn_v", a, h.n_kv_heads * h.head_dim, Bias::optional);
     p.kv_store("kv_store", k, v);
-    ValueId o = p.attention("attention", q, h.n_heads, attention_scale);
+    ValueId o = p.attention("attention", q, h.n_heads, {attention_scale});
     if (layer + 1 == h.n_layers) {  // what follows concerns only the tokens whose logits are wanted
       o = p.select_outputs("attention_selected", o);
       x = p.select_outputs("residual_selected", x);

@@ -1,0 +1,70 @@
+// Every family's tiny random models against Hugging Face transformers in float64: 2e-4 in mode f32 with an f32 cache, 1e-6 in mode oracle; and one digest
+// in mode exact whatever the kernels, threads, chunks and parts.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "assay/context.h"
+#include "assay/devices.h"
+#include "support/goldens.h"
+#include "support/logits.h"
+#include "support/shared_data.h"
+
+namespace assay {
+namespace {
+
+constexpr const char* kDecoders[] = {"qwen2",   "qwen3",      "gemma",    "gemma2",  "ministral3", "smollm3", "phi3",   "glm4",    "granite",  "cohere",
+                                     "cohere2", "olmo2",      "olmo3",    "exaone4", "exaone4-32b", "starcoder2", "stablelm", "gpt2",  "gptneox", "olmo",
+                                     "ernie45", "seedoss",    "hunyuan",  "apertus", "arcee",      "nemotron", "graniteswa"};
+
+std::string file(const std::string& name, const char* ending) { return test::shared("goldens/arch/" + name + ending).string(); }
+
+class ArchGolden : public ::testing::TestWithParam<const char*> {};
+
+double worst_of(Context& context, const test::TinyGolden& golden) {
+  double worst = 0;
+  const auto n = static_cast<int64_t>(golden.ids.size());
+  const auto take = [&worst](double found, double expected) {
+    const double off = std::abs(found - expected);
+    worst = off <= worst ? worst : off;  // a NaN is taken
+  };
+  context.decode_all(golden.ids, [&](int64_t position, std::span<const double> logits) {
+    const auto i = static_cast<size_t>(position);
+    const double sum = test::log_sum_exp(logits);
+    take(sum, golden.logsumexp[i]);
+    if (position + 1 < n) take(sum - logits[static_cast<size_t>(golden.ids[i + 1])], golden.nll[i]);
+    if (position + 3 < n) return;
+    const std::vector<double>& expected = golden.logits_last3[static_cast<size_t>(position + 3 - n)];
+    ASSERT_EQ(logits.size(), expected.size());
+    for (size_t j = 0; j < expected.size(); ++j) take(logits[j], expected[j]);
+  });
+  EXPECT_EQ(context.n_past(), n);
+  return worst;
+}
+
+TEST_P(ArchGolden, FollowsTransformers) {
+  ASSAY_REQUIRE_FILE(file(GetParam(), ".gguf"));
+  const test::TinyGolden golden = test::read_tiny_golden(file(GetParam(), ".json"));
+  const auto model = Model::load(file(GetParam(), ".gguf"), {.tokenizer = false});
+  for (const auto& [numerics, tolerance] : {std::pair(Numerics::f32, 2e-4), std::pair(Numerics::oracle, 1e-6)}) {
+    ContextOptions options;
+    options.numerics = numerics;
+    options.cache_k = options.cache_v = KvType::f32;
+    options.n_ctx = 64;
+    options.n_ubatch = 7;
+    options.n_threads = 1;
+    Context context(model, options);
+    EXPECT_LT(worst_of(context, golden), tolerance) << name(numerics);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Decoders, ArchGolden, ::testing::ValuesIn(kDecoders), [](const auto& parameters) {
+  std::string text = parameters.param;
+  std::replace(text.begin(), text.end(), '-', '_');
+  return text;
+});
+
+}  // namespace
+}  // namespace assay

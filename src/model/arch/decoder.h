@@ -1,0 +1,65 @@
+// What the layers of most decoders are made of: the projections of attention, the feed-forward layers, the ends of a model. An architecture's file
+// puts them in its own order; what only one family has stands in that family's file.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "model/arch/list.h"
+#include "model/rope_scaling.h"
+
+namespace assay::model::arch {
+
+enum class Pairing { pairs, halves };  // of RoPE's elements: (2i, 2i + 1), or (i, i + dim / 2)
+
+struct Heads {
+  ops::ValueId q, k, v;
+};
+
+class Decoder {
+ public:
+  Decoder(const ArchInput& arch_input, PlanBuilder& builder) : input(arch_input), h(arch_input.hparams), p(builder) {}
+
+  const ArchInput& input;
+  const Hparams& h;
+  PlanBuilder& p;
+
+  // The rotation of rope.freq_base with the file's scaling and factors; plain: another base, neither.
+  ops::RopeId rope(Pairing pairing) const;
+  ops::RopeId plain_rope(Pairing pairing, double theta) const;
+  double rope_theta_windowed() const;  // rope.freq_base_swa, else rope.freq_base
+
+  // attention.sliding_window where the file has one, else 0; and which layers have it (KeyReader::windowed_layers).
+  int64_t window() const;
+  std::vector<bool> windowed_layers(int64_t period, bool last_full) const;
+
+  ops::ValueId embed(double scale = 1.0) const;
+  void begin_layer(int32_t layer, int64_t window = 0) const;
+
+  // RMS norm with the file's epsilon; the same over every head; LayerNorm, with a bias where the file has one.
+  ops::ValueId rms(std::string_view name, ops::ValueId x) const;
+  ops::ValueId rms_heads(std::string_view name, ops::ValueId x) const;
+  ops::ValueId layer_norm(std::string_view name, ops::ValueId x) const;
+  float layer_norm_eps() const;
+
+  // attn_q, attn_k, attn_v of x with their biases, or their rows of attn_qkv.
+  Heads project(ops::ValueId x) const;
+  Heads turn(const Heads& heads, ops::RopeId rope) const;   // q and k
+  Heads norm_heads(const Heads& heads) const;               // q and k by attn_q_norm, attn_k_norm, each head on its own
+  // Stores k and v, attends; then, in the last layer, keeps of the result and of each residual only the tokens whose logits are wanted; attn_output.
+  ops::ValueId attend(const Heads& heads, const AttentionRule& rule, std::initializer_list<ops::ValueId*> residuals) const;
+  AttentionRule scaled() const;  // 1 / sqrt(head_dim)
+
+  ops::ValueId ffn_gated(ops::ValueId x, ops::ActivationFunction activation) const;  // ffn_gate, ffn_up, ffn_down
+  ops::ValueId ffn_fused(ops::ValueId x, ops::ActivationFunction activation) const;  // ffn_up holds the rows of gate, then of up
+  ops::ValueId ffn_plain(ops::ValueId x, ops::ActivationFunction activation) const;  // ffn_up, ffn_down
+  int64_t d_ff() const;                                                              // Error(bad_file) where the file has none
+
+  // The head: output.weight, else the embedding; and its bias, where there is one.
+  ops::ValueId logits(ops::ValueId x) const;
+
+  bool is_last(int32_t layer) const { return layer + 1 == h.n_layers; }
+};
+
+}  // namespace assay::model::arch

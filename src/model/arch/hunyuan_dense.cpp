@@ -1,0 +1,22 @@
+// Hunyuan, dense: queries and keys are normed head by head after their rotation; the scaling of long contexts is part of the base.
+#include "model/arch/decoder.h"
+
+namespace assay::model::arch {
+
+ops::ValueId hunyuan_dense(const ArchInput& input, PlanBuilder& p) {
+  using ops::ValueId;
+  const Decoder d(input, p);
+  const ops::RopeId rope = d.rope(Pairing::halves);
+  ValueId x = d.embed();
+  for (int32_t layer = 0; layer < d.h.n_layers; ++layer) {
+    d.begin_layer(layer);
+    const Heads heads = d.norm_heads(d.turn(d.project(d.rms("attn_norm", x)), rope));
+    const ValueId o = d.attend(heads, d.scaled(), {&x});
+    x = p.add("attn_residual", x, o);
+    x = p.add("residual", x, d.ffn_gated(d.rms("ffn_norm", x), ops::ActivationFunction::silu));
+  }
+  p.end_layers();
+  return d.logits(d.rms("output_norm", x));
+}
+
+}  // namespace assay::model::arch

@@ -1,0 +1,22 @@
+// Qwen3: queries and keys are normed head by head before the rotation of halves. Source: Qwen3 technical report, arXiv:2505.09388.
+#include "model/arch/decoder.h"
+
+namespace assay::model::arch {
+
+ops::ValueId qwen3(const ArchInput& input, PlanBuilder& p) {
+  using ops::ValueId;
+  const Decoder d(input, p);
+  const ops::RopeId rope = d.rope(Pairing::halves);
+  ValueId x = d.embed();
+  for (int32_t layer = 0; layer < d.h.n_layers; ++layer) {
+    d.begin_layer(layer);
+    const Heads heads = d.turn(d.norm_heads(d.project(d.rms("attn_norm", x))), rope);
+    const ValueId o = d.attend(heads, d.scaled(), {&x});
+    x = p.add("attn_residual", x, o);
+    x = p.add("residual", x, d.ffn_gated(d.rms("ffn_norm", x), ops::ActivationFunction::silu));
+  }
+  p.end_layers();
+  return d.logits(d.rms("output_norm", x));
+}
+
+}  // namespace assay::model::arch

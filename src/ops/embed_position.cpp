@@ -1,0 +1,46 @@
+// See embed_position.h.
+#include "ops/embed_position.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "ops/check_scope.h"
+#include "ops/host_rows.h"
+#include "ops/shard_scope.h"
+#include "ops/work.h"
+#include "quant/format.h"
+
+namespace assay::ops {
+
+void EmbedPosition::check(const CheckScope& s) const {
+  s.expect_format(table);
+  s.expect(s.cols(table), s.width(y), "columns of the table of positions");
+}
+
+void EmbedPosition::shard(ShardScope& s) const {
+  const WeightId own_table = s.whole_weight(table);
+  const ValueId own_y = s.make(y, {});
+  s.enter({}, [&](size_t) { return EmbedPosition{own_table, own_y}; });
+}
+
+OpWork EmbedPosition::work(const WorkScope& s) const {
+  return {.bytes = s.weight_bytes(table) / std::max<int64_t>(s.plan().weights[static_cast<size_t>(table)].view.shape.rows(), 1) * s.n_rows(y)};
+}
+
+void EmbedPosition::run(const HostRows<float>& rows, int64_t begin, int64_t end) const noexcept {
+  const tensor::TensorView& view = rows.plan->weights[static_cast<size_t>(table)].view;
+  for (int64_t i = begin; i < end; ++i) {
+    quant::decode_row(*quant::find_format(view.dtype), view.row(rows.position_of(y, i)), rows.width(y), rows.row(y, i));
+  }
+}
+
+void EmbedPosition::run(const HostRows<double>& rows, int64_t begin, int64_t end) const noexcept {
+  const tensor::TensorView& view = rows.plan->weights[static_cast<size_t>(table)].view;
+  std::vector<float> decoded(static_cast<size_t>(rows.width(y)));
+  for (int64_t i = begin; i < end; ++i) {
+    quant::decode_row(*quant::find_format(view.dtype), view.row(rows.position_of(y, i)), rows.width(y), decoded.data());
+    std::copy(decoded.begin(), decoded.end(), rows.row(y, i));
+  }
+}
+
+}  // namespace assay::ops

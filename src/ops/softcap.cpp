@@ -1,0 +1,40 @@
+// See softcap.h.
+#include "ops/softcap.h"
+
+#include "num/math.h"
+#include "num/math64.h"
+#include "ops/check_scope.h"
+#include "ops/host_rows.h"
+#include "ops/shard_scope.h"
+#include "ops/work.h"
+
+namespace assay::ops {
+
+void Softcap::check(const CheckScope& s) const {
+  s.expect(s.width(y), s.width(x), "columns");
+  if (!(static_cast<float>(cap) > 0)) s.refuse("a cap of 0 or below");
+}
+
+void Softcap::shard(ShardScope& s) const {
+  const ColumnRanges ranges = s.ranges(x);
+  Softcap part = *this;
+  part.x = s.own(x), part.y = s.make(y, ranges);
+  s.enter(ranges, [&](size_t) { return part; });
+}
+
+OpWork Softcap::work(const WorkScope&) const { return {}; }
+
+void Softcap::run(const HostRows<float>& rows, int64_t begin, int64_t end) const noexcept {
+  const auto limit = static_cast<float>(cap);
+  const float* from = rows.row(x, begin);
+  float* to = rows.row(y, begin);
+  for (int64_t i = 0; i < (end - begin) * rows.width(y); ++i) to[i] = num::softcap(from[i], limit);
+}
+
+void Softcap::run(const HostRows<double>& rows, int64_t begin, int64_t end) const noexcept {
+  const double* from = rows.row(x, begin);
+  double* to = rows.row(y, begin);
+  for (int64_t i = 0; i < (end - begin) * rows.width(y); ++i) to[i] = cap * num::tanh64(from[i] / cap);
+}
+
+}  // namespace assay::ops
