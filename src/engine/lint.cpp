@@ -164,7 +164,7 @@ std::vector<LintFinding> lint_metadata(const LintInput& in) {
   const gguf::Tensor* table = in.file.find("token_embd.weight");
   check_heads(h, lint);
   check_rope(in, h, architecture, table == nullptr ? 0 : table->view.shape.rows(), lint);
-  if (h.norm_eps != 1e-5f && h.norm_eps != 1e-6f) {
+  if (h.norm_eps > 0 && h.norm_eps != 1e-5f && h.norm_eps != 1e-6f) {
     lint.warn("norm_eps",
               fmt::format("the epsilon of the norms is {:g}; known {} models have 1e-5 or 1e-6",
                           h.norm_eps, architecture));

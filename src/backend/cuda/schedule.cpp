@@ -10,8 +10,10 @@
 #include "backend/cuda/decode_groups.h"
 #include "backend/cuda/fused.h"
 #include "backend/cuda/linear.h"
+#include "ops/activation.h"
 #include "ops/add.h"
 #include "ops/attention.h"
+#include "ops/embed.h"
 #include "ops/gate.h"
 #include "ops/gather.h"
 #include "ops/kv_store.h"
@@ -19,6 +21,7 @@
 #include "ops/op_values.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
+#include "ops/select_outputs.h"
 #include "quant/format.h"
 
 namespace assay::backend::cuda {
@@ -284,6 +287,35 @@ class Scheduler {
 
 }  // namespace
 
-Schedule make_schedule(const ops::Plan& plan, const ops::ExecutorOptions& options) { return Scheduler(plan, options).run(); }
+namespace {
+
+// Whether this device has a kernel for the op as it stands.
+bool has_kernel(const ops::Plan& plan, const ops::Op& op) {
+  if (const auto* norm = op.as<ops::RmsNorm>()) return norm->w != ops::kNone;
+  if (const auto* gate = op.as<ops::Gate>()) {
+    const bool known = gate->activation == ops::ActivationFunction::silu || gate->activation == ops::ActivationFunction::gelu_tanh;
+    return known && plan.values[static_cast<size_t>(gate->gate)].width == plan.values[static_cast<size_t>(gate->y)].width;
+  }
+  if (const auto* attention = op.as<ops::Attention>()) {
+    const ops::CacheLayer& cache = plan.cache_layers[static_cast<size_t>(attention->layer)];
+    return attention->softcap == 0 && attention->sinks == ops::kNone && attention->chunk == 0 && cache.v_dim() == cache.head_dim;
+  }
+  return op.is<ops::Embed>() || op.is<ops::Linear>() || op.is<ops::Rope>() || op.is<ops::KvStore>() || op.is<ops::Add>() ||
+         op.is<ops::SelectOutputs>() || op.is<ops::Gather>();
+}
+
+void require_kernels(const ops::Plan& plan) {
+  for (const ops::Op& op : plan.ops) {
+    if (has_kernel(plan, op)) continue;
+    throw Error(Errc::unsupported, op.name + ": this device has no kernel for " + op.record.kind() + " of this kind; run the model on the CPU (-ngl 0)");
+  }
+}
+
+}  // namespace
+
+Schedule make_schedule(const ops::Plan& plan, const ops::ExecutorOptions& options) {
+  require_kernels(plan);
+  return Scheduler(plan, options).run();
+}
 
 }  // namespace assay::backend::cuda

@@ -54,7 +54,7 @@ TEST(OracleOps, AttendIsSoftmaxOverTheRange) {
   const std::vector<double> q = random_doubles(kHeadDim, 1), k = random_doubles(kPositions * kStride, 2), v = random_doubles(kPositions * kStride, 3);
   for (const auto& [first, last] : {std::pair<int64_t, int64_t>{0, 0}, {0, 7}, {0, 8}, {3, 39}, {12, 13}}) {
     std::vector<double> shares(kPositions), y(kHeadDim), expected(kHeadDim, 0.0);
-    attend(q, {k.data() + 2, kStride, v.data() + 5, kStride}, first, last, 0.7, shares, y);
+    attend(q, {k.data() + 2, kStride, v.data() + 5, kStride}, first, last, {0.7}, shares, y);
     double sum = 0, of_shares = 0;
     for (int64_t p = first; p <= last; ++p) {
       double score = 0;
