@@ -1,4 +1,4 @@
-// Perplexity against Hugging Face transformers' float64 figures of tiny random models (shared/goldens/tiny), and its rules: which tokens
+// Perplexity against Hugging Face transformers' float64 figures of tiny random models (tests/data/goldens/tiny), and its rules: which tokens
 // count, what a chunk sees, what is refused.
 #include "assay/perplexity.h"
 

@@ -1,4 +1,4 @@
-// The tiny random models against Hugging Face transformers' float64 logits (shared/goldens/tiny). Transformers makes its rotation tables and
+// The tiny random models against Hugging Face transformers' float64 logits (tests/data/goldens/tiny). Transformers makes its rotation tables and
 // norms in float32, hence 2e-4.
 #include <gtest/gtest.h>
 

@@ -87,12 +87,12 @@ std::function<void(GgufWriter&, const std::string&)> to(T value) {
   return [value](GgufWriter& file, const std::string& key) { file.set(key, value); };
 }
 
-// ../shared/bad-inputs.md B28, B29, B30 and their kin.
+// What a hostile file may say of rope scaling, heads and widths.
 TEST(BuildModel, RefusesHyperParametersOutOfRange) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const std::vector<BadKey> cases = {
-      {"block_count", to(uint32_t{600}), Errc::bad_file, "blk.2.attn_norm.weight"},  // B28: no table of layers has a fixed size
+      {"block_count", to(uint32_t{600}), Errc::bad_file, "blk.2.attn_norm.weight"},  // no table of layers has a fixed size
       {"block_count", to(uint32_t{1} << 31), Errc::bad_file, "1 to 4096, found 2147483648"},
       {"block_count", to(uint32_t{0}), Errc::bad_file, "1 to 4096, found 0"},
       {"block_count", to("two"), Errc::bad_file, "llama.block_count"},

@@ -1,5 +1,5 @@
 // Expected ids made by Hugging Face's tokenizers, for the vocabularies in
-// ../shared/vectors/tokenizers and the real models.
+// vectors/tokenizers and the real models.
 #include <gtest/gtest.h>
 
 #include <fstream>

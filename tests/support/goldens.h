@@ -1,4 +1,4 @@
-// The goldens as structs: tests/data/goldens (real models, by an independent float64 engine) and shared/goldens/tiny (random models, by
+// The goldens as structs: tests/data/goldens (real models, by an independent float64 engine) and goldens/tiny there (random models, by
 // Hugging Face transformers). Needs Boost.JSON at link time.
 #pragma once
 

@@ -4,6 +4,10 @@
 namespace assay::test {
 
 std::filesystem::path data(const std::string& name) { return std::filesystem::path(ASSAY_TEST_DATA) / name; }
-std::filesystem::path shared(const std::string& name) { return std::filesystem::path(ASSAY_SHARED_DATA) / name; }
+
+std::filesystem::path shared(const std::string& name) {
+  const std::filesystem::path kept = data(name);
+  return std::filesystem::exists(kept) ? kept : std::filesystem::path(ASSAY_UNPACKED_DATA) / name;
+}
 
 }  // namespace assay::test

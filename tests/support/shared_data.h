@@ -1,4 +1,4 @@
-// Where tests find facts: small ones in tests/data, larger ones in the folder beside the checkout.
+// Where tests find facts: in tests/data, or, of what is kept packed there, in the build folder.
 #pragma once
 
 #include <cstdlib>
@@ -8,7 +8,7 @@
 namespace assay::test {
 
 std::filesystem::path data(const std::string& name);  // of tests/data
-std::filesystem::path shared(const std::string& name);  // of the shared facts beside the checkout
+std::filesystem::path shared(const std::string& name);  // of tests/data, packed or not
 
 // The real models, where scripts/fetch-models put them (or ASSAY_MODELS says).
 inline std::filesystem::path models() {
