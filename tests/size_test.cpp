@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace fs = std::filesystem;
@@ -52,28 +55,103 @@ TEST(Size, FilesStayReadable) {
   EXPECT_GT(n_files, 20u);
 }
 
-// In the house's layout a function's body ends with a `}` in the column of the line that opened it; at namespace scope that is column 0.
+// Where a function stands and how many lines it has, from its name to its last brace.
+struct Function {
+  size_t begin = 0, n_lines = 0;
+};
+
+bool begins_with_any(std::string_view text, std::initializer_list<std::string_view> beginnings) {
+  return std::ranges::any_of(beginnings, [&](std::string_view beginning) { return text.starts_with(beginning); });
+}
+
+// A declaration's lines up to the one that ends it or opens its body, as one.
+std::string declaration(const std::vector<std::string>& lines, size_t begin, size_t column, size_t& end) {
+  constexpr size_t kLinesMax = 20;
+  std::string text = lines[begin].substr(column);
+  for (end = begin; end + 1 < lines.size() && end < begin + kLinesMax && !text.ends_with('{') && !text.ends_with(';') && !text.ends_with('}');) {
+    text += " " + lines[++end];
+  }
+  return text;
+}
+
+bool opens_type(std::string_view declaration) {
+  if (declaration.starts_with("template")) {
+    return declaration.find("> struct ") != std::string::npos || declaration.find("> class ") != std::string::npos;
+  }
+  return begins_with_any(declaration, {"struct ", "class ", "union "});
+}
+
+// In the house's layout a body ends with a `}` in the column of the line that began it: column 0 at namespace scope, two more in each type.
+std::vector<Function> functions_of(const std::vector<std::string>& lines) {
+  std::vector<Function> functions;
+  std::vector<size_t> types;  // columns of those that are open
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const size_t column = lines[i].find_first_not_of(' ');
+    if (column == std::string::npos || lines[i][column] == '#' || lines[i].compare(column, 2, "//") == 0) continue;
+    const bool closes = lines[i][column] == '}';
+    while (closes && !types.empty() && column <= types.back()) types.pop_back();
+    if (closes || column != (types.empty() ? 0 : types.back() + 2)) continue;
+    size_t opened = i;
+    const std::string text = declaration(lines, i, column, opened);
+    if (!text.ends_with('{') || text.ends_with("= {") || begins_with_any(text, {"namespace", "extern", "enum"})) continue;
+    if (opens_type(text)) {
+      types.push_back(column);
+    } else if (text.find('(') != std::string::npos) {
+      size_t end = opened + 1;
+      while (end < lines.size() && (lines[end].find_first_not_of(' ') != column || lines[end][column] != '}')) ++end;
+      const size_t named = opened > i && lines[i].compare(column, 8, "template") == 0 ? i + 1 : i;
+      functions.push_back({named, end - named + 1});
+      i = end;
+      continue;
+    }
+    i = opened;
+  }
+  return functions;
+}
+
 TEST(Size, FunctionsStayReadable) {
+  size_t n_functions = 0;
   for (const fs::path& path : sources()) {
     const auto lines = lines_of(path);
     if (generated(lines)) continue;
-    size_t begin = 0;
-    bool inside = false;
-    for (size_t i = 0; i < lines.size(); ++i) {
-      const std::string& line = lines[i];
-      if (line.empty() || line[0] == '#') continue;
-      const bool opens = line[0] != ' ' && line[0] != '}' && line[0] != '/' && line.ends_with("{") && line.find('(') != std::string::npos &&
-                         !line.starts_with("namespace") && !line.starts_with("extern");
-      const bool type = line.starts_with("struct") || line.starts_with("class") || line.starts_with("enum") || line.starts_with("union");
-      if (!inside && opens && !type) {
-        begin = i;
-        inside = true;
-      } else if (inside && line[0] == '}') {
-        EXPECT_LE(i - begin + 1, kFunctionLinesMax) << path << ":" << begin + 1;
-        inside = false;
-      }
+    for (const Function& function : functions_of(lines)) {
+      EXPECT_LE(function.n_lines, kFunctionLinesMax) << path << ":" << function.begin + 1;
+      ++n_functions;
     }
   }
+  EXPECT_GT(n_functions, 2000u);
+}
+
+TEST(Size, SeesFunctionsWhereverTheyStand) {
+  const std::vector<std::string> lines = {
+      "namespace {",
+      "int plain() {",
+      "}",
+      "template <int N>",
+      "struct Outer : Base {",
+      "  enum Kind {",
+      "    one,",
+      "  };",
+      " public:",
+      "  explicit Outer(int a,",
+      "                 int b)",
+      "      : a_(a) {",
+      "    if (a) {",
+      "    }",
+      "  }",
+      "  int short_one() { return 1; }",
+      "  class Inner {",
+      "    void deep() {",
+      "    }",
+      "  };",
+      "  void last();",
+      "};",
+      "void Outer::last() {",
+      "}",
+  };
+  std::vector<std::pair<size_t, size_t>> found;
+  for (const Function& function : functions_of(lines)) found.emplace_back(function.begin, function.n_lines);
+  EXPECT_EQ(found, (std::vector<std::pair<size_t, size_t>>{{1, 2}, {9, 6}, {17, 2}, {22, 2}}));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdlib>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <string>
@@ -189,18 +190,26 @@ int64_t run_shapes(const Format& format, int64_t block, int planes) {
   return compared;
 }
 
+// What run_shapes compares on one kernel set: tokens and rows of its three loops. A kernel that is never asked would pass every comparison.
+constexpr int64_t kShapeValues = 18 * 7 * (1 + 2 + 3 + 9) + (1 + 8 + 9 + 33 + 97) * (17 * 18 / 2) + 33 * 64;
+constexpr int64_t kBoundValues = 35 * (1 + 7 + 25);
+
 TEST_P(LinearKernels, EqualTheReferenceInExactMode) {
   if (format().activation == quant::Activation::f32) return;  // float weights run as f32
+  if (fast_kernel_sets().empty()) GTEST_SKIP() << "this processor has no kernels but the reference";
   for (const int planes : {1, 2}) {
     const int64_t compared = run_shapes(format(), block(), planes);
     std::printf("%s, %d plane%s: %lld values compared\n", std::string(tensor::traits(format().dtype).name).c_str(), planes,
                 planes == 1 ? "" : "s", static_cast<long long>(compared));
+    EXPECT_EQ(compared, std::ssize(fast_kernel_sets()) * (kShapeValues + kBoundValues));
   }
 }
 
 TEST_P(LinearKernels, EqualTheReferenceInModeF32) {
-  int64_t compared = run_shapes(format(), block(), 0);
+  if (fast_kernel_sets().empty()) GTEST_SKIP() << "this processor has no kernels but the reference";
+  int64_t compared = run_shapes(format(), block(), 0), per_set = kShapeValues + kBoundValues;
   if (format().activation == quant::Activation::f32) {  // rows of any length
+    per_set = kShapeValues + 7 * 5 * (1 + 2 + 7);
     for (const int64_t k : {1, 7, 31, 33, 100, 255, 263}) {
       Case c(format(), k, 5, 7, 0, static_cast<uint64_t>(k));
       c.prepare();
@@ -210,6 +219,7 @@ TEST_P(LinearKernels, EqualTheReferenceInModeF32) {
     }
   }
   std::printf("%s as f32: %lld values compared\n", std::string(tensor::traits(format().dtype).name).c_str(), static_cast<long long>(compared));
+  EXPECT_EQ(compared, std::ssize(fast_kernel_sets()) * per_set);
 }
 
 // More activations than the kernels lay out at a time.
