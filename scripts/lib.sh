@@ -10,23 +10,51 @@ say() { printf '%s\n' "$*" >&2; }
 
 installed() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q '^install ok installed$'; }
 
-# Installs the packages that are missing: with apt as root or through sudo; else says what to type.
-ensure_packages() {
-  local missing=() package
-  command -v dpkg-query >/dev/null || { say "this script knows Debian's packages only; install by hand: ${packages[*]}"; return 1; }
-  for package in "${packages[@]}" "$@"; do
+# name_here PACKAGE: what this release calls it. Boost's packages have its version in their names: Debian 12 has 1.81, Debian 13 and Ubuntu 24.04 have 1.83.
+# What is installed goes first, then the name itself, then the release's own choice (no version in the name), then its newest.
+name_here() {
+  local package=$1 architecture= stem
+  [[ $package == libboost* ]] || { printf '%s\n' "$package"; return 0; }
+  [[ $package == *:* ]] && architecture=:${package#*:}
+  stem=$(sed -E 's/[0-9.]+-dev(:.*)?$//' <<<"$package")
+  local own="$stem-dev$architecture" candidate newest
+  newest=$(apt-cache search --names-only "^$stem[0-9.]+-dev\$" 2>/dev/null | cut -d' ' -f1 | sort -V | tail -n 1)
+  for candidate in "$package" "$own" "${newest:+$newest$architecture}"; do
+    [[ -n $candidate ]] && installed "$candidate" && { printf '%s\n' "$candidate"; return 0; }
+  done
+  for candidate in "$package" "$own"; do
+    [[ -n $(apt-cache show "$candidate" 2>/dev/null) ]] && { printf '%s\n' "$candidate"; return 0; }
+  done
+  printf '%s\n' "${newest:+$newest$architecture}"
+}
+
+# Those of the packages that are not installed, one a line.
+missing_packages() {
+  local package
+  for package in "$@"; do
     # A Python from elsewhere on the PATH serves as well, where it can run pip.
     [[ $package == python3-pip ]] && python3 -m pip --version >/dev/null 2>&1 && continue
-    installed "$package" || missing+=("$package")
+    local name
+    name=$(name_here "$package")
+    [[ -n $name ]] && installed "$name" || printf '%s\n' "${name:-$package}"
   done
-  ((${#missing[@]})) || return 0
-  local apt=(apt-get install -y --no-install-recommends "${missing[@]}")
-  say "installing: ${missing[*]}"
-  if ! as_root env DEBIAN_FRONTEND=noninteractive sh -c 'apt-get update -q && "$@" -q' apt "${apt[@]}" >&2; then
-    say "these packages are missing; as root, run:"
-    say "  apt-get update && ${apt[*]}"
-    return 1
+}
+
+# Installs the packages that are missing: with apt as root or through sudo; else says what to type.
+ensure_packages() {
+  local listed missing
+  command -v dpkg-query >/dev/null || { say "this script knows Debian's packages only; install by hand: ${packages[*]}"; return 1; }
+  listed=$(missing_packages "${packages[@]}" "$@")
+  [[ -n $listed ]] || return 0
+  if as_root apt-get update -q >&2; then  # which may have told better names
+    listed=$(missing_packages "${packages[@]}" "$@")
+    mapfile -t missing <<<"$listed"
+    say "installing: ${missing[*]}"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" >&2 && return 0
   fi
+  say "these packages are missing; as root, run:"
+  say "  apt-get update && apt-get install -y --no-install-recommends ${listed//$'\n'/ }"
+  return 1
 }
 
 # Runs a command as root: at once, or through sudo where that can be had.

@@ -1,4 +1,5 @@
-// Where the tests' files lie: the one test source that knows this checkout's folders, so that the others compile the same everywhere.
+// Where the tests' files lie: the one test source that knows this checkout's folders, so that the others compile the
+// same everywhere.
 #include "support/shared_data.h"
 
 namespace assay::test {
