@@ -20,6 +20,7 @@ const std::map<std::string, std::set<std::string>> kNamed = {
     {"num", {"base"}},
     {"tensor", {"num"}},
     {"gguf", {"tensor"}},
+    {"imatrix", {"gguf"}},
     {"quant", {"tensor"}},
     {"ops", {"quant"}},
     {"text", {"gguf", "base", "num"}},

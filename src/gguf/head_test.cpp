@@ -5,12 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include "assay/error.h"
 #include "support/gguf_writer.h"
+#include "support/shared_data.h"
 
 namespace assay::gguf {
 namespace {
@@ -77,6 +80,26 @@ TEST(Head, HasTheBytesOfTheIndependentWriter) {
   EXPECT_EQ(layout.end(0), layout.offsets[1]);
   EXPECT_EQ(layout.end(1), layout.file_bytes);
   EXPECT_EQ(test::Bytes(expected.begin(), expected.begin() + static_cast<std::ptrdiff_t>(layout.head.size())), layout.head);
+}
+
+// A file by Python's gguf package (tools/goldens/make_gguf.py).
+TEST(Head, HasTheBytesOfPythonsPackage) {
+  Head head;
+  head.set("general.architecture", Value::of("llama")).set("u8", Value::of(uint8_t{200})).set("i8", Value::of(int8_t{-100}));
+  head.set("u16", Value::of(uint16_t{60'000})).set("i16", Value::of(int16_t{-30'000})).set("u32", Value::of(uint32_t{4'000'000'000}));
+  head.set("i32", Value::of(int32_t{-2'000'000'000})).set("u64", Value::of(~uint64_t{0})).set("i64", Value::of(std::numeric_limits<int64_t>::min()));
+  head.set("f32", Value::of(1.5f)).set("f64", Value::of(0.1)).set("yes", Value::of(true)).set("text", Value::of("caf\xc3\xa9"));
+  const std::vector<std::string> texts = {"a", "", "bc"};
+  head.set("texts", Value::of(std::span<const std::string>(texts))).set("integers", Value::of(std::vector<int32_t>{-1, 2}));
+  head.set("floats", Value::of(std::vector<float>{0.5f, -2})).set("flags", Value::of(std::vector<bool>{true, false}));
+  head.declare("a", DType::F32, shape({3})).declare("b", DType::F32, shape({2, 5}));
+  head.declare("c", DType::F16, shape({2, 3, 4})).declare("d", DType::Q8_0, shape({2, 32}));
+  std::ifstream in(test::data("gguf/python.gguf"), std::ios::binary);
+  const std::string file{std::istreambuf_iterator<char>(in), {}};
+  const Layout layout = lay_out(head);
+  ASSERT_EQ(layout.file_bytes, file.size());
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(layout.head.data()), layout.head.size()), file.substr(0, layout.head.size()));
+  EXPECT_EQ(static_cast<int>(file[layout.offsets[3] + 67]), 67);  // the last byte of "d"
 }
 
 TEST(Head, ReadsAndWritesTheSame) {

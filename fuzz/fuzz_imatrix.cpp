@@ -1,0 +1,22 @@
+// Any bytes as an importance matrix of either form: either an Error, or one that can be used.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <span>
+
+#include "assay/error.h"
+#include "imatrix/imatrix_read.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  try {
+    assay::Imatrix found = assay::imatrix::read_bytes(std::as_bytes(std::span(data, size)), "input");
+    for (const assay::ImatrixEntry& entry : found.entries) {
+      if (found.find(entry.name) != &entry || entry.importance().size() != entry.sums.size()) std::abort();
+    }
+    const assay::Imatrix same = found;
+    assay::merge_imatrix(found, same);
+  } catch (const assay::Error&) {
+    return 0;  // the answer to most inputs
+  }
+  return 0;
+}
