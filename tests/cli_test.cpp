@@ -46,7 +46,8 @@ void expect_refusal(const ProgramResult& r, int exit_code, const std::string& pa
 
 const std::vector<std::string> kCommands = {"run",      "chat",   "tokenize", "detokenize",
                                             "template", "logits", "inspect",  "bench", "perplexity",
-                                            "devices",  "trace",  "verify"};
+                                            "devices",  "trace",  "verify",   "imatrix",
+                                            "diff",     "edit",   "split",    "merge"};
 
 TEST(Cli, HelpTeaches) {
   const ProgramResult all = assay({"--help"});

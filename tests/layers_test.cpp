@@ -33,6 +33,7 @@ const std::map<std::string, std::set<std::string>> kNamed = {
     {"engine", {"model", "text", "chat", "backend/cpu", "backend/cuda", "backend/oracle"}},
     {"trace", {"engine"}},
     {"verify", {"trace"}},
+    {"files", {"engine", "imatrix"}},
 };
 
 std::set<std::string> reachable(const std::string& room) {

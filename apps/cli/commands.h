@@ -20,6 +20,11 @@ int inspect_command(const Arguments& arguments);
 int verify_command(const Arguments& arguments);
 int bench_command(const Arguments& arguments);
 int perplexity_command(const Arguments& arguments);
+int imatrix_command(const Arguments& arguments);
+int diff_command(const Arguments& arguments);
+int edit_command(const Arguments& arguments);
+int split_command(const Arguments& arguments);
+int merge_command(const Arguments& arguments);
 int devices_command(const Arguments& arguments);
 
 }  // namespace assay::cli

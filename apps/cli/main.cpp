@@ -35,6 +35,11 @@ constexpr Command kCommands[] = {
     {"bench", bench_command, "Tokens per second, share of bandwidth, memory"},
     {"perplexity", perplexity_command,
      "How well a model predicts a text, and how far from another file or mode"},
+    {"imatrix", imatrix_command, "What each weight is multiplied with: importance matrices for quantize"},
+    {"diff", diff_command, "What differs between two model files, tensor by tensor"},
+    {"edit", edit_command, "Metadata and tensors' names of a model file"},
+    {"split", split_command, "A model file cut into several"},
+    {"merge", merge_command, "The files of a split model as one"},
     {"devices", devices_command, "What a model can run on here"},
 };
 

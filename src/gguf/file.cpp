@@ -159,6 +159,11 @@ uint32_t File::version() const noexcept { return state_->contents.version; }
 uint64_t File::alignment() const noexcept { return state_->contents.alignment; }
 uint64_t File::file_bytes() const noexcept { return state_->file_bytes; }
 int File::n_shards() const noexcept { return state_->n_shards; }
+std::vector<std::filesystem::path> File::paths() const {
+  std::vector<std::filesystem::path> paths;
+  for (const base::MappedFile& map : state_->maps) paths.push_back(map.path());
+  return paths;
+}
 const Metadata& File::metadata() const noexcept { return state_->contents.metadata; }
 std::span<const Tensor> File::tensors() const noexcept { return state_->contents.tensors; }
 

@@ -54,6 +54,7 @@ class File {
   uint64_t alignment() const noexcept;
   uint64_t file_bytes() const noexcept;  // of all shards
   int n_shards() const noexcept;
+  std::vector<std::filesystem::path> paths() const;  // of the shards; none for bytes in memory
   const Metadata& metadata() const noexcept;  // of the first shard; the others describe only themselves
   std::span<const Tensor> tensors() const noexcept;
   const Tensor* find(std::string_view name) const noexcept;

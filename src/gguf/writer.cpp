@@ -45,10 +45,11 @@ std::optional<size_t> n_whole_tensors(const std::filesystem::path& partial, cons
 
 }  // namespace
 
-std::filesystem::path shard_path(const std::filesystem::path& prefix, uint64_t number, uint64_t count) {
-  std::filesystem::path path = prefix;
-  path += fmt::format("-{:05}-of-{:05}.gguf", number + 1, count);
-  return path;
+std::vector<std::filesystem::path> split_paths(const std::filesystem::path& prefix, size_t count) {
+  const std::filesystem::path stem = prefix.extension() == ".gguf" ? std::filesystem::path(prefix).replace_extension() : prefix;
+  std::vector<std::filesystem::path> paths(count, stem);
+  for (size_t i = 0; i < count; ++i) paths[i] += fmt::format("-{:05}-of-{:05}.gguf", i + 1, count);
+  return paths;
 }
 
 Writer::Writer(const std::filesystem::path& path, Head head, WriterOptions options)
@@ -58,11 +59,10 @@ Writer::Writer(const std::filesystem::path& path, std::vector<Head> heads, Write
     : heads_(std::move(heads)), options_(std::move(options)) {
   if (heads_.empty()) throw Error(Errc::bad_request, fmt::format("{}: there is nothing to write", path.string()));
   const bool is_split = heads_[0].find("split.count") != nullptr;
-  const std::filesystem::path prefix = path.extension() == ".gguf" ? std::filesystem::path(path).replace_extension() : path;
-  for (size_t i = 0; i < heads_.size(); ++i) {
-    paths_.push_back(is_split ? shard_path(prefix, i, heads_.size()) : path);
-    bytes_total_ += lay_out(heads_[i]).file_bytes;
-    n_tensors_ += heads_[i].tensors().size();
+  paths_ = is_split ? split_paths(path, heads_.size()) : std::vector<std::filesystem::path>(1, path);
+  for (const Head& head : heads_) {
+    bytes_total_ += lay_out(head).file_bytes;
+    n_tensors_ += head.tensors().size();
   }
   files_.reserve(heads_.size());
   work_path_ = base::OutputFile::partial_of(paths_[0]);

@@ -68,7 +68,7 @@ class Writer {
   bool resuming_ = false;   // the present file may hold tensors already
 };
 
-// The name of one file of a split: `prefix` without ".gguf".
-std::filesystem::path shard_path(const std::filesystem::path& prefix, uint64_t number, uint64_t count);
+// The names of the files of a split; prefix: with or without ".gguf".
+std::vector<std::filesystem::path> split_paths(const std::filesystem::path& prefix, size_t count);
 
 }  // namespace assay::gguf

@@ -1,0 +1,40 @@
+// The lines of file_progress.h.
+#include "file_progress.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+namespace assay::cli {
+namespace {
+
+constexpr int64_t kUnit = 1 << 20;
+
+}  // namespace
+
+FileWatch::FileWatch(std::string what)
+    : what_(std::move(what)), line_(what_, "MiB"), start_(std::chrono::steady_clock::now()), told_(start_) {
+  catch_interrupts();
+}
+
+FileProgress FileWatch::hooks() {
+  return {[this](int64_t done, int64_t total, std::string_view thing) { update(done, total, thing); },
+          [] { return interrupted() != 0; }};
+}
+
+void FileWatch::update(int64_t done, int64_t total, std::string_view thing) {
+  if (stderr_is_terminal()) {
+    line_.update(done / kUnit, total / kUnit, std::string(thing));
+    return;
+  }
+  const auto now = std::chrono::steady_clock::now();
+  if (now - told_ < std::chrono::seconds(10)) return;
+  told_ = now;
+  const double seconds = std::chrono::duration<double>(now - start_).count();
+  const double left = seconds * static_cast<double>(total - done) / static_cast<double>(std::max<int64_t>(done, 1));
+  fmt::print(stderr, "{}: {} of {} MiB ({} %, {:.0f} s left), {}\n", what_, done / kUnit, total / kUnit, done * 100 / std::max<int64_t>(total, 1), left, thing);
+}
+
+}  // namespace assay::cli

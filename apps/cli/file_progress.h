@@ -1,0 +1,28 @@
+// How far work on files has come, on standard error, and its end by a signal.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "assay/edit.h"
+#include "terminal.h"
+
+namespace assay::cli {
+
+// On a terminal a line that is rewritten; elsewhere a plain line every ten seconds.
+class FileWatch {
+ public:
+  explicit FileWatch(std::string what);
+  FileProgress hooks();  // must not outlive this
+
+ private:
+  void update(int64_t done, int64_t total, std::string_view thing);
+
+  std::string what_;
+  Progress line_;
+  std::chrono::steady_clock::time_point start_, told_;
+};
+
+}  // namespace assay::cli
