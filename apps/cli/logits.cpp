@@ -9,6 +9,7 @@
 #include "commands.h"
 #include "id_list.h"
 #include "json_text.h"
+#include "logprobs.h"
 #include "options.h"
 #include "terminal.h"
 
@@ -17,13 +18,17 @@ namespace {
 
 namespace json = boost::json;
 
-json::object score_json(const Score& s, const std::vector<TokenId>& ids, const Context& context) {
+json::object score_json(const Score& s, const std::vector<TokenId>& ids, const Context& context,
+                        bool all) {
   json::array top;
   for (const auto& [id, logit] : s.top) top.push_back(json::array{id, logit});
-  return {{"ids", json::value_from(ids)},      {"top", std::move(top)},
+  json::object result = {
+          {"ids", json::value_from(ids)},      {"top", std::move(top)},
           {"logsumexp", s.logsumexp},          {"mean_nll", s.mean_nll},
           {"logits_digest", s.logits_digest},  {"kv_digest", s.kv_digest},
           {"numerics", numerics_json(context)}};
+  if (all) result["logprobs"] = logprobs_value(context.model().tokenizer().get(), s.places);
+  return result;
 }
 
 std::string score_text(const Score& s, const std::vector<TokenId>& ids, const Model& model) {
@@ -35,6 +40,10 @@ std::string score_text(const Score& s, const std::vector<TokenId>& ids, const Mo
         model.tokenizer() ? json::serialize(json::value(model.tokenizer()->text(id))) : "";
     text += fmt::format("{:>8}  {:>10.5f}  {:>7.3f}%  {}\n", id, logit,
                         100 * std::exp(logit - s.logsumexp), piece);
+  }
+  if (!s.places.empty()) {
+    text += '\n';
+    text += logprobs_table(model.tokenizer().get(), s.places);
   }
   return text + fmt::format("\nlogits {}\nkv     {}\n", s.logits_digest, s.kv_digest);
 }
@@ -48,18 +57,21 @@ int logits_command(const Arguments& arguments) {
               "  assay logits model.gguf -p 'The capital of France is'\n"
               "  assay logits model.gguf --ids 504,3575,282 --json --top 5\n"
               "  assay logits model.gguf -p 'Hi' -t 1 --json | jq .logits_digest    the same for "
-              "any -t and -ub\n");
+              "any -t and -ub\n"
+              "  assay logits model.gguf -p 'The capital of France is Oslo.' --all --top 3\n");
   ModelFlag model_flag;
   RuntimeFlags runtime;
   std::optional<std::string> prompt, list, file;
   int64_t n_top = 10;
-  bool as_json = false;
+  bool as_json = false, all = false;
   model_flag.add(flags);
   flags.value("-p,--prompt", prompt, "TEXT",
               "The text, raw: control tokens in it are tokens, BOS as the file says");
   flags.value("--ids", list, "LIST", "Token ids in place of text, e.g. 1,2,3");
   flags.value("--ids-file", file, "FILE", "The same from a file");
   flags.value("--top", n_top, "N", "How many of the largest logits");
+  flags.on("--all", all,
+           "Also how likely each token of the text was, with the --top likeliest in its place");
   flags.on("--json", as_json,
            "Prints ids, top, logsumexp, mean_nll, logits_digest, kv_digest, numerics");
   runtime.add(flags);
@@ -84,8 +96,8 @@ int logits_command(const Arguments& arguments) {
   Context context = make_context(model, options);
   Progress progress("running the text");
   context.set_progress([&](int64_t done, int64_t total) { progress.update(done, total); });
-  const Score s = score(context, ids, n_top);
-  Output().write(as_json ? to_text(score_json(s, ids, context)) + "\n"
+  const Score s = score(context, ids, n_top, all ? Places::all : Places::last);
+  Output().write(as_json ? to_text(score_json(s, ids, context, all)) + "\n"
                          : score_text(s, ids, *model));
   return 0;
 }

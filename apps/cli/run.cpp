@@ -9,6 +9,7 @@
 #include "assay/utf8.h"
 #include "commands.h"
 #include "json_text.h"
+#include "logprobs.h"
 #include "options.h"
 #include "terminal.h"
 
@@ -24,6 +25,7 @@ struct RunFlags {
   TemplateFlags templates;
   std::optional<std::string> prompt, file;
   bool as_json = false, raw = false, stats = false, escapes = false;
+  LogprobsFlag logprobs;
 
   void add(Flags& flags) {
     model.add(flags);
@@ -39,6 +41,7 @@ struct RunFlags {
              "Prints text, ids, finish_reason, usage, timings and numerics as JSON, at the end");
     flags.on("--stats", stats,
              "Prints tokens and speed on standard error (always, where that is a terminal)");
+    logprobs.add(flags);
     sampling.add(flags);
     templates.add(flags);
     runtime.add(flags);
@@ -105,9 +108,9 @@ std::vector<TokenId> prompt_ids(const RunFlags& f, const Model& model, const std
 }
 
 json::object result_json(const Generation& g, const Context& context, double load_ms,
-                         uint64_t seed) {
+                         const GenerateOptions& options) {
   const auto n_answer = static_cast<int64_t>(g.ids.size());
-  return {{"text", g.text},
+  json::object result = {{"text", g.text},
           {"ids", json::value_from(g.ids)},
           {"finish_reason", name(g.finish_reason)},
           {"usage",
@@ -120,7 +123,11 @@ json::object result_json(const Generation& g, const Context& context, double loa
             {"decode", timing_json(g.decode)}}},
           {"numerics", numerics_json(context)},
           {"model", context.model().name()},
-          {"seed", seed}};
+          {"seed", options.sampling.seed}};
+  if (options.n_top_logprobs >= 0) {
+    result["logprobs"] = logprobs_value(context.model().tokenizer().get(), g.logprobs);
+  }
+  return result;
 }
 
 }  // namespace
@@ -159,7 +166,8 @@ int run_command(const Arguments& arguments) {
           : std::chrono::steady_clock::now();  // waiting for standard input is no loading
   const auto model = Model::load(existing(path));
   const std::vector<TokenId> ids = prompt_ids(f, *model, prompt);
-  const GenerateOptions options = f.sampling.options(*model);
+  GenerateOptions options = f.sampling.options(*model);
+  options.n_top_logprobs = f.logprobs.count();
   Context context = make_context(model, context_options);
   const double load_ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - loading).count();
@@ -176,9 +184,12 @@ int run_command(const Arguments& arguments) {
   const Generation g =
       generator.run(ids, options, show, [&] { return interrupted() != 0 || out.gone(); });
   if (f.as_json) {
-    out.write(to_text(result_json(g, context, load_ms, options.sampling.seed)) + "\n");
+    out.write(to_text(result_json(g, context, load_ms, options)) + "\n");
   } else if (!g.text.ends_with('\n')) {
     out.write("\n");
+  }
+  if (options.n_top_logprobs >= 0 && !f.as_json) {
+    fmt::print(stderr, "{}", logprobs_table(model->tokenizer().get(), g.logprobs));
   }
   if (g.context_full)
     notice(fmt::format("the context of {} tokens is full: raise it with -c", context.n_ctx()));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "assay/context.h"
+#include "assay/logprobs.h"
 #include "assay/sampler.h"
 #include "assay/tokenizer.h"
 
@@ -30,6 +31,7 @@ struct GenerateOptions {
   bool stop_at_end =
       true;  // false: an end-of-generation token is a token like any other (to compare streams)
   bool special = false;  // control tokens appear in the text
+  int64_t n_top_logprobs = -1;  // >= 0: logprobs of every token, and of as many likeliest ones in its place
   uint64_t request = 0;  // keys the draws together with the seed
   SamplerOptions sampling;
 };
@@ -45,6 +47,7 @@ struct PhaseTiming {
 struct Generation {
   std::string text;
   std::vector<TokenId> ids;  // all tokens drawn, the ending one among them
+  std::vector<TokenLogprobs> logprobs;  // of each of the ids, where they were asked for
   FinishReason finish_reason = FinishReason::length;
   bool context_full = false;  // finish_reason is length because n_ctx positions are used up
   std::string stop_string;    // which one ended the answer; empty: none did

@@ -118,10 +118,16 @@ int64_t Generator::prefill(std::span<const TokenId> prompt, Generation& result) 
 Generation Generator::run(std::span<const TokenId> prompt, const GenerateOptions& options,
                           const TextSink& sink, const std::function<bool()>& cancelled) {
   const Model& model = context_->model();
+  const bool wants_logprobs = options.n_top_logprobs >= 0;
+  if (options.n_top_logprobs > model.vocab_size()) {
+    throw Error(Errc::bad_request, fmt::format("{} top logprobs: the vocabulary has {} tokens",
+                                               options.n_top_logprobs, model.vocab_size()));
+  }
   Generation result;
   Sampler sampler = make_sampler(model, options);
   Text text(model, options, sink, result.text);
-  const bool is_ranked = sampler.n_ranked() > 0 && context_->set_n_ranked(sampler.n_ranked());
+  // Log-probabilities need all logits.
+  const bool is_ranked = !wants_logprobs && sampler.n_ranked() > 0 && context_->set_n_ranked(sampler.n_ranked());
   if (!is_ranked) context_->set_n_ranked(0);
   const bool is_best = is_ranked && sampler.n_ranked() == 1;
   engine::BestFollows best_follows(*context_);
@@ -162,6 +168,9 @@ Generation Generator::run(std::span<const TokenId> prompt, const GenerateOptions
     const TokenId id = best.empty() ? sampler.sample(context_->logits(), position)
                                     : sampler.sample(best, position);
     sampler.accept(id);
+    if (wants_logprobs) {
+      result.logprobs.push_back(token_logprobs(context_->logits_double(), id, options.n_top_logprobs));
+    }
     result.ids.push_back(id);
     const bool ends =
         options.stop_at_end && model.tokenizer() && model.tokenizer()->is_end_of_generation(id);

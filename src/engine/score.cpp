@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "assay/error.h"
+#include "engine/best_logits.h"
 #include "num/math64.h"
 
 namespace assay {
@@ -21,26 +22,25 @@ double log_sum_exp(std::span<const double> x) {
   return best + num::log64(sum);
 }
 
-Score score(Context& context, std::span<const TokenId> ids, int64_t n_top) {
+Score score(Context& context, std::span<const TokenId> ids, int64_t n_top, Places places) {
   const auto size = static_cast<int64_t>(ids.size());
   if (n_top < 0) throw Error(Errc::bad_request, fmt::format("{} top logits were asked for", n_top));
   Score result;
+  if (places == Places::all && !ids.empty()) {
+    result.places.push_back({ids[0], std::numeric_limits<double>::quiet_NaN(), {}});
+  }
   double nll_sum = 0;
   context.clear();
   context.decode_all(ids, [&](int64_t position, std::span<const double> logits) {
     const double total = log_sum_exp(logits);
     if (position + 1 < size) {
-      nll_sum += total - logits[static_cast<size_t>(ids[static_cast<size_t>(position + 1)])];
+      const TokenId next = ids[static_cast<size_t>(position + 1)];
+      nll_sum += total - logits[static_cast<size_t>(next)];
+      if (places == Places::all) result.places.push_back(token_logprobs(logits, next, std::min(n_top, context.model().vocab_size())));
       return;
     }
     result.logsumexp = total;
-    std::vector<std::pair<TokenId, double>> all(logits.size());
-    for (size_t i = 0; i < logits.size(); ++i) all[i] = {static_cast<TokenId>(i), logits[i]};
-    const auto n = std::min<std::ptrdiff_t>(n_top, static_cast<std::ptrdiff_t>(all.size()));
-    std::partial_sort(all.begin(), all.begin() + n, all.end(), [](const auto& a, const auto& b) {
-      return a.second > b.second || (a.second == b.second && a.first < b.first);
-    });
-    result.top.assign(all.begin(), all.begin() + n);
+    result.top = engine::best_logits(logits, n_top);
   });
   result.mean_nll = size > 1 ? nll_sum / static_cast<double>(size - 1) : 0;
   result.logits_digest = context.logits_digest();
