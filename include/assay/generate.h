@@ -21,8 +21,14 @@ enum class FinishReason {
   stop,    // an end-of-generation token or a stop string
   length,  // n_predict tokens, or the context is full
   cancelled,
+  late,  // a scheduler's request whose time was over
 };
 std::string_view name(FinishReason reason) noexcept;
+
+// Which tokens may come after this much of the answer: bit id % 64 of word id / 64, set where the
+// token is allowed; no words: all are. Asked once before each draw, in order; the words are read
+// before it is asked again. What it allows keeps its logit.
+using TokenMask = std::function<std::span<const uint64_t>(std::span<const TokenId> answer)>;
 
 struct GenerateOptions {
   int64_t n_predict = -1;         // tokens at most; < 0: until the context is full
@@ -33,6 +39,7 @@ struct GenerateOptions {
   bool special = false;  // control tokens appear in the text
   int64_t n_top_logprobs = -1;  // >= 0: logprobs of every token, and of as many likeliest ones in its place
   uint64_t request = 0;  // keys the draws together with the seed
+  TokenMask mask = {};
   SamplerOptions sampling;
 };
 

@@ -1,0 +1,104 @@
+// Many requests at a time on one model. They share every pass over the weights, and each gets the bits that it has
+// alone: which others run beside it, where its prompt is cut and what the cache held already change nothing.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "assay/context.h"
+#include "assay/error.h"
+#include "assay/generate.h"
+#include "assay/logprobs.h"
+
+namespace assay {
+
+struct Request {
+  std::vector<TokenId> prompt;
+  GenerateOptions generate;
+  std::string client;  // whose it is: waiting requests of different clients take turns by the tokens they had
+  double weight = 1;   // of the client: with 2 it gets twice the tokens of one with 1
+  std::string salt;    // only requests of the same salt share what the cache holds of their prompts
+  std::optional<std::chrono::steady_clock::time_point> deadline = {};  // then it ends with FinishReason::late
+};
+
+using RequestId = uint64_t;
+
+// What happens to a request, in this order: started, tokens, then finished or failed. One that is cancelled, or late, finishes.
+struct RequestStarted {
+  int64_t n_prompt = 0;
+  int64_t n_prompt_cached = 0;  // of these were in the KV cache already
+  double queue_ms = 0;
+};
+struct RequestToken {
+  TokenId id = 0;
+  std::string text;  // what became certain with it: whole characters, no part of a stop string; may be empty
+  std::optional<TokenLogprobs> logprobs;
+};
+struct RequestFinished {
+  FinishReason reason = FinishReason::length;
+  bool context_full = false;  // reason is length because n_ctx positions are used up
+  std::string stop_string;    // which one ended the answer; empty: none did
+  std::string text;           // what was still held back
+  int64_t n_prompt = 0, n_prompt_cached = 0, n_answer = 0;
+  double queue_ms = 0;
+  PhaseTiming prefill, decode;
+};
+struct RequestFailed {
+  Error error;
+};
+using RequestEvent = std::variant<RequestStarted, RequestToken, RequestFinished, RequestFailed>;
+// Called by the thread that steps, which must not be held up: hand the event on. One that throws cancels its request.
+using RequestSink = std::function<void(RequestId, const RequestEvent&)>;
+
+struct SchedulerOptions {
+  ContextOptions context;     // n_ctx: positions of one request; n_sequences: requests that run at once
+  int64_t n_waiting_max = 0;  // 0: 16, or four for each that can run where that is more
+  double gap_ms_max = 250;    // a step with prompts is kept this short while others wait for their next token
+  bool caches_prompts = true; // a prompt that begins as an earlier one did reuses its positions
+};
+
+struct SchedulerFigures {
+  int64_t n_running = 0, n_waiting = 0, n_running_max = 0, n_waiting_max = 0;
+  int64_t n_positions_used = 0, n_positions = 0;  // of running requests; of the whole cache
+  int64_t n_steps = 0;
+  int64_t n_prompt_tokens = 0, n_prompt_tokens_cached = 0, n_answer_tokens = 0;  // so far
+  int64_t n_stop = 0, n_length = 0, n_cancelled = 0, n_late = 0, n_failed = 0, n_refused = 0;
+  double wait_ms = 0;  // how long a request that comes now will wait, by what requests took lately
+};
+
+class Scheduler {
+ public:
+  // Error as Context; Error(bad_request) where n_sequences tokens do not fit into one batch.
+  Scheduler(std::shared_ptr<const Model> model, const SchedulerOptions& options);
+  ~Scheduler();  // what still runs or waits is dropped without a word
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // From any thread. submit: Error(bad_request) for what can never be served (an empty prompt or one that does not fit,
+  // options out of range); nothing where the queue is full. cancel: takes effect with the next step; false where the
+  // request is over.
+  std::optional<RequestId> submit(Request request, RequestSink sink);
+  bool cancel(RequestId id);
+  SchedulerFigures figures() const;
+
+  // By one thread. step: runs one batch: the next token of every running request and parts of prompts; false where
+  // nothing is left to do. run: steps until asked to stop, sleeping while there is nothing to do.
+  bool step();
+  void run(std::stop_token stop);
+
+  const Context& context() const noexcept;
+
+  struct State;
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace assay

@@ -1,0 +1,337 @@
+// Requests beside others have what they have alone, token by token and bit by bit; cancelling, limits, fairness of prompts.
+#include "assay/scheduler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "support/random_numbers.h"
+#include "support/temp_folder.h"
+#include "support/tiny_llama.h"
+
+namespace assay {
+namespace {
+
+using ::testing::HasSubstr;
+
+// What came of a request.
+struct Outcome {
+  std::vector<TokenId> ids;
+  std::vector<TokenLogprobs> logprobs;
+  std::optional<RequestStarted> started;
+  std::optional<RequestFinished> finished;
+  std::string failure;
+  int64_t first_step = -1, last_step = -1;
+};
+
+class SchedulerTest : public ::testing::Test {
+ protected:
+  SchedulerTest() {
+    test::TinyLlama spec;
+    spec.d_model = 64;
+    spec.d_ff = 96;
+    spec.head_dim = 16;
+    spec.n_ctx_train = 256;
+    test::TinyLlamaWriter(spec).file().write(folder_ / "tiny.gguf");
+    model_ = Model::load((folder_ / "tiny.gguf").string(), {.tokenizer = false});
+    options_.context.n_threads = 1;
+    options_.context.n_ctx = 128;
+    options_.context.n_sequences = 4;
+    options_.context.n_ubatch = 24;
+  }
+
+  static std::vector<TokenId> tokens(int n, int from = 0) {
+    std::vector<TokenId> ids;
+    for (int i = 0; i < n; ++i) ids.push_back((i * 37 + 11 + from) % 96);
+    return ids;
+  }
+
+  // Unlike in everything: length, chain, seed, limit, logprobs, mask.
+  Request varied(int i) const {
+    Request r;
+    r.prompt = tokens(1 + i * 7 % 60, i % 5);
+    r.client = "client " + std::to_string(i % 3);
+    r.generate.n_predict = 3 + i * 5 % 20;
+    r.generate.request = static_cast<uint64_t>(i % 2);
+    r.generate.sampling.seed = static_cast<uint64_t>(i);
+    r.generate.sampling.temperature = i % 3 == 0 ? 0 : 1.5;
+    if (i % 4 == 1) r.generate.sampling.repeat_penalty = 1.2;
+    if (i % 5 == 2) r.generate.sampling.top_k = 0;
+    if (i % 2 == 0) r.generate.n_top_logprobs = i % 4;
+    if (i % 7 == 3) r.generate.mask = [](std::span<const TokenId>) { return std::span<const uint64_t>(kEven); };
+    return r;
+  }
+
+  void expect_as_alone(const Request& request, const Outcome& outcome) const {
+    ContextOptions alone = options_.context;
+    alone.n_sequences = 1;
+    alone.n_ubatch = 512;
+    Context context(model_, alone);
+    const Generation g = Generator(context).run(request.prompt, request.generate);
+    EXPECT_EQ(outcome.failure, "");
+    EXPECT_EQ(outcome.ids, g.ids);
+    ASSERT_EQ(outcome.logprobs.size(), g.logprobs.size());
+    for (size_t i = 0; i < g.logprobs.size(); ++i) {
+      EXPECT_EQ(outcome.logprobs[i].logprob, g.logprobs[i].logprob);
+      EXPECT_EQ(outcome.logprobs[i].top, g.logprobs[i].top);
+    }
+    ASSERT_TRUE(outcome.finished);
+    EXPECT_EQ(outcome.finished->reason, g.finish_reason);
+    EXPECT_EQ(outcome.finished->context_full, g.context_full);
+    EXPECT_EQ(outcome.finished->n_answer, static_cast<int64_t>(g.ids.size()));
+  }
+
+  RequestSink sink() {
+    return [this](RequestId id, const RequestEvent& event) {
+      Outcome& o = outcomes_[id];
+      EXPECT_FALSE(o.finished || !o.failure.empty()) << "an event after the last one";
+      if (const auto* started = std::get_if<RequestStarted>(&event)) o.started = *started;
+      if (const auto* failed = std::get_if<RequestFailed>(&event)) o.failure = failed->error.what();
+      if (const auto* finished = std::get_if<RequestFinished>(&event)) o.finished = *finished;
+      if (const auto* token = std::get_if<RequestToken>(&event)) {
+        if (o.first_step < 0) o.first_step = n_steps_;
+        o.last_step = n_steps_;
+        o.ids.push_back(token->id);
+        if (token->logprobs) o.logprobs.push_back(*token->logprobs);
+      }
+    };
+  }
+  void run(Scheduler& scheduler) {
+    while (scheduler.step()) ++n_steps_;
+  }
+  std::string refusal(Scheduler& scheduler, Request request) {
+    try {
+      if (!scheduler.submit(std::move(request), sink())) return "full";
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+
+  static constexpr uint64_t kEven[2] = {0x5555555555555555u, 0x5555555555555555u};
+  test::TempFolder folder_;
+  std::shared_ptr<const Model> model_;
+  SchedulerOptions options_;
+  std::map<RequestId, Outcome> outcomes_;
+  int64_t n_steps_ = 0;
+};
+
+TEST_F(SchedulerTest, ThirtyTwoAtOnceEqualEachAlone) {
+  options_.n_waiting_max = 32;
+  for (const bool caches : {true, false}) {
+    options_.caches_prompts = caches;
+    outcomes_.clear();
+    Scheduler scheduler(model_, options_);
+    std::map<RequestId, Request> requests;
+    for (int i = 0; i < 32; ++i) {
+      const Request r = varied(i);
+      requests[*scheduler.submit(r, sink())] = r;
+    }
+    EXPECT_EQ(scheduler.figures().n_waiting, 32);
+    run(scheduler);
+    for (const auto& [id, request] : requests) {
+      SCOPED_TRACE(id);
+      expect_as_alone(request, outcomes_.at(id));
+    }
+    const SchedulerFigures f = scheduler.figures();
+    EXPECT_EQ(f.n_running + f.n_waiting, 0);
+    EXPECT_EQ(f.n_positions_used, 0);
+    EXPECT_EQ(f.n_length + f.n_stop, 32);
+    EXPECT_EQ(f.n_prompt_tokens_cached > 0, caches);  // several begin alike
+  }
+}
+
+TEST_F(SchedulerTest, APromptThatBeginsAlikeRunsItsRestOnly) {
+  Scheduler scheduler(model_, options_);
+  Request r = varied(1);
+  r.prompt = tokens(50);
+  const RequestId first = *scheduler.submit(r, sink());
+  run(scheduler);
+  Request again = r;
+  again.prompt.insert(again.prompt.end(), outcomes_[first].ids.begin(), outcomes_[first].ids.end());
+  again.prompt.push_back(5);
+  const RequestId second = *scheduler.submit(again, sink());
+  run(scheduler);
+  EXPECT_EQ(outcomes_[first].finished->n_prompt_cached, 0);
+  EXPECT_EQ(outcomes_[second].finished->n_prompt_cached, 50 + static_cast<int64_t>(outcomes_[first].ids.size()) - 1);
+  expect_as_alone(again, outcomes_[second]);
+  const RequestId same = *scheduler.submit(again, sink());
+  Request other = again;
+  other.salt = "another key";
+  const RequestId salted = *scheduler.submit(other, sink());
+  run(scheduler);
+  EXPECT_EQ(outcomes_[same].finished->n_prompt_cached, static_cast<int64_t>(again.prompt.size()) - 1);  // its last token is run
+  EXPECT_EQ(outcomes_[salted].finished->n_prompt_cached, 0);
+  EXPECT_EQ(outcomes_[same].ids, outcomes_[second].ids);
+  EXPECT_EQ(outcomes_[salted].ids, outcomes_[second].ids);
+}
+
+TEST_F(SchedulerTest, RefusesAtTheDoorWhatCanNeverRun) {
+  Scheduler scheduler(model_, options_);
+  EXPECT_THAT(refusal(scheduler, {}), HasSubstr("prompt is empty"));
+  Request r = varied(1);
+  r.prompt = tokens(129);
+  EXPECT_THAT(refusal(scheduler, r), HasSubstr("129 tokens, the context holds 128"));
+  r.prompt = {1, 96};
+  EXPECT_THAT(refusal(scheduler, r), HasSubstr("token 1 of the prompt: needs an id from 0 to 95, found 96"));
+  r.prompt = {-1};
+  EXPECT_THAT(refusal(scheduler, r), HasSubstr("found -1"));
+  r = varied(1);
+  r.generate.sampling.top_p = -1;
+  EXPECT_THAT(refusal(scheduler, r), HasSubstr("top-p"));
+  r = varied(1);
+  r.generate.stop = {""};
+  EXPECT_THAT(refusal(scheduler, r), HasSubstr("stop string is empty"));
+  EXPECT_FALSE(scheduler.step());
+  options_.context.n_ubatch = 2;
+  EXPECT_THROW(Scheduler(model_, options_), Error);
+}
+
+TEST_F(SchedulerTest, AFullQueueRefusesAtOnce) {
+  options_.n_waiting_max = 3;
+  Scheduler scheduler(model_, options_);
+  for (int i = 0; i < 7; ++i) EXPECT_EQ(refusal(scheduler, varied(i)), "no error");  // 4 can run, 3 wait
+  EXPECT_EQ(refusal(scheduler, varied(8)), "full");
+  scheduler.step();
+  EXPECT_EQ(refusal(scheduler, varied(8)), "full");
+  run(scheduler);
+  EXPECT_EQ(refusal(scheduler, varied(8)), "no error");
+  EXPECT_EQ(scheduler.figures().n_refused, 2);
+}
+
+TEST_F(SchedulerTest, ABadDrawFailsItsRequestAlone) {
+  Scheduler scheduler(model_, options_);
+  Request bad = varied(3);
+  static constexpr uint64_t kNone[2] = {0, 0};
+  bad.generate.mask = [](std::span<const TokenId> answer) { return std::span<const uint64_t>(answer.size() < 2 ? kEven : kNone); };
+  const RequestId failing = *scheduler.submit(bad, sink());
+  Request deaf = varied(4);
+  const RequestId thrown = *scheduler.submit(deaf, [&](RequestId, const RequestEvent&) { throw std::runtime_error("gone"); });
+  const Request good = varied(5);
+  const RequestId fine = *scheduler.submit(good, sink());
+  run(scheduler);
+  EXPECT_THAT(outcomes_[failing].failure, HasSubstr("token 2 of the answer: the constraint leaves no token"));
+  EXPECT_EQ(outcomes_[failing].ids.size(), 2u);
+  expect_as_alone(good, outcomes_[fine]);
+  EXPECT_FALSE(scheduler.cancel(thrown));
+  EXPECT_EQ(scheduler.figures().n_cancelled, 1);
+  EXPECT_EQ(scheduler.figures().n_failed, 1);
+}
+
+TEST_F(SchedulerTest, CancelAndDeadlineTakeOneStep) {
+  Scheduler scheduler(model_, options_);
+  Request endless = varied(1);
+  endless.generate.n_predict = -1;
+  std::vector<RequestId> ids;
+  for (int i = 0; i < 6; ++i) ids.push_back(*scheduler.submit(endless, sink()));
+  for (int i = 0; i < 5; ++i) scheduler.step();
+  EXPECT_TRUE(scheduler.cancel(ids[0]));  // runs
+  EXPECT_TRUE(scheduler.cancel(ids[5]));  // waits
+  EXPECT_FALSE(scheduler.cancel(99));
+  scheduler.step();
+  EXPECT_EQ(outcomes_[ids[0]].finished->reason, FinishReason::cancelled);
+  EXPECT_EQ(outcomes_[ids[5]].finished->reason, FinishReason::cancelled);
+  EXPECT_EQ(scheduler.figures().n_running, 4);  // the fifth took the place
+  Request late = endless;
+  late.deadline = std::chrono::steady_clock::now();
+  const RequestId waits = *scheduler.submit(late, sink());
+  scheduler.step();
+  EXPECT_EQ(outcomes_[waits].finished->reason, FinishReason::late);
+  EXPECT_EQ(scheduler.figures().n_late, 1);
+  run(scheduler);
+  EXPECT_TRUE(outcomes_[ids[1]].finished->context_full);
+  EXPECT_EQ(outcomes_[ids[1]].finished->n_answer, 128 - static_cast<int64_t>(endless.prompt.size()) + 1);
+}
+
+TEST_F(SchedulerTest, ALongPromptHoldsUpNeitherAnswersNorShortPrompts) {
+  options_.gap_ms_max = 1e-9;  // as on a machine where a step beside answers affords one prompt token
+  options_.context.n_ubatch = 16;
+  Scheduler scheduler(model_, options_);
+  Request talker = varied(1);
+  talker.prompt = tokens(3);
+  talker.generate.n_predict = 100;
+  const RequestId talks = *scheduler.submit(talker, sink());
+  for (int i = 0; i < 3; ++i, ++n_steps_) scheduler.step();
+  Request slow = varied(4), brief = varied(5);
+  slow.prompt = tokens(90);
+  brief.prompt = tokens(5, 3);
+  brief.generate.n_predict = slow.generate.n_predict = 2;
+  const RequestId reads = *scheduler.submit(slow, sink());
+  const RequestId short_one = *scheduler.submit(brief, sink());
+  const auto before = static_cast<int64_t>(outcomes_[talks].ids.size());
+  for (int i = 0; i < 10; ++i, ++n_steps_) scheduler.step();
+  EXPECT_EQ(static_cast<int64_t>(outcomes_[talks].ids.size()), before + 10);  // a token in every step
+  EXPECT_TRUE(outcomes_[short_one].finished);
+  EXPECT_FALSE(outcomes_[reads].finished);
+  run(scheduler);
+  expect_as_alone(slow, outcomes_[reads]);
+  expect_as_alone(brief, outcomes_[short_one]);
+  expect_as_alone(talker, outcomes_[talks]);
+}
+
+TEST_F(SchedulerTest, AnyOrderOfSubmittingAndCancellingGivesTheSameAnswers) {
+  options_.n_waiting_max = 1000;
+  Scheduler scheduler(model_, options_);
+  test::Random random(7);
+  std::map<RequestId, Request> requests;
+  for (int i = 0; i < 600; ++i) {
+    if (random.below(4) == 0) {
+      const Request r = varied(static_cast<int>(random.below(40)));
+      requests[*scheduler.submit(r, sink())] = r;
+    }
+    if (random.below(12) == 0 && !requests.empty()) scheduler.cancel(1 + static_cast<RequestId>(random.below(static_cast<int>(requests.size()))));
+    scheduler.step();
+  }
+  run(scheduler);
+  int n_whole = 0;
+  for (const auto& [id, request] : requests) {
+    ASSERT_TRUE(outcomes_.at(id).finished);
+    if (outcomes_.at(id).finished->reason == FinishReason::cancelled) continue;
+    if (++n_whole % 4 == 0) expect_as_alone(request, outcomes_.at(id));
+  }
+  EXPECT_GT(n_whole, 40);
+  EXPECT_EQ(scheduler.figures().n_positions_used, 0);
+}
+
+TEST_F(SchedulerTest, ServesThreadsAndEndsWhenAsked) {
+  options_.n_waiting_max = 100;
+  Scheduler scheduler(model_, options_);
+  std::mutex mutex;
+  std::condition_variable all_over;
+  int n_over = 0;
+  std::map<RequestId, std::vector<TokenId>> ids;
+  const RequestSink count = [&](RequestId id, const RequestEvent& event) {
+    const std::lock_guard lock(mutex);
+    if (const auto* token = std::get_if<RequestToken>(&event)) ids[id].push_back(token->id);
+    if (std::get_if<RequestFinished>(&event) && ++n_over == 24) all_over.notify_all();
+  };
+  std::map<RequestId, Request> requests;
+  {
+    const std::jthread steps([&](std::stop_token stop) { scheduler.run(stop); });
+    std::vector<std::jthread> clients;
+    for (int c = 0; c < 3; ++c) {
+      clients.emplace_back([&, c] {
+        for (int i = 0; i < 8; ++i) {
+          const Request r = varied(c * 8 + i);
+          const RequestId id = *scheduler.submit(r, count);
+          const std::lock_guard lock(mutex);
+          requests[id] = r;
+        }
+      });
+    }
+    clients.clear();
+    std::unique_lock lock(mutex);
+    ASSERT_TRUE(all_over.wait_for(lock, std::chrono::seconds(60), [&] { return n_over == 24; }));
+  }
+  for (const auto& [id, request] : requests) {
+    Context context(model_, {.n_ctx = 128, .n_threads = 1});
+    EXPECT_EQ(ids[id], Generator(context).run(request.prompt, request.generate).ids);
+  }
+}
+
+}  // namespace
+}  // namespace assay
