@@ -5,6 +5,7 @@ pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)   # text/: pre-toke
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)  # text/, chat/: Unicode
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)   # engine/: digests
 find_package(Boost 1.74 REQUIRED COMPONENTS json)              # chat/, apps/: JSON
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)               # serve/: SHA-256 of keys; its Asio comes with Boost's headers
 find_package(fmt REQUIRED)                                     # messages
 find_package(CLI11 REQUIRED)                                   # apps/: flags
 pkg_check_modules(EDIT IMPORTED_TARGET libedit)                # apps/: line editing in chat; optional

@@ -31,6 +31,8 @@ const std::map<std::string, std::set<std::string>> kNamed = {
     {"backend/cuda", {"ops"}},
     {"backend/oracle", {"ops"}},
     {"engine", {"model", "text", "chat", "backend/cpu", "backend/cuda", "backend/oracle"}},
+    {"api", {"engine"}},
+    {"serve", {"api"}},
     {"trace", {"engine"}},
     {"verify", {"trace"}},
     {"files", {"engine", "imatrix"}},

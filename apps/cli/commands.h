@@ -25,6 +25,7 @@ int diff_command(const Arguments& arguments);
 int edit_command(const Arguments& arguments);
 int split_command(const Arguments& arguments);
 int merge_command(const Arguments& arguments);
+int serve_command(const Arguments& arguments);
 int devices_command(const Arguments& arguments);
 
 }  // namespace assay::cli

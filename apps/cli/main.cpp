@@ -25,6 +25,7 @@ struct Command {
 constexpr Command kCommands[] = {
     {"run", run_command, "One answer to one prompt, on standard output"},
     {"chat", chat_command, "A conversation in the terminal"},
+    {"serve", serve_command, "The model over HTTP, in the shapes of OpenAI's API"},
     {"tokenize", tokenize_command, "Text to token ids"},
     {"detokenize", detokenize_command, "Token ids to text"},
     {"template", template_command, "Messages to the prompt that a chat template makes of them"},

@@ -86,6 +86,7 @@ class Scheduler {
   // request is over.
   std::optional<RequestId> submit(Request request, RequestSink sink);
   bool cancel(RequestId id);
+  void cancel_all();
   SchedulerFigures figures() const;
 
   // By one thread. step: runs one batch: the next token of every running request and parts of prompts; false where

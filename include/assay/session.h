@@ -40,6 +40,10 @@ std::shared_ptr<const ChatTemplate> require_chat_template(const Model& model,
 std::vector<TokenId> chat_prompt(const Model& model, const ChatTemplate& chat_template,
                                  const std::vector<Message>& messages);
 
+// The same as text.
+std::string chat_prompt_text(const Model& model, const ChatTemplate& chat_template,
+                             const std::vector<Message>& messages);
+
 class ChatSession {
  public:
   // system: the system message; empty: none. The template may be any (see require_chat_template).

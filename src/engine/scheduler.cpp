@@ -435,6 +435,14 @@ bool Scheduler::cancel(RequestId id) {
   return true;
 }
 
+void Scheduler::cancel_all() {
+  State& s = *state_;
+  const std::lock_guard lock(s.mutex);
+  s.cancelled_ids.insert(s.running_ids.begin(), s.running_ids.end());
+  for (const auto& [id, job] : s.waiting) s.cancelled_ids.insert(id);
+  s.changed.notify_all();
+}
+
 SchedulerFigures Scheduler::figures() const {
   const State& s = *state_;
   const std::lock_guard lock(s.mutex);

@@ -54,7 +54,7 @@ class SchedulerTest : public ::testing::Test {
   Request varied(int i) const {
     Request r;
     r.prompt = tokens(1 + i * 7 % 60, i % 5);
-    r.client = "client " + std::to_string(i % 3);
+    r.client = std::string("client ") + std::to_string(i % 3);
     r.generate.n_predict = 3 + i * 5 % 20;
     r.generate.request = static_cast<uint64_t>(i % 2);
     r.generate.sampling.seed = static_cast<uint64_t>(i);

@@ -64,15 +64,24 @@ std::shared_ptr<const ChatTemplate> require_chat_template(const Model& model,
                   model.path()));
 }
 
-std::vector<TokenId> chat_prompt(const Model& model, const ChatTemplate& chat_template,
-                                 const std::vector<Message>& messages) {
-  const Tokenizer& tokenizer = require_tokenizer(model);
+namespace {
+
+TemplateInput chat_input(const Tokenizer& tokenizer, const std::vector<Message>& messages) {
   for (const Message& m : messages)
     require_utf8(m.content, fmt::format("the message of role {}", m.role));
   TemplateInput input;
   input.messages_json = json::serialize(to_json(messages));
   input.bos_token = token_text(tokenizer, tokenizer.bos());
   input.eos_token = token_text(tokenizer, tokenizer.eos());
+  return input;
+}
+
+}  // namespace
+
+std::vector<TokenId> chat_prompt(const Model& model, const ChatTemplate& chat_template,
+                                 const std::vector<Message>& messages) {
+  const Tokenizer& tokenizer = require_tokenizer(model);
+  const TemplateInput input = chat_input(tokenizer, messages);
   const std::vector<TextPiece> pieces = chat_template.render_pieces(input);
   EncodeOptions options;
   const bool begins_with_bos = !input.bos_token.empty() && !pieces.empty() &&
@@ -81,6 +90,11 @@ std::vector<TokenId> chat_prompt(const Model& model, const ChatTemplate& chat_te
   if (begins_with_bos) options.add_bos = false;
   options.add_eos = false;
   return tokenizer.encode(pieces, options);
+}
+
+std::string chat_prompt_text(const Model& model, const ChatTemplate& chat_template,
+                             const std::vector<Message>& messages) {
+  return chat_template.render(chat_input(require_tokenizer(model), messages));
 }
 
 struct ChatSession::State {

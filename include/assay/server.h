@@ -1,0 +1,68 @@
+// A model behind HTTP, in the shapes of OpenAI's API. Answers have the bits that `assay run` gives, whoever else is served.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "assay/generate.h"
+#include "assay/model.h"
+#include "assay/scheduler.h"
+
+namespace assay {
+
+struct ApiKey {
+  std::string key;
+  std::string name;   // in the log; empty: the key's place in the list
+  double weight = 1;  // of its turns when requests wait
+};
+
+// A line each: the key, then optional words name=N and weight=W; # begins a comment. Error(bad_request) for anything else.
+std::vector<ApiKey> parse_api_keys(std::string_view text);
+
+struct ServerOptions {
+  SchedulerOptions scheduler;
+  GenerateOptions defaults;         // of what a request leaves out
+  std::optional<uint64_t> seed;     // of a request without one; nothing: a new one for each
+  std::string chat_template;        // Jinja; empty: the model's own
+  std::vector<std::string> names;   // that the model is served under; none: its file's name
+  std::string host = "127.0.0.1";
+  uint16_t port = 8080;             // 0: any free one
+  std::vector<ApiKey> keys;         // none: nobody needs one
+  bool without_key = false;         // beyond loopback without keys is refused unless this says that it is meant
+  std::vector<std::string> allowed_hosts;  // in Host and Origin, besides loopback and `host`
+  std::vector<std::string> cors_origins;   // pages of these may call, e.g. "https://example.org"
+  bool lenient = false;             // unknown fields are listed in x-ignored-params, not refused
+  size_t body_bytes_max = 16 << 20;
+  int64_t n_connections_max = 1024;
+  double request_s_max = 600;       // from a request's coming to its answer's end
+  double drain_s_max = 30;
+  std::string version;
+  std::function<void(std::string_view line)> log;  // a line of JSON for every request; called by the thread of run
+};
+
+class Server {
+ public:
+  // Makes the context and listens. Error(io) where the address is taken or none of this machine; Error as Scheduler.
+  Server(std::shared_ptr<const Model> model, const ServerOptions& options);
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  uint16_t port() const noexcept;
+  const Context& context() const noexcept;
+  // Serves until `ends`, polled ten times a second, says true; then refuses new work, lets answers finish for drain_s_max at
+  // most, and returns.
+  void run(const std::function<bool()>& ends);
+
+  struct State;
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace assay

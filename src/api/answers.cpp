@@ -1,0 +1,135 @@
+// Answers: what came of a request as OpenAI's JSON, whole and in pieces.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <fstream>
+#include <set>
+
+#include "api/api.h"
+#include "api/error.h"
+#include "api/json_text.h"
+#include "engine/bits_digest.h"
+
+namespace assay::api {
+namespace {
+
+std::string finish_reason(const RequestFinished& finished) { return fmt::format("\"{}\"", name(finished.reason)); }
+
+std::string number_or_null(double x) { return std::isfinite(x) ? fmt::format("{}", x) : "null"; }
+
+}  // namespace
+
+// {"id", "object", "created", "model", "system_fingerprint", "seed", "choices": [...]} and the rest.
+std::string Api::envelope(const Asked& asked, std::string_view object, std::string_view choices, std::string_view rest) const {
+  return fmt::format(R"({{"id":"{}","object":"{}","created":{},"model":{},"system_fingerprint":"{}","seed":{},"choices":[{}]{}}})", asked.id,
+                     object, asked.created, json_quoted(options_.names.front()), options_.fingerprint, asked.seed, choices, rest);
+}
+
+std::string Api::usage(const Asked& asked, const std::vector<Choice>& choices) const {
+  int64_t n_prompt = 0, n_cached = 0, n_answer = 0;
+  for (size_t i = 0; i < choices.size(); ++i) {
+    const RequestFinished& f = choices[i].finished;
+    if (static_cast<int64_t>(i) % asked.draft.n == 0) n_prompt += f.n_prompt, n_cached += f.n_prompt_cached;  // a prompt counts once
+    n_answer += f.n_answer;
+  }
+  return fmt::format(R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},"prompt_tokens_details":{{"cached_tokens":{}}}}})", n_prompt,
+                     n_answer, n_prompt + n_answer, n_cached);
+}
+
+std::string Api::legacy_logprobs(std::span<const TokenLogprobs> logprobs, size_t offset) const {
+  std::string tokens, values, tops, offsets;
+  const Tokenizer& tokenizer = *model_->tokenizer();
+  for (const TokenLogprobs& place : logprobs) {
+    const char* comma = tokens.empty() ? "" : ",";
+    tokens += comma;
+    tokens += json_quoted(token_label(tokenizer, place.id));
+    values += comma;
+    values += number_or_null(place.logprob);
+    offsets += fmt::format("{}{}", comma, offset);
+    offset += tokenizer.piece(place.id, false).size();
+    std::string top;
+    std::set<std::string> labels;  // a name stands once in an object: of tokens that look alike the likelier one stays
+    for (const auto& [id, logprob] : place.top) {
+      if (!labels.insert(token_label(tokenizer, id)).second) continue;
+      top += fmt::format("{}{}:{}", top.empty() ? "" : ",", json_quoted(token_label(tokenizer, id)), number_or_null(logprob));
+    }
+    tops += fmt::format("{}{{{}}}", comma, top);
+  }
+  return fmt::format(R"({{"tokens":[{}],"token_logprobs":[{}],"top_logprobs":[{}],"text_offset":[{}]}})", tokens, values, tops, offsets);
+}
+
+std::string Api::logprobs_of(const Asked& asked, std::span<const TokenLogprobs> logprobs, size_t offset) const {
+  if (!asked.draft.logprobs) return "null";
+  return asked.is_chat ? logprobs_json(model_->tokenizer().get(), logprobs) : legacy_logprobs(logprobs, offset);
+}
+
+std::string Api::answer(const Asked& asked, const std::vector<Choice>& choices) const {
+  std::string list;
+  for (size_t i = 0; i < choices.size(); ++i) {
+    const Choice& c = choices[i];
+    const std::string text = json_quoted(c.text);
+    list += fmt::format(R"({}{{"index":{},{},"logprobs":{},"finish_reason":{}}})", i > 0 ? "," : "", i,
+                        asked.is_chat ? fmt::format(R"("message":{{"role":"assistant","content":{},"refusal":null}})", text) : fmt::format(R"("text":{})", text),
+                        logprobs_of(asked, c.logprobs, 0), finish_reason(c.finished));
+  }
+  return envelope(asked, asked.is_chat ? "chat.completion" : "text_completion", list, fmt::format(R"(,"usage":{})", usage(asked, choices)));
+}
+
+std::string Api::chunk_head(const Asked& asked, size_t i_choice) const {
+  if (!asked.is_chat) return {};
+  return envelope(asked, "chat.completion.chunk",
+                  fmt::format(R"({{"index":{},"delta":{{"role":"assistant","content":""}},"logprobs":null,"finish_reason":null}})", i_choice), "");
+}
+
+std::string Api::chunk(const Asked& asked, size_t i_choice, std::string_view text, std::span<const TokenLogprobs> logprobs,
+                       size_t offset) const {
+  const std::string content = json_quoted(text);
+  return envelope(asked, asked.is_chat ? "chat.completion.chunk" : "text_completion",
+                  fmt::format(R"({{"index":{},{},"logprobs":{},"finish_reason":null}})", i_choice,
+                              asked.is_chat ? fmt::format(R"("delta":{{"content":{}}})", content) : fmt::format(R"("text":{})", content),
+                              logprobs_of(asked, logprobs, offset)), "");
+}
+
+std::string Api::chunk_end(const Asked& asked, size_t i_choice, const RequestFinished& finished) const {
+  return envelope(asked, asked.is_chat ? "chat.completion.chunk" : "text_completion",
+                  fmt::format(R"({{"index":{},{},"logprobs":null,"finish_reason":{}}})", i_choice, asked.is_chat ? R"("delta":{})" : R"("text":"")",
+                              finish_reason(finished)), "");
+}
+
+std::string Api::chunk_usage(const Asked& asked, const std::vector<Choice>& choices) const {
+  return envelope(asked, asked.is_chat ? "chat.completion.chunk" : "text_completion", "", fmt::format(R"(,"usage":{})", usage(asked, choices)));
+}
+
+std::string Api::model(std::string_view name) const {
+  check_model(std::string(name));
+  return fmt::format(R"({{"id":{},"object":"model","created":0,"owned_by":"local","max_model_len":{}}})", json_quoted(name), options_.n_ctx);
+}
+
+std::string Api::models() const {
+  std::string list;
+  for (const std::string& name : options_.names) list += fmt::format("{}{}", list.empty() ? "" : ",", model(name));
+  return fmt::format(R"({{"object":"list","data":[{}]}})", list);
+}
+
+std::string fingerprint(const Context& context) {
+  constexpr int64_t kBlocks = 256, kBlockBytes = 4096;
+  const Model& model = context.model();
+  engine::BitsDigest digest;
+  const auto add = [&](std::string_view text) { digest.add(std::as_bytes(std::span(text.data(), text.size()))); };
+  // Blocks from all over the file, the header among them: all of a large one would take seconds.
+  std::ifstream file(model.path(), std::ios::binary);
+  file.seekg(0, std::ios::end);
+  const auto size = static_cast<int64_t>(file.tellg());
+  add(std::to_string(model.file_bytes()));
+  std::string block(kBlockBytes, '\0');
+  for (int64_t i = 0; file && i < kBlocks; ++i) {
+    file.seekg(std::max<int64_t>(size - kBlockBytes, 0) * i / (kBlocks - 1));
+    file.read(block.data(), kBlockBytes);
+    add(std::string_view(block).substr(0, static_cast<size_t>(file.gcount())));
+    file.clear();
+  }
+  const ContextOptions& o = context.options();
+  return fmt::format("assay-1-{}-{}-{}-{}-{}", name(o.numerics), o.activation_bits, name(o.cache_k), name(o.cache_v), digest.hex().substr(0, 16));
+}
+
+}  // namespace assay::api

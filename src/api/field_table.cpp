@@ -1,0 +1,174 @@
+// The rows of the table (fields.h).
+#include <limits>
+
+#include "api/fields.h"
+
+namespace assay::api {
+
+namespace json = boost::json;
+
+namespace {
+
+constexpr unsigned kGenerates = kChat | kCompletions;
+constexpr unsigned kEverywhere = kChat | kCompletions | kTokenize | kDetokenize | kTemplate;
+constexpr double kAny = 1e6;
+constexpr double kSeedMost = 9007199254740991;  // 2^53 - 1: what every JSON reader holds
+constexpr double kCountMost = 2147483647;
+constexpr int64_t kTextMost = 16 << 20;
+constexpr std::string_view kOfSampler = "the server's flag, the model file's own, or as `assay run`";
+
+SamplerOptions& sampling(Draft& d) { return d.generate.sampling; }
+
+std::vector<std::string> strings_of(const json::value& v) {
+  if (v.is_string()) return {std::string(v.get_string())};
+  std::vector<std::string> list;
+  for (const json::value& s : v.get_array()) list.emplace_back(s.get_string());
+  return list;
+}
+
+void set_logit_bias(Draft& d, const json::value& v) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const auto& [key, bias] : v.get_object()) {
+    const double x = number_of(bias);
+    const auto id = static_cast<TokenId>(std::stol(std::string(key)));  // digits, by the name's check
+    sampling(d).logit_bias.push_back({id, x <= -100 ? -kInfinity : static_cast<float>(x)});
+  }
+}
+
+const Field kFields[] = {
+    // What is asked.
+    {.path = "model", .where = kEverywhere, .types = kString, .size_most = 512, .standard = "the served model",
+     .about = "The served model's name. Another one is not found.",
+     .apply = [](Draft& d, const json::value& v) { d.model = v.get_string().c_str(); }},
+    {.path = "messages", .where = kChat | kTemplate, .types = kArray, .size_least = 1, .size_most = 4096, .required = true,
+     .about = "The conversation. What it says stays text, whatever it looks like."},
+    {.path = "messages[]", .where = kChat | kTemplate, .types = kObject},
+    {.path = "messages[].role", .where = kChat | kTemplate, .types = kString, .values = "system|developer|user|assistant",
+     .required = true, .about = "developer is system."},
+    {.path = "messages[].content", .where = kChat | kTemplate, .types = kString | kArray, .size_most = 256, .required = true,
+     .about = "Text, or parts of type text, which are joined."},
+    {.path = "messages[].content[]", .where = kChat | kTemplate, .types = kObject, .size_most = kTextMost},
+    {.path = "messages[].content[].type", .where = kChat | kTemplate, .types = kString, .values = "text", .required = true},
+    {.path = "messages[].content[].text", .where = kChat | kTemplate, .types = kString, .size_most = kTextMost, .required = true},
+    {.path = "messages[].name", .where = kChat | kTemplate, .types = kString, .refused = "templates are not given names of speakers"},
+    {.path = "messages[].refusal", .where = kChat | kTemplate, .types = kString, .refused = "refusals are not told apart from text"},
+    {.path = "messages[].tool_calls", .where = kChat | kTemplate, .types = kArray, .refused = "tools are not served", .neutral = "[]"},
+    {.path = "messages[].tool_call_id", .where = kChat | kTemplate, .types = kString, .refused = "tools are not served"},
+    {.path = "prompt", .where = kCompletions, .types = kString | kArray, .size_least = 1, .size_most = 262144, .required = true,
+     .about = "A text (its special tokens are tokens), token ids, or a list of texts or of lists of ids."},
+    {.path = "prompt[]", .where = kCompletions, .types = kString | kInteger | kArray, .most = kCountMost, .size_most = kTextMost},
+    {.path = "prompt[][]", .where = kCompletions, .types = kInteger, .most = kCountMost},
+    {.path = "content", .where = kTokenize, .types = kString, .size_most = kTextMost, .required = true, .about = "The text."},
+    {.path = "add_special", .where = kTokenize, .types = kBoolean, .standard = "false", .about = "With the tokens that the file puts around a text."},
+    {.path = "parse_special", .where = kTokenize, .types = kBoolean, .standard = "true", .about = "Text of a control token becomes that token."},
+    {.path = "with_pieces", .where = kTokenize, .types = kBoolean, .standard = "false", .about = "Each token as an object of id and piece."},
+    {.path = "tokens", .where = kDetokenize, .types = kArray, .size_most = 1'000'000, .required = true, .about = "Token ids."},
+    {.path = "tokens[]", .where = kDetokenize, .types = kInteger, .most = kCountMost},
+
+    // How much is answered, and in which form.
+    {.path = "max_tokens", .where = kGenerates, .types = kInteger, .least = 1, .most = kCountMost, .standard = "up to the end of the context",
+     .about = "Tokens of an answer at most.", .apply = [](Draft& d, const json::value& v) { d.max_tokens = integer_of(v); }},
+    {.path = "max_completion_tokens", .where = kChat, .types = kInteger, .least = 1, .most = kCountMost, .standard = "max_tokens",
+     .about = "The same by its newer name.", .apply = [](Draft& d, const json::value& v) { d.max_tokens = integer_of(v); }},
+    {.path = "n", .where = kGenerates, .types = kInteger, .least = 1, .most = 8, .standard = "1",
+     .about = "Answers to each prompt. The i-th draws as request i, so the first is the same for every n.",
+     .apply = [](Draft& d, const json::value& v) { d.n = integer_of(v); }},
+    {.path = "stream", .where = kGenerates, .types = kBoolean, .standard = "false", .about = "The answer in pieces as it grows, as server-sent events.",
+     .apply = [](Draft& d, const json::value& v) { d.stream = v.get_bool(); }},
+    {.path = "stream_options", .where = kGenerates, .types = kObject},
+    {.path = "stream_options.include_usage", .where = kGenerates, .types = kBoolean, .standard = "false",
+     .about = "A last piece tells the tokens used.", .apply = [](Draft& d, const json::value& v) { d.include_usage = v.get_bool(); }},
+    {.path = "stop", .where = kGenerates, .types = kString | kArray, .size_most = 16, .standard = "none",
+     .about = "The answer ends before the first of these texts.", .apply = [](Draft& d, const json::value& v) { d.generate.stop = strings_of(v); }},
+    {.path = "stop[]", .where = kGenerates, .types = kString, .size_least = 1, .size_most = 256},
+    {.path = "logprobs", .where = kChat, .types = kBoolean, .standard = "false",
+     .about = "How likely the model itself found each token: no option of sampling changes it.",
+     .apply = [](Draft& d, const json::value& v) { d.logprobs = v.get_bool(); }},
+    {.path = "top_logprobs", .where = kChat, .types = kInteger, .least = 0, .most = 20, .standard = "0", .about = "Needs logprobs: as many likeliest tokens of each place.",
+     .apply = [](Draft& d, const json::value& v) { d.n_top_logprobs = integer_of(v); }},
+    {.path = "logprobs", .where = kCompletions, .types = kInteger, .least = 0, .most = 20, .standard = "none",
+     .about = "How likely the model itself found each token, and as many likeliest ones.",
+     .apply = [](Draft& d, const json::value& v) { d.logprobs = true, d.n_top_logprobs = integer_of(v); }},
+    {.path = "user", .where = kGenerates, .types = kString, .size_most = 512, .standard = "none", .about = "Stands in the log; changes nothing.",
+     .apply = [](Draft& d, const json::value& v) { d.user = v.get_string().c_str(); }},
+    {.path = "cache_salt", .where = kGenerates, .types = kString, .size_most = 512, .standard = "none",
+     .about = "Only requests of one key and one salt share what the cache holds of their prompts.",
+     .apply = [](Draft& d, const json::value& v) { d.cache_salt = v.get_string().c_str(); }},
+
+    // Sampling, by the names and in the order of the flags of `assay run`.
+    {.path = "seed", .where = kGenerates, .types = kInteger, .least = 0, .most = kSeedMost, .standard = "drawn, and told in the answer",
+     .about = "The same request with the same seed has the same answer.",
+     .apply = [](Draft& d, const json::value& v) { d.seed = static_cast<uint64_t>(integer_of(v)); }},
+    {.path = "logit_bias", .where = kGenerates, .types = kObject, .size_most = 1024, .standard = "none",
+     .about = "By token id, added to its logit; -100 forbids it.", .apply = set_logit_bias},
+    {.path = "logit_bias.*", .where = kGenerates, .types = kNumber, .least = -100, .most = 100},
+    {.path = "repeat_last_n", .where = kGenerates, .types = kInteger, .least = -1, .most = kCountMost, .standard = kOfSampler,
+     .about = "Tokens the penalties look back at; 0: none, -1: all.", .apply = [](Draft& d, const json::value& v) { sampling(d).penalty_last_n = integer_of(v); }},
+    {.path = "repeat_penalty", .where = kGenerates, .types = kNumber, .least = 1e-6, .most = kAny, .standard = kOfSampler, .about = "1: off.",
+     .apply = [](Draft& d, const json::value& v) { sampling(d).repeat_penalty = number_of(v); }},
+    {.path = "frequency_penalty", .where = kGenerates, .types = kNumber, .least = -2, .most = 2, .standard = kOfSampler, .about = "0: off.",
+     .apply = [](Draft& d, const json::value& v) { sampling(d).frequency_penalty = number_of(v); }},
+    {.path = "presence_penalty", .where = kGenerates, .types = kNumber, .least = -2, .most = 2, .standard = kOfSampler, .about = "0: off.",
+     .apply = [](Draft& d, const json::value& v) { sampling(d).presence_penalty = number_of(v); }},
+    {.path = "dry_multiplier", .where = kGenerates, .types = kNumber, .least = 0, .most = kAny, .standard = kOfSampler, .about = "Penalty for going on with a repetition; 0: off.",
+     .apply = [](Draft& d, const json::value& v) { sampling(d).dry_multiplier = number_of(v); }},
+    {.path = "dry_base", .where = kGenerates, .types = kNumber, .least = 1, .most = kAny, .standard = kOfSampler, .about = "Its growth per repeated token.",
+     .apply = [](Draft& d, const json::value& v) { sampling(d).dry_base = number_of(v); }},
+    {.path = "dry_allowed_length", .where = kGenerates, .types = kInteger, .least = 1, .most = kCountMost, .standard = kOfSampler, .about = "Repetitions this long are free.",
+     .apply = [](Draft& d, const json::value& v) { sampling(d).dry_allowed_length = integer_of(v); }},
+    {.path = "dry_penalty_last_n", .where = kGenerates, .types = kInteger, .least = -1, .most = kCountMost, .standard = kOfSampler,
+     .about = "Tokens it looks back at; 0: none, -1: all.", .apply = [](Draft& d, const json::value& v) { sampling(d).dry_penalty_last_n = integer_of(v); }},
+    {.path = "dry_sequence_breakers", .where = kGenerates, .types = kArray, .size_most = 16, .standard = kOfSampler, .about = "What ends a repetition.",
+     .apply = [](Draft& d, const json::value& v) { sampling(d).dry_sequence_breakers = strings_of(v); }},
+    {.path = "dry_sequence_breakers[]", .where = kGenerates, .types = kString, .size_least = 1, .size_most = 256},
+    {.path = "top_n_sigma", .where = kGenerates, .types = kNumber, .least = -1, .most = kAny, .standard = kOfSampler, .about = "Logits this many deviations below the best go; -1: off.",
+     .apply = [](Draft& d, const json::value& v) { sampling(d).top_n_sigma = number_of(v); }},
+    {.path = "top_k", .where = kGenerates, .types = kInteger, .least = -1, .most = kCountMost, .standard = kOfSampler, .about = "Keeps the N best; 0 or -1: off.",
+     .apply = [](Draft& d, const json::value& v) { sampling(d).top_k = integer_of(v); }},
+    {.path = "typical_p", .where = kGenerates, .types = kNumber, .least = 0, .most = 1, .standard = kOfSampler, .about = "Locally typical sampling; 1: off.",
+     .apply = [](Draft& d, const json::value& v) { sampling(d).typical_p = number_of(v); }},
+    {.path = "top_p", .where = kGenerates, .types = kNumber, .least = 0, .most = 1, .standard = kOfSampler, .about = "Keeps the best that together reach it; 1: off.",
+     .apply = [](Draft& d, const json::value& v) { sampling(d).top_p = number_of(v); }},
+    {.path = "min_p", .where = kGenerates, .types = kNumber, .least = 0, .most = 1, .standard = kOfSampler, .about = "Drops what is less likely than this part of the best; 0: off.",
+     .apply = [](Draft& d, const json::value& v) { sampling(d).min_p = number_of(v); }},
+    {.path = "xtc_probability", .where = kGenerates, .types = kNumber, .least = 0, .most = 1, .standard = kOfSampler, .about = "How often the best choices are dropped; 0: off.",
+     .apply = [](Draft& d, const json::value& v) { sampling(d).xtc_probability = number_of(v); }},
+    {.path = "xtc_threshold", .where = kGenerates, .types = kNumber, .least = 0, .most = 1, .standard = kOfSampler, .about = "All but the last of those at least this likely.",
+     .apply = [](Draft& d, const json::value& v) { sampling(d).xtc_threshold = number_of(v); }},
+    {.path = "temperature", .where = kGenerates, .types = kNumber, .least = 0, .most = 2, .standard = kOfSampler, .about = "0: always the most likely token.",
+     .apply = [](Draft& d, const json::value& v) { sampling(d).temperature = number_of(v); }},
+    {.path = "dynatemp_range", .where = kGenerates, .types = kNumber, .least = 0, .most = kAny, .standard = kOfSampler, .about = "The temperature moves by this with the entropy; 0: off.",
+     .apply = [](Draft& d, const json::value& v) { sampling(d).dynamic_range = number_of(v); }},
+    {.path = "dynatemp_exponent", .where = kGenerates, .types = kNumber, .least = 0, .most = 1000, .standard = kOfSampler, .about = "Its exponent.",
+     .apply = [](Draft& d, const json::value& v) { sampling(d).dynamic_exponent = number_of(v); }},
+    {.path = "ignore_eos", .where = kGenerates, .types = kBoolean, .standard = "false", .about = "Forbids the tokens that end an answer.",
+     .apply = [](Draft& d, const json::value& v) { d.generate.ignore_eos = v.get_bool(); }},
+
+    // What OpenAI has and this server does not: refused by name, unless it asks for nothing.
+    {.path = "tools", .where = kChat | kTemplate, .types = kArray, .refused = "tools are not served", .neutral = "[]"},
+    {.path = "tool_choice", .where = kChat, .types = kString | kObject, .refused = "tools are not served", .neutral = "\"none\"|\"auto\""},
+    {.path = "parallel_tool_calls", .where = kChat, .types = kBoolean, .refused = "tools are not served", .neutral = "true|false"},
+    {.path = "functions", .where = kChat, .types = kArray, .refused = "tools are not served", .neutral = "[]"},
+    {.path = "function_call", .where = kChat, .types = kString | kObject, .refused = "tools are not served", .neutral = "\"none\"|\"auto\""},
+    {.path = "response_format", .where = kChat, .types = kObject, .refused = "only text is served", .neutral = "{\"type\":\"text\"}"},
+    {.path = "modalities", .where = kChat, .types = kArray, .refused = "only text is served", .neutral = "[\"text\"]"},
+    {.path = "audio", .where = kChat, .types = kObject, .refused = "only text is served"},
+    {.path = "prediction", .where = kChat, .types = kObject, .refused = "predicted outputs are not served"},
+    {.path = "reasoning_effort", .where = kChat, .types = kString, .refused = "reasoning is not told apart from the answer"},
+    {.path = "verbosity", .where = kChat, .types = kString, .refused = "it changes nothing here"},
+    {.path = "web_search_options", .where = kChat, .types = kObject, .refused = "nothing is searched"},
+    {.path = "store", .where = kChat, .types = kBoolean, .refused = "answers are not stored", .neutral = "false"},
+    {.path = "metadata", .where = kChat, .types = kObject, .refused = "answers are not stored", .neutral = "{}"},
+    {.path = "service_tier", .where = kChat, .types = kString, .refused = "there is one tier", .neutral = "\"auto\"|\"default\""},
+    {.path = "prompt_cache_key", .where = kChat, .types = kString, .refused = "cache_salt says which requests share the cache"},
+    {.path = "safety_identifier", .where = kChat, .types = kString, .refused = "user stands in the log"},
+    {.path = "best_of", .where = kCompletions, .types = kInteger, .refused = "n gives several answers", .neutral = "1"},
+    {.path = "echo", .where = kCompletions, .types = kBoolean, .refused = "prompts are not repeated", .neutral = "false"},
+    {.path = "suffix", .where = kCompletions, .types = kString, .refused = "text is not filled in before a suffix"},
+};
+
+}  // namespace
+
+std::span<const Field> fields() { return kFields; }
+
+}  // namespace assay::api

@@ -1,0 +1,119 @@
+// What a Server holds, for its own sources: routes.cpp answers, server.cpp has the sockets.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "api/api.h"
+#include "api/error.h"
+#include "assay/server.h"
+#include "serve/access.h"
+#include "serve/flow.h"
+#include "serve/http_request.h"
+#include "serve/metrics.h"
+
+namespace assay {
+
+namespace serve {
+
+namespace asio = boost::asio;
+using Clock = std::chrono::steady_clock;
+
+struct Response {
+  int status = 200;
+  std::string body;
+  std::string content_type = "application/json";
+  std::vector<std::pair<std::string, std::string>> headers = {};
+};
+
+// Answers, less those that take the model: health, models, props, metrics, the document. ApiError.
+Response error_response(const api::ApiError& error);
+// Names from outside in a header: what could end it becomes "?", and it ends after 1 KiB.
+std::string header_list(const std::vector<std::string>& names);
+std::string head_text(const Response& response, bool closes, bool is_stream);
+
+struct Connection {
+  explicit Connection(asio::ip::tcp::socket s) : socket(std::move(s)) {}
+  asio::ip::tcp::socket socket;
+  Clock::time_point deadline = Clock::time_point::max();  // then it is closed
+  std::string inbox;                                      // read and not yet taken
+  std::string local;                                      // the address it came in on
+};
+
+// One request at work, for the log.
+struct Exchange {
+  const HttpRequest* request = nullptr;
+  Client client;
+  std::string id;
+  Clock::time_point begun = Clock::now();
+  int status = 0;
+  int64_t n_prompt = 0, n_cached = 0, n_answer = 0;
+  std::string finish, user;
+  bool closes = false;
+};
+
+}  // namespace serve
+
+struct Server::State {
+  State(std::shared_ptr<const Model> model, const ServerOptions& asked);
+
+  // server.cpp
+  void listen();
+  boost::asio::awaitable<void> accept();
+  boost::asio::awaitable<void> watch(std::function<bool()> ends);
+  boost::asio::awaitable<void> serve_connection(std::shared_ptr<serve::Connection> c);
+  boost::asio::awaitable<bool> read(serve::Connection& c, serve::RequestReader& reader, std::optional<api::ApiError>& refusal);
+  boost::asio::awaitable<bool> write(serve::Connection& c, std::string text);
+  boost::asio::awaitable<bool> send(serve::Connection& c, serve::Exchange& e, serve::Response response);
+  boost::asio::awaitable<void> answer(serve::Connection& c, serve::Exchange& e);
+  void note(const serve::Exchange& e);
+
+  // answering.cpp
+  boost::asio::awaitable<void> complete(serve::Connection& c, serve::Exchange& e, api::Where where);
+  boost::asio::awaitable<void> whole_answer(serve::Connection& c, serve::Exchange& e, const api::Asked& asked, std::shared_ptr<serve::Flow> flow,
+                                            std::vector<RequestId> ids);
+  boost::asio::awaitable<void> stream_answer(serve::Connection& c, serve::Exchange& e, const api::Asked& asked, std::shared_ptr<serve::Flow> flow,
+                                             std::vector<RequestId> ids);
+  void measure(const serve::Flow::Item& item, const serve::Exchange& e, serve::Clock::time_point& last);
+  void cancel(const std::vector<RequestId>& ids);
+
+  // routes.cpp
+  void check_access(const serve::HttpRequest& request, serve::Exchange& e, const std::string& local) const;
+  std::optional<serve::Response> quick(const serve::HttpRequest& request);
+  std::string props() const;
+  int64_t retry_after_s() const;
+
+  ServerOptions options;
+  Scheduler scheduler;
+  api::Api api;
+  serve::Access access;
+  serve::Metrics metrics;
+  serve::HttpLimits limits;
+  boost::asio::io_context io{1};
+  boost::asio::ip::tcp::acceptor acceptor{io};
+  boost::asio::thread_pool workers{2};  // bodies, templates, tokenizers
+  std::set<std::shared_ptr<serve::Connection>> connections;
+  uint64_t n_requests = 0;
+  int64_t n_busy = 0;  // requests that were read and are not answered yet
+  bool draining = false;
+  std::string step_failure;  // of the thread that steps; empty: none
+  std::atomic<bool> has_failed = false;
+};
+
+namespace serve {
+
+int status_of(const Error& error) noexcept;
+api::ApiError to_api_error(const Error& error);
+
+}  // namespace serve
+}  // namespace assay

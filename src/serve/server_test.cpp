@@ -1,0 +1,393 @@
+// The server through its socket, on a small random model: the same bits as alone, errors, keep-alive, clients that go, drain.
+#include "assay/server.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <boost/json.hpp>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "assay/error.h"
+#include "assay/session.h"
+#include "support/temp_folder.h"
+#include "support/tiny_chat_model.h"
+
+namespace assay {
+namespace {
+
+namespace json = boost::json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+struct Reply {
+  int status = 0;
+  std::string head, body;
+};
+
+// A client of one connection, which reads what it is told to and no more.
+class Client {
+ public:
+  explicit Client(uint16_t port) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (::connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) ADD_FAILURE() << "no connection";
+    const timeval limit{30, 0};
+    ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  }
+  ~Client() { ::close(fd_); }
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  void send(std::string_view text) { EXPECT_EQ(::send(fd_, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size())); }
+  bool receive() {  // false at the end
+    char buffer[4096];
+    const ssize_t n = ::recv(fd_, buffer, sizeof buffer, 0);
+    if (n > 0) in_.append(buffer, static_cast<size_t>(n));
+    return n > 0;
+  }
+  bool receive_until(std::string_view part) {
+    while (in_.find(part) == std::string::npos) {
+      if (!receive()) return false;
+    }
+    return true;
+  }
+  Reply reply(bool is_head = false) {
+    Reply r;
+    if (!receive_until("\r\n\r\n")) return r;
+    const size_t end = in_.find("\r\n\r\n") + 4;
+    r.head = in_.substr(0, end);
+    in_.erase(0, end);
+    r.status = std::stoi(r.head.substr(9, 3));
+    if (const size_t at = r.head.find("Content-Length: "); at != std::string::npos && !is_head) {
+      const size_t size = std::stoul(r.head.substr(at + 16));
+      while (in_.size() < size && receive()) {}
+      r.body = in_.substr(0, size);
+      in_.erase(0, size);
+    } else if (r.head.find("chunked") != std::string::npos) {
+      receive_until("\r\n0\r\n\r\n");
+      while (true) {
+        const size_t line = in_.find("\r\n");
+        const size_t size = std::stoul(in_.substr(0, line), nullptr, 16);
+        r.body += in_.substr(line + 2, size);
+        in_.erase(0, line + 4 + size);
+        if (size == 0) break;
+      }
+    }
+    return r;
+  }
+
+ private:
+  int fd_;
+  std::string in_;
+};
+
+std::string post(std::string_view path, std::string_view body, std::string_view headers = "") {
+  return std::string("POST ") + std::string(path) + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) + "\r\n" +
+         std::string(headers) + "\r\n" + std::string(body);
+}
+std::string get(std::string_view path, std::string_view headers = "") {
+  return std::string("GET ") + std::string(path) + " HTTP/1.1\r\nHost: localhost\r\n" + std::string(headers) + "\r\n";
+}
+
+// The events of a stream, less "data: ".
+std::vector<std::string> events(const std::string& body) {
+  std::vector<std::string> list;
+  for (size_t at = 0; (at = body.find("data: ", at)) != std::string::npos;) {
+    const size_t end = body.find("\n\n", at);
+    list.push_back(body.substr(at + 6, end - at - 6));
+    at = end;
+  }
+  return list;
+}
+
+class ServerTest : public ::testing::Test {
+ protected:
+  ServerTest() {
+    test::write_tiny_chat_model(folder_ / "tiny.gguf");
+    model_ = Model::load((folder_ / "tiny.gguf").string());
+    options_.port = 0;
+    options_.scheduler.context.n_threads = 1;
+    options_.scheduler.context.n_ctx = 256;
+    options_.scheduler.context.n_sequences = 4;
+    options_.scheduler.n_waiting_max = 64;
+    options_.seed = 11;
+    options_.log = [this](std::string_view line) {
+      const std::lock_guard lock(mutex_);
+      log_ += std::string(line) + "\n";
+    };
+  }
+  ~ServerTest() override { stop(); }
+
+  void start() {
+    server_ = std::make_unique<Server>(model_, options_);
+    thread_ = std::thread([this] { server_->run([this] { return ends_.load(); }); });
+  }
+  void stop() {
+    ends_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+  Reply ask(const std::string& bytes) {
+    Client client(server_->port());
+    client.send(bytes);
+    return client.reply(bytes.starts_with("HEAD"));
+  }
+  std::string log() {
+    const std::lock_guard lock(mutex_);
+    return log_;
+  }
+  // What the library says to a prompt alone, by the same options.
+  Generation alone(const std::string& prompt, uint64_t seed, double temperature, int64_t n_predict, uint64_t request = 0) {
+    ContextOptions o;
+    o.n_threads = 1;
+    o.n_ctx = 256;
+    Context context(model_, o);
+    GenerateOptions g;
+    g.n_predict = n_predict;
+    g.request = request;
+    g.n_top_logprobs = 1;
+    g.sampling.seed = seed;
+    g.sampling.temperature = temperature;
+    return Generator(context).run(model_->tokenizer()->encode(prompt, {.parse_special = true, .add_bos = {}, .add_eos = false}), g);
+  }
+
+  test::TempFolder folder_;
+  std::shared_ptr<const Model> model_;
+  ServerOptions options_;
+  std::unique_ptr<Server> server_;
+  std::thread thread_;
+  std::atomic<bool> ends_ = false;
+  std::mutex mutex_;
+  std::string log_;
+};
+
+TEST_F(ServerTest, ThirtyTwoAtOnceHaveTheBitsTheyHaveAlone) {
+  start();
+  std::vector<std::thread> clients;
+  std::vector<Reply> replies(32);
+  const auto prompt_of = [](size_t i) { return std::string(1 + i % 7, 'a') + (i % 2 ? "b" : "") + std::string(i, 'b'); };
+  for (size_t i = 0; i < replies.size(); ++i) {
+    clients.emplace_back([&, i] {
+      const std::string body = std::string("{\"prompt\": \"") + prompt_of(i) + "\", \"max_tokens\": " + std::to_string(4 + i % 9) + ", \"logprobs\": 1, \"seed\": " + std::to_string(i) +
+                               ", \"temperature\": " + (i % 3 ? "1.5" : "0") + (i % 4 == 1 ? ", \"stream\": true" : "") + "}";
+      replies[i] = ask(post("/v1/completions", body));
+    });
+  }
+  for (std::thread& t : clients) t.join();
+  for (size_t i = 0; i < replies.size(); ++i) {
+    SCOPED_TRACE(i);
+    const Generation g = alone(prompt_of(i), i, i % 3 ? 1.5 : 0, static_cast<int64_t>(4 + i % 9));
+    ASSERT_EQ(replies[i].status, 200) << replies[i].body;
+    std::string text;
+    std::vector<double> logprobs;
+    std::vector<std::string> parts = {replies[i].body};
+    if (i % 4 == 1) {
+      parts = events(replies[i].body);
+      ASSERT_EQ(parts.back(), "[DONE]");
+      parts.pop_back();
+    }
+    for (const std::string& part : parts) {
+      const json::value v = json::parse(part);
+      const json::value& choice = v.at("choices").at(0);
+      text += choice.at("text").as_string().c_str();
+      if (choice.at("logprobs").is_null()) continue;
+      for (const json::value& x : choice.at("logprobs").at("token_logprobs").as_array()) logprobs.push_back(x.as_double());
+    }
+    EXPECT_EQ(text, g.text);
+    ASSERT_EQ(logprobs.size(), g.logprobs.size());
+    for (size_t t = 0; t < logprobs.size(); ++t) EXPECT_NEAR(logprobs[t], g.logprobs[t].logprob, 1e-14);  // the reader here is off by a bit
+  }
+  const std::string metrics = ask(get("/metrics")).body;
+  EXPECT_THAT(metrics, HasSubstr("assay_request_success_total{finished_reason=\"length\"}"));
+  EXPECT_THAT(metrics, HasSubstr("assay_num_requests_running 0\n"));
+  EXPECT_THAT(metrics, HasSubstr("assay_e2e_request_latency_seconds_count 32\n"));
+}
+
+TEST_F(ServerTest, ChatStreamsAndWholeAnswersAreTheSame) {
+  start();
+  const std::string ask_for = R"({"messages": [{"role": "user", "content": "ab"}], "max_tokens": 12, "n": 2, "seed": 3, "temperature": 1.5, "stop": ["zzz"])";
+  const Reply whole = ask(post("/chat/completions", ask_for + "}"));
+  ASSERT_EQ(whole.status, 200) << whole.body;
+  const json::value v = json::parse(whole.body);
+  const Reply again = ask(post("/v1/chat/completions", ask_for + R"(, "stream": true, "stream_options": {"include_usage": true}})"));
+  EXPECT_THAT(again.head, HasSubstr("Content-Type: text/event-stream"));
+  std::vector<std::string> parts = events(again.body);
+  ASSERT_GT(parts.size(), 6u);
+  EXPECT_EQ(parts.back(), "[DONE]");
+  parts.pop_back();
+  const json::value usage = json::parse(parts.back());
+  EXPECT_EQ(usage.at("usage").at("completion_tokens"), v.at("usage").at("completion_tokens"));
+  EXPECT_TRUE(usage.at("choices").as_array().empty());
+  parts.pop_back();
+  std::map<int64_t, std::string> text;
+  std::map<int64_t, int> n_ends;
+  for (const std::string& part : parts) {
+    const json::value chunk = json::parse(part);
+    EXPECT_EQ(chunk.at("object"), "chat.completion.chunk");
+    EXPECT_EQ(chunk.at("seed"), 3);
+    const json::value& choice = chunk.at("choices").at(0);
+    if (const json::value* content = choice.at("delta").as_object().if_contains("content")) text[choice.at("index").as_int64()] += content->as_string().c_str();
+    if (!choice.at("finish_reason").is_null()) ++n_ends[choice.at("index").as_int64()];
+  }
+  for (int64_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(text[i], v.at("choices").at(static_cast<size_t>(i)).at("message").at("content").as_string().c_str());
+    EXPECT_EQ(n_ends[i], 1);
+  }
+  EXPECT_NE(text[0], text[1]);
+  const Reply one = ask(post("/v1/chat/completions", R"({"messages": [{"role": "user", "content": "ab"}], "max_tokens": 12, "seed": 3, "temperature": 1.5})"));
+  EXPECT_EQ(json::parse(one.body).at("choices").at(0).at("message").at("content").as_string().c_str(), text[0]);
+}
+
+TEST_F(ServerTest, PathsAnswerAndErrorsAreOpenAis) {
+  start();
+  EXPECT_EQ(ask(get("/health")).body, R"({"status":"ok"})");
+  EXPECT_EQ(ask(get("/v1/health")).status, 200);
+  EXPECT_EQ(json::parse(ask(get("/v1/models")).body).at("data").at(0).at("id"), "tiny");
+  EXPECT_EQ(ask(get("/v1/models/tin%79")).status, 200);
+  EXPECT_EQ(ask(get("/v1/models/other")).status, 404);
+  const json::value props = json::parse(ask(get("/props")).body);
+  EXPECT_EQ(props.at("total_slots"), 4);
+  EXPECT_EQ(props.at("default_generation_settings").at("n_ctx"), 256);
+  EXPECT_EQ(props.at("chat_template"), test::kTinyTemplate);
+  EXPECT_THAT(ask(get("/props")).body, Not(HasSubstr(folder_.path().string())));  // no path of the machine
+  EXPECT_EQ(json::parse(ask(get("/openapi.json")).body).at("openapi"), "3.1.0");
+  EXPECT_EQ(ask(post("/tokenize", R"({"content": "ab"})")).body, R"({"tokens":[261]})");
+  EXPECT_EQ(ask(post("/detokenize", R"({"tokens": [264]})")).body, R"({"content":"a"})");
+  EXPECT_EQ(ask(post("/apply-template", R"({"messages": [{"role": "user", "content": "a"}]})")).body, R"({"prompt":"<user>a</s>"})");
+  const Reply unknown = ask(post("/v1/completions", R"({"prompt": "a", "colour": 1})"));
+  EXPECT_EQ(unknown.status, 400);
+  EXPECT_EQ(json::parse(unknown.body), json::parse(R"({"error": {"message": "there is no field colour", "type": "invalid_request_error", "param": "colour", "code": "unknown_parameter"}})"));
+  EXPECT_EQ(ask(get("/v2/x")).status, 404);
+  EXPECT_EQ(ask(post("/v1/embeddings", "{}")).status, 404);
+  const Reply method = ask(get("/v1/completions"));
+  EXPECT_EQ(method.status, 405);
+  EXPECT_THAT(method.head, HasSubstr("Allow: POST\r\n"));
+  EXPECT_EQ(ask("DELETE /v1/models/tiny HTTP/1.1\r\nHost: localhost\r\n\r\n").status, 405);  // B89
+  EXPECT_EQ(ask("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}").status, 415);
+  EXPECT_EQ(ask(post("/v1/completions", "x", "Content-Encoding: gzip\r\n")).status, 415);
+  EXPECT_EQ(ask(get("/health", "Origin: https://evil.example\r\n")).status, 403);
+  EXPECT_EQ(ask("GET /health HTTP/1.1\r\nHost: evil.example\r\n\r\n").status, 403);
+  const Reply head = ask("HEAD /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_EQ(head.status, 200);
+  EXPECT_THAT(head.head, HasSubstr("Content-Length: 15"));
+  EXPECT_THAT(ask(get("/health", "X-Request-Id: abc-1\r\n")).head, HasSubstr("x-request-id: abc-1\r\n"));
+  EXPECT_THAT(ask(get("/health", "X-Request-Id: a b\r\n")).head, Not(HasSubstr("a b")));
+  EXPECT_EQ(ask("\x16\x03\x01 junk").status, 400);
+  EXPECT_EQ(ask(post("/v1/completions", "{}", "Transfer-Encoding: chunked\r\n")).status, 400);
+  EXPECT_THAT(log(), HasSubstr(R"("path":"/v1/completions","status":400)"));
+  EXPECT_EQ(ask(get("/health")).status, 200);  // after all that
+}
+
+TEST_F(ServerTest, AConnectionServesManyRequestsInOrder) {
+  start();
+  Client client(server_->port());
+  std::string all;
+  for (int i = 0; i < 50; ++i) all += i % 2 ? get("/health") : post("/tokenize", R"({"content": "b"})");
+  client.send(all);  // before any answer
+  for (int i = 0; i < 50; ++i) EXPECT_THAT(client.reply().body, HasSubstr(i % 2 ? "ok" : "tokens"));
+  client.send("POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 16\r\nExpect: 100-continue\r\n\r\n");
+  EXPECT_EQ(client.reply().status, 100);
+  client.send(R"({"content": "a"})");
+  EXPECT_EQ(client.reply().status, 200);
+  client.send(get("/health", "Connection: close\r\n"));
+  EXPECT_THAT(client.reply().head, HasSubstr("Connection: close"));
+  EXPECT_FALSE(client.receive());
+}
+
+TEST_F(ServerTest, KeysAreNeededWhereThereAreAny) {
+  options_.keys = parse_api_keys("sesame name=ali");
+  start();
+  EXPECT_EQ(ask(get("/health")).status, 200);
+  EXPECT_EQ(ask(get("/v1/models")).status, 401);
+  EXPECT_EQ(ask(get("/v1/models", "Authorization: Bearer sesame\r\n")).status, 200);
+  Client client(server_->port());  // refused by its head, before its body is there
+  client.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n");
+  const Reply refused = client.reply();
+  EXPECT_EQ(refused.status, 401);
+  EXPECT_FALSE(client.receive());
+  EXPECT_EQ(ask(post("/v1/completions", R"({"prompt": "a", "max_tokens": 2})", "X-Api-Key: sesame\r\n")).status, 200);
+  EXPECT_THAT(log(), HasSubstr("\"key\":\"ali\""));
+  EXPECT_THAT(log(), Not(HasSubstr("sesame")));
+}
+
+TEST_F(ServerTest, ClientsThatGoFreeTheirPlaces) {
+  options_.scheduler.context.n_ctx = 100'000;
+  options_.scheduler.context.n_sequences = 1;
+  start();
+  const std::string endless = R"({"prompt": "a", "ignore_eos": true, "stream": )";
+  for (const char* stream : {"true", "false"}) {
+    Client client(server_->port());
+    client.send(post("/v1/completions", endless + stream + "}"));
+    if (std::string(stream) == "true") {
+      EXPECT_TRUE(client.receive_until("data: "));
+    }
+  }
+  EXPECT_EQ(ask(post("/v1/completions", R"({"prompt": "a", "max_tokens": 2})")).status, 200);  // it could not run beside them
+  EXPECT_THAT(ask(get("/metrics")).body, HasSubstr("assay_requests_cancelled_total 2\n"));
+}
+
+TEST_F(ServerTest, AFullQueueTellsWhenToComeAgain) {
+  options_.scheduler.context.n_ctx = 100'000;
+  options_.scheduler.context.n_sequences = 1;
+  options_.scheduler.n_waiting_max = 1;
+  start();
+  Client first(server_->port()), second(server_->port());
+  first.send(post("/v1/completions", R"({"prompt": "a", "ignore_eos": true, "stream": true})"));
+  EXPECT_TRUE(first.receive_until("data: "));
+  second.send(post("/v1/completions", R"({"prompt": "a", "ignore_eos": true, "stream": true})"));
+  EXPECT_TRUE(second.receive_until("200 OK"));
+  const Reply third = ask(post("/v1/completions", R"({"prompt": "a"})"));
+  EXPECT_EQ(third.status, 429);
+  EXPECT_THAT(third.head, HasSubstr("Retry-After: "));
+  EXPECT_THAT(third.body, HasSubstr("--max-queue raises the 1"));
+}
+
+TEST_F(ServerTest, DrainFinishesWhatRunsAndRefusesTheRest) {
+  start();
+  Client running(server_->port());
+  running.send(post("/v1/completions", R"({"prompt": "a", "ignore_eos": true, "stream": true, "max_tokens": 250})"));
+  ASSERT_TRUE(running.receive_until("data: "));
+  Client late(server_->port());
+  late.send("POST /v1/completions HTTP/1.1\r\n");
+  ends_ = true;
+  const Reply whole = running.reply();
+  EXPECT_THAT(whole.body, HasSubstr("\"finish_reason\":\"length\""));
+  EXPECT_TRUE(whole.body.ends_with("data: [DONE]\n\n"));
+  stop();
+}
+
+TEST_F(ServerTest, DrainTellsWhatItCutsShort) {
+  options_.scheduler.context.n_ctx = 100'000;
+  options_.drain_s_max = 0.2;
+  start();
+  Client running(server_->port());
+  running.send(post("/v1/completions", R"({"prompt": "a", "ignore_eos": true, "stream": true})"));
+  ASSERT_TRUE(running.receive_until("data: "));
+  ends_ = true;
+  const Reply cut = running.reply();
+  EXPECT_THAT(cut.body, HasSubstr("--drain-timeout raises it"));
+  EXPECT_TRUE(cut.body.ends_with("data: [DONE]\n\n"));
+  stop();
+}
+
+TEST_F(ServerTest, RefusesToOpenUpUnasked) {
+  options_.host = "0.0.0.0";
+  EXPECT_THROW(Server(model_, options_), Error);
+  options_.host = "example.org";
+  EXPECT_THROW(Server(model_, options_), Error);
+  options_.host = "127.0.0.1";
+  start();
+  options_.port = server_->port();
+  EXPECT_THROW(Server(model_, options_), Error);  // the port is taken
+}
+
+}  // namespace
+}  // namespace assay
