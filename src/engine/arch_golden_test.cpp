@@ -17,7 +17,9 @@ namespace {
 
 constexpr const char* kDecoders[] = {"qwen2",   "qwen3",      "gemma",    "gemma2",  "ministral3", "smollm3", "phi3",   "glm4",    "granite",  "cohere",
                                      "cohere2", "olmo2",      "olmo3",    "exaone4", "exaone4-32b", "starcoder2", "stablelm", "gpt2",  "gptneox", "olmo",
-                                     "ernie45", "seedoss",    "hunyuan",  "apertus", "arcee",      "nemotron", "graniteswa"};
+                                     "ernie45", "seedoss",    "hunyuan",  "apertus", "arcee",      "nemotron", "graniteswa",
+                                     "mixtral", "qwen2moe",   "qwen3moe", "olmoe",   "gptoss",     "glm4moe", "granitemoe-shared", "ernie45moe", "minimaxm2",
+                                     "llama4",  "hunyuanmoe", "exaonemoe", "cohere2moe", "afmoe",    "laguna",  "mimo2"};
 
 std::string file(const std::string& name, const char* ending) { return test::shared("goldens/arch/" + name + ending).string(); }
 

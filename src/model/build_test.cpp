@@ -133,7 +133,7 @@ TEST(BuildModel, RefusesHyperParametersOutOfRange) {
       {"attention.layer_norm_rms_epsilon", to(-1e-5f), Errc::bad_file, "llama.attention.layer_norm_rms_epsilon"},
       {"attention.layer_norm_rms_epsilon", to(1e-60), Errc::bad_file, "float32"},
       {"attention.layer_norm_rms_epsilon", nullptr, Errc::bad_file, "llama.attention.layer_norm_rms_epsilon"},
-      {"expert_count", to(uint32_t{8}), Errc::unsupported, "llama.expert_count = 8"},
+      {"expert_count", to(uint32_t{8}), Errc::bad_file, "llama.expert_used_count"},
       {"attention.causal", to(false), Errc::unsupported, "llama.attention.causal"},
       {"final_logit_softcapping", to(30.0f), Errc::unsupported, "llama.final_logit_softcapping"},
       {"logit_scale", to(0.5f), Errc::unsupported, "llama.logit_scale"},

@@ -107,7 +107,13 @@ std::optional<std::vector<int64_t>> KeyReader::find_counts(std::string_view name
 std::optional<std::vector<bool>> KeyReader::find_flags(std::string_view name, int64_t n_layers) const {
   const std::string full = own(name);
   if (!is_array(*metadata_, full)) return std::nullopt;
-  std::vector<bool> found = metadata_->find_bools(full).value();
+  std::vector<bool> found;
+  if (metadata_->find(full)->element_type == gguf::ValueType::boolean) {
+    found = metadata_->find_bools(full).value();
+  } else {  // flags as numbers
+    const std::vector<int64_t> numbers = metadata_->find_integers(full).value();
+    for (const int64_t value : numbers) found.push_back(value != 0);
+  }
   check_length(full, found.size(), n_layers);
   return found;
 }

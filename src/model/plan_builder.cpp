@@ -12,14 +12,19 @@
 #include "ops/add.h"
 #include "ops/attention.h"
 #include "ops/clamp.h"
+#include "ops/clamped_gate.h"
 #include "ops/embed.h"
 #include "ops/embed_position.h"
+#include "ops/expert_linear.h"
+#include "ops/expert_scale.h"
+#include "ops/expert_sum.h"
 #include "ops/gate.h"
 #include "ops/kv_store.h"
 #include "ops/layer_norm.h"
 #include "ops/linear.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
+#include "ops/route.h"
 #include "ops/scale.h"
 #include "ops/scale_by_position.h"
 #include "ops/select_outputs.h"
@@ -211,6 +216,47 @@ ops::ValueId PlanBuilder::gate(std::string_view name, ops::ValueId gate, ops::Va
   if (value(gate).domain != value(up).domain || value(up).width % value(gate).width != 0) check_same(name, gate, up);
   const ops::ValueId y = like(name, up);
   add_op(name, ops::Gate{gate, up, activation, y});
+  return y;
+}
+
+ops::ValueId PlanBuilder::route(std::string_view name, ops::ValueId logits, const RouteRule& rule) {
+  ops::WeightId bias = ops::kNone;
+  for (const char* of : {"exp_probs_b.bias", "exp_probs_b"}) {  // some converters leave the ending out
+    if (has(of)) bias = weights_.vector(full_name(of), value(logits).width);
+  }
+  const ops::ValueId y = add_value(name, 2 * rule.n_used, value(logits).domain);
+  add_op(name, ops::Route{logits, bias, rule.gating, rule.n_used, rule.normalise, rule.scale, y, rule.n_groups, rule.n_groups_used, rule.group_by_best});
+  return y;
+}
+
+ops::ValueId PlanBuilder::expert_linear(std::string_view name, std::string_view weight, ops::ValueId x, ops::ValueId routes, const ExpertShape& shape) {
+  const std::string of = full_name(weight);
+  const int64_t rows = shape.rows == 0 ? shape.width : shape.rows;
+  const ops::WeightId w = weights_.experts(of + ".weight", shape.n_experts, rows, shape.d_in);
+  const ops::WeightId bias = weights_.has(of + ".bias") ? weights_.stacked_vector(of + ".bias", shape.n_experts, rows) : ops::kNone;
+  const ops::ValueId y = add_value(name, shape.n_used * shape.width, value(x).domain);
+  add_op(name, ops::ExpertLinear{x, routes, w, bias, shape.n_experts, shape.n_used, shape.d_in, shape.width, y, shape.rows, shape.first_row});
+  return y;
+}
+
+ops::ValueId PlanBuilder::expert_sum(std::string_view name, ops::ValueId x, ops::ValueId routes, bool weighted) {
+  const int64_t n_used = value(routes).width / 2;
+  const ops::ValueId y = add_value(name, value(x).width / n_used, value(x).domain);
+  add_op(name, ops::ExpertSum{x, routes, n_used, weighted, y});
+  return y;
+}
+
+ops::ValueId PlanBuilder::expert_scale(std::string_view name, ops::ValueId x, ops::ValueId routes) {
+  const int64_t n_used = value(routes).width / 2;
+  const ops::ValueId y = add_value(name, value(x).width * n_used, value(x).domain);
+  add_op(name, ops::ExpertScale{x, routes, n_used, y});
+  return y;
+}
+
+ops::ValueId PlanBuilder::clamped_gate(std::string_view name, ops::ValueId gate, ops::ValueId up, double alpha, double limit) {
+  check_same(name, gate, up);
+  const ops::ValueId y = like(name, up);
+  add_op(name, ops::ClampedGate{gate, up, alpha, limit, y});
   return y;
 }
 

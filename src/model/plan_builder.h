@@ -10,6 +10,7 @@
 #include "ops/activation.h"
 #include "ops/activation.h"
 #include "ops/plan.h"
+#include "ops/route.h"
 
 namespace assay::model {
 
@@ -24,6 +25,19 @@ struct AttentionRule {
   int64_t chunk = 0;
 };
 
+struct RouteRule {
+  ops::Gating gating = ops::Gating::softmax;
+  int64_t n_used = 1;
+  bool normalise = true;
+  double scale = 1;
+  int64_t n_groups = 1, n_groups_used = 1;
+  bool group_by_best = false;
+};
+struct ExpertShape {
+  int64_t n_experts = 0, n_used = 0, d_in = 0, width = 0;
+  int64_t rows = 0, first_row = 0;  // of an expert in a fused tensor; rows 0: width
+};
+
 class PlanBuilder {
  public:
   explicit PlanBuilder(const gguf::File& file) : weights_(file, plan_) {}
@@ -35,6 +49,7 @@ class PlanBuilder {
   void begin_layer(int32_t layer, const ops::CacheLayer& cache);
   int32_t layer() const noexcept { return layer_; }
   bool has(std::string_view name) const { return weights_.has(full_name(name)); }  // a tensor of this layer, with its ending
+  int64_t rows_of(std::string_view name) const { return weights_.rows_of(full_name(name)); }  // of a tensor of this layer
   int64_t width(ops::ValueId id) const { return value(id).width; }
   void set_n_ctx_max(int64_t n) { plan_.n_ctx_max = n; }
   void end_layers() { layer_ = -1; }
@@ -63,6 +78,13 @@ class PlanBuilder {
   ops::ValueId softcap(std::string_view name, ops::ValueId x, double cap);
   ops::ValueId clamp(std::string_view name, ops::ValueId x, double limit);
   ops::ValueId gate(std::string_view name, ops::ValueId gate, ops::ValueId up, ops::ActivationFunction activation);
+  // Mixtures of experts: the router's choice; products with the chosen experts' rows [first_row, + width) of `weight` [n_experts, rows, d_in] and of its bias
+  // where there is one; the sum over the ranks; each rank's own input.
+  ops::ValueId route(std::string_view name, ops::ValueId logits, const RouteRule& rule);
+  ops::ValueId expert_linear(std::string_view name, std::string_view weight, ops::ValueId x, ops::ValueId routes, const ExpertShape& shape);
+  ops::ValueId expert_sum(std::string_view name, ops::ValueId x, ops::ValueId routes, bool weighted);
+  ops::ValueId expert_scale(std::string_view name, ops::ValueId x, ops::ValueId routes);
+  ops::ValueId clamped_gate(std::string_view name, ops::ValueId gate, ops::ValueId up, double alpha, double limit);
   ops::ValueId select_outputs(std::string_view name, ops::ValueId x);
 
   // Ends with the logits; checks that every tensor of the file was used.

@@ -76,8 +76,11 @@ ops::RopeSpec make_rope(int64_t dim, double theta, bool interleaved, const RopeS
   double low = 0, high = 0;  // YaRN's ramp: pairs below low keep their frequency, above high are stretched whole
   if (scaling.kind == RopeScaling::Kind::yarn) {
     const double d = static_cast<double>(dim);
-    low = std::max(0.0, std::floor(pair_of_rotations(scaling.beta_fast, d, theta, scaling.n_ctx_original)));
-    high = std::min(d - 1, std::ceil(pair_of_rotations(scaling.beta_slow, d, theta, scaling.n_ctx_original)));
+    low = pair_of_rotations(scaling.beta_fast, d, theta, scaling.n_ctx_original);
+    high = pair_of_rotations(scaling.beta_slow, d, theta, scaling.n_ctx_original);
+    if (scaling.rounds_corners) low = std::floor(low), high = std::ceil(high);
+    low = std::max(0.0, low);
+    high = std::min(d - 1, high);
   }
   for (int64_t i = 0; i < dim / 2; ++i) {
     double kept = num::pow64(theta, -2.0 * static_cast<double>(i) / static_cast<double>(dim));

@@ -17,6 +17,7 @@ struct RopeScaling {
   double beta_fast = 32.0;           // yarn: rotations in n_ctx_original above which a frequency is kept,
   double beta_slow = 1.0;            // and below which it is stretched whole
   double magnitude = 1.0;            // multiplies cos and sin
+  bool rounds_corners = true;        // yarn: the pairs where stretching begins and ends are whole numbers
 };
 
 // Error(unsupported) for a scaling type that is not served, by name.

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "assay/error.h"
@@ -62,6 +63,18 @@ ops::WeightId Weights::matrix(const std::string& name, int64_t rows, int64_t col
 ops::WeightId Weights::vector(const std::string& name, int64_t n) {
   const gguf::Tensor& tensor = require(name);
   check_vector(tensor, n);
+  return enter(tensor);
+}
+
+ops::WeightId Weights::experts(const std::string& name, int64_t n_experts, int64_t rows, int64_t cols) {
+  const gguf::Tensor& tensor = require(name);
+  const tensor::Shape& shape = tensor.view.shape;
+  if (shape.rank != 3 || shape.dims[0] != n_experts || shape.dims[1] != rows || shape.cols() != cols) {
+    throw Error(Errc::bad_file, fmt::format("{}: needs {} x {} x {}, found {}", name, n_experts, rows, cols, describe(shape)));
+  }
+  if (quant::find_format(tensor.view.dtype) == nullptr) {
+    throw Error(Errc::unsupported, fmt::format("{}: {} is no weight format", name, traits(tensor.view.dtype).name));
+  }
   return enter(tensor);
 }
 
@@ -129,7 +142,8 @@ std::vector<float> Weights::optional_values(const std::string& name, int64_t n) 
 void Weights::check_all_used(std::string_view architecture) const {
   for (const gguf::Tensor& tensor : file_->tensors()) {
     const std::string name(tensor.name);
-    if (entered_.contains(name) || read_otherwise_.contains(name) || is_of_no_use(name)) continue;
+    const bool ignored = std::ranges::any_of(ignored_, [&](const std::string& prefix) { return name.starts_with(prefix); });
+    if (ignored || entered_.contains(name) || read_otherwise_.contains(name) || is_of_no_use(name)) continue;
     throw Error(Errc::unsupported, fmt::format("{}: a tensor that this build's {} does not use; running without it would give wrong "
                                                "answers", name, architecture));
   }

@@ -21,6 +21,10 @@ class Weights {
   ops::WeightId matrix(const std::string& name, int64_t rows, int64_t cols);
   // f32 [n].
   ops::WeightId vector(const std::string& name, int64_t n);
+  // [n_experts, rows, cols] in any weight format.
+  ops::WeightId experts(const std::string& name, int64_t n_experts, int64_t rows, int64_t cols);
+  int64_t rows_of(const std::string& name) const { return require(name).view.shape.rows(); }
+  void ignore(const std::string& prefix) { ignored_.push_back(prefix); }  // tensors that this build knows and does not need
   // Rows [begin, begin + n) of a matrix [rows, cols] as a matrix of their own (parts of fused projections), elements of a vector likewise.
   ops::WeightId matrix_rows(const std::string& name, int64_t rows, int64_t cols, int64_t begin, int64_t n);
   ops::WeightId vector_part(const std::string& name, int64_t n_all, int64_t begin, int64_t n);
@@ -43,6 +47,7 @@ class Weights {
   ops::Plan* plan_;
   std::unordered_map<std::string, ops::WeightId> entered_;
   std::unordered_set<std::string> read_otherwise_;
+  std::vector<std::string> ignored_;
 };
 
 }  // namespace assay::model

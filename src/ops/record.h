@@ -47,6 +47,7 @@ struct OpWork {
 enum class Role {
   row,        // row by row: row i of its output from rows i of its inputs, the token behind it and weights
   product,    // a matrix product: rows of its inputs, split by rows of the weights
+  experts,    // a product with the matrices of the experts that each token was routed to
   attention,  // reads the KV cache
   store,      // writes the KV cache, no value
   select,     // rows of its input chosen by the batch

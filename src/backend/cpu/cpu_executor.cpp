@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "assay/error.h"
+#include "backend/cpu/expert_step.h"
 #include "backend/cpu/run_state.h"
 #include "backend/cpu/schedule.h"
 #include "backend/cpu/shard_table.h"
@@ -44,6 +45,7 @@ class CpuExecutor final : public ops::Executor {
     for (const Step& step : schedule_.steps) {
       linear_steps_.push_back(step.kind == Step::Kind::linears ? make_linear_step(state_, step, options_) : LinearStep{});
     }
+    experts_ = std::make_unique<ExpertSteps>(state_, options_);
     place_scratch();
   }
 
@@ -107,7 +109,7 @@ class CpuExecutor final : public ops::Executor {
   }
   size_t cache_bytes() const override { return cache_.bytes(); }
   size_t arena_bytes() const override {
-    size_t bytes = arena_.size() + scratch_.size() + partials_.size() + small_weights_.size();
+    size_t bytes = experts_->bytes() + arena_.size() + scratch_.size() + partials_.size() + small_weights_.size();
     for (const ops::RopeTable& table : state_.rope_tables) bytes += table.bytes();
     return bytes;
   }
@@ -119,6 +121,7 @@ class CpuExecutor final : public ops::Executor {
       case Step::Kind::rows: run_row_step(state_, step); break;
       case Step::Kind::linears: run_linear_step(state_, linear_steps_[i], state_.n_rows(step.domain)); break;
       case Step::Kind::attention: run_attention_step(state_, record<ops::Attention>(step), reinterpret_cast<float*>(partials_.data())); break;
+      case Step::Kind::experts: experts_->run(record<ops::ExpertLinear>(step), state_.n_rows(step.domain)); break;
       case Step::Kind::gather: gather(record<ops::Gather>(step), state_.n_rows(step.domain)); break;
     }
   }
@@ -219,6 +222,9 @@ class CpuExecutor final : public ops::Executor {
       for (const LinearTask& task : step.tasks) bytes = std::max(bytes, linear_scratch_bytes(state_.kernel_set, task));
     }
     for (const ops::Op& op : plan_.ops) {
+      if (const auto* experts = op.as<ops::ExpertLinear>()) {
+        bytes = std::max(bytes, linear_scratch_bytes(state_.kernel_set, ExpertSteps::task_of(state_, *experts, options_)));
+      }
       const auto* record = op.as<ops::Attention>();
       if (record == nullptr) continue;
       const int64_t v_dim = plan_.cache_layers[static_cast<size_t>(record->layer)].v_dim();
@@ -266,6 +272,7 @@ class CpuExecutor final : public ops::Executor {
   ShardTable* const shards_;
   const int i_shard_;
   std::vector<LinearStep> linear_steps_;  // one per step, empty where it is none
+  std::unique_ptr<ExpertSteps> experts_;
   base::AlignedBuffer small_weights_, arena_, scratch_, partials_;
   std::vector<int64_t> n_positions_;  // per sequence
   ops::OpObserver* observer_ = nullptr;

@@ -40,7 +40,8 @@ class Scheduler {
       add_row_step(ops::RowDomain::outputs);
       add_linear_step();
       add_attention_steps();
-      add_gather_steps();
+      add_single_steps(ops::Role::experts, Step::Kind::experts);
+      add_single_steps(ops::Role::gather, Step::Kind::gather);
       if (n_done_ == before) {
         const size_t stuck = static_cast<size_t>(std::find(done_.begin(), done_.end(), false) - done_.begin());
         throw Error(Errc::unsupported, "the plan's op " + plan_.ops[stuck].name + " waits for a value that no op writes");
@@ -156,14 +157,14 @@ class Scheduler {
     }
   }
 
-  // In the same order in every shard: their plans differ in widths alone.
-  void add_gather_steps() {
+  // Gathers: in the same order in every shard: their plans differ in widths alone.
+  void add_single_steps(ops::Role of, Step::Kind kind) {
     for (size_t i = 0; i < plan_.ops.size(); ++i) {
-      if (done_[i] || role(i) != ops::Role::gather) continue;
+      if (done_[i] || role(i) != of) continue;
       const OpValues values = values_of(plan_.ops[i]);
       if (!ready(values, false)) continue;
       Step step;
-      step.kind = Step::Kind::gather;
+      step.kind = kind;
       step.domain = domain_of(values.output);
       step.op = static_cast<int32_t>(i);
       take(i, values);

@@ -2,6 +2,7 @@
 //   rows     ops that work token by token; a thread runs all of them on its tokens. At the end of the list stand the values whose
 //            rows must be quantised for the linears that follow.
 //   linears  all Linear ops whose inputs are ready, split together by rows of their weights.
+//   experts  one product of experts.
 //   attention one Attention op.
 //   gather   one Gather op, for which all shards of a model meet.
 // An op runs as soon as its inputs are there, which may be before an op that stands ahead of it in the plan; no bit depends on that order.
@@ -38,12 +39,12 @@ struct LinearWork {
 };
 
 struct Step {
-  enum class Kind { rows, linears, attention, gather };
+  enum class Kind { rows, linears, experts, attention, gather };
   Kind kind = Kind::rows;
   ops::RowDomain domain = ops::RowDomain::tokens;  // of its rows
   std::vector<RowWork> rows;        // Kind::rows
   std::vector<LinearWork> linears;  // Kind::linears
-  int32_t op = ops::kNone;          // Kind::attention, Kind::gather
+  int32_t op = ops::kNone;          // Kind::experts, Kind::attention, Kind::gather
 };
 
 // What a value's memory is for: from the step that writes it to the last that reads it.

@@ -12,6 +12,7 @@
 #include "backend/oracle/slots.h"
 #include "ops/activation.h"
 #include "ops/attention.h"
+#include "ops/expert_linear.h"
 #include "ops/float64.h"
 #include "ops/host_rows.h"
 #include "ops/kv_store.h"
@@ -72,6 +73,7 @@ class OracleExecutor final : public ops::Executor {
   void run_op(const ops::KvStore& op);
   void run_op(const ops::Attention& op);
   void run_op(const ops::SelectOutputs& op);
+  void run_op(const ops::ExpertLinear& op);
   void observe(const ops::Op& op);
 
   const ops::Value& value(ops::ValueId id) const { return plan_.values[static_cast<size_t>(id)]; }
@@ -144,6 +146,7 @@ void OracleExecutor::run_op(const ops::Op& op) {
   if (const auto* store = op.as<ops::KvStore>()) return run_op(*store);
   if (const auto* attention = op.as<ops::Attention>()) return run_op(*attention);
   if (const auto* select = op.as<ops::SelectOutputs>()) return run_op(*select);
+  if (const auto* experts = op.as<ops::ExpertLinear>()) return run_op(*experts);
   throw Error(Errc::unsupported, op.name + ": the oracle has no formula for " + op.record.kind());
 }
 
@@ -179,6 +182,37 @@ void OracleExecutor::run_op(const ops::Attention& op) {
            cache_.head(sequence_of(token), op.layer, head / (op.n_heads / op.n_kv_heads)), ops::first_visible(position, op), position, rule,
            shares_[static_cast<size_t>(thread)], {row(op.y, row_q) + head * v_dim, static_cast<size_t>(v_dim)});
   });
+}
+
+// Expert by expert, over the rows of the tokens that were routed to it.
+void OracleExecutor::run_op(const ops::ExpertLinear& op) {
+  const int64_t n = n_rows(op.y), stride_x = value(op.x).width == op.d_in ? 0 : op.d_in;
+  const tensor::TensorView& w = weight(op.w).view;
+  const quant::Format& format = *quant::find_format(w.dtype);
+  std::vector<double> x, y, bias;
+  std::vector<std::pair<int64_t, int64_t>> places;  // row and rank
+  for (int64_t expert = 0; expert < op.n_experts; ++expert) {
+    places.clear(), x.clear();
+    for (int64_t t = 0; t < n; ++t) {
+      for (int64_t i = 0; i < op.n_used; ++i) {
+        if (static_cast<int64_t>(row(op.routes, t)[op.n_used + i]) != expert) continue;
+        places.emplace_back(t, i);
+        const double* from = row(op.x, t) + i * stride_x;
+        x.insert(x.end(), from, from + op.d_in);
+      }
+    }
+    if (places.empty()) continue;
+    if (op.bias != ops::kNone) {
+      const float* first = small_pointers_[static_cast<size_t>(op.bias)] + op.row_of(expert);
+      bias.assign(first, first + op.d_out);
+    }
+    y.resize(places.size() * static_cast<size_t>(op.d_out));
+    const auto decode = [&](int64_t r, float* out) { quant::decode_row(format, w.row(op.row_of(expert) + r), op.d_in, out); };
+    matrix_.run(x.data(), static_cast<int64_t>(places.size()), op.d_in, op.d_out, decode, bias, y.data(), pool_);
+    for (size_t p = 0; p < places.size(); ++p) {
+      std::copy_n(y.data() + p * static_cast<size_t>(op.d_out), op.d_out, row(op.y, places[p].first) + places[p].second * op.d_out);
+    }
+  }
 }
 
 void OracleExecutor::run_op(const ops::SelectOutputs& op) {

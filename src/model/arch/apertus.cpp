@@ -55,7 +55,7 @@ ops::ValueId apertus(const ArchInput& input, PlanBuilder& p) {
   const Xielu xielu = read_xielu(input);
   const ops::RopeId rope = d.rope(Pairing::halves);
   ValueId x = d.embed();
-  for (int32_t layer = 0; layer < d.h.n_layers; ++layer) {
+  for (int32_t layer = 0; layer < d.n_layers; ++layer) {
     d.begin_layer(layer);
     const Heads heads = d.turn(d.norm_heads(d.project(d.rms("attn_norm", x))), rope);
     const ValueId o = d.attend(heads, d.scaled(), {&x});

@@ -10,7 +10,7 @@ ops::ValueId command_r(const ArchInput& input, PlanBuilder& p) {
   const double logit_scale = input.keys.find_positive("logit_scale", 1e30).value_or(1);
   const ops::RopeId rope = d.rope(Pairing::pairs);
   ValueId x = d.embed();
-  for (int32_t layer = 0; layer < d.h.n_layers; ++layer) {
+  for (int32_t layer = 0; layer < d.n_layers; ++layer) {
     d.begin_layer(layer);
     ValueId n = d.layer_norm("attn_norm", x);
     Heads heads = d.project(n);

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "assay/error.h"
@@ -10,6 +11,24 @@
 namespace assay::model::arch {
 
 using ops::ValueId;
+
+Decoder::Decoder(const ArchInput& arch_input, PlanBuilder& builder) : input(arch_input), h(arch_input.hparams), p(builder), n_layers(h.n_layers) {
+  const auto by_layer = [&](std::string_view name, int64_t max, int64_t otherwise) {
+    return input.keys.find_counts(name, h.n_layers, 0, max).value_or(std::vector<int64_t>(static_cast<size_t>(h.n_layers), otherwise));
+  };
+  n_heads_ = by_layer("attention.head_count", kHeadsMax, 0);
+  n_kv_heads_ = input.keys.find_counts("attention.head_count_kv", h.n_layers, 0, kHeadsMax).value_or(n_heads_);
+  d_ff_ = by_layer("feed_forward_length", kWidthMax, 0);
+  for (size_t layer = 0; layer < n_heads_.size(); ++layer) {
+    if (n_kv_heads_[layer] != 0 && n_heads_[layer] % n_kv_heads_[layer] != 0) {
+      throw Error(Errc::bad_file, fmt::format("{}: layer {} needs a divisor of its {} heads, found {}", input.keys.key("attention.head_count_kv"), layer,
+                                              n_heads_[layer], n_kv_heads_[layer]));
+    }
+  }
+  const int64_t n_predictors = input.keys.find_count("nextn_predict_layers", 0, h.n_layers - 1).value_or(0);
+  n_layers -= n_predictors;
+  for (int64_t layer = n_layers; layer < h.n_layers; ++layer) p.weights().ignore(fmt::format("blk.{}.", layer));
+}
 
 ops::RopeId Decoder::rope(Pairing pairing) const {
   const std::vector<float> factors = p.weights().optional_values("rope_freqs.weight", h.rope_dim / 2);
@@ -34,7 +53,9 @@ ValueId Decoder::embed(double scale) const { return p.embed("token_embd", input.
 
 void Decoder::begin_layer(int32_t layer, int64_t window) const {
   if (h.n_heads == 0) input.keys.count("attention.head_count", 1, kHeadsMax);  // says that it is missing
-  p.begin_layer(layer, {h.n_kv_heads, h.head_dim, window, h.value_dim});
+  const auto at = static_cast<size_t>(layer);
+  if (n_kv_heads_[at] == 0) throw Error(Errc::bad_file, fmt::format("{}: layer {} needs heads, found 0", input.keys.key("attention.head_count_kv"), layer));
+  p.begin_layer(layer, {n_kv_heads_[at], h.head_dim, window, h.value_dim});
 }
 
 ValueId Decoder::rms(std::string_view name, ValueId x) const {
@@ -55,7 +76,7 @@ float Decoder::layer_norm_eps() const {
 ValueId Decoder::layer_norm(std::string_view name, ValueId x) const { return p.layer_norm(name, x, layer_norm_eps(), NormWeights::required); }
 
 Heads Decoder::project(ValueId x) const {
-  const int64_t q = h.n_heads * h.head_dim, k = h.n_kv_heads * h.head_dim, v = h.n_kv_heads * h.value_dim;
+  const int64_t q = n_heads() * h.head_dim, k = n_kv_heads() * h.head_dim, v = n_kv_heads() * h.value_dim;
   if (p.has("attn_qkv.weight")) {
     return {p.linear_rows("attn_q", "attn_qkv", x, q + k + v, 0, q), p.linear_rows("attn_k", "attn_qkv", x, q + k + v, q, k),
             p.linear_rows("attn_v", "attn_qkv", x, q + k + v, q + k, v)};
@@ -71,18 +92,83 @@ Heads Decoder::norm_heads(const Heads& heads) const { return {rms_heads("attn_q_
 
 AttentionRule Decoder::scaled() const { return {1.0 / std::sqrt(static_cast<double>(h.head_dim))}; }
 
-ValueId Decoder::attend(const Heads& heads, const AttentionRule& rule, std::initializer_list<ValueId*> residuals) const {
+ValueId Decoder::attend_heads(const Heads& heads, const AttentionRule& rule, std::initializer_list<ValueId*> residuals) const {
   p.kv_store("kv_store", heads.k, heads.v);
-  ValueId o = p.attention("attention", heads.q, h.n_heads, rule);
+  ValueId o = p.attention("attention", heads.q, n_heads(), rule);
   if (is_last(p.layer())) {  // what follows concerns only the tokens whose logits are wanted
     o = p.select_outputs("attention_selected", o);
     int i = 0;
     for (ValueId* x : residuals) *x = p.select_outputs(i++ == 0 ? "residual_selected" : fmt::format("residual_selected_{}", i), *x);
   }
-  return p.linear("attn_output", o, h.d_model, Bias::optional);
+  return o;
 }
 
-int64_t Decoder::d_ff() const { return h.d_ff > 0 ? h.d_ff : input.keys.count("feed_forward_length", 1, kWidthMax); }
+ValueId Decoder::attn_output(ValueId o) const { return p.linear("attn_output", o, h.d_model, Bias::optional); }
+
+ValueId Decoder::attend(const Heads& heads, const AttentionRule& rule, std::initializer_list<ValueId*> residuals) const {
+  return attn_output(attend_heads(heads, rule, residuals));
+}
+
+int64_t Decoder::d_ff() const {
+  if (d_ff_[at_layer()] > 0) return d_ff_[at_layer()];
+  if (h.d_ff == 0) return input.keys.count("feed_forward_length", 1, kWidthMax);
+  throw Error(Errc::bad_file, fmt::format("{}: layer {} needs a width, found 0", input.keys.key("feed_forward_length"), p.layer()));
+}
+
+ValueId Decoder::swiglu(ValueId x, std::string_view ending, int64_t width) const {
+  const auto name = [&](const char* part) { return fmt::format("ffn_{}{}", part, ending); };
+  const ValueId gate = p.linear(name("gate"), x, width, Bias::optional), up = p.linear(name("up"), x, width, Bias::optional);
+  return p.linear(name("down"), p.gate(name("act"), gate, up, ops::ActivationFunction::silu), h.d_model, Bias::optional);
+}
+
+int64_t Decoder::n_experts() const { return input.keys.count("expert_count", 1, ops::kExpertsMax); }
+
+int64_t Decoder::d_expert() const {
+  const auto own = input.keys.find_counts("expert_feed_forward_length", h.n_layers, 0, kWidthMax);
+  const int64_t width = own ? (*own)[at_layer()] : 0;
+  return width > 0 ? width : d_ff();
+}
+
+RouteRule Decoder::route_rule(ops::Gating gating, bool normalise) const {
+  RouteRule rule{gating, 1, normalise};
+  const auto used = input.keys.find_counts("expert_used_count", h.n_layers, 1, n_experts());
+  rule.n_used = used ? *std::ranges::max_element(*used) : input.keys.count("expert_used_count", 1, n_experts());
+  if (const auto found = input.keys.find_count("expert_gating_func", 0, 4); found && *found > 0) {
+    constexpr ops::Gating kGatings[] = {ops::Gating::softmax, ops::Gating::sigmoid, ops::Gating::softmax_of_chosen, ops::Gating::sqrt_softplus};
+    rule.gating = kGatings[*found - 1];
+  }
+  rule.normalise = input.keys.flag("expert_weights_norm", normalise);
+  if (const double scale = input.keys.number("expert_weights_scale", 1); scale != 0) rule.scale = scale;
+  if (rule.scale < 0) throw Error(Errc::bad_file, fmt::format("{}: needs a value above 0, found {}", input.keys.key("expert_weights_scale"), rule.scale));
+  rule.n_groups = std::max<int64_t>(1, input.keys.find_count("expert_group_count", 0, n_experts()).value_or(1));
+  rule.n_groups_used = std::max<int64_t>(1, input.keys.find_count("expert_group_used_count", 0, rule.n_groups).value_or(rule.n_groups));
+  if (n_experts() % rule.n_groups != 0) {
+    throw Error(Errc::bad_file, fmt::format("{}: needs a divisor of {} ({}), found {}", input.keys.key("expert_group_count"), n_experts(),
+                                            input.keys.key("expert_count"), rule.n_groups));
+  }
+  return rule;
+}
+
+ValueId Decoder::routes(ValueId x, const RouteRule& rule) const {
+  return p.route("ffn_routes", p.linear("ffn_gate_inp", x, n_experts(), Bias::optional), rule);
+}
+
+ValueId Decoder::experts(ValueId x, ValueId routes, bool weighted) const {
+  const int64_t n_used = p.width(routes) / 2, width = d_expert();
+  const bool fused = p.has("ffn_gate_up_exps.weight");
+  const ExpertShape in{n_experts(), n_used, h.d_model, width, fused ? 2 * width : 0, 0};
+  ExpertShape of_up = in;
+  if (fused) of_up.first_row = width;
+  const ValueId gate = p.expert_linear("ffn_gate_exps", fused ? "ffn_gate_up_exps" : "ffn_gate_exps", x, routes, in);
+  const ValueId up = p.expert_linear("ffn_up_exps", fused ? "ffn_gate_up_exps" : "ffn_up_exps", x, routes, of_up);
+  const ValueId act = p.gate("ffn_act_exps", gate, up, ops::ActivationFunction::silu);
+  const ValueId down = p.expert_linear("ffn_down_exps", "ffn_down_exps", act, routes, {n_experts(), n_used, width, h.d_model});
+  return p.expert_sum("ffn_moe", down, routes, weighted);
+}
+
+ValueId Decoder::experts(ValueId x, const RouteRule& rule) const { return experts(x, routes(x, rule), true); }
+
+ValueId Decoder::shared_experts(ValueId x) const { return swiglu(x, "_shexp", p.rows_of("ffn_up_shexp.weight")); }
 
 ValueId Decoder::ffn_gated(ValueId x, ops::ActivationFunction activation) const {
   const ValueId gate = p.linear("ffn_gate", x, d_ff(), Bias::optional);

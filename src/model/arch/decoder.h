@@ -19,11 +19,16 @@ struct Heads {
 
 class Decoder {
  public:
-  Decoder(const ArchInput& arch_input, PlanBuilder& builder) : input(arch_input), h(arch_input.hparams), p(builder) {}
+  Decoder(const ArchInput& arch_input, PlanBuilder& builder);
 
   const ArchInput& input;
   const Hparams& h;
   PlanBuilder& p;
+  int64_t n_layers;  // without those that only predict further tokens (nextn_predict_layers)
+
+  // Of the layer that was begun: keys may have a value for each.
+  int64_t n_heads() const { return n_heads_[at_layer()]; }
+  int64_t n_kv_heads() const { return n_kv_heads_[at_layer()]; }
 
   // The rotation of rope.freq_base with the file's scaling and factors; plain: another base, neither.
   ops::RopeId rope(Pairing pairing) const;
@@ -47,7 +52,10 @@ class Decoder {
   Heads project(ops::ValueId x) const;
   Heads turn(const Heads& heads, ops::RopeId rope) const;   // q and k
   Heads norm_heads(const Heads& heads) const;               // q and k by attn_q_norm, attn_k_norm, each head on its own
-  // Stores k and v, attends; then, in the last layer, keeps of the result and of each residual only the tokens whose logits are wanted; attn_output.
+  // Stores k and v and attends; in the last layer keeps of the result and of each residual only the tokens whose logits are wanted.
+  ops::ValueId attend_heads(const Heads& heads, const AttentionRule& rule, std::initializer_list<ops::ValueId*> residuals) const;
+  ops::ValueId attn_output(ops::ValueId o) const;
+  // Both: stores k and v, attends; then, in the last layer, keeps of the result and of each residual only the tokens whose logits are wanted; attn_output.
   ops::ValueId attend(const Heads& heads, const AttentionRule& rule, std::initializer_list<ops::ValueId*> residuals) const;
   AttentionRule scaled() const;  // 1 / sqrt(head_dim)
 
@@ -55,11 +63,28 @@ class Decoder {
   ops::ValueId ffn_fused(ops::ValueId x, ops::ActivationFunction activation) const;  // ffn_up holds the rows of gate, then of up
   ops::ValueId ffn_plain(ops::ValueId x, ops::ActivationFunction activation) const;  // ffn_up, ffn_down
   int64_t d_ff() const;                                                              // Error(bad_file) where the file has none
+  ops::ValueId swiglu(ops::ValueId x, std::string_view ending, int64_t width) const;  // ffn_gate<ending>, ffn_up.., ffn_down..
+
+  // Mixtures of experts: the file's counts, then the keys expert_gating_func, expert_weights_norm, expert_weights_scale over what the family has.
+  RouteRule route_rule(ops::Gating gating, bool normalise) const;
+  int64_t n_experts() const;
+  int64_t d_expert() const;
+  ops::ValueId routes(ops::ValueId x, const RouteRule& rule) const;  // ffn_gate_inp and the choice
+  // The routed experts' SwiGLU of x, weighted; those that all tokens share; is there a router in this layer.
+  ops::ValueId experts(ops::ValueId x, const RouteRule& rule) const;
+  ops::ValueId experts(ops::ValueId x, ops::ValueId routes, bool weighted) const;
+  ops::ValueId shared_experts(ops::ValueId x) const;  // *_shexp
+  bool has_router() const { return p.has("ffn_gate_inp.weight"); }
+  int64_t leading_dense() const { return input.keys.find_count("leading_dense_block_count", 0, kLayersMax).value_or(0); }
 
   // The head: output.weight, else the embedding; and its bias, where there is one.
   ops::ValueId logits(ops::ValueId x) const;
 
-  bool is_last(int32_t layer) const { return layer + 1 == h.n_layers; }
+  bool is_last(int32_t layer) const { return layer + 1 == n_layers; }
+
+ private:
+  size_t at_layer() const { return static_cast<size_t>(p.layer()); }
+  std::vector<int64_t> n_heads_, n_kv_heads_, d_ff_;  // by layer
 };
 
 }  // namespace assay::model::arch

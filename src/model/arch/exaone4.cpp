@@ -11,7 +11,7 @@ ops::ValueId exaone4(const ArchInput& input, PlanBuilder& p) {
   const std::vector<bool> windowed = d.windowed_layers(4, true);
   const ops::RopeId rope = d.rope(Pairing::halves);
   ValueId x = d.embed();
-  for (int32_t layer = 0; layer < d.h.n_layers; ++layer) {
+  for (int32_t layer = 0; layer < d.n_layers; ++layer) {
     const bool local = windowed[static_cast<size_t>(layer)];
     d.begin_layer(layer, local ? window : 0);
     Heads heads = d.norm_heads(d.project(x));

@@ -17,7 +17,7 @@ ops::ValueId gemma2(const ArchInput& input, PlanBuilder& p) {
   const AttentionRule rule{1.0 / std::sqrt(static_cast<double>(width)), input.keys.find_positive("attn_logit_softcapping", 1e30).value_or(50.0)};
   const double final_cap = input.keys.find_positive("final_logit_softcapping", 1e30).value_or(30.0);
   ValueId x = d.embed(std::sqrt(static_cast<double>(d.h.d_model)));
-  for (int32_t layer = 0; layer < d.h.n_layers; ++layer) {
+  for (int32_t layer = 0; layer < d.n_layers; ++layer) {
     d.begin_layer(layer, windowed[static_cast<size_t>(layer)] ? window : 0);
     const Heads heads = d.turn(d.project(d.rms("attn_norm", x)), rope);
     const ValueId o = d.attend(heads, rule, {&x});

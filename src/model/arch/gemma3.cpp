@@ -25,7 +25,7 @@ ops::ValueId gemma3(const ArchInput& input, PlanBuilder& p) {
   const ops::RopeId rope_windowed = d.plain_rope(Pairing::halves, input.keys.find_positive("rope.freq_base_swa", 1e30).value_or(10000.0));
   const ops::RopeId rope_full = d.rope(Pairing::halves);
   ValueId x = d.embed(std::sqrt(static_cast<double>(d.h.d_model)));
-  for (int32_t layer = 0; layer < d.h.n_layers; ++layer) {
+  for (int32_t layer = 0; layer < d.n_layers; ++layer) {
     const bool local = windowed[static_cast<size_t>(layer)];
     d.begin_layer(layer, local ? window : 0);
     const Heads heads = d.turn(d.norm_heads(d.project(d.rms("attn_norm", x))), local ? rope_windowed : rope_full);

@@ -7,7 +7,7 @@ ops::ValueId gpt2(const ArchInput& input, PlanBuilder& p) {
   using ops::ValueId;
   const Decoder d(input, p);
   ValueId x = p.add("embedded", d.embed(), p.embed_position("position_embd", d.h.n_ctx_train, d.h.d_model));
-  for (int32_t layer = 0; layer < d.h.n_layers; ++layer) {
+  for (int32_t layer = 0; layer < d.n_layers; ++layer) {
     d.begin_layer(layer);
     const ValueId o = d.attend(d.project(d.layer_norm("attn_norm", x)), d.scaled(), {&x});
     x = p.add("attn_residual", x, o);

@@ -14,7 +14,7 @@ ops::ValueId granite(const ArchInput& input, PlanBuilder& p) {
   const bool turns = input.keys.flag("rope.scaling.finetuned", true);
   const ops::RopeId rope = d.rope(Pairing::pairs);
   ValueId x = d.embed(embedding_scale);
-  for (int32_t layer = 0; layer < d.h.n_layers; ++layer) {
+  for (int32_t layer = 0; layer < d.n_layers; ++layer) {
     d.begin_layer(layer);
     Heads heads = d.project(d.rms("attn_norm", x));
     if (turns) heads = d.turn(heads, rope);

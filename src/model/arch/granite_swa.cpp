@@ -16,7 +16,7 @@ ops::ValueId granite_swa(const ArchInput& input, PlanBuilder& p) {
   const std::vector<bool> turns = input.keys.find_flags("attention.rope_pattern", d.h.n_layers).value_or(std::vector<bool>(windowed.size(), true));
   const ops::RopeId rope = d.rope(Pairing::pairs);
   ValueId x = d.embed(embedding_scale);
-  for (int32_t layer = 0; layer < d.h.n_layers; ++layer) {
+  for (int32_t layer = 0; layer < d.n_layers; ++layer) {
     d.begin_layer(layer, windowed[static_cast<size_t>(layer)] ? window : 0);
     Heads heads = d.project(d.rms("attn_norm", x));
     if (turns[static_cast<size_t>(layer)]) heads = d.turn(heads, rope);

@@ -10,7 +10,7 @@ ops::ValueId olmo(const ArchInput& input, PlanBuilder& p) {
   const auto norm = [&](std::string_view name, ValueId x) { return p.layer_norm(name, x, d.layer_norm_eps(), NormWeights::none); };
   const ops::RopeId rope = d.rope(Pairing::pairs);
   ValueId x = d.embed();
-  for (int32_t layer = 0; layer < d.h.n_layers; ++layer) {
+  for (int32_t layer = 0; layer < d.n_layers; ++layer) {
     d.begin_layer(layer);
     Heads heads = d.project(norm("attn_norm", x));
     if (limit > 0) heads = {p.clamp("attn_q_clamped", heads.q, limit), p.clamp("attn_k_clamped", heads.k, limit), p.clamp("attn_v_clamped", heads.v, limit)};

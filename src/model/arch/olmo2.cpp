@@ -12,7 +12,7 @@ ops::ValueId olmo2(const ArchInput& input, PlanBuilder& p) {
   const ops::RopeId rope_full = d.rope(Pairing::halves);
   const ops::RopeId rope_windowed = d.plain_rope(Pairing::halves, d.rope_theta_windowed());
   ValueId x = d.embed();
-  for (int32_t layer = 0; layer < d.h.n_layers; ++layer) {
+  for (int32_t layer = 0; layer < d.n_layers; ++layer) {
     const bool local = windowed[static_cast<size_t>(layer)];
     d.begin_layer(layer, local ? window : 0);
     const Heads made = d.project(x);

@@ -9,7 +9,7 @@ ops::ValueId phi2(const ArchInput& input, PlanBuilder& p) {
   const Decoder d(input, p);
   const ops::RopeId rope = d.rope(Pairing::halves);
   ValueId x = d.embed();
-  for (int32_t layer = 0; layer < d.h.n_layers; ++layer) {
+  for (int32_t layer = 0; layer < d.n_layers; ++layer) {
     d.begin_layer(layer);
     ValueId n = d.layer_norm("attn_norm", x);
     const ValueId o = d.attend(d.turn(d.project(n), rope), d.scaled(), {&x, &n});

@@ -24,7 +24,7 @@ ops::ValueId phi3(const ArchInput& input, PlanBuilder& p) {
   const Decoder d(input, p);
   const ops::RopeId rope = long_rope(d);
   ValueId x = d.embed();
-  for (int32_t layer = 0; layer < d.h.n_layers; ++layer) {
+  for (int32_t layer = 0; layer < d.n_layers; ++layer) {
     d.begin_layer(layer);
     const Heads heads = d.turn(d.project(d.rms("attn_norm", x)), rope);
     const ValueId o = d.attend(heads, d.scaled(), {&x});

@@ -8,7 +8,7 @@ ops::ValueId qwen3(const ArchInput& input, PlanBuilder& p) {
   const Decoder d(input, p);
   const ops::RopeId rope = d.rope(Pairing::halves);
   ValueId x = d.embed();
-  for (int32_t layer = 0; layer < d.h.n_layers; ++layer) {
+  for (int32_t layer = 0; layer < d.n_layers; ++layer) {
     d.begin_layer(layer);
     const Heads heads = d.turn(d.norm_heads(d.project(d.rms("attn_norm", x))), rope);
     const ValueId o = d.attend(heads, d.scaled(), {&x});

@@ -9,7 +9,7 @@ ops::ValueId smollm3(const ArchInput& input, PlanBuilder& p) {
   constexpr int32_t kPeriod = 4;  // layers 3, 7, 11, ... see no positions
   const ops::RopeId rope = d.rope(Pairing::pairs);
   ValueId x = d.embed();
-  for (int32_t layer = 0; layer < d.h.n_layers; ++layer) {
+  for (int32_t layer = 0; layer < d.n_layers; ++layer) {
     d.begin_layer(layer);
     Heads heads = d.project(d.rms("attn_norm", x));
     if ((layer + 1) % kPeriod != 0) heads = d.turn(heads, rope);

@@ -9,7 +9,7 @@ ops::ValueId stablelm(const ArchInput& input, PlanBuilder& p) {
   const Decoder d(input, p);
   const ops::RopeId rope = d.rope(Pairing::halves);
   ValueId x = d.embed();
-  for (int32_t layer = 0; layer < d.h.n_layers; ++layer) {
+  for (int32_t layer = 0; layer < d.n_layers; ++layer) {
     d.begin_layer(layer);
     ValueId n = d.layer_norm("attn_norm", x);
     Heads heads = d.project(n);

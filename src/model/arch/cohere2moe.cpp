@@ -1,0 +1,31 @@
+// Command with experts: Cohere 2 whose routed and shared experts are averaged; its leading dense layers always rotate.
+#include "model/arch/decoder.h"
+
+namespace assay::model::arch {
+
+ops::ValueId cohere2moe(const ArchInput& input, PlanBuilder& p) {
+  using ops::ValueId;
+  const Decoder d(input, p);
+  const double logit_scale = input.keys.find_positive("logit_scale", 1e30).value_or(1);
+  const RouteRule rule = d.route_rule(ops::Gating::softmax, true);
+  const int64_t lead = d.leading_dense();
+  const int64_t window = d.window();
+  const std::vector<bool> windowed = d.windowed_layers(4, false);
+  const ops::RopeId rope = d.rope(Pairing::pairs);
+  ValueId x = d.embed();
+  for (int32_t layer = 0; layer < d.n_layers; ++layer) {
+    const bool local = windowed[static_cast<size_t>(layer)];
+    d.begin_layer(layer, local ? window : 0);
+    ValueId n = d.layer_norm("attn_norm", x);
+    Heads heads = d.project(n);
+    if (local || layer < lead) heads = d.turn(heads, rope);
+    const ValueId o = d.attend(heads, d.scaled(), {&x, &n});
+    const ValueId f = layer < lead ? d.ffn_gated(n, ops::ActivationFunction::silu)
+                                   : p.scale("ffn_mean", p.add("ffn_all", d.experts(n, rule), d.shared_experts(n)), 0.5);
+    x = p.add("residual", p.add("attn_residual", x, o), f);
+  }
+  p.end_layers();
+  return p.scale("output_scaled", d.logits(d.layer_norm("output_norm", x)), logit_scale);
+}
+
+}  // namespace assay::model::arch

@@ -1,0 +1,52 @@
+// See clamped_gate.h.
+#include "ops/clamped_gate.h"
+
+#include <cmath>
+
+#include "num/activations.h"
+#include "ops/activation.h"
+#include "ops/check_scope.h"
+#include "ops/host_rows.h"
+#include "ops/shard_scope.h"
+#include "ops/work.h"
+
+namespace assay::ops {
+
+void ClampedGate::check(const CheckScope& s) const {
+  s.expect(s.width(gate), s.width(y), "columns");
+  s.expect(s.width(up), s.width(y), "columns");
+  if (!std::isfinite(alpha) || !(static_cast<float>(limit) > 0)) s.refuse("a clamped gate of this kind");
+}
+
+void ClampedGate::shard(ShardScope& s) const {
+  const bool alike = !s.ranges(gate).empty() && !s.ranges(up).empty();
+  const ColumnRanges ranges = alike ? s.ranges(gate) : ColumnRanges{};
+  ClampedGate part = *this;
+  part.gate = alike ? s.own(gate) : s.whole_of(gate), part.up = alike ? s.own(up) : s.whole_of(up), part.y = s.make(y, ranges);
+  s.enter(ranges, [&](size_t) { return part; });
+}
+
+OpWork ClampedGate::work(const WorkScope&) const { return {}; }
+
+void ClampedGate::run(const HostRows<float>& rows, int64_t begin, int64_t end) const noexcept {
+  const auto a = static_cast<float>(alpha), most = static_cast<float>(limit);
+  const float *from_gate = rows.row(gate, begin), *from_up = rows.row(up, begin);
+  float* to = rows.row(y, begin);
+  for (int64_t i = 0; i < (end - begin) * rows.width(y); ++i) {
+    const float g = from_gate[i] > most ? most : from_gate[i];
+    const float u = from_up[i] > most ? most : from_up[i] < -most ? -most : from_up[i];
+    to[i] = (g * num::sigmoid(a * g)) * (u + 1.0f);
+  }
+}
+
+void ClampedGate::run(const HostRows<double>& rows, int64_t begin, int64_t end) const noexcept {
+  const double *from_gate = rows.row(gate, begin), *from_up = rows.row(up, begin);
+  double* to = rows.row(y, begin);
+  for (int64_t i = 0; i < (end - begin) * rows.width(y); ++i) {
+    const double g = from_gate[i] > limit ? limit : from_gate[i];
+    const double u = from_up[i] > limit ? limit : from_up[i] < -limit ? -limit : from_up[i];
+    to[i] = g * sigmoid64(alpha * g) * (u + 1);
+  }
+}
+
+}  // namespace assay::ops
