@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "assay/context.h"
 #include "assay/devices.h"
@@ -60,6 +62,37 @@ TEST_P(ArchGolden, FollowsTransformers) {
     Context context(model, options);
     EXPECT_LT(worst_of(context, golden), tolerance) << name(numerics);
   }
+}
+
+// All logits and the cache's digest of one way to run the golden's tokens.
+struct Found {
+  std::vector<double> logits;
+  std::string cache;
+  friend bool operator==(const Found&, const Found&) = default;
+};
+Found run(const std::shared_ptr<const Model>& model, const std::vector<int32_t>& ids, Kernels kernels, int threads, int64_t ubatch) {
+  ContextOptions options;
+  options.kernels = kernels;
+  options.n_threads = threads;
+  options.n_ubatch = ubatch;
+  options.n_ctx = 64;
+  Context context(model, options);
+  Found found;
+  context.decode_all(ids, [&](int64_t, std::span<const double> logits) { found.logits.insert(found.logits.end(), logits.begin(), logits.end()); });
+  found.cache = context.kv_digest();
+  return found;
+}
+
+TEST_P(ArchGolden, HasOneDigestWhateverTheSetting) {
+  ASSAY_REQUIRE_FILE(file(GetParam(), ".gguf"));
+  const std::vector<int32_t> ids = test::read_tiny_golden(file(GetParam(), ".json")).ids;
+  const auto model = Model::load(file(GetParam(), ".gguf"), {.tokenizer = false});
+  const Found plain = run(model, ids, Kernels::reference, 1, 64);
+  ASSERT_FALSE(plain.logits.empty());
+  for (const auto& [threads, ubatch] : {std::pair(1, 64), std::pair(2, 7), std::pair(3, 1), std::pair(5, 13)}) {
+    EXPECT_TRUE(plain == run(model, ids, Kernels::best, threads, ubatch)) << threads << " threads, chunks of " << ubatch;
+  }
+  EXPECT_TRUE(plain == run(model, ids, Kernels::reference, 2, 5)) << "reference in chunks";
 }
 
 INSTANTIATE_TEST_SUITE_P(Decoders, ArchGolden, ::testing::ValuesIn(kDecoders), [](const auto& parameters) {

@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "assay/error.h"
 #include "backend/oracle/oracle_ops.h"
 #include "num/math64.h"
 #include "ops/attention.h"
@@ -357,6 +358,9 @@ void run_chain(const OpInputs& in, const ops::Attention& op, base::ThreadPool& p
 
 Expected local_attention(const OpInputs& in, const ops::Attention& op, const Declared& declared,
                          base::ThreadPool& pool, const LocalOptions& options) {
+  if (in.plan.cache_layers[at(op.layer)].v_dim() != op.head_dim) {
+    throw Error(Errc::unsupported, in.op.name + ": there is no bound for attention whose values are not as wide as its keys, so it cannot be verified");
+  }
   int64_t longest = 1;
   for (const int32_t position : in.positions) longest = std::max<int64_t>(longest, position + 1);
   std::vector<Work> work;

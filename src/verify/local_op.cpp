@@ -13,8 +13,11 @@
 #include "ops/add.h"
 #include "ops/attention.h"
 #include "ops/clamp.h"
+#include "ops/clamped_gate.h"
 #include "ops/embed.h"
 #include "ops/embed_position.h"
+#include "ops/expert_scale.h"
+#include "ops/expert_sum.h"
 #include "ops/float64.h"
 #include "ops/gate.h"
 #include "ops/gather.h"
@@ -30,6 +33,7 @@
 #include "ops/xielu.h"
 #include "quant/format.h"
 #include "verify/attention_bound.h"
+#include "verify/expert_bound.h"
 #include "verify/linear_bound.h"
 #include "verify/rounding.h"
 
@@ -240,6 +244,49 @@ class SmallOp {
     }
   }
 
+  // A chain of k products and sums; x and weights may be off.
+  void run(const ops::ExpertSum& op, int64_t i, Out out) const {
+    const Row x = row_of(in_.a, i), routes = row_of(in_.b, i);
+    const size_t d = out.y.size();
+    for (size_t j = 0; j < d; ++j) {
+      double sum = 0, magnitude = 0, moved = 0;
+      for (size_t k = 0; k < at(op.n_used); ++k) {
+        const double w = op.weighted ? routes.values[k] : 1, dw = op.weighted ? routes.e(k) : 0, value = x.values[k * d + j], dx = x.e(k * d + j);
+        sum += w * value;
+        magnitude += std::fabs(w * value);
+        moved += std::fabs(w) * dx + dw * (std::fabs(value) + dx);
+      }
+      out.y[j] = sum;
+      out.bound[j] = moved + gamma(static_cast<double>(op.n_used) + 1, u_) * (magnitude + moved) + tiny_;
+    }
+  }
+
+  void run(const ops::ExpertScale&, int64_t i, Out out) const {
+    const Row x = row_of(in_.a, i), routes = row_of(in_.b, i);
+    const size_t d = x.values.size();
+    for (size_t j = 0; j < out.y.size(); ++j) {
+      const double w = routes.values[j / d], dw = routes.e(j / d), value = x.values[j % d], dx = x.e(j % d);
+      out.y[j] = w * value;
+      const double moved = std::fabs(w) * dx + dw * (std::fabs(value) + dx);
+      out.bound[j] = moved + u_ * (std::fabs(out.y[j]) + moved) + tiny_;
+    }
+  }
+
+  // g sigmoid(alpha g): |slope| <= 1.1 for alpha about 1.7 as for 1, and alpha rounded moves the sigmoid by alpha g u / 4 at most.
+  void run(const ops::ClampedGate& op, int64_t i, Out out) const {
+    const Row gate = row_of(in_.a, i), up = row_of(in_.b, i);
+    for (size_t j = 0; j < out.y.size(); ++j) {
+      const double g = std::min(gate.values[j], op.limit), u = std::clamp(up.values[j], -op.limit, op.limit) + 1;
+      const double a = op.alpha * g, sigma = ops::sigmoid64(a), gated = g * sigma;
+      const double of_gate = 1.2 * gate.e(j) + std::fabs(gated) * gamma(2 * (1 - sigma) + 4, u_) + std::fabs(g) * std::fabs(a) * sigma * (1 - sigma) * 3 * u_ +
+                             u_ * std::fabs(g);
+      const double of_up = up.e(j) + u_ * (std::fabs(u) + op.limit);
+      out.y[j] = gated * u;
+      const double moved = of_gate * (std::fabs(u) + of_up) + std::fabs(gated) * of_up;
+      out.bound[j] = moved + gamma(2, u_) * (std::fabs(out.y[j]) + moved) + tiny_;
+    }
+  }
+
   void run(const ops::SelectOutputs&, int64_t i, Out out) const {
     const Row a = row_of(in_.a, i);
     for (size_t j = 0; j < out.y.size(); ++j) {
@@ -419,6 +466,15 @@ BoundOf find_bound(const ops::Op& op) {
       small<ops::Activate>(),
       small<ops::Xielu>(),
       small<ops::EmbedPosition>(),
+      small<ops::ExpertSum>(),
+      small<ops::ExpertScale>(),
+      small<ops::ClampedGate>(),
+      {ops::Record::type_of<ops::Route>(), [](const OpInputs& in, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options) {
+         return local_route(in, in.op.get<ops::Route>(), declared, pool, options);
+       }},
+      {ops::Record::type_of<ops::ExpertLinear>(), [](const OpInputs& in, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options) {
+         return local_expert_linear(in, in.op.get<ops::ExpertLinear>(), declared, pool, options);
+       }},
   };
   const auto* found = std::ranges::find(kBounds, op.record.type(), &BoundRow::op);
   return found == std::end(kBounds) ? nullptr : found->bound;

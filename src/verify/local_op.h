@@ -43,10 +43,11 @@ struct KvHistory {
 struct OpInputs {
   const ops::Plan& plan;
   const ops::Op& op;
-  Rows a, b;                            // the values it reads, in the order of ops::values_of; b only for Add and Gate
+  Rows a, b;                            // the values it reads, in the order of ops::values_of; b only where there are two
   std::span<const int32_t> tokens;      // of each row of the output
   std::span<const int32_t> positions;
   std::span<const KvHistory* const> history;  // Attention: of each row of the output
+  std::span<const double> found = {};         // what was found, where it was: a choice within rounding is followed
 };
 
 struct Expected {

@@ -344,7 +344,8 @@ void OpChecker::State::run(int32_t i_op, std::span<const double> found) {
                       input(1, false),
                       outputs ? output_ids : tokens,
                       outputs ? output_positions : positions,
-                      history};
+                      history,
+                      found};
     Held& out = held[at(values.output)];
     if (as<ops::Linear>(current) != nullptr && !found.empty()) {
       run_linear_blocks(i_op, in, found, out);
@@ -502,7 +503,8 @@ void OpChecker::State::note_failure(int32_t i_op, const OpInputs& in,
                        {in.b.n > 0 ? n_kept : 0, in.b.width, failed->b, b_error},
                        failed->tokens,
                        failed->positions,
-                       history};
+                       history,
+                       failed->found};
   failed->expected = local_op(again, declared, pool);
   make_place(i_op, worst);
 }
