@@ -1,4 +1,4 @@
-// The arrows between rooms (docs/architecture.md) point one way: every #include of src/ and apps/ against the list of what each room may use.
+// The arrows between rooms (docs/design/architecture.md) point one way: every #include of src/ and apps/ against the list of what each room may use.
 #include <gtest/gtest.h>
 
 #include <filesystem>
