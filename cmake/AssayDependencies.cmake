@@ -7,7 +7,6 @@ pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)   # engine/: digest
 find_package(Boost 1.74 REQUIRED COMPONENTS json)              # chat/, apps/: JSON
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)               # serve/: SHA-256 of keys; its Asio comes with Boost's headers
 find_package(fmt REQUIRED)                                     # messages
-find_package(CLI11 REQUIRED)                                   # apps/: flags
 pkg_check_modules(EDIT IMPORTED_TARGET libedit)                # apps/: line editing in chat; optional
 if(ASSAY_TESTS)
   find_package(GTest REQUIRED)

@@ -8,7 +8,10 @@
 #include <ctime>
 
 #include "assay/devices.h"
+#include "assay/utf8.h"
+#include "json_text.h"
 #include "options.h"
+#include "version.h"
 
 namespace assay::cli {
 namespace {
@@ -51,7 +54,7 @@ json::object common_json(const BenchReport& report) {
   const Model& model = context.model();
   const ContextOptions& o = context.options();
   const bool on_gpu = o.backend == Backend::cuda;
-  return {{"build_commit", "unknown"},
+  return {{"build_commit", build_commit()},
           {"build_number", 0},
           {"version", ASSAY_VERSION},
           {"cpu_info", processor_name()},
@@ -157,26 +160,35 @@ std::string test_name(const BenchTest& t) {
   return text;
 }
 
-std::string tests_table(const BenchReport& report, const std::vector<BenchResult>& results) {
-  const Context& context = report.context;
-  const Model& model = context.model();
-  const ContextOptions& o = context.options();
+namespace {
+
+constexpr std::string_view kTableHead =
+    "| model | size | threads | test | t/s | of the bandwidth | of the peak |\n"
+    "| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n";
+
+std::string table_rows(const BenchReport& report, const std::vector<BenchResult>& results) {
+  const Model& model = report.context.model();
   constexpr double kMebibyte = 1 << 20;
-  std::string text =
-      "| model | size | threads | test | t/s | of the bandwidth | of the peak |\n"
-      "| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n";
+  std::string text;
   for (const BenchResult& r : results) {
     const double seconds = r.avg_ns * 1e-9;
-    text += fmt::format("| {} {} | {:.1f} MiB | {} | {} | {:.2f} ± {:.2f} | {} | {} |\n", model.name(),
+    text += fmt::format("| {} {} | {:.1f} MiB | {} | {} | {:.2f} ± {:.2f} | {} | {} |\n", printable(model.name()),
                         model_type(model), static_cast<double>(model.file_bytes()) / kMebibyte,
-                        o.n_threads, test_name(r.test), r.avg_ts, r.stddev_ts,
+                        report.context.options().n_threads, test_name(r.test), r.avg_ts, r.stddev_ts,
                         percent(share_of_bandwidth(r.work, seconds, report.limits)),
                         percent(share_of_peak(r.work, seconds, report.limits)));
   }
-  text += fmt::format("\npeak memory {:.1f} MiB; kernels {}; numerics {}",
-                      static_cast<double>(report.peak_memory) / kMebibyte, context.kernels(),
-                      name(o.numerics));
+  return text;
+}
+
+std::string table_foot(const BenchReport& report) {
+  const ContextOptions& o = report.context.options();
+  constexpr double kMebibyte = 1 << 20;
+  std::string text = fmt::format("\npeak memory {:.1f} MiB; kernels {}; numerics {}", static_cast<double>(report.peak_memory) / kMebibyte,
+                                 report.context.kernels(), name(o.numerics));
   if (o.numerics == Numerics::exact || o.numerics == Numerics::fast) text += fmt::format(", {} bits", o.activation_bits);
+  text += fmt::format("; -ub {}", o.n_ubatch);
+  if (o.backend == Backend::cuda) text += fmt::format("; -ngl {}", o.n_gpu_layers);
   const MachineLimits& limits = report.limits;
   if (limits.read_bandwidth > 0)
     text += fmt::format("\nmemory reads {:.1f} GB/s", limits.read_bandwidth / 1e9);
@@ -188,10 +200,93 @@ std::string tests_table(const BenchReport& report, const std::vector<BenchResult
   return text + "\n";
 }
 
-json::array tests_json(const BenchReport& report, const std::vector<BenchResult>& results) {
-  json::array list;
-  for (const BenchResult& r : results) list.push_back(result_json(report, r));
-  return list;
+// A figure as a table of one level has it: objects within are named with an underscore, lists (the samples) are left out.
+void flatten(const json::object& object, const std::string& prefix, std::vector<std::pair<std::string, json::value>>& columns) {
+  for (const auto& [key, value] : object) {
+    const std::string column = prefix + std::string(key);
+    if (value.is_object()) {
+      flatten(value.as_object(), column + "_", columns);
+    } else if (!value.is_array()) {
+      columns.emplace_back(column, value);
+    }
+  }
+}
+
+std::string with_doubled(const std::string& text, char mark) {
+  std::string out;
+  out.push_back(mark);
+  for (char c : text) {
+    if (c == mark) out.push_back(mark);
+    out.push_back(c);
+  }
+  out.push_back(mark);
+  return out;
+}
+
+std::string cell(const json::value& value, char mark, const char* absent) {
+  if (value.is_null()) return absent;
+  const std::string text = to_text(value);
+  return value.is_string() ? with_doubled(printable(std::string(value.as_string())), mark) : text;
+}
+
+std::string sql_type(const json::value& value) { return value.is_string() ? "TEXT" : value.is_double() || value.is_null() ? "REAL" : "INTEGER"; }
+
+std::string as_csv(const json::array& all) {
+  std::string text;
+  for (const json::value& one : all) {
+    std::vector<std::pair<std::string, json::value>> columns;
+    flatten(one.as_object(), "", columns);
+    std::string head, row;
+    for (const auto& [column, value] : columns) {
+      head += (head.empty() ? "" : ",") + column;
+      row += (row.empty() ? "" : ",") + cell(value, '"', "");
+    }
+    if (text.empty()) text = head + "\n";
+    text += row + "\n";
+  }
+  return text;
+}
+
+// Into the table that llama-bench fills.
+std::string as_sql(const json::array& all) {
+  std::string text;
+  for (const json::value& one : all) {
+    std::vector<std::pair<std::string, json::value>> columns;
+    flatten(one.as_object(), "", columns);
+    std::string types, names, row;
+    for (const auto& [column, value] : columns) {
+      types += fmt::format("{}  {} {}", types.empty() ? "" : ",\n", column, sql_type(value));
+      names += (names.empty() ? "" : ", ") + column;
+      row += (row.empty() ? "" : ", ") + cell(value, '\'', "NULL");
+    }
+    if (text.empty()) text = fmt::format("CREATE TABLE IF NOT EXISTS llama_bench (\n{}\n);\n\n", types);
+    text += fmt::format("INSERT INTO llama_bench ({}) VALUES ({});\n", names, row);
+  }
+  return text;
+}
+
+}  // namespace
+
+void BenchWriter::add(const BenchReport& report, const std::vector<BenchResult>& results) {
+  if (results.empty()) return;
+  if (format_ == "md") {
+    rows_ += table_rows(report, results);
+    const std::string foot = table_foot(report);
+    if (foot != last_foot_) feet_ += foot;
+    last_foot_ = foot;
+    return;
+  }
+  for (const BenchResult& r : results) all_.push_back(result_json(report, r));
+}
+
+std::string BenchWriter::text() const {
+  if (format_ == "md") return rows_.empty() ? std::string() : std::string(kTableHead) + rows_ + feet_;
+  if (format_ == "csv") return as_csv(all_);
+  if (format_ == "sql") return as_sql(all_);
+  if (format_ == "json") return to_text(all_, true) + "\n";
+  std::string lines;
+  for (const json::value& one : all_) lines += to_text(one) + "\n";
+  return lines;
 }
 
 std::string profile_text(const Profile& p, const MachineLimits& limits) {

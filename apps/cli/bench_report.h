@@ -1,4 +1,4 @@
-// What assay bench prints: tables in Markdown, and JSON with llama-bench's keys.
+// What assay bench prints: tables in Markdown, and JSON, CSV and SQL with llama-bench's keys.
 #pragma once
 
 #include <boost/json.hpp>
@@ -17,8 +17,18 @@ struct BenchReport {
 };
 
 std::string test_name(const BenchTest& test);  // "pp512 @ d4096 x 8"
-std::string tests_table(const BenchReport& report, const std::vector<BenchResult>& results);
-boost::json::array tests_json(const BenchReport& report, const std::vector<BenchResult>& results);
+
+// The results of several ways of running, in one of -o's formats. A context must live until add() has returned.
+class BenchWriter {
+ public:
+  explicit BenchWriter(std::string format) : format_(std::move(format)) {}
+  void add(const BenchReport& report, const std::vector<BenchResult>& results);
+  std::string text() const;  // of what was added; ends with a newline
+
+ private:
+  std::string format_, rows_, feet_, last_foot_;
+  boost::json::array all_;
+};
 
 std::string profile_text(const Profile& profile, const MachineLimits& limits);
 boost::json::object profile_json(const Profile& profile, const MachineLimits& limits);

@@ -108,7 +108,7 @@ class Chat {
   }
 
   void status(const std::string& text) {
-    fmt::print(stderr, "{}[{}]{}\n", colours_.dim, text, colours_.off);
+    to_stderr(fmt::format("{}[{}]{}\n", colours_.dim, printable(text), colours_.off));
   }
 
   void command(const std::string& line) {
@@ -217,11 +217,11 @@ int chat_command(const Arguments& arguments) {
   TemplateFlags templates;
   std::string colour = "auto";
   model_flag.add(flags);
-  flags.value("--color,-co", colour, "WHEN",
-              "on, off, or auto: where the output is a terminal and NO_COLOR is not set");
+  add_colour(flags, colour);
   sampling.add(flags);
   templates.add(flags);
   runtime.add(flags);
+  add_conversation_habits(flags);
   if (!flags.parse(arguments)) {
     Output().write(flags.help());
     return 0;
@@ -233,15 +233,16 @@ int chat_command(const Arguments& arguments) {
   const auto model = Model::load(existing(path));
   const auto chat_template = require_chat_template(*model, templates.template_text());
   Progress progress("reading the conversation");
-  Context context = make_context(model, context_options);
+  Context context = make_context(model, context_options, runtime.verbose);
+  warn_beyond_training(context);
   context.set_progress([&](int64_t done, int64_t total) {
     if (total > 1) progress.update(done, total);
   });
   ChatSession session(std::move(context), chat_template, sampling.options(*model),
                       templates.system_text());
   if (terminal) {
-    fmt::print(stderr, "{}, {} positions. /help lists the commands, Ctrl-D leaves.\n",
-               model->name(), session.context().n_ctx());
+    to_stderr(fmt::format("{}, {} positions. /help lists the commands, Ctrl-D leaves.\n",
+                          printable(model->name()), session.context().n_ctx()));
   }
   catch_interrupts();
   return Chat(std::move(session), sampling, colours ? Colours{"\x1b[2m", "\x1b[0m"} : Colours{},

@@ -4,8 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
+
+#include "terminal.h"
 
 namespace assay::cli {
 namespace {
@@ -34,7 +35,7 @@ void FileWatch::update(int64_t done, int64_t total, std::string_view thing) {
   told_ = now;
   const double seconds = std::chrono::duration<double>(now - start_).count();
   const double left = seconds * static_cast<double>(total - done) / static_cast<double>(std::max<int64_t>(done, 1));
-  fmt::print(stderr, "{}: {} of {} MiB ({} %, {:.0f} s left), {}\n", what_, done / kUnit, total / kUnit, done * 100 / std::max<int64_t>(total, 1), left, thing);
+  to_stderr(fmt::format("{}: {} of {} MiB ({} %, {:.0f} s left), {}\n", what_, done / kUnit, total / kUnit, done * 100 / std::max<int64_t>(total, 1), left, thing));
 }
 
 }  // namespace assay::cli

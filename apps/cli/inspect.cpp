@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "assay/utf8.h"
 #include "commands.h"
 #include "options.h"
 #include "terminal.h"
@@ -28,20 +29,23 @@ int inspect_command(const Arguments& arguments) {
   flags.on("--lint", options.lint,
            "What is wrong or unusual in the file, a line each; exit code 5 for what is wrong");
   flags.value("--array-items", options.array_items_max, "N",
-              "Items of an array that are shown; 0: all");
+              "Items of an array that are shown; 0: all").at_least(0);
   runtime.add(flags);
   if (!flags.parse(arguments)) {
     Output().write(flags.help());
     return 0;
   }
-  if (options.array_items_max < 0) throw UsageError("--array-items needs a count, or 0 for all");
   const std::string path = model.path();
   options.context = runtime.options();
   const Inspection found = inspect(existing(path), options);
-  Output().write(as_json ? found.to_json() : options.lint ? found.lint_text() : found.to_text());
-  for (const InspectProblem& problem : found.problems)
+  Output().write(as_json ? found.to_json() : printable_lines(options.lint ? found.lint_text() : found.to_text()));
+  const InspectProblem* first = nullptr;
+  for (const InspectProblem& problem : found.problems) {
+    if (options.lint && problem.part != "memory") continue;  // among the findings
     notice(fmt::format("{}: {}: {}", path, problem.part, problem.message));
-  if (!found.problems.empty()) return exit_code_of(found.problems.front().code);
+    if (first == nullptr) first = &problem;
+  }
+  if (first != nullptr) return exit_code_of(first->code);
   const bool is_wrong = std::any_of(found.lint.begin(), found.lint.end(),
                                     [](const LintFinding& f) { return f.level == LintLevel::error; });
   return is_wrong ? kExitMismatch : 0;

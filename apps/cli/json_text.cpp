@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "assay/utf8.h"
+
 namespace assay::cli {
 namespace {
 
@@ -70,7 +72,7 @@ class Writer {
 std::string to_text(const json::value& value, bool indented) {
   Writer writer(indented);
   writer.write(value, 0);
-  return writer.take();
+  return json_without_controls(writer.take());
 }
 
 }  // namespace assay::cli

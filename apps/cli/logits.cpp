@@ -2,15 +2,16 @@
 #include <fmt/format.h>
 
 #include <boost/json.hpp>
+#include <cmath>
 
 #include "assay/error.h"
 #include "assay/score.h"
 #include "assay/utf8.h"
 #include "commands.h"
-#include "id_list.h"
 #include "json_text.h"
 #include "logprobs.h"
 #include "options.h"
+#include "text_input.h"
 #include "terminal.h"
 
 namespace assay::cli {
@@ -24,7 +25,7 @@ json::object score_json(const Score& s, const std::vector<TokenId>& ids, const C
   for (const auto& [id, logit] : s.top) top.push_back(json::array{id, logit});
   json::object result = {
           {"ids", json::value_from(ids)},      {"top", std::move(top)},
-          {"logsumexp", s.logsumexp},          {"mean_nll", s.mean_nll},
+          {"logsumexp", s.logsumexp},          {"mean_nll", ids.size() > 1 ? json::value(s.mean_nll) : json::value(nullptr)},
           {"logits_digest", s.logits_digest},  {"kv_digest", s.kv_digest},
           {"numerics", numerics_json(context)}};
   if (all) result["logprobs"] = logprobs_value(context.model().tokenizer().get(), s.places);
@@ -33,11 +34,12 @@ json::object score_json(const Score& s, const std::vector<TokenId>& ids, const C
 
 std::string score_text(const Score& s, const std::vector<TokenId>& ids, const Model& model) {
   std::string text =
-      fmt::format("{} tokens, mean negative log-likelihood {:.6f}\n\n{:>8}  {:>10}  {:>8}  token\n",
-                  ids.size(), s.mean_nll, "id", "logit", "p");
+      fmt::format("{}, mean negative log-likelihood {}\n\n{:>8}  {:>10}  {:>8}  token\n",
+                  count_of(static_cast<int64_t>(ids.size()), "token"),
+                  ids.size() > 1 ? fmt::format("{:.6f}", s.mean_nll) : "none", "id", "logit", "p");
   for (const auto& [id, logit] : s.top) {
     const std::string piece =
-        model.tokenizer() ? json::serialize(json::value(model.tokenizer()->text(id))) : "";
+        model.tokenizer() ? quoted_text(model.tokenizer()->piece(id)) : "";
     text += fmt::format("{:>8}  {:>10.5f}  {:>7.3f}%  {}\n", id, logit,
                         100 * std::exp(logit - s.logsumexp), piece);
   }
@@ -61,15 +63,14 @@ int logits_command(const Arguments& arguments) {
               "  assay logits model.gguf -p 'The capital of France is Oslo.' --all --top 3\n");
   ModelFlag model_flag;
   RuntimeFlags runtime;
-  std::optional<std::string> prompt, list, file;
+  TextInput input;
   int64_t n_top = 10;
   bool as_json = false, all = false;
   model_flag.add(flags);
-  flags.value("-p,--prompt", prompt, "TEXT",
-              "The text, raw: control tokens in it are tokens, BOS as the file says");
-  flags.value("--ids", list, "LIST", "Token ids in place of text, e.g. 1,2,3");
-  flags.value("--ids-file", file, "FILE", "The same from a file");
-  flags.value("--top", n_top, "N", "How many of the largest logits");
+  input.add(flags, "The text, raw: control tokens in it are tokens, BOS as the file says",
+            "The same from a file (- is standard input); without either it is read from standard input");
+  input.add_ids(flags);
+  flags.value("--top", n_top, "N", "How many of the largest logits").at_least(1);
   flags.on("--all", all,
            "Also how likely each token of the text was, with the --top likeliest in its place");
   flags.on("--json", as_json,
@@ -79,21 +80,16 @@ int logits_command(const Arguments& arguments) {
     Output().write(flags.help());
     return 0;
   }
-  if (int{prompt.has_value()} + int{list.has_value()} + int{file.has_value()} != 1) {
-    throw UsageError("needs one of -p TEXT, --ids LIST and --ids-file FILE");
-  }
   const std::string path = model_flag.path();
   ContextOptions options = runtime.options();
-  if (prompt) require_utf8(*prompt, "the text");
+  const std::string text = input.is_ids() ? "" : input.text();
   std::vector<TokenId> ids;
-  if (!prompt) ids = parse_ids(list ? *list : read_file(*file));
-  const auto model = Model::load(existing(path), {.tokenizer = prompt.has_value() || !as_json});
-  if (prompt)
-    ids = model->tokenizer()->encode(*prompt,
-                                     {.parse_special = true, .add_bos = {}, .add_eos = false});
+  if (input.is_ids()) ids = input.listed_ids();
+  const auto model = Model::load(existing(path), {.tokenizer = !input.is_ids() || !as_json});
+  if (!input.is_ids()) ids = raw_ids(*model, text);
   if (options.n_ctx == 0)
     options.n_ctx = static_cast<int64_t>(ids.size());  // exactly what this text needs
-  Context context = make_context(model, options);
+  Context context = make_context(model, options, runtime.verbose);
   Progress progress("running the text");
   context.set_progress([&](int64_t done, int64_t total) { progress.update(done, total); });
   const Score s = score(context, ids, n_top, all ? Places::all : Places::last);

@@ -1,17 +1,23 @@
 // The program `assay`: finds the command, runs it, and turns what is thrown into one line and an
 // exit code.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
+#include <cstdlib>
 #include <new>
+#include <set>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "assay/error.h"
 #include "commands.h"
 #include "flags.h"
+#include "manual.h"
+#include "other_programs.h"
 #include "terminal.h"
+#include "version.h"
 
 namespace assay::cli {
 namespace {
@@ -44,6 +50,9 @@ constexpr Command kCommands[] = {
     {"devices", devices_command, "What a model can run on here"},
 };
 
+// Variables that the program reads and that no flag has.
+bool is_variable_of_program(std::string_view name) { return name == "ASSAY_MODELS"; }
+
 std::string overview() {
   std::string text =
       "assay runs GGUF language models and lets you check every number.\n\nUsage: assay COMMAND "
@@ -57,7 +66,7 @@ std::string overview() {
       "leaves\n"
       "  assay inspect model.gguf                           does it fit into memory?\n"
       "  assay bench model.gguf                             how fast is it here?\n"
-      "\n`assay COMMAND --help` lists a command's flags. Each flag has a variable: --top-k 20 is "
+      "\n`assay COMMAND --help` lists a command's flags. Each long flag has a variable: --top-k 20 is "
       "ASSAY_TOP_K=20.\n"
       "The result never depends on threads, batch sizes or the processor: the same file, prompt "
       "and seed give the same text.\n"
@@ -67,36 +76,96 @@ std::string overview() {
   return text;
 }
 
+const Command& find_command(const std::string& name) {
+  const auto* command = std::find_if(std::begin(kCommands), std::end(kCommands), [&](const Command& c) { return name == c.name; });
+  if (command != std::end(kCommands)) return *command;
+  if (const char* advice = advice_for_verb(name)) throw UsageError(fmt::format("there is no command '{}': {}", name, advice));
+  std::string names;
+  for (const Command& c : kCommands) names += fmt::format("{}{}", names.empty() ? "" : ", ", c.name);
+  throw UsageError(fmt::format("there is no command '{}': needs one of {}", name, names));
+}
+
+// The command's flags, without running it.
+CommandFacts describe(const Command& command) {
+  try {
+    command.run(describe_arguments());
+  } catch (const CommandFacts& facts) {
+    return facts;
+  }
+  throw std::logic_error(fmt::format("assay {} has no flags", command.name));
+}
+
+std::vector<CommandFacts> describe_all() {
+  std::vector<CommandFacts> all;
+  for (const Command& command : kCommands) all.push_back(describe(command));
+  return all;
+}
+
+// ASSAY_ variables that set nothing, whichever command reads them.
+std::string unknown_variables() {
+  std::set<std::string> known;
+  for (const CommandFacts& command : describe_all()) {
+    for (const FlagFacts& flag : command.flags) {
+      for (const auto* names : {&flag.names, &flag.off_names}) {
+        for (const std::string& name : *names) known.insert(variable_of(name));
+      }
+    }
+  }
+  std::string unknown;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view text = *variable;
+    const std::string name(text.substr(0, text.find('=')));
+    if (name.starts_with("ASSAY_") && !known.contains(name) && !is_variable_of_program(name))
+      unknown += (unknown.empty() ? "" : ", ") + name;
+  }
+  return unknown;
+}
+
+void name_unknown_variables(const Command& command, const Arguments& arguments) {
+  const std::vector<std::string> given = flags_given(describe(command), arguments);
+  const char* variable = std::getenv("ASSAY_VERBOSE");
+  const bool is_verbose = (variable != nullptr && std::string_view(variable) == "1") ||
+                          std::any_of(given.begin(), given.end(), [](const std::string& f) { return f == "-v" || f == "--verbose"; });
+  if (!is_verbose) return;
+  const std::string unknown = unknown_variables();
+  if (!unknown.empty()) notice(fmt::format("no flag reads {}", unknown));
+}
+
+// assay help COMMAND; assay help --man and --completion SHELL, which the build asks for.
+int help_command(const Arguments& arguments) {
+  if (arguments[0] == "--man" && arguments.size() == 1) {
+    Output().write(man_page(describe_all()));
+    return 0;
+  }
+  if (arguments[0] == "--completion" && arguments.size() == 2) {
+    Output().write(completion(arguments[1], describe_all()));
+    return 0;
+  }
+  const Command& command = find_command(arguments[0]);
+  Output().write(help_text(describe(command)));
+  return 0;
+}
+
 int dispatch(Arguments arguments) {
   if (arguments.empty()) {
-    fmt::print(stderr, "{}", overview());
+    to_stderr(overview());
     return 2;
   }
   std::string name = arguments.front();
   if (name == "help" || name == "--help" || name == "-h") {
-    if (name == "help" && arguments.size() > 1) {
-      arguments = {arguments[1], "--help"};
-      name = arguments.front();
-    } else {
-      Output().write(overview());
-      return 0;
-    }
-  }
-  if (name == "--version" || name == "version") {
-    Output().write(fmt::format("assay {}\nnumerics 1\n", ASSAY_VERSION));
+    if (name == "help" && arguments.size() > 1) return help_command({arguments.begin() + 1, arguments.end()});
+    Output().write(overview());
     return 0;
   }
-  const auto* command = std::find_if(std::begin(kCommands), std::end(kCommands),
-                                     [&](const Command& c) { return name == c.name; });
-  if (command == std::end(kCommands)) {
-    std::string names;
-    for (const Command& c : kCommands)
-      names += fmt::format("{}{}", names.empty() ? "" : ", ", c.name);
-    throw UsageError(fmt::format("there is no command '{}': needs one of {}", name, names));
+  if (name == "--version" || name == "version") {
+    Output().write(fmt::format("assay {}\nnumerics 1\n", version_text()));
+    return 0;
   }
+  const Command& command = find_command(name);
   arguments.erase(arguments.begin());
+  name_unknown_variables(command, arguments);
   try {
-    return command->run(arguments);
+    return command.run(arguments);
   } catch (const UsageError& e) {
     throw UsageError(fmt::format("{} (assay {} --help lists the flags)", e.what(), name));
   }

@@ -11,9 +11,12 @@
 #include <limits>
 #include <random>
 #include <string_view>
+#include <thread>
+#include <utility>
 
 #include "assay/devices.h"
 #include "assay/error.h"
+#include "assay/inspect.h"
 #include "assay/utf8.h"
 #include "terminal.h"
 
@@ -27,7 +30,7 @@ void put(T& target, const std::optional<U>& value) {
 
 uint64_t random_seed() {
   std::random_device device;
-  return (uint64_t{device()} << 32 | device()) >> 1;  // fits the -s that would repeat it
+  return (uint64_t{device()} << 32 | device()) >> 11;  // below 2^53: every reader of JSON keeps it whole
 }
 
 // "15043+1.5", "15043-inf": llama.cpp's spelling.
@@ -51,18 +54,12 @@ LogitBias parse_logit_bias(const std::string& text) {
 }  // namespace
 
 void ModelFlag::add(Flags& flags) {
-  flags.positional("MODEL", positional, "Path of a GGUF file (of a split model: its first part)");
+  flags.positional("MODEL", positional, "Path of a GGUF file (of a split model: its first part)", "-m");
   flags.value("-m,--model", flag, "MODEL", "The same as a flag");
 }
 
 std::string ModelFlag::path() const {
-  const char* variable = std::getenv("ASSAY_MODEL");  // outranked by an argument in either form
-  if (!positional.empty() && variable != nullptr && flag == variable) return positional;
-  if (!positional.empty() && !flag.empty() && positional != flag) {
-    throw UsageError(fmt::format("two models given: {} and {}", positional, flag));
-  }
-  if (positional.empty() && flag.empty())
-    throw UsageError("no model given: name a GGUF file, e.g. -m model.gguf");
+  if (positional.empty() && flag.empty()) throw UsageError("no model given: name a GGUF file, e.g. -m model.gguf");
   return positional.empty() ? flag : positional;
 }
 
@@ -75,32 +72,62 @@ const std::string& existing(const std::string& path) {
   return path;
 }
 
-void RuntimeFlags::add(Flags& flags, const std::string& about_n_ctx) {
+namespace {
+
+constexpr const char* kAboutThreads = "Threads; 0: one per physical core. Never changes a result";
+constexpr const char* kAboutBatch = "Tokens taken at a time from the prompt at most";
+constexpr const char* kAboutUbatch = "Tokens computed in one go at most. Never changes a result";
+constexpr const char* kAboutGpuLayers =
+    "The last N layers and the output on the GPU, the others on the CPU; -1: all. Never changes a result";
+constexpr const char* kGpuLayerNames = "-ngl,--gpu-layers,--n-gpu-layers";
+constexpr const char* kList = " Several, with commas: each in turn";
+
+}  // namespace
+
+void RuntimeFlags::add_lists(Flags& flags, RuntimeLists& lists) {
+  flags.value("-t,--threads", lists.threads, "N,...", std::string(kAboutThreads) + "." + kList);
+  flags.value("-b,--batch-size", lists.batches, "N,...", std::string(kAboutBatch) + "." + kList);
+  flags.value("-ub,--ubatch-size", lists.ubatches, "N,...", std::string(kAboutUbatch) + "." + kList);
+  flags.value(kGpuLayerNames, lists.gpu_layers, "N,...", std::string(kAboutGpuLayers) + "." + kList);
+}
+
+void RuntimeFlags::add(Flags& flags, const std::string& about_n_ctx, RuntimeLists* lists) {
   flags.group("Running");
-  flags.value("-c,--ctx-size", n_ctx, "N", about_n_ctx);
-  flags.value("-t,--threads", n_threads, "N",
-              "Threads; 0: one per physical core. Never changes a result");
-  flags.value("-b,--batch-size", n_batch, "N", "Tokens taken at a time from the prompt at most");
-  flags.value("-ub,--ubatch-size", n_ubatch, "N",
-              "Tokens computed in one go at most. Never changes a result");
-  flags.value("-ctk,--cache-type-k", cache_k, "TYPE", "K cache: f16, q8_0 or f32");
-  flags.value("-ctv,--cache-type-v", cache_v, "TYPE", "V cache: f16, q8_0 or f32");
-  flags.value("--numerics", numerics, "MODE", "exact (default), f32, fast (GPU; other bits than the CPU's), or oracle (float64, slow)");
-  flags.value("--activations", activations, "BITS", "Of modes exact and fast: 15 or 8");
-  flags.value("--backend", backend, "NAME",
-              "auto, cpu, cuda, or hybrid-f32 (cpu with --numerics f32)");
-  flags.value("-ngl,--gpu-layers,--n-gpu-layers", n_gpu_layers, "N",
-              "The last N layers and the output on the GPU, the others on the CPU; -1: all. Never changes a result");
+  flags.value("-c,--ctx-size", n_ctx, "N", about_n_ctx).at_least(0);
+  if (lists != nullptr) {
+    add_lists(flags, *lists);
+  } else {
+    flags.value("-t,--threads", n_threads, "N", kAboutThreads).between(0, 1024);
+    flags.value("-b,--batch-size", n_batch, "N", kAboutBatch).at_least(1);
+    flags.value("-ub,--ubatch-size", n_ubatch, "N", kAboutUbatch).at_least(1);
+    flags.value(kGpuLayerNames, n_gpu_layers, "N", kAboutGpuLayers).at_least(-1).shows("-1");
+  }
+  flags.value("-ctk,--cache-type-k", cache_k, "TYPE", "K cache: f16, q8_0 or f32").one_of({"f16", "q8_0", "f32"});
+  flags.value("-ctv,--cache-type-v", cache_v, "TYPE", "V cache: f16, q8_0 or f32").one_of({"f16", "q8_0", "f32"});
+  flags.value("--numerics", numerics, "MODE", "exact, f32, fast (GPU; other bits than the CPU's), or oracle (float64, slow)")
+      .one_of({"exact", "f32", "fast", "oracle"})
+      .shows("exact");
+  flags.value("--activations", activations, "BITS", "Of modes exact and fast: 15 or 8").one_of({"15", "8"});
+  flags.value("--backend", backend, "NAME", "auto, cpu, cuda, or hybrid-f32 (cpu with --numerics f32)")
+      .one_of({"auto", "cpu", "cuda", "hybrid-f32"});
   flags.value("-dev,--device", devices, "LIST",
               "GPUs that share the model, e.g. 0,1 (assay devices lists them); default: the first");
   flags.value("-sm,--split-mode", split_mode, "MODE",
               "none (one GPU); layer (each of all GPUs, or of those of --device, has some layers: larger models); tensor (each "
-              "has a part of every layer: faster). Never changes a result");
+              "has a part of every layer: faster). Never changes a result")
+      .one_of({"none", "layer", "tensor"});
   flags.value("-ts,--tensor-split", tensor_split, "LIST",
               "How much of the layers each GPU of the list has, e.g. 3,1; with --split-mode tensor all have the same");
-  flags.value("--kernels", kernels, "SET",
-              "auto, reference, avx2, avx512, neon or neon-i8mm. Never changes a result");
+  flags.value("--kernels", kernels, "SET", "auto, reference, avx2, avx512, neon or neon-i8mm. Never changes a result")
+      .one_of({"auto", "reference", "avx2", "avx512", "neon", "neon-i8mm"});
   flags.on("--pin-threads", pin, "Binds each thread to one processor");
+  flags.on("-v,--verbose", verbose, "Says on standard error what runs, and which ASSAY_ variables no flag has");
+  flags.habit("-fa,--flash-attn", "WHEN", {"on", "off", "auto", "1", "0"});
+  flags.habit("-tb,--threads-batch", "N");
+  flags.habit("--no-mmap");
+  flags.habit("--mlock");
+  flags.habit("--no-warmup");
+  flags.habit("--log-disable");
 }
 
 namespace {
@@ -133,25 +160,39 @@ std::vector<Number> numbers_of(std::string_view flag, std::string_view list, std
 
 }  // namespace
 
+void RuntimeFlags::say(const std::string& text) const {
+  if (std::find(said_.begin(), said_.end(), text) != said_.end()) return;
+  notice(text);
+  said_.push_back(text);
+}
+
 void RuntimeFlags::choose_devices(ContextOptions& o) const {
-  if (split_mode && *split_mode != "none" && *split_mode != "layer" && *split_mode != "tensor") {
-    throw UsageError(fmt::format("--split-mode {}: needs none, layer or tensor", *split_mode));
-  }
+  if (!devices && !split_mode && !tensor_split) return;
   if (split_mode == "tensor") o.split_mode = SplitMode::tensor;
+  const DeviceList list = list_devices();
   if (devices) {
     o.devices = numbers_of<int>("--device", *devices, "CUDA");
   } else if (split_mode == "layer" || split_mode == "tensor" || tensor_split) {
-    const std::vector<Device> all = list_devices().devices;
-    const auto n_gpus = std::count_if(all.begin(), all.end(), [](const Device& d) { return d.backend == "cuda"; });
+    const auto n_gpus = std::count_if(list.devices.begin(), list.devices.end(), [](const Device& d) { return d.backend == "cuda"; });
     for (int i = 0; i < n_gpus; ++i) o.devices.push_back(i);
   }
   if (tensor_split) o.device_shares = numbers_of<float>("--tensor-split", *tensor_split, {});
   if (split_mode == "none" && o.devices.size() > 1) {
     throw UsageError(fmt::format("--split-mode none means one GPU, but --device names {}", o.devices.size()));
   }
-  if (o.backend == Backend::cpu && !o.devices.empty()) {
-    notice(fmt::format("--device, --split-mode and --tensor-split have no effect: --backend {} runs all layers on the CPU", backend));
+  if (o.backend != Backend::cpu && list.no_cuda.empty()) return;
+  std::string given;
+  for (const auto& [is_given, flag] : {std::pair{devices.has_value(), "--device"},
+                                       {split_mode.has_value(), "--split-mode"},
+                                       {tensor_split.has_value(), "--tensor-split"}}) {
+    if (is_given) given += (given.empty() ? "" : " and ") + std::string(flag);
   }
+  const std::string why = o.backend == Backend::cpu ? fmt::format("--backend {} runs all layers on the CPU", backend)
+                                                    : "all layers run on the CPU: " + list.no_cuda;
+  say(fmt::format("{} without effect: {}", given, why));
+  o.devices.clear();
+  o.device_shares.clear();
+  o.split_mode = SplitMode::layer;
 }
 
 ContextOptions RuntimeFlags::options() const {
@@ -164,23 +205,19 @@ ContextOptions RuntimeFlags::options() const {
                   fmt::format("--backend cuda: {}; use --backend cpu, which gives the same bits",
                               none));
     }
-    if (!none.empty())
-      notice(fmt::format("-ngl has no effect, all layers run on the CPU: {}", none));
+    if (!none.empty()) say(fmt::format("-ngl has no effect, all layers run on the CPU: {}", none));
   } else if (gpu_wanted) {
-    notice(fmt::format("-ngl has no effect: --backend {} runs all layers on the CPU", backend));
-  }
-  if (backend != "auto" && backend != "cpu" && backend != "cuda" && backend != "hybrid-f32") {
-    throw UsageError(fmt::format("--backend {}: needs auto, cpu, cuda or hybrid-f32", backend));
+    say(fmt::format("-ngl has no effect: --backend {} runs all layers on the CPU", backend));
   }
   if (backend == "hybrid-f32" && numerics && *numerics != "f32") {
     throw UsageError(fmt::format(
         "--backend hybrid-f32 means --numerics f32, but --numerics {} was given", *numerics));
   }
-  if (n_batch < 1 || n_ubatch < 1) throw UsageError("-b and -ub need at least 1");
-  if (activations != 15 && activations != 8)
-    throw UsageError(fmt::format("--activations {}: needs 15 or 8", activations));
-  if (n_threads < 0 || n_threads > 1024)
-    throw UsageError(fmt::format("-t {}: needs 0 to 1024", n_threads));
+  const int64_t n_processors = std::thread::hardware_concurrency();
+  if (n_processors > 0 && n_threads > n_processors) {
+    say(fmt::format("-t {} is more than the {} here: threads wait for each other, -t 0 takes one per core", n_threads,
+                    count_of(n_processors, "processor")));
+  }
   o.n_ctx = n_ctx;
   o.n_ubatch = std::min(n_batch, n_ubatch);
   o.n_threads = static_cast<int>(n_threads);
@@ -196,23 +233,79 @@ ContextOptions RuntimeFlags::options() const {
   return o;
 }
 
-Context make_context(std::shared_ptr<const Model> model, ContextOptions options) {
+namespace {
+
+// The largest n_ctx / 2^i that there is memory for; 0: none. Of the CPU, where trying costs nothing: pages are taken when they are written.
+int64_t find_fitting(const std::shared_ptr<const Model>& model, ContextOptions options) {
+  const bool is_cpu = options.backend == Backend::cpu || !list_devices().no_cuda.empty();
+  constexpr int64_t kSmallest = 64;
+  while (is_cpu && options.n_ctx / 2 >= kSmallest) {
+    options.n_ctx /= 2;
+    try {
+      const Context fits(model, options);
+      return options.n_ctx;
+    } catch (const Error& e) {
+      if (e.code != Errc::out_of_memory) throw;
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+Context make_context(std::shared_ptr<const Model> model, ContextOptions options, bool verbose) try {
   constexpr int64_t kMiB = 1 << 20;
-  Progress progress("loading the model onto the GPU", "MiB");
-  options.on_load = [&](int64_t done, int64_t total) { progress.update(done / kMiB, total / kMiB); };
-  return Context(std::move(model), options);
+  Context context = [&] {
+    Progress progress("loading the model onto the GPU", "MiB");
+    options.on_load = [&](int64_t done, int64_t total) { progress.update(done / kMiB, total / kMiB); };
+    return Context(model, options);
+  }();
+  if (verbose) {
+    const ContextOptions& o = context.options();
+    const MemoryFigures memory = context.memory();
+    notice(fmt::format("{}: {}, {}, {} weights, {}", model->path(), model->name(), model->architecture(), model->weights_type(),
+                       count_of(model->n_layers(), "layer")));
+    notice(fmt::format("runs on {}, numerics {}, {}, {} of {} trained; weights {} MiB, cache {} MiB, activations {} MiB",
+                       context.kernels(), name(o.numerics), count_of(o.n_threads, "thread"), count_of(context.n_ctx(), "position"),
+                       model->n_ctx_train(), memory.weights_bytes / kMiB, memory.cache_bytes / kMiB, memory.arena_bytes / kMiB));
+  }
+  return context;
+} catch (const Error& e) {
+  if (e.code != Errc::out_of_memory) throw;
+  const int64_t n_ctx = find_fitting(model, options);
+  if (n_ctx == 0) throw;
+  throw Error(Errc::out_of_memory, fmt::format("{}; -c {} fits", e.what(), n_ctx));
+}
+
+void warn_beyond_training(const Context& context) {
+  const std::string warning = beyond_training(context.model(), context.n_ctx());
+  if (!warning.empty()) notice(warning);
+}
+
+void add_colour(Flags& flags, std::string& when) {
+  flags.choice("-co,--color", when, "WHEN", {"on", "off", "auto", "always", "never"},
+               "on, off, or auto: where the output is a terminal and NO_COLOR is not set");
+}
+
+void add_conversation_habits(Flags& flags) {
+  flags.habit("--color,-co", "WHEN", {"on", "off", "auto", "always", "never"});
+  flags.habit("-cnv,--conversation");
+  flags.habit("-st,--single-turn");
+  flags.habit("--no-display-prompt");
+  flags.habit("--simple-io");
 }
 
 void SamplingFlags::add(Flags& flags) {
   flags.group("Answer");
-  flags.value("-n,--predict,--n-predict,--max-tokens", n_predict, "N",
-              "Tokens at most; -1: until the context is full");
+  flags
+      .value("-n,--predict,--n-predict,--max-tokens", n_predict, "N", "Tokens at most; -1: until the context is full")
+      .at_least(-2);
   flags.values("--stop,-r,--reverse-prompt", stop, "TEXT",
                "Ends the answer before TEXT; may be given several times");
   flags.on("--ignore-eos", ignore_eos, "Forbids the tokens that end an answer");
   flags.on("-sp,--special", special, "Shows control tokens");
   flags.group("Sampling, in the order of its steps");
-  flags.value("-s,--seed", seed, "N", "Same seed, same answer; -1: a new one each time");
+  flags.value("-s,--seed", seed, "N", "Same seed, same answer: 0 to 2^64 - 1; -1: a new one each time");
   flags.values("-l,--logit-bias", logit_bias, "ID+BIAS",
                "Adds to a token's logit, e.g. 15043+1, 15043-inf; may be repeated");
   flags.value("--repeat-last-n", penalty_last_n, "N",
@@ -250,14 +343,13 @@ void SamplingFlags::add(Flags& flags) {
 
 GenerateOptions SamplingFlags::options(const Model& model) const {
   GenerateOptions o;
-  if (n_predict < -2) throw UsageError(fmt::format("-n {}: needs a count, or -1 for no limit but the context's", n_predict));
   o.n_predict = n_predict < 0 ? -1 : n_predict;
   o.stop = stop;
   o.ignore_eos = ignore_eos;
   o.special = special;
   SamplerOptions& s = o.sampling;
   if (!ignore_file) s = default_sampling(model);
-  s.seed = seed < 0 ? random_seed() : static_cast<uint64_t>(seed);
+  s.seed = seed ? *seed : random_seed();
   put(s.temperature, temperature);
   put(s.dynamic_range, dynamic_range);
   put(s.dynamic_exponent, dynamic_exponent);
@@ -290,12 +382,12 @@ void TemplateFlags::add(Flags& flags) {
   flags.value("--chat-template", chat_template, "JINJA",
               "A template's text or its file's path, in place of the model's own");
   flags.value("--chat-template-file", chat_template_file, "FILE", "The same from a file");
-  flags.on("--jinja", jinja, "Accepted for habit: templates are always run as Jinja");
+  flags.exclusive({"-sys", "-sysf"});
+  flags.exclusive({"--chat-template", "--chat-template-file"});
+  flags.habit("--jinja");
 }
 
 std::string TemplateFlags::template_text() const {
-  if (chat_template && chat_template_file)
-    throw UsageError("--chat-template and --chat-template-file exclude each other");
   if (chat_template_file) return read_file(*chat_template_file);
   if (!chat_template) return {};
   const bool is_jinja = chat_template->find("{%") != std::string::npos ||
@@ -310,13 +402,13 @@ std::string TemplateFlags::template_text() const {
   return read_file(*chat_template);
 }
 
-std::string TemplateFlags::system_text() const {
-  if (system && system_file) throw UsageError("-sys and -sysf exclude each other");
+std::optional<std::string> TemplateFlags::system_message() const {
   if (system_file) return prompt_from_file(*system_file);
-  const std::string text = system.value_or("");
-  require_utf8(text, "the system message");
-  return text;
+  if (system) require_utf8(*system, "the system message");
+  return system;
 }
+
+std::string TemplateFlags::system_text() const { return system_message().value_or(""); }
 
 boost::json::object numerics_json(const Context& context) {
   const ContextOptions& o = context.options();
@@ -343,9 +435,11 @@ std::string without_last_line_break(std::string text) {
   return text;
 }
 
+std::string count_of(int64_t n, std::string_view thing) { return fmt::format("{} {}{}", n, thing, n == 1 ? "" : "s"); }
+
 std::string prompt_from_file(const std::string& path) {
-  std::string text = without_last_line_break(read_file(path));
-  require_utf8(text, path);
+  std::string text = without_last_line_break(read_input(path));
+  require_utf8(text, path == "-" ? "standard input" : path);
   return text;
 }
 

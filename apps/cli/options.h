@@ -16,13 +16,19 @@ namespace assay::cli {
 
 // MODEL, or -m MODEL.
 struct ModelFlag {
-  std::string positional, flag;
+  std::string positional, flag;  // one of them at most
   void add(Flags& flags);
   std::string path() const;  // UsageError where there is none, or two
 };
 
 // The path itself; Error(io) that says what to do where nothing is there.
 const std::string& existing(const std::string& path);
+
+// -t, -b, -ub and -ngl as lists, "1,2", of which bench measures every combination.
+struct RuntimeLists {
+  std::string threads = "0", batches = "2048", ubatches = "512";
+  std::optional<std::string> gpu_layers;
+};
 
 // Where and how numbers are computed.
 struct RuntimeFlags {
@@ -31,23 +37,35 @@ struct RuntimeFlags {
   std::optional<std::string> devices, split_mode, tensor_split;
   std::string cache_k = "f16", cache_v = "f16", backend = "auto", kernels = "auto";
   std::optional<std::string> numerics;
-  bool pin = false;
+  bool pin = false, verbose = false;
 
-  // about_n_ctx: what -c means to the command.
-  void add(Flags& flags, const std::string& about_n_ctx =
-                             "Positions of the context; 0: the smaller of the model's own and 4096");
+  // about_n_ctx: what -c means to the command. lists: where they are given, they take the place of the members.
+  void add(Flags& flags,
+           const std::string& about_n_ctx = "Positions of the context; 0: the smaller of the model's own and 4096",
+           RuntimeLists* lists = nullptr);
   ContextOptions options()
       const;  // Error(device) for a backend that is not built; notices for what has no effect
 
  private:
+  void add_lists(Flags& flags, RuntimeLists& lists);
   void choose_devices(ContextOptions& o) const;
+  void say(const std::string& text) const;  // once, however often options() is asked
+  mutable std::vector<std::string> said_;
 };
 
-// A context, with a line of progress on a terminal while weights take long to reach a GPU.
-Context make_context(std::shared_ptr<const Model> model, ContextOptions options);
+// A context, with a line of progress on a terminal while weights take long to reach a GPU. verbose: says what it runs on and takes.
+Context make_context(std::shared_ptr<const Model> model, ContextOptions options, bool verbose = false);
+// One line where the context is longer than the model was trained for.
+void warn_beyond_training(const Context& context);
+
+// --color [WHEN], for want_colour().
+void add_colour(Flags& flags, std::string& when);
+// What llama.cpp's programs take and nothing here needs: for run and chat.
+void add_conversation_habits(Flags& flags);
 
 struct SamplingFlags {
-  int64_t seed = -1, n_predict = -1;
+  std::optional<uint64_t> seed;  // none: a new one each time
+  int64_t n_predict = -1;
   std::optional<double> temperature, dynamic_range, dynamic_exponent, top_p, min_p, typical_p,
       top_n_sigma, xtc_probability, xtc_threshold, repeat_penalty, frequency_penalty,
       presence_penalty, dry_multiplier, dry_base;
@@ -63,11 +81,11 @@ struct SamplingFlags {
 // The chat template and the system message.
 struct TemplateFlags {
   std::optional<std::string> chat_template, chat_template_file, system, system_file;
-  bool jinja = false;
 
   void add(Flags& flags);
   std::string template_text() const;  // empty: the model's own
-  std::string system_text() const;    // empty: none
+  std::optional<std::string> system_message() const;  // which may be empty: that is not the template's own
+  std::string system_text() const;                    // empty: none
 };
 
 // What the numbers of a result rest on: the key "numerics" of every --json.
@@ -76,7 +94,9 @@ boost::json::object timing_json(const PhaseTiming& timing);
 
 // The file's content without one line break at its end, as llama.cpp reads prompts; checked to be
 // UTF-8.
-std::string prompt_from_file(const std::string& path);
+std::string prompt_from_file(const std::string& path);  // "-" is standard input
 std::string without_last_line_break(std::string text);
+// "1 token", "2 tokens"
+std::string count_of(int64_t n, std::string_view thing);
 
 }  // namespace assay::cli

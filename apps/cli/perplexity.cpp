@@ -13,6 +13,7 @@
 #include "commands.h"
 #include "json_text.h"
 #include "options.h"
+#include "text_input.h"
 #include "terminal.h"
 
 namespace assay::cli {
@@ -23,7 +24,8 @@ namespace json = boost::json;
 struct PerplexityFlags {
   ModelFlag model;
   RuntimeFlags runtime;
-  std::optional<std::string> prompt, file, against;
+  TextInput input;
+  std::optional<std::string> against;
   int64_t n_chunks = -1;
   bool as_json = false, per_token = false;
 
@@ -31,31 +33,19 @@ struct PerplexityFlags {
 
   void add(Flags& flags) {
     model.add(flags);
-    flags.value("-f,--file", file, "FILE",
-                "The text; one line break at its end is dropped. Without -f and -p it is read from "
-                "standard input");
-    flags.value("-p,--prompt", prompt, "TEXT", "The text itself");
+    input.add(flags, "The text itself",
+              "The text (- is standard input); one line break at its end is dropped. Without -f and -p it is read from standard input");
     flags.value("--against", against, "MODEL|MODE",
                 "What to compare with: another file of the same vocabulary, or the same file in "
                 "another mode: " +
                     std::string(kModeNames));
-    flags.value("--chunks", n_chunks, "N", "The first N chunks; -1: all");
+    flags.value("--chunks", n_chunks, "N", "The first N chunks; -1: all").at_least(-1);
     flags.on("--per-token", per_token,
              "Also a table of every scored token (in --json the key tokens)");
     flags.on("--json", as_json, "Prints the figures as JSON");
     runtime.add(flags,
-                "Tokens of a chunk (512). Each is run from an empty context and scored on "
+                "Tokens of a chunk. Each is run from an empty context and scored on "
                 "its second half");
-  }
-
-  std::string text() const {
-    if (prompt && file) throw UsageError("-p and -f exclude each other");
-    if (file) return prompt_from_file(*file);
-    if (!prompt && stdin_is_terminal())
-      throw UsageError("no text given: needs -f FILE, -p TEXT, or a text on standard input");
-    const std::string text = prompt ? *prompt : without_last_line_break(read_stdin());
-    require_utf8(text, prompt ? "the text" : "standard input");
-    return text;
   }
 };
 
@@ -71,7 +61,7 @@ struct Run {
   std::string name() const {
     const ContextOptions& o = context->options();
     std::string text =
-        fmt::format("{} ({}), {}", model->name(), model->weights_type(), assay::name(o.numerics));
+        fmt::format("{}: {} ({}), {}", printable(model->path()), printable(model->name()), model->weights_type(), assay::name(o.numerics));
     if (o.numerics == Numerics::exact || o.numerics == Numerics::fast) text += fmt::format(" with {} bits", o.activation_bits);
     if (o.numerics == Numerics::oracle) return text;
     return text + fmt::format(", cache {}/{}, kernels {}", assay::name(o.cache_k),
@@ -109,7 +99,7 @@ std::string table_of(const Distribution& d, double scale, const char* unit) {
 
 // A piece of text on one line.
 std::string shown(const Model& model, TokenId id) {
-  return json::serialize(json::value(model.tokenizer()->text(id)));
+  return quoted_text(model.tokenizer()->piece(id));
 }
 
 std::string token_table(const PerplexityResult& r, const Model& model) {
@@ -130,8 +120,8 @@ std::string to_text(const PerplexityResult& r, const Run& run, const Run* base, 
   std::string text = fmt::format("{}\n", run.name());
   if (base != nullptr) text += fmt::format("against {}\n", base->name());
   text += fmt::format(
-      "{} tokens, {} chunks of {}{}, {} tokens scored\n", r.n_tokens, r.n_chunks, n_chunk,
-      r.cancelled() ? fmt::format(" of {} asked for", r.n_chunks_asked) : "", r.n_scored);
+      "{}, {} of {}{}, {} scored\n", count_of(r.n_tokens, "token"), count_of(r.n_chunks, "chunk"), n_chunk,
+      r.cancelled() ? fmt::format(" of {} asked for", r.n_chunks_asked) : "", count_of(r.n_scored, "token"));
   if (r.n_not_finite > 0)
     text += fmt::format("{} of them have a figure that is no finite number\n", r.n_not_finite);
   text += fmt::format("\nperplexity  {:>12.6f} ± {:.6f}    mean nll {:.6f} ± {:.6f}\n",
@@ -242,15 +232,16 @@ int perplexity_command(const Arguments& arguments) {
     Output().write(flags.help());
     return 0;
   }
-  if (f.n_chunks == 0 || f.n_chunks < -1)
+  if (f.n_chunks == 0)
     throw UsageError(fmt::format("--chunks {}: needs 1 or more, or -1 for all", f.n_chunks));
   const std::string path = f.model.path();
   ContextOptions options = f.runtime.options();
-  const std::string text = f.text();
+  const std::string text = f.input.text();
   const auto model = Model::load(existing(path));
   const std::vector<TokenId> ids =
       model->tokenizer()->encode(text, {.parse_special = false, .add_bos = {}, .add_eos = false});
   const Run run(model, options);
+  warn_beyond_training(*run.context);
   const std::unique_ptr<Run> base = f.against ? load_base(*f.against, run) : nullptr;
   PerplexityOptions o;
   o.n_chunk = run.context->n_ctx();

@@ -11,6 +11,7 @@
 #include "json_text.h"
 #include "logprobs.h"
 #include "options.h"
+#include "text_input.h"
 #include "terminal.h"
 
 namespace assay::cli {
@@ -23,19 +24,19 @@ struct RunFlags {
   RuntimeFlags runtime;
   SamplingFlags sampling;
   TemplateFlags templates;
-  std::optional<std::string> prompt, file;
+  TextInput input;
+  std::string word;  // the prompt without -p
   bool as_json = false, raw = false, stats = false, escapes = false;
   LogprobsFlag logprobs;
 
   void add(Flags& flags) {
     model.add(flags);
-    flags.value("-p,--prompt", prompt, "TEXT",
-                "The prompt; without -p and -f it is read from standard input");
-    flags.value("-f,--file", file, "FILE",
-                "The prompt from a file; one line break at its end is dropped");
+    flags.positional("PROMPT", word, "The prompt; without it, -p and -f it is read from standard input", "-p");
+    input.add(flags, "The same as a flag", "The prompt from a file (- is standard input); one line break at its end is dropped");
+    flags.exclusive({"PROMPT", "-f"});
     flags.on("-e,--escape", escapes,
              "Reads \\n, \\t, \\\\, \\\" and \\' in -p as what they stand for");
-    flags.on("--no-chat-template", raw,
+    flags.on("--no-chat-template,-no-cnv,--no-conversation", raw,
              "Gives the model the raw text; control tokens in it are tokens");
     flags.on("--json", as_json,
              "Prints text, ids, finish_reason, usage, timings and numerics as JSON, at the end");
@@ -45,6 +46,9 @@ struct RunFlags {
     sampling.add(flags);
     templates.add(flags);
     runtime.add(flags);
+    for (const char* flag : {"-sys", "-sysf", "--chat-template", "--chat-template-file"})
+      flags.exclusive({"--no-chat-template", flag});
+    add_conversation_habits(flags);
   }
 };
 
@@ -80,32 +84,29 @@ std::string unescape(const std::string& text) {
 }
 
 std::string prompt_of(const RunFlags& f) {
-  if (f.prompt && f.file) throw UsageError("-p and -f exclude each other");
-  if (f.file) return prompt_from_file(*f.file);
-  if (!f.prompt && stdin_is_terminal())
-    throw UsageError("no prompt given: -p TEXT, -f FILE, or text on standard input");
-  std::string text = f.prompt ? *f.prompt : without_last_line_break(read_stdin());
-  require_utf8(text, "the prompt");
-  return f.escapes ? unescape(text) : text;
+  TextInput input = f.input;
+  if (!f.word.empty()) input.prompt = f.word;
+  const std::string text = input.text();
+  return f.escapes && !input.file ? unescape(text) : text;
 }
 
 // The prompt's tokens: through a chat template where the model has one or the flags give one, else
 // the raw text.
 std::vector<TokenId> prompt_ids(const RunFlags& f, const Model& model, const std::string& prompt) {
   const std::string template_text = f.templates.template_text();
-  const std::string system = f.templates.system_text();
-  if (f.raw && (!template_text.empty() || !system.empty())) {
-    throw UsageError("--no-chat-template excludes --chat-template and -sys");
+  const std::optional<std::string> system = f.templates.system_message();
+  if (f.raw) return raw_ids(model, prompt);
+  if (template_text.empty() && model.chat_template_source().empty() && !system) {
+    notice("the file has no chat template: the model takes the text raw, as --no-chat-template says it");
+    return raw_ids(model, prompt);
   }
-  const bool has_template = !template_text.empty() || !model.chat_template_source().empty();
-  if (f.raw || (!has_template && system.empty()))
-    return model.tokenizer()->encode(prompt,
-                                     {.parse_special = true, .add_bos = {}, .add_eos = false});
   std::vector<Message> messages;
-  if (!system.empty()) messages.push_back({"system", system});
+  if (system) messages.push_back({"system", *system});
   messages.push_back({"user", prompt});
   return chat_prompt(model, *require_chat_template(model, template_text), messages);
 }
+
+int64_t n_prompt_read(const Generation& g) { return g.n_prompt_cached + g.prefill.tokens; }
 
 json::object result_json(const Generation& g, const Context& context, double load_ms,
                          const GenerateOptions& options) {
@@ -114,9 +115,9 @@ json::object result_json(const Generation& g, const Context& context, double loa
           {"ids", json::value_from(g.ids)},
           {"finish_reason", name(g.finish_reason)},
           {"usage",
-           {{"prompt_tokens", g.n_prompt},
+           {{"prompt_tokens", n_prompt_read(g)},
             {"completion_tokens", n_answer},
-            {"total_tokens", g.n_prompt + n_answer}}},
+            {"total_tokens", n_prompt_read(g) + n_answer}}},
           {"timings",
            {{"load", {{"tokens", 0}, {"ms", load_ms}, {"tokens_per_second", 0}}},
             {"prefill", timing_json(g.prefill)},
@@ -130,22 +131,22 @@ json::object result_json(const Generation& g, const Context& context, double loa
   return result;
 }
 
-}  // namespace
-
-void show_stats(const Generation& g, double load_ms) {
-  fmt::print(stderr,
-             "assay: loaded in {:.0f} ms; prompt {} tokens, {:.1f} tokens/s; answer {} tokens, "
-             "{:.1f} tokens/s\n",
-             load_ms, g.n_prompt, g.prefill.tokens_per_second(), g.ids.size(),
-             g.decode.tokens_per_second());
+void show_stats(const Generation& g, double load_ms, uint64_t seed) {
+  const std::string prompt = n_prompt_read(g) < g.n_prompt ? fmt::format("{} of {}", n_prompt_read(g), count_of(g.n_prompt, "token"))
+                                                           : count_of(g.n_prompt, "token");
+  notice(fmt::format("loaded in {:.0f} ms; prompt {}, {:.1f} tokens/s; answer {}, {:.1f} tokens/s; seed {}", load_ms, prompt,
+                     g.prefill.tokens_per_second(), count_of(static_cast<int64_t>(g.ids.size()), "token"),
+                     g.decode.tokens_per_second(), seed));
 }
+
+}  // namespace
 
 int run_command(const Arguments& arguments) {
   const auto start = std::chrono::steady_clock::now();
   Flags flags(
       "run",
       "Answers one prompt. Only the answer goes to standard output, all else to standard error.",
-      "  assay run model.gguf -p 'Why is the sky blue?'\n"
+      "  assay run model.gguf 'Why is the sky blue?'\n"
       "  assay run model.gguf -sys 'Answer in one word.' -p 'Capital of Norway?' --temp 0\n"
       "  git diff | assay run model.gguf -sys 'Write a commit message for this diff.' -n 200\n"
       "  assay run model.gguf -p 'Once upon a time' --no-chat-template -n 64 --seed 7\n"
@@ -161,14 +162,15 @@ int run_command(const Arguments& arguments) {
   const std::string prompt = prompt_of(f);
   catch_interrupts();
   const auto loading =
-      f.prompt || f.file
+      f.input.prompt || f.input.file || !f.word.empty()
           ? start
           : std::chrono::steady_clock::now();  // waiting for standard input is no loading
   const auto model = Model::load(existing(path));
   const std::vector<TokenId> ids = prompt_ids(f, *model, prompt);
   GenerateOptions options = f.sampling.options(*model);
   options.n_top_logprobs = f.logprobs.count();
-  Context context = make_context(model, context_options);
+  Context context = make_context(model, context_options, f.runtime.verbose);
+  warn_beyond_training(context);
   const double load_ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - loading).count();
 
@@ -189,11 +191,11 @@ int run_command(const Arguments& arguments) {
     out.write("\n");
   }
   if (options.n_top_logprobs >= 0 && !f.as_json) {
-    fmt::print(stderr, "{}", logprobs_table(model->tokenizer().get(), g.logprobs));
+    to_stderr(printable_lines(logprobs_table(model->tokenizer().get(), g.logprobs)));
   }
   if (g.context_full)
     notice(fmt::format("the context of {} tokens is full: raise it with -c", context.n_ctx()));
-  if (f.stats || (stderr_is_terminal() && !f.as_json)) show_stats(g, load_ms);
+  if (f.stats || (stderr_is_terminal() && !f.as_json)) show_stats(g, load_ms, options.sampling.seed);
   return interrupted() != 0 ? exit_code_of_signal(interrupted()) : 0;
 }
 

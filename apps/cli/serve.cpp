@@ -7,6 +7,7 @@
 #include "assay/error.h"
 #include "assay/server.h"
 #include "assay/session.h"
+#include "assay/utf8.h"
 #include "commands.h"
 #include "options.h"
 #include "terminal.h"
@@ -94,7 +95,7 @@ struct ServeFlags {
     o.request_s_max = request_s;
     o.drain_s_max = drain_s;
     o.version = ASSAY_VERSION;
-    if (!quiet) o.log = [](std::string_view line) { fmt::print(stderr, "{}\n", line); };
+    if (!quiet) o.log = [](std::string_view line) { to_stderr(fmt::format("{}\n", printable(line))); };
     return o;
   }
 };

@@ -28,7 +28,7 @@ json::value parse_json(const std::string& text, const std::string& name) {
 
 // The array itself, or the one under `key` of an object, as chat APIs send it.
 std::string list_in(const std::string& path, const char* key) {
-  const json::value all = parse_json(path == "-" ? read_stdin() : read_file(path), path);
+  const json::value all = parse_json(read_input(path), path == "-" ? "standard input" : path);
   const json::object* object = all.if_object();
   const json::value* list = object ? object->if_contains(key) : &all;
   if (!list || !list->is_array())
@@ -36,6 +36,17 @@ std::string list_in(const std::string& path, const char* key) {
         Errc::bad_request,
         fmt::format("{}: needs a JSON array, or an object with one under \"{}\"", path, key));
   return json::serialize(*list);
+}
+
+// An object, as text.
+std::string object_in(const std::string& flag, const std::string& path) {
+  const json::value all = parse_json(read_input(path), path == "-" ? "standard input" : path);
+  if (!all.is_object()) throw Error(Errc::bad_request, fmt::format("{} {}: needs a JSON object, e.g. {{\"key\": 1}}", flag, path));
+  return json::serialize(all);
+}
+
+bool is_jinja(const std::string& path) {
+  return path.ends_with(".jinja") || path.ends_with(".jinja2") || path.ends_with(".j2");
 }
 
 bool is_gguf(const std::string& path) {
@@ -83,13 +94,16 @@ int template_command(const Arguments& arguments) {
     source = std::move(facts.chat_template);
     input.bos_token = std::move(facts.bos_token);
     input.eos_token = std::move(facts.eos_token);
-  } else {
+  } else if (is_jinja(path)) {
     source = read_file(path);
     require_utf8(source, path);
+  } else {
+    throw Error(Errc::bad_file, fmt::format("{}: neither a GGUF file nor a template, whose name ends in .jinja", path));
   }
   input.messages_json = list_in(*messages, "messages");
   if (tools) input.tools_json = list_in(*tools, "tools");
-  if (extra) input.extra_json = read_file(*extra);
+  if (tools && source.find("tools") == std::string::npos) notice("--tools has no effect: the template does not read them");
+  if (extra) input.extra_json = object_in("--variables", *extra);
   input.add_generation_prompt = !no_generation_prompt;
   input.now_unix = now;
   if (bos_token) input.bos_token = *bos_token;

@@ -12,8 +12,10 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "assay/error.h"
+#include "assay/utf8.h"
 #include "flags.h"
 
 namespace assay::cli {
@@ -66,24 +68,75 @@ int64_t now_ms() {
 
 }  // namespace
 
+namespace {
+
+bool has_escapes() {
+  const char* terminal = std::getenv("TERM");
+  return terminal == nullptr || std::string_view(terminal) != "dumb";
+}
+
+// Broken pipes are the caller's.
+bool write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(fd, text.data(), text.size());
+    if (n >= 0) {
+      text.remove_prefix(static_cast<size_t>(n));
+    } else if (errno != EINTR) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
 bool stdin_is_terminal() { return isatty(STDIN_FILENO) == 1; }
 bool stdout_is_terminal() { return isatty(STDOUT_FILENO) == 1; }
 bool stderr_is_terminal() { return isatty(STDERR_FILENO) == 1; }
+bool stderr_has_escapes() { return stderr_is_terminal() && has_escapes(); }
 
 void Output::write(std::string_view text) {
-  while (!text.empty() && !gone_) {
-    const ssize_t n = ::write(STDOUT_FILENO, text.data(), text.size());
-    if (n >= 0) {
-      text.remove_prefix(static_cast<size_t>(n));
-    } else if (errno == EPIPE) {
-      gone_ = true;
-    } else if (errno != EINTR) {
-      throw Error(Errc::io, fmt::format("standard output: {}", std::strerror(errno)));
-    }
+  if (stdout_is_terminal()) {
+    write_styled(printable_lines(text));
+  } else {
+    write_styled(text);
   }
 }
 
-void notice(std::string_view text) { fmt::print(stderr, "assay: {}\n", text); }
+void Output::write_styled(std::string_view text) {
+  if (gone_ || write_all(STDOUT_FILENO, text)) return;
+  if (errno != EPIPE) throw Error(Errc::io, fmt::format("standard output: {}", std::strerror(errno)));
+  gone_ = true;
+}
+
+void to_stderr(std::string_view text) noexcept { write_all(STDERR_FILENO, text); }
+
+void notice(std::string_view text) { to_stderr(fmt::format("assay: {}\n", printable(text))); }
+
+OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
+  if (is_stdout()) return;
+  if (path_.empty()) throw UsageError("a file to write has an empty name");
+  is_new_ = ::access(path_.c_str(), F_OK) != 0;
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (fd_ < 0) throw Error(Errc::io, fmt::format("{}: {}", path_, std::strerror(errno)));
+}
+
+OutputFile::~OutputFile() {
+  if (fd_ >= 0) ::close(fd_);
+  if (is_new_ && !written_) ::unlink(path_.c_str());
+}
+
+void OutputFile::write(std::string_view text) {
+  written_ = true;
+  if (is_stdout()) return Output().write(text);
+  // A pipe or a device has no length to cut.
+  if (::ftruncate(fd_, 0) != 0 && errno != EINVAL) throw Error(Errc::io, fmt::format("{}: {}", path_, std::strerror(errno)));
+  const int fd = std::exchange(fd_, -1);
+  const bool is_whole = write_all(fd, text);
+  const int problem = errno;
+  if (::close(fd) != 0 || !is_whole)
+    throw Error(Errc::io, fmt::format("{}: {}", path_, std::strerror(is_whole ? errno : problem)));
+}
 
 std::string read_stdin() { return read_all(STDIN_FILENO, "standard input"); }
 
@@ -97,12 +150,14 @@ std::string read_file(const std::string& path) {
   return read_all(fd, path);
 }
 
+std::string read_input(const std::string& path) { return path == "-" ? read_stdin() : read_file(path); }
+
 bool want_colour(const std::string& mode) {
   if (mode == "on" || mode == "always") return true;
   if (mode == "off" || mode == "never") return false;
   if (mode != "auto") throw UsageError(fmt::format("--color {}: needs on, off or auto", mode));
   const char* no_colour = std::getenv("NO_COLOR");
-  return stdout_is_terminal() && (no_colour == nullptr || *no_colour == '\0');
+  return stdout_is_terminal() && has_escapes() && (no_colour == nullptr || *no_colour == '\0');
 }
 
 void catch_interrupts() {
@@ -130,6 +185,11 @@ int exit_code_of(Errc code) noexcept {
 }
 
 void set_up_signals() {
+  // Closed ones become the null device opened the wrong way round: reading and writing fail, as they would.
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (::fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
+    if (::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd) _exit(1);
+  }
   handle(SIGPIPE, SIG_IGN);
   handle(SIGBUS, on_bus_error);
 }
@@ -137,21 +197,21 @@ void set_up_signals() {
 Progress::Progress(std::string what, std::string unit)
     : what_(std::move(what)), unit_(std::move(unit)), start_ms_(now_ms()) {}
 Progress::~Progress() {
-  if (shown_) fmt::print(stderr, "\r\x1b[K");
+  if (shown_) to_stderr("\r\x1b[K");
 }
 void Progress::update(int64_t done, int64_t total, const std::string& remark) {
   if (done <= last_done_) start_ms_ = now_ms();  // another task began
   last_done_ = done;
   const int64_t elapsed_ms = now_ms() - start_ms_;
-  if (!stderr_is_terminal() || elapsed_ms < 1000) return;
-  if (shown_) fmt::print(stderr, "\r\x1b[K");
+  if (!stderr_has_escapes() || elapsed_ms < 1000) return;
+  if (shown_) to_stderr("\r\x1b[K");
   shown_ = done < total;
   if (!shown_) return;
   const double rest_ms =
       static_cast<double>(elapsed_ms) *
       (static_cast<double>(total - done) / static_cast<double>(std::max<int64_t>(done, 1)));
-  fmt::print(stderr, "{}: {} of {} {} ({} %, {} left){}{}", what_, done, total,
-             unit_, done * 100 / total, duration(rest_ms / 1000), remark.empty() ? "" : ", ", remark);
+  to_stderr(fmt::format("{}: {} of {} {} ({} %, {} left){}{}", what_, done, total, unit_, done * 100 / total,
+                        duration(rest_ms / 1000), remark.empty() ? "" : ", ", remark));
 }
 
 }  // namespace assay::cli

@@ -26,25 +26,30 @@ int tokenize_command(const Arguments& arguments) {
               "text, no BOS\n");
   ModelFlag model;
   std::optional<std::string> prompt, file;
-  bool as_json = false;
+  bool as_json = false, only_ids = false, from_stdin = false, show_count = false;
   std::optional<bool> special, bos;
   model.add(flags);
   flags.value("-p,--prompt", prompt, "TEXT", "The text, in place of standard input");
-  flags.value("-f,--file", file, "FILE", "The same from a file, byte for byte");
+  flags.value("-f,--file", file, "FILE", "The same from a file, byte for byte (- is standard input)");
+  flags.on("--stdin", from_stdin, "Reads standard input, as without -p and -f");
   flags.on("--json", as_json, "Prints {\"ids\": [...], \"pieces\": [...]}");
-  flags.on_off("--special", "--no-special", special,
+  flags.on("--ids", only_ids, "Prints the ids alone, as without --json");
+  flags.on("--show-count", show_count, "Prints how many tokens there are, too");
+  flags.on_off("--special,--parse-special", "--no-special,--no-parse-special", special,
                "Control tokens in the text become tokens (default), or stay text");
   flags.on_off("--bos", "--no-bos", bos,
                "Begins with the BOS token, or not; default: as the file says");
+  flags.exclusive({"-p", "-f", "--stdin"});
+  flags.exclusive({"--ids", "--json"});
+  flags.habit("--log-disable");
   if (!flags.parse(arguments)) {
     Output().write(flags.help());
     return 0;
   }
-  if (prompt && file) throw UsageError("-p and -f exclude each other");
   const auto tokenizer = Tokenizer::load(existing(model.path()));
   if (!prompt && !file && stdin_is_terminal())
     notice("reading text from the terminal; Ctrl-D ends it");
-  const std::string text = prompt ? *prompt : file ? read_file(*file) : read_stdin();
+  const std::string text = prompt ? *prompt : file ? read_input(*file) : read_stdin();
   require_utf8(text, "the text");
   EncodeOptions options;
   options.parse_special = special.value_or(true);
@@ -61,11 +66,12 @@ int tokenize_command(const Arguments& arguments) {
         pieces.emplace_back(piece);
       }
     }
-    out.write(to_text(boost::json::object{{"ids", boost::json::value_from(ids)},
-                                          {"pieces", std::move(pieces)}}) +
-              "\n");
+    boost::json::object all = {{"ids", boost::json::value_from(ids)}, {"pieces", std::move(pieces)}};
+    if (show_count) all["count"] = ids.size();
+    out.write(to_text(all) + "\n");
   } else {
     out.write(fmt::format("[{}]\n", fmt::join(ids, ", ")));
+    if (show_count) out.write(fmt::format("Total number of tokens: {}\n", ids.size()));
   }
   return 0;
 }
@@ -82,6 +88,7 @@ int detokenize_command(const Arguments& arguments) {
   std::optional<bool> special;
   bool as_json = false;
   model.add(flags);
+  flags.exclusive({"--ids", "--ids-file"});
   flags.value("--ids", list, "LIST", "The ids, e.g. 1,2,3, in place of standard input");
   flags.value("--ids-file", file, "FILE", "The same from a file");
   flags.on("--json", as_json, "Prints {\"text\": ...}; bytes that are no UTF-8 become U+FFFD");
@@ -91,11 +98,10 @@ int detokenize_command(const Arguments& arguments) {
     Output().write(flags.help());
     return 0;
   }
-  if (list && file) throw UsageError("--ids and --ids-file exclude each other");
   const auto tokenizer = Tokenizer::load(existing(model.path()));
   if (!list && !file && stdin_is_terminal())
     notice("reading ids from the terminal; Ctrl-D ends them");
-  const std::vector<TokenId> ids = parse_ids(list ? *list : file ? read_file(*file) : read_stdin());
+  const std::vector<TokenId> ids = parse_ids(list ? *list : file ? read_input(*file) : read_stdin());
   Output out;
   if (as_json) {
     StreamDecoder decoder(tokenizer, special.value_or(false),

@@ -6,11 +6,10 @@
 #include <boost/json.hpp>
 #include <charconv>
 
-#include "assay/utf8.h"
 #include "commands.h"
-#include "id_list.h"
 #include "json_text.h"
 #include "options.h"
+#include "text_input.h"
 #include "terminal.h"
 
 namespace assay::cli {
@@ -79,51 +78,47 @@ int trace_command(const Arguments& arguments) {
               "--against and other programs\n");
   ModelFlag model_flag;
   RuntimeFlags runtime;
-  std::optional<std::string> prompt, list, file, ops, layers, positions, dump;
+  TextInput input;
+  std::optional<std::string> ops, layers, positions, dump;
   TraceOptions options;
   bool as_json = false;
   model_flag.add(flags);
-  flags.value("-p,--prompt", prompt, "TEXT",
-              "The text, raw: control tokens in it are tokens, BOS as the file says");
-  flags.value("--ids", list, "LIST", "Token ids in place of text, e.g. 1,2,3");
-  flags.value("--ids-file", file, "FILE", "The same from a file");
+  input.add(flags, "The text, raw: control tokens in it are tokens, BOS as the file says",
+            "The same from a file (- is standard input); without either it is read from standard input");
+  input.add_ids(flags);
   flags.value("--ops", ops, "REGEX", "Only operations whose whole name matches, e.g. '.*attn_[qk]'");
   flags.value("--layers", layers, "A-B", "Only operations of these layers, counted from 0");
   flags.value("--positions", positions, "A-B",
               "Statistics of these positions only, counted from 0; all are run");
-  flags.value("--first", options.n_first, "N", "How many values of the first row are shown");
+  flags.value("--first", options.n_first, "N", "How many values of the first row are shown").at_least(0);
   flags.on("--histogram", options.histogram, "Magnitudes in 16 bins, from 2^-24 to 2^8");
   flags.on("--json", as_json, "Prints ids, ops, logits_digest, kv_digest, numerics");
   flags.value("--dump", dump, "FILE",
-              "Writes all values of the operations chosen (docs/dump-format.md)");
+              "Writes all values of the operations chosen (docs/dump-format.md); - is standard output, then without the table");
   runtime.add(flags);
   if (!flags.parse(arguments)) {
     Output().write(flags.help());
     return 0;
   }
-  if (int{prompt.has_value()} + int{list.has_value()} + int{file.has_value()} != 1) {
-    throw UsageError("needs one of -p TEXT, --ids LIST and --ids-file FILE");
-  }
+  if (dump && dump->empty()) throw UsageError("--dump needs a file's name, found an empty one");
   const std::string path = model_flag.path();
   ContextOptions context_options = runtime.options();
   options.layers = parse_range<int32_t>("--layers", layers);
   options.positions = parse_range<int64_t>("--positions", positions);
   options.ops = ops.value_or("");
-  options.dump_path = dump.value_or("");
-  if (prompt) require_utf8(*prompt, "the text");
+  const bool dumps_to_stdout = dump == "-";
+  options.dump_path = dumps_to_stdout ? "/dev/stdout" : dump.value_or("");
+  if (!input.is_ids()) options.text = input.text();
   std::vector<TokenId> ids;
-  if (!prompt) ids = parse_ids(list ? *list : read_file(*file));
-  const auto model = Model::load(existing(path), {.tokenizer = prompt.has_value()});
-  if (prompt) {
-    ids = model->tokenizer()->encode(*prompt,
-                                     {.parse_special = true, .add_bos = {}, .add_eos = false});
-    options.text = *prompt;
-  }
+  if (input.is_ids()) ids = input.listed_ids();
+  const auto model = Model::load(existing(path), {.tokenizer = !input.is_ids()});
+  if (!input.is_ids()) ids = raw_ids(*model, options.text);
   if (context_options.n_ctx == 0) context_options.n_ctx = static_cast<int64_t>(ids.size());
-  Context context = make_context(model, context_options);
+  Context context = make_context(model, context_options, runtime.verbose);
   Progress progress("running the text");
   context.set_progress([&](int64_t done, int64_t total) { progress.update(done, total); });
   const Trace trace = trace_run(context, ids, options);
+  if (dumps_to_stdout) return 0;  // the dump alone
   Output().write(as_json ? to_text(trace_json(trace, context)) + "\n" : trace.to_text());
   return 0;
 }

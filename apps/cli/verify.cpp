@@ -5,11 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <chrono>
-#include <cstring>
-#include <fstream>
+#include <optional>
 
 #include "assay/error.h"
 #include "assay/utf8.h"
@@ -36,21 +34,14 @@ struct VerifyFlags {
     flags.values("--against", against, "DUMP|MODE",
                  "What to compare with, repeatable: dumps of other engines, or modes of this one: "
                  "f32, oracle, exact/8, exact/15, reference, avx2, avx512, neon, neon-i8mm, chunks/N");
-    flags.value("--html", html, "FILE", "Also writes the report as one HTML page");
+    flags.value("--html", html, "FILE", "Also writes the report as one HTML page; - is standard output, then without the text");
     flags.value("--attention", attention, "LAYERS",
                 "Layers whose attention the report keeps, e.g. 0,3,8-11");
     flags.on("--json", as_json, "Prints the report as one JSON object");
-    flags.value("-co,--color", colour, "WHEN", "Colours: auto, on, off");
+    add_colour(flags, colour);
     runtime.add(flags);
   }
 };
-
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary);
-  out << text;
-  out.close();
-  if (!out) throw Error(Errc::io, fmt::format("{}: {}", path, std::strerror(errno)));
-}
 
 // "0,3,8-11"
 std::vector<int32_t> parse_layers(const std::string& text) {
@@ -92,22 +83,20 @@ class LiveView {
 
   void end_stage(const VerifyStage& stage) {
     clear();
-    if (shows_stages_) Output().write(coloured(stage.to_text(), stage.verdict));
+    if (shows_stages_) Output().write_styled(coloured(printable_lines(stage.to_text()), stage.verdict));
   }
   void progress(std::string_view stage, double share) {
     const auto now = std::chrono::steady_clock::now();
-    if (!stderr_is_terminal() || now - last_ < std::chrono::milliseconds(100)) return;
+    if (!stderr_has_escapes() || now - last_ < std::chrono::milliseconds(100)) return;
     last_ = now;
     clear();
-    fmt::print(stderr, "...   {} {:.0f} %", stage, 100 * share);
-    std::fflush(stderr);
+    to_stderr(fmt::format("...   {} {:.0f} %", stage, 100 * share));
     shown_ = true;
   }
 
  private:
   void clear() {
-    if (shown_) fmt::print(stderr, "\r\x1b[K");
-    std::fflush(stderr);
+    if (shown_) to_stderr("\r\x1b[K");
     shown_ = false;
   }
   // The first word alone has the colour.
@@ -154,18 +143,26 @@ int verify_command(const Arguments& arguments) {
     if (f.prompt->empty()) throw UsageError("-p needs a text, found an empty one");
     options.prompt = *f.prompt;
   }
-  if (f.attention) options.attention_layers = parse_layers(*f.attention);
+  if (f.attention) {
+    options.attention_layers = parse_layers(*f.attention);
+    if (!f.html && !f.as_json) throw UsageError("--attention needs --html FILE or --json, which show it");
+  }
+  const bool html_on_stdout = f.html == "-";
+  if (html_on_stdout && f.as_json) throw UsageError("--json and --html - both write to standard output");
+  if (f.runtime.n_ctx != 0) notice(fmt::format("-c {} has no effect: verify makes contexts as long as its probes", f.runtime.n_ctx));
   options.against = f.against;
   existing(path);
   const bool colour = want_colour(f.colour);
   catch_interrupts();
-  LiveView view(!f.as_json, colour);
+  std::optional<OutputFile> html;
+  if (f.html) html.emplace(*f.html);
+  LiveView view(!f.as_json && !html_on_stdout, colour);
   options.on_stage = [&](const VerifyStage& stage) { view.end_stage(stage); };
   options.on_progress = [&](std::string_view stage, double share) { view.progress(stage, share); };
   options.cancelled = [] { return interrupted() != 0; };
   const VerifyReport report = verify_model(path, options);
-  Output().write(f.as_json ? report.to_json() : report.outcome_text());
-  if (f.html) write_file(*f.html, report.to_html());
+  if (!html_on_stdout) Output().write(f.as_json ? report.to_json() : printable_lines(report.outcome_text()));
+  if (html) html->write(report.to_html());
   if (interrupted() != 0) return exit_code_of_signal(interrupted());
   return report.passed() ? 0 : kExitMismatch;
 }

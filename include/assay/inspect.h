@@ -16,6 +16,10 @@ struct InspectOptions {
   int64_t array_items_max = 8;  // of an array, shown in text and JSON; 0: all
 };
 
+// A sentence with both numbers where a context of n_ctx positions is longer than the model was trained for, with the file's YaRN keys where it
+// has them; else empty.
+std::string beyond_training(const Model& model, int64_t n_ctx);
+
 struct MetadataFact {
   std::string key;    // as UTF-8, broken bytes replaced
   std::string type;   // "u32", "string", "array of f32"; a nested array: "array of array"
@@ -50,6 +54,7 @@ struct MemoryPlan {
       0;  // that the machine could give now; the weights' pages count as given where they are already in memory
   std::vector<DeviceMemory> devices = {};  // the GPUs that it runs on; where one has too little, that is a problem in place of a plan
   int64_t total_bytes() const noexcept { return figures.weights_bytes + figures.cache_bytes + figures.arena_bytes; }
+  std::string beyond_training = {};  // a sentence where the context is longer than the model was trained for, else empty
   bool fits() const noexcept { return total_bytes() <= available_bytes; }
 };
 

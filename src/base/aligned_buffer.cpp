@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/sysinfo.h>
 
 #include <algorithm>
@@ -36,6 +37,13 @@ uint64_t mem_available() {
   return kNone;
 }
 
+// What may be in the way beside the machine: the process's own limit.
+std::string own_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
+  return fmt::format(", and this process may use {} (ulimit -v)", limit.rlim_cur);
+}
+
 }  // namespace
 
 AlignedBuffer::AlignedBuffer(uint64_t bytes, std::string_view what) {
@@ -46,7 +54,7 @@ AlignedBuffer::AlignedBuffer(uint64_t bytes, std::string_view what) {
     map = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   }
   if (map == MAP_FAILED) {
-    throw Error(Errc::out_of_memory, fmt::format("{} needs {} bytes of memory; the machine has {}", what, bytes, have));
+    throw Error(Errc::out_of_memory, fmt::format("{} needs {} bytes of memory; the machine has {}{}", what, bytes, have, own_limit()));
   }
   data_ = static_cast<std::byte*>(map);
   bytes_ = bytes;

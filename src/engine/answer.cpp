@@ -94,9 +94,7 @@ TokenId Answer::accept(TokenId id) {
 }
 
 std::string_view Answer::finish() {
-  shown_.clear();
-  if (decoder_) shown_ = stop_.push(decoder_->finish());
-  shown_ += stop_.finish();
+  shown_ = stop_.finish();  // bytes of a character that was not finished are dropped
   return shown_;
 }
 

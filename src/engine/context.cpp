@@ -60,7 +60,7 @@ void Context::State::check_room(int64_t n_tokens, int sequence) const {
   const int64_t n_past = executor->n_positions(sequence);
   if (n_tokens > options.n_ctx - n_past) {
     throw Error(Errc::bad_request, fmt::format("the context is full: {} tokens after {} do not fit into the {} positions of the context; "
-                                               "-c raises them", n_tokens, n_past, options.n_ctx));
+                                               "a larger n_ctx has more", n_tokens, n_past, options.n_ctx));
   }
 }
 

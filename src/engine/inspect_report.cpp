@@ -102,7 +102,9 @@ void append_memory(std::string& out, const Inspection& in) {
     fmt::format_to(to, "  arena             {:>12}\n  total             {:>12}\n", mebibytes(plan.figures.arena_bytes),
                    mebibytes(plan.total_bytes()));
     fmt::format_to(to, "  available         {:>12}: {}\n", mebibytes(plan.available_bytes),
-                   plan.fits() ? "it fits" : "it does not fit");
+                   !plan.fits()                      ? "it does not fit"
+                   : plan.beyond_training.empty() ? "it fits"
+                                                  : "it fits, but " + plan.beyond_training);
     for (const DeviceMemory& d : plan.devices) {
       fmt::format_to(to, "  GPU {}             {:>12} of {} available: {}\n", d.device, mebibytes(d.used_bytes), mebibytes(d.available_bytes), d.name);
     }
@@ -149,11 +151,11 @@ void append_memory_json(std::string& out, const Inspection& in) {
                  "  \"memory\": {{\"n_ctx\": {}, \"n_ubatch\": {}, \"n_sequences\": {}, \"cache_k\": \"{}\", "
                  "\"cache_v\": \"{}\", \"numerics\": \"{}\", "
                  "\"weights_bytes\": {}, \"cache_bytes\": {}, \"arena_bytes\": {}, \"total_bytes\": {}, "
-                 "\"available_bytes\": {}, \"fits\": {}, \"devices\": [{}]}},\n",
+                 "\"available_bytes\": {}, \"fits\": {}, \"beyond_training\": {}, \"devices\": [{}]}},\n",
                  plan.options.n_ctx, plan.options.n_ubatch, plan.options.n_sequences, name(plan.options.cache_k),
                  name(plan.options.cache_v), name(plan.options.numerics), plan.figures.weights_bytes,
                  plan.figures.cache_bytes, plan.figures.arena_bytes, plan.total_bytes(), plan.available_bytes,
-                 plan.fits(), devices);
+                 plan.fits(), plan.beyond_training.empty() ? "null" : json_string(plan.beyond_training), devices);
 }
 
 }  // namespace

@@ -156,7 +156,7 @@ void check_head_tensor(const LintInput& in, const std::string& architecture, Lin
 std::vector<LintFinding> lint_metadata(const LintInput& in) {
   Lint lint;
   const std::string architecture = architecture_of(in.file);
-  check_unread(in.file, architecture, lint);
+  if (in.is_read) check_unread(in.file, architecture, lint);
   check_vocabulary_rows(in, architecture, lint);
   check_head_tensor(in, architecture, lint);
   if (in.hparams == nullptr) return lint.take();

@@ -1,6 +1,6 @@
 // Rules about what a file says of itself: facts that contradict each other, or that no known model
-// has. Shared by `inspect --lint` and by verify's stages. What makes a file unusable is refused on
-// loading and is no lint.
+// has. Shared by `inspect --lint` and by verify's stages. What makes a file unusable is told by inspect(),
+// before these.
 #pragma once
 
 #include <span>
@@ -19,6 +19,7 @@ struct LintInput {
   const model::Hparams* hparams = nullptr;
   const Tokenizer* tokenizer = nullptr;
   const ChatTemplate* chat_template = nullptr;
+  bool is_read = true;  // loading got as far as reading every key it knows
 };
 
 std::vector<LintFinding> lint_metadata(const LintInput& in);

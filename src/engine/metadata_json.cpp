@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "assay/utf8.h"
 #include "text/utf8.h"
 
 namespace assay::engine {
@@ -114,7 +115,7 @@ JsonValue metadata_json(const gguf::Entry& entry, int64_t items_max) {
 
 std::string json_string(std::string_view text) {
   const std::string repaired = text::repaired_utf8(text);
-  return boost::json::serialize(boost::json::string(repaired));
+  return json_without_controls(boost::json::serialize(boost::json::string(repaired)));
 }
 
 }  // namespace assay::engine

@@ -34,11 +34,19 @@ const Tokenizer& require_tokenizer(const Model& model) {
 
 constexpr std::string_view kRoles[] = {"system", "user", "assistant"};
 
-std::vector<Message> messages_from(const json::value& list) {
+[[noreturn]] void not_a_session(const std::string& found) {
+  throw Error(Errc::bad_request, "no saved conversation (JSON with \"assay_session\" and \"messages\"): " + found);
+}
+
+std::vector<Message> messages_from(const json::array& list) {
   std::vector<Message> messages;
-  for (const json::value& item : list.as_array()) {
-    Message m{std::string(item.at("role").as_string()),
-              std::string(item.at("content").as_string())};
+  for (const json::value& item : list) {
+    const json::object* const object = item.if_object();
+    const json::value* const role = object ? object->if_contains("role") : nullptr;
+    const json::value* const content = object ? object->if_contains("content") : nullptr;
+    if (role == nullptr || content == nullptr || !role->is_string() || !content->is_string())
+      not_a_session(fmt::format("message {} needs the texts \"role\" and \"content\"", messages.size() + 1));
+    Message m{std::string(role->get_string()), std::string(content->get_string())};
     if (std::find(std::begin(kRoles), std::end(kRoles), m.role) == std::end(kRoles)) {
       throw Error(
           Errc::bad_request,
@@ -183,21 +191,16 @@ std::string ChatSession::save() const {
 }
 
 void ChatSession::load(std::string_view text) {
-  std::vector<Message> messages;
-  try {
-    const json::value all = json::parse(json::string_view(text.data(), text.size()));
-    if (all.at("assay_session").to_number<int64_t>() != 1) {
-      throw Error(Errc::bad_request,
-                  "the session file has another version than 1, the only one that is known");
-    }
-    messages = messages_from(all.at("messages"));
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception& e) {  // what Boost.JSON throws for syntax, types and missing keys
-    throw Error(Errc::bad_request,
-                fmt::format("no session file (JSON with \"assay_session\" and \"messages\"): {}",
-                            e.what()));
-  }
+  json::error_code no_json;
+  const json::value all = json::parse(json::string_view(text.data(), text.size()), no_json);
+  if (no_json) not_a_session("it is no JSON");
+  const json::object* const object = all.if_object();
+  const json::value* const version = object ? object->if_contains("assay_session") : nullptr;
+  if (version == nullptr) not_a_session("it has no \"assay_session\"");
+  if (*version != 1) throw Error(Errc::bad_request, "the session file has another version than 1, the only one that is known");
+  const json::value* const list = object->if_contains("messages");
+  if (list == nullptr || !list->is_array()) not_a_session("it has no list \"messages\"");
+  std::vector<Message> messages = messages_from(list->get_array());
   std::string system;
   if (!messages.empty() && messages.front().role == "system") {
     system = std::move(messages.front().content);

@@ -29,5 +29,23 @@ TEST(Utf8, FindsTheFirstBadByte) {
   EXPECT_THROW(require_utf8("\xFF", "the prompt"), Error);
 }
 
+TEST(Printable, LeavesNoControlCharacter) {
+  EXPECT_EQ(printable("plain caf\u00E9 \u65E5"), "plain caf\u00E9 \u65E5");
+  EXPECT_EQ(printable("a\nb\tc\rd"), "a\\nb\\tc\\rd");
+  EXPECT_EQ(printable("\x1b[31m\x7f\u009b\x07"), "\\x1b[31m\\x7f\\x9b\\x07");
+  EXPECT_EQ(printable(std::string("\0x", 2)), "\\x00x");
+  EXPECT_EQ(printable("a\xE2\x82z\x9b"), "a<0xE2><0x82>z<0x9B>");
+  EXPECT_EQ(printable("\u00A0"), "\u00A0");  // the first character behind C1
+  EXPECT_EQ(printable_lines("a\nb\tc\x1b"), "a\nb\tc\\x1b");
+  EXPECT_EQ(quoted_text("say \"\\\n\xff\""), "\"say \\\"\\\\\\n<0xFF>\\\"\"");
+  EXPECT_EQ(quoted_text(""), "\"\"");
+}
+
+TEST(Printable, JsonKeepsItsTextWithoutControls) {
+  EXPECT_EQ(json_without_controls("{\"a\": \"\u00E9\"}"), "{\"a\": \"\u00E9\"}");
+  EXPECT_EQ(json_without_controls("[\"x\x7f\u009b\u0080\"]"), "[\"x\\u007f\\u009b\\u0080\"]");
+  EXPECT_EQ(json_without_controls("\"\u00A0\""), "\"\u00A0\"");
+}
+
 }  // namespace
 }  // namespace assay

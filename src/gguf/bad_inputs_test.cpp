@@ -283,6 +283,7 @@ TEST(BadGguf, B18_LargestString) {
 TEST(BadGguf, B19_TensorBeyondTheFile) {
   EXPECT_THAT(refusal(directory({1024}).raw_data(4095)),
               HasSubstr("is F32 1024 and needs 4096 bytes at offset 0 of the data, the data has 4095"));
+  EXPECT_THAT(refusal(directory({1024}).raw_data(4095)), HasSubstr("the file is cut: "));
   refusal(directory({1024}));
   GgufWriter second;
   second.tensor("a", {8}, std::vector<float>(8)).raw_tensor("b", {8}, kF32, 32);

@@ -280,13 +280,32 @@ Line read_line(Cursor& in) {
   return line;
 }
 
+// How long a file is whose data lies as its directory says; nothing where the directory contradicts itself.
+std::optional<uint64_t> whole_bytes(std::span<const Line> lines, uint64_t data_begin, uint64_t alignment) {
+  std::optional<uint64_t> end = 0;
+  for (const Line& line : lines) {
+    const auto begin = base::checked_round_up(*end, alignment);
+    if (!begin || line.offset != *begin) return std::nullopt;
+    end = base::checked_add(*begin, line.bytes);
+    if (!end) return std::nullopt;
+  }
+  return base::checked_add(data_begin, *end);
+}
+
+[[noreturn]] void fail_cut(Cursor& in, const std::string& where, uint64_t file_bytes, uint64_t needed) {
+  in.reading("the file");
+  in.fail(fmt::format("is cut: {} of {} bytes are there; download it again (assay pull); {}", file_bytes, needed, where));
+}
+
 // The data of all tensors: one after the other in the order of the directory, each padded to the alignment.
 std::vector<Tensor> place_data(Cursor& in, std::span<const std::byte> file, std::vector<Line> lines,
                                uint64_t alignment) {
   std::vector<Tensor> tensors;
   if (lines.empty()) return tensors;  // a vocabulary or an adapter's header: no data, whatever the padding
   const auto data_begin = base::checked_round_up(in.position(), alignment);
+  const auto needed = data_begin ? whole_bytes(lines, *data_begin, alignment) : std::nullopt;
   if (!data_begin || *data_begin > file.size()) {
+    if (needed) fail_cut(in, fmt::format("its tensors' data would begin at offset {}", *data_begin), file.size(), *needed);
     in.reading("the tensor data");
     in.fail(fmt::format("would begin at offset {}; the file has {} bytes", data_begin.value_or(0), file.size()));
   }
@@ -302,8 +321,10 @@ std::vector<Tensor> place_data(Cursor& in, std::span<const std::byte> file, std:
                           line.offset < expected ? "overlaps" : "leaves a gap after", expected));
     }
     if (line.offset > data.size() || line.bytes > data.size() - line.offset) {
-      in.fail(fmt::format("is {} and needs {} bytes at offset {} of the data, the data has {} bytes",
-                          describe(*line.type, line.tensor.view.shape), line.bytes, line.offset, data.size()));
+      const std::string found = fmt::format("is {} and needs {} bytes at offset {} of the data, the data has {} bytes",
+                                            describe(*line.type, line.tensor.view.shape), line.bytes, line.offset, data.size());
+      if (needed) fail_cut(in, fmt::format("tensor {} {}", base::shown(line.tensor.name), found), file.size(), *needed);
+      in.fail(found);
     }
     line.tensor.view.data = data.subspan(line.offset, line.bytes);
     line.tensor.file_offset = *data_begin + line.offset;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "assay/utf8.h"
 #include "assay/verify.h"
 #include "text/utf8.h"
 
@@ -146,7 +147,7 @@ std::string VerifyReport::to_json() const {
                                {"median_slack", number(median_slack)},
                                {"peak_bytes", peak_bytes},
                                {"seconds", seconds}};
-  return json::serialize(report) + "\n";
+  return json_without_controls(json::serialize(report)) + "\n";
 }
 
 }  // namespace assay

@@ -2,6 +2,8 @@
 // say what they find by themselves.
 #include "assay/verify.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -131,6 +133,11 @@ VerifyReport verify_model(const std::string& path, const VerifyOptions& options)
   const Clock::time_point start = Clock::now();
   const Loaded loaded = load(path);
   verify::require_judged(options.context);
+  for (const int32_t layer : options.attention_layers) {
+    if (layer < 0 || layer >= loaded.model->n_layers()) {
+      throw Error(Errc::bad_request, fmt::format("attention of layer {}: needs layers from 0 to {}", layer, loaded.model->n_layers() - 1));
+    }
+  }
   const verify::Subject subject = verify::own_subject(loaded.model, options.context);
   VerifyReport report;
   report.assay_version = ASSAY_VERSION;
