@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "assay/context.h"
@@ -37,6 +38,7 @@ struct GenerateOptions {
   bool stop_at_end =
       true;  // false: an end-of-generation token is a token like any other (to compare streams)
   bool special = false;  // control tokens appear in the text
+  std::vector<TokenId> visible = {};  // of these alone: control tokens that appear in it all the same
   int64_t n_top_logprobs = -1;  // >= 0: logprobs of every token, and of as many likeliest ones in its place
   uint64_t request = 0;  // keys the draws together with the seed
   TokenMask mask = {};
@@ -53,22 +55,38 @@ struct PhaseTiming {
 
 struct Generation {
   std::string text;
+  std::string reasoning;     // what the model thought before it, where that was parted (assay/reasoning.h)
   std::vector<TokenId> ids;  // all tokens drawn, the ending one among them
   std::vector<TokenLogprobs> logprobs;  // of each of the ids, where they were asked for
   FinishReason finish_reason = FinishReason::length;
   bool context_full = false;  // finish_reason is length because n_ctx positions are used up
   std::string stop_string;    // which one ended the answer; empty: none did
   int64_t n_prompt = 0;
+  int64_t n_dropped = 0;        // tokens that left the context for others (MakeRoom)
   int64_t n_prompt_cached = 0;  // of these were in the KV cache already
   PhaseTiming prefill;          // tokens run before the first draw
   PhaseTiming decode;           // tokens run after it
 };
+
+// What a full context goes on with. in_context: the tokens in it and the one drawn last; answer: all of the answer so
+// far. Returns the tokens that are to stand there instead, from position 0 on, n_ctx at most; none: the answer ends. What
+// differs is read anew, at its new positions: the logits after it are those of a context that never held anything else.
+using MakeRoom = std::function<std::vector<TokenId>(std::span<const TokenId> in_context,
+                                                    std::span<const TokenId> answer)>;
+
+// Keeps the first n_keep tokens and drops the older half of the others. Error(bad_request) where n_keep leaves fewer
+// than two of n_ctx positions.
+MakeRoom drop_older_half(int64_t n_keep, int64_t n_ctx);
 
 // Runs prompts in one sequence of a context and keeps what their beginnings have in common in the
 // KV cache.
 class Generator {
  public:
   explicit Generator(Context& context, int sequence = 0);  // the context must outlive it
+
+  const Context& context() const noexcept { return *context_; }
+  // From the next run on; none, as at first: an answer ends where the context is full.
+  void set_make_room(MakeRoom make_room) { make_room_ = std::move(make_room); }
 
   // Called with text as it becomes certain: whole characters, never a part of a stop string.
   using TextSink = std::function<void(std::string_view)>;
@@ -79,10 +97,13 @@ class Generator {
                  const TextSink& sink = {}, const std::function<bool()>& cancelled = {});
 
  private:
+  enum class Step { ran, full, cancelled };
   int64_t prefill(std::span<const TokenId> prompt, Generation& result);
+  Step run_drawn(std::span<const TokenId> answer, Generation& result);
 
   Context* context_;
   int sequence_;
+  MakeRoom make_room_;
   std::vector<TokenId> cached_;  // the tokens whose positions are in the KV cache
 };
 

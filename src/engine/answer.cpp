@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "assay/error.h"
@@ -31,6 +32,7 @@ Answer::Answer(const Model& model, const GenerateOptions& options)
       request_(options.request),
       n_top_logprobs_(options.n_top_logprobs),
       mask_(options.mask),
+      visible_(options.visible),
       sampler_(make_sampler(model, options)),
       stop_(options.stop) {
   if (n_top_logprobs_ > model.vocab_size()) {
@@ -86,7 +88,11 @@ TokenId Answer::accept(TokenId id) {
   ended_ = stop_at_end_ && model_->tokenizer() && model_->tokenizer()->is_end_of_generation(id);
   if (!ended_ && decoder_) {
     part_.clear();
-    decoder_->push(id, part_);
+    if (std::find(visible_.begin(), visible_.end(), id) != visible_.end()) {
+      model_->tokenizer()->append_piece(id, part_);
+    } else {
+      decoder_->push(id, part_);
+    }
     stop_.push(part_, shown_);
     ended_ = stop_.matched() != nullptr;
   }

@@ -47,6 +47,7 @@ class Answer {
   uint64_t request_;
   int64_t n_top_logprobs_;
   TokenMask mask_;
+  std::vector<TokenId> visible_;
   Sampler sampler_;
   StopStrings stop_;
   std::optional<StreamDecoder> decoder_;  // none without a tokenizer: then there is no text

@@ -67,6 +67,41 @@ int64_t Generator::prefill(std::span<const TokenId> prompt, Generation& result) 
   return n_cached + result.prefill.tokens;
 }
 
+MakeRoom drop_older_half(int64_t n_keep, int64_t n_ctx) {
+  if (n_keep < 0 || n_keep > n_ctx - 2) {
+    throw Error(Errc::bad_request, fmt::format("{} tokens to keep of a context of {}: needs 0 to {}, so that something can be dropped",
+                                               n_keep, n_ctx, n_ctx - 2));
+  }
+  return [n_keep](std::span<const TokenId> in_context, std::span<const TokenId>) {
+    const auto first = static_cast<size_t>(n_keep);
+    const size_t n_drop = (in_context.size() - first) / 2;
+    std::vector<TokenId> tokens(in_context.begin(), in_context.begin() + static_cast<std::ptrdiff_t>(first));
+    tokens.insert(tokens.end(), in_context.begin() + static_cast<std::ptrdiff_t>(first + n_drop), in_context.end());
+    return tokens;
+  };
+}
+
+// Runs the token drawn last; where the context is full, with what room is made for it.
+Generator::Step Generator::run_drawn(std::span<const TokenId> answer, Generation& result) {
+  const TokenId last = answer.back();
+  if (context_->n_past(sequence_) < context_->n_ctx()) {
+    if (context_->decode({&last, 1}, sequence_) == 0) return Step::cancelled;
+    cached_.push_back(last);
+    result.decode.tokens += 1;
+    return Step::ran;
+  }
+  if (!make_room_) return Step::full;
+  std::vector<TokenId> all = cached_;
+  all.push_back(last);
+  const std::vector<TokenId> next = make_room_(all, answer);
+  if (next.empty()) return Step::full;
+  Generation anew;
+  const int64_t n_run = prefill(next, anew);
+  result.decode.tokens += anew.prefill.tokens;
+  result.n_dropped += static_cast<int64_t>(all.size()) - static_cast<int64_t>(next.size());
+  return n_run < anew.n_prompt ? Step::cancelled : Step::ran;
+}
+
 Generation Generator::run(std::span<const TokenId> prompt, const GenerateOptions& options,
                           const TextSink& sink, const std::function<bool()>& cancelled) {
   Generation result;
@@ -96,20 +131,15 @@ Generation Generator::run(std::span<const TokenId> prompt, const GenerateOptions
       break;
     }
     if (!answer.ids().empty()) {  // the last token drawn is not in the cache yet
-      if (context_->n_past(sequence_) == context_->n_ctx()) {
-        result.context_full = true;
-        break;
-      }
-      const TokenId last = answer.ids().back();
+      const bool is_full = context_->n_past(sequence_) == context_->n_ctx();
       // The token drawn after this one is run, too, unless it is the last. Where it ends the
       // answer, a run was for nothing, which whoever comes next waits for.
-      best_follows.set(is_best && static_cast<int64_t>(answer.ids().size()) + 1 < n_predict);
-      if (context_->decode({&last, 1}, sequence_) == 0) {
-        result.finish_reason = FinishReason::cancelled;
-        break;
-      }
-      cached_.push_back(last);
-      result.decode.tokens += 1;
+      best_follows.set(is_best && !is_full &&
+                       static_cast<int64_t>(answer.ids().size()) + 1 < n_predict);
+      const Step step = run_drawn(answer.ids(), result);
+      result.context_full = step == Step::full;
+      if (step == Step::cancelled) result.finish_reason = FinishReason::cancelled;
+      if (step != Step::ran) break;
     }
     const std::span<const RankedLogit> best =
         is_ranked ? context_->ranked() : std::span<const RankedLogit>();

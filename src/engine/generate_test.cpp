@@ -115,6 +115,67 @@ TEST_F(GenerateTest, EndsWhereTheContextIsFull) {
   EXPECT_TRUE(g.context_full);
 }
 
+TEST_F(GenerateTest, AFullContextGoesOnAsOneThatNeverHeldTheRest) {
+  context_options_.n_ctx = 16;
+  options_.n_predict = 40;
+  const auto prompt = tokens(10);
+  // By hand: before each draw a context of its own reads what is left.
+  Sampler sampler(options_.sampling, model_->vocab_size());
+  sampler.start(prompt, options_.request);
+  std::vector<TokenId> expected, in_context = prompt;
+  int64_t n_dropped = 0;
+  for (int64_t i = 0; i < options_.n_predict; ++i) {
+    if (in_context.size() > 16) {  // 14 of them may go, of which the older half does
+      in_context.erase(in_context.begin() + 3, in_context.begin() + 10);
+      n_dropped += 7;
+    }
+    Context context(model_, context_options_);
+    context.decode(in_context);
+    expected.push_back(sampler.sample(context.logits(), 10 + i));
+    sampler.accept(expected.back());
+    in_context.push_back(expected.back());
+  }
+  for (const auto& [n_threads, n_ubatch] : {std::pair(1, 512), std::pair(2, 3), std::pair(3, 1)}) {
+    context_options_.n_threads = n_threads;
+    context_options_.n_ubatch = n_ubatch;
+    Context context(model_, context_options_);
+    Generator generator(context);
+    generator.set_make_room(drop_older_half(3, 16));
+    const Generation g = generator.run(prompt, options_);
+    EXPECT_EQ(g.ids, expected);
+    EXPECT_EQ(g.n_dropped, n_dropped);
+    EXPECT_FALSE(g.context_full);
+    EXPECT_EQ(g.n_prompt, 10);
+  }
+}
+
+TEST(MakeRoom, DropsTheOlderHalfAfterWhatIsKept) {
+  std::vector<TokenId> tokens(10);
+  std::iota(tokens.begin(), tokens.end(), 0);
+  EXPECT_EQ(drop_older_half(2, 9)(tokens, {}), (std::vector<TokenId>{0, 1, 6, 7, 8, 9}));
+  EXPECT_EQ(drop_older_half(0, 9)(tokens, {}), (std::vector<TokenId>{5, 6, 7, 8, 9}));
+  EXPECT_EQ(drop_older_half(7, 9)(tokens, {}), (std::vector<TokenId>{0, 1, 2, 3, 4, 5, 6, 8, 9}));
+  EXPECT_THROW(drop_older_half(8, 9), Error);
+  EXPECT_THROW(drop_older_half(-1, 9), Error);
+}
+
+TEST_F(GenerateTest, WithoutRoomAnAnswerEnds) {
+  context_options_.n_ctx = 16;
+  Context context(model_, context_options_);
+  Generator generator(context);
+  options_.n_predict = -1;
+  generator.set_make_room([](std::span<const TokenId> in_context, std::span<const TokenId> answer) {
+    EXPECT_EQ(in_context.size(), 17u);
+    EXPECT_EQ(answer.size(), 7u);
+    EXPECT_EQ(in_context.back(), answer.back());
+    return std::vector<TokenId>();
+  });
+  const Generation g = generator.run(tokens(10), options_);
+  EXPECT_EQ(g.ids.size(), 7u);
+  EXPECT_TRUE(g.context_full);
+  generator.set_make_room({});
+}
+
 TEST_F(GenerateTest, RefusesAnOverfullContextBeforeAnyWork) {
   context_options_.n_ctx = 16;
   Context context(model_, context_options_);

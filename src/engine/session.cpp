@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "assay/error.h"
@@ -17,7 +19,11 @@ namespace {
 
 json::array to_json(const std::vector<Message>& messages) {
   json::array list;
-  for (const Message& m : messages) list.push_back({{"role", m.role}, {"content", m.content}});
+  for (const Message& m : messages) {
+    json::object message = {{"role", m.role}, {"content", m.content}};
+    if (!m.reasoning_content.empty()) message["reasoning_content"] = m.reasoning_content;
+    list.push_back(std::move(message));
+  }
   return list;
 }
 
@@ -47,6 +53,10 @@ std::vector<Message> messages_from(const json::array& list) {
     if (role == nullptr || content == nullptr || !role->is_string() || !content->is_string())
       not_a_session(fmt::format("message {} needs the texts \"role\" and \"content\"", messages.size() + 1));
     Message m{std::string(role->get_string()), std::string(content->get_string())};
+    if (const json::value* reasoning = object->if_contains("reasoning_content")) {
+      if (!reasoning->is_string()) not_a_session(fmt::format("\"reasoning_content\" of message {} needs a text", messages.size() + 1));
+      m.reasoning_content = std::string(reasoning->get_string());
+    }
     if (std::find(std::begin(kRoles), std::end(kRoles), m.role) == std::end(kRoles)) {
       throw Error(
           Errc::bad_request,
@@ -74,11 +84,12 @@ std::shared_ptr<const ChatTemplate> require_chat_template(const Model& model,
 
 namespace {
 
-TemplateInput chat_input(const Tokenizer& tokenizer, const std::vector<Message>& messages) {
+TemplateInput chat_input(const Tokenizer& tokenizer, const std::vector<Message>& messages, const std::string& variables_json = {}) {
   for (const Message& m : messages)
-    require_utf8(m.content, fmt::format("the message of role {}", m.role));
+    require_utf8(m.content + m.reasoning_content, fmt::format("the message of role {}", m.role));
   TemplateInput input;
   input.messages_json = json::serialize(to_json(messages));
+  input.extra_json = variables_json;
   input.bos_token = token_text(tokenizer, tokenizer.bos());
   input.eos_token = token_text(tokenizer, tokenizer.eos());
   return input;
@@ -87,9 +98,10 @@ TemplateInput chat_input(const Tokenizer& tokenizer, const std::vector<Message>&
 }  // namespace
 
 std::vector<TokenId> chat_prompt(const Model& model, const ChatTemplate& chat_template,
-                                 const std::vector<Message>& messages) {
+                                 const std::vector<Message>& messages,
+                                 const std::string& variables_json) {
   const Tokenizer& tokenizer = require_tokenizer(model);
-  const TemplateInput input = chat_input(tokenizer, messages);
+  const TemplateInput input = chat_input(tokenizer, messages, variables_json);
   const std::vector<TextPiece> pieces = chat_template.render_pieces(input);
   EncodeOptions options;
   const bool begins_with_bos = !input.bos_token.empty() && !pieces.empty() &&
@@ -105,6 +117,19 @@ std::string chat_prompt_text(const Model& model, const ChatTemplate& chat_templa
   return chat_template.render(chat_input(require_tokenizer(model), messages));
 }
 
+std::vector<TokenId> prompt_tokens(const Model& model, const ChatTemplate* chat_template,
+                                   const std::optional<std::string>& system, std::string_view prompt,
+                                   const std::string& variables_json) {
+  if (chat_template == nullptr) {
+    require_utf8(prompt, "the prompt");
+    return require_tokenizer(model).encode(prompt, {.parse_special = true, .add_bos = {}, .add_eos = false});
+  }
+  std::vector<Message> messages;
+  if (system) messages.push_back({"system", *system});
+  messages.push_back({"user", std::string(prompt)});
+  return chat_prompt(model, *chat_template, messages, variables_json);
+}
+
 struct ChatSession::State {
   Context context;
   Generator generator;
@@ -112,6 +137,11 @@ struct ChatSession::State {
   GenerateOptions options;
   std::string system;
   std::vector<Message> messages;  // without the system message
+  size_t first = 0;               // of messages, where the prompt begins
+  WhenFull when_full = WhenFull::stop;
+  std::function<void(const DroppedTurns&)> on_drop;
+  std::string variables_json;
+  ReasoningOptions reasoning;
   uint64_t n_answers = 0;         // answers so far, kept or not: the request number of the next
 
   State(Context c, std::shared_ptr<const ChatTemplate> t, GenerateOptions o, std::string s)
@@ -121,20 +151,93 @@ struct ChatSession::State {
         options(std::move(o)),
         system(std::move(s)) {}
 
-  std::vector<Message> with_system() const {
+  std::vector<Message> with_system(size_t from) const {
     std::vector<Message> all;
     if (!system.empty()) all.push_back({"system", system});
-    all.insert(all.end(), messages.begin(), messages.end());
+    all.insert(all.end(), messages.begin() + static_cast<std::ptrdiff_t>(from), messages.end());
     return all;
+  }
+
+  std::vector<TokenId> prompt() const {
+    std::vector<Message> all = with_system(first);
+    const bool has_marks = reasoning.marks && !reasoning.marks->template_takes_it;
+    for (Message& m : all) {
+      if (has_marks && !m.reasoning_content.empty()) {
+        m.content = reasoning.marks->open + "\n" + m.reasoning_content + "\n" + reasoning.marks->close + "\n\n" + m.content;
+      }
+      if (!reasoning.marks || has_marks) m.reasoning_content.clear();
+    }
+    return chat_prompt(context.model(), *chat_template, all, variables_json);
+  }
+
+  // Where the turn after the first begins, if there is one: nothing after the user's last message
+  // is dropped.
+  std::optional<size_t> second_turn() const {
+    for (size_t i = first + 1; i < messages.size(); ++i) {
+      if (messages[i].role == "user") return i;
+    }
+    return std::nullopt;
+  }
+
+  // The prompt; where it and n_answer tokens after it do not fit, less its oldest turns. Room is
+  // made at once for a while, since each time reads the rest anew.
+  std::vector<TokenId> fitting_prompt(int64_t n_answer) {
+    std::vector<TokenId> ids = prompt();
+    const int64_t n_ctx = context.n_ctx();
+    const auto n_needed = [&] { return static_cast<int64_t>(ids.size()) + n_answer; };
+    if (when_full == WhenFull::stop || n_needed() <= n_ctx) return ids;
+    const size_t first_before = first;
+    const size_t n_before = ids.size();
+    for (auto next = second_turn(); next && n_needed() > n_ctx / 4 * 3; next = second_turn()) {
+      first = *next;
+      ids = prompt();
+    }
+    if (first != first_before && on_drop) {
+      on_drop({static_cast<int64_t>(first - first_before),
+               static_cast<int64_t>(n_before) - static_cast<int64_t>(ids.size())});
+    }
+    return ids;
+  }
+
+  std::vector<TokenId> make_room(std::span<const TokenId> answer) {
+    std::vector<TokenId> ids = fitting_prompt(static_cast<int64_t>(answer.size()));
+    if (static_cast<int64_t>(ids.size() + answer.size()) > context.n_ctx()) return {};
+    ids.insert(ids.end(), answer.begin(), answer.end());
+    return ids;
   }
 
   Generation answer(const Generator::TextSink& sink, const std::function<bool()>& cancelled) {
     options.request = n_answers;
-    const std::vector<TokenId> prompt = chat_prompt(context.model(), *chat_template, with_system());
-    Generation result = generator.run(prompt, options, sink, cancelled);
+    const std::vector<TokenId> ids = fitting_prompt(0);
+    generator.set_make_room(when_full == WhenFull::stop ? MakeRoom() : [this](std::span<const TokenId>, std::span<const TokenId> so_far) {
+      return make_room(so_far);
+    });
+    Generation result = run_parted(generator, ids, options, reasoning, sink, cancelled);
+    if (result.finish_reason == FinishReason::cancelled && result.ids.empty()) return result;
     n_answers += 1;
-    messages.push_back({"assistant", result.text});
+    messages.push_back({"assistant", result.text, result.reasoning});
     return result;
+  }
+
+  // One turn after `change` to the messages. Without an answer everything is as it was.
+  template <class Change>
+  Generation turn(const Change& change, const Generator::TextSink& sink, const std::function<bool()>& cancelled) {
+    std::vector<Message> messages_before = messages;
+    const size_t first_before = first;
+    const uint64_t n_before = n_answers;
+    const auto restore = [&] {
+      messages = std::move(messages_before);
+      first = first_before;
+    };
+    try {
+      change();
+      Generation result = answer(sink, cancelled);
+      if (n_answers == n_before) restore();
+      return result;
+    } catch (...) {
+      restore();
+      throw;
+    }
   }
 };
 
@@ -148,45 +251,59 @@ ChatSession& ChatSession::operator=(ChatSession&&) noexcept = default;
 
 Generation ChatSession::say(std::string text, const Generator::TextSink& sink,
                             const std::function<bool()>& cancelled) {
-  const std::vector<Message> before = state_->messages;
-  try {
-    state_->messages.push_back({"user", std::move(text)});
-    return state_->answer(sink, cancelled);
-  } catch (...) {
-    state_->messages = before;
-    throw;
-  }
+  return state_->turn([&] { state_->messages.push_back({"user", std::move(text)}); }, sink, cancelled);
 }
 
 Generation ChatSession::regenerate(const Generator::TextSink& sink,
                                    const std::function<bool()>& cancelled) {
-  const std::vector<Message> before = state_->messages;
-  try {
-    while (!state_->messages.empty() && state_->messages.back().role == "assistant")
-      state_->messages.pop_back();
-    if (state_->messages.empty())
-      throw Error(Errc::bad_request, "there is no message to answer again");
-    return state_->answer(sink, cancelled);
-  } catch (...) {
-    state_->messages = before;
-    throw;
-  }
+  const auto drop_answer = [this] {
+    std::vector<Message>& messages = state_->messages;
+    while (!messages.empty() && messages.back().role == "assistant") messages.pop_back();
+    if (messages.empty()) throw Error(Errc::bad_request, "there is no message to answer again");
+  };
+  return state_->turn(drop_answer, sink, cancelled);
 }
+
+bool ChatSession::undo() {
+  std::vector<Message>& messages = state_->messages;
+  const auto last = std::find_if(messages.rbegin(), messages.rend(), [](const Message& m) { return m.role == "user"; });
+  if (last == messages.rend()) return false;
+  messages.erase(last.base() - 1, messages.end());
+  if (state_->first >= messages.size()) state_->first = 0;  // what was dropped for it has room again
+  return true;
+}
+
+void ChatSession::set_when_full(WhenFull when_full, std::function<void(const DroppedTurns&)> on_drop) {
+  state_->when_full = when_full;
+  state_->on_drop = std::move(on_drop);
+}
+
+void ChatSession::set_reasoning(ReasoningOptions reasoning) { state_->reasoning = std::move(reasoning); }
+
+void ChatSession::set_reasoning_sink(Generator::TextSink sink) { state_->reasoning.sink = std::move(sink); }
+
+void ChatSession::set_progress(std::function<void(int64_t, int64_t)> progress) { state_->context.set_progress(std::move(progress)); }
+
+void ChatSession::set_template_variables(std::string json) { state_->variables_json = std::move(json); }
 
 void ChatSession::set_system(std::string text) {
   require_utf8(text, "the system message");
   state_->system = std::move(text);
 }
 
-void ChatSession::clear() { state_->messages.clear(); }
+void ChatSession::clear() {
+  state_->messages.clear();
+  state_->first = 0;
+}
 const std::vector<Message>& ChatSession::messages() const noexcept { return state_->messages; }
+int64_t ChatSession::n_messages_dropped() const noexcept { return static_cast<int64_t>(state_->first); }
 GenerateOptions& ChatSession::options() noexcept { return state_->options; }
 const Context& ChatSession::context() const noexcept { return state_->context; }
 
 std::string ChatSession::save() const {
   const json::object all = {{"assay_session", 1},
                             {"model", std::string(state_->context.model().name())},
-                            {"messages", to_json(state_->with_system())}};
+                            {"messages", to_json(state_->with_system(0))}};
   return json::serialize(all) + "\n";
 }
 
@@ -208,6 +325,7 @@ void ChatSession::load(std::string_view text) {
   }
   state_->system = std::move(system);
   state_->messages = std::move(messages);
+  state_->first = 0;
 }
 
 }  // namespace assay
