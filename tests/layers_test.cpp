@@ -31,6 +31,7 @@ const std::map<std::string, std::set<std::string>> kNamed = {
     {"backend/cuda", {"ops"}},
     {"backend/oracle", {"ops"}},
     {"engine", {"model", "text", "chat", "backend/cpu", "backend/cuda", "backend/oracle"}},
+    {"batch", {"engine"}},
     {"api", {"engine"}},
     {"serve", {"api"}},
     {"trace", {"engine"}},
