@@ -44,7 +44,7 @@ void expect_refusal(const ProgramResult& r, int exit_code, const std::string& pa
   EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 1) << r.err;
 }
 
-const std::vector<std::string> kCommands = {"run",      "chat",   "tokenize", "detokenize",
+const std::vector<std::string> kCommands = {"run",      "chat",   "batch",    "tokenize", "detokenize",
                                             "template", "logits", "inspect",  "bench", "perplexity",
                                             "devices",  "trace",  "verify",   "imatrix",
                                             "diff",     "edit",   "split",    "merge"};

@@ -11,6 +11,7 @@ using Arguments = std::vector<std::string>;
 
 int run_command(const Arguments& arguments);
 int chat_command(const Arguments& arguments);
+int batch_command(const Arguments& arguments);
 int tokenize_command(const Arguments& arguments);
 int detokenize_command(const Arguments& arguments);
 int template_command(const Arguments& arguments);

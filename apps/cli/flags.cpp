@@ -461,6 +461,14 @@ bool Flags::parse(const std::vector<std::string>& arguments) {
   return true;
 }
 
+std::vector<std::string> Flags::long_names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, flag] : state_->by_name) {
+    if (name.starts_with("--")) names.push_back(name);
+  }
+  return names;
+}
+
 std::string Flags::help() const { return help_text(facts()); }
 
 }  // namespace assay::cli

@@ -85,6 +85,7 @@ class Flags {
   // shown.
   bool parse(const std::vector<std::string>& arguments);
   std::string help() const;
+  std::vector<std::string> long_names() const;  // of all flags
 
  private:
   struct Word;

@@ -1,23 +1,34 @@
-// Reads lines from a terminal, with editing and history where libedit was found at build time
+// Reads lines from a terminal, with editing, history, completion and pasted text as one line where libedit was found at build time
 // (line_editor_libedit.cpp), else plainly (line_editor_plain.cpp).
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
+
+#include "completion.h"
 
 namespace assay::cli {
 
 class LineEditor {
  public:
-  LineEditor();
+  // complete: told the line up to the cursor. history: what the arrow keys bring back, oldest first.
+  using Complete = std::function<Completion(std::string_view)>;
+  explicit LineEditor(Complete complete = {}, const std::vector<std::string>& history = {});
   ~LineEditor();
   LineEditor(const LineEditor&) = delete;
   LineEditor& operator=(const LineEditor&) = delete;
 
-  // One line without its end; nullopt at the end of input (Ctrl-D). Ctrl-C drops the line typed so
-  // far.
-  std::optional<std::string> read(const std::string& prompt);
+  enum class End {
+    line,
+    dropped,       // by Ctrl-C
+    end_of_input,  // Ctrl-D, or a signal that asks to end
+  };
+  // One line without its end; what was pasted may have several.
+  End read(const std::string& prompt, std::string& line);
 
  private:
   struct State;

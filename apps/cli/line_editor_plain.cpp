@@ -8,20 +8,17 @@ namespace assay::cli {
 
 struct LineEditor::State {};
 
-LineEditor::LineEditor() = default;
+LineEditor::LineEditor(Complete, const std::vector<std::string>&) {}
 LineEditor::~LineEditor() = default;
 
-std::optional<std::string> LineEditor::read(const std::string& prompt) {
-  while (true) {
-    std::cout << prompt << std::flush;
-    std::string line;
-    if (std::getline(std::cin, line)) return line;
-    if (interrupted() == 0 || std::cin.bad()) return std::nullopt;
-    if (exit_code_of_signal(interrupted()) != 130) return std::nullopt;
-    clear_interrupt();
-    std::cin.clear();
-    std::cout << '\n';
-  }
+LineEditor::End LineEditor::read(const std::string& prompt, std::string& line) {
+  std::cout << prompt << std::flush;
+  if (std::getline(std::cin, line)) return End::line;
+  if (interrupted() == 0 || exit_code_of_signal(interrupted()) != 130 || std::cin.bad()) return End::end_of_input;
+  clear_interrupt();
+  std::cin.clear();
+  std::cout << '\n';
+  return End::dropped;
 }
 
 }  // namespace assay::cli

@@ -31,6 +31,7 @@ struct Command {
 constexpr Command kCommands[] = {
     {"run", run_command, "One answer to one prompt, on standard output"},
     {"chat", chat_command, "A conversation in the terminal"},
+    {"batch", batch_command, "Many prompts together, lines of JSON in and out"},
     {"serve", serve_command, "The model over HTTP, in the shapes of OpenAI's API"},
     {"tokenize", tokenize_command, "Text to token ids"},
     {"detokenize", detokenize_command, "Token ids to text"},

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <boost/json.hpp>
+#include <algorithm>
 #include <chrono>
 
 #include "assay/error.h"
@@ -11,6 +12,7 @@
 #include "json_text.h"
 #include "logprobs.h"
 #include "options.h"
+#include "reasoning_flags.h"
 #include "text_input.h"
 #include "terminal.h"
 
@@ -28,6 +30,9 @@ struct RunFlags {
   std::string word;  // the prompt without -p
   bool as_json = false, raw = false, stats = false, escapes = false;
   LogprobsFlag logprobs;
+  ReasoningFlags reasoning;
+  std::optional<bool> context_shift;
+  std::optional<int64_t> n_keep;
 
   void add(Flags& flags) {
     model.add(flags);
@@ -43,8 +48,12 @@ struct RunFlags {
     flags.on("--stats", stats,
              "Prints tokens and speed on standard error (always, where that is a terminal)");
     logprobs.add(flags);
+    flags.on_off("--context-shift", "--no-context-shift", context_shift,
+                     "Goes on where the context is full, without the older half of what --keep does not keep");
+    flags.value("--keep", n_keep, "N", "Tokens of the prompt's beginning that stay then (0; -1: the whole prompt)");
     sampling.add(flags);
     templates.add(flags);
+    reasoning.add(flags);
     runtime.add(flags);
     for (const char* flag : {"-sys", "-sysf", "--chat-template", "--chat-template-file"})
       flags.exclusive({"--no-chat-template", flag});
@@ -100,10 +109,22 @@ std::vector<TokenId> prompt_ids(const RunFlags& f, const Model& model, const std
     notice("the file has no chat template: the model takes the text raw, as --no-chat-template says it");
     return raw_ids(model, prompt);
   }
-  std::vector<Message> messages;
-  if (system) messages.push_back({"system", *system});
-  messages.push_back({"user", prompt});
-  return chat_prompt(model, *require_chat_template(model, template_text), messages);
+  const auto chat_template = require_chat_template(model, template_text);
+  return prompt_tokens(model, chat_template.get(), system, prompt, f.reasoning.variables());
+}
+
+// What a full context goes on with; none: the answer ends there.
+MakeRoom make_room(const RunFlags& f, const Context& context, const std::vector<TokenId>& prompt) {
+  if (!f.context_shift.value_or(false)) {
+    if (f.n_keep) throw UsageError("--keep needs --context-shift");
+    return {};
+  }
+  const int64_t asked = f.n_keep.value_or(0);
+  if (asked < -1) throw UsageError(fmt::format("--keep {}: needs a count, or -1 for the whole prompt", asked));
+  const auto size = static_cast<int64_t>(prompt.size());
+  const auto& tokenizer = context.model().tokenizer();
+  const int64_t n_bos = tokenizer && tokenizer->adds_bos() && !prompt.empty() && prompt.front() == tokenizer->bos() ? 1 : 0;
+  return drop_older_half(asked < 0 ? size : std::max(n_bos, std::min(asked, size)), context.n_ctx());
 }
 
 int64_t n_prompt_read(const Generation& g) { return g.n_prompt_cached + g.prefill.tokens; }
@@ -128,6 +149,8 @@ json::object result_json(const Generation& g, const Context& context, double loa
   if (options.n_top_logprobs >= 0) {
     result["logprobs"] = logprobs_value(context.model().tokenizer().get(), g.logprobs);
   }
+  if (!g.reasoning.empty()) result["reasoning_content"] = g.reasoning;
+  if (g.n_dropped > 0) result["tokens_dropped"] = g.n_dropped;
   return result;
 }
 
@@ -180,11 +203,16 @@ int run_command(const Arguments& arguments) {
     if (total > 1) progress.update(done, total);
   });
   Generator generator(context);
+  generator.set_make_room(make_room(f, context, ids));
+  ReasoningOptions reasoning = f.reasoning.options(*model, f.templates.template_text(), f.raw);
+  reasoning.sink = [&](std::string_view text) {
+    if (!f.as_json) to_stderr(printable_lines(text));
+  };
   const auto show = [&](std::string_view text) {
     if (!f.as_json) out.write(text);
   };
-  const Generation g =
-      generator.run(ids, options, show, [&] { return interrupted() != 0 || out.gone(); });
+  const Generation g = run_parted(generator, ids, options, reasoning, show, [&] { return interrupted() != 0 || out.gone(); });
+  if (!f.as_json && !g.reasoning.empty()) to_stderr("\n");
   if (f.as_json) {
     out.write(to_text(result_json(g, context, load_ms, options)) + "\n");
   } else if (!g.text.ends_with('\n')) {
@@ -194,7 +222,9 @@ int run_command(const Arguments& arguments) {
     to_stderr(printable_lines(logprobs_table(model->tokenizer().get(), g.logprobs)));
   }
   if (g.context_full)
-    notice(fmt::format("the context of {} tokens is full: raise it with -c", context.n_ctx()));
+    notice(fmt::format("the context of {} tokens is full: raise it with -c, or go on with --context-shift", context.n_ctx()));
+  if (g.n_dropped > 0)
+    notice(fmt::format("the context of {} tokens was full: {} older ones left it for others", context.n_ctx(), g.n_dropped));
   if (f.stats || (stderr_is_terminal() && !f.as_json)) show_stats(g, load_ms, options.sampling.seed);
   return interrupted() != 0 ? exit_code_of_signal(interrupted()) : 0;
 }

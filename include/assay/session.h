@@ -97,6 +97,7 @@ class ChatSession {
   void set_template_variables(std::string json);
   const std::vector<Message>& messages() const noexcept;  // all, also those that were dropped
   int64_t n_messages_dropped() const noexcept;            // of these, from the first on
+  bool did_not_fit() const noexcept;                      // the last turn was refused because its prompt is longer than the context
   GenerateOptions& options() noexcept;
   void set_progress(std::function<void(int64_t done, int64_t total)> progress);  // as Context's
   const Context& context() const noexcept;

@@ -142,6 +142,7 @@ struct ChatSession::State {
   std::function<void(const DroppedTurns&)> on_drop;
   std::string variables_json;
   ReasoningOptions reasoning;
+  bool did_not_fit = false;
   uint64_t n_answers = 0;         // answers so far, kept or not: the request number of the next
 
   State(Context c, std::shared_ptr<const ChatTemplate> t, GenerateOptions o, std::string s)
@@ -209,6 +210,7 @@ struct ChatSession::State {
   Generation answer(const Generator::TextSink& sink, const std::function<bool()>& cancelled) {
     options.request = n_answers;
     const std::vector<TokenId> ids = fitting_prompt(0);
+    did_not_fit = static_cast<int64_t>(ids.size()) > context.n_ctx();
     generator.set_make_room(when_full == WhenFull::stop ? MakeRoom() : [this](std::span<const TokenId>, std::span<const TokenId> so_far) {
       return make_room(so_far);
     });
@@ -296,6 +298,7 @@ void ChatSession::clear() {
   state_->first = 0;
 }
 const std::vector<Message>& ChatSession::messages() const noexcept { return state_->messages; }
+bool ChatSession::did_not_fit() const noexcept { return state_->did_not_fit; }
 int64_t ChatSession::n_messages_dropped() const noexcept { return static_cast<int64_t>(state_->first); }
 GenerateOptions& ChatSession::options() noexcept { return state_->options; }
 const Context& ChatSession::context() const noexcept { return state_->context; }

@@ -88,6 +88,7 @@ TEST_F(SessionContext, StopsWhereItIsToldTo) {
   } catch (const Error& e) {
     EXPECT_EQ(e.code, Errc::bad_request);
     EXPECT_THAT(e.what(), HasSubstr("the context holds 128"));
+    EXPECT_TRUE(session.did_not_fit());
   }
   EXPECT_EQ(session.n_messages_dropped(), 0);
 }

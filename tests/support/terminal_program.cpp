@@ -66,20 +66,6 @@ bool TerminalProgram::shows(std::string_view text, std::chrono::seconds time_lim
 
 void TerminalProgram::send(int signal) { ::kill(pid_, signal); }
 
-bool TerminalProgram::stops(std::chrono::seconds time_limit) {
-  const auto deadline = Clock::now() + time_limit;
-  while (Clock::now() < deadline) {
-    int status = 0;
-    if (::waitpid(pid_, &status, WUNTRACED | WNOHANG) == pid_) {
-      if (WIFSTOPPED(status)) return true;
-      pid_ = -1;
-      return false;
-    }
-    read_some(50);
-  }
-  return false;
-}
-
 int TerminalProgram::exit_code(std::chrono::seconds time_limit) {
   const auto deadline = Clock::now() + time_limit;
   while (Clock::now() < deadline) {

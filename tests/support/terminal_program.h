@@ -20,7 +20,6 @@ class TerminalProgram {
   // Whether it writes this, after what the last call waited for.
   bool shows(std::string_view text, std::chrono::seconds time_limit = std::chrono::seconds(60));
   void send(int signal);
-  bool stops(std::chrono::seconds time_limit = std::chrono::seconds(60));  // is suspended
   int exit_code(std::chrono::seconds time_limit = std::chrono::seconds(60));  // 128 + n where signal n ended it; -1: it did not end
   const std::string& output() const { return output_; }                       // all of it so far, standard error among it
 
