@@ -22,16 +22,15 @@ constexpr int64_t kColumns = 2048, kRows = 64;
 void by_floats(const assay::backend::cpu::LinearTask& task) {  // decode a row, multiply, add
   for (int64_t r = 0; r < kRows; ++r) {
     for (int64_t t = 0; t < task.n_tokens; ++t) {
-      task.y(t, r) = assay::quant::dot_f32_ref(*task.format, task.weights + r * task.row_bytes,
-                                               task.x_f32.row(t), task.k);
+      task.y(t, r) =
+          assay::quant::dot_f32_ref(*task.format, task.weights + r * task.row_bytes, task.x_f32.row(t), task.k);
     }
   }
 }
 
 __attribute__((noinline)) void measured(std::string_view step, assay::bench::LinearCase& c) {
   if (step == "float") return by_floats(c.task);
-  linear_rows(step == "integer" ? KernelSet::reference : KernelSet::avx2, c.task, 0, kRows,
-              c.scratch.data());
+  linear_rows(step == "integer" ? KernelSet::reference : KernelSet::avx2, c.task, 0, kRows, c.scratch.data());
 }
 
 assay::bench::LinearCase make(KernelSet set, int64_t n_tokens) {
@@ -40,8 +39,7 @@ assay::bench::LinearCase make(KernelSet set, int64_t n_tokens) {
 }
 
 bool same_bits(const assay::bench::LinearCase& a, const assay::bench::LinearCase& b) {
-  return a.y.size() == b.y.size() &&
-         std::memcmp(a.y.data(), b.y.data(), a.y.size() * sizeof(float)) == 0;
+  return a.y.size() == b.y.size() && std::memcmp(a.y.data(), b.y.data(), a.y.size() * sizeof(float)) == 0;
 }
 
 }  // namespace
