@@ -22,6 +22,8 @@ const std::map<std::string, std::set<std::string>> kNamed = {
     {"gguf", {"tensor"}},
     {"imatrix", {"gguf"}},
     {"quant", {"tensor"}},
+    {"quant/encode", {"quant"}},
+    {"quantize", {"gguf", "quant/encode"}},
     {"ops", {"quant"}},
     {"text", {"gguf", "base", "num"}},
     {"chat", {"gguf", "base"}},

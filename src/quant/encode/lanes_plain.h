@@ -1,0 +1,71 @@
+// Sixteen candidates side by side, in plain C++: lane k of every operation is that operation on lane k. The encoders are written once over such
+// a type; lanes_avx2.h has the same in registers. Every operation rounds once and none is fused, so both give the same bits.
+#pragma once
+
+#include "num/f16.h"
+
+namespace assay::quant::encode {
+
+struct PlainLanes {
+  static constexpr int kLanes = 16;
+  float v[kLanes];
+
+  static PlainLanes splat(float x) noexcept {
+    PlainLanes r;
+    for (float& lane : r.v) lane = x;
+    return r;
+  }
+  static PlainLanes load(const float* x) noexcept {
+    PlainLanes r;
+    for (int k = 0; k < kLanes; ++k) r.v[k] = x[k];
+    return r;
+  }
+  void store(float* out) const noexcept {
+    for (int k = 0; k < kLanes; ++k) out[k] = v[k];
+  }
+
+  template <class F>
+  static PlainLanes each(const PlainLanes& a, const PlainLanes& b, F f) noexcept {
+    PlainLanes r;
+    for (int k = 0; k < kLanes; ++k) r.v[k] = f(a.v[k], b.v[k]);
+    return r;
+  }
+  friend PlainLanes operator+(const PlainLanes& a, const PlainLanes& b) noexcept { return each(a, b, [](float x, float y) { return x + y; }); }
+  friend PlainLanes operator-(const PlainLanes& a, const PlainLanes& b) noexcept { return each(a, b, [](float x, float y) { return x - y; }); }
+  friend PlainLanes operator*(const PlainLanes& a, const PlainLanes& b) noexcept { return each(a, b, [](float x, float y) { return x * y; }); }
+  friend PlainLanes operator/(const PlainLanes& a, const PlainLanes& b) noexcept { return each(a, b, [](float x, float y) { return x / y; }); }
+  static PlainLanes min(const PlainLanes& a, const PlainLanes& b) noexcept { return each(a, b, [](float x, float y) { return x < y ? x : y; }); }
+  static PlainLanes max(const PlainLanes& a, const PlainLanes& b) noexcept { return each(a, b, [](float x, float y) { return x > y ? x : y; }); }
+  // a where x > t, else 0.
+  static PlainLanes where_above(const PlainLanes& x, const PlainLanes& t, const PlainLanes& a) noexcept {
+    PlainLanes r;
+    for (int k = 0; k < kLanes; ++k) r.v[k] = x.v[k] > t.v[k] ? a.v[k] : 0.0f;
+    return r;
+  }
+  // a where x > t, else b.
+  static PlainLanes select_above(const PlainLanes& x, const PlainLanes& t, const PlainLanes& a, const PlainLanes& b) noexcept {
+    PlainLanes r;
+    for (int k = 0; k < kLanes; ++k) r.v[k] = x.v[k] > t.v[k] ? a.v[k] : b.v[k];
+    return r;
+  }
+  // 1 / x; 0 where x is 0.
+  static PlainLanes inverse(const PlainLanes& x) noexcept {
+    PlainLanes r;
+    for (int k = 0; k < kLanes; ++k) r.v[k] = x.v[k] == 0.0f ? 0.0f : 1.0f / x.v[k];
+    return r;
+  }
+  // Rounded to half precision.
+  static PlainLanes half(const PlainLanes& x) noexcept {
+    PlainLanes r;
+    for (int k = 0; k < kLanes; ++k) r.v[k] = num::half_to_float(num::float_to_half(x.v[k]));
+    return r;
+  }
+  // The first lane whose value is smallest; no NaN among them.
+  int first_smallest() const noexcept {
+    int best = 0;
+    for (int k = 1; k < kLanes; ++k) best = v[k] < v[best] ? k : best;
+    return best;
+  }
+};
+
+}  // namespace assay::quant::encode
