@@ -47,7 +47,7 @@ void expect_refusal(const ProgramResult& r, int exit_code, const std::string& pa
 const std::vector<std::string> kCommands = {"run",      "chat",   "batch",    "tokenize", "detokenize",
                                             "template", "logits", "inspect",  "bench", "perplexity",
                                             "devices",  "trace",  "verify",   "imatrix",
-                                            "diff",     "edit",   "split",    "merge"};
+                                            "diff",     "edit",   "split",    "merge",    "quantize"};
 
 TEST(Cli, HelpTeaches) {
   const ProgramResult all = assay({"--help"});

@@ -48,6 +48,7 @@ constexpr Command kCommands[] = {
     {"edit", edit_command, "Metadata and tensors' names of a model file"},
     {"split", split_command, "A model file cut into several"},
     {"merge", merge_command, "The files of a split model as one"},
+    {"quantize", quantize_command, "A file of float weights to one of quantised weights"},
     {"devices", devices_command, "What a model can run on here"},
 };
 

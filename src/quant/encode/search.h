@@ -194,6 +194,19 @@ L weights_at(const Values& v, int j) noexcept {
   return v.w == nullptr ? L::splat(1.0f) : L::load(v.w + j);
 }
 
+// As scale_errors for one scale; here element j goes to lane j % 16.
+template <class L, class Levels>
+float scale_error(const Values& v, float s) noexcept {
+  const L scale = L::splat(s), inverse = L::splat(inverse_of(s));
+  L sum = L::splat(0);
+  for (int j = 0; j < v.n; j += L::kLanes) {
+    const L x = L::load(v.x + j);
+    const L e = x - scale * Levels::nearest(x * inverse);
+    sum = sum + weights_at<L>(v, j) * (e * e);
+  }
+  return fold(sum);
+}
+
 // The scale that fits best to the levels that scale s gives: sum w x q / sum w q^2. s itself where all levels are 0.
 template <class L, class Levels>
 float refitted_scale(const Values& v, float s) noexcept {

@@ -1,5 +1,5 @@
 // Formats of 32 weights around zero with one half-precision scale: Q4_0, Q5_0, Q8_0, IQ4_NL. Sixteen scales around the one that puts the
-// farthest weight on the end level, then sixteen around the one that fits best to the levels so found, and so on with the effort.
+// farthest weight on the end level; then, twice, the one that fits best to the levels so found; with more effort sixteen around that, and so on.
 #pragma once
 
 #include "quant/encode/search.h"
@@ -11,14 +11,16 @@
 namespace assay::quant::encode {
 
 // first: factors of the first sixteen scales, on d = farthest / end; a negative one puts the farthest weight on the other side. second: the
-// spread of the next sixteen, narrowed by `narrowing` each round.
+// spread of the next sixteen, narrowed by `narrowing` each round. normal_rounds: of sixteen scales, with the normal effort.
 struct SignedSearch {
   float first[16];
   float second, narrowing;
+  int normal_rounds;
 };
 
 template <class L, class Levels>
-Found find_scale(const Values& v, float unit, const SignedSearch& search, int rounds) noexcept {
+Found find_scale(const Values& v, float unit, const SignedSearch& search, Effort effort) noexcept {
+  const int rounds = effort == Effort::fast ? 1 : effort == Effort::normal ? search.normal_rounds : 8;
   const L first = within_half(L::splat(unit) * L::load(search.first));
   Found best = best_of(scale_errors<L, Levels>(v, first), first);
   float spread = search.second;
@@ -27,20 +29,26 @@ Found find_scale(const Values& v, float unit, const SignedSearch& search, int ro
     const Found found = best_of(scale_errors<L, Levels>(v, next), next);
     if (found.error < best.error) best = found;
   }
+  if (effort == Effort::fast) return best;
+  best.error = scale_error<L, Levels>(v, best.scale);
+  for (int i = 0; i < 2; ++i) {
+    const float scale = half_of(refitted_scale<L, Levels>(v, best.scale));
+    const float error = scale_error<L, Levels>(v, scale);
+    if (!(error < best.error)) break;
+    best.scale = scale;
+    best.error = error;
+  }
   return best;
 }
 
-// 2: enough for 98 % of what is to be had; 1: three quarters of it.
-ASSAY_FN int rounds_of(Effort effort) noexcept { return effort == Effort::fast ? 1 : effort == Effort::normal ? 2 : 8; }
-
 constexpr SignedSearch kSearch4 = {{0.80f, 0.83f, 0.86f, 0.89f, 0.92f, 0.95f, 0.975f, 1.0f, 1.03f, 1.06f, 1.09f, 1.13f, -0.98f, -1.04f, -1.10f, -1.143f},
-                                   0.003f, 0.7f};
+                                   0.003f, 0.7f, 1};
 constexpr SignedSearch kSearch5 = {{0.88f, 0.90f, 0.92f, 0.94f, 0.96f, 0.98f, 1.0f, 1.02f, 1.04f, 1.06f, 1.08f, 1.10f, -1.0f, -1.03f, -1.06f, -1.09f},
-                                   0.002f, 0.7f};
+                                   0.002f, 0.7f, 1};
 constexpr SignedSearch kSearch8 = {{1.0f, 0.998f, 1.004f, 1.008f, 1.012f, 1.016f, 1.02f, 1.024f, 1.028f, 1.032f, 1.036f, 1.04f, 1.045f, 1.05f, 1.055f, 1.06f},
-                                   0.0004f, 0.7f};
+                                   0.0004f, 0.7f, 2};
 constexpr SignedSearch kSearchIq4 = {{0.80f, 0.83f, 0.86f, 0.89f, 0.92f, 0.95f, 0.975f, 1.0f, 1.03f, 1.07f, -0.80f, -0.86f, -0.92f, -0.98f, -1.04f, -1.12f},
-                                     0.003f, 0.7f};
+                                     0.003f, 0.7f, 2};
 
 // Levels above the lowest.
 template <class L, class Levels>
@@ -64,7 +72,7 @@ struct SignedQ4_0 {
   static Block encode(const Values& v, Effort effort) noexcept {
     Block b{};
     const Ends ends = ends_of<L>(v.x, 32);
-    const Found found = ends.all_zero() ? Found{} : find_scale<L, Steps<-8, 7>>(v, ends.farthest() / -8, kSearch4, rounds_of(effort));
+    const Found found = ends.all_zero() ? Found{} : find_scale<L, Steps<-8, 7>>(v, ends.farthest() / -8, kSearch4, effort);
     uint8_t levels[32];
     take_levels<L, Steps<-8, 7>>(v, found.scale, levels);
     b.d = num::float_to_half(found.scale);
@@ -79,7 +87,7 @@ struct SignedQ5_0 {
   static Block encode(const Values& v, Effort effort) noexcept {
     Block b{};
     const Ends ends = ends_of<L>(v.x, 32);
-    const Found found = ends.all_zero() ? Found{} : find_scale<L, Steps<-16, 15>>(v, ends.farthest() / -16, kSearch5, rounds_of(effort));
+    const Found found = ends.all_zero() ? Found{} : find_scale<L, Steps<-16, 15>>(v, ends.farthest() / -16, kSearch5, effort);
     uint8_t levels[32];
     take_levels<L, Steps<-16, 15>>(v, found.scale, levels);
     b.d = num::float_to_half(found.scale);
@@ -95,7 +103,7 @@ struct SignedQ8_0 {
     Block b{};
     const Ends ends = ends_of<L>(v.x, 32);
     const float amax = -ends.low > ends.high ? -ends.low : ends.high;
-    const Found found = amax == 0 ? Found{} : find_scale<L, Steps<-127, 127>>(v, amax / 127, kSearch8, rounds_of(effort));
+    const Found found = amax == 0 ? Found{} : find_scale<L, Steps<-127, 127>>(v, amax / 127, kSearch8, effort);
     b.d = num::float_to_half(found.scale);
     float q[32];
     levels_of<L, Steps<-127, 127>>(v, found.scale, 0, q);
@@ -110,7 +118,7 @@ struct SignedIq4Nl {
   static Block encode(const Values& v, Effort effort) noexcept {
     Block b{};
     const Ends ends = ends_of<L>(v.x, 32);
-    const Found found = ends.all_zero() ? Found{} : find_scale<L, Iq4Levels>(v, ends.farthest() / -127, kSearchIq4, rounds_of(effort));
+    const Found found = ends.all_zero() ? Found{} : find_scale<L, Iq4Levels>(v, ends.farthest() / -127, kSearchIq4, effort);
     b.d = num::float_to_half(found.scale);
     uint8_t levels[32];
     take_indices<L>(v, found.scale, levels);

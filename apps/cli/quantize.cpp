@@ -1,0 +1,176 @@
+// assay quantize: a file of float weights to one of quantised weights.
+#include "assay/quantize.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <sstream>
+
+#include "assay/error.h"
+#include "commands.h"
+#include "options.h"
+#include "terminal.h"
+
+namespace assay::cli {
+namespace {
+
+struct QuantizeFlags {
+  std::string in, out, type;
+  std::optional<std::string> output_tensor_type, token_embedding_type, tensor_type_file, prune_layers;
+  std::vector<std::string> tensor_types, override_kv;
+  std::string effort = "normal";
+  int64_t n_threads = 0, memory_mib = 256;
+  bool pure = false, leave_output_tensor = false, allow_requantize = false, keep_split = false, dry_run = false, resume = false;
+
+  void add(Flags& flags) {
+    flags.positional("IN", in, "GGUF file of float weights; of a split one the first");
+    flags.positional("OUT", out, "The new file. Not needed with --dry-run");
+    flags.positional("TYPE", type, "One of: " + names());
+    flags.value("-t,--threads", n_threads, "N", "Threads; 0: one a core. The file does not depend on it");
+    flags.value("--effort", effort, "LEVEL", "fast, normal or best: how many candidates are tried for each block");
+    flags.on("--dry-run", dry_run, "Prints type, bytes and bits per weight of every tensor, and writes nothing");
+    flags.on("--resume", resume, "Goes on where a killed run with the same source and flags stopped");
+    flags.value("--max-memory", memory_mib, "MIB", "Bound of the buffers");
+    flags.group("Types");
+    flags.values("--tensor-type", tensor_types, "REGEX=TYPE", "Tensors whose name the expression matches get this type; the first that matches counts");
+    flags.value("--tensor-type-file", tensor_type_file, "FILE", "REGEX=TYPE, apart by spaces or line breaks; they come behind --tensor-type");
+    flags.value("--output-tensor-type", output_tensor_type, "TYPE", "Of output.weight, and of an embedding that is also the output");
+    flags.value("--token-embedding-type", token_embedding_type, "TYPE", "Of the token embeddings");
+    flags.on("--pure", pure, "Every tensor gets the type's own format");
+    flags.on("--leave-output-tensor", leave_output_tensor, "output.weight stays as it is");
+    flags.on("--allow-requantize", allow_requantize, "Takes a source that is quantised already: its errors stay and new ones come");
+    flags.group("File");
+    flags.values("--override-kv", override_kv, "KEY=TYPE:VALUE", "Metadata of the new file; TYPE int, float, bool or str");
+    flags.value("--prune-layers", prune_layers, "N,N...", "Blocks that are left out");
+    flags.on("--keep-split", keep_split, "As many files as the source has, cut at the same tensors");
+  }
+
+  static std::string names() {
+    std::string text;
+    for (const std::string& name : quantize_type_names()) text += (text.empty() ? "" : " ") + name;
+    return text;
+  }
+
+  QuantizeOptions options() const {
+    QuantizeOptions o;
+    o.type = type;
+    if (effort == "fast") o.effort = QuantizeEffort::fast;
+    else if (effort == "best") o.effort = QuantizeEffort::best;
+    else if (effort != "normal") throw UsageError(fmt::format("--effort {}: needs fast, normal or best", effort));
+    if (n_threads < 0 || n_threads > 1024) throw UsageError(fmt::format("--threads {}: needs 0 to 1024", n_threads));
+    if (memory_mib < 1 || memory_mib > (1 << 20)) throw UsageError(fmt::format("--max-memory {}: needs 1 to 1048576 MiB", memory_mib));
+    o.n_threads = static_cast<int>(n_threads);
+    o.memory_bytes_max = static_cast<uint64_t>(memory_mib) << 20;
+    o.output_tensor_type = output_tensor_type;
+    o.token_embedding_type = token_embedding_type;
+    for (const std::string& rule : tensor_types) o.tensor_types.push_back(split_rule(rule));
+    if (tensor_type_file) {
+      std::istringstream in_file(read_file(*tensor_type_file));
+      for (std::string rule; in_file >> rule;) o.tensor_types.push_back(split_rule(rule));
+    }
+    o.pure = pure;
+    o.leave_output_tensor = leave_output_tensor;
+    o.allow_requantize = allow_requantize;
+    o.override_kv = override_kv;
+    if (prune_layers) o.prune_layers = layers(*prune_layers);
+    o.keep_split = keep_split;
+    o.resume = resume;
+    o.cancelled = [] { return interrupted() != 0; };
+    return o;
+  }
+
+ private:
+  static std::pair<std::string, std::string> split_rule(const std::string& rule) {
+    const size_t at = rule.rfind('=');  // an expression may have one itself
+    if (at == std::string::npos || at == 0 || at + 1 == rule.size()) throw UsageError(fmt::format("'{}': needs REGEX=TYPE", rule));
+    return {rule.substr(0, at), rule.substr(at + 1)};
+  }
+  static std::vector<int64_t> layers(const std::string& text) {
+    std::vector<int64_t> all;
+    const char* at = text.data();
+    const char* end = at + text.size();
+    while (true) {
+      int64_t layer = 0;
+      const auto [next, error] = std::from_chars(at, end, layer);
+      if (error != std::errc{} || (next != end && *next != ',')) throw UsageError(fmt::format("--prune-layers {}: needs numbers apart by commas", text));
+      all.push_back(layer);
+      if (next == end) return all;
+      at = next + 1;
+    }
+  }
+};
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text;
+  for (const int64_t n : shape) text += fmt::format("{}{}", text.empty() ? "" : " x ", n);
+  return text;
+}
+
+std::string mib(uint64_t bytes) { return fmt::format("{:.2f} MiB", static_cast<double>(bytes) / (1 << 20)); }
+
+std::string table_of(const QuantizePlan& plan) {
+  std::string text;
+  for (const QuantizedTensor& t : plan.tensors) {
+    text += fmt::format("{:<36} {:>22}  {:>5} -> {:<8} {:>13} bytes {:>7.4f} bits a weight\n", t.name, shape_text(t.shape), t.source_type, t.type, t.bytes,
+                        8.0 * static_cast<double>(t.bytes) / static_cast<double>(t.n_elements));
+  }
+  return text + fmt::format("{}: {} tensors, {} -> {}, {} bytes, {:.4f} bits a weight\n", plan.type, plan.tensors.size(), mib(plan.source_bytes),
+                            mib(plan.bytes), plan.bytes, plan.bits_per_weight());
+}
+
+void say_fallbacks(const QuantizePlan& plan) {
+  for (const QuantizedTensor& t : plan.tensors) {
+    if (!t.wanted.empty()) notice(fmt::format("{}: {} columns are not whole blocks of {}: {} instead", t.name, t.shape.back(), t.wanted, t.type));
+  }
+  if (plan.requantized) notice(fmt::format("the source is quantised already ({}): its errors stay and new ones come", *plan.requantized));
+}
+
+int dry_run(const std::string& in, const QuantizeOptions& options) {
+  const QuantizePlan plan = plan_quantize(existing(in), options);
+  say_fallbacks(plan);
+  for (const QuantizedTensor& t : plan.tensors) {
+    if (!t.needs_matrix) continue;
+    notice(fmt::format("{} as {} needs an importance matrix", t.name, t.type));
+    break;
+  }
+  Output().write(table_of(plan));
+  return 0;
+}
+
+}  // namespace
+
+int quantize_command(const Arguments& arguments) {
+  Flags flags("quantize",
+              "Writes the model with smaller weights: looks for the scales and levels that leave the smallest error. The same file comes of any "
+              "number of threads and any processor.",
+              "  assay quantize model-BF16.gguf model-Q4_K_M.gguf Q4_K_M\n"
+              "  assay quantize model-BF16.gguf Q4_K_M --dry-run           types and sizes\n"
+              "  assay quantize in.gguf out.gguf Q5_K_M --tensor-type 'ffn_down=Q8_0' --output-tensor-type F16\n");
+  QuantizeFlags f;
+  f.add(flags);
+  if (!flags.parse(arguments)) {
+    Output().write(flags.help());
+    return 0;
+  }
+  if (f.dry_run && f.type.empty()) f.type.swap(f.out);
+  if (f.in.empty() || f.type.empty() || (f.out.empty() && !f.dry_run)) throw UsageError("needs IN, OUT and TYPE (with --dry-run IN and TYPE)");
+  QuantizeOptions options = f.options();
+  if (f.dry_run) return dry_run(f.in, options);
+  say_fallbacks(plan_quantize(existing(f.in), options));
+  Progress progress("quantising", "bytes");
+  options.progress = [&](const std::string& tensor, int64_t i, int64_t n, uint64_t done, uint64_t total) {
+    progress.update(static_cast<int64_t>(done), static_cast<int64_t>(total), fmt::format("{} ({} of {})", tensor, i + 1, n));
+  };
+  catch_interrupts();
+  const QuantizeResult r = quantize(f.in, f.out, options);
+  if (r.cancelled) {
+    notice("interrupted: nothing was written");
+    return exit_code_of_signal(interrupted());
+  }
+  if (r.n_resumed > 0) notice(fmt::format("{} tensors were there already", r.n_resumed));
+  if (r.error_beside_normal) notice(fmt::format("root mean square error: {:.4f} of that of --effort normal", *r.error_beside_normal));
+  notice(fmt::format("{}: {} -> {}, {:.4f} bits a weight", r.paths.front().string(), mib(r.plan.source_bytes), mib(r.plan.bytes), r.plan.bits_per_weight()));
+  return 0;
+}
+
+}  // namespace assay::cli

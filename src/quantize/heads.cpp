@@ -1,0 +1,74 @@
+// What stands in the new files before their tensors.
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "assay/error.h"
+#include "base/shown.h"
+#include "quantize/job.h"
+
+namespace assay::quantizing {
+namespace {
+
+constexpr uint32_t kQuantizationVersion = 2;
+
+template <class T>
+T number_of(std::string_view text, const std::string& whole) {
+  T number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end != text.data() + text.size()) {
+    throw Error(Errc::bad_request, fmt::format("--override-kv {}: {} is no number of that type", base::shown(whole), base::shown(text)));
+  }
+  return number;
+}
+
+}  // namespace
+
+void apply_override(gguf::Head& head, const std::string& text) {
+  const size_t equals = text.find('='), colon = equals == std::string::npos ? equals : text.find(':', equals);
+  if (equals == 0 || colon == std::string::npos) {
+    throw Error(Errc::bad_request, fmt::format("--override-kv {}: needs KEY=TYPE:VALUE, TYPE one of int, float, bool, str", base::shown(text)));
+  }
+  const std::string_view key = std::string_view(text).substr(0, equals), value = std::string_view(text).substr(colon + 1);
+  const std::string_view type = std::string_view(text).substr(equals + 1, colon - equals - 1);
+  if (type == "int") {  // an unsigned number of 32 bits, as counts are everywhere in these files
+    head.set(key, gguf::Value::of(number_of<uint32_t>(value, text)));
+  } else if (type == "float") {
+    head.set(key, gguf::Value::of(number_of<float>(value, text)));
+  } else if (type == "bool" && (value == "true" || value == "false")) {
+    head.set(key, gguf::Value::of(value == "true"));
+  } else if (type == "str") {
+    head.set(key, gguf::Value::of(value));
+  } else {
+    throw Error(Errc::bad_request, fmt::format("--override-kv {}: needs int:N, float:X, bool:true, bool:false or str:TEXT", base::shown(text)));
+  }
+}
+
+std::vector<gguf::Head> heads_of(const gguf::File& file, const Plan& plan, const QuantizeOptions& options) {
+  gguf::Head first(file);
+  first.clear_tensors();
+  if (plan.mix->id != MixId::copy) {
+    first.set("general.quantization_version", gguf::Value::of(kQuantizationVersion));
+    first.set("general.file_type", gguf::Value::of(plan.mix->file_type));
+  }
+  if (!options.prune_layers.empty()) {
+    first.set(plan.facts.architecture + ".block_count", gguf::Value::of(static_cast<uint32_t>(plan.n_layers)));
+  }
+  for (const std::string& text : options.override_kv) apply_override(first, text);
+
+  const bool is_split = options.keep_split && file.n_shards() > 1;
+  std::vector<gguf::Head> heads(is_split ? static_cast<size_t>(file.n_shards()) : 1);
+  heads[0] = std::move(first);
+  for (const PlannedTensor& t : plan.tensors) {
+    heads[is_split ? static_cast<size_t>(t.source->shard) : 0].declare(t.name, t.choice.dtype, t.source->view.shape);
+  }
+  if (!is_split) return heads;
+  for (size_t i = 0; i < heads.size(); ++i) {
+    heads[i].set("split.no", gguf::Value::of(static_cast<uint16_t>(i)));
+    heads[i].set("split.count", gguf::Value::of(static_cast<uint16_t>(heads.size())));
+    heads[i].set("split.tensors.count", gguf::Value::of(static_cast<int32_t>(plan.tensors.size())));
+  }
+  return heads;
+}
+
+}  // namespace assay::quantizing
