@@ -238,8 +238,9 @@ std::string as_csv(const json::array& all) {
     flatten(one.as_object(), "", columns);
     std::string head, row;
     for (const auto& [column, value] : columns) {
-      head += (head.empty() ? "" : ",") + column;
-      row += (row.empty() ? "" : ",") + cell(value, '"', "");
+      if (!head.empty()) head += ',', row += ',';
+      head += column;
+      row += cell(value, '"', "");
     }
     if (text.empty()) text = head + "\n";
     text += row + "\n";

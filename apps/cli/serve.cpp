@@ -78,7 +78,7 @@ struct ServeFlags {
     o.scheduler.gap_ms_max = gap_ms;
     o.scheduler.caches_prompts = !no_cache;
     o.defaults = sampling.options(loaded);
-    if (sampling.seed >= 0) o.seed = static_cast<uint64_t>(sampling.seed);
+    if (sampling.seed) o.seed = *sampling.seed;
     o.chat_template = chat_template_file ? read_file(*chat_template_file) : chat_template.value_or("");
     o.names = aliases;
     o.host = host;

@@ -178,7 +178,9 @@ TEST(Lint, WhatCannotBeServedIsAFindingAndNoKeyIsUnreadBecauseOfIt) {
   EXPECT_EQ(odd.front().rule, "unusable");
   EXPECT_EQ(odd.front().level, LintLevel::error);
   EXPECT_THAT(odd.front().message, HasSubstr("llama.rope.scaling.type"));
-  const std::vector<LintFinding> pre = lint_of(test::talking_llama({.words = {"a"}}).set("tokenizer.chat_template", "{% if %}"));
+  test::TalkingLlama one_word;
+  one_word.words = {"a"};
+  const std::vector<LintFinding> pre = lint_of(test::talking_llama(one_word).set("tokenizer.chat_template", "{% if %}"));
   EXPECT_THAT(rules_of(pre), Contains("unusable"));
 }
 
