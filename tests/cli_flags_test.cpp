@@ -185,8 +185,8 @@ TEST_F(CliFlags, TokenizeTakesLlamaTokenizesFlags) {
   EXPECT_EQ(ids({"--stdin"}, "the sea</s>"), plain);
   EXPECT_EQ(ids({"-p", "the sea</s>", "--no-parse-special"}), ids({"-p", "the sea</s>", "--no-special"}));
   EXPECT_NE(ids({"-p", "the sea</s>", "--no-parse-special"}), plain);
-  EXPECT_EQ(ids({"-p", "the sea</s>", "--show-count"}), plain + "Total number of tokens: 4\n");
-  EXPECT_EQ(json::parse(ids({"-p", "the sea</s>", "--show-count", "--json"})).at("count"), 4);
+  EXPECT_EQ(ids({"-p", "the sea</s>", "--show-count"}), plain + "Total number of tokens: 14\n");  // two words of six bytes each, BOS and EOS
+  EXPECT_EQ(json::parse(ids({"-p", "the sea</s>", "--show-count", "--json"})).at("count"), 14);
 }
 
 // Flags and verbs of llama.cpp and ollama that are not here: exit 2, and what to do instead.

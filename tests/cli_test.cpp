@@ -337,7 +337,7 @@ TEST_F(CliPerplexity, TextSaysWhatWasRunAndRefusalsSayWhatIsNeeded) {
   EXPECT_THAT(r.out, HasSubstr("5 chunks of 10, 20 tokens scored"));
   EXPECT_THAT(r.out, HasSubstr("\nperplexity "));
   EXPECT_THAT(r.out, HasSubstr("  \"e\"\n"));
-  expect_refusal(assay({"perplexity", model_, "-p", text_}), 2, "two chunks or more, 1024 tokens; found one of 52");
+  expect_refusal(assay({"perplexity", model_, "-p", text_, "-c", "128"}), 2, "two chunks or more, 256 tokens; found one of 52");
   expect_refusal(assay({"perplexity", model_, "-p", text_, "-c", "10", "--against", "fuzzy"}), 2,
                  "--against fuzzy: neither a file nor a mode");
   expect_refusal(assay({"perplexity", model_, "-f", "/nonexistent/text"}), 1, "/nonexistent/text");

@@ -81,7 +81,7 @@ TEST_P(ContextTest, RefusesBeforeAnyWork) {
   EXPECT_THAT(refusal([&] { (void)context.logits(); }), HasSubstr("no token was run"));
   context.decode(prompt);
   const std::string before = context.kv_digest();
-  EXPECT_THAT(refusal([&] { context.decode(tokens(5)); }), HasSubstr("5 tokens after 60 do not fit into the 64 positions of the context; -c"));
+  EXPECT_THAT(refusal([&] { context.decode(tokens(5)); }), HasSubstr("5 tokens after 60 do not fit into the 64 positions of the context; a larger n_ctx"));
   EXPECT_THAT(refusal([&] { context.decode(std::vector<TokenId>{1, -1}); }), HasSubstr("from 0 to 95, found -1"));
   EXPECT_THAT(refusal([&] { context.decode(std::vector<TokenId>{96}); }), HasSubstr("from 0 to 95, found 96"));
   EXPECT_THAT(refusal([&] { context.decode({}); }), HasSubstr("at least one token"));

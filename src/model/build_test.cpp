@@ -111,7 +111,7 @@ TEST(BuildModel, RefusesHyperParametersOutOfRange) {
       {"feed_forward_length", to(uint32_t{0}), Errc::bad_file, "llama.feed_forward_length"},
       {"feed_forward_length", to(uint32_t{95}), Errc::bad_file, "blk.0.ffn_gate.weight: needs 95 x 64"},
       {"feed_forward_length", to(std::vector<uint32_t>{96}), Errc::bad_file, "llama.feed_forward_length: needs 2 values"},
-      {"feed_forward_length", to(std::vector<uint32_t>{96, 128}), Errc::bad_file, "blk.0.ffn_gate.weight: needs 128 x 64"},
+      {"feed_forward_length", to(std::vector<uint32_t>{96, 128}), Errc::bad_file, "blk.1.ffn_gate.weight: needs 128 x 64"},
       {"attention.head_count", to(uint32_t{0}), Errc::bad_file, "llama.attention.head_count"},
       {"attention.head_count", to(~uint32_t{0}), Errc::bad_file, "llama.attention.head_count"},
       {"attention.head_count", to(uint32_t{8}), Errc::bad_file, "blk.0.attn_q.weight: needs 128 x 64"},
