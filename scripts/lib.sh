@@ -4,7 +4,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 # Debian 12 packages: compilers and tools, then the libraries of cmake/AssayDependencies.cmake.
 packages=(g++ cmake ninja-build pkg-config python3 python3-pip ca-certificates
-          libboost-json1.81-dev libssl-dev libpcre2-dev libutf8proc-dev libxxhash-dev libfmt-dev libedit-dev libgtest-dev libgmock-dev)
+          libboost-json1.81-dev libssl-dev libcurl4-openssl-dev libpcre2-dev libutf8proc-dev libxxhash-dev libfmt-dev libedit-dev libgtest-dev libgmock-dev)
 
 say() { printf '%s\n' "$*" >&2; }
 

@@ -185,7 +185,8 @@ TEST_F(CliFlags, TokenizeTakesLlamaTokenizesFlags) {
   EXPECT_EQ(ids({"--stdin"}, "the sea</s>"), plain);
   EXPECT_EQ(ids({"-p", "the sea</s>", "--no-parse-special"}), ids({"-p", "the sea</s>", "--no-special"}));
   EXPECT_NE(ids({"-p", "the sea</s>", "--no-parse-special"}), plain);
-  EXPECT_EQ(ids({"-p", "the sea</s>", "--show-count"}), plain + "Total number of tokens: 14\n");  // two words of six bytes each, BOS and EOS
+  EXPECT_EQ(ids({"-p", "the sea</s>", "--show-count"}),
+            plain + "Total number of tokens: 14\n");  // two words of six bytes each, BOS and EOS
   EXPECT_EQ(json::parse(ids({"-p", "the sea</s>", "--show-count", "--json"})).at("count"), 14);
 }
 

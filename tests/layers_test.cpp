@@ -20,6 +20,8 @@ const std::map<std::string, std::set<std::string>> kNamed = {
     {"num", {"base"}},
     {"tensor", {"num"}},
     {"gguf", {"tensor"}},
+    {"store", {"gguf"}},
+    {"doctor", {"store", "engine"}},
     {"imatrix", {"gguf"}},
     {"quant", {"tensor"}},
     {"quant/encode", {"quant"}},

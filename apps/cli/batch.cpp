@@ -175,7 +175,7 @@ int batch_command(const Arguments& arguments) {
   SchedulerOptions scheduling;
   scheduling.context = f.runtime.options();
   Lines lines(f.input);
-  const auto model = Model::load(existing(path));
+  const auto model = Model::load(f.model.resolved());
   AnswerFile out(f.output, f.resume);
   const BatchOptions options = batch_options(f, *model, template_text, out.found());
   const std::unique_ptr<Scheduler> scheduler = make_scheduler(model, scheduling, f.n_parallel);

@@ -13,6 +13,7 @@
 #include "commands.h"
 #include "json_text.h"
 #include "options.h"
+#include "stores.h"
 #include "terminal.h"
 
 namespace assay::cli {
@@ -53,6 +54,7 @@ struct BenchWay {
 struct BenchFlags {
   std::string word;  // MODEL
   std::vector<std::string> models;
+  std::string repository, url;
   RuntimeFlags runtime;
   RuntimeLists lists;
   std::optional<std::string> prompt_and_gen;
@@ -61,8 +63,11 @@ struct BenchFlags {
   bool no_warmup = false, no_limits = false, no_run_ahead = false, with_profile = false, with_load = false;
 
   void add(Flags& flags) {
-    flags.positional("MODEL", word, "Path of a GGUF file (of a split model: its first part)", "-m");
+    flags.positional("MODEL", word, "Path of a GGUF file (of a split model: its first part), or a model's name", "-m,-hf,-mu");
     flags.values("-m,--model", models, "MODEL", "The same as a flag; several are measured in turn");
+    flags.value("-hf,--hf-repo", repository, "USER/REPO[:QUANT]", "Fetches it from Hugging Face first (assay pull)");
+    flags.value("-mu,--model-url", url, "URL", "Fetches it from an address first");
+    flags.exclusive({"-m", "-hf", "-mu"});
     flags.value("-p,--n-prompt", prompt, "N,...", "Prompt tokens of each test; 0: no such test");
     flags.value("-n,--n-gen", gen, "N,...", "Generated tokens of each test; 0: no such test");
     flags.value("-pg,--prompt-and-gen", prompt_and_gen, "P,G",
@@ -95,6 +100,9 @@ struct BenchFlags {
   std::vector<BenchWay> ways() const {
     std::vector<std::string> paths = models;
     if (!word.empty()) paths = {word};
+    for (const std::string& source : {repository, url}) {
+      if (!source.empty()) paths = {pull_model(source)};
+    }
     if (paths.empty()) throw UsageError("no model given: name a GGUF file, e.g. -m model.gguf");
     if (flash.find_first_not_of("01,") != std::string::npos || flash.empty()) throw UsageError(fmt::format("-fa {}: needs 0 and 1, e.g. 0,1", flash));
     std::vector<std::optional<int64_t>> layers = {std::nullopt};

@@ -78,7 +78,7 @@ int chat_command(const Arguments& arguments) {
   options.keeps_history = options.terminal && !f.no_history;
   options.sampling = f.sampling;
   options.open = [&](const std::string& path) { return make_session(f, path, context_options); };
-  ChatRepl repl(options.open(f.model.path()), options);
+  ChatRepl repl(options.open(f.model.resolved()), options);
   catch_interrupts();
   return repl.run();
 }

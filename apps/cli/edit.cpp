@@ -3,10 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
+#include "assay/error.h"
 #include "commands.h"
 #include "file_progress.h"
 #include "flags.h"
@@ -89,6 +92,10 @@ int edit_command(const Arguments& arguments) {
   options.dry_run = asked.dry_run;
   FileWatch watch("edit");
   options.watch = watch.hooks();
+  std::error_code unknown;
+  if (asked.in_place && !std::filesystem::exists(asked.in, unknown)) {  // a name may mean another program's file
+    throw Error(Errc::io, fmt::format("--in-place {}: there is no such file; needs a path, not a name", asked.in));
+  }
   const EditResult result = edit_file(existing(asked.in), options);
   if (result.cancelled) return exit_code_of_signal(interrupted());
   Output().write(text_of(result));

@@ -11,6 +11,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <sstream>
 #include <utility>
 
 #include "other_programs.h"
@@ -36,7 +37,7 @@ struct Flags::State {
     ArgumentFacts facts;
     std::string* target;
     std::vector<std::string>* list;  // in place of the target: all that are left
-    std::string instead;
+    std::vector<std::string> instead;
     bool given = false;
   };
   std::string command, summary, examples;
@@ -273,8 +274,13 @@ void Flags::habit(const std::string& names, const std::string& kind, std::vector
 
 void Flags::positional(const std::string& name, std::string& target, const std::string& help,
                        const std::string& instead) {
-  state_->arguments.push_back({{name, help}, &target, nullptr, instead});
-  if (!instead.empty()) exclusive({name, instead});
+  std::vector<std::string> flags;
+  std::stringstream list(instead);
+  for (std::string flag; std::getline(list, flag, ',');) {
+    exclusive({name, flag});
+    flags.push_back(flag);
+  }
+  state_->arguments.push_back({{name, help}, &target, nullptr, std::move(flags)});
 }
 
 void Flags::positionals(const std::string& name, std::vector<std::string>& target, const std::string& help) {
@@ -365,14 +371,14 @@ void Flags::place(const std::vector<std::string>& loose) {
   auto argument = state_->arguments.begin();
   std::string skipped;
   for (const std::string& word : loose) {
-    const auto taken = [&](const State::Argument& a) {
-      return !a.instead.empty() && !state_->by_name.at(a.instead)->given_as.empty();
+    const auto given_instead = [&](const State::Argument& a) {
+      for (const std::string& flag : a.instead) {
+        if (const std::string& name = state_->by_name.at(flag)->given_as; !name.empty()) return name;
+      }
+      return std::string();
     };
-    while (argument != state_->arguments.end() && taken(*argument)) {
-      skipped +=
-          fmt::format("; {} gives the {}", state_->by_name.at(argument->instead)->given_as, argument->facts.name);
-      ++argument;
-    }
+    for (; argument != state_->arguments.end() && !given_instead(*argument).empty(); ++argument)
+      skipped += fmt::format("; {} gives the {}", given_instead(*argument), argument->facts.name);
     if (argument == state_->arguments.end()) throw UsageError("'" + word + "' is one argument too many" + skipped);
     argument->given = true;
     if (argument->list != nullptr) {

@@ -71,8 +71,8 @@ class Flags {
   // Accepted without effect, unless the command has declared the name: with no value, one, or one of the choices or
   // none.
   void habit(const std::string& names, const std::string& kind = {}, std::vector<std::string> choices = {});
-  // A word without a flag, in the order of declaration. instead: the flag that says the same; where it is given, the
-  // word is another's.
+  // A word without a flag, in the order of declaration. instead: the flags that say the same, "-m,-hf"; where one is
+  // given, the word is another's.
   void positional(const std::string& name, std::string& target, const std::string& help,
                   const std::string& instead = {});
   // All the words that are left, "NAME...".

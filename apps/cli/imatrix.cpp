@@ -102,7 +102,7 @@ std::string json_of(const Imatrix& imatrix, const std::optional<double>& perplex
 }
 
 ImatrixResult run(const ImatrixFlags& asked) {
-  const auto model = Model::load(existing(asked.model.path()));
+  const auto model = Model::load(asked.model.resolved());
   ContextOptions context_options = asked.runtime.options();
   Context context = make_context(model, context_options);
   catch_interrupts();

@@ -37,7 +37,7 @@ int inspect_command(const Arguments& arguments) {
   }
   const std::string path = model.path();
   options.context = runtime.options();
-  const Inspection found = inspect(existing(path), options);
+  const Inspection found = inspect(model.resolved(), options);
   Output().write(as_json ? found.to_json() : printable_lines(options.lint ? found.lint_text() : found.to_text()));
   const InspectProblem* first = nullptr;
   for (const InspectProblem& problem : found.problems) {

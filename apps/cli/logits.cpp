@@ -85,7 +85,7 @@ int logits_command(const Arguments& arguments) {
   const std::string text = input.is_ids() ? "" : input.text();
   std::vector<TokenId> ids;
   if (input.is_ids()) ids = input.listed_ids();
-  const auto model = Model::load(existing(path), {.tokenizer = !input.is_ids() || !as_json});
+  const auto model = Model::load(model_flag.resolved(), {.tokenizer = !input.is_ids() || !as_json});
   if (!input.is_ids()) ids = raw_ids(*model, text);
   if (options.n_ctx == 0)
     options.n_ctx = static_cast<int64_t>(ids.size());  // exactly what this text needs

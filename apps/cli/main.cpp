@@ -12,10 +12,12 @@
 #include <vector>
 
 #include "assay/error.h"
+#include "assay/pull.h"
 #include "commands.h"
 #include "flags.h"
 #include "manual.h"
 #include "other_programs.h"
+#include "stores.h"
 #include "terminal.h"
 #include "version.h"
 
@@ -49,6 +51,11 @@ constexpr Command kCommands[] = {
     {"split", split_command, "A model file cut into several"},
     {"merge", merge_command, "The files of a split model as one"},
     {"quantize", quantize_command, "A file of float weights to one of quantised weights"},
+    {"pull", pull_command, "Fetches a model by name or address"},
+    {"list", list_command, "The models that can be named in place of a path"},
+    {"show", show_command, "One of them: digest, origin, what it needs"},
+    {"rm", rm_command, "Removes models from our own store"},
+    {"doctor", doctor_command, "What this machine can run, and common mistakes"},
     {"devices", devices_command, "What a model can run on here"},
 };
 
@@ -66,6 +73,7 @@ std::string overview() {
       "  cat letter.txt | assay run model.gguf -sys \"Shorten the text.\"\n"
       "  assay chat model.gguf                              talk; Ctrl-C ends an answer, Ctrl-D "
       "leaves\n"
+      "  assay pull smollm2                                 fetches a small model; then: assay run smollm2 -p Hi\n"
       "  assay inspect model.gguf                           does it fit into memory?\n"
       "  assay bench model.gguf                             how fast is it here?\n"
       "\n`assay COMMAND --help` lists a command's flags. Each long flag has a variable: --top-k 20 is "
@@ -74,7 +82,7 @@ std::string overview() {
       "and seed give the same text.\n"
       "Exit codes: 0 done, 1 another failure, 2 a wrong call, 3 a bad or unsupported model, 4 out "
       "of memory, 5 verify\n"
-      "found something wrong, 130 and 143 interrupted.\n";
+      "found something wrong, 6 network, 130 and 143 interrupted.\n";
   return text;
 }
 
@@ -179,6 +187,11 @@ int guarded(const Arguments& arguments) {
   } catch (const UsageError& e) {
     notice(e.what());
     return 2;
+  } catch (const Interrupted& e) {
+    return exit_code_of_signal(e.signal);
+  } catch (const NetworkError& e) {
+    notice(e.what());
+    return kExitNetwork;
   } catch (const Error& e) {
     notice(e.what());
     return exit_code_of(e.code);

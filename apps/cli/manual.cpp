@@ -27,7 +27,9 @@ The same file, prompt and seed give the same text on every machine: a result dep
 batch sizes, nor on the instruction set.
 .PP
 .I MODEL
-is the path of a GGUF file (of a split model: its first part), given after the command or with
+is the path of a GGUF file (of a split model: its first part), or the name of a model as
+.B assay list
+shows it, or the beginning of one, given after the command or with
 .BR \-m .
 .PP
 A flag is a word of its own, and its value is the next word, or stands behind = of a long flag. Of a flag given twice the last counts,
@@ -53,6 +55,7 @@ l l.
 3|a bad or unsupported model
 4|out of memory
 5|verify or inspect \-\-lint found something wrong
+6|network: a server could not be reached, or sent what cannot be used
 130, 143|ended by Ctrl-C, by SIGTERM; what there was of the answer was printed
 .TE
 .SH EXAMPLES

@@ -18,6 +18,7 @@
 #include "assay/error.h"
 #include "assay/inspect.h"
 #include "assay/utf8.h"
+#include "stores.h"
 #include "terminal.h"
 
 namespace assay::cli {
@@ -54,23 +55,27 @@ LogitBias parse_logit_bias(const std::string& text) {
 }  // namespace
 
 void ModelFlag::add(Flags& flags) {
-  flags.positional("MODEL", positional, "Path of a GGUF file (of a split model: its first part)", "-m");
+  flags.positional("MODEL", positional, "Path of a GGUF file (of a split model: its first part), or a model's name",
+                   "-m,-hf,-mu");
   flags.value("-m,--model", flag, "MODEL", "The same as a flag");
+  flags.value("-hf,--hf-repo", repository, "USER/REPO[:QUANT]", "Fetches it from Hugging Face first (assay pull)");
+  flags.value("-mu,--model-url", url, "URL", "Fetches it from an address first");
+  flags.exclusive({"-m", "-hf", "-mu"});
 }
 
 std::string ModelFlag::path() const {
-  if (positional.empty() && flag.empty()) throw UsageError("no model given: name a GGUF file, e.g. -m model.gguf");
-  return positional.empty() ? flag : positional;
+  for (const std::string& given : {positional, flag, repository, url}) {
+    if (!given.empty()) return given;
+  }
+  throw UsageError("no model given: name a GGUF file, e.g. -m model.gguf");
 }
 
-const std::string& existing(const std::string& path) {
-  std::error_code unknown;
-  if (!std::filesystem::exists(path, unknown)) {
-    throw Error(Errc::io,
-                fmt::format("{}: there is no such file; needs the path of a GGUF file", path));
-  }
-  return path;
+std::string ModelFlag::resolved() const {
+  const std::string given = path();
+  return repository.empty() && url.empty() ? existing(given) : pull_model(given);
 }
+
+std::string existing(const std::string& path_or_name) { return stores_here().resolve(path_or_name); }
 
 namespace {
 

@@ -16,13 +16,15 @@ namespace assay::cli {
 
 // MODEL, or -m MODEL.
 struct ModelFlag {
-  std::string positional, flag;  // one of them at most
+  std::string positional, flag, repository, url;  // one of them at most
   void add(Flags& flags);
-  std::string path() const;  // UsageError where there is none, or two
+  std::string path() const;      // as it was given; UsageError where there is none
+  std::string resolved() const;  // the file itself, fetched first where -hf or -mu ask for it
 };
 
-// The path itself; Error(io) that says what to do where nothing is there.
-const std::string& existing(const std::string& path);
+// The path of a model by its path or its name in a store; Error(io) that says what to do where there is none,
+// Error(bad_request) where several are meant.
+std::string existing(const std::string& path_or_name);
 
 // -t, -b, -ub and -ngl as lists, "1,2", of which bench measures every combination.
 struct RuntimeLists {

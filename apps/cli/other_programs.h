@@ -159,7 +159,7 @@ inline constexpr std::array kFlagHabits = {
     Habit{"--keepalive", "assay has no daemon: a model is loaded for one command, in place from its file"},
     Habit{"--nowordwrap", "text is never wrapped"},
     Habit{"--hidethinking", "use --reasoning-format in the commands that have it"},
-    Habit{"--insecure", "models come over https alone"},
+    Habit{"--insecure", "assay pull takes http addresses as they are"},
 };
 
 inline constexpr std::array kVerbHabits = {

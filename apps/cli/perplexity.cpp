@@ -6,7 +6,6 @@
 #include <boost/json.hpp>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 
 #include "assay/error.h"
 #include "assay/utf8.h"
@@ -207,13 +206,16 @@ json::object to_json(const PerplexityResult& r, const Run& run, const Run* base,
 std::unique_ptr<Run> load_base(const std::string& against, const Run& run) {
   ContextOptions options = run.context->options();
   if (const auto mode = with_mode(options, against)) return std::make_unique<Run>(run.model, *mode);
-  std::error_code unknown;
-  if (!std::filesystem::exists(against, unknown)) {
+  std::string path;
+  try {
+    path = existing(against);
+  } catch (const Error& e) {
+    if (e.code != Errc::io) throw;
     throw UsageError(
-        fmt::format("--against {}: neither a file nor a mode: {}", against, kModeNames));
+        fmt::format("--against {}: neither a file nor a mode: {}; as a model: {}", against, kModeNames, e.what()));
   }
   options.n_outputs_max = 0;
-  return std::make_unique<Run>(Model::load(against), options);
+  return std::make_unique<Run>(Model::load(path), options);
 }
 
 }  // namespace
@@ -237,7 +239,7 @@ int perplexity_command(const Arguments& arguments) {
   const std::string path = f.model.path();
   ContextOptions options = f.runtime.options();
   const std::string text = f.input.text();
-  const auto model = Model::load(existing(path));
+  const auto model = Model::load(f.model.resolved());
   const std::vector<TokenId> ids =
       model->tokenizer()->encode(text, {.parse_special = false, .add_bos = {}, .add_eos = false});
   const Run run(model, options);

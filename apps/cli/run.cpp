@@ -188,7 +188,7 @@ int run_command(const Arguments& arguments) {
       f.input.prompt || f.input.file || !f.word.empty()
           ? start
           : std::chrono::steady_clock::now();  // waiting for standard input is no loading
-  const auto model = Model::load(existing(path));
+  const auto model = Model::load(f.model.resolved());
   const std::vector<TokenId> ids = prompt_ids(f, *model, prompt);
   GenerateOptions options = f.sampling.options(*model);
   options.n_top_logprobs = f.logprobs.count();

@@ -117,7 +117,7 @@ int serve_command(const Arguments& arguments) {
   }
   const std::string path = f.model.path();
   catch_interrupts();
-  const auto model = Model::load(existing(path));
+  const auto model = Model::load(f.model.resolved());
   const ServerOptions options = f.options(*model);
   Server server(model, options);
   const Context& context = server.context();

@@ -86,10 +86,11 @@ int template_command(const Arguments& arguments) {
     return 0;
   }
   if (!messages) throw UsageError("no messages given: --messages FILE");
-  const std::string path = model.path();
+  const std::string given = model.path();
   TemplateInput input;
   std::string source;
-  if (is_gguf(existing(path))) {
+  const std::string path = model.resolved();
+  if (is_gguf(path)) {
     ChatFacts facts = read_chat_facts(path);
     source = std::move(facts.chat_template);
     input.bos_token = std::move(facts.bos_token);

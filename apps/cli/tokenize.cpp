@@ -46,7 +46,7 @@ int tokenize_command(const Arguments& arguments) {
     Output().write(flags.help());
     return 0;
   }
-  const auto tokenizer = Tokenizer::load(existing(model.path()));
+  const auto tokenizer = Tokenizer::load(model.resolved());
   if (!prompt && !file && stdin_is_terminal())
     notice("reading text from the terminal; Ctrl-D ends it");
   const std::string text = prompt ? *prompt : file ? read_input(*file) : read_stdin();
@@ -98,7 +98,7 @@ int detokenize_command(const Arguments& arguments) {
     Output().write(flags.help());
     return 0;
   }
-  const auto tokenizer = Tokenizer::load(existing(model.path()));
+  const auto tokenizer = Tokenizer::load(model.resolved());
   if (!list && !file && stdin_is_terminal())
     notice("reading ids from the terminal; Ctrl-D ends them");
   const std::vector<TokenId> ids = parse_ids(list ? *list : file ? read_input(*file) : read_stdin());

@@ -111,7 +111,7 @@ int trace_command(const Arguments& arguments) {
   if (!input.is_ids()) options.text = input.text();
   std::vector<TokenId> ids;
   if (input.is_ids()) ids = input.listed_ids();
-  const auto model = Model::load(existing(path), {.tokenizer = !input.is_ids()});
+  const auto model = Model::load(model_flag.resolved(), {.tokenizer = !input.is_ids()});
   if (!input.is_ids()) ids = raw_ids(*model, options.text);
   if (context_options.n_ctx == 0) context_options.n_ctx = static_cast<int64_t>(ids.size());
   Context context = make_context(model, context_options, runtime.verbose);

@@ -151,7 +151,7 @@ int verify_command(const Arguments& arguments) {
   if (html_on_stdout && f.as_json) throw UsageError("--json and --html - both write to standard output");
   if (f.runtime.n_ctx != 0) notice(fmt::format("-c {} has no effect: verify makes contexts as long as its probes", f.runtime.n_ctx));
   options.against = f.against;
-  existing(path);
+  const std::string file = f.model.resolved();
   const bool colour = want_colour(f.colour);
   catch_interrupts();
   std::optional<OutputFile> html;
@@ -160,7 +160,7 @@ int verify_command(const Arguments& arguments) {
   options.on_stage = [&](const VerifyStage& stage) { view.end_stage(stage); };
   options.on_progress = [&](std::string_view stage, double share) { view.progress(stage, share); };
   options.cancelled = [] { return interrupted() != 0; };
-  const VerifyReport report = verify_model(path, options);
+  const VerifyReport report = verify_model(file, options);
   if (!html_on_stdout) Output().write(f.as_json ? report.to_json() : printable_lines(report.outcome_text()));
   if (html) html->write(report.to_html());
   if (interrupted() != 0) return exit_code_of_signal(interrupted());

@@ -38,6 +38,8 @@ struct MachineLimits {
   std::string byte_instructions, float_instructions;  // which ones
 };
 MachineLimits measure_limits(const Context& context);
+// Its first figure alone, by so many threads that sum 128 MiB each.
+double read_bandwidth(int n_threads);
 
 // The share of its limit that a run of so much work reaches in so many seconds; 0 where the limit is not known.
 double share_of_bandwidth(const Work& work, double seconds, const MachineLimits& limits) noexcept;

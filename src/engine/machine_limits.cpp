@@ -66,6 +66,11 @@ double measure_peak(base::ThreadPool& pool, const backend::cpu::PeakLoop& loop) 
 
 }  // namespace
 
+double read_bandwidth(int n_threads) {
+  base::ThreadPool pool(n_threads);
+  return measure_read_bandwidth(pool);
+}
+
 MachineLimits measure_limits(const Context& context) {
   const ContextOptions& options = context.options();
   MachineLimits limits;

@@ -1,0 +1,247 @@
+// HTTP by libcurl, which follows no redirect and reads no environment here.
+#include <fmt/core.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <exception>
+#include <new>
+#include <optional>
+#include <utility>
+
+#include "assay/pull.h"
+#include "base/shown.h"
+#include "store/curl_library.h"
+#include "store/http.h"
+#include "store/names.h"
+
+namespace assay::store {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kRedirectsMax = 10;
+constexpr size_t kHeadBytesMax = 256 << 10;
+constexpr long kBufferBytes = 256 << 10;
+
+struct Url {
+  const CurlLibrary& curl;
+  CURLU* handle = curl.url();
+  explicit Url(const CurlLibrary& library) : curl(library) {}
+  ~Url() { curl.url_cleanup(handle); }
+  Url(const Url&) = delete;
+  Url& operator=(const Url&) = delete;
+
+  bool set(const std::string& text) {
+    return curl.url_set(handle, CURLUPART_URL, text.c_str(), 0) == CURLUE_OK;
+  }  // relative to what it was
+  std::string part(CURLUPart which) const {
+    char* text = nullptr;
+    if (curl.url_get(handle, which, &text, which == CURLUPART_PORT ? CURLU_DEFAULT_PORT : 0) != CURLUE_OK) return {};
+    std::string result(text);
+    curl.free(text);
+    return result;
+  }
+  std::string origin() const {
+    return lower(fmt::format("{}://{}:{}", part(CURLUPART_SCHEME), part(CURLUPART_HOST), part(CURLUPART_PORT)));
+  }
+};
+
+struct HeaderList {
+  const CurlLibrary& curl;
+  curl_slist* first = nullptr;
+  explicit HeaderList(const CurlLibrary& library) : curl(library) {}
+  ~HeaderList() { curl.slist_free_all(first); }
+  HeaderList(const HeaderList&) = delete;
+  HeaderList& operator=(const HeaderList&) = delete;
+  void add(const std::string& line) {
+    curl_slist* longer = curl.slist_append(first, line.c_str());
+    if (longer == nullptr) throw std::bad_alloc();
+    first = longer;
+  }
+};
+
+// One hop: what the callbacks of libcurl work on. Exceptions do not cross it; they wait here.
+struct Hop {
+  const HttpSettings& settings;
+  const std::function<bool(const HttpHead&)>& on_head;
+  const std::function<void(std::span<const std::byte>)>& on_body;
+  HttpHead head;
+  size_t head_bytes = 0;
+  bool is_told = false, is_stopped = false, is_cancelled = false, is_silent = false;
+  curl_off_t n_seen = 0;
+  Clock::time_point last_byte = Clock::now();
+  std::exception_ptr thrown;
+
+  bool is_redirect() const { return head.status >= 300 && head.status < 400 && !head.location.empty(); }
+  // Tells the head once it is whole; false where the request ends here.
+  bool tell_head() {
+    if (is_told || is_redirect()) return !is_stopped;
+    is_told = true;
+    is_stopped = !on_head(head);
+    return !is_stopped;
+  }
+};
+
+template <class Work>
+bool guarded(Hop& hop, Work work) {
+  try {
+    return work();
+  } catch (...) {
+    hop.thrown = std::current_exception();
+    return false;
+  }
+}
+
+size_t take_header(char* data, size_t, size_t n, void* context) {
+  Hop& hop = *static_cast<Hop*>(context);
+  const bool goes_on = guarded(hop, [&] {
+    hop.last_byte = Clock::now();
+    hop.head_bytes += n;
+    if (hop.head_bytes > kHeadBytesMax)
+      throw NetworkError(
+          fmt::format("the server's reply has a head of more than {} bytes, which is the limit", kHeadBytesMax));
+    const std::string_view line(data, n);
+    if (line.starts_with("HTTP/")) {
+      hop.head = {};
+      const size_t space = line.find(' ');
+      hop.head.status = space == std::string_view::npos ? 0 : std::atoi(std::string(line.substr(space + 1, 3)).c_str());
+    } else if (line == "\r\n" || line == "\n") {
+      return hop.head.status < 200 || hop.tell_head();
+    } else {
+      hop.head.add_line(line);
+    }
+    return true;
+  });
+  return goes_on ? n : 0;
+}
+
+size_t take_body(char* data, size_t, size_t n, void* context) {
+  Hop& hop = *static_cast<Hop*>(context);
+  const bool goes_on = guarded(hop, [&] {
+    hop.last_byte = Clock::now();
+    if (hop.is_redirect()) return true;
+    hop.on_body(std::as_bytes(std::span(data, n)));
+    return true;
+  });
+  return goes_on ? n : 0;
+}
+
+int watch(void* context, curl_off_t, curl_off_t n_received, curl_off_t, curl_off_t) {
+  Hop& hop = *static_cast<Hop*>(context);
+  if (hop.settings.cancelled && hop.settings.cancelled()) {
+    hop.is_cancelled = true;
+    return 1;
+  }
+  if (n_received != hop.n_seen) {
+    hop.n_seen = n_received;
+    hop.last_byte = Clock::now();
+  }
+  hop.is_silent = std::chrono::duration<double>(Clock::now() - hop.last_byte).count() > hop.settings.timeout_s;
+  return hop.is_silent ? 1 : 0;
+}
+
+HttpEnd end_of(CURLcode code) {
+  switch (code) {
+    case CURLE_COULDNT_CONNECT:
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_RESOLVE_PROXY:
+      return HttpEnd::refused;
+    case CURLE_UNSUPPORTED_PROTOCOL:
+    case CURLE_URL_MALFORMAT:
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CACERT_BADFILE:
+    case CURLE_SSL_CERTPROBLEM:
+      return HttpEnd::forbidden;
+    default:
+      return HttpEnd::cut;
+  }
+}
+
+}  // namespace
+
+struct Http::State {
+  HttpSettings settings;
+  CurlLibrary curl;
+  CURL* handle = curl.easy_init();
+  ~State() { curl.easy_cleanup(handle); }
+
+  const std::string& proxy_of(const std::string& scheme) const {
+    const std::string& own = scheme == "https" ? settings.https_proxy : settings.http_proxy;
+    return own.empty() ? settings.all_proxy : own;
+  }
+  void add_headers(HeaderList& headers, const HttpRequest& request, const Url& url) const;
+  CURLcode perform(const std::string& text, const Url& url, const HeaderList& headers, Hop& hop, char* problem);
+};
+
+CURLcode Http::State::perform(const std::string& text, const Url& url, const HeaderList& headers, Hop& hop,
+                              char* problem) {
+  curl.easy_reset(handle);
+  const auto set = [&](CURLoption option, auto value) { curl.easy_setopt(handle, option, value); };
+  set(CURLOPT_URL, text.c_str());
+  set(CURLOPT_PROTOCOLS_STR, "http,https");
+  set(CURLOPT_FOLLOWLOCATION, 0L);
+  set(CURLOPT_HTTPHEADER, headers.first);
+  set(CURLOPT_USERAGENT, "assay");
+  set(CURLOPT_PROXY, proxy_of(url.part(CURLUPART_SCHEME)).c_str());  // "": none, whatever the environment says
+  set(CURLOPT_NOPROXY, settings.no_proxy.c_str());
+  set(CURLOPT_HTTP_CONTENT_DECODING, 0L);
+  set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);  // of a proxy
+  set(CURLOPT_NOSIGNAL, 1L);
+  if (!settings.ca_file.empty()) set(CURLOPT_CAINFO, settings.ca_file.c_str());
+  set(CURLOPT_BUFFERSIZE, kBufferBytes);
+  set(CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(settings.timeout_s * 1000));
+  set(CURLOPT_ERRORBUFFER, problem);
+  set(CURLOPT_HEADERFUNCTION, take_header);
+  set(CURLOPT_HEADERDATA, static_cast<void*>(&hop));
+  set(CURLOPT_WRITEFUNCTION, take_body);
+  set(CURLOPT_WRITEDATA, static_cast<void*>(&hop));
+  set(CURLOPT_NOPROGRESS, 0L);
+  set(CURLOPT_XFERINFOFUNCTION, watch);
+  set(CURLOPT_XFERINFODATA, static_cast<void*>(&hop));
+  return curl.easy_perform(handle);
+}
+
+void Http::State::add_headers(HeaderList& headers, const HttpRequest& request, const Url& url) const {
+  if (request.begin > 0) headers.add(fmt::format("Range: bytes={}-", request.begin));
+  if (request.begin > 0 && !request.if_range.empty()) headers.add(fmt::format("If-Range: {}", request.if_range));
+  Url token_url(curl);
+  if (!settings.token.empty() && token_url.set(settings.token_url) && token_url.origin() == url.origin())
+    headers.add(fmt::format("Authorization: Bearer {}", settings.token));
+}
+
+Http::Http(HttpSettings settings) : state_(std::make_unique<State>()) {
+  if (state_->handle == nullptr) throw std::bad_alloc();
+  state_->settings = std::move(settings);
+}
+Http::~Http() = default;
+
+HttpResult Http::get(const HttpRequest& request, const std::function<bool(const HttpHead&)>& on_head,
+                     const std::function<void(std::span<const std::byte>)>& on_body) {
+  Url url(state_->curl);
+  if (!url.set(request.url)) return {HttpEnd::forbidden, fmt::format("{} is no address", base::shown(request.url))};
+  for (int n_redirects = 0; n_redirects <= kRedirectsMax; ++n_redirects) {
+    const std::string scheme = url.part(CURLUPART_SCHEME);
+    if (scheme != "http" && scheme != "https")
+      return {HttpEnd::forbidden, fmt::format("{} is neither http nor https", base::shown(scheme))};
+    HeaderList headers(state_->curl);
+    state_->add_headers(headers, request, url);
+    char problem[CURL_ERROR_SIZE] = "";
+    Hop hop{state_->settings, on_head, on_body, {}, {}, {}, {}, {}, {}, {}, Clock::now(), {}};
+    const CURLcode code = state_->perform(url.part(CURLUPART_URL), url, headers, hop, problem);
+    if (hop.thrown) std::rethrow_exception(hop.thrown);
+    if (hop.is_cancelled) return {HttpEnd::cancelled, ""};
+    if (hop.is_stopped) return {HttpEnd::stopped, ""};
+    if (hop.is_silent) return {HttpEnd::cut, fmt::format("no byte came for {} s", state_->settings.timeout_s)};
+    if (code != CURLE_OK) return {end_of(code), problem[0] != '\0' ? problem : state_->curl.easy_strerror(code)};
+    if (!hop.is_redirect()) return {HttpEnd::complete, ""};
+    if (!url.set(hop.head.location))
+      return {HttpEnd::forbidden,
+              fmt::format("it redirects to {}, which is no address", base::shown(hop.head.location))};
+    if (scheme == "https" && url.part(CURLUPART_SCHEME) == "http")
+      return {HttpEnd::forbidden, fmt::format("it redirects from https to {}, which is not followed",
+                                              base::shown(url.part(CURLUPART_URL)))};
+  }
+  return {HttpEnd::forbidden, fmt::format("it redirects more than {} times, which is the limit", kRedirectsMax)};
+}
+
+}  // namespace assay::store
