@@ -9,6 +9,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "support/content.h"
 #include "support/program.h"
 #include "support/shared_data.h"
 #include "support/temp_folder.h"
@@ -18,18 +19,13 @@ namespace assay {
 namespace {
 
 namespace json = boost::json;
+using test::content;
 using test::ProgramOptions;
 using test::ProgramResult;
 using test::TerminalProgram;
 using testing::HasSubstr;
 
 constexpr const char* kTemplate = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}\n{% endfor %}a:";
-
-std::string content(const std::filesystem::path& path) {
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
 
 class Conversation : public ::testing::Test {
  protected:
@@ -149,8 +145,11 @@ TEST_F(Conversation, CtrlZSuspends) {
   for (const std::string& argument : chat()) shell.push_back(argument);
   TerminalProgram program("/bin/bash", shell, home());
   ASSERT_TRUE(program.shows("> "));
-  program.type("/tok\x1a");
+  program.type("/tok");
+  ASSERT_TRUE(program.shows("/tok")) << program.output();
+  program.type("\x1a");
   ASSERT_TRUE(program.shows("SUSPENDED")) << program.output();
+  ASSERT_TRUE(program.shows("/tok")) << program.output();  // it reads keys again and shows what was typed
   program.type("ens ab\r");
   EXPECT_TRUE(program.shows("  a\r\n")) << program.output();
   ASSERT_TRUE(program.shows("> "));

@@ -9,7 +9,7 @@
 #include <fstream>
 
 #include "../apps/cli/other_programs.h"
-#include "support/program.h"
+#include "support/assay_program.h"
 #include "support/talking_llama.h"
 #include "support/temp_folder.h"
 
@@ -17,6 +17,7 @@ namespace assay {
 namespace {
 
 namespace json = boost::json;
+using test::assay;
 using test::ProgramOptions;
 using test::ProgramResult;
 using testing::AllOf;
@@ -24,10 +25,6 @@ using testing::HasSubstr;
 using testing::MatchesRegex;
 using testing::Not;
 using testing::StartsWith;
-
-ProgramResult assay(const std::vector<std::string>& arguments, const ProgramOptions& options = {}) {
-  return test::run_program(ASSAY_PROGRAM, arguments, options);
-}
 
 ProgramOptions with(std::map<std::string, std::string> environment, std::string input = {}) {
   ProgramOptions options;

@@ -9,7 +9,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "support/program.h"
+#include "support/assay_program.h"
+#include "support/content.h"
 #include "support/talking_llama.h"
 #include "support/temp_folder.h"
 #include "support/terminal.h"
@@ -18,25 +19,18 @@ namespace assay {
 namespace {
 
 namespace json = boost::json;
+using test::assay;
+using test::content;
 using test::ProgramOptions;
 using test::ProgramResult;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-ProgramResult assay(const std::vector<std::string>& arguments, const ProgramOptions& options = {}) {
-  return test::run_program(ASSAY_PROGRAM, arguments, options);
-}
-
 // With the shell's redirections.
 ProgramResult redirected(const std::string& redirections, std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), {"-c", "exec \"$0\" \"$@\" " + redirections, ASSAY_PROGRAM});
   return test::run_program("/bin/sh", arguments);
-}
-
-std::string content(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 bool has_controls(const std::string& text) {

@@ -11,7 +11,7 @@
 #include <sstream>
 #include <thread>
 
-#include "support/program.h"
+#include "support/assay_program.h"
 #include "support/shared_data.h"
 #include "support/temp_folder.h"
 #include "support/tiny_llama.h"
@@ -20,14 +20,11 @@ namespace assay {
 namespace {
 
 namespace json = boost::json;
+using test::assay;
 using test::ProgramOptions;
 using test::ProgramResult;
 using testing::HasSubstr;
 using testing::StartsWith;
-
-ProgramResult assay(const std::vector<std::string>& arguments, const ProgramOptions& options = {}) {
-  return test::run_program(ASSAY_PROGRAM, arguments, options);
-}
 
 ProgramOptions input(std::string text) {
   ProgramOptions options;

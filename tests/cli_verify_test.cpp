@@ -9,7 +9,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "support/program.h"
+#include "support/content.h"
+#include "support/assay_program.h"
 #include "support/shared_data.h"
 #include "support/temp_folder.h"
 #include "support/tiny_llama.h"
@@ -18,19 +19,11 @@ namespace assay {
 namespace {
 
 namespace json = boost::json;
+using test::assay;
+using test::content;
 using test::ProgramResult;
 using testing::HasSubstr;
 using testing::Not;
-
-ProgramResult assay(const std::vector<std::string>& arguments,
-                    const test::ProgramOptions& options = {}) {
-  return test::run_program(ASSAY_PROGRAM, arguments, options);
-}
-
-std::string content(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 // A small model without a vocabulary, which is a fault that verify finds.
 class CliVerifyTiny : public ::testing::Test {

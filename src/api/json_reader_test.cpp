@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string refusal(std::string_view text, const JsonLimits& limits = {}) {
+std::string json_refusal(std::string_view text, const JsonLimits& limits = {}) {
   try {
     read_json(text, limits);
   } catch (const ApiError& error) {
@@ -34,26 +34,26 @@ TEST(JsonReader, ReadsWhatIsJson) {
 }
 
 TEST(JsonReader, RefusesWhatTwoReadersCouldSeeTwice) {  // B79
-  EXPECT_THAT(refusal(R"({"a": 1, "a": 2})"), HasSubstr("\"a\" stands twice"));
-  EXPECT_THAT(refusal(R"({"x": {"a": 1, "\u0061": 2}})"), HasSubstr("\"a\" stands twice"));
-  EXPECT_THAT(refusal("[1e999]"), HasSubstr("1e999 is beyond"));
-  EXPECT_THAT(refusal("[123456789012345678901234567890]"), HasSubstr("more than 64 bits"));
+  EXPECT_THAT(json_refusal(R"({"a": 1, "a": 2})"), HasSubstr("\"a\" stands twice"));
+  EXPECT_THAT(json_refusal(R"({"x": {"a": 1, "\u0061": 2}})"), HasSubstr("\"a\" stands twice"));
+  EXPECT_THAT(json_refusal("[1e999]"), HasSubstr("1e999 is beyond"));
+  EXPECT_THAT(json_refusal("[123456789012345678901234567890]"), HasSubstr("more than 64 bits"));
   for (const char* text : {"NaN", "[Infinity]", "{\"a\": -Infinity}", "[1,]", "{'a': 1}", "{a: 1}", "[01]", "[+1]", "[.5]", "[1.]", "// x\n1", "[1] 2",
                            "{\"a\": 1}}", "\"\\x41\"", "\"a\nb\"", "{\"a\"", "[\"\\ud800\"]", "[\"\\ud800\\u0041\"]", "[\"\\udc00\"]", "tru", ""}) {
-    EXPECT_NE(refusal(text), "no error") << text;
+    EXPECT_NE(json_refusal(text), "no error") << text;
   }
-  EXPECT_THAT(refusal("\xEF\xBB\xBF{}"), HasSubstr("byte order mark"));
-  EXPECT_THAT(refusal("\"\xC3\x28\""), HasSubstr("no UTF-8: byte 1"));
-  EXPECT_THAT(refusal("\"\xED\xA0\x80\""), HasSubstr("no UTF-8"));
+  EXPECT_THAT(json_refusal("\xEF\xBB\xBF{}"), HasSubstr("byte order mark"));
+  EXPECT_THAT(json_refusal("\"\xC3\x28\""), HasSubstr("no UTF-8: byte 1"));
+  EXPECT_THAT(json_refusal("\"\xED\xA0\x80\""), HasSubstr("no UTF-8"));
 }
 
 TEST(JsonReader, LimitsNameThemselves) {
-  EXPECT_EQ(refusal(std::string(64, '[') + std::string(64, ']')), "no error");
-  EXPECT_THAT(refusal(std::string(100'000, '[')), HasSubstr("deeper than 64"));
+  EXPECT_EQ(json_refusal(std::string(64, '[') + std::string(64, ']')), "no error");
+  EXPECT_THAT(json_refusal(std::string(100'000, '[')), HasSubstr("deeper than 64"));
   std::string object;
   for (int i = 0; i < 100'000; ++i) object += "{\"a\":";
-  EXPECT_THAT(refusal(object), HasSubstr("deeper than 64"));
-  EXPECT_THAT(refusal("[1,2,3]", {.depth_max = 64, .n_values_max = 3}), HasSubstr("more than 3 values"));
+  EXPECT_THAT(json_refusal(object), HasSubstr("deeper than 64"));
+  EXPECT_THAT(json_refusal("[1,2,3]", {.depth_max = 64, .n_values_max = 3}), HasSubstr("more than 3 values"));
 }
 
 }  // namespace

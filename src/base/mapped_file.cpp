@@ -12,11 +12,10 @@
 #include <utility>
 
 #include "assay/error.h"
+#include "base/system_reason.h"
 
 namespace assay::base {
 namespace {
-
-std::string reason(int error) { return std::generic_category().message(error); }
 
 const char* kind_of(mode_t mode) {
   if (S_ISDIR(mode)) return "a folder";
@@ -31,10 +30,10 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   try {
     // Not blocking: opening a pipe without a writer would wait for ever.
     descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (descriptor_ < 0) throw Error(Errc::io, fmt::format("{}: cannot be opened: {}", path.string(), reason(errno)));
+    if (descriptor_ < 0) throw Error(Errc::io, fmt::format("{}: cannot be opened: {}", path.string(), system_reason(errno)));
     struct stat info {};
     if (::fstat(descriptor_, &info) != 0) {
-      throw Error(Errc::io, fmt::format("{}: cannot be examined: {}", path.string(), reason(errno)));
+      throw Error(Errc::io, fmt::format("{}: cannot be examined: {}", path.string(), system_reason(errno)));
     }
     if (!S_ISREG(info.st_mode)) {
       throw Error(Errc::io, fmt::format("{}: is {}; a regular file is needed", path.string(), kind_of(info.st_mode)));
@@ -44,7 +43,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
     void* map = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor_, 0);
     if (map == MAP_FAILED) {
       const Errc code = errno == ENOMEM ? Errc::out_of_memory : Errc::io;
-      throw Error(code, fmt::format("{}: {} bytes cannot be mapped: {}", path.string(), size, reason(errno)));
+      throw Error(code, fmt::format("{}: {} bytes cannot be mapped: {}", path.string(), size, system_reason(errno)));
     }
     bytes_ = {static_cast<const std::byte*>(map), size};
     // Advice, so its refusal is no failure. Weights are read end to end for every token; in pages of 4 KiB that waits for address translation
@@ -75,7 +74,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 void MappedFile::check_size() const {
   struct stat info {};
   if (::fstat(descriptor_, &info) != 0) {
-    throw Error(Errc::io, fmt::format("{}: cannot be examined: {}", path_.string(), reason(errno)));
+    throw Error(Errc::io, fmt::format("{}: cannot be examined: {}", path_.string(), system_reason(errno)));
   }
   if (static_cast<uint64_t>(info.st_size) < bytes_.size()) {
     throw Error(Errc::io, fmt::format("{}: was cut from {} to {} bytes while in use", path_.string(), bytes_.size(),

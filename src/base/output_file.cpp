@@ -14,13 +14,12 @@
 #include <utility>
 
 #include "assay/error.h"
+#include "base/system_reason.h"
 
 namespace assay::base {
 namespace {
 
 constexpr size_t kBufferBytes = 1 << 20;
-
-std::string reason(int error) { return std::generic_category().message(error); }
 
 [[noreturn]] void fail(const std::filesystem::path& path, const std::string& problem) {
   throw Error(Errc::io, fmt::format("{}: {}", path.string(), problem));
@@ -59,19 +58,19 @@ OutputFile::OutputFile(const std::filesystem::path& path, uint64_t n_bytes, uint
     const bool busy = left >= 0 && ::flock(left, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     if (left >= 0) ::close(left);
     if (busy) fail(partial_, "another process is writing it");
-    if (::unlink(partial_.c_str()) != 0 && errno != ENOENT) fail(partial_, fmt::format("cannot be replaced: {}", reason(errno)));
+    if (::unlink(partial_.c_str()) != 0 && errno != ENOENT) fail(partial_, fmt::format("cannot be replaced: {}", system_reason(errno)));
   }
   require_room(path_, n_bytes - keep);
   descriptor_ = ::open(partial_.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | (keep == 0 ? O_CREAT | O_EXCL : 0), 0666);
-  if (descriptor_ < 0) fail(partial_, fmt::format("cannot be made: {}", reason(errno)));
+  if (descriptor_ < 0) fail(partial_, fmt::format("cannot be made: {}", system_reason(errno)));
   try {
     if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) fail(partial_, "another process is writing it");
     exists_ = true;
-    if (keep != 0 && ::ftruncate(descriptor_, static_cast<off_t>(keep)) != 0) fail(partial_, fmt::format("cannot be cut: {}", reason(errno)));
-    if (replaces_ && ::fchmod(descriptor_, old.st_mode & 0777) != 0) fail(partial_, fmt::format("cannot be given its mode: {}", reason(errno)));
+    if (keep != 0 && ::ftruncate(descriptor_, static_cast<off_t>(keep)) != 0) fail(partial_, fmt::format("cannot be cut: {}", system_reason(errno)));
+    if (replaces_ && ::fchmod(descriptor_, old.st_mode & 0777) != 0) fail(partial_, fmt::format("cannot be given its mode: {}", system_reason(errno)));
     // Beyond the end of the file, so that its size tells how far a killed process came. A file system that cannot has told its room above.
     if (n_bytes != 0 && ::fallocate(descriptor_, FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(n_bytes)) != 0 && errno != EOPNOTSUPP && errno != ENOSYS)
-      fail(partial_, fmt::format("room for {} bytes cannot be had: {}", n_bytes, reason(errno)));
+      fail(partial_, fmt::format("room for {} bytes cannot be had: {}", n_bytes, system_reason(errno)));
     buffer_.reserve(kBufferBytes);
   } catch (...) {
     discard();
@@ -109,7 +108,7 @@ void OutputFile::flush() {
   while (!left.empty()) {
     const ssize_t n = ::pwrite(descriptor_, left.data(), left.size(), static_cast<off_t>(written_));
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) fail(partial_, fmt::format("{} bytes at offset {} cannot be written: {}", left.size(), written_, n < 0 ? reason(errno) : "nothing was taken"));
+    if (n <= 0) fail(partial_, fmt::format("{} bytes at offset {} cannot be written: {}", left.size(), written_, n < 0 ? system_reason(errno) : "nothing was taken"));
     written_ += static_cast<uint64_t>(n);
     left = left.subspan(static_cast<size_t>(n));
   }
@@ -119,21 +118,21 @@ void OutputFile::flush() {
 void OutputFile::close() {
   if (descriptor_ < 0) return;
   flush();
-  if (::fsync(descriptor_) != 0) fail(partial_, fmt::format("cannot be brought to the disk: {}", reason(errno)));
-  if (::close(std::exchange(descriptor_, -1)) != 0) fail(partial_, fmt::format("cannot be closed: {}", reason(errno)));
+  if (::fsync(descriptor_) != 0) fail(partial_, fmt::format("cannot be brought to the disk: {}", system_reason(errno)));
+  if (::close(std::exchange(descriptor_, -1)) != 0) fail(partial_, fmt::format("cannot be closed: {}", system_reason(errno)));
   std::vector<std::byte>().swap(buffer_);
 }
 
 void OutputFile::commit() {
   close();
-  if (::rename(partial_.c_str(), path_.c_str()) != 0) fail(path_, fmt::format("cannot take its place: {}", reason(errno)));
+  if (::rename(partial_.c_str(), path_.c_str()) != 0) fail(path_, fmt::format("cannot take its place: {}", system_reason(errno)));
   exists_ = false;
   const int folder = ::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) return;  // a folder that may be written and not read: the rename is done, and is on the disk when the system wants
   const int status = ::fsync(folder);
   const int error = errno;
   ::close(folder);
-  if (status != 0 && error != EINVAL) fail(path_, fmt::format("is written, but its folder cannot be brought to the disk: {}", reason(error)));
+  if (status != 0 && error != EINVAL) fail(path_, fmt::format("is written, but its folder cannot be brought to the disk: {}", system_reason(error)));
 }
 
 void OutputFile::revoke() noexcept {
@@ -149,7 +148,7 @@ void OutputFile::discard() noexcept {
 
 void require_room(const std::filesystem::path& path, uint64_t n_bytes) {
   struct statvfs info {};
-  if (::statvfs(folder_of(path).c_str(), &info) != 0) fail(path, fmt::format("its folder cannot be examined: {}", reason(errno)));
+  if (::statvfs(folder_of(path).c_str(), &info) != 0) fail(path, fmt::format("its folder cannot be examined: {}", system_reason(errno)));
   const uint64_t room = static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
   if (room < n_bytes) fail(path, fmt::format("needs {} bytes; the disk has room for {}", n_bytes, room));
 }

@@ -297,7 +297,7 @@ Value group_by(I& in, V self, Args& a) {
   return out.take(Kind::list);
 }
 
-constexpr Builtin kFilters[] = {
+constexpr Builtin kSequenceFilters[] = {
     {"length", length_filter, "", 0},
     {"count", length_filter, "", 0},
     {"list", list, "", 0},
@@ -323,6 +323,6 @@ constexpr Builtin kFilters[] = {
 
 }  // namespace
 
-std::span<const Builtin> sequence_filters() noexcept { return kFilters; }
+std::span<const Builtin> sequence_filters() noexcept { return kSequenceFilters; }
 
 }  // namespace assay::chat

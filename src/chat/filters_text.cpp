@@ -16,10 +16,6 @@ namespace {
 using I = Interpreter;
 using V = const Value&;
 
-const Str* optional_text(V value, const char* what) {
-  return value.is_absent() || value.is(Kind::none) ? nullptr : &need_text(value, what);
-}
-
 Value upper(I& in, V self, Args&) {
   const Value text = soft_text(in.heap(), self);
   return change_case(text_of(text), Case::upper);
@@ -258,7 +254,7 @@ Value xml_attributes(I& in, V self, Args& a) {
   return out.take();
 }
 
-constexpr Builtin kFilters[] = {
+constexpr Builtin kTextFilters[] = {
     {"upper", upper, "", 0},
     {"lower", lower, "", 0},
     {"capitalize", capitalise, "", 0},
@@ -283,6 +279,6 @@ constexpr Builtin kFilters[] = {
 
 }  // namespace
 
-std::span<const Builtin> text_filters() noexcept { return kFilters; }
+std::span<const Builtin> text_filters() noexcept { return kTextFilters; }
 
 }  // namespace assay::chat

@@ -150,7 +150,7 @@ Value file_size(I& in, V self, Args& a) {
   return concat(text_of(text), text_of(make_text(in.heap(), name, true)));
 }
 
-constexpr Builtin kFilters[] = {
+constexpr Builtin kValueFilters[] = {
     {"default", default_value, "default_value boolean", 0},
     {"d", default_value, "default_value boolean", 0},
     {"tojson", to_json, "ensure_ascii indent separators sort_keys", 0},
@@ -164,6 +164,6 @@ constexpr Builtin kFilters[] = {
 
 }  // namespace
 
-std::span<const Builtin> value_filters() noexcept { return kFilters; }
+std::span<const Builtin> value_filters() noexcept { return kValueFilters; }
 
 }  // namespace assay::chat

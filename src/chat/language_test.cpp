@@ -16,13 +16,13 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr int64_t kNow = 1753185600;  // as jinja_reference.py
+constexpr int64_t kLanguageNow = 1753185600;  // as jinja_reference.py
 
 TemplateInput with(const std::string& extra, const std::string& messages = "[]") {
   TemplateInput input;
   input.messages_json = messages;
   input.extra_json = extra;
-  input.now_unix = kNow;
+  input.now_unix = kLanguageNow;
   return input;
 }
 

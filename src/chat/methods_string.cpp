@@ -14,9 +14,6 @@ namespace {
 using I = Interpreter;
 using V = const Value&;
 
-const Str* optional_text(V value, const char* what) {
-  return value.is_absent() || value.is(Kind::none) ? nullptr : &need_text(value, what);
-}
 int64_t optional_integer(V value, int64_t missing, const char* what) {
   return value.is_absent() ? missing : need_integer(value, what);
 }

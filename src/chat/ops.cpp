@@ -21,11 +21,6 @@ const char* spelling(Op op) noexcept {
   return kSpellings[static_cast<size_t>(op)];
 }
 
-void check_depth(int depth) {
-  if (depth > kValueDepthMax)
-    fail("a value is nested deeper than " + std::to_string(kValueDepthMax));
-}
-
 bool is_nan(const Value& value) noexcept {
   return value.is(Kind::real) && value.as_real() != value.as_real();
 }
@@ -411,6 +406,15 @@ int64_t need_integer(const Value& value, const char* what) {
   if (!value.is_integral())
     fail(std::string(what) + " must be an integer, not '" + type_name(value) + "'");
   return value.as_integer();
+}
+
+void check_depth(int depth) {
+  if (depth > kValueDepthMax)
+    fail("a value is nested deeper than " + std::to_string(kValueDepthMax));
+}
+
+const Str* optional_text(const Value& value, const char* what) {
+  return value.is_absent() || value.is(Kind::none) ? nullptr : &need_text(value, what);
 }
 
 const Str& need_text(const Value& value, const char* what) {

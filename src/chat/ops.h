@@ -36,5 +36,7 @@ Value slice(Heap& heap, const Value& value, const Value& start, const Value& sto
 Value bound(Heap& heap, const Builtin* builtin, const Value& self);  // a method with its value
 int64_t need_integer(const Value& value, const char* what);          // fails where it is no int
 const Str& need_text(const Value& value, const char* what);
+const Str* optional_text(const Value& value, const char* what);  // null: absent or none
+void check_depth(int depth);                                     // fails beyond kValueDepthMax
 
 }  // namespace assay::chat

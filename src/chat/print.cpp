@@ -13,11 +13,6 @@ namespace assay::chat {
 
 namespace {
 
-void check_depth(int depth) {
-  if (depth > kValueDepthMax)
-    fail("a value is nested deeper than " + std::to_string(kValueDepthMax));
-}
-
 std::string hex(char32_t c, int width) {
   std::string out(static_cast<size_t>(width), '0');
   for (auto it = out.rbegin(); it != out.rend(); ++it, c >>= 4) *it = "0123456789abcdef"[c & 15];

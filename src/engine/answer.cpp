@@ -11,13 +11,13 @@
 namespace assay::engine {
 namespace {
 
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+constexpr float kForbidden = -std::numeric_limits<float>::infinity();
 
 Sampler make_sampler(const Model& model, const GenerateOptions& options) {
   SamplerOptions sampling = options.sampling;
   const auto& tokenizer = model.tokenizer();
   if (options.ignore_eos && tokenizer) {
-    for (TokenId id : tokenizer->end_of_generation()) sampling.logit_bias.push_back({id, kMinusInfinity});
+    for (TokenId id : tokenizer->end_of_generation()) sampling.logit_bias.push_back({id, kForbidden});
   }
   Sampler::TokenText text;
   if (tokenizer) text = [tokenizer](TokenId id) { return tokenizer->piece(id); };
@@ -60,7 +60,7 @@ std::span<const float> Answer::masked(std::span<const float> logits, std::span<c
   for (size_t id = 0; id < row_.size(); ++id) {
     const bool is_allowed = (allowed[id / 64] >> (id % 64) & 1) != 0;
     any |= is_allowed;
-    if (!is_allowed) row_[id] = kMinusInfinity;
+    if (!is_allowed) row_[id] = kForbidden;
   }
   if (!any) {
     throw Error(Errc::bad_request,

@@ -21,7 +21,7 @@ namespace {
 using engine::random_tokens;
 using Clock = std::chrono::steady_clock;
 
-double ms_since(Clock::time_point start) { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); }
+double elapsed_ms(Clock::time_point start) { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); }
 
 // One after the other into every sequence. False where it was cancelled.
 bool run_prompts(Context& context, std::span<const TokenId> ids, int64_t n_sequences) {
@@ -140,12 +140,12 @@ std::vector<StartTiming> measure_start(const std::string& path, const ContextOpt
     timing.load = model->load_timing();
     auto start = Clock::now();
     Context context(model, options);
-    timing.context_ms = ms_since(start);
+    timing.context_ms = elapsed_ms(start);
     start = Clock::now();
     context.decode(random_tokens(kStartTokens, model->vocab_size()));
     const std::span<const float> logits = context.logits();
     const auto most_likely = std::max_element(logits.begin(), logits.end());
-    timing.first_token_ms = most_likely == logits.end() ? 0 : ms_since(start);
+    timing.first_token_ms = most_likely == logits.end() ? 0 : elapsed_ms(start);
     timings.push_back(timing);
   }
   return timings;

@@ -13,7 +13,7 @@
 namespace assay {
 namespace {
 
-struct Case {
+struct Known {
   const char* name;
   std::filesystem::path path;
   int64_t n_tokens;
@@ -21,10 +21,10 @@ struct Case {
   double first_nll, last_nll;
 };
 
-class RealPerplexity : public ::testing::TestWithParam<Case> {};
+class RealPerplexity : public ::testing::TestWithParam<Known> {};
 
 TEST_P(RealPerplexity, FollowsFloat64) {
-  const Case& expected = GetParam();
+  const Known& expected = GetParam();
   ASSAY_REQUIRE_FILE(expected.path);
   ASSAY_REQUIRE_FILE("/usr/share/common-licenses/GPL-3");
   std::ifstream file("/usr/share/common-licenses/GPL-3");
@@ -55,9 +55,9 @@ TEST_P(RealPerplexity, FollowsFloat64) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RealPerplexity,
-                         ::testing::Values(Case{"smollm2", test::smollm2(), 7638, 3.646168924800796, 0.38864268412064457, 0.1475944742783959,
+                         ::testing::Values(Known{"smollm2", test::smollm2(), 7638, 3.646168924800796, 0.38864268412064457, 0.1475944742783959,
                                                 9.126508875561004},
-                                           Case{"gemma3", test::gemma3(), 7562, 2.886557254390654, 0.2991336055347283, 1.0372978181548547,
+                                           Known{"gemma3", test::gemma3(), 7562, 2.886557254390654, 0.2991336055347283, 1.0372978181548547,
                                                 5.91368704109375}),
                          [](const auto& parameters) { return std::string(parameters.param.name); });
 

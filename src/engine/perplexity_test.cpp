@@ -20,7 +20,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr double kTolerance = 4e-4;  // of transformers' own tables in float32: see tiny_golden_test
+constexpr double kOfTransformers = 4e-4;  // of transformers' own tables in float32: see tiny_golden_test
 
 struct Tiny {
   test::TinyGolden golden;
@@ -69,9 +69,9 @@ TEST_P(PerplexityGolden, ScoresTheSecondHalfOfEachChunkFromAnEmptyContext) {
     EXPECT_FALSE(r.cancelled());
     ASSERT_EQ(r.n_scored, 2 * static_cast<int64_t>(nll.size()));
     EXPECT_EQ(r.n_not_finite, 0);
-    EXPECT_NEAR(r.mean_nll, mean, kTolerance);
-    EXPECT_NEAR(r.mean_nll_error, error, kTolerance);
-    EXPECT_NEAR(r.perplexity / std::exp(mean), 1, kTolerance);
+    EXPECT_NEAR(r.mean_nll, mean, kOfTransformers);
+    EXPECT_NEAR(r.mean_nll_error, error, kOfTransformers);
+    EXPECT_NEAR(r.perplexity / std::exp(mean), 1, kOfTransformers);
     EXPECT_NEAR(r.perplexity_error, r.perplexity * r.mean_nll_error, 1e-9);
     EXPECT_FALSE(r.compared);
     ASSERT_EQ(r.tokens.size(), static_cast<size_t>(r.n_scored));
@@ -79,7 +79,7 @@ TEST_P(PerplexityGolden, ScoresTheSecondHalfOfEachChunkFromAnEmptyContext) {
       const size_t chunk = i / nll.size(), place = i % nll.size() + n_chunk / 2 + 1;
       EXPECT_EQ(r.tokens[i].index, static_cast<int64_t>(chunk * n_chunk + place));
       EXPECT_EQ(r.tokens[i].id, tiny.golden.ids[place]);
-      EXPECT_NEAR(r.tokens[i].nll, nll[i % nll.size()], kTolerance);
+      EXPECT_NEAR(r.tokens[i].nll, nll[i % nll.size()], kOfTransformers);
     }
   }
 }
@@ -106,8 +106,8 @@ TEST(Perplexity, DivergenceIsThatOfTransformersLogits) {
     change += (std::exp(-ours.golden.nll[p]) - std::exp(-base.golden.nll[p])) / 19;
     ratio += (ours.golden.nll[p] - base.golden.nll[p]) / 19;
   }
-  EXPECT_NEAR(r.probability_change.mean, change, kTolerance);
-  EXPECT_NEAR(r.log_ratio, ratio, kTolerance);
+  EXPECT_NEAR(r.probability_change.mean, change, kOfTransformers);
+  EXPECT_NEAR(r.log_ratio, ratio, kOfTransformers);
   EXPECT_NEAR(r.log_ratio, std::log(r.perplexity / r.base_perplexity), 1e-12);
   // The goldens hold whole rows of the last three positions; the last of them scores nothing.
   for (size_t i = 0; i < 2; ++i) {
@@ -118,7 +118,7 @@ TEST(Perplexity, DivergenceIsThatOfTransformersLogits) {
       const PerplexityToken& token = r.tokens[chunk * 19 + 17 + i];
       EXPECT_NEAR(token.kl_divergence / expected, 1, 2e-3);
       EXPECT_EQ(token.same_top, same);
-      EXPECT_NEAR(token.base_nll, base.golden.nll[37 + i], kTolerance);
+      EXPECT_NEAR(token.base_nll, base.golden.nll[37 + i], kOfTransformers);
     }
   }
   std::vector<double> all;

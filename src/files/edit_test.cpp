@@ -13,6 +13,7 @@
 
 #include "assay/error.h"
 #include "gguf/file.h"
+#include "support/content.h"
 #include "support/failing_calls.h"
 #include "support/small_vocabularies.h"
 #include "support/temp_folder.h"
@@ -21,15 +22,12 @@
 namespace assay {
 namespace {
 
+using test::content;
+
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-std::string content(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 ino_t inode(const fs::path& path) {
   struct stat info {};

@@ -10,19 +10,17 @@
 #include "assay/edit.h"
 #include "assay/error.h"
 #include "gguf/file.h"
+#include "support/content.h"
 #include "support/gguf_writer.h"
 #include "support/temp_folder.h"
 
 namespace assay {
 namespace {
 
+using test::content;
+
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
-
-std::string content(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 class SplitFileTest : public ::testing::Test {
  protected:

@@ -25,6 +25,7 @@ inline constexpr uint64_t kStringBytesMax = 16 << 20;
 inline constexpr int kArrayDepthMax = 4;  // an array of arrays has depth 2
 inline constexpr uint32_t kRankMax = 4;
 inline constexpr uint64_t kDimensionMax = uint64_t{1} << 40;
+inline constexpr std::string_view kAlignmentKey = "general.alignment";
 inline constexpr uint64_t kAlignmentMin = 8;
 inline constexpr uint64_t kAlignmentMax = 65'536;
 inline constexpr uint64_t kShardsMax = 1024;

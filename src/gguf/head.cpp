@@ -15,7 +15,6 @@ namespace assay::gguf {
 namespace {
 
 constexpr uint32_t kVersion = 3;
-constexpr std::string_view kAlignmentKey = "general.alignment";
 constexpr uint64_t kAlignmentDefault = 32;
 
 [[noreturn]] void refuse(const std::string& problem) { throw Error(Errc::bad_request, problem); }

@@ -21,7 +21,6 @@ namespace {
 constexpr uint64_t kEntryBytesMin = 8 + 1 + 4 + 1;       // key length, key, type, value
 constexpr uint64_t kTensorBytesMin = 8 + 1 + 4 + 4 + 8;  // name length, name, rank, type, offset
 constexpr size_t kAhead = 2048;  // bytes
-constexpr std::string_view kAlignmentKey = "general.alignment";
 
 // A position in the bytes, and what is being read there, for messages.
 class Cursor {

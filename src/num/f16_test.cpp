@@ -9,7 +9,7 @@
 namespace assay::num {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kHalfInfinity = std::numeric_limits<float>::infinity();
 
 TEST(F16, EveryHalfWidensToItsValue) {
   for (uint32_t h = 0; h < 65536; ++h) {
@@ -46,11 +46,11 @@ TEST(F16, NarrowsToNearestEvenAtEveryBoundary) {
       const float s = sign != 0 ? -1.0f : 1.0f;
       EXPECT_EQ(float_to_half(s * middle), sign | even);
       EXPECT_EQ(float_to_half(s * std::nextafter(middle, 0.0f)), sign | h);
-      EXPECT_EQ(float_to_half(s * std::nextafter(middle, kInfinity)), sign | (h + 1));
+      EXPECT_EQ(float_to_half(s * std::nextafter(middle, kHalfInfinity)), sign | (h + 1));
     }
   }
-  EXPECT_EQ(float_to_half(kInfinity), 0x7C00);
-  EXPECT_EQ(float_to_half(-kInfinity), 0xFC00);
+  EXPECT_EQ(float_to_half(kHalfInfinity), 0x7C00);
+  EXPECT_EQ(float_to_half(-kHalfInfinity), 0xFC00);
   EXPECT_EQ(float_to_half(std::numeric_limits<float>::max()), 0x7C00);
   EXPECT_EQ(float_to_half(0x1p-149f), 0);
   EXPECT_EQ(float_to_half(-0.0f), 0x8000);
@@ -66,9 +66,9 @@ TEST(Bf16, WidensExactlyAndNarrowsToNearestEven) {
     EXPECT_EQ(float_to_bf16(middle), (b & 1) == 0 ? b : b + 1);
     EXPECT_EQ(float_to_bf16(-middle), 0x8000u | ((b & 1) == 0 ? b : b + 1));
     EXPECT_EQ(float_to_bf16(std::nextafter(middle, 0.0f)), b);
-    EXPECT_EQ(float_to_bf16(std::nextafter(middle, kInfinity)), b + 1);
+    EXPECT_EQ(float_to_bf16(std::nextafter(middle, kHalfInfinity)), b + 1);
   }
-  EXPECT_EQ(float_to_bf16(kInfinity), 0x7F80);
+  EXPECT_EQ(float_to_bf16(kHalfInfinity), 0x7F80);
   EXPECT_TRUE(std::isnan(bf16_to_float(float_to_bf16(std::bit_cast<float>(0x7F800001u)))));
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "assay/error.h"
+#include "base/index.h"
 #include "ops/attention.h"
 #include "ops/gather.h"
 #include "ops/kv_store.h"
@@ -18,8 +19,6 @@ namespace assay::ops {
 namespace {
 
 using Ranges = ColumnRanges;
-
-size_t at(int64_t i) { return static_cast<size_t>(i); }
 
 // Equal runs of rows where they can be, else nearly equal ones of whole 32s.
 Ranges even_ranges(int64_t n, int n_shards) {

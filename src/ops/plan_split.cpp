@@ -6,12 +6,11 @@
 #include <utility>
 
 #include "assay/error.h"
+#include "base/index.h"
 #include "ops/op_values.h"
 
 namespace assay::ops {
 namespace {
-
-size_t at(int64_t i) { return static_cast<size_t>(i); }
 
 int32_t first_op_of(const Plan& plan, int32_t layer) {
   const auto first = std::find_if(plan.ops.begin(), plan.ops.end(), [&](const Op& op) { return op.layer >= layer; });

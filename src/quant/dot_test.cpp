@@ -18,14 +18,14 @@ namespace {
 
 using tensor::DType;
 
-struct Row {
+struct QuantisedRow {
   std::vector<std::byte> memory;
   Activations a;
 };
 
-Row quantise(const std::vector<float>& x, Activation kind, int planes) {
+QuantisedRow quantised_row(const std::vector<float>& x, Activation kind, int planes) {
   const auto k = static_cast<int64_t>(x.size());
-  Row row;
+  QuantisedRow row;
   row.memory.resize(activations_bytes(kind, planes, 1, k));
   row.a = carve(kind, planes, 1, k, row.memory.data());
   quantise_row_ref(x.data(), row.a, 0);
@@ -85,7 +85,7 @@ TEST(Dot, IsTheDotOfTheDecodedRowAndTheQuantisedActivations) {
       EXPECT_NEAR(dot_f32_ref(format, weights.data(), x.data(), k), exact, magnitudes * 0x1p-22);
       if (format.activation == Activation::f32) continue;
       for (const int planes : {1, 2}) {
-        const Row row = quantise(x, format.activation, planes);
+        const QuantisedRow row = quantised_row(x, format.activation, planes);
         double meant = 0;
         for (size_t j = 0; j < x.size(); ++j) {
           const double refinement = planes == 2 ? row.a.l[j] / 128.0 : 0.0;
@@ -107,7 +107,7 @@ TEST(Dot, TakesTheRowAskedFor) {
   const Activations three = carve(Activation::a256, 2, 3, k, memory.data());
   for (int64_t r = 0; r < 3; ++r) quantise_row_ref(test::random_activations(k, 10 + static_cast<uint64_t>(r)).data(), three, r);
   for (int64_t r = 0; r < 3; ++r) {
-    const Row alone = quantise(test::random_activations(k, 10 + static_cast<uint64_t>(r)), Activation::a256, 2);
+    const QuantisedRow alone = quantised_row(test::random_activations(k, 10 + static_cast<uint64_t>(r)), Activation::a256, 2);
     EXPECT_EQ(dot_ref(format, weights.data(), three, r), dot_ref(format, weights.data(), alone.a, 0));
   }
 }
@@ -123,7 +123,7 @@ TEST(Dot, PoisonStaysVisibleAndZeroStaysZero) {
     const auto dots = [&] {
       std::vector<float> results = {dot_f32_ref(format, weights.data(), x.data(), k)};
       if (format.activation == Activation::f32) return results;
-      for (const int planes : {1, 2}) results.push_back(dot_ref(format, weights.data(), quantise(x, kind, planes).a, 0));
+      for (const int planes : {1, 2}) results.push_back(dot_ref(format, weights.data(), quantised_row(x, kind, planes).a, 0));
       return results;
     };
     for (const float y : dots()) EXPECT_EQ(y, 0.0f);
@@ -177,8 +177,8 @@ TEST(Dot, EqualsTheFormulasInRationalArithmetic) {
     }
     const boost::json::array& results = expected.as_array();
     const auto bits = [&results](size_t i) { return static_cast<uint32_t>(std::stoul(std::string(test::text(results.at(i))), nullptr, 16)); };
-    EXPECT_EQ(std::bit_cast<uint32_t>(dot_ref(format, row.data(), quantise(x, format.activation, 2).a, 0)), bits(0));
-    EXPECT_EQ(std::bit_cast<uint32_t>(dot_ref(format, row.data(), quantise(x, format.activation, 1).a, 0)), bits(1));
+    EXPECT_EQ(std::bit_cast<uint32_t>(dot_ref(format, row.data(), quantised_row(x, format.activation, 2).a, 0)), bits(0));
+    EXPECT_EQ(std::bit_cast<uint32_t>(dot_ref(format, row.data(), quantised_row(x, format.activation, 1).a, 0)), bits(1));
     EXPECT_EQ(std::bit_cast<uint32_t>(dot_f32_ref(format, row.data(), x.data(), static_cast<int64_t>(x.size()))), bits(2));
   }
 }
@@ -197,8 +197,8 @@ Golden digests(const Format& format) {
       const std::vector<float> x = test::random_activations(k, 200 + seed);
       f32.add(dot_f32_ref(format, weights.data(), x.data(), k));
       if (format.activation == Activation::f32) continue;
-      two.add(dot_ref(format, weights.data(), quantise(x, format.activation, 2).a, 0));
-      one.add(dot_ref(format, weights.data(), quantise(x, format.activation, 1).a, 0));
+      two.add(dot_ref(format, weights.data(), quantised_row(x, format.activation, 2).a, 0));
+      one.add(dot_ref(format, weights.data(), quantised_row(x, format.activation, 1).a, 0));
     }
   }
   return {two.value(), one.value(), f32.value()};

@@ -11,6 +11,7 @@
 
 #include "api/error.h"
 #include "assay/error.h"
+#include "base/ascii.h"
 
 namespace assay {
 namespace {
@@ -67,19 +68,13 @@ std::array<unsigned char, 32> sha256(std::string_view text) {
   return digest;
 }
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return result;
-}
-
 // "Host:port" to the host, "[::1]:80" to "[::1]".
 std::string host_only(std::string_view host) {
   const size_t bracket = host.starts_with('[') ? host.find(']') : std::string_view::npos;
   const size_t end = bracket != std::string_view::npos ? bracket + 1 : std::min(host.find(':'), host.size());
   const std::string_view rest = host.substr(end);
   const bool is_port = rest.empty() || (rest[0] == ':' && rest.size() > 1 && std::all_of(rest.begin() + 1, rest.end(), [](char c) { return c >= '0' && c <= '9'; }));
-  return is_port ? lower(host.substr(0, end)) : std::string();
+  return is_port ? base::lower(host.substr(0, end)) : std::string();
 }
 
 bool is_loopback(std::string_view host) {
@@ -92,7 +87,7 @@ bool is_loopback(std::string_view host) {
 
 Access::Access(const ServerOptions& options) : hosts_(options.allowed_hosts), cors_(options.cors_origins) {
   hosts_.push_back(options.host);
-  for (std::string& host : hosts_) host = lower(host);
+  for (std::string& host : hosts_) host = base::lower(host);
   for (const ApiKey& key : options.keys) keys_.push_back({sha256(key.key), {key.name, key.weight}});
 }
 
@@ -119,7 +114,7 @@ std::string Access::cors_origin(const HttpRequest& request) const {
 Client Access::client_of(const HttpRequest& request) const {
   if (keys_.empty()) return {};
   std::string_view given;
-  if (const std::string* bearer = request.header("authorization"); bearer != nullptr && lower(bearer->substr(0, 7)) == "bearer ") {
+  if (const std::string* bearer = request.header("authorization"); bearer != nullptr && base::lower(bearer->substr(0, 7)) == "bearer ") {
     given = std::string_view(*bearer).substr(7);
   } else if (const std::string* key = request.header("x-api-key")) {
     given = *key;

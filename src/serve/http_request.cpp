@@ -1,5 +1,6 @@
 // See http_request.h.
 #include "serve/http_request.h"
+#include "base/ascii.h"
 
 #include <fmt/format.h>
 
@@ -17,12 +18,6 @@ bool is_token_char(char c) noexcept {
 bool is_token(std::string_view text) noexcept { return !text.empty() && std::all_of(text.begin(), text.end(), is_token_char); }
 
 bool is_control(char c) noexcept { return (static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7f; }
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return result;
-}
 
 std::string_view trimmed(std::string_view text) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
@@ -48,8 +43,8 @@ std::string_view HttpRequest::path() const noexcept { return std::string_view(ta
 
 bool HttpRequest::keeps_alive() const noexcept {
   const std::string* connection = header("connection");
-  if (is_http_1_0) return connection != nullptr && lower(*connection) == "keep-alive";
-  return connection == nullptr || lower(*connection) != "close";
+  if (is_http_1_0) return connection != nullptr && base::lower(*connection) == "keep-alive";
+  return connection == nullptr || base::lower(*connection) != "close";
 }
 
 size_t RequestReader::feed(std::string_view bytes) {
@@ -118,7 +113,7 @@ void RequestReader::read_header(std::string_view line) {
   if (line.starts_with(' ') || line.starts_with('\t')) throw HttpError(400, "a header goes on in a second line");
   const size_t colon = line.find(':');
   if (colon == std::string_view::npos || !is_token(line.substr(0, colon))) throw HttpError(400, "a header needs a name, a colon and a value");
-  std::string name = lower(line.substr(0, colon));
+  std::string name = base::lower(line.substr(0, colon));
   const bool only_once = std::find(std::begin(kOnce), std::end(kOnce), name) != std::end(kOnce);
   if (only_once && request_.header(name) != nullptr) throw HttpError(400, fmt::format("the header {} stands twice", name));
   request_.headers.emplace_back(std::move(name), trimmed(line.substr(colon + 1)));
@@ -130,11 +125,11 @@ void RequestReader::read_framing() {
   const std::string* coding = request_.header("transfer-encoding");
   if (length != nullptr && coding != nullptr) throw HttpError(400, "Content-Length and Transfer-Encoding exclude each other");
   if (const std::string* expect = request_.header("expect")) {
-    if (lower(*expect) != "100-continue") throw HttpError(400, "Expect: only 100-continue is known");
+    if (base::lower(*expect) != "100-continue") throw HttpError(400, "Expect: only 100-continue is known");
     expects_continue_ = true;
   }
   if (coding != nullptr) {
-    if (lower(*coding) != "chunked" || request_.is_http_1_0) throw HttpError(400, "Transfer-Encoding: only chunked is known, of HTTP/1.1");
+    if (base::lower(*coding) != "chunked" || request_.is_http_1_0) throw HttpError(400, "Transfer-Encoding: only chunked is known, of HTTP/1.1");
     state_ = State::chunk_size;
     return;
   }

@@ -18,7 +18,7 @@ namespace assay::store {
 namespace {
 
 namespace json = boost::json;
-constexpr size_t kNoteBytesMax = 64 << 10;
+constexpr size_t kOriginBytesMax = 64 << 10;
 
 struct Descriptor {
   int number = -1;
@@ -82,7 +82,7 @@ void write_small_file(const std::filesystem::path& path, const std::string& text
 }
 
 std::optional<OriginNote> read_origin(const std::filesystem::path& file) {
-  const auto text = read_small_file(origin_path(file), kNoteBytesMax);
+  const auto text = read_small_file(origin_path(file), kOriginBytesMax);
   if (!text) return std::nullopt;
   const std::optional<json::value> value = parse_json(*text);
   const json::object* object = value ? value->if_object() : nullptr;

@@ -18,7 +18,7 @@
 namespace assay::text {
 namespace {
 
-constexpr int kBlock = 32;  // look-ups whose memory is fetched together
+constexpr int kLookUps = 32;  // look-ups whose memory is fetched together
 
 template <class Word>
 uint64_t word_at(const char* at) noexcept {
@@ -160,9 +160,9 @@ void Vocabulary::require_utf8() const {
 
 Vocabulary::PartFilled Vocabulary::fill_part(int part, std::span<const uint32_t> hashes) noexcept {
   TaggedTable& table = ids_.part(part);
-  std::array<TokenId, kBlock> own;
-  for (TokenId first = 0; first < size(); first += kBlock) {
-    const TokenId last = std::min<TokenId>(size(), first + kBlock);
+  std::array<TokenId, kLookUps> own;
+  for (TokenId first = 0; first < size(); first += kLookUps) {
+    const TokenId last = std::min<TokenId>(size(), first + kLookUps);
     size_t n = 0;
     for (TokenId id = first; id < last; ++id) {
       own[n] = id;
@@ -206,9 +206,9 @@ TokenId Vocabulary::find_id(std::string_view wanted) const noexcept {
 
 void Vocabulary::find_ids(std::span<const std::string_view> texts,
                           std::span<TokenId> ids) const noexcept {
-  std::array<uint32_t, kBlock> hashes;
-  for (size_t first = 0; first < texts.size(); first += kBlock) {
-    const size_t n = std::min<size_t>(kBlock, texts.size() - first);
+  std::array<uint32_t, kLookUps> hashes;
+  for (size_t first = 0; first < texts.size(); first += kLookUps) {
+    const size_t n = std::min<size_t>(kLookUps, texts.size() - first);
     for (size_t k = 0; k < n; ++k) {
       hashes[k] = hash_of(texts[first + k]);
       ids_.of(hashes[k]).fetch(hashes[k]);

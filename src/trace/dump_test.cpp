@@ -1,4 +1,5 @@
 // Dumps: what is written is read, and the bytes are those of docs/dump-format.md. dump_bad_test.cpp has the broken ones.
+#include "support/content.h"
 #include "trace/dump.h"
 
 #include <gmock/gmock.h>
@@ -18,12 +19,9 @@
 namespace assay::trace {
 namespace {
 
-using Kind = DumpReader::Kind;
+using test::content;
 
-std::string content(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
+using Kind = DumpReader::Kind;
 
 DumpHeader some_header() {
   DumpHeader header;

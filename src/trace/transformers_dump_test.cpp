@@ -15,19 +15,19 @@ namespace {
 
 constexpr double kTolerance = 1e-5;  // of the op's root mean square
 
-struct Seen {
+struct SeenValues {
   int64_t width = 0;
   std::vector<double> values;
 };
-using Values = std::map<std::string, Seen>;
+using Values = std::map<std::string, SeenValues>;
 
-class Collector final : public ops::OpObserver {
+class ValueCollector final : public ops::OpObserver {
  public:
   bool wants(const ops::Op& op) override {
     return !ops::passes_on(op);
   }
   void on_op(const ops::Op& op, int64_t, int64_t width, std::span<const double> values) override {
-    Seen& seen = ops[op.name];
+    SeenValues& seen = ops[op.name];
     seen.width = width;
     seen.values.insert(seen.values.end(), values.begin(), values.end());
   }
@@ -42,14 +42,14 @@ Values read_dump(const std::filesystem::path& path, std::vector<TokenId>& ids) {
       ids.insert(ids.end(), reader.batch().tokens.begin(), reader.batch().tokens.end());
       continue;
     }
-    Seen& seen = values[reader.tensor().op];
+    SeenValues& seen = values[reader.tensor().op];
     seen.width = reader.tensor().width;
     seen.values.insert(seen.values.end(), reader.tensor().values.begin(), reader.tensor().values.end());
   }
   return values;
 }
 
-double difference(const Seen& found, const Seen& expected) {  // the largest, by the root mean square
+double difference(const SeenValues& found, const SeenValues& expected) {  // the largest, by the root mean square
   EXPECT_EQ(found.width, expected.width);
   EXPECT_EQ(found.values.size(), expected.values.size());
   double largest = 0, squares = 0;
@@ -69,7 +69,7 @@ class TransformersDump : public ::testing::TestWithParam<std::tuple<const char*,
     options.numerics = std::get<1>(GetParam());
     options.cache_k = options.cache_v = KvType::f32;
     Context context(Model::load(test::data(std::string("dumps/") + std::get<0>(GetParam()) + ".gguf").string(), {.tokenizer = false}), options);
-    Collector collector;
+    ValueCollector collector;
     context.state().executor->set_observer(&collector);
     context.decode_all(ids, nullptr);
     return std::move(collector.ops);
@@ -87,7 +87,7 @@ TEST_P(TransformersDump, AgreesOpByOp) {
   }
   EXPECT_EQ(found.size(), expected.size());
   // Two elements of a head that change places are seen.
-  Seen& q = found.at("blk.1.attn_q");
+  SeenValues& q = found.at("blk.1.attn_q");
   std::swap(q.values[1], q.values[4]);
   EXPECT_GT(difference(q, expected.at("blk.1.attn_q")), 0.01);
 }

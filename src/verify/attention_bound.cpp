@@ -9,6 +9,7 @@
 
 #include "assay/error.h"
 #include "backend/oracle/oracle_ops.h"
+#include "base/index.h"
 #include "num/math64.h"
 #include "ops/attention.h"
 #include "ops/float64.h"
@@ -21,7 +22,6 @@ using backend::oracle::HeadCache;
 
 constexpr int64_t kBlock = 32;  // of the cache's q8_0
 
-size_t at(int64_t i) { return static_cast<size_t>(i); }
 int64_t n_blocks(int64_t head_dim) { return (head_dim + kBlock - 1) / kBlock; }
 
 // What the cache does to an element: |x' - x| <= constant + relative |x|; constant is of its block

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "base/index.h"
 #include "num/math64.h"
 #include "ops/activation.h"
 #include "ops/float64.h"
@@ -15,8 +16,6 @@
 
 namespace assay::verify {
 namespace {
-
-size_t at(int64_t i) { return static_cast<size_t>(i); }
 
 // A router's scores in float64, what is chosen by, and how far each may be off.
 struct Scores {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 
+#include "base/index.h"
 #include "num/f16.h"
 #include "quant/activations.h"
 
@@ -14,8 +15,6 @@ namespace assay::verify {
 namespace {
 
 constexpr float kDoubt = 0x1p-14f;  // of a step: 127 times a few roundings
-
-size_t at(int64_t i) { return static_cast<size_t>(i); }
 
 // Row t as floats; nothing where a value is none.
 bool read_row(const Rows& x, int64_t t, std::vector<float>& row) {

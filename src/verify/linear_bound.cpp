@@ -6,6 +6,7 @@
 
 #include "backend/oracle/matrix.h"
 #include "backend/oracle/oracle_ops.h"
+#include "base/index.h"
 #include "ops/float64.h"
 #include "ops/linear.h"
 #include "quant/format.h"
@@ -16,8 +17,6 @@ namespace assay::verify {
 namespace {
 
 constexpr float kNormRoundUp = 1.0f + 0x1p-20f;  // norms are kept as floats, never below the true ones
-
-size_t at(int64_t i) { return static_cast<size_t>(i); }
 
 // How the source multiplies with this weight format.
 struct Scheme {

@@ -7,6 +7,7 @@
 #include <numbers>
 
 #include "assay/error.h"
+#include "base/index.h"
 #include "num/math64.h"
 #include "ops/activate.h"
 #include "ops/activation.h"
@@ -39,8 +40,6 @@
 
 namespace assay::verify {
 namespace {
-
-size_t at(int64_t i) { return static_cast<size_t>(i); }
 
 // Rows as one op sees them: error is zero where it was not given.
 struct Row {

@@ -9,6 +9,7 @@
 #include <variant>
 
 #include "assay/error.h"
+#include "base/index.h"
 #include "ops/attention.h"
 #include "ops/kv_store.h"
 #include "ops/linear.h"
@@ -23,8 +24,6 @@ namespace {
 
 constexpr int64_t kBlockElements = int64_t{1} << 18;   // of an output that is judged at once
 constexpr int64_t kFailedElements = int64_t{1} << 22;  // of a failed op's output that are kept
-
-size_t at(int64_t i) { return static_cast<size_t>(i); }
 
 // What is known of a value in the running batch.
 struct Held {

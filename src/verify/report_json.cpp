@@ -21,7 +21,7 @@ json::value number(double value) {
 
 json::string utf8(std::string_view bytes) { return json::string(text::repaired_utf8(bytes)); }
 
-std::string_view word(Verdict verdict) {
+std::string_view json_word(Verdict verdict) {
   switch (verdict) {
     case Verdict::pass:
       return "pass";
@@ -53,7 +53,7 @@ json::array list(const std::vector<T>& values) {
 json::value to_value(const VerifyStage& s) {
   return json::object{{"id", s.id},
                       {"title", s.title},
-                      {"verdict", word(s.verdict)},
+                      {"verdict", json_word(s.verdict)},
                       {"summary", utf8(s.summary)},
                       {"details", list(s.details)},
                       {"seconds", s.seconds}};

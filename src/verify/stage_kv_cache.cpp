@@ -14,8 +14,8 @@
 namespace assay::verify {
 namespace {
 
-constexpr int64_t kTokens = 300,
-                  kQuickTokens = 40;  // beyond the edge of attention's segments of 256 positions
+constexpr int64_t kCacheTokens = 300,
+                  kQuickCacheTokens = 40;  // beyond the edge of attention's segments of 256 positions
 constexpr int64_t kOutputs = 12;      // positions whose logits are compared
 constexpr double kTolerance = 0.02;   // of logits, relative, where no bits are promised
 
@@ -28,7 +28,7 @@ struct Left {
 class Ways {
  public:
   Ways(const Subject& subject, const StageRun& run) : subject_(subject), run_(run) {
-    const int64_t n = probe_size(subject, run, kQuickTokens, kTokens);
+    const int64_t n = probe_size(subject, run, kQuickCacheTokens, kCacheTokens);
     ids_ = probe_ids(subject, run, n, n);
     other_ = ids_;
     std::rotate(other_.begin(), other_.begin() + static_cast<std::ptrdiff_t>(ids_.size() / 2),

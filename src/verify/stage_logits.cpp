@@ -16,7 +16,7 @@
 namespace assay::verify {
 namespace {
 
-constexpr int64_t kTokens = 8;
+constexpr int64_t kLogitsTokens = 8;
 constexpr int64_t kTailRows = 64;
 
 // Keeps what the head reads.
@@ -143,7 +143,7 @@ void check_numbers(const std::vector<std::vector<float>>& logits, Findings& find
 VerifyStage check_logits(const Subject& subject, const StageRun& run) {
   return run_stage(run, "logits", "Logits", [&](Findings& findings) {
     const ops::Plan& plan = subject.model->state().built.plan;
-    const int64_t n = std::min(kTokens, subject.model->n_ctx_train());
+    const int64_t n = std::min(kLogitsTokens, subject.model->n_ctx_train());
     const std::vector<TokenId> ids = probe_ids(subject, run, n, n);
     const ops::Linear* head = find_head(plan);
     if (head == nullptr) return findings.skip("the logits are not the output of a matrix product");

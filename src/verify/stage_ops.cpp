@@ -17,10 +17,10 @@
 namespace assay::verify {
 namespace {
 
-constexpr int64_t kTokens = 272;  // beyond the edge of attention's segments of 256 positions
-constexpr int64_t kQuickTokens = 40;
+constexpr int64_t kOpsTokens = 272;  // beyond the edge of attention's segments of 256 positions
+constexpr int64_t kQuickOpsTokens = 40;
 constexpr int64_t kRunMax = 512;  // of a long prompt: what is kept of a run in float64 grows with it
-constexpr int64_t kLogitsBytes = 16 << 20;
+constexpr int64_t kReferenceLogitsBytes = 16 << 20;
 
 // Sizes of the runs: chunks that do not divide each other, then single tokens. A run costs more
 // than its tokens do: every weight is decoded to float64 in each, so a quick check has two.
@@ -81,7 +81,7 @@ struct Probe {
 
 Probe make_probe(const Subject& subject, const StageRun& run) {
   Probe probe;
-  const int64_t n = probe_size(subject, run, kQuickTokens, kTokens), n_prompt = prompt_size(subject, run);
+  const int64_t n = probe_size(subject, run, kQuickOpsTokens, kOpsTokens), n_prompt = prompt_size(subject, run);
   probe.ids = n_prompt > 0 ? probe_ids(subject, run, std::min<int64_t>(n, 2), n)
                            : probe_ids(subject, run, n, n);
   const auto n_tokens = static_cast<int64_t>(probe.ids.size());
@@ -90,7 +90,7 @@ Probe make_probe(const Subject& subject, const StageRun& run) {
   probe.n_batch_max = *std::max_element(probe.runs.begin(), probe.runs.end());
   // Logits of positions spread evenly, of the first two and of all that run alone.
   const int64_t n_rows = std::max<int64_t>(
-      16, kLogitsBytes / (subject.model->vocab_size() * static_cast<int64_t>(sizeof(double))));
+      16, kReferenceLogitsBytes / (subject.model->vocab_size() * static_cast<int64_t>(sizeof(double))));
   const int64_t stride = (n_tokens + n_rows - 1) / n_rows;
   for (int64_t i = 0; i < n_tokens; ++i) {
     const bool chosen = i < 2 || i + 4 >= n_tokens || (n_tokens - 1 - i) % stride == 0;

@@ -40,20 +40,20 @@ SamplerOptions plain() {  // draws from the logits as they are
   return o;
 }
 
-struct Case {
+struct SamplerCase {
   std::string name;
   SamplerOptions options;
   std::vector<TokenId> history;
 };
 
 template <class Change>
-Case make_case(std::string name, Change change, std::vector<TokenId> history = {}) {
-  Case made{std::move(name), plain(), std::move(history)};
+SamplerCase make_case(std::string name, Change change, std::vector<TokenId> history = {}) {
+  SamplerCase made{std::move(name), plain(), std::move(history)};
   change(made.options);
   return made;
 }
 
-std::vector<Case> distribution_cases() {
+std::vector<SamplerCase> distribution_cases() {
   const std::vector<TokenId> likely = {0, kSecond, 2 * kSecond, 0, 0};  // the three likeliest
   return {
       make_case("temperature 1", [](SamplerOptions&) {}),
@@ -83,7 +83,7 @@ std::vector<Case> distribution_cases() {
   };
 }
 
-void check_distribution(const Subject& subject, const Case& c, const std::vector<float>& logits,
+void check_distribution(const Subject& subject, const SamplerCase& c, const std::vector<float>& logits,
                         Findings& findings) {
   const std::vector<double> expected = reference_distribution(c.options, logits, c.history);
   const std::vector<TokenId> draws = subject.sample(c.options, logits, c.history, kDraws);
@@ -189,9 +189,9 @@ VerifyStage check_sampler(const Subject& subject, const StageRun& run) {
     check_greedy(subject, logits, findings);
     check_seeds(subject, logits, findings);
     check_poison(subject, logits, findings);
-    const std::vector<Case> cases = distribution_cases();
+    const std::vector<SamplerCase> cases = distribution_cases();
     int64_t n_done = 0;
-    for (const Case& c : cases) {
+    for (const SamplerCase& c : cases) {
       end_if_cancelled(run);
       check_distribution(subject, c, logits, findings);
       show_progress(run, ++n_done, static_cast<int64_t>(cases.size()));

@@ -16,7 +16,7 @@ namespace assay::verify {
 namespace {
 
 constexpr int64_t kVocabularyMin = 1000;  // below, a vocabulary is a toy's
-constexpr int64_t kTokens = 160, kQuickTokens = 48, kChunk = 32;
+constexpr int64_t kTextTokens = 160, kQuickTextTokens = 48, kChunk = 32;
 constexpr int64_t kSuspectTokens = 48;
 constexpr int64_t kQuickParameters = 300'000'000;  // beyond, tens of oracle runs are not quick
 constexpr double kNatsMax = 6.5;  // a mean that no working model has on plain English
@@ -62,7 +62,7 @@ TextFindings check_text(const Subject& subject, const StageRun& run) {
       return findings.skip(fmt::format("a vocabulary of {} tokens is no language's", n_vocab));
     std::vector<TokenId> ids = subject.encode(
         english_paragraph(), {.parse_special = false, .add_bos = {}, .add_eos = false});
-    const int64_t n = std::min({run.quick ? kQuickTokens : kTokens,
+    const int64_t n = std::min({run.quick ? kQuickTextTokens : kTextTokens,
                                 static_cast<int64_t>(ids.size()), subject.model->n_ctx_train()});
     if (n < 8)
       return findings.skip(fmt::format("the model's context of {} is too short for a text",

@@ -22,7 +22,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-ContextOptions one_thread() {
+ContextOptions on_one_thread() {
   ContextOptions options;
   options.n_threads = 1;
   return options;
@@ -68,7 +68,7 @@ class FaultyExecutor final : public test::Forwarding {
 
 class StagesThatRun : public ::testing::Test {
  protected:
-  Subject subject(const ContextOptions& options = one_thread(), uint32_t vocab_size = 96) {
+  Subject subject(const ContextOptions& options = on_one_thread(), uint32_t vocab_size = 96) {
     test::TinyLlama spec;
     spec.dtype = tensor::DType::Q4_K;
     spec.vocab_size = vocab_size;
@@ -96,7 +96,7 @@ class StagesThatRun : public ::testing::Test {
 TEST_F(StagesThatRun, TheRightEnginePassesInEverySetting) {
   for (const Numerics numerics : {Numerics::exact, Numerics::f32, Numerics::oracle}) {
     for (const KvType cache : {KvType::f16, KvType::q8_0, KvType::f32}) {
-      ContextOptions options = one_thread();
+      ContextOptions options = on_one_thread();
       options.numerics = numerics;
       options.cache_k = cache;
       if (numerics == Numerics::exact && cache == KvType::q8_0) options.activation_bits = 8;
@@ -287,7 +287,7 @@ class StagesWithAVocabulary : public StagesThatRun {
  protected:
   void SetUp() override {
     ASSAY_REQUIRE_FILE(test::smollm2());
-    subject_ = own_subject(Model::load(test::smollm2().string()), one_thread());
+    subject_ = own_subject(Model::load(test::smollm2().string()), on_one_thread());
   }
   void expect(Verdict verdict, const std::string& text) {
     StagesThatRun::expect(check_detokenizer(subject_, run_), verdict, text);
@@ -347,7 +347,7 @@ TEST_F(StagesThatRun, TheWholeReport) {
   subject();
   VerifyOptions options;
   options.quick = true;
-  options.context = one_thread();
+  options.context = on_one_thread();
   std::vector<std::string> stages;
   options.on_stage = [&](const VerifyStage& stage) { stages.push_back(stage.id); };
   double last = 0;

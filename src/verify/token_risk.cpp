@@ -9,13 +9,13 @@
 namespace assay::verify {
 namespace {
 
-constexpr size_t kTop = 10;
+constexpr size_t kTopTokens = 10;
 
 // The ids of the largest logits, the lowest id first among equals; no more than there are.
 std::vector<int32_t> largest(std::span<const double> logits) {
   std::vector<int32_t> ids(logits.size());
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i);
-  const size_t n = std::min(kTop, ids.size());
+  const size_t n = std::min(kTopTokens, ids.size());
   std::partial_sort(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(n), ids.end(),
                     [&](int32_t a, int32_t b) {
                       const double x = logits[static_cast<size_t>(a)],

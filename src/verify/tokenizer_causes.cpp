@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "assay/error.h"
+#include "base/ascii.h"
 #include "engine/model_state.h"
 #include "text/from_gguf.h"
 #include "text/pre_tokenizers.h"
@@ -48,11 +49,6 @@ std::string without_ends(std::string_view text) {
   return begin == std::string_view::npos ? std::string() : std::string(text.substr(begin, end - begin + 1));
 }
 std::string blank_in_front(std::string_view text) { return fmt::format(" {}", text); }
-std::string lower(std::string_view text) {
-  std::string changed(text);
-  for (char& c : changed) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return changed;
-}
 
 // One candidate for all names that stand for the same rules.
 void add_pre_tokenizers(const VocabularyFacts& right, std::vector<Candidate>& all) {
@@ -104,7 +100,7 @@ std::vector<Candidate> candidates(const VocabularyFacts& right) {
   all.push_back({"newlines are taken as blanks", {}, newline_as_blank});
   all.push_back({"blanks and newlines at the ends of a text are cut off", {}, without_ends});
   all.push_back({"one blank too many is put before a text", {}, blank_in_front});
-  all.push_back({"texts are made lower-case", {}, lower});
+  all.push_back({"texts are made lower-case", {}, base::lower});
   return all;
 }
 

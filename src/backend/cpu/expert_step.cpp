@@ -8,8 +8,8 @@
 namespace assay::backend::cpu {
 namespace {
 
-constexpr int64_t kUnitsPerThread = 16;
-constexpr int64_t kUnitBytesMin = 8 * 1024;
+constexpr int64_t kExpertUnitsPerThread = 16;
+constexpr int64_t kExpertUnitBytesMin = 8 * 1024;
 
 bool as_floats(const RunState& state, const ops::ExpertLinear& op, const ops::ExecutorOptions& options) {
   const quant::Format* format = quant::find_format(state.plan.weights[static_cast<size_t>(op.w)].view.dtype);
@@ -118,7 +118,7 @@ void ExpertSteps::run(const ops::ExpertLinear& op, int64_t n_rows) {
   });
 
   const auto n_used = static_cast<int64_t>(used_.size());
-  const int64_t unit_bytes = std::max(kUnitBytesMin, n_used * op.d_out * any.row_bytes / (kUnitsPerThread * state_.pool.n_threads()));
+  const int64_t unit_bytes = std::max(kExpertUnitBytesMin, n_used * op.d_out * any.row_bytes / (kExpertUnitsPerThread * state_.pool.n_threads()));
   const int64_t row_step = linear_row_step(state_.kernel_set, any);
   const int64_t rows_per_unit = (std::max<int64_t>(1, unit_bytes / any.row_bytes) + row_step - 1) / row_step * row_step;
   const int64_t units_per_expert = (op.d_out + rows_per_unit - 1) / rows_per_unit;

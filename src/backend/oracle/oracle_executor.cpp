@@ -25,7 +25,7 @@
 namespace assay::backend::oracle {
 namespace {
 
-constexpr int64_t kRowsPerTask = 4;
+constexpr int64_t kRowsPerRecordTask = 4;
 
 int64_t widest_input(const ops::Plan& plan) {
   int64_t widest = 1;
@@ -153,8 +153,8 @@ void OracleExecutor::run_op(const ops::Op& op) {
 // By the record's own formula.
 void OracleExecutor::run_rows(const ops::Op& op) {
   const int64_t n = n_rows(ops::values_of(op).output);
-  pool_.run((n + kRowsPerTask - 1) / kRowsPerTask,
-            [&](int64_t i, int) { op.record.run(host_rows_, i * kRowsPerTask, std::min(n, (i + 1) * kRowsPerTask)); });
+  pool_.run((n + kRowsPerRecordTask - 1) / kRowsPerRecordTask,
+            [&](int64_t i, int) { op.record.run(host_rows_, i * kRowsPerRecordTask, std::min(n, (i + 1) * kRowsPerRecordTask)); });
 }
 
 void OracleExecutor::run_op(const ops::Linear& op) {

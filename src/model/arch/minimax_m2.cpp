@@ -5,7 +5,7 @@
 namespace assay::model::arch {
 namespace {
 
-Heads whole_norm(const Decoder& d, const Heads& heads, ops::RopeId rope) {
+Heads minimax_heads(const Decoder& d, const Heads& heads, ops::RopeId rope) {
   return d.turn({d.rms("attn_q_norm", heads.q), d.rms("attn_k_norm", heads.k), heads.v}, rope);
 }
 
@@ -19,7 +19,7 @@ ops::ValueId minimax_m2(const ArchInput& input, PlanBuilder& p) {
   ValueId x = d.embed();
   for (int32_t layer = 0; layer < d.n_layers; ++layer) {
     d.begin_layer(layer);
-    const Heads heads = whole_norm(d, d.project(d.rms("attn_norm", x)), rope);
+    const Heads heads = minimax_heads(d, d.project(d.rms("attn_norm", x)), rope);
     const ValueId o = d.attend(heads, d.scaled(), {&x});
     x = p.add("attn_residual", x, o);
     const ValueId f = d.rms("ffn_norm", x);
