@@ -204,7 +204,7 @@ void last_tensor_missed(ModelFile& file) { std::fill(file.tensors.back().data.be
 
 void heads_do_not_divide(ModelFile& file) { file.set("llama.attention.head_count_kv", uint32_t{3}); }
 
-void other_architecture(ModelFile& file) { file.set("general.architecture", std::string("gptneox")); }
+void other_architecture(ModelFile& file) { file.set("general.architecture", std::string("t5")); }
 
 void no_pre_tokenizer(ModelFile& file) { file.drop_key("tokenizer.ggml.pre"); }
 
