@@ -42,7 +42,7 @@ void expect_refusal(const ProgramResult& r, int exit_code, const std::string& pa
 }
 
 const std::vector<std::string> kCommands = {"run",      "chat",   "batch",    "tokenize", "detokenize",
-                                            "template", "logits", "inspect",  "bench", "perplexity",
+                                            "template", "logits", "embed", "inspect",  "bench", "perplexity",
                                             "devices",  "trace",  "verify",   "imatrix",
                                             "diff",     "edit",   "split",    "merge",    "quantize"};
 
@@ -169,6 +169,35 @@ TEST_F(CliTiny, LogitsHaveTheirKeysAndDependOnNumericsAlone) {
             logits({"--numerics", "f32"}).at("logits_digest"));
   EXPECT_NE(logits({"-ctk", "f32", "-ctv", "f32"}).at("kv_digest"), plain.at("kv_digest"));
   EXPECT_EQ(logits({"--top", "3"}).at("top").as_array().size(), 3u);
+}
+
+TEST_F(CliTiny, EmbedGivesALineATextWithTheBitsItHasAlone) {
+  const auto embed = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"embed", path_, "--json", "--pooling", "mean"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const ProgramResult r = assay(arguments);
+    EXPECT_EQ(r.exit_code, 0) << r.err;
+    std::vector<json::object> lines;
+    std::istringstream out(r.out);
+    for (std::string line; std::getline(out, line);) lines.push_back(json::parse(line).as_object());
+    return lines;
+  };
+  const auto alone = embed({"--ids", "1,2,3"}), other = embed({"--ids", "[7]"});
+  ASSERT_EQ(alone.size(), 1u);
+  for (const char* key : {"embedding", "ids", "pooling", "normalized", "numerics"}) EXPECT_TRUE(alone[0].contains(key)) << key;
+  EXPECT_EQ(alone[0].at("embedding").as_array().size(), 256u);
+  EXPECT_EQ(alone[0].at("pooling"), "mean");
+  EXPECT_EQ(alone[0].at("normalized"), true);
+  EXPECT_EQ(alone[0].at("numerics").at("cache_type_k"), "f32");
+  const auto both = embed({"--ids", "1,2,3", "--ids", "7", "-t", "2", "-ub", "2", "--kernels", "reference"});
+  ASSERT_EQ(both.size(), 2u);
+  EXPECT_EQ(both[0].at("embedding"), alone[0].at("embedding"));
+  EXPECT_EQ(both[1].at("embedding"), other[0].at("embedding"));
+  EXPECT_NE(embed({"--ids", "1,2,3", "--no-normalize"})[0].at("embedding"), alone[0].at("embedding"));
+  expect_refusal(assay({"embed", path_, "--ids", "1"}), 2, "--pooling");
+  expect_refusal(assay({"embed", path_, "--ids", "1", "--pooling", "max"}), 2, "max");
+  expect_refusal(assay({"embed", path_, "--ids", "96", "--pooling", "cls"}), 2, "96");
+  expect_refusal(assay({"embed", path_, "--ids", "1,2", "-c", "1", "--pooling", "cls"}), 2, "2 tokens do not fit");
 }
 
 TEST_F(CliTiny, TheEnvironmentSetsFlagsAndTheCommandLineWins) {

@@ -21,6 +21,7 @@ int show_command(const Arguments& arguments);
 int rm_command(const Arguments& arguments);
 int doctor_command(const Arguments& arguments);
 int logits_command(const Arguments& arguments);
+int embed_command(const Arguments& arguments);
 int trace_command(const Arguments& arguments);
 int inspect_command(const Arguments& arguments);
 int verify_command(const Arguments& arguments);

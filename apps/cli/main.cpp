@@ -39,6 +39,7 @@ constexpr Command kCommands[] = {
     {"detokenize", detokenize_command, "Token ids to text"},
     {"template", template_command, "Messages to the prompt that a chat template makes of them"},
     {"logits", logits_command, "What the model says about a text: top logits, likelihood, digests"},
+    {"embed", embed_command, "Texts to vectors: pooled embeddings"},
     {"trace", trace_command, "What every operation of a run computed: statistics, or all values"},
     {"inspect", inspect_command, "What a file holds, and the memory it needs"},
     {"verify", verify_command, "Every part of the chain checked, the first wrong operation named"},

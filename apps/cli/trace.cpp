@@ -114,6 +114,7 @@ int trace_command(const Arguments& arguments) {
   const auto model = Model::load(model_flag.resolved(), {.tokenizer = !input.is_ids()});
   if (!input.is_ids()) ids = raw_ids(*model, options.text);
   if (context_options.n_ctx == 0) context_options.n_ctx = static_cast<int64_t>(ids.size());
+  context_options.embeddings = !model->has_logits();  // an encoder's run ends with them
   Context context = make_context(model, context_options, runtime.verbose);
   Progress progress("running the text");
   context.set_progress([&](int64_t done, int64_t total) { progress.update(done, total); });

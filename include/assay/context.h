@@ -63,6 +63,9 @@ struct ContextOptions {
   std::vector<float> device_shares = {};
   SplitMode split_mode = SplitMode::layer;  // tensor: 2 to 8 devices with equal shares, and all layers on them
   int n_sequences = 1;        // independent token sequences, each with n_ctx positions
+  // The rows that the head would read (d_model wide), in place of the logits, wherever this header says logits: what embeddings are made of
+  // (assay/embed.h). On the CPU alone. An encoder has nothing else, and a sequence of it is run whole, in one run from position 0 on.
+  bool embeddings = false;
   // Told how many bytes of weights are on a GPU already, of all that this one takes; of several GPUs one after the other. Called while the
   // context is made, by the thread that makes it.
   std::function<void(int64_t done, int64_t total)> on_load = {};

@@ -43,6 +43,7 @@ class Model {
   std::string_view architecture() const noexcept;  // "llama", "gemma3"
   std::string_view weights_type() const noexcept;  // the tensor type most weights' elements have, e.g. "Q4_K"
   int64_t vocab_size() const noexcept;
+  bool has_logits() const noexcept;  // false: an encoder, which writes no text: embeddings are all it gives (assay/embed.h)
   int64_t n_ctx_train() const noexcept;
   int64_t d_model() const noexcept;
   int64_t n_layers() const noexcept;

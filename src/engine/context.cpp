@@ -10,6 +10,7 @@
 #include "engine/context_options.h"
 #include "engine/context_state.h"
 #include "engine/model_state.h"
+#include "ops/plan_head.h"
 
 namespace assay {
 namespace {
@@ -23,7 +24,13 @@ std::shared_ptr<const Model> require_model(std::shared_ptr<const Model> model) {
 
 Context::State::State(std::shared_ptr<const Model> loaded, const ContextOptions& asked)
     : model(require_model(std::move(loaded))), options(engine::resolve(asked, *model)), pool(options.n_threads, options.pin_threads) {
-  engine::ChosenExecutor chosen = engine::make_executor(*model, options, pool);
+  const ops::Plan& plan = model->state().built.plan;
+  if (options.embeddings && plan.logits != ops::kNone) headless = std::make_unique<const ops::Plan>(ops::without_head(plan));
+  if (!options.embeddings && plan.logits == ops::kNone) {
+    throw Error(Errc::unsupported, fmt::format("{} is an encoder ({}): it has no logits and writes no text; assay embed gives its embeddings",
+                                               model->name(), model->architecture()));
+  }
+  engine::ChosenExecutor chosen = engine::make_executor(*model, options, pool, headless.get());
   options.on_load = {};  // what it refers to may be gone by the time that somebody makes a context like this one
   executor = std::move(chosen.executor);
   kernels = std::move(chosen.kernels);
@@ -32,7 +39,7 @@ Context::State::State(std::shared_ptr<const Model> loaded, const ContextOptions&
   outputs.reserve(static_cast<size_t>(options.n_ubatch));
   batch_tokens.reserve(static_cast<size_t>(options.n_ubatch));
   next_position.resize(static_cast<size_t>(options.n_sequences));
-  logits_double.resize(static_cast<size_t>(model->vocab_size()));
+  logits_double.resize(static_cast<size_t>((headless ? *headless : plan).output_width()));
 }
 
 void Context::State::check_sequence(int sequence) const {

@@ -126,14 +126,14 @@ void check_fast(const ContextOptions& options, int64_t n_layers) {
 
 // The backend that runs: never automatic.
 Backend choose_backend(const ContextOptions& options) {
-  const bool needs_cpu = options.numerics == Numerics::oracle || options.kernels != Kernels::best || options.n_gpu_layers == 0;
+  const bool needs_cpu = options.embeddings || options.numerics == Numerics::oracle || options.kernels != Kernels::best || options.n_gpu_layers == 0;
   if (options.backend == Backend::cpu) return Backend::cpu;
   if (options.backend == Backend::automatic) {
     if (needs_cpu || backend::cuda::find_devices().list.empty()) return Backend::cpu;
   } else if (needs_cpu) {
-    throw Error(Errc::bad_request, fmt::format("backend cuda: mode oracle, a named kernel set and -ngl 0 are the CPU's; found mode {}, "
-                                               "kernels {}, -ngl {}",
-                                               name(options.numerics), name(options.kernels), options.n_gpu_layers));
+    throw Error(Errc::bad_request, fmt::format("backend cuda: embeddings, mode oracle, a named kernel set and -ngl 0 are the CPU's; found mode {}, "
+                                               "kernels {}, -ngl {}{}", name(options.numerics), name(options.kernels), options.n_gpu_layers,
+                                               options.embeddings ? ", embeddings" : ""));
   }
   return Backend::cuda;
 }
@@ -207,7 +207,9 @@ ContextOptions resolve(const ContextOptions& asked, const Model& model) {
     throw Error(Errc::bad_request, fmt::format("activations: needs 15 or 8 bits, found {}", options.activation_bits));
   }
   if (options.n_ctx == 0) options.n_ctx = std::min(model.n_ctx_train(), kContextDefault);
+  if (!model.state().built.plan.causal) options.n_ubatch = std::max(options.n_ubatch, options.n_ctx);  // a sequence is run whole
   options.n_ubatch = std::min(options.n_ubatch, options.n_ctx * options.n_sequences);
+  if (options.n_outputs_max == 0 && options.embeddings) options.n_outputs_max = options.n_ubatch;
   if (options.n_outputs_max == 0) {
     options.n_outputs_max = std::max<int64_t>(options.n_sequences, kOutputsBytesDefault / (model.vocab_size() * static_cast<int64_t>(sizeof(float))));
   }
@@ -237,8 +239,8 @@ ChosenExecutor make_sharded(const ops::Plan& plan, const ops::ExecutorOptions& o
 
 }  // namespace
 
-ChosenExecutor make_executor(const Model& model, const ContextOptions& options, base::ThreadPool& pool) {
-  const ops::Plan& plan = model.state().built.plan;
+ChosenExecutor make_executor(const Model& model, const ContextOptions& options, base::ThreadPool& pool, const ops::Plan* of) {
+  const ops::Plan& plan = of == nullptr ? model.state().built.plan : *of;
   ops::ExecutorOptions executor;
   executor.n_ctx = options.n_ctx;
   executor.n_batch_max = options.n_ubatch;

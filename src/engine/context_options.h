@@ -23,7 +23,7 @@ struct ChosenExecutor {
   std::string kernels;  // what it runs
 };
 
-// The model and the pool must outlive it. options: as resolve() gives them.
-ChosenExecutor make_executor(const Model& model, const ContextOptions& options, base::ThreadPool& pool);
+// The model and the pool must outlive it. options: as resolve() gives them. plan: another one than the model's own, which must outlive it too.
+ChosenExecutor make_executor(const Model& model, const ContextOptions& options, base::ThreadPool& pool, const ops::Plan* plan = nullptr);
 
 }  // namespace assay::engine

@@ -25,11 +25,13 @@ struct Context::State {
   void check_room(int64_t n_tokens, int sequence) const;
   void check_sequence(int sequence) const;
   std::span<const double> read_logits(int64_t i_output);
+  int64_t output_width() const noexcept { return static_cast<int64_t>(logits_double.size()); }
   std::span<const RankedLogit> read_ranked(int64_t i_output);
   void add_to_digest(int64_t i_output, int64_t position, int sequence);
 
   std::shared_ptr<const Model> model;
   ContextOptions options;  // resolved
+  std::unique_ptr<const ops::Plan> headless;  // of embeddings, where the model has a head
   base::ThreadPool pool;
   std::unique_ptr<ops::Executor> executor;
   std::string kernels;
@@ -43,7 +45,7 @@ struct Context::State {
   int64_t i_logits = -1;              // which of the executor's outputs logits() means; -1: none
   int64_t n_batch_outputs = 0;        // of the last run, where decode_batch made it
   std::vector<int64_t> next_position; // per sequence
-  std::vector<double> logits_double;  // vocab_size
+  std::vector<double> logits_double;  // vocab_size, or d_model of embeddings
   std::vector<RankedLogit> ranked;    // of the output that was asked for last
   engine::BitsDigest logits_digest;   // of sequence 0's positions [0, n_digested)
   int64_t n_digested = 0;

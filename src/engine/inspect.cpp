@@ -66,7 +66,9 @@ std::vector<DeviceMemory> device_memory(const std::vector<Device>& before) {
 void plan_memory(Inspection& out, const std::shared_ptr<const Model>& model, const ContextOptions& options) {
   attempt(out, "memory", [&] {
     const std::vector<Device> before = options.backend == Backend::cpu ? std::vector<Device>{} : gpus();
-    const Context context(model, options);
+    ContextOptions of_model = options;
+    of_model.embeddings = options.embeddings || !model->has_logits();
+    const Context context(model, of_model);
     const bool on_gpu = context.options().backend == Backend::cuda;
     out.memory.push_back({context.options(), context.memory(), static_cast<int64_t>(base::memory_available_bytes()),
                           on_gpu ? device_memory(before) : std::vector<DeviceMemory>{}, beyond_training(*model, context.n_ctx())});

@@ -103,6 +103,7 @@ std::string_view Model::name() const noexcept { return state_->name; }
 std::string_view Model::architecture() const noexcept { return state_->architecture; }
 std::string_view Model::weights_type() const noexcept { return state_->weights_type; }
 int64_t Model::vocab_size() const noexcept { return state_->built.plan.vocab_size; }
+bool Model::has_logits() const noexcept { return state_->built.plan.logits != ops::kNone; }
 int64_t Model::n_ctx_train() const noexcept { return state_->built.hparams.n_ctx_train; }
 int64_t Model::d_model() const noexcept { return state_->built.hparams.d_model; }
 int64_t Model::n_layers() const noexcept { return state_->built.hparams.n_layers; }

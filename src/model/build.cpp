@@ -40,11 +40,12 @@ int64_t vocab_size(const gguf::File& file) {
 BuiltModel build_model(const gguf::File& file) {
   const Architecture& architecture = find_architecture(file.metadata().require_string("general.architecture"));
   const KeyReader keys(file.metadata(), std::string(architecture.name));
-  BuiltModel built{read_hparams(keys), {}};
+  BuiltModel built{read_hparams(keys), {}, {}};
   const Hparams& h = built.hparams;
   PlanBuilder builder(file);
   const ops::ValueId logits = architecture.build({keys, h, vocab_size(file)}, builder);
   keys.refuse_unread();
+  built.dense = builder.take_dense();
   built.plan = builder.finish(logits, architecture.name, h.d_model, h.n_ctx_train);
   return built;
 }

@@ -165,6 +165,7 @@ Hparams read_hparams(const KeyReader& keys) {
     if (found && !(rounded > 0)) throw Error(Errc::bad_file, fmt::format("{}: needs a value above 0 in float32", keys.key(name)));
     return rounded;
   };
+  h.pooling_type = keys.find_count("pooling_type", 0, 4).value_or(0);
   h.norm_eps = eps("attention.layer_norm_rms_epsilon");
   h.layer_norm_eps = eps("attention.layer_norm_epsilon");
   h.n_layers = keys.count("block_count", 1, kLayersMax);

@@ -66,6 +66,7 @@ struct Hparams {
   double rope_theta = 0;
   float norm_eps = 0;        // of RMS norms; 0: the file names none
   float layer_norm_eps = 0;  // of LayerNorms, likewise
+  int64_t pooling_type = 0;  // how rows become an embedding: 0 not said, 1 mean, 2 first, 3 last, 4 a score
 };
 
 // Reads and checks them. Where a key has a value for each layer the largest stands here; d_ff, n_heads and what follows from them are 0 where the

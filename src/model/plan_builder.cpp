@@ -156,6 +156,8 @@ ops::ValueId PlanBuilder::attention(std::string_view name, ops::ValueId q, int64
   op.softcap = rule.softcap;
   if (rule.sinks) op.sinks = weights_.vector(full_name("attn_sinks.weight"), n_heads);
   op.chunk = rule.chunk;
+  op.causal = rule.causal;
+  plan_.causal = plan_.causal && rule.causal;
   add_op(name, op);
   return y;
 }
@@ -165,6 +167,13 @@ ops::ValueId PlanBuilder::embed_position(std::string_view name, int64_t n_positi
   const ops::ValueId y = add_value(name, d_model, ops::RowDomain::tokens);
   add_op(name, ops::EmbedPosition{table, y});
   plan_.n_ctx_max = n_positions;
+  return y;
+}
+
+ops::ValueId PlanBuilder::embed_row(std::string_view name, int64_t n_rows, int64_t d_model, int64_t row) {
+  const ops::WeightId table = weights_.matrix(full_name(name) + ".weight", n_rows, d_model);
+  const ops::ValueId y = add_value(name, d_model, ops::RowDomain::tokens);
+  add_op(name, ops::EmbedPosition{table, y, row});
   return y;
 }
 
@@ -264,6 +273,11 @@ ops::ValueId PlanBuilder::select_outputs(std::string_view name, ops::ValueId x) 
   const ops::ValueId y = add_value(name, value(x).width, ops::RowDomain::outputs);
   add_op(name, ops::SelectOutputs{x, y});
   return y;
+}
+
+int64_t PlanBuilder::dense(const std::string& name, int64_t n_rows, int64_t d_in) {
+  dense_.push_back(plan_.weights[static_cast<size_t>(weights_.matrix(name, n_rows, d_in))].view);
+  return n_rows;
 }
 
 ops::Plan PlanBuilder::finish(ops::ValueId logits, std::string_view architecture, int64_t d_model, int64_t n_ctx_train) {

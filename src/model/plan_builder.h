@@ -4,6 +4,8 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "gguf/file.h"
 #include "model/weights.h"
@@ -23,6 +25,7 @@ struct AttentionRule {
   double softcap = 0;
   bool sinks = false;  // the layer has attn_sinks.weight
   int64_t chunk = 0;
+  bool causal = true;
 };
 
 struct RouteRule {
@@ -52,11 +55,13 @@ class PlanBuilder {
   int64_t rows_of(std::string_view name) const { return weights_.rows_of(full_name(name)); }  // of a tensor of this layer
   int64_t width(ops::ValueId id) const { return value(id).width; }
   void set_n_ctx_max(int64_t n) { plan_.n_ctx_max = n; }
+  void set_hidden(ops::ValueId id) { plan_.hidden = id; }  // what embeddings are made of
   void end_layers() { layer_ = -1; }
 
   // name: the weight's name without "blk.<layer>." and ".weight".
   ops::ValueId embed(std::string_view name, int64_t vocab_size, int64_t d_model, double scale);
   ops::ValueId embed_position(std::string_view name, int64_t n_positions, int64_t d_model);
+  ops::ValueId embed_row(std::string_view name, int64_t n_rows, int64_t d_model, int64_t row);  // the same row of a table for all tokens
   ops::ValueId rms_norm(std::string_view name, ops::ValueId x, float eps);                      // over the whole width
   ops::ValueId rms_norm_heads(std::string_view name, ops::ValueId x, int64_t head_dim, float eps);  // over every head
   ops::ValueId rms_norm_plain(std::string_view name, ops::ValueId x, int64_t d, float eps);         // without weights, over every d elements
@@ -87,7 +92,11 @@ class PlanBuilder {
   ops::ValueId clamped_gate(std::string_view name, ops::ValueId gate, ops::ValueId up, double alpha, double limit);
   ops::ValueId select_outputs(std::string_view name, ops::ValueId x);
 
-  // Ends with the logits; checks that every tensor of the file was used.
+  // A matrix that follows the pooling of embeddings, by its full name; its rows.
+  int64_t dense(const std::string& name, int64_t n_rows, int64_t d_in);
+  std::vector<tensor::TensorView> take_dense() { return std::move(dense_); }
+
+  // Ends with the logits, kNone where there is no head; checks that every tensor of the file was used.
   ops::Plan finish(ops::ValueId logits, std::string_view architecture, int64_t d_model, int64_t n_ctx_train);
 
  private:
@@ -101,6 +110,7 @@ class PlanBuilder {
 
   ops::Plan plan_;
   Weights weights_;
+  std::vector<tensor::TensorView> dense_;
   int32_t layer_ = -1;
 };
 

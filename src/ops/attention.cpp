@@ -136,6 +136,7 @@ void Attention::check(const CheckScope& s) const {
   s.expect(s.width(q), n_heads * head_dim, "columns");
   s.expect(s.width(y), n_heads * of.v_dim(), "columns of the result");
   s.expect_vector(sinks, n_heads, "sinks");
+  if (!causal && (chunk > 0 || s.plan().causal)) s.refuse("attention to later positions in chunks, or in a plan that is causal,");
   if (softcap < 0 || !std::isfinite(softcap) || chunk < 0 || window < 0) s.refuse("a softcap, chunk or window below 0");
   if (n_kv_heads <= 0 || head_dim <= 0 || n_heads % n_kv_heads != 0) {
     s.refuse(std::to_string(n_heads) + " heads over " + std::to_string(n_kv_heads) + " KV heads");
@@ -160,7 +161,7 @@ OpWork Attention::work(const WorkScope& s) const {
   const int64_t v_dim = s.plan().cache_layers[static_cast<size_t>(layer)].v_dim(), end = n_past + n_tokens;
   const int64_t n_keys = end - first_visible(n_past, *this);
   int64_t n_pairs = 0;  // of a query and a key that it sees
-  for (int64_t position = n_past; position < end; ++position) n_pairs += position + 1 - first_visible(position, *this);
+  for (int64_t position = n_past; position < end; ++position) n_pairs += last_visible(position, end, *this) + 1 - first_visible(position, *this);
   const int64_t bytes_per_key = cache_row_bytes(s.options().cache_k, head_dim) + cache_row_bytes(s.options().cache_v, v_dim);
   return {.bytes = n_sequences * n_keys * n_kv_heads * bytes_per_key, .multiply_adds = n_sequences * n_pairs * n_heads * (head_dim + v_dim)};
 }

@@ -4,7 +4,8 @@
 //   y[j] = sum_p softmax(scale * q . k[p])[p] * v[p, j]   over the visible positions p
 //
 // Visible to a query at position t: every p <= t of its sequence; in a layer with a window only those with t - p < window,
-//   in one with chunks only those of the same chunk.
+//   in one with chunks only those of the same chunk. Where attention is not causal (an encoder's): every p of its sequence; in a layer with a window
+//   those with |t - p| <= window / 2.
 // Bits (numerics contract, section 5):
 //   Read back: keys and values are what the cache stores, also for tokens of the running batch. f32: themselves; f16: rounded to nearest
 //     even, widened exactly; q8_0: blocks of 32 elements quantised as A32 with one plane (section 1), the scale rounded to f16, the value
@@ -43,6 +44,7 @@ struct Attention {
   double softcap = 0;        // 0: none; else a score s becomes softcap * tanh(s / softcap)
   WeightId sinks = kNone;    // [n_heads]: one more logit of each head, with no value
   int64_t chunk = 0;         // 0: none; else only keys of the same block of so many positions are visible
+  bool causal = true;        // false: later positions are visible too, and a window reaches half its width to either side
 
   static constexpr const char* kKind = "attention";
   static constexpr Role kRole = Role::attention;
@@ -54,13 +56,19 @@ struct Attention {
 
 inline constexpr int64_t kAttentionSegment = 256;
 
-// First position visible to the query at `position`; the last one is `position` itself.
+// First and last position visible to the query at `position` of a sequence of n_positions.
 constexpr int64_t first_visible(int64_t position, int64_t window) noexcept {
   return window > 0 && position >= window ? position - window + 1 : 0;
 }
 constexpr int64_t first_visible(int64_t position, const Attention& op) noexcept {
+  if (!op.causal) return op.window > 0 && position > op.window / 2 ? position - op.window / 2 : 0;
   const int64_t in_window = first_visible(position, op.window), in_chunk = op.chunk > 0 ? position / op.chunk * op.chunk : 0;
   return in_window > in_chunk ? in_window : in_chunk;
+}
+
+constexpr int64_t last_visible(int64_t position, int64_t n_positions, const Attention& op) noexcept {
+  if (op.causal) return position;
+  return op.window > 0 && position + op.window / 2 < n_positions ? position + op.window / 2 : n_positions - 1;
 }
 
 // What is done with the scores of one query head.

@@ -1,6 +1,7 @@
 // See batch_shape.h.
 #include "ops/batch_shape.h"
 
+#include <algorithm>
 #include <string>
 
 #include "assay/error.h"
@@ -51,6 +52,17 @@ void check_batch(const Batch& batch, const ExecutorOptions& options, std::span<c
                                          " tokens of one batch were asked for; the context was made for that many");
     }
     shape.selected.push_back(static_cast<int64_t>(t));
+  }
+}
+
+void check_whole(const BatchShape& shape) {
+  for (size_t i = 0; i < shape.token_runs.size(); ++i) {
+    const TokenRun& run = shape.token_runs[i];
+    const auto same = [&](const TokenRun& other) { return other.sequence == run.sequence; };
+    const bool goes_on = std::any_of(shape.token_runs.begin() + static_cast<std::ptrdiff_t>(i) + 1, shape.token_runs.end(), same);
+    if (run.position == 0 && !goes_on) continue;
+    throw Error(Errc::bad_request, "an encoder's tokens see one another: sequence " + std::to_string(run.sequence) +
+                                       " needs to be run whole, in one run from position 0 on");
   }
 }
 

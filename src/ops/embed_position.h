@@ -1,4 +1,5 @@
-// y[t, j] = table[position of t, j]: learned positions, for models without rotation.
+// y[t, j] = table[position of t, j]: learned positions, for models without rotation; or the same row of a table for all tokens (an encoder's first kind of
+//   token).
 //   table: rows in any weight format, one a position; y f32 [n_tokens, d_model]. Bits: the decoded element. Positions stay below the table's rows:
 //   model/ limits the context to them.
 #pragma once
@@ -12,6 +13,7 @@ namespace assay::ops {
 struct EmbedPosition {
   WeightId table;
   ValueId y;
+  int64_t row = -1;  // for all tokens; -1: that of the token's position
 
   static constexpr const char* kKind = "embed_position";
   static constexpr Role kRole = Role::row;

@@ -85,13 +85,18 @@ struct Plan {
   std::vector<RopeSpec> ropes;
   std::vector<CacheLayer> cache_layers;
   std::vector<Op> ops;
-  ValueId logits = kNone;  // [n_outputs, vocab_size]
+  ValueId logits = kNone;  // [n_outputs, vocab_size]; kNone: there is no head
+  ValueId hidden = kNone;  // [n_outputs, d_model]: the rows that the head reads, of which embeddings are made; kNone: none are named
+  bool causal = true;      // false: tokens see later ones, so that a sequence is run whole, in one run from position 0 on
   // Of a part of a split plan (plan_split.h): the value that no op of the part writes, and the one that the next part is given.
   ValueId input = kNone, handed = kNone;
   int64_t vocab_size = 0;
   int64_t d_model = 0;
   int64_t n_ctx_train = 0;
   int64_t n_ctx_max = 0;  // positions that the model has at all; 0: no end
+
+  ValueId output() const noexcept { return logits != kNone ? logits : hidden; }  // what a run gives for each of its outputs
+  int64_t output_width() const noexcept { return values[static_cast<size_t>(output())].width; }
 };
 
 }  // namespace assay::ops

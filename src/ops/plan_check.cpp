@@ -49,9 +49,9 @@ void check_plan(const Plan& plan, const ExecutorOptions& options) {
   }
   for (const Op& op : plan.ops) op.record.check(CheckScope(plan, op));
   if (plan.handed != kNone && plan.logits == kNone) return;  // a part that others follow
-  if (plan.logits == kNone || plan.values[static_cast<size_t>(plan.logits)].width != plan.vocab_size ||
-      plan.values[static_cast<size_t>(plan.logits)].domain != RowDomain::outputs) {
-    throw Error(Errc::unsupported, "the plan names no logits of " + std::to_string(plan.vocab_size) + " columns");
+  const int64_t needed = plan.logits == kNone ? plan.d_model : plan.vocab_size;
+  if (plan.output() == kNone || plan.output_width() != needed || plan.values[static_cast<size_t>(plan.output())].domain != RowDomain::outputs) {
+    throw Error(Errc::unsupported, "the plan names no outputs of " + std::to_string(needed) + " columns");
   }
 }
 

@@ -83,6 +83,7 @@ ShardScope::ShardScope(const Plan& whole, int n_shards)
     shard.plan.d_model = whole.d_model;
     shard.plan.n_ctx_train = whole.n_ctx_train;
     shard.plan.n_ctx_max = whole.n_ctx_max;
+    shard.plan.causal = whole.causal;
     shard.plan.cache_layers = whole.cache_layers;
     shard.kv_heads.resize(whole.cache_layers.size());
   }

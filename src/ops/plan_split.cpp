@@ -47,6 +47,7 @@ class Part final : FieldVisitor {
     plan_.d_model = whole.d_model;
     plan_.n_ctx_train = whole.n_ctx_train;
     plan_.n_ctx_max = whole.n_ctx_max;
+    plan_.causal = whole.causal;
   }
 
   void take(Op op) {

@@ -281,7 +281,7 @@ void head_bound(const OpInputs& in, const ops::Attention& op, const Declared& de
                 const Side& side, int64_t row, int64_t head, HalfCopies half, Work& work, double* y,
                 double* bound) {
   const int64_t position = in.positions[at(row)], first = ops::first_visible(position, op),
-                n = position - first + 1;
+                last = ops::last_visible(position, in.history[at(row)]->n_positions(), op), n = last - first + 1;
   const int64_t width = op.n_kv_heads * op.head_dim, kv_head = head / (op.n_heads / op.n_kv_heads);
   const auto dim = at(op.head_dim);
   const int64_t at_q = row * in.a.width + head * op.head_dim;
@@ -293,11 +293,11 @@ void head_bound(const OpInputs& in, const ops::Attention& op, const Declared& de
         kUnitHalf * (q_norm + q_error) + kTinyHalf * std::sqrt(static_cast<double>(op.head_dim));
 
   work.sink = sink_of(in, op, head);
-  scores_and_steps(q, side.k + kv_head * op.head_dim, width, first, position, op.scale, work);
+  scores_and_steps(q, side.k + kv_head * op.head_dim, width, first, last, op.scale, work);
   const auto [inverse_z, factor] =
-      share_errors(op, declared, side, kv_head, q_norm, q_error, first, position, work);
+      share_errors(op, declared, side, kv_head, q_norm, q_error, first, last, work);
   const double* values = side.v + first * width + kv_head * op.head_dim;
-  mean_of_values(values, width, first, position, work, {y, dim});
+  mean_of_values(values, width, first, last, work, {y, dim});
   sum_errors(side, op.n_kv_heads, kv_head, first, n, {y, dim}, work);
   double half_shares = 0;  // 2^-25 of every value, where shares become f16
   for (int64_t j = 0; j < n && half.shares; ++j)
@@ -305,7 +305,7 @@ void head_bound(const OpInputs& in, const ops::Attention& op, const Declared& de
   const double u = unit(declared), keys = static_cast<double>(n);
   const double chain = std::min(keys, static_cast<double>(ops::kAttentionSegment));
   const double merges =
-      static_cast<double>(position / ops::kAttentionSegment - first / ops::kAttentionSegment) + 1;
+      static_cast<double>(last / ops::kAttentionSegment - first / ops::kAttentionSegment) + 1;
   const double in_double = gamma(keys + 2, kUnitDouble);
   const double of_values =
       (declared.own_sums ? gamma(2 * merges, u) : gamma(keys + 2, u)) + in_double;
@@ -349,7 +349,7 @@ void run_chain(const OpInputs& in, const ops::Attention& op, base::ThreadPool& p
     backend::oracle::attend(
         chain.a.values.subspan(at(row * chain.a.width + head * op.head_dim), dim),
         {h.k.data() + offset, h.width, h.v.data() + offset, h.width},
-        ops::first_visible(position, op), position, {op.scale, op.softcap, sink_of(in, op, head)}, work[at(thread)].shares,
+        ops::first_visible(position, op), ops::last_visible(position, h.n_positions(), op), {op.scale, op.softcap, sink_of(in, op, head)}, work[at(thread)].shares,
         {chain.y.data() + i * op.head_dim, dim});
   });
 }
@@ -363,6 +363,7 @@ Expected local_attention(const OpInputs& in, const ops::Attention& op, const Dec
   }
   int64_t longest = 1;
   for (const int32_t position : in.positions) longest = std::max<int64_t>(longest, position + 1);
+  for (const KvHistory* h : in.history) longest = std::max(longest, op.causal ? 1 : h->n_positions());
   std::vector<Work> work;
   for (int i = 0; i < pool.n_threads(); ++i) work.push_back(make_work(longest, op.head_dim));
 

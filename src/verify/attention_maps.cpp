@@ -52,19 +52,19 @@ VerifyReport::AttentionMap AttentionMaps::map_of(const Layer& layer, int64_t n) 
     const int64_t kv_head = head / (a.n_heads / a.n_kv_heads);
     for (int64_t i = 0; i < n; ++i) {
       const double* q = layer.queries.data() + (i * a.n_heads + head) * a.head_dim;
-      const int64_t first = a.window > 0 ? std::max<int64_t>(0, i - a.window + 1) : 0;
+      const int64_t first = ops::first_visible(i, a), last = ops::last_visible(i, n, a);
       double largest = -HUGE_VAL, sum = 0;
-      for (int64_t j = first; j <= i; ++j) {
+      for (int64_t j = first; j <= last; ++j) {
         const double* k = layer.keys.data() + (j * a.n_kv_heads + kv_head) * a.head_dim;
         double score = 0;
         for (int64_t d = 0; d < a.head_dim; ++d) score += q[d] * k[d];
         shares[static_cast<size_t>(j)] = score * a.scale;
         largest = std::max(largest, score * a.scale);
       }
-      for (int64_t j = first; j <= i; ++j)
+      for (int64_t j = first; j <= last; ++j)
         sum += shares[static_cast<size_t>(j)] = std::exp(shares[static_cast<size_t>(j)] - largest);
       float* row = map.shares.data() + (head * n + i) * n;
-      for (int64_t j = first; j <= i; ++j)
+      for (int64_t j = first; j <= last; ++j)
         row[j] = static_cast<float>(shares[static_cast<size_t>(j)] / sum);
     }
   }

@@ -114,8 +114,8 @@ AttentionRule right_attention(const Case& c) {
   rule.cache = c.shared->history;
   rule.sequence = [&c](int64_t row) { return c.sequence(row); };
   rule.visible = [&c, &op](int64_t row) {
-    const int64_t end = c.position(row) + 1;
-    return Range{op.window > 0 ? std::max<int64_t>(0, end - op.window) : 0, end};
+    constexpr int64_t kAll = int64_t{1} << 40;  // cut to what there is
+    return Range{ops::first_visible(c.position(row), op), ops::last_visible(c.position(row), kAll, op) + 1};
   };
   rule.kv_head = [&op](int64_t head) { return head / (op.n_heads / op.n_kv_heads); };
   return rule;

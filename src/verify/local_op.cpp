@@ -206,7 +206,7 @@ class SmallOp {
   void run(const ops::EmbedPosition& op, int64_t i, Out out) const {
     const tensor::TensorView& table = in_.plan.weights[at(op.table)].view;
     std::vector<float> decoded(out.y.size());
-    quant::decode_row(*quant::find_format(table.dtype), table.row(in_.positions[at(i)]), static_cast<int64_t>(decoded.size()), decoded.data());
+    quant::decode_row(*quant::find_format(table.dtype), table.row(op.row >= 0 ? op.row : in_.positions[at(i)]), static_cast<int64_t>(decoded.size()), decoded.data());
     for (size_t j = 0; j < decoded.size(); ++j) {
       out.y[j] = static_cast<double>(decoded[j]);
       out.bound[j] = (declared_.own_sums ? 0 : gamma(2, u_)) * std::fabs(out.y[j]) + tiny_;

@@ -364,7 +364,7 @@ void OpChecker::State::run(int32_t i_op, std::span<const double> found) {
       out.chain = std::move(chain.y);
     }
     if (!found.empty() && batch_tally[at(i_op)].n_outside > 0) note_failure(i_op, in, found);
-    if (values.output == plan.logits) {
+    if (values.output == plan.output()) {
       chain_logits = out.n_readers > 0 ? out.chain : std::move(out.chain);
     }
   }

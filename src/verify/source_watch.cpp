@@ -48,7 +48,7 @@ void SourceWatch::on_op(const ops::Op& op, int64_t n_rows, int64_t width,
     return;  // an op of another plan; the checker would not know it either
   const ops::Op& own = plan_.ops[found->second];
   remember_bits(found->second, n_rows, width, values);
-  if (ops::values_of(own).output == plan_.logits) logits_.assign(values.begin(), values.end());
+  if (ops::values_of(own).output == plan_.output()) logits_.assign(values.begin(), values.end());
   if (checker_.wants(own)) checker_.on_op(own, n_rows, width, values);
 }
 

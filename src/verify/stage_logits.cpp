@@ -145,6 +145,7 @@ VerifyStage check_logits(const Subject& subject, const StageRun& run) {
     const ops::Plan& plan = subject.model->state().built.plan;
     const int64_t n = std::min(kLogitsTokens, subject.model->n_ctx_train());
     const std::vector<TokenId> ids = probe_ids(subject, run, n, n);
+    if (plan.logits == ops::kNone) return findings.skip("an encoder has no logits");
     const ops::Linear* head = find_head(plan);
     if (head == nullptr) return findings.skip("the logits are not the output of a matrix product");
     HeadWatch watch(head->x);

@@ -55,7 +55,7 @@ class Watch final : public ops::OpObserver {
   bool wants(const ops::Op& op) override { return checker_.wants(op) || maps_.wants(op); }
   void on_op(const ops::Op& op, int64_t n_rows, int64_t width,
              std::span<const double> values) override {
-    if (ops::values_of(op).output == plan_.logits) logits_.assign(values.begin(), values.end());
+    if (ops::values_of(op).output == plan_.output()) logits_.assign(values.begin(), values.end());
     if (maps_.wants(op)) maps_.on_op(op, values);
     if (checker_.wants(op)) checker_.on_op(op, n_rows, width, values);
     progress_(static_cast<double>(++n_ops_done_) / static_cast<double>(plan_.ops.size()));
@@ -86,7 +86,8 @@ Probe make_probe(const Subject& subject, const StageRun& run) {
                            : probe_ids(subject, run, n, n);
   const auto n_tokens = static_cast<int64_t>(probe.ids.size());
   for (int64_t i = 0; i < n_tokens; ++i) probe.positions.push_back(static_cast<int32_t>(i));
-  probe.runs = make_runs(n_tokens, run.quick);
+  const ops::Plan& plan = subject.model->state().built.plan;
+  probe.runs = plan.causal ? make_runs(n_tokens, run.quick) : std::vector<int64_t>{n_tokens};
   probe.n_batch_max = *std::max_element(probe.runs.begin(), probe.runs.end());
   // Logits of positions spread evenly, of the first two and of all that run alone.
   const int64_t n_rows = std::max<int64_t>(
@@ -121,7 +122,7 @@ void run_probe(const Subject& subject, const StageRun& run, const Probe& probe, 
     watch.begin(batch);
     executor->run(batch);
     checker.end();
-    add_token_risks(batch, watch.logits(), checker.chain_logits(), out.tokens);
+    if (subject.model->state().built.plan.logits != ops::kNone) add_token_risks(batch, watch.logits(), checker.chain_logits(), out.tokens);
     begin += n;
   }
 }

@@ -57,6 +57,7 @@ TextFindings check_text(const Subject& subject, const StageRun& run) {
   TextFindings out;
   out.stage = run_stage(run, "text", "Text", [&](Findings& findings) {
     if (!subject.encode) return findings.skip("the model was loaded without its vocabulary");
+    if (subject.model->state().built.plan.logits == ops::kNone) return findings.skip("an encoder predicts no text");
     const int64_t n_vocab = subject.model->vocab_size();
     if (n_vocab < kVocabularyMin)
       return findings.skip(fmt::format("a vocabulary of {} tokens is no language's", n_vocab));

@@ -38,8 +38,9 @@ struct HeadTask {
       made.q[i] = state.row(op.q, token) + head * op.head_dim;
       made.y[i] = state.row(op.y, token) + head * v_dim;
       made.sink[i] = sinks == nullptr ? nullptr : sinks + head;
-      made.last[i] = run.position + row / n_group();
-      made.first[i] = ops::first_visible(made.last[i], op);
+      const int64_t position = run.position + row / n_group();
+      made.last[i] = ops::last_visible(position, run.position + run.n, op);
+      made.first[i] = ops::first_visible(position, op);
     }
     return made;
   }

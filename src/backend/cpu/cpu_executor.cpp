@@ -68,7 +68,7 @@ class CpuExecutor final : public ops::Executor {
   }
 
   std::span<const float> logits(int64_t i_output) const override {
-    return {state_.row(plan_.logits, i_output), static_cast<size_t>(plan_.vocab_size)};
+    return {state_.row(plan_.output(), i_output), static_cast<size_t>(plan_.output_width())};
   }
 
   void read_logits(int64_t i_output, std::span<double> out) const override {
@@ -180,7 +180,7 @@ class CpuExecutor final : public ops::Executor {
       const Lifetime& life = schedule_.lifetimes[i];
       const auto id = static_cast<ops::ValueId>(i);
       const auto bytes = static_cast<size_t>(rows_max(id) * plan_.values[i].width) * sizeof(float);
-      const auto last = id == plan_.logits || id == plan_.handed ? static_cast<int32_t>(schedule_.steps.size()) : life.last_step;
+      const auto last = id == plan_.output() || id == plan_.handed ? static_cast<int32_t>(schedule_.steps.size()) : life.last_step;
       wanted.push_back({{bytes, life.first_step, last, life.in_place_of}, id, kNone});
     }
     for (size_t i = 0; i < schedule_.quantised.size(); ++i) {
@@ -242,6 +242,7 @@ class CpuExecutor final : public ops::Executor {
 
   void begin(const ops::Batch& batch) {
     ops::check_batch(batch, options_, n_positions_, state_.shape);
+    if (!plan_.causal) ops::check_whole(state_.shape);
     state_.tokens = batch.tokens;
     state_.positions = batch.positions;
     state_.sequences = batch.sequences;

@@ -199,7 +199,7 @@ class Scheduler {
     for (const ops::ValueId x : values.inputs) {
       const auto i = static_cast<size_t>(x);
       const Lifetime& input = schedule_.lifetimes[i];
-      if (input.first_step < step && input.last_step == step && readers_in_last_step[i] == 1 && x != plan_.logits && x != plan_.handed &&
+      if (input.first_step < step && input.last_step == step && readers_in_last_step[i] == 1 && x != plan_.output() && x != plan_.handed &&
           plan_.values[i].width == plan_.values[static_cast<size_t>(values.output)].width) {
         schedule_.lifetimes[static_cast<size_t>(values.output)].in_place_of = x;
         readers_in_last_step[i] = 0;  // taken

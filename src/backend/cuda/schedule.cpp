@@ -298,13 +298,14 @@ bool has_kernel(const ops::Plan& plan, const ops::Op& op) {
   }
   if (const auto* attention = op.as<ops::Attention>()) {
     const ops::CacheLayer& cache = plan.cache_layers[static_cast<size_t>(attention->layer)];
-    return attention->softcap == 0 && attention->sinks == ops::kNone && attention->chunk == 0 && cache.v_dim() == cache.head_dim;
+    return attention->softcap == 0 && attention->sinks == ops::kNone && attention->chunk == 0 && attention->causal && cache.v_dim() == cache.head_dim;
   }
   return op.is<ops::Embed>() || op.is<ops::Linear>() || op.is<ops::Rope>() || op.is<ops::KvStore>() || op.is<ops::Add>() ||
          op.is<ops::SelectOutputs>() || op.is<ops::Gather>();
 }
 
 void require_kernels(const ops::Plan& plan) {
+  if (plan.output() != plan.logits) throw Error(Errc::unsupported, "embeddings: this device gives logits alone; run the model on the CPU (-ngl 0)");
   for (const ops::Op& op : plan.ops) {
     if (has_kernel(plan, op)) continue;
     throw Error(Errc::unsupported, op.name + ": this device has no kernel for " + op.record.kind() + " of this kind; run the model on the CPU (-ngl 0)");

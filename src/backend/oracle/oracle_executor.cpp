@@ -12,6 +12,7 @@
 #include "backend/oracle/slots.h"
 #include "ops/activation.h"
 #include "ops/attention.h"
+#include "ops/batch_shape.h"
 #include "ops/expert_linear.h"
 #include "ops/float64.h"
 #include "ops/host_rows.h"
@@ -30,7 +31,7 @@ constexpr int64_t kRowsPerRecordTask = 4;
 int64_t widest_input(const ops::Plan& plan) {
   int64_t widest = 1;
   for (const ops::Value& value : plan.values) {
-    if (&value != &plan.values[static_cast<size_t>(plan.logits)]) widest = std::max(widest, value.width);
+    if (plan.logits == ops::kNone || &value != &plan.values[static_cast<size_t>(plan.logits)]) widest = std::max(widest, value.width);
   }
   return widest;
 }
@@ -67,6 +68,7 @@ class OracleExecutor final : public ops::Executor {
   size_t arena_bytes() const override { return slots_.bytes() + matrix_.bytes(); }
 
  private:
+  void check_whole() const;
   void run_op(const ops::Op& op);
   void run_rows(const ops::Op& op);
   void run_op(const ops::Linear& op);
@@ -115,22 +117,31 @@ void OracleExecutor::run(const ops::Batch& batch) {
     throw Error(Errc::bad_request, "oracle: more tokens or outputs than the executor was made for");
   }
   host_rows_ = {&plan_, value_rows_, small_pointers_, {}, batch.tokens, batch.positions, output_tokens_};
+  if (!plan_.causal) check_whole();
   for (int64_t t = 0; t < n_tokens_; ++t) cache_.extend(sequence_of(t), batch.positions[static_cast<size_t>(t)] + 1);
   for (const ops::Op& op : plan_.ops) {
     run_op(op);
     if (observer_ != nullptr) [[unlikely]] observe(op);
   }
-  const double* all = slots_.data(plan_.logits);
-  logits_f32_.assign(all, all + n_outputs_ * plan_.vocab_size);
+  const double* all = slots_.data(plan_.output());
+  logits_f32_.assign(all, all + n_outputs_ * plan_.output_width());
+}
+
+void OracleExecutor::check_whole() const {
+  std::vector<int64_t> n_positions;
+  for (int sequence = 0; sequence < options_.n_sequences; ++sequence) n_positions.push_back(cache_.n_positions(sequence));
+  ops::BatchShape shape;
+  ops::check_batch(batch_, options_, n_positions, shape);
+  ops::check_whole(shape);
 }
 
 std::span<const float> OracleExecutor::logits(int64_t i_output) const {
-  return std::span(logits_f32_).subspan(static_cast<size_t>(i_output * plan_.vocab_size), static_cast<size_t>(plan_.vocab_size));
+  return std::span(logits_f32_).subspan(static_cast<size_t>(i_output * plan_.output_width()), static_cast<size_t>(plan_.output_width()));
 }
 
 void OracleExecutor::read_logits(int64_t i_output, std::span<double> out) const {
-  const double* from = slots_.data(plan_.logits) + i_output * plan_.vocab_size;
-  std::copy(from, from + plan_.vocab_size, out.begin());
+  const double* from = slots_.data(plan_.output()) + i_output * plan_.output_width();
+  std::copy(from, from + plan_.output_width(), out.begin());
 }
 
 void OracleExecutor::observe(const ops::Op& op) {
@@ -179,7 +190,8 @@ void OracleExecutor::run_op(const ops::Attention& op) {
     ScoreRule rule{op.scale, op.softcap};
     if (op.sinks != ops::kNone) rule.sink = small_pointers_[static_cast<size_t>(op.sinks)][head];
     attend({row(op.q, row_q) + head * op.head_dim, static_cast<size_t>(op.head_dim)},
-           cache_.head(sequence_of(token), op.layer, head / (op.n_heads / op.n_kv_heads)), ops::first_visible(position, op), position, rule,
+           cache_.head(sequence_of(token), op.layer, head / (op.n_heads / op.n_kv_heads)), ops::first_visible(position, op),
+           ops::last_visible(position, cache_.n_positions(sequence_of(token)), op), rule,
            shares_[static_cast<size_t>(thread)], {row(op.y, row_q) + head * v_dim, static_cast<size_t>(v_dim)});
   });
 }

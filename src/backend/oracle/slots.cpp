@@ -17,7 +17,7 @@ Slots::Slots(const ops::Plan& plan, int64_t n_tokens_max, int64_t n_outputs_max)
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     if (ops::values_of(plan.ops[i]).output != ops::kNone) {
       const ops::ValueId id = ops::values_of(plan.ops[i]).output;
-      if (free.empty() || id == plan.logits) {  // the logits stay valid after the run: a slot of their own
+      if (free.empty() || id == plan.output()) {  // the logits stay valid after the run: a slot of their own
         free.push_back(slot_elements.size());
         slot_elements.push_back(0);
       }

@@ -92,6 +92,34 @@ Heads Decoder::norm_heads(const Heads& heads) const { return {rms_heads("attn_q_
 
 AttentionRule Decoder::scaled() const { return {1.0 / std::sqrt(static_cast<double>(h.head_dim))}; }
 
+AttentionRule Decoder::both_ways() const {
+  if (input.keys.flag("attention.causal", false)) {
+    throw Error(Errc::unsupported, fmt::format("{} = true: this build serves {} models whose tokens see later ones", input.keys.key("attention.causal"),
+                                               input.keys.architecture()));
+  }
+  AttentionRule rule = scaled();
+  rule.causal = false;
+  return rule;
+}
+
+ValueId Decoder::add_token_type(ValueId x) const {
+  if (!p.has("token_types.weight")) return x;
+  return p.add("typed", x, p.embed_row("token_types", p.rows_of("token_types.weight"), h.d_model, 0));
+}
+
+void Decoder::dense_layers() const {
+  int64_t width = h.d_model;
+  for (const char* name : {"dense_2", "dense_3"}) {
+    const std::string tensor = fmt::format("{}.weight", name), in = fmt::format("{}_feat_in", name), out = fmt::format("{}_feat_out", name);
+    const auto n_in = input.keys.find_count(in, 1, kWidthMax), n_out = input.keys.find_count(out, 1, kWidthMax);
+    if (!p.has(tensor)) continue;
+    if (n_in.value_or(width) != width) {
+      throw Error(Errc::bad_file, fmt::format("{}: needs {}, what stands before {}, found {}", input.keys.key(in), width, tensor, *n_in));
+    }
+    width = p.dense(tensor, n_out.value_or(p.rows_of(tensor)), width);
+  }
+}
+
 ValueId Decoder::attend_heads(const Heads& heads, const AttentionRule& rule, std::initializer_list<ValueId*> residuals) const {
   p.kv_store("kv_store", heads.k, heads.v);
   ValueId o = p.attention("attention", heads.q, n_heads(), rule);
@@ -187,7 +215,13 @@ ValueId Decoder::ffn_plain(ValueId x, ops::ActivationFunction activation) const 
   return p.linear("ffn_down", p.activate("ffn_act", up, activation), h.d_model, Bias::optional);
 }
 
+ValueId Decoder::no_logits(ValueId x) const {
+  p.set_hidden(x);
+  return ops::kNone;
+}
+
 ValueId Decoder::logits(ValueId x) const {
+  p.set_hidden(x);
   const ops::WeightId head = p.weights().optional_matrix("output.weight", input.vocab_size, h.d_model);
   const ops::WeightId tied = p.weights().matrix("token_embd.weight", input.vocab_size, h.d_model);
   return p.linear("output", x, input.vocab_size, head != ops::kNone ? head : tied, p.weights().optional_vector("output.bias", input.vocab_size));

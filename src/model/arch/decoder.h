@@ -58,6 +58,8 @@ class Decoder {
   // Both: stores k and v, attends; then, in the last layer, keeps of the result and of each residual only the tokens whose logits are wanted; attn_output.
   ops::ValueId attend(const Heads& heads, const AttentionRule& rule, std::initializer_list<ops::ValueId*> residuals) const;
   AttentionRule scaled() const;  // 1 / sqrt(head_dim)
+  // An encoder's: the same, and tokens see later ones. Error(unsupported) where the file says that they do not.
+  AttentionRule both_ways() const;
 
   ops::ValueId ffn_gated(ops::ValueId x, ops::ActivationFunction activation) const;  // ffn_gate, ffn_up, ffn_down
   ops::ValueId ffn_fused(ops::ValueId x, ops::ActivationFunction activation) const;  // ffn_up holds the rows of gate, then of up
@@ -79,6 +81,11 @@ class Decoder {
 
   // The head: output.weight, else the embedding; and its bias, where there is one.
   ops::ValueId logits(ops::ValueId x) const;
+  // An encoder's: x + the row of token_types for the first kind of token, where the file has it; and the matrices dense_2, dense_3, which follow the pooling.
+  ops::ValueId add_token_type(ops::ValueId x) const;
+  void dense_layers() const;
+  // In place of a head: the model ends with x, of which embeddings are made.
+  ops::ValueId no_logits(ops::ValueId x) const;
 
   bool is_last(int32_t layer) const { return layer + 1 == n_layers; }
 

@@ -53,6 +53,11 @@ constexpr Architecture kArchitectures[] = {
     {"mimo2", arch::mimo2},
     {"llama4", arch::llama4},
     {"gpt-oss", arch::gpt_oss},
+    {"bert", arch::bert},
+    {"nomic-bert", arch::nomic_bert},
+    {"modern-bert", arch::modern_bert},
+    {"eurobert", arch::eurobert},
+    {"gemma-embedding", arch::gemma_embedding},
 };
 
 }  // namespace
