@@ -14,11 +14,12 @@ namespace assay::text {
 
 struct SpecialIds {
   std::optional<TokenId> bos, eos, eot, eom, unknown;
+  std::optional<TokenId> cls, separator;  // "bert": before and after a text
   std::optional<TokenId> fim_prefix, fim_suffix, fim_middle, fim_pad, fim_repo, fim_separator;
 };
 
 struct VocabularyFacts {
-  std::string_view model;          // tokenizer.ggml.model: "llama", "gpt2"
+  std::string_view model;          // tokenizer.ggml.model: "llama", "gpt2", "bert"
   std::string_view pre_tokenizer;  // tokenizer.ggml.pre
   std::string_view model_name;     // general.name
   PackedTexts tokens;
@@ -26,7 +27,7 @@ struct VocabularyFacts {
   std::vector<float> scores;             // "llama"
   std::vector<std::string_view> merges;  // "gpt2": "left right", the earlier the stronger
   SpecialIds special;
-  std::optional<bool> add_bos, add_eos, add_space_prefix, remove_extra_whitespaces;
+  std::optional<bool> add_bos, add_eos, add_separator, add_space_prefix, remove_extra_whitespaces;
 };
 
 // Throws Error(bad_file) for facts that contradict each other, Error(unsupported) for kinds of

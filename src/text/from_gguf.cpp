@@ -48,8 +48,10 @@ SpecialIds read_special(const Metadata& metadata, size_t n_tokens) {
   ids.fim_pad = read_id(metadata, "fim_pad");
   ids.fim_repo = read_id(metadata, "fim_rep");
   ids.fim_separator = read_id(metadata, "fim_sep");
+  ids.cls = read_id(metadata, "cls");
+  ids.separator = read_id(metadata, "separator", "seperator");  // as most files spell it
   for (const char* unused :
-       {"seperator", "padding", "mask"}) {  // of no use to us, but wrong where they point nowhere
+       {"padding", "mask"}) {  // of no use to us, but wrong where they point nowhere
     const auto id = read_id(metadata, unused);
     if (id && static_cast<size_t>(*id) >= n_tokens) {
       throw Error(Errc::bad_file,
@@ -90,7 +92,7 @@ std::vector<TokenKind> read_kinds(const Metadata& metadata) {
 VocabularyFacts read_facts(const Metadata& metadata) {
   VocabularyFacts facts;
   facts.model = metadata.require_string("tokenizer.ggml.model");
-  if (facts.model != "llama" && facts.model != "gpt2")
+  if (facts.model != "llama" && facts.model != "gpt2" && facts.model != "bert")
     return facts;  // refused by name where the tokenizer is made
   facts.pre_tokenizer = metadata.find_string("tokenizer.ggml.pre").value_or("");
   facts.model_name = metadata.find_string("general.name").value_or("");
@@ -103,6 +105,7 @@ VocabularyFacts read_facts(const Metadata& metadata) {
   facts.special = read_special(metadata, facts.tokens.size());
   facts.add_bos = metadata.find_bool("tokenizer.ggml.add_bos_token");
   facts.add_eos = metadata.find_bool("tokenizer.ggml.add_eos_token");
+  facts.add_separator = metadata.find_bool("tokenizer.ggml.add_sep_token");
   facts.add_space_prefix = metadata.find_bool("tokenizer.ggml.add_space_prefix");
   facts.remove_extra_whitespaces = metadata.find_bool("tokenizer.ggml.remove_extra_whitespaces");
   return facts;

@@ -13,6 +13,7 @@
 #include "text/special_tokens.h"
 #include "text/spm.h"
 #include "text/tokenizer_state.h"
+#include "text/word_piece.h"
 
 namespace assay::text {
 namespace {
@@ -29,6 +30,8 @@ void require_in_range(const SpecialIds& special, const Vocabulary& vocabulary) {
   check("eot", special.eot);
   check("eom", special.eom);
   check("unknown", special.unknown);
+  check("cls", special.cls);
+  check("separator", special.separator);
   check("fim_pre", special.fim_prefix);
   check("fim_suf", special.fim_suffix);
   check("fim_mid", special.fim_middle);
@@ -103,13 +106,26 @@ void make_gpt2(const VocabularyFacts& facts, Tokenizer::State& state, base::Thre
   set_jina_strips(state);
 }
 
+// [CLS] stands where others have BOS, [SEP] where they have EOS, and both belong to a text unless the file says otherwise.
+void make_bert(const VocabularyFacts& facts, const SpecialIds& special, Tokenizer::State& state) {
+  const auto or_named = [&](std::optional<TokenId> id, std::optional<TokenId> other, std::string_view text) {
+    return id ? id : other ? other : state.vocabulary.find(text);
+  };
+  const std::optional<TokenId> unknown = or_named(special.unknown, std::nullopt, "[UNK]");
+  if (!unknown) throw Error(Errc::bad_file, "tokenizer.ggml.unknown_token_id is missing, and no token is [UNK]: a \"bert\" vocabulary needs one");
+  state.bos = or_named(special.cls, special.bos, "[CLS]");
+  state.eos = or_named(special.separator, special.eos, "[SEP]");
+  state.adds_bos = facts.add_bos.value_or(state.bos.has_value());
+  state.words = std::make_unique<WordPieceEncoder>(state.vocabulary, *unknown);
+}
+
 }  // namespace
 
 std::shared_ptr<const Tokenizer> make_tokenizer(VocabularyFacts facts) {
-  const bool is_llama = facts.model == "llama";
-  if (!is_llama && facts.model != "gpt2") {
+  const bool is_llama = facts.model == "llama", is_bert = facts.model == "bert";
+  if (!is_llama && !is_bert && facts.model != "gpt2") {
     throw Error(Errc::unsupported,
-                fmt::format("tokenizer model \"{}\" is not served; \"llama\" and \"gpt2\" are",
+                fmt::format("tokenizer model \"{}\" is not served; \"llama\", \"gpt2\" and \"bert\" are",
                             facts.model));
   }
   const bool has_scores = !facts.scores.empty();
@@ -128,10 +144,12 @@ std::shared_ptr<const Tokenizer> make_tokenizer(VocabularyFacts facts) {
       throw Error(Errc::bad_file,
                   "tokenizer.ggml.scores is missing, a \"llama\" vocabulary needs it");
     make_llama(facts, special, *state);
+  } else if (is_bert) {
+    make_bert(facts, special, *state);
   } else {
     make_gpt2(facts, *state, pool);
   }
-  state->adds_eos = facts.add_eos.value_or(false);
+  state->adds_eos = is_bert ? facts.add_separator.value_or(facts.add_eos.value_or(state->eos.has_value())) : facts.add_eos.value_or(false);
   if (state->adds_bos && !state->bos)
     throw Error(Errc::bad_file, "the file asks for a BOS token but names none");
   if (state->adds_eos && !state->eos)

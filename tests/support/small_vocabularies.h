@@ -55,6 +55,15 @@ inline void add_token(text::VocabularyFacts& facts, std::string_view text,
   facts.kinds.push_back(kind);
 }
 
+inline text::VocabularyFacts word_piece_facts() {
+  text::VocabularyFacts facts;
+  facts.model = "bert";
+  add_token(facts, "[UNK]", TokenKind::unknown);
+  for (const char* marker : {"[CLS]", "[SEP]"}) add_token(facts, marker, TokenKind::control);
+  for (const char* piece : {"▁a", "▁ab", "▁b", "a", "b", "bc", "▁.", "▁é", "▁中", "\u0301"}) add_token(facts, piece);
+  return facts;
+}
+
 inline text::VocabularyFacts byte_level_facts() {
   text::VocabularyFacts facts;
   facts.model = "gpt2";

@@ -1,0 +1,152 @@
+// See word_piece.h.
+#include "text/word_piece.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <iterator>
+#include <span>
+
+#include "assay/error.h"
+
+namespace assay::text {
+namespace {
+
+constexpr std::string_view kBlank = "\xE2\x96\x81";  // U+2581
+constexpr size_t kWordCharactersMax = 100;
+
+utf8proc_category_t category(int32_t c) noexcept { return utf8proc_category(c); }
+
+bool is_blank(int32_t c) noexcept {
+  const utf8proc_category_t of = category(c);
+  return c == '\t' || c == '\n' || c == '\r' || of == UTF8PROC_CATEGORY_ZS || of == UTF8PROC_CATEGORY_ZL || of == UTF8PROC_CATEGORY_ZP;
+}
+
+// Dropped from a text: other characters of categories C, and what stands for broken ones.
+bool is_dropped(int32_t c) noexcept {
+  const utf8proc_category_t of = category(c);
+  const bool is_other = of == UTF8PROC_CATEGORY_CC || of == UTF8PROC_CATEGORY_CF || of == UTF8PROC_CATEGORY_CN || of == UTF8PROC_CATEGORY_CO ||
+                        of == UTF8PROC_CATEGORY_CS;
+  return c == 0 || c == 0xFFFD || (is_other && c != '\t' && c != '\n' && c != '\r');
+}
+
+bool is_punctuation(int32_t c) noexcept {
+  const utf8proc_category_t of = category(c);
+  const bool is_ascii = (c >= 33 && c <= 47) || (c >= 58 && c <= 64) || (c >= 91 && c <= 96) || (c >= 123 && c <= 126);
+  return is_ascii || (of >= UTF8PROC_CATEGORY_PC && of <= UTF8PROC_CATEGORY_PO);
+}
+
+// Ideographs, each a word of its own.
+bool is_ideograph(int32_t c) noexcept {
+  constexpr struct { int32_t first, last; } kRanges[] = {{0x4E00, 0x9FFF}, {0x3400, 0x4DBF}, {0x20000, 0x2A6DF}, {0x2A700, 0x2B73F},
+                                                         {0x2B740, 0x2B81F}, {0x2B920, 0x2CEAF}, {0xF900, 0xFAFF}, {0x2F800, 0x2FA1F}};
+  return std::any_of(std::begin(kRanges), std::end(kRanges), [c](const auto& range) { return c >= range.first && c <= range.last; });
+}
+
+void append_utf8(int32_t c, std::string& out) {
+  utf8proc_uint8_t bytes[4];
+  const utf8proc_ssize_t n = utf8proc_encode_char(c, bytes);
+  out.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(n));
+}
+
+// Code points; broken bytes are left out, as U+FFFD is.
+std::vector<int32_t> cleaned(std::string_view text) {
+  std::vector<int32_t> points;
+  const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
+  for (size_t i = 0; i < text.size();) {
+    utf8proc_int32_t point = 0;
+    const utf8proc_ssize_t n = utf8proc_iterate(bytes + i, static_cast<utf8proc_ssize_t>(text.size() - i), &point);
+    i += n > 0 ? static_cast<size_t>(n) : 1;
+    if (n > 0 && !is_dropped(point)) points.push_back(point);
+  }
+  return points;
+}
+
+// Canonical decomposition without the marks, in lower case.
+std::vector<int32_t> lowered(const std::vector<int32_t>& points) {
+  std::string text;
+  for (const int32_t c : points) append_utf8(c, text);
+  std::vector<utf8proc_int32_t> parts(text.size() * 4 + 4);  // no character has more parts than 4 for each of its bytes
+  const utf8proc_ssize_t n = utf8proc_decompose(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()), parts.data(),
+                                                static_cast<utf8proc_ssize_t>(parts.size()),
+                                                static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE));
+  if (n < 0 || n > static_cast<utf8proc_ssize_t>(parts.size())) throw Error(Errc::bad_request, "a text cannot be decomposed into letters and accents");
+  std::vector<int32_t> out;
+  for (const utf8proc_int32_t c : std::span(parts).first(static_cast<size_t>(n))) {
+    if (category(c) != UTF8PROC_CATEGORY_MN) out.push_back(utf8proc_tolower(c));
+  }
+  return out;
+}
+
+bool has_capital(std::string_view text) noexcept {
+  return std::any_of(text.begin(), text.end(), [](char c) { return c >= 'A' && c <= 'Z'; });
+}
+
+}  // namespace
+
+WordPieceEncoder::WordPieceEncoder(const Vocabulary& vocabulary, TokenId unknown) : vocabulary_(vocabulary), unknown_(unknown) {
+  for (TokenId id = 0; id < vocabulary.size() && lowers_; ++id) {
+    const std::string_view text = vocabulary.text(id);
+    const bool is_marker = text.starts_with('[') && text.ends_with(']');  // [CLS], [unused1]
+    lowers_ = vocabulary.kind(id) != TokenKind::normal || is_marker || !has_capital(text);
+  }
+}
+
+void WordPieceEncoder::encode(std::string_view text, bool, std::vector<TokenId>& out) const {
+  std::vector<int32_t> points = cleaned(text);
+  if (lowers_) points = lowered(points);
+  std::string word;
+  const auto end_word = [&] {
+    if (!word.empty()) append_word(word, out);
+    word.clear();
+  };
+  for (const int32_t c : points) {
+    const bool stands_alone = is_punctuation(c) || is_ideograph(c);
+    if (stands_alone || is_blank(c)) end_word();
+    if (is_blank(c)) continue;
+    append_utf8(c, word);
+    if (stands_alone) end_word();
+  }
+  end_word();
+}
+
+// Control and unknown tokens are no pieces of text, however it is spelled.
+TokenId WordPieceEncoder::find_piece(std::string_view text) const noexcept {
+  const TokenId id = vocabulary_.find_id(text);
+  if (id < 0) return -1;
+  const TokenKind kind = vocabulary_.kind(id);
+  return kind == TokenKind::control || kind == TokenKind::unknown ? -1 : id;
+}
+
+void WordPieceEncoder::append_word(std::string_view word, std::vector<TokenId>& out) const {
+  const auto begins_character = [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; };
+  if (static_cast<size_t>(std::count_if(word.begin(), word.end(), begins_character)) > kWordCharactersMax) return out.push_back(unknown_);
+  const std::string marked = std::string(kBlank) + std::string(word);  // the first piece is looked for behind the mark
+  const size_t n_before = out.size();
+  for (size_t begin = 0; begin < marked.size();) {
+    size_t end = marked.size();
+    const size_t shortest = begin == 0 ? kBlank.size() : begin;
+    TokenId id = -1;
+    while (end > shortest && (id = find_piece(std::string_view(marked).substr(begin, end - begin))) < 0) {
+      do --end;
+      while (end > shortest && !begins_character(marked[end]));
+    }
+    if (id < 0) {
+      out.resize(n_before);
+      return out.push_back(unknown_);
+    }
+    out.push_back(id);
+    begin = end;
+  }
+}
+
+void WordPieceEncoder::append_bytes(TokenId id, std::string& out) const {
+  std::string_view text = vocabulary_.text(id);
+  if (text.starts_with(kBlank)) {
+    out += ' ';
+    text.remove_prefix(kBlank.size());
+  }
+  out += text;
+}
+
+}  // namespace assay::text
