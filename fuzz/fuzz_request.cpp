@@ -35,7 +35,7 @@ std::string outcome(std::string_view bytes, size_t step, std::string* body) {
 
 void check_body(std::string_view text) {
   using namespace assay::api;
-  for (const Where where : {kChat, kCompletions, kTokenize, kDetokenize, kTemplate}) {
+  for (const Where where : {kChat, kCompletions, kTokenize, kDetokenize, kTemplate, kEmbeddings}) {
     for (const bool lenient : {false, true}) {
       try {
         boost::json::value body = read_json(text);

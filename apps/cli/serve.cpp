@@ -19,7 +19,7 @@ struct ServeFlags {
   ModelFlag model;
   RuntimeFlags runtime;
   SamplingFlags sampling;
-  std::optional<std::string> chat_template, chat_template_file, key, key_file;
+  std::optional<std::string> chat_template, chat_template_file, key, key_file, pooling;
   std::vector<std::string> aliases, allowed_hosts, origins;
   std::string host = "127.0.0.1";
   int64_t port = 8080, n_parallel = 4, n_queue = 0, body_max = 16 << 20, n_connections = 1024;
@@ -35,6 +35,8 @@ struct ServeFlags {
     flags.values("-a,--alias", aliases, "NAME", "The model's name in requests, in place of its file's; may be repeated");
     flags.value("--chat-template", chat_template, "JINJA", "A template's text, in place of the model's own");
     flags.value("--chat-template-file", chat_template_file, "FILE", "The same from a file");
+    flags.value("--pooling", pooling, "KIND", "How a text's rows become its embedding").one_of({"mean", "cls", "last"}).shows("what the file says");
+    flags.habit("--embeddings,--embedding");
     flags.on("--no-cache-prompt", no_cache, "Keeps nothing of a prompt for the next one. Never changes a result");
     flags.on("--lenient", lenient, "Unknown fields are listed in x-ignored-params, not refused");
     flags.group("Access");
@@ -80,6 +82,7 @@ struct ServeFlags {
     o.defaults = sampling.options(loaded);
     if (sampling.seed) o.seed = *sampling.seed;
     o.chat_template = chat_template_file ? read_file(*chat_template_file) : chat_template.value_or("");
+    if (pooling) o.pooling = parse_pooling(*pooling);
     o.names = aliases;
     o.host = host;
     o.port = static_cast<uint16_t>(port);

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "assay/embed.h"
 #include "assay/generate.h"
 #include "assay/model.h"
 #include "assay/scheduler.h"
@@ -29,6 +30,7 @@ struct ServerOptions {
   GenerateOptions defaults;         // of what a request leaves out
   std::optional<uint64_t> seed;     // of a request without one; nothing: a new one for each
   std::string chat_template;        // Jinja; empty: the model's own
+  std::optional<Pooling> pooling;   // of embeddings; none: what the file says
   std::vector<std::string> names;   // that the model is served under; none: its file's name
   std::string host = "127.0.0.1";
   uint16_t port = 8080;             // 0: any free one

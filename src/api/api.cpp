@@ -101,26 +101,26 @@ std::vector<Message> Api::messages_of(const json::object& body) const {
   return messages;
 }
 
-std::vector<std::vector<TokenId>> Api::prompts_of(const json::object& body) const {
-  const json::value& prompt = body.at("prompt");
+std::vector<std::vector<TokenId>> Api::texts_of(const json::object& body, std::string_view name, int64_t n_max, std::optional<bool> add_eos) const {
+  const json::value& prompt = body.at(json::string_view(name.data(), name.size()));
   const int64_t vocab_size = model_->vocab_size();
   const auto encode = [&](const json::value& text) {
-    return model_->tokenizer()->encode(view(text.get_string()), {.parse_special = true, .add_bos = {}, .add_eos = false});
+    return model_->tokenizer()->encode(view(text.get_string()), {.parse_special = true, .add_bos = {}, .add_eos = add_eos});
   };
   if (prompt.is_string()) return {encode(prompt)};
   const json::array& list = prompt.get_array();
   const auto kind_of = [](const json::value& v) { return v.is_string() ? 0 : v.is_array() ? 1 : 2; };
   for (size_t i = 0; i < list.size(); ++i) {
     if (kind_of(list[i]) == kind_of(list[0])) continue;
-    throw ApiError(400, fmt::format("prompt[{}]: needs what prompt[0] is: a text, a list of ids or an id", i), fmt::format("prompt[{}]", i), "invalid_value");
+    throw ApiError(400, fmt::format("{}[{}]: needs what {}[0] is: a text, a list of ids or an id", name, i, name), fmt::format("{}[{}]", name, i), "invalid_value");
   }
-  if (kind_of(list[0]) == 2) return {ids_of(list, "prompt", vocab_size)};
-  if (static_cast<int64_t>(list.size()) > kPromptsMax) {
-    throw ApiError(400, fmt::format("prompt: has {} prompts, 1 to {} are served at a time", list.size(), kPromptsMax), "prompt", "invalid_value");
+  if (kind_of(list[0]) == 2) return {ids_of(list, name, vocab_size)};
+  if (static_cast<int64_t>(list.size()) > n_max) {
+    throw ApiError(400, fmt::format("{}: has {} texts, 1 to {} are served at a time", name, list.size(), n_max), std::string(name), "invalid_value");
   }
   std::vector<std::vector<TokenId>> prompts;
   for (size_t i = 0; i < list.size(); ++i) {
-    prompts.push_back(list[i].is_string() ? encode(list[i]) : ids_of(list[i].get_array(), fmt::format("prompt[{}]", i), vocab_size));
+    prompts.push_back(list[i].is_string() ? encode(list[i]) : ids_of(list[i].get_array(), fmt::format("{}[{}]", name, i), vocab_size));
   }
   return prompts;
 }
@@ -142,6 +142,10 @@ Asked Api::read(Where where, std::string_view text, const std::string& client, d
   Draft& draft = asked.draft;
   draft = read_draft(body, where, options_.defaults);
   check_model(draft.model);
+  if (!model_->has_logits()) {
+    throw ApiError(400, fmt::format("{} is an encoder: it writes no text; /v1/embeddings gives its embeddings", options_.names.front()), "model",
+                   "unsupported_model");
+  }
   asked.is_chat = where == kChat;
   if (asked.is_chat && draft.n_top_logprobs > 0 && !draft.logprobs) {
     throw ApiError(400, "top_logprobs: needs logprobs to be true", "top_logprobs", "invalid_value");
@@ -162,7 +166,7 @@ Asked Api::read(Where where, std::string_view text, const std::string& client, d
                    fmt::format("logit_bias.{}", bias.token), "invalid_value");
   }
   const auto prompts = as_bad_request([&]() -> std::vector<std::vector<TokenId>> {
-    if (!asked.is_chat) return prompts_of(body);
+    if (!asked.is_chat) return texts_of(body, "prompt", kPromptsMax, false);
     if (!chat_template_) throw ApiError(400, "the model has no chat template: /v1/completions takes raw text");
     return {chat_prompt(*model_, *chat_template_, messages_of(body))};
   });

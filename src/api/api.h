@@ -37,6 +37,14 @@ struct Asked {
   std::vector<std::string> ignored;
 };
 
+// One HTTP request for embeddings.
+struct AskedEmbeddings {
+  Draft draft;
+  std::vector<std::vector<TokenId>> texts;
+  std::vector<std::string> ignored;
+  int64_t n_tokens() const noexcept;
+};
+
 // What came of one choice so far.
 struct Choice {
   std::string text;
@@ -51,6 +59,8 @@ class Api {
   // ApiError for what cannot be served, before any work on the model. client: whose request it is; salt and weight go with it.
   Asked read(Where where, std::string_view body, const std::string& client, double weight) const;
   std::string answer(const Asked& asked, const std::vector<Choice>& choices) const;
+  AskedEmbeddings read_embeddings(std::string_view body) const;
+  std::string embeddings_answer(const AskedEmbeddings& asked, const std::vector<std::vector<double>>& vectors) const;
 
   // A stream, as JSON texts: first the head of each choice, then pieces, each choice's end, and the usage where it was asked for.
   std::string chunk_head(const Asked& asked, size_t i_choice) const;  // empty: there is none
@@ -72,7 +82,8 @@ class Api {
   boost::json::object checked_body(Where where, std::string_view body, std::vector<std::string>& ignored) const;
   void check_model(const std::string& name) const;
   std::vector<Message> messages_of(const boost::json::object& body) const;
-  std::vector<std::vector<TokenId>> prompts_of(const boost::json::object& body) const;
+  // A text, ids, or a list of either, under `name`; n_max lists at most.
+  std::vector<std::vector<TokenId>> texts_of(const boost::json::object& body, std::string_view name, int64_t n_max, std::optional<bool> add_eos) const;
   void check_room(size_t n_prompt, const Draft& draft) const;
   std::string envelope(const Asked& asked, std::string_view object, std::string_view choices, std::string_view rest) const;
   std::string usage(const Asked& asked, const std::vector<Choice>& choices) const;

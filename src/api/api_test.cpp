@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "api/error.h"
 #include "support/temp_folder.h"
@@ -139,6 +140,49 @@ TEST_F(ApiTest, TokensAndTemplates) {
   EXPECT_EQ(api().apply_template(R"({"messages": [{"role": "user", "content": "a"}]})"), R"({"prompt":"<user>a</s>"})");
   EXPECT_THROW(api().model("other"), ApiError);
   EXPECT_EQ(json::parse(api().models()).at("data").at(0).at("id"), "tiny");
+}
+
+TEST_F(ApiTest, EmbeddingsTakeTextsAndIds) {
+  const Tokenizer& t = *model_->tokenizer();
+  const auto texts = [&](std::string_view input) { return api().read_embeddings(fmt::format("{{\"input\": {}}}", input)).texts; };
+  const EncodeOptions as_the_file_says{.parse_special = true, .add_bos = {}, .add_eos = {}};
+  EXPECT_THAT(texts("\"ab\""), ElementsAre(t.encode("ab", as_the_file_says)));
+  EXPECT_THAT(texts("[\"ab\", \"b\"]"), ElementsAre(t.encode("ab", as_the_file_says), t.encode("b", as_the_file_says)));
+  EXPECT_THAT(texts("[5, 6]"), ElementsAre(std::vector<TokenId>{5, 6}));
+  EXPECT_THAT(texts("[[5], [6, 7]]"), ElementsAre(std::vector<TokenId>{5}, std::vector<TokenId>{6, 7}));
+  const auto refusal_of = [&](std::string_view body) -> std::string {
+    try {
+      api().read_embeddings(body);
+    } catch (const ApiError& error) {
+      return fmt::format("{} {} {}: {}", error.status, error.code, error.param, error.what());
+    }
+    return "no error";
+  };
+  EXPECT_THAT(refusal_of(R"({})"), HasSubstr("400 missing_required_parameter input"));
+  EXPECT_THAT(refusal_of(R"({"input": []})"), HasSubstr("input: has 0 items"));
+  EXPECT_THAT(refusal_of(R"({"input": [[5], []]})"), HasSubstr("input[1]: needs at least one token"));
+  EXPECT_THAT(refusal_of(R"({"input": ["a", 5]})"), HasSubstr("input[1]: needs what input[0] is"));
+  EXPECT_THAT(refusal_of(R"({"input": [99999]})"), HasSubstr("input[0]: needs a token id from 0 to"));
+  EXPECT_THAT(refusal_of(R"({"input": "a", "encoding_format": "hex"})"), HasSubstr("encoding_format: needs one of"));
+  EXPECT_THAT(refusal_of(R"({"input": "a", "dimensions": 3})"), HasSubstr("400 unsupported_parameter dimensions"));
+  EXPECT_THAT(refusal_of(R"({"input": "a", "messages": []})"), HasSubstr("messages"));
+  EXPECT_THAT(refusal_of(R"({"input": "a", "model": "other"})"), HasSubstr("404 model_not_found"));
+  EXPECT_THAT(refusal_of(fmt::format(R"({{"input": [[1], [{}]]}})", fmt::join(std::vector<int>(65, 5), ","))), HasSubstr("400 context_length_exceeded input[1]"));
+}
+
+TEST_F(ApiTest, EmbeddingsAreNumbersOrTheirBytes) {
+  const std::vector<std::vector<double>> vectors = {{1, -0.5, 0.1f}, {2, 3, 4}};
+  AskedEmbeddings asked = api().read_embeddings(R"({"input": [[5, 6], [7]]})");
+  const json::value plain = json::parse(api().embeddings_answer(asked, vectors));
+  EXPECT_EQ(plain.at("data").at(0).at("embedding"), (json::array{1, -0.5, 0.1}));
+  EXPECT_EQ(plain.at("data").at(1).at("index"), 1);
+  EXPECT_EQ(plain.at("data").at(1).at("object"), "embedding");
+  EXPECT_EQ(plain.at("model"), "tiny");
+  EXPECT_EQ(plain.at("usage").at("prompt_tokens"), 3);
+  EXPECT_EQ(plain.at("usage").at("total_tokens"), 3);
+  asked.draft.base64 = true;  // 1, -0.5, 0.1 as float32, the lowest byte first: 0000803f 000000bf cdcccc3d
+  EXPECT_EQ(json::parse(api().embeddings_answer(asked, vectors)).at("data").at(0).at("embedding"), "AACAPwAAAL/NzMw9");
+  EXPECT_THROW(api().embeddings_answer(asked, {{std::nan("")}}), ApiError);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace json = boost::json;
 namespace {
 
 constexpr unsigned kGenerates = kChat | kCompletions;
-constexpr unsigned kEverywhere = kChat | kCompletions | kTokenize | kDetokenize | kTemplate;
+constexpr unsigned kEverywhere = kChat | kCompletions | kTokenize | kDetokenize | kTemplate | kEmbeddings;
 constexpr double kAny = 1e6;
 constexpr double kSeedMost = 9007199254740991;  // 2^53 - 1: what every JSON reader holds
 constexpr double kCountMost = 2147483647;
@@ -58,6 +58,14 @@ const Field kFields[] = {
      .about = "A text (its special tokens are tokens), token ids, or a list of texts or of lists of ids."},
     {.path = "prompt[]", .where = kCompletions, .types = kString | kInteger | kArray, .most = kCountMost, .size_most = kTextMost},
     {.path = "prompt[][]", .where = kCompletions, .types = kInteger, .most = kCountMost},
+    {.path = "input", .where = kEmbeddings, .types = kString | kArray, .size_least = 1, .size_most = 262144, .required = true,
+     .about = "A text (its special tokens are tokens), token ids, or a list of texts or of lists of ids."},
+    {.path = "input[]", .where = kEmbeddings, .types = kString | kInteger | kArray, .most = kCountMost, .size_most = kTextMost},
+    {.path = "input[][]", .where = kEmbeddings, .types = kInteger, .most = kCountMost},
+    {.path = "encoding_format", .where = kEmbeddings, .types = kString, .values = "float|base64", .standard = "float",
+     .about = "Numbers, or the bytes of float32 numbers, the lowest byte first.",
+     .apply = [](Draft& d, const json::value& v) { d.base64 = v.get_string() == "base64"; }},
+    {.path = "dimensions", .where = kEmbeddings, .types = kInteger, .refused = "vectors have the model's width"},
     {.path = "content", .where = kTokenize, .types = kString, .size_most = kTextMost, .required = true, .about = "The text."},
     {.path = "add_special", .where = kTokenize, .types = kBoolean, .standard = "false", .about = "With the tokens that the file puts around a text."},
     {.path = "parse_special", .where = kTokenize, .types = kBoolean, .standard = "true", .about = "Text of a control token becomes that token."},
@@ -89,7 +97,7 @@ const Field kFields[] = {
     {.path = "logprobs", .where = kCompletions, .types = kInteger, .least = 0, .most = 20, .standard = "none",
      .about = "How likely the model itself found each token, and as many likeliest ones.",
      .apply = [](Draft& d, const json::value& v) { d.logprobs = true, d.n_top_logprobs = integer_of(v); }},
-    {.path = "user", .where = kGenerates, .types = kString, .size_most = 512, .standard = "none", .about = "Stands in the log; changes nothing.",
+    {.path = "user", .where = kGenerates | kEmbeddings, .types = kString, .size_most = 512, .standard = "none", .about = "Stands in the log; changes nothing.",
      .apply = [](Draft& d, const json::value& v) { d.user = v.get_string().c_str(); }},
     {.path = "cache_salt", .where = kGenerates, .types = kString, .size_most = 512, .standard = "none",
      .about = "Only requests of one key and one salt share what the cache holds of their prompts.",

@@ -14,7 +14,7 @@
 
 namespace assay::api {
 
-enum Where : unsigned { kChat = 1, kCompletions = 2, kTokenize = 4, kDetokenize = 8, kTemplate = 16 };
+enum Where : unsigned { kChat = 1, kCompletions = 2, kTokenize = 4, kDetokenize = 8, kTemplate = 16, kEmbeddings = 32 };
 enum Type : unsigned { kBoolean = 1, kInteger = 2, kNumber = 4, kString = 8, kArray = 16, kObject = 32 };
 
 // What the fields of a body ask for. Fields without a line here are read where they are used: prompts and messages.
@@ -24,7 +24,7 @@ struct Draft {
   std::optional<int64_t> max_tokens;
   std::string model, cache_salt, user;
   bool stream = false, include_usage = false;
-  bool logprobs = false;
+  bool logprobs = false, base64 = false;
   int64_t n = 1, n_top_logprobs = 0;
 };
 

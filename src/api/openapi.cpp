@@ -25,6 +25,7 @@ constexpr Operation kOperations[] = {
     {"/v1/models/{id}", "get", "One of them", 0},
     {"/v1/chat/completions", "post", "An answer to a conversation", kChat},
     {"/v1/completions", "post", "How texts go on", kCompletions},
+    {"/v1/embeddings", "post", "Vectors of texts", kEmbeddings},
     {"/tokenize", "post", "Text to token ids", kTokenize},
     {"/detokenize", "post", "Token ids to text", kDetokenize},
     {"/apply-template", "post", "The prompt that the chat template makes of messages", kTemplate},

@@ -18,16 +18,16 @@ using serve::Response;
 
 namespace asio = boost::asio;
 
-namespace {
-
-constexpr auto kLookAgain = std::chrono::milliseconds(50);  // for a client that has gone
-
-// Whether the other end has closed: what it said before, and is not read yet, hides that.
-bool is_gone(asio::ip::tcp::socket& socket) {
+bool serve::is_gone(asio::ip::tcp::socket& socket) {
   char byte = 0;
   const ssize_t n = ::recv(socket.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
+
+namespace {
+
+using serve::is_gone;
+using serve::kLookAgain;
 
 api::ApiError ending_error(const RequestFinished& finished, const ServerOptions& options) {
   if (finished.reason == FinishReason::late) {

@@ -96,12 +96,12 @@ struct Route {
 
 constexpr Route kRoutes[] = {
     {"/health", "GET, HEAD"}, {"/models", "GET, HEAD"},       {"/props", "GET, HEAD"},      {"/metrics", "GET, HEAD"},
-    {"/openapi.json", "GET, HEAD"}, {"/chat/completions", "POST"}, {"/completions", "POST"}, {"/tokenize", "POST"},
+    {"/openapi.json", "GET, HEAD"}, {"/chat/completions", "POST"}, {"/completions", "POST"}, {"/embeddings", "POST"}, {"/tokenize", "POST"},
     {"/detokenize", "POST"},  {"/apply-template", "POST"},
 };
 
 // What others have and this server has not, by name.
-constexpr std::string_view kNotServed[] = {"/embeddings", "/responses", "/rerank", "/infill", "/slots", "/lora-adapters"};
+constexpr std::string_view kNotServed[] = {"/responses", "/rerank", "/infill", "/slots", "/lora-adapters"};
 
 // "%41" to "A", in a model's name.
 std::string decoded(std::string_view text) {

@@ -46,6 +46,13 @@ api::ApiOptions api_options(const Model& model, const ServerOptions& o, const Co
   return a;
 }
 
+// An encoder writes nothing: its scheduler is never asked for anything.
+SchedulerOptions scheduler_options(const Model& model, const ServerOptions& options) {
+  SchedulerOptions scheduler = options.scheduler;
+  scheduler.context.embeddings = !model.has_logits();
+  return scheduler;
+}
+
 bool is_sane_id(const std::string& id) {
   return !id.empty() && id.size() <= 128 && std::all_of(id.begin(), id.end(), [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '.';
@@ -65,9 +72,10 @@ class Busy {
 
 }  // namespace
 
-Server::State::State(std::shared_ptr<const Model> model, const ServerOptions& asked)
+Server::State::State(std::shared_ptr<const Model> loaded, const ServerOptions& asked)
     : options(asked),
-      scheduler(model, options.scheduler),
+      model(std::move(loaded)),
+      scheduler(model, scheduler_options(*model, options)),
       api(model, api_options(*model, options, scheduler.context())),
       access(options) {
   if (model->tokenizer() == nullptr) throw Error(Errc::bad_request, "the model was loaded without its tokenizer, which a server needs");
@@ -130,7 +138,7 @@ asio::awaitable<void> Server::State::watch(std::function<bool()> ends) {
       drain_end = now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(has_failed ? 0 : options.drain_s_max));
     }
     if (draining && (n_busy == 0 || now > drain_end + std::chrono::seconds(2))) break;
-    if (draining && now > drain_end) scheduler.cancel_all();
+    if (draining && now > drain_end) scheduler.cancel_all(), embedding_ends = true;
   }
   io.stop();
 }
@@ -250,6 +258,10 @@ asio::awaitable<void> Server::State::answer(Connection& c, Exchange& e) {
     }
     if (!response && path == "/completions") {
       co_await complete(c, e, api::kCompletions);
+      co_return;
+    }
+    if (!response && path == "/embeddings") {
+      co_await embed(c, e);
       co_return;
     }
     if (!response) {

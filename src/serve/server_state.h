@@ -16,6 +16,7 @@
 
 #include "api/api.h"
 #include "api/error.h"
+#include "assay/embed.h"
 #include "assay/server.h"
 #include "serve/access.h"
 #include "serve/flow.h"
@@ -41,6 +42,9 @@ Response error_response(const api::ApiError& error);
 // Names from outside in a header: what could end it becomes "?", and it ends after 1 KiB.
 std::string header_list(const std::vector<std::string>& names);
 std::string head_text(const Response& response, bool closes, bool is_stream);
+// Whether the other end has closed: what it said before, and is not read yet, hides that.
+bool is_gone(asio::ip::tcp::socket& socket);
+inline constexpr auto kLookAgain = std::chrono::milliseconds(50);  // for a client that has gone
 
 struct Connection {
   explicit Connection(asio::ip::tcp::socket s) : socket(std::move(s)) {}
@@ -65,7 +69,7 @@ struct Exchange {
 }  // namespace serve
 
 struct Server::State {
-  State(std::shared_ptr<const Model> model, const ServerOptions& asked);
+  State(std::shared_ptr<const Model> loaded, const ServerOptions& asked);
 
   // server.cpp
   void listen();
@@ -84,6 +88,9 @@ struct Server::State {
                                             std::vector<RequestId> ids);
   boost::asio::awaitable<void> stream_answer(serve::Connection& c, serve::Exchange& e, const api::Asked& asked, std::shared_ptr<serve::Flow> flow,
                                              std::vector<RequestId> ids);
+  // embedding.cpp
+  boost::asio::awaitable<void> embed(serve::Connection& c, serve::Exchange& e);
+
   void measure(const serve::Flow::Item& item, const serve::Exchange& e, serve::Clock::time_point& last);
   void cancel(const std::vector<RequestId>& ids);
 
@@ -94,6 +101,7 @@ struct Server::State {
   int64_t retry_after_s() const;
 
   ServerOptions options;
+  std::shared_ptr<const Model> model;
   Scheduler scheduler;
   api::Api api;
   serve::Access access;
@@ -102,6 +110,10 @@ struct Server::State {
   boost::asio::io_context io{1};
   boost::asio::ip::tcp::acceptor acceptor{io};
   boost::asio::thread_pool workers{2};  // bodies, templates, tokenizers
+  std::unique_ptr<Embedder> embedder;   // made by the first request for embeddings, by the thread that runs them
+  int64_t n_embedding = 0;              // requests for embeddings at work or waiting
+  std::atomic<bool> embedding_ends = false;
+  boost::asio::thread_pool embedding{1};
   std::set<std::shared_ptr<serve::Connection>> connections;
   uint64_t n_requests = 0;
   int64_t n_busy = 0;  // requests that were read and are not answered yet

@@ -266,7 +266,7 @@ TEST_F(ServerTest, PathsAnswerAndErrorsAreOpenAis) {
   EXPECT_EQ(unknown.status, 400);
   EXPECT_EQ(json::parse(unknown.body), json::parse(R"({"error": {"message": "there is no field colour", "type": "invalid_request_error", "param": "colour", "code": "unknown_parameter"}})"));
   EXPECT_EQ(ask(get("/v2/x")).status, 404);
-  EXPECT_EQ(ask(post("/v1/embeddings", "{}")).status, 404);
+  EXPECT_EQ(ask(post("/v1/responses", "{}")).status, 404);
   const Reply method = ask(get("/v1/completions"));
   EXPECT_EQ(method.status, 405);
   EXPECT_THAT(method.head, HasSubstr("Allow: POST\r\n"));
@@ -387,6 +387,42 @@ TEST_F(ServerTest, RefusesToOpenUpUnasked) {
   start();
   options_.port = server_->port();
   EXPECT_THROW(Server(model_, options_), Error);  // the port is taken
+}
+
+TEST_F(ServerTest, EmbeddingsHaveTheBitsTheyHaveAlone) {
+  options_.pooling = Pooling::mean;
+  start();
+  EmbedOptions embed;
+  embed.pooling = Pooling::mean;
+  embed.context.n_threads = 2;
+  embed.context.n_ctx = 64;
+  Embedder alone(model_, embed);
+  std::vector<std::thread> others;
+  for (int i = 0; i < 3; ++i) {
+    others.emplace_back([&] { EXPECT_EQ(ask(post("/v1/completions", R"({"prompt": "ab", "max_tokens": 30})")).status, 200); });
+  }
+  for (const char* path : {"/v1/embeddings", "/embeddings"}) {
+    const Reply r = ask(post(path, R"({"input": [[1, 5, 6], [7], [8, 9]], "user": "me"})"));
+    ASSERT_EQ(r.status, 200) << r.body;
+    const json::value found = json::parse(r.body);
+    const std::vector<std::vector<TokenId>> texts = {{1, 5, 6}, {7}, {8, 9}};
+    for (size_t i = 0; i < texts.size(); ++i) {
+      const std::vector<double> expected = alone.embed({&texts[i], 1}).at(0);
+      const json::array& vector = found.at("data").at(i).at("embedding").get_array();
+      ASSERT_EQ(vector.size(), expected.size());
+      for (size_t j = 0; j < expected.size(); ++j) EXPECT_EQ(vector[j].to_number<float>(), static_cast<float>(expected[j]));
+    }
+    EXPECT_EQ(found.at("usage").at("prompt_tokens"), 6);
+  }
+  for (std::thread& other : others) other.join();
+}
+
+TEST_F(ServerTest, EmbeddingsNeedAPooling) {
+  start();
+  const Reply r = ask(post("/v1/embeddings", R"({"input": "ab"})"));
+  EXPECT_EQ(r.status, 400);
+  EXPECT_THAT(r.body, HasSubstr("--pooling"));
+  EXPECT_EQ(ask(get("/v1/embeddings")).status, 405);
 }
 
 }  // namespace
