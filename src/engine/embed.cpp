@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::array<std::pair<Pooling, std::string_view>, 3> kPoolings{{{Pooling::mean, "mean"}, {Pooling::cls, "cls"}, {Pooling::last, "last"}}};
 constexpr int64_t kCacheBytesMax = int64_t{256} << 20;  // of texts that run at once
-constexpr int kTextsMax = 32;                           // that run at once
+constexpr int kTextsAtOnce = 32;                           // that run at once
 
 ops::Pooling own(Pooling pooling) {
   switch (pooling) {
@@ -55,7 +55,7 @@ ContextOptions sized(const Model& model, ContextOptions options) {
   if (options.n_sequences == 0) {
     const int64_t n_ctx = options.n_ctx > 0 ? options.n_ctx : std::min<int64_t>(model.n_ctx_train(), 4096);
     const int64_t fit = kCacheBytesMax / (cache_bytes(model.state().built.plan, options) * n_ctx);
-    options.n_sequences = static_cast<int>(std::clamp<int64_t>(fit, 1, kTextsMax));
+    options.n_sequences = static_cast<int>(std::clamp<int64_t>(fit, 1, kTextsAtOnce));
   }
   return options;
 }

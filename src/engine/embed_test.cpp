@@ -16,7 +16,7 @@
 #include "support/goldens.h"
 #include "support/shared_data.h"
 
-namespace assay {
+namespace assay::embed_test {
 namespace {
 
 using ::testing::AllOf;
@@ -177,4 +177,4 @@ TEST(Embed, StopsWhereItIsCancelled) {
 }
 
 }  // namespace
-}  // namespace assay
+}  // namespace assay::embed_test

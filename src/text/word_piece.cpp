@@ -8,11 +8,12 @@
 #include <span>
 
 #include "assay/error.h"
+#include "text/utf8.h"
 
 namespace assay::text {
 namespace {
 
-constexpr std::string_view kBlank = "\xE2\x96\x81";  // U+2581
+constexpr std::string_view kWordMark = "\xE2\x96\x81";  // U+2581
 constexpr size_t kWordCharactersMax = 100;
 
 utf8proc_category_t category(int32_t c) noexcept { return utf8proc_category(c); }
@@ -43,12 +44,6 @@ bool is_ideograph(int32_t c) noexcept {
   return std::any_of(std::begin(kRanges), std::end(kRanges), [c](const auto& range) { return c >= range.first && c <= range.last; });
 }
 
-void append_utf8(int32_t c, std::string& out) {
-  utf8proc_uint8_t bytes[4];
-  const utf8proc_ssize_t n = utf8proc_encode_char(c, bytes);
-  out.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(n));
-}
-
 // Code points; broken bytes are left out, as U+FFFD is.
 std::vector<int32_t> cleaned(std::string_view text) {
   std::vector<int32_t> points;
@@ -65,7 +60,7 @@ std::vector<int32_t> cleaned(std::string_view text) {
 // Canonical decomposition without the marks, in lower case.
 std::vector<int32_t> lowered(const std::vector<int32_t>& points) {
   std::string text;
-  for (const int32_t c : points) append_utf8(c, text);
+  for (const int32_t c : points) append_utf8(text, static_cast<uint32_t>(c));
   std::vector<utf8proc_int32_t> parts(text.size() * 4 + 4);  // no character has more parts than 4 for each of its bytes
   const utf8proc_ssize_t n = utf8proc_decompose(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()), parts.data(),
                                                 static_cast<utf8proc_ssize_t>(parts.size()),
@@ -104,7 +99,7 @@ void WordPieceEncoder::encode(std::string_view text, bool, std::vector<TokenId>&
     const bool stands_alone = is_punctuation(c) || is_ideograph(c);
     if (stands_alone || is_blank(c)) end_word();
     if (is_blank(c)) continue;
-    append_utf8(c, word);
+    append_utf8(word, static_cast<uint32_t>(c));
     if (stands_alone) end_word();
   }
   end_word();
@@ -121,11 +116,11 @@ TokenId WordPieceEncoder::find_piece(std::string_view text) const noexcept {
 void WordPieceEncoder::append_word(std::string_view word, std::vector<TokenId>& out) const {
   const auto begins_character = [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; };
   if (static_cast<size_t>(std::count_if(word.begin(), word.end(), begins_character)) > kWordCharactersMax) return out.push_back(unknown_);
-  const std::string marked = std::string(kBlank) + std::string(word);  // the first piece is looked for behind the mark
+  const std::string marked = std::string(kWordMark) + std::string(word);  // the first piece is looked for behind the mark
   const size_t n_before = out.size();
   for (size_t begin = 0; begin < marked.size();) {
     size_t end = marked.size();
-    const size_t shortest = begin == 0 ? kBlank.size() : begin;
+    const size_t shortest = begin == 0 ? kWordMark.size() : begin;
     TokenId id = -1;
     while (end > shortest && (id = find_piece(std::string_view(marked).substr(begin, end - begin))) < 0) {
       do --end;
@@ -142,9 +137,9 @@ void WordPieceEncoder::append_word(std::string_view word, std::vector<TokenId>& 
 
 void WordPieceEncoder::append_bytes(TokenId id, std::string& out) const {
   std::string_view text = vocabulary_.text(id);
-  if (text.starts_with(kBlank)) {
+  if (text.starts_with(kWordMark)) {
     out += ' ';
-    text.remove_prefix(kBlank.size());
+    text.remove_prefix(kWordMark.size());
   }
   out += text;
 }

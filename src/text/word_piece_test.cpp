@@ -8,7 +8,7 @@
 #include "assay/tokenizer.h"
 #include "text/facts.h"
 
-namespace assay::text {
+namespace assay::text::word_piece_test {
 namespace {
 
 // As a GGUF file has them: what begins a word behind U+2581, what goes on inside of one plain.
@@ -90,4 +90,4 @@ TEST(WordPiece, RefusesAVocabularyWithoutAnUnknownToken) {
 }
 
 }  // namespace
-}  // namespace assay::text
+}  // namespace assay::text::word_piece_test
