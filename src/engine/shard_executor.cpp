@@ -186,8 +186,8 @@ void ShardExecutor::visit_cache(int sequence, const std::function<void(std::span
   const auto n = static_cast<size_t>(n_positions(sequence));
   for (size_t layer = 0; layer < plan_.cache_layers.size(); ++layer) {
     const ops::CacheLayer& whole = plan_.cache_layers[layer];
-    for (const ops::CacheType type : {options_.cache_k, options_.cache_v}) {
-      const auto head_bytes = static_cast<size_t>(ops::cache_row_bytes(type, whole.head_dim));
+    for (const auto& [type, dim] : {std::pair(options_.cache_k, whole.head_dim), std::pair(options_.cache_v, whole.stored_v_dim())}) {
+      const auto head_bytes = static_cast<size_t>(ops::cache_row_bytes(type, dim));
       const auto heads_of = [&](size_t i) { return shards_[i].kv_heads[layer]; };
       const auto row_bytes = [&](size_t i) { return static_cast<size_t>(heads_of(i).end - heads_of(i).begin) * head_bytes; };
       for (size_t position = 0; position < n; ++position) {

@@ -19,6 +19,7 @@
 #include "ops/expert_scale.h"
 #include "ops/expert_sum.h"
 #include "ops/gate.h"
+#include "ops/join.h"
 #include "ops/kv_store.h"
 #include "ops/layer_norm.h"
 #include "ops/linear.h"
@@ -28,6 +29,7 @@
 #include "ops/scale.h"
 #include "ops/scale_by_position.h"
 #include "ops/select_outputs.h"
+#include "ops/slice.h"
 #include "ops/softcap.h"
 #include "ops/xielu.h"
 
@@ -66,7 +68,13 @@ ops::RopeId PlanBuilder::add_rope(ops::RopeSpec spec) {
 
 void PlanBuilder::begin_layer(int32_t layer, const ops::CacheLayer& cache) {
   layer_ = layer;
+  cache_ = static_cast<int32_t>(plan_.cache_layers.size());
   plan_.cache_layers.push_back(cache);
+}
+
+void PlanBuilder::begin_layer_over(int32_t layer, int32_t cache) {
+  layer_ = layer;
+  cache_ = cache;
 }
 
 ops::ValueId PlanBuilder::embed(std::string_view name, int64_t vocab_size, int64_t d_model, double scale) {
@@ -85,6 +93,13 @@ ops::ValueId PlanBuilder::rms_norm_heads(std::string_view name, ops::ValueId x, 
   const ops::WeightId w = weights_.vector(full_name(name) + ".weight", head_dim);
   const ops::ValueId y = add_value(name, value(x).width, value(x).domain);
   add_op(name, ops::RmsNorm{x, w, eps, head_dim, y});
+  return y;
+}
+
+ops::ValueId PlanBuilder::rms_norm_by(std::string_view name, std::string_view weight, ops::ValueId x, float eps) {
+  const ops::WeightId w = weights_.vector(full_name(weight), value(x).width);
+  const ops::ValueId y = like(name, x);
+  add_op(name, ops::RmsNorm{x, w, eps, value(x).width, y});
   return y;
 }
 
@@ -142,17 +157,18 @@ ops::ValueId PlanBuilder::rope(std::string_view name, ops::ValueId x, ops::RopeI
 }
 
 void PlanBuilder::kv_store(std::string_view name, ops::ValueId k, ops::ValueId v) {
-  const ops::CacheLayer& cache = plan_.cache_layers.back();
-  if (value(k).width != cache.n_kv_heads * cache.head_dim || value(v).width != cache.n_kv_heads * cache.v_dim()) {
-    throw std::logic_error(fmt::format("{}: keys of {} and values of {} do not fit the cache", full_name(name), value(k).width, value(v).width));
+  const ops::CacheLayer& cache = plan_.cache_layers[static_cast<size_t>(cache_)];
+  const int64_t v_width = v == ops::kNone ? 0 : value(v).width;
+  if (value(k).width != cache.n_kv_heads * cache.head_dim || v_width != cache.n_kv_heads * cache.stored_v_dim()) {
+    throw std::logic_error(fmt::format("{}: keys of {} and values of {} do not fit the cache", full_name(name), value(k).width, v_width));
   }
-  add_op(name, ops::KvStore{k, v, static_cast<int32_t>(plan_.cache_layers.size()) - 1});
+  add_op(name, ops::KvStore{k, v, cache_});
 }
 
 ops::ValueId PlanBuilder::attention(std::string_view name, ops::ValueId q, int64_t n_heads, const AttentionRule& rule) {
-  const ops::CacheLayer& cache = plan_.cache_layers.back();
+  const ops::CacheLayer& cache = plan_.cache_layers[static_cast<size_t>(cache_)];
   const ops::ValueId y = add_value(name, n_heads * cache.v_dim(), value(q).domain);
-  ops::Attention op{q, static_cast<int32_t>(plan_.cache_layers.size()) - 1, n_heads, cache.n_kv_heads, cache.head_dim, rule.scale, cache.window, y};
+  ops::Attention op{q, cache_, n_heads, cache.n_kv_heads, cache.head_dim, rule.scale, cache.window, y};
   op.softcap = rule.softcap;
   if (rule.sinks) op.sinks = weights_.vector(full_name("attn_sinks.weight"), n_heads);
   op.chunk = rule.chunk;
@@ -234,7 +250,9 @@ ops::ValueId PlanBuilder::route(std::string_view name, ops::ValueId logits, cons
     if (has(of)) bias = weights_.vector(full_name(of), value(logits).width);
   }
   const ops::ValueId y = add_value(name, 2 * rule.n_used, value(logits).domain);
-  add_op(name, ops::Route{logits, bias, rule.gating, rule.n_used, rule.normalise, rule.scale, y, rule.n_groups, rule.n_groups_used, rule.group_by_best});
+  ops::Route op{logits, bias, rule.gating, rule.n_used, rule.normalise, rule.scale, y, rule.n_groups, rule.n_groups_used, rule.group_by_best};
+  if (!rule.expert_scales.empty()) op.expert_scales = weights_.vector(full_name(rule.expert_scales), value(logits).width);
+  add_op(name, op);
   return y;
 }
 
@@ -266,6 +284,26 @@ ops::ValueId PlanBuilder::clamped_gate(std::string_view name, ops::ValueId gate,
   check_same(name, gate, up);
   const ops::ValueId y = like(name, up);
   add_op(name, ops::ClampedGate{gate, up, alpha, limit, y});
+  return y;
+}
+
+ops::ValueId PlanBuilder::slice(std::string_view name, ops::ValueId x, int64_t n_runs, int64_t first, int64_t width) {
+  const ops::ValueId y = add_value(name, n_runs * width, value(x).domain);
+  add_op(name, ops::Slice{x, n_runs, first, y});
+  return y;
+}
+
+ops::ValueId PlanBuilder::join(std::string_view name, ops::ValueId a, ops::ValueId b, int64_t n_runs, int64_t width_b) {
+  const ops::ValueId y = add_value(name, value(a).width + n_runs * width_b, value(a).domain);
+  add_op(name, ops::Join{a, b, n_runs, y});
+  return y;
+}
+
+ops::ValueId PlanBuilder::linear_heads(std::string_view name, ops::ValueId x, int64_t n_heads, int64_t width) {
+  const int64_t d_in = value(x).width / n_heads;
+  const ops::WeightId w = weights_.experts(full_name(name) + ".weight", n_heads, width, d_in);
+  const ops::ValueId y = add_value(name, n_heads * width, value(x).domain);
+  add_op(name, ops::ExpertLinear{x, ops::kNone, w, ops::kNone, n_heads, n_heads, d_in, width, y});
   return y;
 }
 

@@ -35,6 +35,7 @@ struct RouteRule {
   double scale = 1;
   int64_t n_groups = 1, n_groups_used = 1;
   bool group_by_best = false;
+  std::string expert_scales = {};  // the tensor of this layer with a scale for each expert; empty: none
 };
 struct ExpertShape {
   int64_t n_experts = 0, n_used = 0, d_in = 0, width = 0;
@@ -50,6 +51,8 @@ class PlanBuilder {
   Weights& weights() noexcept { return weights_; }
   ops::RopeId add_rope(ops::RopeSpec spec);  // equal ones become one
   void begin_layer(int32_t layer, const ops::CacheLayer& cache);
+  void begin_layer_over(int32_t layer, int32_t cache);  // one that keeps nothing and reads the cache of an earlier layer
+  int32_t cache() const noexcept { return cache_; }     // of the layer that was begun
   int32_t layer() const noexcept { return layer_; }
   bool has(std::string_view name) const { return weights_.has(full_name(name)); }  // a tensor of this layer, with its ending
   int64_t rows_of(std::string_view name) const { return weights_.rows_of(full_name(name)); }  // of a tensor of this layer
@@ -64,6 +67,7 @@ class PlanBuilder {
   ops::ValueId embed_row(std::string_view name, int64_t n_rows, int64_t d_model, int64_t row);  // the same row of a table for all tokens
   ops::ValueId rms_norm(std::string_view name, ops::ValueId x, float eps);                      // over the whole width
   ops::ValueId rms_norm_heads(std::string_view name, ops::ValueId x, int64_t head_dim, float eps);  // over every head
+  ops::ValueId rms_norm_by(std::string_view name, std::string_view weight, ops::ValueId x, float eps);  // weight: with its ending
   ops::ValueId rms_norm_plain(std::string_view name, ops::ValueId x, int64_t d, float eps);         // without weights, over every d elements
   // Weight and bias where the file has them; layer_norm_heads: over every head, whose weights [n_heads, head_dim] differ from head to head.
   ops::ValueId layer_norm(std::string_view name, ops::ValueId x, float eps, NormWeights weights);
@@ -73,7 +77,7 @@ class PlanBuilder {
   ops::ValueId linear_rows(std::string_view name, std::string_view weight, ops::ValueId x, int64_t n_rows, int64_t begin, int64_t width);
   ops::ValueId linear(std::string_view name, ops::ValueId x, int64_t width, ops::WeightId w, ops::WeightId bias = ops::kNone);  // entered already
   ops::ValueId rope(std::string_view name, ops::ValueId x, ops::RopeId rope, int64_t head_dim);
-  void kv_store(std::string_view name, ops::ValueId k, ops::ValueId v);
+  void kv_store(std::string_view name, ops::ValueId k, ops::ValueId v);  // v: kNone where values lie in the keys
   ops::ValueId attention(std::string_view name, ops::ValueId q, int64_t n_heads, const AttentionRule& rule);  // over this layer's cache
   ops::ValueId add(std::string_view name, ops::ValueId a, ops::ValueId b);
   ops::ValueId activate(std::string_view name, ops::ValueId x, ops::ActivationFunction activation);
@@ -90,6 +94,11 @@ class PlanBuilder {
   ops::ValueId expert_sum(std::string_view name, ops::ValueId x, ops::ValueId routes, bool weighted);
   ops::ValueId expert_scale(std::string_view name, ops::ValueId x, ops::ValueId routes);
   ops::ValueId clamped_gate(std::string_view name, ops::ValueId gate, ops::ValueId up, double alpha, double limit);
+  // Columns [first, first + width) of each of n_runs runs; runs of a beside runs of b, or beside its one run for all: width_b elements each.
+  ops::ValueId slice(std::string_view name, ops::ValueId x, int64_t n_runs, int64_t first, int64_t width);
+  ops::ValueId join(std::string_view name, ops::ValueId a, ops::ValueId b, int64_t n_runs, int64_t width_b);
+  // Every head of x by a matrix of its own: the tensor [n_heads, width, width(x) / n_heads].
+  ops::ValueId linear_heads(std::string_view name, ops::ValueId x, int64_t n_heads, int64_t width);
   ops::ValueId select_outputs(std::string_view name, ops::ValueId x);
 
   // A matrix that follows the pooling of embeddings, by its full name; its rows.
@@ -111,7 +120,7 @@ class PlanBuilder {
   ops::Plan plan_;
   Weights weights_;
   std::vector<tensor::TensorView> dense_;
-  int32_t layer_ = -1;
+  int32_t layer_ = -1, cache_ = -1;
 };
 
 }  // namespace assay::model

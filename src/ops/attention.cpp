@@ -162,7 +162,7 @@ OpWork Attention::work(const WorkScope& s) const {
   const int64_t n_keys = end - first_visible(n_past, *this);
   int64_t n_pairs = 0;  // of a query and a key that it sees
   for (int64_t position = n_past; position < end; ++position) n_pairs += last_visible(position, end, *this) + 1 - first_visible(position, *this);
-  const int64_t bytes_per_key = cache_row_bytes(s.options().cache_k, head_dim) + cache_row_bytes(s.options().cache_v, v_dim);
+  const int64_t bytes_per_key = cache_row_bytes(s.options().cache_k, head_dim) + cache_row_bytes(s.options().cache_v, s.plan().cache_layers[static_cast<size_t>(layer)].stored_v_dim());
   return {.bytes = n_sequences * n_keys * n_kv_heads * bytes_per_key, .multiply_adds = n_sequences * n_pairs * n_heads * (head_dim + v_dim)};
 }
 

@@ -10,6 +10,7 @@
 //   Read back: keys and values are what the cache stores, also for tokens of the running batch. f32: themselves; f16: rounded to nearest
 //     even, widened exactly; q8_0: blocks of 32 elements quantised as A32 with one plane (section 1), the scale rounded to f16, the value
 //     is scale * q, one rounding.
+//     Where values lie in the keys (CacheLayer::values_in_keys) a value is the first elements of its key as read back.
 //   Score: chain of fma(q[j], k[j], .) over j ascending from +0; then * scale, one rounding; then num::softcap, where there is one.
 //   Segment: 256 positions, aligned to absolute position. Over its visible keys: m = maximum of the scores that are numbers (-infinity
 //     if there is none); p = exp(s - m); l = sum of the p, key at position t in lane t % 32 (Lanes32), folded; o[j] = chain of

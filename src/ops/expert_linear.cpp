@@ -19,14 +19,15 @@ void ExpertLinear::check(const CheckScope& s) const {
   s.expect(s.rows(w), n_experts * n_rows, "rows of all experts' weights");
   s.expect_vector(bias, n_experts * n_rows, "elements of the experts' biases");
   if (s.width(x) != d_in) s.expect(s.width(x), n_used * d_in, "columns");
-  s.expect(s.width(routes), 2 * n_used, "columns of the routes");
+  if (routes != kNone) s.expect(s.width(routes), 2 * n_used, "columns of the routes");
+  if (routes == kNone) s.expect(n_used, n_experts, "ranks without routes");
   s.expect(s.width(y), n_used * d_out, "columns of the result");
 }
 
 // Every shard computes them whole.
 void ExpertLinear::shard(ShardScope& s) const {
   ExpertLinear part = *this;
-  part.x = s.whole_of(x), part.routes = s.whole_of(routes);
+  part.x = s.whole_of(x), part.routes = routes == kNone ? kNone : s.whole_of(routes);
   part.w = s.whole_weight(w), part.bias = s.whole_weight(bias);
   part.y = s.make(y, {});
   s.enter({}, [&](size_t) { return part; });

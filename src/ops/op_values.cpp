@@ -19,6 +19,12 @@ OpValues values_of(const Op& op) {
   return std::move(collector.values);
 }
 
+int32_t n_layers(const Plan& plan) noexcept {
+  int32_t n = 0;
+  for (const Op& op : plan.ops) n = op.layer + 1 > n ? op.layer + 1 : n;
+  return n;
+}
+
 ValueId announced_value(const Op& op) {
   const OpValues values = values_of(op);
   return passes_on(op) ? values.inputs[0] : values.output;

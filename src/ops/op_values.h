@@ -16,6 +16,9 @@ OpValues values_of(const Op& op);
 // KvStore, SelectOutputs: computes nothing, what it hands on was computed by another op.
 bool passes_on(const Op& op) noexcept;
 
+// Layers of the model; of these some may keep nothing in a cache of their own.
+int32_t n_layers(const Plan& plan) noexcept;
+
 // What an OpObserver is given: the value the op wrote; of those that only pass on the first that they read.
 ValueId announced_value(const Op& op);
 

@@ -48,7 +48,9 @@ struct CacheLayer {  // what one layer keeps per position
   int64_t head_dim = 0;   // elements of a key
   int64_t window = 0;     // 0: all positions are visible
   int64_t value_dim = 0;  // elements of a value of a head; 0: head_dim
+  bool values_in_keys = false;  // a value is the first v_dim() elements of its key: only keys are stored, in the type of keys
   int64_t v_dim() const noexcept { return value_dim != 0 ? value_dim : head_dim; }
+  int64_t stored_v_dim() const noexcept { return values_in_keys ? 0 : v_dim(); }
 };
 
 struct Op {

@@ -134,13 +134,15 @@ void ShardScope::find_rows() {
     const int64_t v_dim = whole_.cache_layers[at(attention->layer)].v_dim();
     std::vector<int32_t> products = {product_of(attention->q, attention->head_dim)};
     std::vector<int64_t> dims = {attention->head_dim, attention->head_dim, v_dim};
+    int n_readers = 0;  // a cache that several layers read stays whole
     for (const Op& other : whole_.ops) {
+      if (const auto* reader = other.as<Attention>(); reader != nullptr && reader->layer == attention->layer) ++n_readers;
       const auto* store = other.as<KvStore>();
       if (store == nullptr || store->layer != attention->layer) continue;
       products.push_back(product_of(store->k, attention->head_dim));
-      products.push_back(product_of(store->v, v_dim));
+      products.push_back(store->v == kNone ? kNone : product_of(store->v, v_dim));
     }
-    const bool found = products.size() == 3 && products[0] != kNone && products[1] != kNone && products[2] != kNone;
+    const bool found = n_readers == 1 && products.size() == 3 && products[0] != kNone && products[1] != kNone && products[2] != kNone;
     if (!found) heads = {};
     for (size_t i = 0; found && i < 3; ++i) rows_of_[at(products[i])] = times(i == 0 ? heads.q : heads.kv, dims[i]);
     heads_[at(attention->layer)] = std::move(heads);

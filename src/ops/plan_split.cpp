@@ -7,6 +7,8 @@
 
 #include "assay/error.h"
 #include "base/index.h"
+#include "ops/attention.h"
+#include "ops/kv_store.h"
 #include "ops/op_values.h"
 
 namespace assay::ops {
@@ -35,6 +37,18 @@ ValueId crossing(const Plan& plan, int32_t i_op) {
                                        std::to_string(found.size()));
   }
   return found.front();
+}
+
+// Layers may read the cache of an earlier one; that must lie in the same part.
+void check_caches(const Plan& part) {
+  std::vector<bool> stored(part.cache_layers.size(), false);
+  for (const Op& op : part.ops) {
+    if (const auto* store = op.as<KvStore>()) stored[at(store->layer)] = true;
+    const auto* attention = op.as<Attention>();
+    if (attention != nullptr && !stored[at(attention->layer)]) {
+      throw Error(Errc::unsupported, op.name + " reads the cache of a layer that a split gives to another device");
+    }
+  }
 }
 
 // Copies ops into a part and gives what they name the part's own numbers.
@@ -84,7 +98,7 @@ class Part final : FieldVisitor {
 }  // namespace
 
 std::vector<PlanPart> split_plan(const Plan& whole, std::span<const int32_t> borders) {
-  const auto n_layers = static_cast<int32_t>(whole.cache_layers.size());
+  const int32_t n_layers = ops::n_layers(whole);
   std::vector<int32_t> first_ops = {0};
   int32_t before = 0;
   for (const int32_t layer : borders) {
@@ -104,6 +118,7 @@ std::vector<PlanPart> split_plan(const Plan& whole, std::span<const int32_t> bor
     for (int32_t op = first_ops[i]; op < first_ops[i + 1]; ++op) part.take(whole.ops[at(op)]);
     is_last ? part.set_logits(whole.logits) : part.set_handed(crossing(whole, first_ops[i + 1]));
     parts.push_back({std::move(part).plan(), first_ops[i]});
+    check_caches(parts.back().plan);
   }
   return parts;
 }

@@ -17,7 +17,8 @@ struct PlanPart {
 
 // borders: ascending numbers of layers; part i begins with layer borders[i - 1]. What precedes the layers belongs to the first part, what
 // follows them (the output) to the last. Views of weights point where those of `whole` do. Error(bad_request) for borders that leave a
-// part without layers, Error(unsupported) where not exactly one value of all tokens crosses a border.
+// part without layers, Error(unsupported) where not exactly one value of all tokens crosses a border, or where a layer reads a cache
+// that a layer of another part keeps.
 std::vector<PlanPart> split_plan(const Plan& whole, std::span<const int32_t> borders);
 
 }  // namespace assay::ops

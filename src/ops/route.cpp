@@ -81,7 +81,7 @@ void keep_groups(const Route& op, int64_t n_experts, T* choice) noexcept {
 }
 
 template <class T>
-void route_row(const Route& op, const T* logits, int64_t n_experts, const float* bias, T* y) noexcept {
+void route_row(const Route& op, const T* logits, int64_t n_experts, const float* bias, const float* expert_scales, T* y) noexcept {
   std::array<T, kExpertsMax> scores, choice;
   std::array<int32_t, kExpertsMax> chosen;
   scores_of(op.gating, logits, n_experts, scores.data());
@@ -111,12 +111,15 @@ void route_row(const Route& op, const T* logits, int64_t n_experts, const float*
   for (int64_t i = 0; i < op.n_used; ++i) {
     if (op.normalise) y[i] = y[i] / (sum + static_cast<T>(1e-20));
     y[i] = y[i] * (std::is_same_v<T, float> ? static_cast<T>(static_cast<float>(op.scale)) : static_cast<T>(op.scale));
+    if (expert_scales != nullptr) y[i] = y[i] * static_cast<T>(expert_scales[chosen[static_cast<size_t>(i)]]);
   }
 }
 
 template <class T>
 void route_rows(const Route& op, const HostRows<T>& rows, int64_t begin, int64_t end) noexcept {
-  for (int64_t i = begin; i < end; ++i) route_row(op, rows.row(op.logits, i), rows.width(op.logits), rows.small(op.bias), rows.row(op.y, i));
+  for (int64_t i = begin; i < end; ++i) {
+    route_row(op, rows.row(op.logits, i), rows.width(op.logits), rows.small(op.bias), rows.small(op.expert_scales), rows.row(op.y, i));
+  }
 }
 
 }  // namespace
@@ -126,6 +129,7 @@ void Route::check(const CheckScope& s) const {
   if (n_experts < 1 || n_experts > kExpertsMax) s.refuse(std::to_string(n_experts) + " experts (1 to " + std::to_string(kExpertsMax) + " are served)");
   if (n_used < 1 || n_used > n_experts) s.refuse(std::to_string(n_used) + " used of " + std::to_string(n_experts) + " experts");
   s.expect_vector(bias, n_experts, "biases of the choice");
+  s.expect_vector(expert_scales, n_experts, "scales of the experts");
   s.expect(s.width(y), 2 * n_used, "columns of the routes");
   const bool fits = n_groups >= 1 && n_groups_used >= 1 && n_groups_used <= n_groups && n_experts % n_groups == 0 &&
                     n_groups_used * (n_experts / n_groups) >= n_used;
@@ -135,11 +139,11 @@ void Route::check(const CheckScope& s) const {
 
 void Route::shard(ShardScope& s) const {
   Route part = *this;
-  part.logits = s.whole_of(logits), part.bias = s.whole_weight(bias), part.y = s.make(y, {});
+  part.logits = s.whole_of(logits), part.bias = s.whole_weight(bias), part.expert_scales = s.whole_weight(expert_scales), part.y = s.make(y, {});
   s.enter({}, [&](size_t) { return part; });
 }
 
-OpWork Route::work(const WorkScope& s) const { return {.bytes = s.weight_bytes(bias)}; }
+OpWork Route::work(const WorkScope& s) const { return {.bytes = s.weight_bytes(bias) + s.weight_bytes(expert_scales)}; }
 
 void Route::run(const HostRows<float>& rows, int64_t begin, int64_t end) const noexcept { route_rows(*this, rows, begin, end); }
 void Route::run(const HostRows<double>& rows, int64_t begin, int64_t end) const noexcept { route_rows(*this, rows, begin, end); }

@@ -10,10 +10,13 @@
 #include "ops/add.h"
 #include "ops/embed.h"
 #include "ops/gate.h"
+#include "ops/host_rows.h"
+#include "ops/join.h"
 #include "ops/linear.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/select_outputs.h"
+#include "ops/slice.h"
 #include "support/random_weights.h"
 
 namespace assay::ops {
@@ -140,6 +143,25 @@ TEST(Add, RoundsOnce) {
   std::vector<float> y(100);
   add_ref(a.data(), b.data(), 100, y.data());
   for (size_t j = 0; j < 100; ++j) EXPECT_EQ(y[j], static_cast<float>(static_cast<double>(a[j]) + b[j]));
+}
+
+// Two rows of three heads of five elements: elements 1 and 2 of every head; and heads put together again, with parts of their own or one for all.
+TEST(SliceAndJoin, CopyColumnsOfEveryRun) {
+  Plan plan;
+  for (const int64_t width : {15, 6, 3, 1, 9, 9}) plan.values.push_back({"", width});
+  std::vector<float> x(30), sliced(12), own(6), shared(2), joined(18), with_shared(18);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i);
+  for (size_t i = 0; i < own.size(); ++i) own[i] = 100.0f + static_cast<float>(i);
+  shared = {200, 201};
+  float* const values[] = {x.data(), sliced.data(), own.data(), shared.data(), joined.data(), with_shared.data()};
+  HostRows<float> rows;
+  rows.plan = &plan, rows.values = values;
+  Slice{0, 3, 1, 1}.run(rows, 0, 2);
+  EXPECT_EQ(sliced, (std::vector<float>{1, 2, 6, 7, 11, 12, 16, 17, 21, 22, 26, 27}));
+  Join{1, 2, 3, 4}.run(rows, 0, 2);
+  EXPECT_EQ(joined, (std::vector<float>{1, 2, 100, 6, 7, 101, 11, 12, 102, 16, 17, 103, 21, 22, 104, 26, 27, 105}));
+  Join{1, 3, 3, 5}.run(rows, 0, 2);
+  EXPECT_EQ(with_shared, (std::vector<float>{1, 2, 200, 6, 7, 200, 11, 12, 200, 16, 17, 201, 21, 22, 201, 26, 27, 201}));
 }
 
 TEST(Linear, AddsTheBiasLast) {

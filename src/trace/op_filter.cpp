@@ -73,7 +73,7 @@ class NameMatcher {
 }  // namespace
 
 std::vector<bool> chosen_ops(const ops::Plan& plan, const TraceOptions& options) {
-  const auto n_layers = static_cast<int32_t>(plan.cache_layers.size());
+  const int32_t n_layers = ops::n_layers(plan);
   if (options.layers && (options.layers->first < 0 || options.layers->first > options.layers->second || options.layers->second >= n_layers)) {
     throw Error(Errc::bad_request, fmt::format("layers: needs a range within 0 to {}, found {} to {}", n_layers - 1, options.layers->first,
                                                options.layers->second));

@@ -183,7 +183,7 @@ DumpSource examine_dump(const std::string& path, const ops::Plan& plan) {
   source.path = path;
   trace::DumpReader reader(path);
   source.header = reader.header();
-  require_equal(path, "its number of layers", static_cast<int64_t>(plan.cache_layers.size()),
+  require_equal(path, "its number of layers", static_cast<int64_t>(ops::n_layers(plan)),
                 source.header.n_layers);
   require_equal(path, "d_model", plan.d_model, source.header.d_model);
   require_equal(path, "vocab_size", plan.vocab_size, source.header.vocab_size);

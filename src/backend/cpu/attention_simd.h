@@ -90,6 +90,22 @@ struct ValuesQ8 : Values {
   }
 };
 
+// Values that lie in the keys are turned over, 32 keys at a time, into rows of floats [kKeyTile][v_cols]; ValuesF32 then reads those.
+template <class Keys>
+static inline void turn_over(const CacheHead& head, int64_t tile, float* turned) noexcept {
+  for (int64_t half = 0; half < 2; ++half) {
+    const Keys keys(head, 2 * tile + half);
+    for (int64_t j = 0; j < head.v_cols; j += 16) {
+      float block[16 * 16];
+      for (int64_t i = 0; i < 16; ++i) store(block + i * 16, j + i < head.v_dim ? keys.get(j + i, 0) : splat(0.0f));
+      for (int64_t key = 0; key < 16; ++key) {
+        float* row = turned + (half * 16 + key) * head.v_cols + j;
+        for (int64_t i = 0; i < 16; ++i) row[i] = block[i * 16 + key];
+      }
+    }
+  }
+}
+
 // acc[r][c] += over k ascending a[k * kStepK + r * kStepR] * b.get(k, c). What comes next is fetched into the second-level cache: with few
 // rows the time is that of memory, and pages of 4 KiB are too short for the processor's own prefetching.
 template <int kRows, int kCols, int64_t kStepK, int64_t kStepR, class B>
@@ -237,22 +253,41 @@ static inline void soften(float* p, int64_t begin, int64_t end, float* m, float*
   *l = fold(sum[0], sum[1]);
 }
 
+// Adds to o the keys [from, to) of the segment; where head begins with them (values turned over) segment is 0.
 template <class Values>
-static void weigh(const AttentionBlock& block, const Visible& visible, int64_t segment, const float* p, float* o) noexcept {
-  const CacheHead& head = block.cache;
+static void weigh_keys(const CacheHead& head, const AttentionBlock& block, const Visible& visible, int64_t from, int64_t to, int64_t segment,
+                       const float* p, float* o) noexcept {
+  const auto least = [](int64_t a, int64_t b) { return a < b ? a : b; };
+  const auto most = [](int64_t a, int64_t b) { return a > b ? a : b; };
   const bool common = visible.common_begin < visible.common_end;
+  const auto one_row = [&](int64_t r, int64_t begin, int64_t end) {
+    begin = most(begin, from) - from, end = least(end, to) - from;
+    if (begin < end) value_columns<Values, 1, widest_tile(1)>(head, p + from + r * kSegment, segment, begin, end, 0, o + r * head.v_cols);
+  };
   // A masked key must not enter a chain even as 0 * v, so the ragged ends are done row by row.
   for (int64_t r = 0; r < block.n_rows; ++r) {
-    const int64_t begin = visible.begin[r];
-    const int64_t end = common && visible.end[r] > visible.common_begin ? visible.common_begin : visible.end[r];
-    for (int64_t j = 0; j < head.v_cols; j += 16) store(o + r * head.v_cols + j, splat(0.0f));
-    if (begin < end) value_columns<Values, 1, widest_tile(1)>(head, p + r * kSegment, segment, begin, end, 0, o + r * head.v_cols);
+    one_row(r, visible.begin[r], common && visible.end[r] > visible.common_begin ? visible.common_begin : visible.end[r]);
   }
   if (!common) return;
-  for_row_tiles(block.n_rows, ValueWork<Values>{head, p, segment, visible.common_begin, visible.common_end, o});
-  for (int64_t r = 0; r < block.n_rows; ++r) {
-    const int64_t begin = visible.common_end, end = visible.end[r];
-    if (begin < end) value_columns<Values, 1, widest_tile(1)>(head, p + r * kSegment, segment, begin, end, 0, o + r * head.v_cols);
+  const int64_t begin = most(visible.common_begin, from) - from, end = least(visible.common_end, to) - from;
+  if (begin < end) for_row_tiles(block.n_rows, ValueWork<Values>{head, p + from, segment, begin, end, o});
+  for (int64_t r = 0; r < block.n_rows; ++r) one_row(r, visible.common_end, visible.end[r]);
+}
+
+template <class Values>
+static void weigh(const AttentionBlock& block, const Visible& visible, int64_t segment, const float* p, float* o) noexcept {
+  weigh_keys<Values>(block.cache, block, visible, 0, kSegment, segment, p, o);
+}
+
+// The same where values lie in the keys, tile by tile: every chain goes on where it stood.
+template <class Keys>
+static void weigh_in_keys(const AttentionBlock& block, const Visible& visible, int64_t segment, const float* p, float* o, float* turned) noexcept {
+  CacheHead head = block.cache;
+  head.v = reinterpret_cast<std::byte*>(turned);
+  head.v_row_bytes = head.v_cols * static_cast<int64_t>(sizeof(float));
+  for (int64_t tile = visible.first / kKeyTile; tile * kKeyTile < visible.last; ++tile) {
+    turn_over<Keys>(block.cache, segment * (kSegment / kKeyTile) + tile, turned);
+    weigh_keys<ValuesF32>(head, block, visible, tile * kKeyTile, (tile + 1) * kKeyTile, 0, p, o);
   }
 }
 
@@ -262,8 +297,12 @@ static inline void pack_queries(const AttentionBlock& block, float* q) noexcept 
   }
 }
 
-// scratch: p [kAttentionRows][kSegment], packed queries, one partial.
+// scratch: p [kAttentionRows][kSegment], packed queries, two partials, values turned over.
 static inline float* queries_in(std::byte* scratch) noexcept { return reinterpret_cast<float*>(scratch) + kAttentionRows * kSegment; }
+
+static inline int64_t floats_before_turned(int64_t head_dim, int64_t v_cols) noexcept {
+  return kAttentionRows * kSegment + kQueryStride * head_dim + 2 * (kPartialO + kAttentionRows * v_cols);
+}
 
 static void segment_share(const AttentionBlock& block, int64_t segment, float* partial, std::byte* scratch) noexcept {
   auto* p = reinterpret_cast<float*>(scratch);
@@ -285,7 +324,13 @@ static void segment_share(const AttentionBlock& block, int64_t segment, float* p
     }
     soften(p + r * kSegment, visible.begin[r], visible.end[r], partial + r, partial + kPartialL + r);
   }
-  if (block.cache.type_v == ops::CacheType::f16) {
+  for (int64_t j = 0; j < block.n_rows * block.cache.v_cols; j += 16) store(partial + kPartialO + j, splat(0.0f));
+  if (block.cache.values_in_keys()) {
+    float* turned = p + floats_before_turned(block.cache.head_dim, block.cache.v_cols);
+    block.cache.type_k == ops::CacheType::f16   ? weigh_in_keys<KeysF16>(block, visible, segment, p, partial + kPartialO, turned)
+    : block.cache.type_k == ops::CacheType::f32 ? weigh_in_keys<KeysF32>(block, visible, segment, p, partial + kPartialO, turned)
+                                                : weigh_in_keys<KeysQ8>(block, visible, segment, p, partial + kPartialO, turned);
+  } else if (block.cache.type_v == ops::CacheType::f16) {
     weigh<ValuesF16>(block, visible, segment, p, partial + kPartialO);
   } else if (block.cache.type_v == ops::CacheType::f32) {
     weigh<ValuesF32>(block, visible, segment, p, partial + kPartialO);
@@ -341,7 +386,7 @@ static void write_rows(const AttentionBlock& block, float* total) noexcept {
 // ---- The table's entries.
 static size_t attention_scratch(int64_t head_dim, int64_t v_dim, int64_t) noexcept {
   const int64_t v_cols = (v_dim + 15) / 16 * 16;
-  return static_cast<size_t>(kAttentionRows * kSegment + kQueryStride * head_dim + 2 * (kPartialO + kAttentionRows * v_cols)) * sizeof(float);
+  return static_cast<size_t>(floats_before_turned(head_dim, v_cols) + kKeyTile * v_cols) * sizeof(float);
 }
 
 static void attention_segment(const AttentionBlock& block, int64_t segment, float* partial, std::byte* scratch) noexcept {

@@ -64,7 +64,9 @@ ExpertSteps::ExpertSteps(const RunState& state, const ops::ExecutorOptions& opti
 }
 
 void ExpertSteps::sort_pairs(const ops::ExpertLinear& op, int64_t n_rows) {
-  const auto expert_of = [&](int64_t row, int64_t rank) { return static_cast<size_t>(state_.row(op.routes, row)[op.n_used + rank]); };
+  const auto expert_of = [&](int64_t row, int64_t rank) {
+    return static_cast<size_t>(op.routes == ops::kNone ? static_cast<float>(rank) : state_.row(op.routes, row)[op.n_used + rank]);
+  };
   first_pair_.assign(static_cast<size_t>(op.n_experts) + 1, 0);
   for (int64_t row = 0; row < n_rows; ++row) {
     for (int64_t rank = 0; rank < op.n_used; ++rank) ++first_pair_[expert_of(row, rank) + 1];

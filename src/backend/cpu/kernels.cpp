@@ -36,6 +36,10 @@ void attention_reference(const AttentionBlock& block, std::byte* scratch) noexce
   for (int64_t position = block.first[0]; position < n; ++position) {
     get_key(block.cache, position, scratch);
     ops::cache_decode_ref(block.cache.type_k, scratch, head_dim, keys + position * head_dim);
+    if (block.cache.values_in_keys()) {
+      std::copy_n(keys + position * head_dim, v_dim, values + position * v_dim);
+      continue;
+    }
     get_value(block.cache, position, scratch);
     ops::cache_decode_ref(block.cache.type_v, scratch, v_dim, values + position * v_dim);
   }

@@ -113,6 +113,7 @@ struct Shape {
   int64_t v_dim = 0;  // 0: head_dim
   float softcap = 0;
   bool sinks = false;
+  bool values_in_keys = false;
 };
 
 ops::ExecutorOptions cache_options(ops::CacheType k, ops::CacheType v, int64_t n_ctx) {
@@ -128,7 +129,7 @@ void fill(const Kernels& kernels, const CacheHead& head, int64_t n_positions, ui
   for (int64_t position = 0; position < n_positions; ++position) {
     const auto row = static_cast<uint64_t>(position);
     kernels.store_key(head, position, values(head.head_dim, seed + 2 * row, extremes).data(), scratch.data());
-    kernels.store_value(head, position, values(head.v_dim, seed + 2 * row + 1, extremes).data(), scratch.data());
+    if (!head.values_in_keys()) kernels.store_value(head, position, values(head.v_dim, seed + 2 * row + 1, extremes).data(), scratch.data());
   }
 }
 
@@ -176,7 +177,7 @@ Attended attend(const Kernels& kernels, const CacheHead& head, const Shape& shap
 
 void expect_same_attention(KernelSet set, const Shape& shape, ops::CacheType k, ops::CacheType v, bool extremes) {
   const int64_t n_positions = shape.position + shape.n_tokens;
-  const ops::CacheLayer layer{1, shape.head_dim, shape.window, shape.v_dim};
+  const ops::CacheLayer layer{1, shape.head_dim, shape.window, shape.v_dim, shape.values_in_keys};
   const KvCache cache_a(std::span(&layer, 1), cache_options(k, v, n_positions));
   const KvCache cache_b(std::span(&layer, 1), cache_options(k, v, n_positions));
   const Kernels reference = make_kernels(KernelSet::reference), fast = make_kernels(set);
@@ -209,6 +210,19 @@ TEST_P(SmallKernels, AttentionWithSoftcapSinksAndNarrowValues) {
         expect_same_attention(GetParam(), {64, 3, 5, position, 0, v_dim, 0.5f, true}, type, type, false);
         expect_same_attention(GetParam(), {128, 2, 1, position, 50, v_dim, 0, true}, type, type, false);
         expect_same_attention(GetParam(), {64, 4, 9, position, 0, v_dim, 20.0f, false}, type, type, true);
+      }
+    }
+  }
+}
+
+TEST_P(SmallKernels, AttentionWhoseValuesLieInItsKeys) {
+  for (const CacheType type : {CacheType::f16, CacheType::f32, CacheType::q8_0}) {
+    for (const int64_t v_dim : {7, 33, 64}) {
+      for (const int64_t position : {0, 40, 600}) {
+        for (const int64_t window : {0, 37}) {
+          expect_same_attention(GetParam(), {64, 5, 7, position, window, v_dim, 0, false, true}, type, CacheType::f16, false);
+          expect_same_attention(GetParam(), {96, 16, 1, position, window, v_dim, 0, false, true}, type, CacheType::q8_0, true);
+        }
       }
     }
   }

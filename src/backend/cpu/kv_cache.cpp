@@ -100,7 +100,7 @@ KvCache::KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOpt
   };
   for (const ops::CacheLayer& layer : layers) {
     check_type(type_k_, layer.head_dim, "K", layers_.size());
-    check_type(type_v_, layer.v_dim(), "V", layers_.size());
+    if (!layer.values_in_keys) check_type(type_v_, layer.v_dim(), "V", layers_.size());
     Layer placed;
     placed.n_kv_heads = layer.n_kv_heads;
     CacheHead& head = placed.first;
@@ -111,10 +111,10 @@ KvCache::KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOpt
     head.v_cols = round_up(layer.v_dim(), 16);
     head.k_tile_bytes = kKeyTile * layer.head_dim * element_bytes(type_k_);
     if (type_k_ == ops::CacheType::q8_0) head.k_tile_bytes += kKeyTile * layer.head_dim / kQ8Elements * 2;
-    head.v_row_bytes = head.v_cols * element_bytes(type_v_);
+    head.v_row_bytes = layer.values_in_keys ? 0 : head.v_cols * element_bytes(type_v_);
     placed.k_head_bytes = static_cast<size_t>(n_positions / kKeyTile * head.k_tile_bytes);
     placed.v_head_bytes = static_cast<size_t>(n_positions * head.v_row_bytes);
-    if (type_v_ == ops::CacheType::q8_0) placed.v_scales_head_bytes = static_cast<size_t>(n_positions * layer.v_dim() / kQ8Elements * 2);
+    if (type_v_ == ops::CacheType::q8_0) placed.v_scales_head_bytes = static_cast<size_t>(n_positions * layer.stored_v_dim() / kQ8Elements * 2);
     const size_t n_heads = n_sequences * static_cast<size_t>(layer.n_kv_heads);
     placed.k = take(n_heads * placed.k_head_bytes);
     placed.v = take(n_heads * placed.v_head_bytes);
@@ -139,6 +139,7 @@ void KvCache::visit(int64_t sequence, int64_t n_positions, const std::function<v
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     for (const bool keys : {true, false}) {
       const CacheHead& first = layers_[layer].first;
+      if (!keys && first.values_in_keys()) continue;
       row.resize(static_cast<size_t>(keys ? ops::cache_row_bytes(type_k_, first.head_dim) : ops::cache_row_bytes(type_v_, first.v_dim)));
       for (int64_t position = 0; position < n_positions; ++position) {
         for (int64_t kv_head = 0; kv_head < layers_[layer].n_kv_heads; ++kv_head) {

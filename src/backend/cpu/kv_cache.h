@@ -22,7 +22,7 @@ inline constexpr int64_t kKeyTile = 32;
 //   Key tile i (positions 32 i .. 32 i + 31) begins at k + i * k_tile_bytes: f32 or f16 [head_dim][32]; q8_0: f16 scales
 //   [head_dim / 32][32], then int8 [head_dim][32].
 //   Value row t begins at v + t * v_row_bytes: f32 or f16 [v_cols]; q8_0: int8 [v_cols], its f16 scales [v_dim / 32] at v_scales.
-//   v_cols is v_dim rounded up to 16; what lies beyond v_dim stays zero.
+//   v_cols is v_dim rounded up to 16; what lies beyond v_dim stays zero. Where values lie in the keys v_row_bytes is 0 and v leads nowhere.
 struct CacheHead {
   ops::CacheType type_k = ops::CacheType::f16, type_v = ops::CacheType::f16;
   int64_t head_dim = 0, v_dim = 0, v_cols = 0;
@@ -30,6 +30,7 @@ struct CacheHead {
   std::byte* k = nullptr;
   std::byte* v = nullptr;
   std::byte* v_scales = nullptr;
+  bool values_in_keys() const noexcept { return v_row_bytes == 0; }
 };
 
 // Moves one position between its place in the cache and its natural order (cache_row_bytes of ops/attention.h).

@@ -47,7 +47,7 @@ void kv_store(const RunState& s, const ops::Op& of, int64_t begin, int64_t end, 
       const CacheHead head = s.cache.head(op.layer, s.sequence_of(t), i);
       const int64_t position = s.positions[static_cast<size_t>(t)];
       s.kernels.store_key(head, position, s.row(op.k, t) + i * layer.head_dim, scratch);
-      s.kernels.store_value(head, position, s.row(op.v, t) + i * layer.v_dim(), scratch);
+      if (op.v != ops::kNone) s.kernels.store_value(head, position, s.row(op.v, t) + i * layer.v_dim(), scratch);
     }
   }
 }

@@ -26,6 +26,10 @@ const double* KvCache::v_begin(int sequence, int32_t layer) const {
 
 HeadCache KvCache::head(int sequence, int32_t layer, int64_t head) const {
   const Layer& l = layers_[static_cast<size_t>(layer)];
+  if (l.shape.values_in_keys) {
+    const double* keys = k_begin(sequence, layer) + head * l.shape.head_dim;
+    return {keys, l.k_width(), keys, l.k_width()};
+  }
   return {k_begin(sequence, layer) + head * l.shape.head_dim, l.k_width(), v_begin(sequence, layer) + head * l.shape.v_dim(), l.v_width()};
 }
 
@@ -35,7 +39,7 @@ void KvCache::store(int sequence, int32_t layer, int64_t position, const double*
   double* keys = elements + sequence * sequence_elements_ + l.offset;
   double* values = keys + l.k_width() * n_ctx_;
   std::copy(k, k + l.k_width(), keys + position * l.k_width());
-  std::copy(v, v + l.v_width(), values + position * l.v_width());
+  if (v != nullptr) std::copy(v, v + l.v_width(), values + position * l.v_width());
 }
 
 void KvCache::truncate(int sequence, int64_t n_positions) {
@@ -50,7 +54,7 @@ void KvCache::visit(int sequence, const std::function<void(std::span<const std::
   for (int32_t layer = 0; layer < static_cast<int32_t>(layers_.size()); ++layer) {
     const Layer& l = layers_[static_cast<size_t>(layer)];
     sink(std::as_bytes(std::span(k_begin(sequence, layer), static_cast<size_t>(n * l.k_width()))));
-    sink(std::as_bytes(std::span(v_begin(sequence, layer), static_cast<size_t>(n * l.v_width()))));
+    if (!l.shape.values_in_keys) sink(std::as_bytes(std::span(v_begin(sequence, layer), static_cast<size_t>(n * l.v_width()))));
   }
 }
 

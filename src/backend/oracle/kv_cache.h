@@ -17,7 +17,7 @@ class KvCache {
  public:
   KvCache(std::span<const ops::CacheLayer> layers, int64_t n_ctx, int n_sequences);
 
-  // k, v: [n_kv_heads * head_dim] of one position
+  // k, v: [n_kv_heads * head_dim] of one position; v: null where values lie in the keys
   void store(int sequence, int32_t layer, int64_t position, const double* k, const double* v);
   // A head's keys and values of all positions.
   HeadCache head(int sequence, int32_t layer, int64_t head) const;
@@ -35,7 +35,7 @@ class KvCache {
     ops::CacheLayer shape;
     int64_t offset = 0;  // elements from a sequence's begin to K; V follows it
     int64_t k_width() const noexcept { return shape.n_kv_heads * shape.head_dim; }
-    int64_t v_width() const noexcept { return shape.n_kv_heads * shape.v_dim(); }
+    int64_t v_width() const noexcept { return shape.n_kv_heads * shape.stored_v_dim(); }
   };
   const double* k_begin(int sequence, int32_t layer) const;
   const double* v_begin(int sequence, int32_t layer) const;

@@ -177,7 +177,7 @@ void OracleExecutor::run_op(const ops::Linear& op) {
 
 void OracleExecutor::run_op(const ops::KvStore& op) {
   for (int64_t t = 0; t < n_tokens_; ++t) {
-    cache_.store(sequence_of(t), op.layer, batch_.positions[static_cast<size_t>(t)], row(op.k, t), row(op.v, t));
+    cache_.store(sequence_of(t), op.layer, batch_.positions[static_cast<size_t>(t)], row(op.k, t), op.v == ops::kNone ? nullptr : row(op.v, t));
   }
 }
 
@@ -207,7 +207,7 @@ void OracleExecutor::run_op(const ops::ExpertLinear& op) {
     places.clear(), x.clear();
     for (int64_t t = 0; t < n; ++t) {
       for (int64_t i = 0; i < op.n_used; ++i) {
-        if (static_cast<int64_t>(row(op.routes, t)[op.n_used + i]) != expert) continue;
+        if ((op.routes == ops::kNone ? i : static_cast<int64_t>(row(op.routes, t)[op.n_used + i])) != expert) continue;
         places.emplace_back(t, i);
         const double* from = row(op.x, t) + i * stride_x;
         x.insert(x.end(), from, from + op.d_in);
