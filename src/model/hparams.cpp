@@ -171,17 +171,23 @@ Hparams read_hparams(const KeyReader& keys) {
   h.n_layers = keys.count("block_count", 1, kLayersMax);
   h.n_ctx_train = keys.count("context_length", 1, kContextMax);
   h.d_model = keys.count("embedding_length", 1, kWidthMax);
-  const auto largest = [&](std::string_view name, int64_t max, int64_t otherwise) {
-    const auto found = keys.find_counts(name, h.n_layers, 0, max);
-    return found ? *std::ranges::max_element(*found) : otherwise;
-  };
-  h.d_ff = largest("feed_forward_length", kWidthMax, 0);
-  h.n_heads = largest("attention.head_count", kHeadsMax, 0);
-  h.n_kv_heads = largest("attention.head_count_kv", kHeadsMax, h.n_heads);
+  const std::vector<int64_t> none(static_cast<size_t>(h.n_layers), 0);
+  h.d_ff_of = keys.find_counts("feed_forward_length", h.n_layers, 0, kWidthMax).value_or(none);
+  h.n_heads_of = keys.find_counts("attention.head_count", h.n_layers, 0, kHeadsMax).value_or(none);
+  h.n_kv_heads_of = keys.find_counts("attention.head_count_kv", h.n_layers, 0, kHeadsMax).value_or(h.n_heads_of);
+  h.d_ff = std::ranges::max(h.d_ff_of);
+  h.n_heads = std::ranges::max(h.n_heads_of);
+  h.n_kv_heads = std::ranges::max(h.n_kv_heads_of);
   if (h.n_heads == 0) return h;  // no attention: a family of states
-  if (h.n_kv_heads == 0 || h.n_heads % h.n_kv_heads != 0) {
-    throw Error(Errc::bad_file, fmt::format("{}: needs a divisor of {} ({}), found {}", keys.key("attention.head_count_kv"), h.n_heads,
-                                            keys.key("attention.head_count"), h.n_kv_heads));
+  if (h.n_kv_heads == 0) {
+    throw Error(Errc::bad_file, fmt::format("{}: needs a divisor of {} ({}), found 0", keys.key("attention.head_count_kv"), h.n_heads,
+                                            keys.key("attention.head_count")));
+  }
+  for (size_t layer = 0; layer < h.n_heads_of.size(); ++layer) {
+    if (h.n_kv_heads_of[layer] != 0 && h.n_heads_of[layer] % h.n_kv_heads_of[layer] != 0) {
+      throw Error(Errc::bad_file, fmt::format("{}: layer {} needs a divisor of {} ({}), found {}", keys.key("attention.head_count_kv"), layer,
+                                              h.n_heads_of[layer], keys.key("attention.head_count"), h.n_kv_heads_of[layer]));
+    }
   }
   if (const auto head_dim = keys.find_count("attention.key_length", 1, kHeadDimMax)) {
     h.head_dim = *head_dim;
@@ -192,7 +198,9 @@ Hparams read_hparams(const KeyReader& keys) {
                                             keys.key("attention.key_length"), keys.key("attention.head_count"), h.n_heads,
                                             keys.key("embedding_length"), h.d_model, kHeadDimMax));
   }
-  h.value_dim = keys.find_count("attention.value_length", 1, kHeadDimMax).value_or(h.head_dim);
+  // The specification: d_model / n_heads, also where keys have a width of their own.
+  const int64_t even_share = h.d_model % h.n_heads == 0 ? h.d_model / h.n_heads : h.head_dim;
+  h.value_dim = keys.find_count("attention.value_length", 1, kHeadDimMax).value_or(std::min(even_share, kHeadDimMax));
   h.rope_dim = keys.find_count("rope.dimension_count", 1, kHeadDimMax).value_or(h.head_dim);
   if (h.rope_dim % 2 != 0 || h.rope_dim > h.head_dim) {
     throw Error(Errc::bad_file, fmt::format("{}: needs an even number up to the head's {} elements, found {}",

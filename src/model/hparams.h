@@ -67,9 +67,11 @@ struct Hparams {
   float norm_eps = 0;        // of RMS norms; 0: the file names none
   float layer_norm_eps = 0;  // of LayerNorms, likewise
   int64_t pooling_type = 0;  // how rows become an embedding: 0 not said, 1 mean, 2 first, 3 last, 4 a score
+  // The same by layer: one value a layer, whether the file has one for each or one for all.
+  std::vector<int64_t> n_heads_of, n_kv_heads_of, d_ff_of;
 };
 
-// Reads and checks them. Where a key has a value for each layer the largest stands here; d_ff, n_heads and what follows from them are 0 where the
+// Reads and checks them. Where a key has a value for each layer the largest is the model's; d_ff, n_heads and what follows from them are 0 where the
 // file has none.
 Hparams read_hparams(const KeyReader& keys);
 

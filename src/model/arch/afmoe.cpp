@@ -26,7 +26,7 @@ ops::ValueId afmoe(const ArchInput& input, PlanBuilder& p) {
     const ValueId o = d.attn_output(p.gate("attn_gated", gate, attended, ops::ActivationFunction::sigmoid));
     x = p.add("attn_residual", x, d.rms("post_attention_norm", o));
     const ValueId f = d.rms("ffn_norm", x);
-    const ValueId all = layer < lead ? d.ffn_gated(f, ops::ActivationFunction::silu) : p.add("ffn_all", d.experts(f, rule), d.shared_experts(f));
+    const ValueId all = layer < lead ? d.ffn_gated(f, ops::ActivationFunction::silu) : d.mixture(f, rule);
     x = p.add("residual", x, d.rms("post_ffw_norm", all));
   }
   p.end_layers();

@@ -21,7 +21,7 @@ ops::ValueId cohere2moe(const ArchInput& input, PlanBuilder& p) {
     if (local || layer < lead) heads = d.turn(heads, rope);
     const ValueId o = d.attend(heads, d.scaled(), {&x, &n});
     const ValueId f = layer < lead ? d.ffn_gated(n, ops::ActivationFunction::silu)
-                                   : p.scale("ffn_mean", p.add("ffn_all", d.experts(n, rule), d.shared_experts(n)), 0.5);
+                                   : p.scale("ffn_mean", d.mixture(n, rule), 0.5);
     x = p.add("residual", p.add("attn_residual", x, o), f);
   }
   p.end_layers();

@@ -13,18 +13,6 @@ namespace assay::model::arch {
 using ops::ValueId;
 
 Decoder::Decoder(const ArchInput& arch_input, PlanBuilder& builder) : input(arch_input), h(arch_input.hparams), p(builder), n_layers(h.n_layers) {
-  const auto by_layer = [&](std::string_view name, int64_t max, int64_t otherwise) {
-    return input.keys.find_counts(name, h.n_layers, 0, max).value_or(std::vector<int64_t>(static_cast<size_t>(h.n_layers), otherwise));
-  };
-  n_heads_ = by_layer("attention.head_count", kHeadsMax, 0);
-  n_kv_heads_ = input.keys.find_counts("attention.head_count_kv", h.n_layers, 0, kHeadsMax).value_or(n_heads_);
-  d_ff_ = by_layer("feed_forward_length", kWidthMax, 0);
-  for (size_t layer = 0; layer < n_heads_.size(); ++layer) {
-    if (n_kv_heads_[layer] != 0 && n_heads_[layer] % n_kv_heads_[layer] != 0) {
-      throw Error(Errc::bad_file, fmt::format("{}: layer {} needs a divisor of its {} heads, found {}", input.keys.key("attention.head_count_kv"), layer,
-                                              n_heads_[layer], n_kv_heads_[layer]));
-    }
-  }
   const int64_t n_predictors = input.keys.find_count("nextn_predict_layers", 0, h.n_layers - 1).value_or(0);
   n_layers -= n_predictors;
   for (int64_t layer = n_layers; layer < h.n_layers; ++layer) p.weights().ignore(fmt::format("blk.{}.", layer));
@@ -39,6 +27,18 @@ ops::RopeId Decoder::plain_rope(Pairing pairing, double theta) const {
   return p.add_rope(make_rope(h.rope_dim, theta, pairing == Pairing::pairs, {}));
 }
 
+// Contexts up to the original length divide the frequencies by the short factors, longer ones by the long factors from their first token on. A plan has one
+// rotation, so contexts end where the short factors do.
+ops::RopeId Decoder::long_rope(Pairing pairing) const {
+  const int64_t n = h.rope_dim / 2;
+  const std::vector<float> factors = p.weights().optional_values("rope_factors_short.weight", n);
+  p.weights().optional_values("rope_factors_long.weight", n);
+  if (factors.empty()) return rope(pairing);
+  const int64_t original = input.keys.find_count("rope.scaling.original_context_length", 1, kContextMax).value_or(h.n_ctx_train);
+  if (original < h.n_ctx_train) p.set_n_ctx_max(original);
+  return p.add_rope(make_rope(h.rope_dim, h.rope_theta, pairing == Pairing::pairs, read_rope_scaling(input.keys, h), factors));
+}
+
 double Decoder::rope_theta_windowed() const { return input.keys.find_positive("rope.freq_base_swa", 1e30).value_or(h.rope_theta); }
 
 int64_t Decoder::window() const { return input.keys.find_count("attention.sliding_window", 0, kContextMax).value_or(0); }
@@ -51,11 +51,12 @@ std::vector<bool> Decoder::windowed_layers(int64_t period, bool last_full) const
 
 ValueId Decoder::embed(double scale) const { return p.embed("token_embd", input.vocab_size, h.d_model, scale); }
 
-void Decoder::begin_layer(int32_t layer, int64_t window) const {
+void Decoder::begin_layer(int32_t layer, ops::CacheLayer cache) const {
   if (h.n_heads == 0) input.keys.count("attention.head_count", 1, kHeadsMax);  // says that it is missing
   const auto at = static_cast<size_t>(layer);
-  if (n_kv_heads_[at] == 0) throw Error(Errc::bad_file, fmt::format("{}: layer {} needs heads, found 0", input.keys.key("attention.head_count_kv"), layer));
-  p.begin_layer(layer, {n_kv_heads_[at], h.head_dim, window, h.value_dim});
+  if (h.n_kv_heads_of[at] == 0) throw Error(Errc::bad_file, fmt::format("{}: layer {} needs heads, found 0", input.keys.key("attention.head_count_kv"), layer));
+  cache.n_kv_heads = h.n_kv_heads_of[at];
+  p.begin_layer(layer, cache);
 }
 
 ValueId Decoder::rms(std::string_view name, ValueId x) const {
@@ -87,6 +88,8 @@ Heads Decoder::project(ValueId x) const {
 Heads Decoder::turn(const Heads& heads, ops::RopeId rope) const {
   return {p.rope("attn_q_rope", heads.q, rope, h.head_dim), p.rope("attn_k_rope", heads.k, rope, h.head_dim), heads.v};
 }
+
+Heads Decoder::norm_whole(const Heads& heads) const { return {rms("attn_q_norm", heads.q), rms("attn_k_norm", heads.k), heads.v}; }
 
 Heads Decoder::norm_heads(const Heads& heads) const { return {rms_heads("attn_q_norm", heads.q), rms_heads("attn_k_norm", heads.k), heads.v}; }
 
@@ -121,7 +124,7 @@ void Decoder::dense_layers() const {
 }
 
 ValueId Decoder::attend_heads(const Heads& heads, const AttentionRule& rule, std::initializer_list<ValueId*> residuals) const {
-  p.kv_store("kv_store", heads.k, heads.v);
+  if (heads.k != ops::kNone) p.kv_store("kv_store", heads.k, heads.v);
   ValueId o = p.attention("attention", heads.q, n_heads(), rule);
   if (is_last(p.layer())) {  // what follows concerns only the tokens whose logits are wanted
     o = p.select_outputs("attention_selected", o);
@@ -138,7 +141,7 @@ ValueId Decoder::attend(const Heads& heads, const AttentionRule& rule, std::init
 }
 
 int64_t Decoder::d_ff() const {
-  if (d_ff_[at_layer()] > 0) return d_ff_[at_layer()];
+  if (h.d_ff_of[at_layer()] > 0) return h.d_ff_of[at_layer()];
   if (h.d_ff == 0) return input.keys.count("feed_forward_length", 1, kWidthMax);
   throw Error(Errc::bad_file, fmt::format("{}: layer {} needs a width, found 0", input.keys.key("feed_forward_length"), p.layer()));
 }
@@ -158,9 +161,7 @@ int64_t Decoder::d_expert() const {
 }
 
 RouteRule Decoder::route_rule(ops::Gating gating, bool normalise) const {
-  RouteRule rule{gating, 1, normalise};
-  const auto used = input.keys.find_counts("expert_used_count", h.n_layers, 1, n_experts());
-  rule.n_used = used ? *std::ranges::max_element(*used) : input.keys.count("expert_used_count", 1, n_experts());
+  RouteRule rule{gating, 0, normalise};  // how many are used is asked of each layer
   if (const auto found = input.keys.find_count("expert_gating_func", 0, 4); found && *found > 0) {
     constexpr ops::Gating kGatings[] = {ops::Gating::softmax, ops::Gating::sigmoid, ops::Gating::softmax_of_chosen, ops::Gating::sqrt_softplus};
     rule.gating = kGatings[*found - 1];
@@ -177,11 +178,19 @@ RouteRule Decoder::route_rule(ops::Gating gating, bool normalise) const {
   return rule;
 }
 
-ValueId Decoder::routes(ValueId x, const RouteRule& rule) const {
+int64_t Decoder::n_experts_used() const {
+  const auto used = input.keys.find_counts("expert_used_count", h.n_layers, 0, n_experts());
+  const int64_t n = used ? (*used)[at_layer()] : 0;
+  if (used && n == 0) throw Error(Errc::bad_file, fmt::format("{}: layer {} needs experts, found 0", input.keys.key("expert_used_count"), p.layer()));
+  return used ? n : input.keys.count("expert_used_count", 1, n_experts());  // says that it is missing
+}
+
+ValueId Decoder::routes(ValueId x, RouteRule rule) const {
+  rule.n_used = n_experts_used();
   return p.route("ffn_routes", p.linear("ffn_gate_inp", x, n_experts(), Bias::optional), rule);
 }
 
-ValueId Decoder::experts(ValueId x, ValueId routes, bool weighted) const {
+ValueId Decoder::experts(ValueId x, ValueId routes, bool weighted, ops::ActivationFunction activation) const {
   const int64_t n_used = p.width(routes) / 2, width = d_expert();
   const bool fused = p.has("ffn_gate_up_exps.weight");
   const ExpertShape in{n_experts(), n_used, h.d_model, width, fused ? 2 * width : 0, 0};
@@ -189,12 +198,17 @@ ValueId Decoder::experts(ValueId x, ValueId routes, bool weighted) const {
   if (fused) of_up.first_row = width;
   const ValueId gate = p.expert_linear("ffn_gate_exps", fused ? "ffn_gate_up_exps" : "ffn_gate_exps", x, routes, in);
   const ValueId up = p.expert_linear("ffn_up_exps", fused ? "ffn_gate_up_exps" : "ffn_up_exps", x, routes, of_up);
-  const ValueId act = p.gate("ffn_act_exps", gate, up, ops::ActivationFunction::silu);
+  const ValueId act = p.gate("ffn_act_exps", gate, up, activation);
   const ValueId down = p.expert_linear("ffn_down_exps", "ffn_down_exps", act, routes, {n_experts(), n_used, width, h.d_model});
   return p.expert_sum("ffn_moe", down, routes, weighted);
 }
 
 ValueId Decoder::experts(ValueId x, const RouteRule& rule) const { return experts(x, routes(x, rule), true); }
+
+ValueId Decoder::mixture(ValueId x, const RouteRule& rule) const {
+  const ValueId routed = experts(x, rule);
+  return p.has("ffn_up_shexp.weight") ? p.add("ffn_all", routed, shared_experts(x)) : routed;
+}
 
 ValueId Decoder::shared_experts(ValueId x) const { return swiglu(x, "_shexp", p.rows_of("ffn_up_shexp.weight")); }
 
@@ -215,6 +229,13 @@ ValueId Decoder::ffn_plain(ValueId x, ops::ActivationFunction activation) const 
   return p.linear("ffn_down", p.activate("ffn_act", up, activation), h.d_model, Bias::optional);
 }
 
+FileScales Decoder::scales() const {
+  FileScales s{input.keys.number("embedding_scale", 1), input.keys.number("residual_scale", 1),
+               1 / input.keys.find_positive("logit_scale", 1e30).value_or(1), scaled()};
+  if (const double scale = input.keys.number("attention.scale", 0); scale != 0) s.attention.scale = scale;
+  return s;
+}
+
 ValueId Decoder::no_logits(ValueId x) const {
   p.set_hidden(x);
   return ops::kNone;
@@ -225,6 +246,12 @@ ValueId Decoder::logits(ValueId x) const {
   const ops::WeightId head = p.weights().optional_matrix("output.weight", input.vocab_size, h.d_model);
   const ops::WeightId tied = p.weights().matrix("token_embd.weight", input.vocab_size, h.d_model);
   return p.linear("output", x, input.vocab_size, head != ops::kNone ? head : tied, p.weights().optional_vector("output.bias", input.vocab_size));
+}
+
+ValueId Decoder::capped(ValueId logits) const {
+  const double cap = input.keys.number("final_logit_softcapping", 0);
+  if (cap < 0) throw Error(Errc::bad_file, fmt::format("{}: needs a value from 0, found {}", input.keys.key("final_logit_softcapping"), cap));
+  return cap > 0 ? p.softcap("output_capped", logits, cap) : logits;
 }
 
 }  // namespace assay::model::arch

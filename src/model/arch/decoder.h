@@ -14,7 +14,13 @@ namespace assay::model::arch {
 enum class Pairing { pairs, halves };  // of RoPE's elements: (2i, 2i + 1), or (i, i + dim / 2)
 
 struct Heads {
-  ops::ValueId q, k, v;
+  ops::ValueId q, k, v;  // k: kNone where the layer reads another one's cache; v also where values lie in the keys
+};
+
+// What a Granite multiplies: embeddings, what each block gives, logits (the file has a divisor), scores.
+struct FileScales {
+  double embedding, residual, logits;
+  AttentionRule attention;
 };
 
 class Decoder {
@@ -27,12 +33,15 @@ class Decoder {
   int64_t n_layers;  // without those that only predict further tokens (nextn_predict_layers)
 
   // Of the layer that was begun: keys may have a value for each.
-  int64_t n_heads() const { return n_heads_[at_layer()]; }
-  int64_t n_kv_heads() const { return n_kv_heads_[at_layer()]; }
+  int64_t n_heads() const { return h.n_heads_of[at_layer()]; }
+  int64_t n_heads(int32_t layer) const { return h.n_heads_of[static_cast<size_t>(layer)]; }
+  int64_t n_kv_heads() const { return h.n_kv_heads_of[at_layer()]; }
 
   // The rotation of rope.freq_base with the file's scaling and factors; plain: another base, neither.
   ops::RopeId rope(Pairing pairing) const;
   ops::RopeId plain_rope(Pairing pairing, double theta) const;
+  // The same with LongRoPE's short factors, where the file has such: contexts then end where these do.
+  ops::RopeId long_rope(Pairing pairing) const;
   double rope_theta_windowed() const;  // rope.freq_base_swa, else rope.freq_base
 
   // attention.sliding_window where the file has one, else 0; and which layers have it (KeyReader::windowed_layers).
@@ -40,7 +49,8 @@ class Decoder {
   std::vector<bool> windowed_layers(int64_t period, bool last_full) const;
 
   ops::ValueId embed(double scale = 1.0) const;
-  void begin_layer(int32_t layer, int64_t window = 0) const;
+  void begin_layer(int32_t layer, int64_t window = 0) const { begin_layer(layer, {0, h.head_dim, window, h.value_dim}); }
+  void begin_layer(int32_t layer, ops::CacheLayer cache) const;  // with heads of its own widths; their number is the file's
 
   // RMS norm with the file's epsilon; the same over every head; LayerNorm, with a bias where the file has one.
   ops::ValueId rms(std::string_view name, ops::ValueId x) const;
@@ -52,6 +62,7 @@ class Decoder {
   Heads project(ops::ValueId x) const;
   Heads turn(const Heads& heads, ops::RopeId rope) const;   // q and k
   Heads norm_heads(const Heads& heads) const;               // q and k by attn_q_norm, attn_k_norm, each head on its own
+  Heads norm_whole(const Heads& heads) const;               // the same over the whole width
   // Stores k and v and attends; in the last layer keeps of the result and of each residual only the tokens whose logits are wanted.
   ops::ValueId attend_heads(const Heads& heads, const AttentionRule& rule, std::initializer_list<ops::ValueId*> residuals) const;
   ops::ValueId attn_output(ops::ValueId o) const;
@@ -70,17 +81,22 @@ class Decoder {
   // Mixtures of experts: the file's counts, then the keys expert_gating_func, expert_weights_norm, expert_weights_scale over what the family has.
   RouteRule route_rule(ops::Gating gating, bool normalise) const;
   int64_t n_experts() const;
+  int64_t n_experts_used() const;  // by tokens, in the layer that was begun
   int64_t d_expert() const;
-  ops::ValueId routes(ops::ValueId x, const RouteRule& rule) const;  // ffn_gate_inp and the choice
+  ops::ValueId routes(ops::ValueId x, RouteRule rule) const;  // ffn_gate_inp and the choice
   // The routed experts' SwiGLU of x, weighted; those that all tokens share; is there a router in this layer.
   ops::ValueId experts(ops::ValueId x, const RouteRule& rule) const;
-  ops::ValueId experts(ops::ValueId x, ops::ValueId routes, bool weighted) const;
+  ops::ValueId experts(ops::ValueId x, ops::ValueId routes, bool weighted, ops::ActivationFunction activation = ops::ActivationFunction::silu) const;
   ops::ValueId shared_experts(ops::ValueId x) const;  // *_shexp
+  ops::ValueId mixture(ops::ValueId x, const RouteRule& rule) const;  // routed experts, and shared ones where the layer has them
   bool has_router() const { return p.has("ffn_gate_inp.weight"); }
   int64_t leading_dense() const { return input.keys.find_count("leading_dense_block_count", 0, kLayersMax).value_or(0); }
 
+  FileScales scales() const;
+
   // The head: output.weight, else the embedding; and its bias, where there is one.
   ops::ValueId logits(ops::ValueId x) const;
+  ops::ValueId capped(ops::ValueId logits) const;  // by final_logit_softcapping, where the file has one
   // An encoder's: x + the row of token_types for the first kind of token, where the file has it; and the matrices dense_2, dense_3, which follow the pooling.
   ops::ValueId add_token_type(ops::ValueId x) const;
   void dense_layers() const;
@@ -91,7 +107,6 @@ class Decoder {
 
  private:
   size_t at_layer() const { return static_cast<size_t>(p.layer()); }
-  std::vector<int64_t> n_heads_, n_kv_heads_, d_ff_;  // by layer
 };
 
 }  // namespace assay::model::arch

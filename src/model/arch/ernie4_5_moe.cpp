@@ -18,7 +18,7 @@ ops::ValueId ernie4_5_moe(const ArchInput& input, PlanBuilder& p) {
     x = p.add("attn_residual", x, o);
     const bool routed = layer >= lead && (layer + 1) % step == 0;
     const ValueId f = d.rms("ffn_norm", x);
-    x = p.add("residual", x, !routed ? d.ffn_gated(f, ops::ActivationFunction::silu) : !p.has("ffn_up_shexp.weight") ? d.experts(f, rule) : p.add("ffn_all", d.experts(f, rule), d.shared_experts(f)));
+    x = p.add("residual", x, !routed ? d.ffn_gated(f, ops::ActivationFunction::silu) : d.mixture(f, rule));
   }
   p.end_layers();
   return d.logits(d.rms("output_norm", x));

@@ -35,7 +35,7 @@ ops::ValueId gemma3(const ArchInput& input, PlanBuilder& p) {
     x = p.add("residual", x, d.rms("post_ffw_norm", f));
   }
   p.end_layers();
-  return d.logits(d.rms("output_norm", x));
+  return d.capped(d.logits(d.rms("output_norm", x)));
 }
 
 }  // namespace assay::model::arch

@@ -7,24 +7,21 @@ namespace assay::model::arch {
 ops::ValueId granite(const ArchInput& input, PlanBuilder& p) {
   using ops::ValueId;
   const Decoder d(input, p);
-  const double embedding_scale = input.keys.number("embedding_scale", 1), residual_scale = input.keys.number("residual_scale", 1);
-  const double logit_scale = input.keys.find_positive("logit_scale", 1e30).value_or(1);
-  AttentionRule rule = d.scaled();
-  if (const double scale = input.keys.number("attention.scale", 0); scale != 0) rule.scale = scale;
+  const FileScales scales = d.scales();
   const bool turns = input.keys.flag("rope.scaling.finetuned", true);
   const ops::RopeId rope = d.rope(Pairing::pairs);
-  ValueId x = d.embed(embedding_scale);
+  ValueId x = d.embed(scales.embedding);
   for (int32_t layer = 0; layer < d.n_layers; ++layer) {
     d.begin_layer(layer);
     Heads heads = d.project(d.rms("attn_norm", x));
     if (turns) heads = d.turn(heads, rope);
-    const ValueId o = d.attend(heads, rule, {&x});
-    x = p.add("attn_residual", x, p.scale("attn_scaled", o, residual_scale));
+    const ValueId o = d.attend(heads, scales.attention, {&x});
+    x = p.add("attn_residual", x, p.scale("attn_scaled", o, scales.residual));
     const ValueId f = d.ffn_gated(d.rms("ffn_norm", x), ops::ActivationFunction::silu);
-    x = p.add("residual", x, p.scale("ffn_scaled", f, residual_scale));
+    x = p.add("residual", x, p.scale("ffn_scaled", f, scales.residual));
   }
   p.end_layers();
-  return p.scale("output_scaled", d.logits(d.rms("output_norm", x)), 1 / logit_scale);
+  return p.scale("output_scaled", d.logits(d.rms("output_norm", x)), scales.logits);
 }
 
 }  // namespace assay::model::arch

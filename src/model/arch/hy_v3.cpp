@@ -15,7 +15,7 @@ ops::ValueId hy_v3(const ArchInput& input, PlanBuilder& p) {
     const ValueId o = d.attend(heads, d.scaled(), {&x});
     x = p.add("attn_residual", x, o);
     const ValueId f = d.rms("ffn_norm", x);
-    x = p.add("residual", x, !d.has_router() ? d.ffn_gated(f, ops::ActivationFunction::silu) : p.add("ffn_all", d.experts(f, rule), d.shared_experts(f)));
+    x = p.add("residual", x, !d.has_router() ? d.ffn_gated(f, ops::ActivationFunction::silu) : d.mixture(f, rule));
   }
   p.end_layers();
   return d.logits(d.rms("output_norm", x));

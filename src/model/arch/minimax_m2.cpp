@@ -3,13 +3,6 @@
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {
-namespace {
-
-Heads minimax_heads(const Decoder& d, const Heads& heads, ops::RopeId rope) {
-  return d.turn({d.rms("attn_q_norm", heads.q), d.rms("attn_k_norm", heads.k), heads.v}, rope);
-}
-
-}  // namespace
 
 ops::ValueId minimax_m2(const ArchInput& input, PlanBuilder& p) {
   using ops::ValueId;
@@ -19,7 +12,7 @@ ops::ValueId minimax_m2(const ArchInput& input, PlanBuilder& p) {
   ValueId x = d.embed();
   for (int32_t layer = 0; layer < d.n_layers; ++layer) {
     d.begin_layer(layer);
-    const Heads heads = minimax_heads(d, d.project(d.rms("attn_norm", x)), rope);
+    const Heads heads = d.turn(d.norm_whole(d.project(d.rms("attn_norm", x))), rope);
     const ValueId o = d.attend(heads, d.scaled(), {&x});
     x = p.add("attn_residual", x, o);
     const ValueId f = d.rms("ffn_norm", x);

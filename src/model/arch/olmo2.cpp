@@ -15,8 +15,7 @@ ops::ValueId olmo2(const ArchInput& input, PlanBuilder& p) {
   for (int32_t layer = 0; layer < d.n_layers; ++layer) {
     const bool local = windowed[static_cast<size_t>(layer)];
     d.begin_layer(layer, local ? window : 0);
-    const Heads made = d.project(x);
-    const Heads heads = d.turn({d.rms("attn_q_norm", made.q), d.rms("attn_k_norm", made.k), made.v}, local ? rope_windowed : rope_full);
+    const Heads heads = d.turn(d.norm_whole(d.project(x)), local ? rope_windowed : rope_full);
     const ValueId o = d.attend(heads, d.scaled(), {&x});
     x = p.add("attn_residual", x, d.rms("post_attention_norm", o));
     x = p.add("residual", x, d.rms("post_ffw_norm", d.ffn_gated(x, ops::ActivationFunction::silu)));
