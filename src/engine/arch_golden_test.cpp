@@ -3,15 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "assay/context.h"
 #include "assay/devices.h"
+#include "support/golden_run.h"
 #include "support/goldens.h"
-#include "support/logits.h"
 #include "support/shared_data.h"
 
 namespace assay {
@@ -21,32 +20,12 @@ constexpr const char* kDecoders[] = {"qwen2",   "qwen3",      "gemma",    "gemma
                                      "cohere2", "olmo2",      "olmo3",    "exaone4", "exaone4-32b", "starcoder2", "stablelm", "gpt2",  "gptneox", "olmo",
                                      "ernie45", "seedoss",    "hunyuan",  "apertus", "arcee",      "nemotron", "graniteswa",
                                      "mixtral", "qwen2moe",   "qwen3moe", "olmoe",   "gptoss",     "glm4moe", "granitemoe-shared", "ernie45moe", "minimaxm2",
-                                     "llama4",  "hunyuanmoe", "exaonemoe", "cohere2moe", "afmoe",    "laguna",  "mimo2"};
+                                     "llama4",  "hunyuanmoe", "exaonemoe", "cohere2moe", "afmoe",    "laguna",  "mimo2", "gemma4", "gemma4-e", "gemma4-moe",
+                                     "deepseek2", "deepseek2-lite", "deepseek3-yarn", "glm47flash", "mistral4"};
 
 std::string file(const std::string& name, const char* ending) { return test::shared("goldens/arch/" + name + ending).string(); }
 
 class ArchGolden : public ::testing::TestWithParam<const char*> {};
-
-double worst_of(Context& context, const test::TinyGolden& golden) {
-  double worst = 0;
-  const auto n = static_cast<int64_t>(golden.ids.size());
-  const auto take = [&worst](double found, double expected) {
-    const double off = std::abs(found - expected);
-    worst = off <= worst ? worst : off;  // a NaN is taken
-  };
-  context.decode_all(golden.ids, [&](int64_t position, std::span<const double> logits) {
-    const auto i = static_cast<size_t>(position);
-    const double sum = test::log_sum_exp(logits);
-    take(sum, golden.logsumexp[i]);
-    if (position + 1 < n) take(sum - logits[static_cast<size_t>(golden.ids[i + 1])], golden.nll[i]);
-    if (position + 3 < n) return;
-    const std::vector<double>& expected = golden.logits_last3[static_cast<size_t>(position + 3 - n)];
-    ASSERT_EQ(logits.size(), expected.size());
-    for (size_t j = 0; j < expected.size(); ++j) take(logits[j], expected[j]);
-  });
-  EXPECT_EQ(context.n_past(), n);
-  return worst;
-}
 
 TEST_P(ArchGolden, FollowsTransformers) {
   ASSAY_REQUIRE_FILE(file(GetParam(), ".gguf"));
@@ -60,7 +39,7 @@ TEST_P(ArchGolden, FollowsTransformers) {
     options.n_ubatch = 7;
     options.n_threads = 1;
     Context context(model, options);
-    EXPECT_LT(worst_of(context, golden), tolerance) << name(numerics);
+    EXPECT_LT(test::worst_of(context, golden), tolerance) << name(numerics);
   }
 }
 

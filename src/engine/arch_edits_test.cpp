@@ -1,0 +1,164 @@
+// Files that say the same as a golden of tests/data/goldens/arch in another way must give its numbers; and files that say what cannot be are refused by the
+// key's or tensor's name.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "assay/context.h"
+#include "assay/error.h"
+#include "support/gguf_edit.h"
+#include "support/golden_run.h"
+#include "support/shared_data.h"
+#include "support/temp_folder.h"
+
+namespace assay {
+namespace {
+
+using test::Bytes;
+using test::GgufWriter;
+
+class ArchEdits : public ::testing::Test {
+ protected:
+  static std::filesystem::path golden(const std::string& name) { return test::shared("goldens/arch/" + name + ".gguf"); }
+
+  // The golden without these keys and tensors, and with what `add` writes; `source` is the file as it was.
+  std::string write(const std::string& name, const std::set<std::string>& without,
+                    const std::function<void(GgufWriter&, const gguf::File& source)>& add) const {
+    const gguf::File source = gguf::File::open(golden(name));
+    GgufWriter edited = test::edited_copy(source, without);
+    if (add) add(edited, source);
+    const std::string path = (folder_.path() / "edited.gguf").string();
+    edited.write(path);
+    return path;
+  }
+  void expect_golden(const std::string& name, const std::set<std::string>& without,
+                     const std::function<void(GgufWriter&, const gguf::File& source)>& add) const {
+    const auto model = Model::load(write(name, without, add), {.tokenizer = false});
+    for (const auto& [numerics, tolerance] : {std::pair(Numerics::f32, 2e-4), std::pair(Numerics::oracle, 1e-6)}) {
+      ContextOptions options;
+      options.numerics = numerics;
+      options.cache_k = options.cache_v = KvType::f32;
+      options.n_ctx = 64, options.n_ubatch = 7, options.n_threads = 1;
+      Context context(model, options);
+      EXPECT_LT(test::worst_of(context, test::read_tiny_golden(test::shared("goldens/arch/" + name + ".json"))), tolerance) << assay::name(numerics);
+    }
+  }
+  std::string failure(const std::string& name, const std::set<std::string>& without,
+                      const std::function<void(GgufWriter&, const gguf::File& source)>& add) const {
+    try {
+      Model::load(write(name, without, add), {.tokenizer = false});
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "loaded";
+  }
+
+ private:
+  test::TempFolder folder_;
+};
+
+// Rows [begin, begin + n) of every one of n_runs runs of a tensor's rows, row_bytes each.
+Bytes rows_of(const gguf::Tensor& tensor, int64_t n_runs, int64_t begin, int64_t n) {
+  const int64_t row_bytes = tensor.view.row_bytes(), rows = tensor.view.shape.rows() / n_runs;
+  Bytes found;
+  for (int64_t i = 0; i < n_runs; ++i) test::append(found, tensor.view.row(i * rows + begin), static_cast<size_t>(n * row_bytes));
+  return found;
+}
+
+std::string in_layer(int layer, const std::string& name) { return "blk." + std::to_string(layer) + "." + name + ".weight"; }
+
+// Older files of latent attention: attn_kv_b holds each head's keys, then its values; attention runs expanded.
+TEST_F(ArchEdits, LatentAttentionExpandedIsTheSameAsAbsorbed) {
+  constexpr int64_t kHeads = 4, kRank = 32, kNope = 16, kValue = 16;
+  const std::set<std::string> without = {in_layer(0, "attn_k_b"), in_layer(0, "attn_v_b"), in_layer(1, "attn_k_b"), in_layer(1, "attn_v_b"),
+                                         "deepseek2.attention.key_length_mla", "deepseek2.attention.value_length_mla", "deepseek2.attention.key_length",
+                                         "deepseek2.attention.value_length", "deepseek2.attention.head_count_kv"};
+  for (const char* name : {"deepseek2", "deepseek3-yarn"}) {
+    expect_golden(name, without, [](GgufWriter& file, const gguf::File& source) {
+      file.set("deepseek2.attention.key_length", uint32_t{24}).set("deepseek2.attention.value_length", uint32_t{16});
+      file.set("deepseek2.attention.head_count_kv", uint32_t{4});
+      for (int layer = 0; layer < 2; ++layer) {
+        const tensor::TensorView &k = source.find(in_layer(layer, "attn_k_b"))->view, &v = source.find(in_layer(layer, "attn_v_b"))->view;
+        const auto element = [](const tensor::TensorView& of, int64_t row, int64_t column) { return of.row(row) + 2 * column; };  // F16
+        Bytes both;
+        for (int64_t head = 0; head < kHeads; ++head) {
+          for (int64_t i = 0; i < kNope; ++i) {
+            for (int64_t c = 0; c < kRank; ++c) test::append(both, element(k, head * kRank + c, i), 2);
+          }
+          for (int64_t i = 0; i < kValue; ++i) test::append(both, v.row(head * kValue + i), 2 * kRank);
+        }
+        file.tensor(in_layer(layer, "attn_kv_b"), tensor::DType::F16, {kHeads * (kNope + kValue), kRank}, both);
+      }
+    });
+  }
+}
+
+TEST_F(ArchEdits, ExpertsMayBeFusedOrNot) {
+  const auto split = [](int n_layers) {
+    return [n_layers](GgufWriter& file, const gguf::File& source) {
+      for (int layer = 0; layer < n_layers; ++layer) {
+        const gguf::Tensor& both = *source.find(in_layer(layer, "ffn_gate_up_exps"));
+        file.tensor(in_layer(layer, "ffn_gate_exps"), both.view.dtype, {8, 16, 64}, rows_of(both, 8, 0, 16));
+        file.tensor(in_layer(layer, "ffn_up_exps"), both.view.dtype, {8, 16, 64}, rows_of(both, 8, 16, 16));
+      }
+    };
+  };
+  const std::set<std::string> fused = {in_layer(0, "ffn_gate_up_exps"), in_layer(1, "ffn_gate_up_exps")};
+  expect_golden("gemma4-moe", fused, split(2));
+  expect_golden("mistral4", fused, split(2));
+}
+
+TEST_F(ArchEdits, Gemma4KeysAsValuesAreKeysTwice) {
+  expect_golden("gemma4", {}, [](GgufWriter& file, const gguf::File& source) {
+    const gguf::Tensor& k = *source.find(in_layer(1, "attn_k"));
+    file.tensor(in_layer(1, "attn_v"), k.view.dtype, {32, 64}, rows_of(k, 1, 0, 32));
+  });
+}
+
+// Layers that read another one's cache may have tensors for keys of their own in the file: nobody reads them.
+TEST_F(ArchEdits, Gemma4SharedLayersIgnoreTheirOwnKeys) {
+  expect_golden("gemma4-e", {}, [](GgufWriter& file, const gguf::File& source) {
+    for (const char* name : {"attn_k", "attn_v", "attn_k_norm"}) {
+      const gguf::Tensor& of = *source.find(in_layer(0, name));
+      const tensor::Shape& shape = of.view.shape;
+      file.tensor(in_layer(2, name), of.view.dtype, {shape.dims.begin(), shape.dims.begin() + shape.rank}, of.view.data);
+    }
+  });
+}
+
+TEST_F(ArchEdits, Gemma4WhatCannotBeIsNamed) {
+  using ::testing::HasSubstr;
+  const auto with = [](const char* key, uint32_t value) {
+    return [=](GgufWriter& file, const gguf::File&) { file.set(key, value); };
+  };
+  EXPECT_THAT(failure("gemma4-e", {"gemma4.attention.shared_kv_layers"}, with("gemma4.attention.shared_kv_layers", 4)), HasSubstr("0 to 3, found 4"));
+  EXPECT_THAT(failure("gemma4-e", {"gemma4.attention.shared_kv_layers"}, with("gemma4.attention.shared_kv_layers", 3)),
+              HasSubstr("gemma4.attention.shared_kv_layers: layer 1 finds no earlier layer of its kind"));
+  EXPECT_THAT(failure("gemma4", {"gemma4.rope.dimension_count_swa"}, with("gemma4.rope.dimension_count_swa", 15)), HasSubstr("gemma4.rope.dimension_count_swa"));
+  EXPECT_THAT(failure("gemma4", {"gemma4.attention.value_length"}, with("gemma4.attention.value_length", 16)), HasSubstr("blk.1.attn_v.weight"));
+  EXPECT_THAT(failure("gemma4-e", {"gemma4.embedding_length_per_layer_input"}, with("gemma4.embedding_length_per_layer_input", 8)),
+              HasSubstr("per_layer_token_embd.weight"));
+  EXPECT_THAT(failure("gemma4-moe", {"blk.0.ffn_gate_inp.scale"}, {}), HasSubstr("blk.0.ffn_gate_inp.scale"));
+}
+
+TEST_F(ArchEdits, LatentWhatCannotBeIsNamed) {
+  using ::testing::HasSubstr;
+  const auto with = [](const char* key, uint32_t value) {
+    return [=](GgufWriter& file, const gguf::File&) { file.set(key, value); };
+  };
+  const std::set<std::string> rank = {"deepseek2.attention.kv_lora_rank"}, key = {"deepseek2.attention.key_length_mla"};
+  EXPECT_THAT(failure("deepseek2", rank, {}), HasSubstr("deepseek2.attention.kv_lora_rank"));
+  EXPECT_THAT(failure("deepseek2", rank, with("deepseek2.attention.kv_lora_rank", 31)), HasSubstr("blk.0.attn_kv_a_mqa.weight: needs 39 x 64"));
+  EXPECT_THAT(failure("deepseek2", key, with("deepseek2.attention.key_length_mla", 8)), HasSubstr("deepseek2.rope.dimension_count"));
+  EXPECT_THAT(failure("deepseek2", {"deepseek2.attention.value_length_mla"}, {}), HasSubstr("deepseek2.attention.value_length_mla"));
+  EXPECT_THAT(failure("deepseek2", {in_layer(0, "attn_v_b")}, {}), HasSubstr("blk.0.attn_v_b.weight"));
+}
+
+}  // namespace
+}  // namespace assay
