@@ -64,19 +64,21 @@ struct Side {
   std::span<const double> v_error;  // [n_positions, width]; empty: none
 };
 
-Side make_side(const KvHistory& h, const ops::Attention& op, const Declared& declared, bool stored,
+Side make_side(const ops::Plan& plan, const KvHistory& h, const ops::Attention& op, const Declared& declared, bool stored,
                base::ThreadPool& pool) {
   Side side;
   side.k = stored ? h.k_stored.data() : h.k.data();
   side.v = stored ? h.v_stored.data() : h.v.data();
   const CacheRounding of_k = stored ? CacheRounding{} : cache_rounding(declared.cache_k, declared);
-  const CacheRounding of_v = stored ? CacheRounding{} : cache_rounding(declared.cache_v, declared);
+  const ops::CacheLayer& layer = plan.cache_layers[at(op.layer)];
+  const int64_t v_dim = layer.v_dim();
+  const CacheRounding of_v = layer.values_in_keys ? of_k : stored ? CacheRounding{} : cache_rounding(declared.cache_v, declared);
   side.v_relative = of_v.relative;
   if (!stored) side.v_error = h.v_error;
-  const int64_t heads = op.n_kv_heads, blocks = n_blocks(op.head_dim);
+  const int64_t heads = op.n_kv_heads, k_blocks = n_blocks(op.head_dim), v_blocks = n_blocks(v_dim);
   side.k_norm.resize(at(h.n_positions() * heads));
   side.k_error.resize(side.k_norm.size());
-  side.v_constant.resize(side.k_norm.size() * at(blocks));
+  side.v_constant.resize(side.k_norm.size() * at(v_blocks));
   const auto block_constant = [](const CacheRounding& r, const double* x, const double* error,
                                  int64_t n) {
     double largest = 0;
@@ -86,19 +88,23 @@ Side make_side(const KvHistory& h, const ops::Attention& op, const Declared& dec
   };
   pool.run(h.n_positions(), [&](int64_t p, int) {
     for (int64_t head = 0; head < heads; ++head) {
-      const int64_t first = p * h.width + head * op.head_dim;
+      const int64_t first = p * h.width + head * op.head_dim, first_v = p * h.v_width + head * v_dim;
       const double* k_own = stored || h.k_error.empty() ? nullptr : h.k_error.data() + first;
-      const double* v_own = stored || h.v_error.empty() ? nullptr : h.v_error.data() + first;
+      const double* v_own = stored || h.v_error.empty() ? nullptr : h.v_error.data() + first_v;
       const double norm = norm_of(side.k + first, op.head_dim),
                    own = k_own != nullptr ? norm_of(k_own, op.head_dim) : 0;
       double constants = 0;
-      for (int64_t b = 0; b < blocks; ++b) {
+      double* v_constants = side.v_constant.data() + (p * heads + head) * v_blocks;
+      for (int64_t b = 0; b < k_blocks; ++b) {
         const int64_t n = std::min(kBlock, op.head_dim - b * kBlock), begin = first + b * kBlock;
         const double constant = block_constant(of_k, side.k + begin,
                                                k_own != nullptr ? k_own + b * kBlock : nullptr, n);
         constants += constant * constant * static_cast<double>(n);
-        side.v_constant[at((p * heads + head) * blocks + b)] = block_constant(
-            of_v, side.v + begin, v_own != nullptr ? v_own + b * kBlock : nullptr, n);
+        if (layer.values_in_keys && b < v_blocks) v_constants[b] = constant;  // rounded as part of the key's block
+      }
+      for (int64_t b = 0; b < v_blocks && !layer.values_in_keys; ++b) {
+        v_constants[b] = block_constant(of_v, side.v + first_v + b * kBlock, v_own != nullptr ? v_own + b * kBlock : nullptr,
+                                        std::min(kBlock, v_dim - b * kBlock));
       }
       side.k_norm[at(p * heads + head)] = norm;
       side.k_error[at(p * heads + head)] =
@@ -240,8 +246,8 @@ void mean_of_values(const double* values, int64_t stride, int64_t first, int64_t
 // the block's constant errors. From shares and weight_error.
 void sum_errors(const Side& side, int64_t n_kv_heads, int64_t kv_head, int64_t first, int64_t n,
                 std::span<const double> y, Work& work) {
-  const auto head_dim = static_cast<int64_t>(y.size());
-  const int64_t width = n_kv_heads * head_dim, blocks = n_blocks(head_dim);
+  const auto v_dim = static_cast<int64_t>(y.size());
+  const int64_t width = n_kv_heads * v_dim, blocks = n_blocks(v_dim);
   for (std::vector<double>* part :
        {&work.moved, &work.largest, &work.sum, &work.constant, &work.largest_constant}) {
     std::fill(part->begin(), part->end(), 0.0);
@@ -253,7 +259,7 @@ void sum_errors(const Side& side, int64_t n_kv_heads, int64_t kv_head, int64_t f
   for (int64_t j = 0; j < n; ++j) {
     const double share = work.shares[at(j)], off = share * work.weight_error[at(j)];
     const double most = share + off;
-    const int64_t begin = (first + j) * width + kv_head * head_dim;
+    const int64_t begin = (first + j) * width + kv_head * v_dim;
     const double* v = side.v + begin;
     for (size_t d = 0; d < y.size(); ++d) {
       const double distance = std::fabs(v[d] - y[d]), magnitude = std::fabs(v[d]);
@@ -282,10 +288,11 @@ void head_bound(const OpInputs& in, const ops::Attention& op, const Declared& de
                 double* bound) {
   const int64_t position = in.positions[at(row)], first = ops::first_visible(position, op),
                 last = ops::last_visible(position, in.history[at(row)]->n_positions(), op), n = last - first + 1;
-  const int64_t width = op.n_kv_heads * op.head_dim, kv_head = head / (op.n_heads / op.n_kv_heads);
-  const auto dim = at(op.head_dim);
+  const int64_t v_dim = in.plan.cache_layers[at(op.layer)].v_dim();
+  const int64_t width = op.n_kv_heads * op.head_dim, v_width = op.n_kv_heads * v_dim, kv_head = head / (op.n_heads / op.n_kv_heads);
+  const auto dim = at(v_dim);
   const int64_t at_q = row * in.a.width + head * op.head_dim;
-  const std::span<const double> q = in.a.values.subspan(at(at_q), dim);
+  const std::span<const double> q = in.a.values.subspan(at(at_q), at(op.head_dim));
   const double q_norm = norm_of(q.data(), op.head_dim);
   double q_error = in.a.error.empty() ? 0 : norm_of(in.a.error.data() + at_q, op.head_dim);
   if (half.q)
@@ -296,12 +303,12 @@ void head_bound(const OpInputs& in, const ops::Attention& op, const Declared& de
   scores_and_steps(q, side.k + kv_head * op.head_dim, width, first, last, op.scale, work);
   const auto [inverse_z, factor] =
       share_errors(op, declared, side, kv_head, q_norm, q_error, first, last, work);
-  const double* values = side.v + first * width + kv_head * op.head_dim;
-  mean_of_values(values, width, first, last, work, {y, dim});
+  const double* values = side.v + first * v_width + kv_head * v_dim;
+  mean_of_values(values, v_width, first, last, work, {y, dim});
   sum_errors(side, op.n_kv_heads, kv_head, first, n, {y, dim}, work);
   double half_shares = 0;  // 2^-25 of every value, where shares become f16
   for (int64_t j = 0; j < n && half.shares; ++j)
-    half_shares = std::max(half_shares, norm_of(values + j * width, op.head_dim));
+    half_shares = std::max(half_shares, norm_of(values + j * v_width, v_dim));
   const double u = unit(declared), keys = static_cast<double>(n);
   const double chain = std::min(keys, static_cast<double>(ops::kAttentionSegment));
   const double merges =
@@ -331,26 +338,25 @@ void head_bound(const OpInputs& in, const ops::Attention& op, const Declared& de
   }
 }
 
-Work make_work(int64_t n_positions, int64_t head_dim) {
-  const auto n = at(n_positions), dim = at(head_dim);
-  const std::vector<double> keys(n), elements(dim), blocks(at(n_blocks(head_dim)));
+Work make_work(int64_t n_positions, int64_t v_dim) {
+  const auto n = at(n_positions), dim = at(v_dim);
+  const std::vector<double> keys(n), elements(dim), blocks(at(n_blocks(v_dim)));
   return {keys, keys, keys, keys, elements, elements, elements, elements, elements, blocks, blocks, {}, 0, 0};
 }
 
 void run_chain(const OpInputs& in, const ops::Attention& op, base::ThreadPool& pool,
                std::vector<Work>& work, ChainOp& chain) {
-  const auto dim = at(op.head_dim);
-  chain.y.resize(at(in.a.n * op.n_heads * op.head_dim));
+  const int64_t v_dim = in.plan.cache_layers[at(op.layer)].v_dim();
+  chain.y.resize(at(in.a.n * op.n_heads * v_dim));
   pool.run(in.a.n * op.n_heads, [&](int64_t i, int thread) {
-    const int64_t row = i / op.n_heads, head = i % op.n_heads,
-                  offset = head / (op.n_heads / op.n_kv_heads) * op.head_dim;
+    const int64_t row = i / op.n_heads, head = i % op.n_heads, kv_head = head / (op.n_heads / op.n_kv_heads);
     const KvHistory& h = *chain.history[at(row)];
     const int64_t position = in.positions[at(row)];
     backend::oracle::attend(
-        chain.a.values.subspan(at(row * chain.a.width + head * op.head_dim), dim),
-        {h.k.data() + offset, h.width, h.v.data() + offset, h.width},
+        chain.a.values.subspan(at(row * chain.a.width + head * op.head_dim), at(op.head_dim)),
+        {h.k.data() + kv_head * op.head_dim, h.width, h.v.data() + kv_head * v_dim, h.v_width},
         ops::first_visible(position, op), ops::last_visible(position, h.n_positions(), op), {op.scale, op.softcap, sink_of(in, op, head)}, work[at(thread)].shares,
-        {chain.y.data() + i * op.head_dim, dim});
+        {chain.y.data() + i * v_dim, at(v_dim)});
   });
 }
 
@@ -358,38 +364,37 @@ void run_chain(const OpInputs& in, const ops::Attention& op, base::ThreadPool& p
 
 Expected local_attention(const OpInputs& in, const ops::Attention& op, const Declared& declared,
                          base::ThreadPool& pool, const LocalOptions& options) {
-  if (in.plan.cache_layers[at(op.layer)].v_dim() != op.head_dim) {
-    throw Error(Errc::unsupported, in.op.name + ": there is no bound for attention whose values are not as wide as its keys, so it cannot be verified");
-  }
+  const ops::CacheLayer& layer = in.plan.cache_layers[at(op.layer)];
+  const int64_t v_dim = layer.v_dim();
   int64_t longest = 1;
   for (const int32_t position : in.positions) longest = std::max<int64_t>(longest, position + 1);
   for (const KvHistory* h : in.history) longest = std::max(longest, op.causal ? 1 : h->n_positions());
   std::vector<Work> work;
-  for (int i = 0; i < pool.n_threads(); ++i) work.push_back(make_work(longest, op.head_dim));
+  for (int i = 0; i < pool.n_threads(); ++i) work.push_back(make_work(longest, v_dim));
 
   // Where the cache rounds in a known way, the second test knows keys and values exactly.
   const bool rounds =
-      declared.cache_k != ops::CacheType::f32 || declared.cache_v != ops::CacheType::f32;
+      declared.cache_k != ops::CacheType::f32 || (declared.cache_v != ops::CacheType::f32 && !layer.values_in_keys);
   bool known = options.as_declared && rounds && in.a.error.empty() && declared.own_sums;
   std::map<const KvHistory*, std::pair<Side, Side>> sides;  // as given, as stored
   for (const KvHistory* h : in.history)
     known = known && h->k_stored.size() == h->k.size() && h->v_stored.size() == h->v.size();
   for (const KvHistory* h : in.history) {
     if (sides.contains(h)) continue;
-    sides.emplace(h, std::pair(make_side(*h, op, declared, false, pool),
-                               known ? make_side(*h, op, declared, true, pool) : Side{}));
+    sides.emplace(h, std::pair(make_side(in.plan, *h, op, declared, false, pool),
+                               known ? make_side(in.plan, *h, op, declared, true, pool) : Side{}));
   }
   const HalfCopies half{declared.activations_f16 && declared.cache_k == ops::CacheType::f16,
-                        declared.activations_f16 && declared.cache_v == ops::CacheType::f16};
+                        declared.activations_f16 && (layer.values_in_keys ? declared.cache_k : declared.cache_v) == ops::CacheType::f16};
   Expected e;
-  const int64_t width = op.n_heads * op.head_dim;
+  const int64_t width = op.n_heads * v_dim;
   e.y.resize(at(in.a.n * width));
   e.bound.resize(e.y.size());
   if (known) e.declared_y.resize(e.y.size());
   if (known) e.declared_bound.resize(e.y.size());
   pool.run(in.a.n * op.n_heads, [&](int64_t i, int thread) {
     const int64_t row = i / op.n_heads, head = i % op.n_heads,
-                  out = row * width + head * op.head_dim;
+                  out = row * width + head * v_dim;
     const auto& [given, stored] = sides.at(in.history[at(row)]);
     head_bound(in, op, declared, given, row, head, half, work[at(thread)], e.y.data() + out,
                e.bound.data() + out);
@@ -401,26 +406,28 @@ Expected local_attention(const OpInputs& in, const ops::Attention& op, const Dec
   return e;
 }
 
-void read_back(KvHistory& history, int64_t head_dim, const Declared& declared) {
+void read_back(KvHistory& history, const ops::CacheLayer& layer, const Declared& declared) {
   if (!declared.own_sums || !history.k_error.empty() || !history.v_error.empty()) return;
-  std::vector<float> row(at(head_dim));
-  std::vector<std::byte> bytes(at(std::max(ops::cache_row_bytes(declared.cache_k, head_dim),
-                                           ops::cache_row_bytes(declared.cache_v, head_dim))) +
-                               8);
-  const auto round_trip = [&](ops::CacheType type, const std::vector<double>& from,
-                              std::vector<double>& to) {
+  const auto round_trip = [](ops::CacheType type, int64_t dim, const std::vector<double>& from, std::vector<double>& to) {
+    std::vector<float> row(at(dim));
+    std::vector<std::byte> bytes(at(ops::cache_row_bytes(type, dim)) + 8);
     size_t begin = to.size();
     to.reserve(from.size());  // exactly: resize may double
     to.resize(from.size());
-    for (; begin < from.size(); begin += at(head_dim)) {
-      for (size_t j = 0; j < at(head_dim); ++j) row[j] = static_cast<float>(from[begin + j]);
-      ops::cache_encode_ref(type, row.data(), head_dim, bytes.data());
-      ops::cache_decode_ref(type, bytes.data(), head_dim, row.data());
+    for (; begin < from.size(); begin += at(dim)) {
+      for (size_t j = 0; j < at(dim); ++j) row[j] = static_cast<float>(from[begin + j]);
+      ops::cache_encode_ref(type, row.data(), dim, bytes.data());
+      ops::cache_decode_ref(type, bytes.data(), dim, row.data());
       std::copy(row.begin(), row.end(), to.begin() + static_cast<int64_t>(begin));
     }
   };
-  round_trip(declared.cache_k, history.k, history.k_stored);
-  round_trip(declared.cache_v, history.v, history.v_stored);
+  round_trip(declared.cache_k, layer.head_dim, history.k, history.k_stored);
+  if (!layer.values_in_keys) return round_trip(declared.cache_v, layer.v_dim(), history.v, history.v_stored);
+  history.v_stored.reserve(history.v.size());
+  for (size_t head = history.v_stored.size() / at(layer.v_dim()); head < history.v.size() / at(layer.v_dim()); ++head) {
+    const auto from = history.k_stored.begin() + static_cast<int64_t>(head) * layer.head_dim;
+    history.v_stored.insert(history.v_stored.end(), from, from + layer.v_dim());
+  }
 }
 
 }  // namespace assay::verify

@@ -295,7 +295,7 @@ void suspect_swaps(const ops::Plan& plan, std::vector<Suspicion>& all) {
                    ops::Plan& p = changed.plan;
                    for_each_op<ops::KvStore>(p, [&](ops::Op&, ops::KvStore& store) {
                      const ops::Linear* k = product_behind(p, store.k);
-                     if (k != nullptr) swap_weights(p, k->y, store.v);
+                     if (k != nullptr && store.v != ops::kNone) swap_weights(p, k->y, store.v);
                    });
                  }});
   all.push_back({"file_norms_swapped", "",

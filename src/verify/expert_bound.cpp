@@ -129,7 +129,7 @@ std::vector<double> route_plainly(const ops::Route& op, std::span<const double> 
   ops::Plan plan;
   plan.values = {{"logits", static_cast<int64_t>(logits.size())}, {"routes", 2 * op.n_used}};
   ops::Route own = op;
-  own.logits = 0, own.y = 1, own.bias = bias == nullptr ? ops::kNone : 0;
+  own.logits = 0, own.y = 1, own.bias = bias == nullptr ? ops::kNone : 0, own.expert_scales = ops::kNone;
   std::vector<double> x(logits.begin(), logits.end()), y(at(2 * op.n_used));
   double* const values[] = {x.data(), y.data()};
   const float* const small[] = {bias};
@@ -140,8 +140,8 @@ std::vector<double> route_plainly(const ops::Route& op, std::span<const double> 
 }
 
 // Weights of these experts, in their order, and how far they may be off.
-void weigh(const ops::Route& op, const Scores& s, std::span<const int32_t> experts, std::span<const double> x, std::span<const double> e, double u, double* y,
-           double* bound) {
+void weigh(const ops::Route& op, const Scores& s, std::span<const int32_t> experts, std::span<const double> x, std::span<const double> e, double u,
+           std::span<const double> scales, double* y, double* bound) {
   const auto k = at(op.n_used);
   std::vector<double> w, error;
   if (op.gating == ops::Gating::softmax_of_chosen) {
@@ -159,9 +159,10 @@ void weigh(const ops::Route& op, const Scores& s, std::span<const int32_t> exper
       error[i] = (error[i] + w[i] * sum_error / std::max(sum, 1e-300)) / least;
       w[i] /= sum + 1e-20;
     }
-    y[i] = w[i] * op.scale;
-    const double moved = std::fabs(op.scale) * error[i];
-    bound[i] = moved + gamma(static_cast<double>(k) + 4, u) * (std::fabs(y[i]) + moved) + 0x1p-140;
+    const double scale = op.scale * (scales.empty() ? 1 : scales[at(experts[i])]);
+    y[i] = w[i] * scale;
+    const double moved = std::fabs(scale) * error[i];
+    bound[i] = moved + gamma(static_cast<double>(k) + 5, u) * (std::fabs(y[i]) + moved) + 0x1p-140;
   }
 }
 
@@ -173,6 +174,8 @@ Expected local_route(const OpInputs& in, const ops::Route& op, const Declared& d
   std::vector<double> bias;
   if (op.bias != ops::kNone) bias = ops::vector_of(in.plan.weights[at(op.bias)]);
   const std::vector<float> bias_f32(bias.begin(), bias.end());
+  std::vector<double> scales;
+  if (op.expert_scales != ops::kNone) scales = ops::vector_of(in.plan.weights[at(op.expert_scales)]);
   Expected e;
   e.y.assign(at(n * width), 0), e.bound.assign(at(n * width), 0);
   if (options.chain != nullptr) options.chain->y.assign(at(n * width), 0);
@@ -185,13 +188,13 @@ Expected local_route(const OpInputs& in, const ops::Route& op, const Declared& d
     std::vector<int32_t> experts;
     const bool follows = !in.found.empty() && are_right(op, s, in.found.subspan(at(row * width + op.n_used), at(op.n_used)), experts);
     if (!follows) experts = best_experts(op, route_plainly(op, x, bias.empty() ? nullptr : bias_f32.data()));
-    weigh(op, s, experts, x, dx, u, y, bound);
+    weigh(op, s, experts, x, dx, u, scales, y, bound);
     for (int64_t i = 0; i < op.n_used; ++i) y[op.n_used + i] = experts[at(i)];
     if (options.chain == nullptr) return;
     const auto of_chain = options.chain->a.values.subspan(at(row * n_experts), at(n_experts));
     double* chained = options.chain->y.data() + row * width;
     std::vector<double> unused(at(op.n_used));
-    weigh(op, scores_of(op, of_chain, {}, bias, u), experts, of_chain, {}, u, chained, unused.data());
+    weigh(op, scores_of(op, of_chain, {}, bias, u), experts, of_chain, {}, u, scales, chained, unused.data());
     for (int64_t i = 0; i < op.n_used; ++i) chained[op.n_used + i] = experts[at(i)];
   });
   return e;
@@ -199,14 +202,14 @@ Expected local_route(const OpInputs& in, const ops::Route& op, const Declared& d
 
 Expected local_expert_linear(const OpInputs& in, const ops::ExpertLinear& op, const Declared& declared, base::ThreadPool& pool,
                              const LocalOptions& options) {
-  const int64_t n = in.b.n, width = op.n_used * op.d_out, stride = in.a.width == op.d_in ? 0 : op.d_in;
+  const int64_t n = in.a.n, width = op.n_used * op.d_out, stride = in.a.width == op.d_in ? 0 : op.d_in;
   Expected all;
   all.y.assign(at(n * width), 0), all.bound.assign(at(n * width), 0);
   if (options.chain != nullptr) options.chain->y.assign(at(n * width), 0);
   std::vector<std::vector<std::pair<int64_t, int64_t>>> places(at(op.n_experts));  // row and rank, by expert
   for (int64_t row = 0; row < n; ++row) {
     for (int64_t rank = 0; rank < op.n_used; ++rank) {
-      const double id = in.b.values[at(row * in.b.width + op.n_used + rank)];
+      const double id = op.routes == ops::kNone ? static_cast<double>(rank) : in.b.values[at(row * in.b.width + op.n_used + rank)];
       if (id >= 0 && id < static_cast<double>(op.n_experts)) places[at(static_cast<int64_t>(id))].emplace_back(row, rank);
     }
   }

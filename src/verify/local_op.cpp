@@ -22,6 +22,7 @@
 #include "ops/float64.h"
 #include "ops/gate.h"
 #include "ops/gather.h"
+#include "ops/join.h"
 #include "ops/kv_store.h"
 #include "ops/layer_norm.h"
 #include "ops/linear.h"
@@ -30,6 +31,7 @@
 #include "ops/scale.h"
 #include "ops/scale_by_position.h"
 #include "ops/select_outputs.h"
+#include "ops/slice.h"
 #include "ops/softcap.h"
 #include "ops/xielu.h"
 #include "quant/format.h"
@@ -286,6 +288,28 @@ class SmallOp {
     }
   }
 
+  // Copies.
+  void run(const ops::Slice& op, int64_t i, Out out) const {
+    const Row x = row_of(in_.a, i);
+    const size_t n = at(op.n_runs), from = x.values.size() / n, to = out.y.size() / n;
+    for (size_t j = 0; j < out.y.size(); ++j) {
+      const size_t k = j / to * from + at(op.first) + j % to;
+      out.y[j] = x.values[k];
+      out.bound[j] = x.e(k) + tiny_;
+    }
+  }
+  void run(const ops::Join& op, int64_t i, Out out) const {
+    const Row a = row_of(in_.a, i), b = row_of(in_.b, i);
+    const size_t n = at(op.n_runs), of_a = a.values.size() / n, to = out.y.size() / n, of_b = to - of_a, stride_b = b.values.size() == of_b ? 0 : of_b;
+    for (size_t j = 0; j < out.y.size(); ++j) {
+      const size_t run = j / to, k = j % to;
+      const bool is_a = k < of_a;
+      const size_t from = is_a ? run * of_a + k : run * stride_b + k - of_a;
+      out.y[j] = is_a ? a.values[from] : b.values[from];
+      out.bound[j] = (is_a ? a.e(from) : b.e(from)) + tiny_;
+    }
+  }
+
   void run(const ops::SelectOutputs&, int64_t i, Out out) const {
     const Row a = row_of(in_.a, i);
     for (size_t j = 0; j < out.y.size(); ++j) {
@@ -468,6 +492,8 @@ BoundOf find_bound(const ops::Op& op) {
       small<ops::ExpertSum>(),
       small<ops::ExpertScale>(),
       small<ops::ClampedGate>(),
+      small<ops::Slice>(),
+      small<ops::Join>(),
       {ops::Record::type_of<ops::Route>(), [](const OpInputs& in, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options) {
          return local_route(in, in.op.get<ops::Route>(), declared, pool, options);
        }},

@@ -31,12 +31,13 @@ struct Rows {
   std::span<const double> error;
 };
 
-// Keys and values of one layer and sequence as KvStore was given them, before the cache's rounding: [n_positions, n_kv_heads * head_dim].
+// Keys and values of one layer and sequence as KvStore was given them, before the cache's rounding: [n_positions, n_kv_heads * head_dim], values
+// [n_positions, n_kv_heads * v_dim]. Where values lie in the keys, v is that part of k, and its errors and stored values are those of the keys.
 struct KvHistory {
   std::vector<double> k, v;
   std::vector<double> k_error, v_error;  // as Rows::error
   std::vector<double> k_stored, v_stored;  // as a cache of the declared types gives them back; empty: not known
-  int64_t width = 0;
+  int64_t width = 0, v_width = 0;
   int64_t n_positions() const noexcept { return width == 0 ? 0 : static_cast<int64_t>(k.size()) / width; }
 };
 
@@ -77,6 +78,6 @@ bool has_bound(const ops::Op& op);
 Expected local_op(const OpInputs& in, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options = {});
 
 // Fills k_stored and v_stored for the positions that lack them, where every position was observed and the source declares our own contract.
-void read_back(KvHistory& history, int64_t head_dim, const Declared& declared);
+void read_back(KvHistory& history, const ops::CacheLayer& layer, const Declared& declared);
 
 }  // namespace assay::verify

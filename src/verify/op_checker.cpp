@@ -51,14 +51,15 @@ std::vector<int64_t> head_dims(const ops::Plan& plan) {
     if (const auto* rope = as<ops::Rope>(op))
       set(rope->x, rope->head_dim), set(rope->y, rope->head_dim);
     if (const auto* attention = as<ops::Attention>(op))
-      set(attention->q, attention->head_dim), set(attention->y, attention->head_dim);
+      set(attention->q, attention->head_dim), set(attention->y, plan.cache_layers[at(attention->layer)].v_dim());
     if (const auto* norm = as<ops::RmsNorm>(op);
         norm != nullptr && norm->d < plan.values[at(norm->x)].width) {
       set(norm->x, norm->d), set(norm->y, norm->d);
     }
     if (const auto* store = as<ops::KvStore>(op)) {
-      const int64_t dim = plan.cache_layers[at(store->layer)].head_dim;
-      set(store->k, dim), set(store->v, dim);
+      const ops::CacheLayer& layer = plan.cache_layers[at(store->layer)];
+      set(store->k, layer.head_dim);
+      if (store->v != ops::kNone) set(store->v, layer.v_dim());
     }
   }
   return dims;
@@ -97,11 +98,11 @@ void append_error(std::vector<double>& errors, size_t n_values_before, std::span
 }
 
 void cut(KvHistory& history, int64_t n_positions) {
-  const size_t n = at(n_positions * history.width);
-  for (std::vector<double>* part : {&history.k, &history.v, &history.k_error, &history.v_error,
-                                    &history.k_stored, &history.v_stored}) {
-    if (part->size() > n) part->resize(n);
-  }
+  const auto cut_to = [](std::vector<double>& part, size_t n) {
+    if (part.size() > n) part.resize(n);
+  };
+  for (std::vector<double>* part : {&history.k, &history.k_error, &history.k_stored}) cut_to(*part, at(n_positions * history.width));
+  for (std::vector<double>* part : {&history.v, &history.v_error, &history.v_stored}) cut_to(*part, at(n_positions * history.v_width));
 }
 
 }  // namespace
@@ -200,6 +201,7 @@ OpChecker::State::State(const ops::Plan& p, const Declared& d, int64_t ctx, int 
   for (const ops::CacheLayer& layer : plan.cache_layers) {
     KvHistory empty;
     empty.width = layer.n_kv_heads * layer.head_dim;
+    empty.v_width = layer.n_kv_heads * layer.v_dim();
     observed_kv.emplace_back(at(sequences_max), empty);
     chain_kv.emplace_back(at(sequences_max), empty);
   }
@@ -423,31 +425,40 @@ void OpChecker::State::finish(int32_t i_op) {
 }
 
 void OpChecker::State::store_keys(const ops::KvStore& store) {
-  const Held &k = held[at(store.k)], &v = held[at(store.v)];
-  const int64_t n = width(store.k);
+  const ops::CacheLayer& layer = plan.cache_layers[at(store.layer)];
+  const Held &k = held[at(store.k)], &v = held[at(layer.values_in_keys ? store.k : store.v)];
+  const int64_t n = width(store.k), n_v = layer.n_kv_heads * layer.v_dim();
   const auto row = [&](const std::vector<double>& all, size_t t) {
     return all.empty() ? std::span<const double>() : std::span(all).subspan(t * at(n), at(n));
   };
+  const auto value_row = [&](const std::vector<double>& all, size_t t) {
+    std::vector<double> found;
+    for (int64_t head = 0; head < layer.n_kv_heads && !all.empty(); ++head) {
+      const size_t begin = layer.values_in_keys ? t * at(n) + at(head * layer.head_dim) : t * at(n_v) + at(head * layer.v_dim());
+      append(found, std::span(all).subspan(begin, at(layer.v_dim())));
+    }
+    return found;
+  };
   for (int sequence = 0; sequence < n_sequences; ++sequence) {
-    const auto n_more = at(n * std::count(sequences.begin(), sequences.end(), sequence));
+    const auto n_tokens = std::count(sequences.begin(), sequences.end(), sequence);
     KvHistory &h = observed_kv[at(store.layer)][at(sequence)],
               &c = chain_kv[at(store.layer)][at(sequence)];
-    for (std::vector<double>* part : {&h.k, &h.v}) make_room(*part, n_more);
-    for (std::vector<double>* part : {&c.k, &c.v}) make_room(*part, options.cumulative ? n_more : 0);
+    make_room(h.k, at(n * n_tokens)), make_room(h.v, at(n_v * n_tokens));
+    if (options.cumulative) make_room(c.k, at(n * n_tokens)), make_room(c.v, at(n_v * n_tokens));
   }
   for (size_t t = 0; t < tokens.size(); ++t) {
     KvHistory& h = observed_kv[at(store.layer)][at(sequences[t])];
     append_error(h.k_error, h.k.size(), row(k.error, t), at(n));
-    append_error(h.v_error, h.v.size(), row(v.error, t), at(n));
+    append_error(h.v_error, h.v.size(), value_row(v.error, t), at(n_v));
     append(h.k, row(k.observed, t));
-    append(h.v, row(v.observed, t));
+    append(h.v, value_row(v.observed, t));
     if (!options.cumulative) continue;
     KvHistory& c = chain_kv[at(store.layer)][at(sequences[t])];
     append(c.k, row(k.chain, t));
-    append(c.v, row(v.chain, t));
+    append(c.v, value_row(v.chain, t));
   }
   for (KvHistory& h : observed_kv[at(store.layer)])
-    read_back(h, plan.cache_layers[at(store.layer)].head_dim, declared);
+    read_back(h, layer, declared);
 }
 
 void OpChecker::State::select(const ops::SelectOutputs& selected) {

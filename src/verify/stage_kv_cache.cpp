@@ -151,8 +151,9 @@ std::string place_in_cache(const Subject& subject, int64_t at, int64_t total, in
     int64_t begin = 0;
     std::optional<std::string> found;
     for (size_t layer = 0; layer < plan.cache_layers.size(); ++layer) {
-      const int64_t width = plan.cache_layers[layer].n_kv_heads * plan.cache_layers[layer].head_dim;
+      const ops::CacheLayer& of = plan.cache_layers[layer];
       for (const bool is_value : {false, true}) {
+        const int64_t width = of.n_kv_heads * (is_value ? of.stored_v_dim() : of.head_dim);
         const int64_t row = bytes(is_value, width), end = begin + row * n_positions;
         if (at >= begin && at < end)
           found = fmt::format("layer {}, {}, position {}", layer, is_value ? "V" : "K",

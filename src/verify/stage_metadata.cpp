@@ -5,6 +5,8 @@
 
 #include "engine/lint.h"
 #include "engine/model_state.h"
+#include "model/hparams.h"
+#include "ops/attention.h"
 #include "verify/stage_support.h"
 
 namespace assay::verify {
@@ -21,19 +23,33 @@ void check_rows(const gguf::File& file, const std::string& name, int64_t needed,
   }
 }
 
+// Keys may have a value for each layer, and layers heads of their own width.
+void check_first_layer(const Model::State& state, Findings& findings) {
+  const ops::Plan& plan = state.built.plan;
+  for (const ops::Op& op : plan.ops) {
+    const auto* attention = op.as<ops::Attention>();
+    if (attention == nullptr || op.layer != 0) continue;
+    const ops::CacheLayer& cache = plan.cache_layers[static_cast<size_t>(attention->layer)];
+    if (cache.values_in_keys) continue;  // latent attention: queries of other widths
+    check_rows(state.file, "blk.0.attn_q.weight", attention->n_heads * cache.head_dim,
+               "attention.head_count times the head's elements", findings);
+    check_rows(state.file, "blk.0.attn_k.weight", cache.n_kv_heads * cache.head_dim,
+               "attention.head_count_kv times the head's elements", findings);
+    check_rows(state.file, "blk.0.attn_v.weight", cache.n_kv_heads * cache.v_dim(),
+               "attention.head_count_kv times the head's elements", findings);
+  }
+  const model::KeyReader keys(state.file.metadata(), std::string(state.file.metadata().require_string("general.architecture")));
+  const auto d_ff = keys.find_counts("feed_forward_length", state.built.hparams.n_layers, 0, model::kWidthMax);
+  if (d_ff && d_ff->front() > 0) check_rows(state.file, "blk.0.ffn_gate.weight", d_ff->front(), "feed_forward_length", findings);
+}
+
 }  // namespace
 
 VerifyStage check_metadata(const Subject& subject, const StageRun& run) {
   return run_stage(run, "metadata", "Metadata", [&](Findings& findings) {
     const Model::State& state = subject.model->state();
     const model::Hparams& h = state.built.hparams;
-    check_rows(state.file, "blk.0.attn_q.weight", h.n_heads * h.head_dim,
-               "attention.head_count times the head's elements", findings);
-    check_rows(state.file, "blk.0.attn_k.weight", h.n_kv_heads * h.head_dim,
-               "attention.head_count_kv times the head's elements", findings);
-    check_rows(state.file, "blk.0.attn_v.weight", h.n_kv_heads * h.value_dim,
-               "attention.head_count_kv times the head's elements", findings);
-    check_rows(state.file, "blk.0.ffn_gate.weight", h.d_ff, "feed_forward_length", findings);
+    check_first_layer(state, findings);
     if (subject.model->tokenizer()) {
       check_rows(state.file, "token_embd.weight", subject.model->tokenizer()->vocab_size(),
                  "the number of tokenizer.ggml.tokens", findings);
