@@ -1,6 +1,9 @@
 // See activate.h.
 #include "ops/activate.h"
 
+#include <array>
+#include <utility>
+
 #include "ops/activation.h"
 #include "ops/check_scope.h"
 #include "ops/host_rows.h"
@@ -8,6 +11,22 @@
 #include "ops/work.h"
 
 namespace assay::ops {
+namespace {
+
+template <ActivationFunction activation>
+void activate_all(const float* x, int64_t n, float* y) noexcept {
+  for (int64_t j = 0; j < n; ++j) y[j] = activate(activation, x[j]);
+}
+
+template <size_t... i>
+constexpr std::array<ActivateFunction, sizeof...(i)> all_functions(std::index_sequence<i...>) {
+  return {activate_all<static_cast<ActivationFunction>(i)>...};
+}
+constexpr auto kFunctions = all_functions(std::make_index_sequence<kNActivationFunctions>());
+
+}  // namespace
+
+ActivateFunction activate_ref(ActivationFunction activation) noexcept { return kFunctions[static_cast<size_t>(activation)]; }
 
 void Activate::check(const CheckScope& s) const {
   s.expect(s.width(y), s.width(x), "columns");
@@ -23,9 +42,7 @@ void Activate::shard(ShardScope& s) const {
 OpWork Activate::work(const WorkScope&) const { return {}; }
 
 void Activate::run(const HostRows<float>& rows, int64_t begin, int64_t end) const noexcept {
-  const float* from = rows.row(x, begin);
-  float* to = rows.row(y, begin);
-  for (int64_t i = 0; i < (end - begin) * rows.width(y); ++i) to[i] = activate(activation, from[i]);
+  activate_ref(activation)(rows.row(x, begin), (end - begin) * rows.width(y), rows.row(y, begin));
 }
 
 void Activate::run(const HostRows<double>& rows, int64_t begin, int64_t end) const noexcept {

@@ -25,4 +25,7 @@ struct Activate {
   void run(const HostRows<double>& rows, int64_t begin, int64_t end) const noexcept;
 };
 
+using ActivateFunction = void (*)(const float* x, int64_t n, float* y) noexcept;
+ActivateFunction activate_ref(ActivationFunction activation) noexcept;
+
 }  // namespace assay::ops

@@ -12,6 +12,14 @@
 
 namespace assay::ops {
 
+void clamped_gate_ref(const float* gate, const float* up, float alpha, float limit, int64_t n, float* y) noexcept {
+  for (int64_t j = 0; j < n; ++j) {
+    const float g = limit < gate[j] ? limit : gate[j];
+    const float below = limit < up[j] ? limit : up[j], u = -limit > below ? -limit : below;
+    y[j] = (g * num::sigmoid(alpha * g)) * (u + 1.0f);
+  }
+}
+
 void ClampedGate::check(const CheckScope& s) const {
   s.expect(s.width(gate), s.width(y), "columns");
   s.expect(s.width(up), s.width(y), "columns");
@@ -29,14 +37,8 @@ void ClampedGate::shard(ShardScope& s) const {
 OpWork ClampedGate::work(const WorkScope&) const { return {}; }
 
 void ClampedGate::run(const HostRows<float>& rows, int64_t begin, int64_t end) const noexcept {
-  const auto a = static_cast<float>(alpha), most = static_cast<float>(limit);
-  const float *from_gate = rows.row(gate, begin), *from_up = rows.row(up, begin);
-  float* to = rows.row(y, begin);
-  for (int64_t i = 0; i < (end - begin) * rows.width(y); ++i) {
-    const float g = from_gate[i] > most ? most : from_gate[i];
-    const float u = from_up[i] > most ? most : from_up[i] < -most ? -most : from_up[i];
-    to[i] = (g * num::sigmoid(a * g)) * (u + 1.0f);
-  }
+  clamped_gate_ref(rows.row(gate, begin), rows.row(up, begin), static_cast<float>(alpha), static_cast<float>(limit), (end - begin) * rows.width(y),
+                   rows.row(y, begin));
 }
 
 void ClampedGate::run(const HostRows<double>& rows, int64_t begin, int64_t end) const noexcept {

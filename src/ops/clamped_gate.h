@@ -25,4 +25,6 @@ struct ClampedGate {
   void run(const HostRows<double>& rows, int64_t begin, int64_t end) const noexcept;
 };
 
+void clamped_gate_ref(const float* gate, const float* up, float alpha, float limit, int64_t n, float* y) noexcept;
+
 }  // namespace assay::ops

@@ -9,6 +9,14 @@
 
 namespace assay::ops {
 
+void expert_sum_ref(const float* x, const float* weights, int64_t n_used, int64_t d, float* y) noexcept {
+  for (int64_t j = 0; j < d; ++j) {
+    float sum = weights != nullptr ? weights[0] * x[j] : x[j];
+    for (int64_t i = 1; i < n_used; ++i) sum = weights != nullptr ? num::fma(weights[i], x[i * d + j], sum) : sum + x[i * d + j];
+    y[j] = sum;
+  }
+}
+
 void ExpertSum::check(const CheckScope& s) const {
   s.expect(s.width(routes), 2 * n_used, "columns of the routes");
   s.expect(s.width(x), n_used * s.width(y), "columns");
@@ -23,16 +31,7 @@ void ExpertSum::shard(ShardScope& s) const {
 OpWork ExpertSum::work(const WorkScope&) const { return {}; }
 
 void ExpertSum::run(const HostRows<float>& rows, int64_t begin, int64_t end) const noexcept {
-  const int64_t d = rows.width(y);
-  for (int64_t t = begin; t < end; ++t) {
-    const float *from = rows.row(x, t), *weight = rows.row(routes, t);
-    float* to = rows.row(y, t);
-    for (int64_t j = 0; j < d; ++j) {
-      float sum = weighted ? weight[0] * from[j] : from[j];
-      for (int64_t i = 1; i < n_used; ++i) sum = weighted ? num::fma(weight[i], from[i * d + j], sum) : sum + from[i * d + j];
-      to[j] = sum;
-    }
-  }
+  for (int64_t t = begin; t < end; ++t) expert_sum_ref(rows.row(x, t), weighted ? rows.row(routes, t) : nullptr, n_used, rows.width(y), rows.row(y, t));
 }
 
 void ExpertSum::run(const HostRows<double>& rows, int64_t begin, int64_t end) const noexcept {

@@ -25,4 +25,7 @@ struct ExpertSum {
   void run(const HostRows<double>& rows, int64_t begin, int64_t end) const noexcept;
 };
 
+// One token's row: x [n_used][d], y [d]; weights null: plain sums.
+void expert_sum_ref(const float* x, const float* weights, int64_t n_used, int64_t d, float* y) noexcept;
+
 }  // namespace assay::ops

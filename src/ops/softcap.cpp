@@ -10,6 +10,10 @@
 
 namespace assay::ops {
 
+void softcap_ref(const float* x, float cap, int64_t n, float* y) noexcept {
+  for (int64_t j = 0; j < n; ++j) y[j] = num::softcap(x[j], cap);
+}
+
 void Softcap::check(const CheckScope& s) const {
   s.expect(s.width(y), s.width(x), "columns");
   if (!(static_cast<float>(cap) > 0)) s.refuse("a cap of 0 or below");
@@ -25,10 +29,7 @@ void Softcap::shard(ShardScope& s) const {
 OpWork Softcap::work(const WorkScope&) const { return {}; }
 
 void Softcap::run(const HostRows<float>& rows, int64_t begin, int64_t end) const noexcept {
-  const auto limit = static_cast<float>(cap);
-  const float* from = rows.row(x, begin);
-  float* to = rows.row(y, begin);
-  for (int64_t i = 0; i < (end - begin) * rows.width(y); ++i) to[i] = num::softcap(from[i], limit);
+  softcap_ref(rows.row(x, begin), static_cast<float>(cap), (end - begin) * rows.width(y), rows.row(y, begin));
 }
 
 void Softcap::run(const HostRows<double>& rows, int64_t begin, int64_t end) const noexcept {

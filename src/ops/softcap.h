@@ -24,4 +24,6 @@ struct Softcap {
   void run(const HostRows<double>& rows, int64_t begin, int64_t end) const noexcept;
 };
 
+void softcap_ref(const float* x, float cap, int64_t n, float* y) noexcept;
+
 }  // namespace assay::ops

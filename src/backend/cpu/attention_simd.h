@@ -5,6 +5,7 @@
 
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/math_simd.h"
+#include "backend/cpu/row_simd.h"
 #include "backend/cpu/simd.h"
 
 namespace assay::backend::cpu {
@@ -319,8 +320,9 @@ static void segment_share(const AttentionBlock& block, int64_t segment, float* p
   }
   for (int64_t r = 0; r < block.n_rows; ++r) {
     if (visible.begin[r] >= visible.end[r]) continue;
-    for (int64_t t = visible.begin[r]; block.softcap > 0 && t < visible.end[r]; ++t) {
-      p[r * kSegment + t] = num::softcap(p[r * kSegment + t], block.softcap);
+    if (block.softcap > 0) {
+      float* scores = p + r * kSegment + visible.begin[r];
+      softcap_rows(scores, block.softcap, visible.end[r] - visible.begin[r], scores);
     }
     soften(p + r * kSegment, visible.begin[r], visible.end[r], partial + r, partial + kPartialL + r);
   }

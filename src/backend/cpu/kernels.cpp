@@ -56,7 +56,14 @@ Kernels make_kernels(KernelSet set) noexcept {
   kernels.rms_norm = ops::rms_norm_ref;
   kernels.rope = ops::rope_ref;
   kernels.add = ops::add_ref;
-  for (size_t i = 0; i < ops::kNActivationFunctions; ++i) kernels.gate[i] = ops::gate_ref(static_cast<ops::ActivationFunction>(i));
+  for (size_t i = 0; i < ops::kNActivationFunctions; ++i) {
+    kernels.gate[i] = ops::gate_ref(static_cast<ops::ActivationFunction>(i));
+    kernels.activate[i] = ops::activate_ref(static_cast<ops::ActivationFunction>(i));
+  }
+  kernels.clamped_gate = ops::clamped_gate_ref;
+  kernels.softcap = ops::softcap_ref;
+  kernels.expert_sum = ops::expert_sum_ref;
+  kernels.layer_norm = ops::layer_norm_ref;
   kernels.store_key = store_key_reference;
   kernels.store_value = store_value_reference;
   kernels.attention = attention_reference;

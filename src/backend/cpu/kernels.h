@@ -7,7 +7,12 @@
 
 #include "backend/cpu/kv_cache.h"
 #include "backend/cpu/linear.h"
+#include "ops/activate.h"
+#include "ops/clamped_gate.h"
+#include "ops/expert_sum.h"
 #include "ops/gate.h"
+#include "ops/layer_norm.h"
+#include "ops/softcap.h"
 
 namespace assay::backend::cpu {
 
@@ -39,6 +44,11 @@ struct Kernels {
   // n elements; y may alias an input.
   void (*add)(const float* a, const float* b, int64_t n, float* y) noexcept;
   ops::GateFunction gate[ops::kNActivationFunctions];
+  ops::ActivateFunction activate[ops::kNActivationFunctions];
+  decltype(&ops::clamped_gate_ref) clamped_gate;
+  decltype(&ops::softcap_ref) softcap;
+  decltype(&ops::expert_sum_ref) expert_sum;  // one token's row; y aliases nothing
+  decltype(&ops::layer_norm_ref) layer_norm;  // one run of d elements
   // One position of one KV head into the cache. scratch: cache_row_bytes.
   void (*store_key)(const CacheHead& head, int64_t position, const float* k, std::byte* scratch) noexcept;
   void (*store_value)(const CacheHead& head, int64_t position, const float* v, std::byte* scratch) noexcept;

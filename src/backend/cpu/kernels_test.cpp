@@ -92,6 +92,64 @@ TEST_P(SmallKernels, AddAndGates) {
   }
 }
 
+TEST_P(SmallKernels, ActivationsAndSoftBounds) {
+  for (const bool extremes : {false, true}) {
+    for (const int64_t n : kLengths) {
+      for (const size_t offset : {0, 1, 3}) {
+        auto x = values(n + 3, static_cast<uint64_t>(n), extremes), up = values(n + 3, 98, extremes);
+        for (float& value : x) value *= 4;  // to where they level out
+        const auto each = [&](const Kernels& kernels, int which, float* y) {
+          if (which < static_cast<int>(ops::kNActivationFunctions)) return kernels.activate[which](x.data() + offset, n, y);
+          if (which == static_cast<int>(ops::kNActivationFunctions)) return kernels.softcap(x.data() + offset, 30.0f, n, y);
+          kernels.clamped_gate(x.data() + offset, up.data() + offset, 1.702f, 7.0f, n, y);
+        };
+        for (int which = 0; which < static_cast<int>(ops::kNActivationFunctions) + 2; ++which) {
+          std::vector<float> a(x.size()), b = a;
+          each(reference, which, a.data() + offset);
+          each(fast, which, b.data() + offset);
+          EXPECT_EQ(bits_of(a), bits_of(b)) << "function " << which << ", " << n << " + " << offset;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(SmallKernels, LayerNorm) {
+  for (const float scale : {1.0f, 1e-20f, 1e19f}) {
+    for (const int64_t n : kLengths) {
+      for (const int offset : {0, 3}) {
+        auto x = values(n + offset, static_cast<uint64_t>(n), false);
+        for (float& value : x) value = (value + 3) * scale;
+        const auto w = values(n + offset, 7, false), bias = values(n + offset, 8, false);
+        for (int with = 0; with < 4; ++with) {
+          const float *own_w = (with & 1) != 0 ? w.data() + offset : nullptr, *own_bias = (with & 2) != 0 ? bias.data() + offset : nullptr;
+          std::vector<float> a(x.size()), b = x;
+          reference.layer_norm(x.data() + offset, own_w, own_bias, 1e-5f, n, a.data() + offset);
+          fast.layer_norm(b.data() + offset, own_w, own_bias, 1e-5f, n, b.data() + offset);
+          for (int i = 0; i < offset; ++i) b[static_cast<size_t>(i)] = 0;
+          EXPECT_EQ(bits_of(a), bits_of(b)) << n << " + " << offset << ", " << with << " times " << scale;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(SmallKernels, ExpertSum) {
+  for (const bool extremes : {false, true}) {
+    for (const int64_t n : kLengths) {
+      for (const int64_t n_used : {1, 2, 5}) {
+        const auto x = values(n * n_used, static_cast<uint64_t>(n), extremes), weights = values(n_used, 9, extremes);
+        for (const float* weight : {weights.data(), static_cast<const float*>(nullptr)}) {
+          std::vector<float> a(static_cast<size_t>(n)), b = a;
+          reference.expert_sum(x.data(), weight, n_used, n, a.data());
+          fast.expert_sum(x.data(), weight, n_used, n, b.data());
+          EXPECT_EQ(bits_of(a), bits_of(b)) << n << " from " << n_used << (weight != nullptr ? " weighted" : "");
+        }
+      }
+    }
+  }
+}
+
 TEST_P(SmallKernels, Rope) {
   for (const int64_t head_dim : {2, 16, 30, 64, 66, 80, 100, 128, 256}) {
     for (const int64_t dim : {head_dim, head_dim / 4 * 2}) {

@@ -1,6 +1,7 @@
 // Kernels of the ops that work token by token, written once over Vec (simd.h). Contracts: ops/<op>.h.
 #pragma once
 
+#include "backend/cpu/activations_simd.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/math_simd.h"
 #include "backend/cpu/simd.h"
@@ -36,16 +37,71 @@ static void add_rows(const float* a, const float* b, int64_t n, float* y) noexce
   if (j < n) store_first(y + j, add(load_first(a + j, n - j), load_first(b + j, n - j)), n - j);
 }
 
-static void gate_silu(const float* gate, const float* up, int64_t n, float* y) noexcept {
+// Sixteen elements after sixteen: each(place, n) with n = 16, and what is left in the end.
+template <class Each>
+static inline void by_sixteen(int64_t n, const Each& each) noexcept {
   int64_t j = 0;
-  for (; j + 16 <= n; j += 16) store(y + j, mul(silu(load(gate + j)), load(up + j)));
-  if (j < n) store_first(y + j, mul(silu(load_first(gate + j, n - j)), load_first(up + j, n - j)), n - j);
+  for (; j + 16 <= n; j += 16) each(j, [](const float* x) { return load(x); }, [](float* y, Vec v) { store(y, v); });
+  const int64_t left = n - j;
+  if (left > 0) each(j, [=](const float* x) { return load_first(x, left); }, [=](float* y, Vec v) { store_first(y, v, left); });
 }
 
-static void gate_gelu_tanh(const float* gate, const float* up, int64_t n, float* y) noexcept {
-  int64_t j = 0;
-  for (; j + 16 <= n; j += 16) store(y + j, mul(gelu_tanh(load(gate + j)), load(up + j)));
-  if (j < n) store_first(y + j, mul(gelu_tanh(load_first(gate + j, n - j)), load_first(up + j, n - j)), n - j);
+template <ops::ActivationFunction function>
+static void gate_rows(const float* gate, const float* up, int64_t n, float* y) noexcept {
+  by_sixteen(n, [=](int64_t j, auto from, auto to) { to(y + j, mul(activate<function>(from(gate + j)), from(up + j))); });
+}
+
+template <ops::ActivationFunction function>
+static void activate_rows(const float* x, int64_t n, float* y) noexcept {
+  by_sixteen(n, [=](int64_t j, auto from, auto to) { to(y + j, activate<function>(from(x + j))); });
+}
+
+static void clamped_gate(const float* gate, const float* up, float alpha, float limit, int64_t n, float* y) noexcept {
+  const Vec a = splat(alpha), most = splat(limit), least = splat(-limit);
+  by_sixteen(n, [=](int64_t j, auto from, auto to) {
+    const Vec g = smaller(most, from(gate + j)), u = greater(least, smaller(most, from(up + j)));
+    to(y + j, mul(mul(g, sigmoid(mul(a, g))), add(u, splat(1.0f))));
+  });
+}
+
+static void softcap_rows(const float* x, float limit, int64_t n, float* y) noexcept {
+  const Vec most = splat(limit);
+  by_sixteen(n, [=](int64_t j, auto from, auto to) { to(y + j, softcap(from(x + j), most)); });
+}
+
+static void expert_sum(const float* x, const float* weights, int64_t n_used, int64_t d, float* y) noexcept {
+  by_sixteen(d, [=](int64_t j, auto from, auto to) {
+    Vec sum = from(x + j);
+    if (weights != nullptr) sum = mul(splat(weights[0]), sum);
+    for (int64_t i = 1; i < n_used; ++i) {
+      const Vec of_rank = from(x + i * d + j);
+      sum = weights != nullptr ? fma(splat(weights[i]), of_rank, sum) : add(sum, of_rank);
+    }
+    to(y + j, sum);
+  });
+}
+
+static void layer_norm(const float* x, const float* w, const float* bias, float eps, int64_t d, float* y) noexcept {
+  const auto in_lanes = [=](auto&& take) {  // Lanes32; what lies beyond the row adds +0
+    Vec low = splat(0.0f), high = splat(0.0f);
+    int64_t j = 0;
+    for (; j + 32 <= d; j += 32) low = take(load(x + j), low, 16), high = take(load(x + j + 16), high, 16);
+    const int64_t left = d - j;
+    if (left > 0) low = take(load_first(x + j, left < 16 ? left : 16), low, left);
+    if (left > 16) high = take(load_first(x + j + 16, left - 16), high, left - 16);
+    return fold(low, high) / static_cast<float>(d);
+  };
+  const Vec mean = splat(in_lanes([](Vec v, Vec sum, int64_t) { return add(sum, v); }));
+  const float variance = in_lanes([=](Vec v, Vec sum, int64_t n) {
+    const Vec c = n < 16 ? within(sub(v, mean), 0, n, splat(0.0f)) : sub(v, mean);
+    return fma(c, c, sum);
+  });
+  const Vec r = splat(1.0f / square_root(variance + eps));
+  by_sixteen(d, [=](int64_t j, auto from, auto to) {
+    Vec value = mul(sub(from(x + j), mean), r);
+    if (w != nullptr) value = mul(value, from(w + j));
+    to(y + j, bias != nullptr ? add(value, from(bias + j)) : value);
+  });
 }
 
 // Rotates pairs (i, i + dim / 2); the interleaved kind goes through shuffles of its own.

@@ -4,12 +4,17 @@
 #include <algorithm>
 
 #include "backend/cpu/run_state.h"
+#include "ops/activate.h"
+#include "ops/add.h"
+#include "ops/clamped_gate.h"
+#include "ops/expert_sum.h"
 #include "ops/gate.h"
 #include "ops/kv_store.h"
+#include "ops/layer_norm.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
-#include "ops/add.h"
 #include "ops/select_outputs.h"
+#include "ops/softcap.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -63,6 +68,39 @@ void gate(const RunState& s, const ops::Op& of, int64_t begin, int64_t end, std:
   s.kernels.gate[static_cast<size_t>(op.activation)](s.row(op.gate, begin), s.row(op.up, begin), (end - begin) * s.width(op.y), s.row(op.y, begin));
 }
 
+void activate(const RunState& s, const ops::Op& of, int64_t begin, int64_t end, std::byte*) noexcept {
+  const auto& op = *of.as<ops::Activate>();
+  s.kernels.activate[static_cast<size_t>(op.activation)](s.row(op.x, begin), (end - begin) * s.width(op.y), s.row(op.y, begin));
+}
+
+void clamped_gate(const RunState& s, const ops::Op& of, int64_t begin, int64_t end, std::byte*) noexcept {
+  const auto& op = *of.as<ops::ClampedGate>();
+  s.kernels.clamped_gate(s.row(op.gate, begin), s.row(op.up, begin), static_cast<float>(op.alpha), static_cast<float>(op.limit),
+                         (end - begin) * s.width(op.y), s.row(op.y, begin));
+}
+
+void softcap(const RunState& s, const ops::Op& of, int64_t begin, int64_t end, std::byte*) noexcept {
+  const auto& op = *of.as<ops::Softcap>();
+  s.kernels.softcap(s.row(op.x, begin), static_cast<float>(op.cap), (end - begin) * s.width(op.y), s.row(op.y, begin));
+}
+
+void expert_sum(const RunState& s, const ops::Op& of, int64_t begin, int64_t end, std::byte*) noexcept {
+  const auto& op = *of.as<ops::ExpertSum>();
+  for (int64_t t = begin; t < end; ++t) {
+    s.kernels.expert_sum(s.row(op.x, t), op.weighted ? s.row(op.routes, t) : nullptr, op.n_used, s.width(op.y), s.row(op.y, t));
+  }
+}
+
+void layer_norm(const RunState& s, const ops::Op& of, int64_t begin, int64_t end, std::byte*) noexcept {
+  const auto& op = *of.as<ops::LayerNorm>();
+  for (int64_t t = begin; t < end; ++t) {
+    for (int64_t j = 0; j < s.width(op.y); j += op.d) {
+      const auto own = [&](ops::WeightId id) { return id == ops::kNone ? nullptr : s.small_weights[static_cast<size_t>(id)] + (op.by_column ? j : 0); };
+      s.kernels.layer_norm(s.row(op.x, t) + j, own(op.w), own(op.bias), op.eps, op.d, s.row(op.y, t) + j);
+    }
+  }
+}
+
 void select_outputs(const RunState& s, const ops::Op& of, int64_t begin, int64_t end, std::byte*) noexcept {
   const auto& op = *of.as<ops::SelectOutputs>();
   for (int64_t i = begin; i < end; ++i) {
@@ -82,8 +120,10 @@ TableRow row(RowKernel kernel) noexcept {
 }  // namespace
 
 RowKernel row_kernel_of(const ops::Op& op) noexcept {
-  const TableRow table[] = {row<ops::RmsNorm>(rms_norm), row<ops::Rope>(rope), row<ops::KvStore>(kv_store),
-                            row<ops::Add>(add),          row<ops::Gate>(gate), row<ops::SelectOutputs>(select_outputs)};
+  const TableRow table[] = {row<ops::RmsNorm>(rms_norm),         row<ops::LayerNorm>(layer_norm), row<ops::Rope>(rope),
+                            row<ops::KvStore>(kv_store),         row<ops::Add>(add),              row<ops::Gate>(gate),
+                            row<ops::ClampedGate>(clamped_gate), row<ops::Activate>(activate),    row<ops::Softcap>(softcap),
+                            row<ops::ExpertSum>(expert_sum),     row<ops::SelectOutputs>(select_outputs)};
   const auto* found = std::ranges::find(table, op.record.type(), &TableRow::op);
   return found == std::end(table) ? borrow : found->kernel;
 }

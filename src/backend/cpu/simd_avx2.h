@@ -48,6 +48,19 @@ static inline Vec greater(Vec x, Vec y) noexcept { return {_mm256_max_ps(x.a, y.
 
 // x < y ? x : y in each lane, so that a NaN in y stays.
 static inline Vec smaller(Vec x, Vec y) noexcept { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
+// a > b ? yes : no in each lane; no where one is a NaN.
+static inline Vec where_greater(Vec a, Vec b, Vec yes, Vec no) noexcept {
+  return {_mm256_blendv_ps(no.a, yes.a, _mm256_cmp_ps(a.a, b.a, _CMP_GT_OQ)), _mm256_blendv_ps(no.b, yes.b, _mm256_cmp_ps(a.b, b.b, _CMP_GT_OQ))};
+}
+static inline Vec without_sign(Vec x) noexcept {
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  return {_mm256_andnot_ps(sign, x.a), _mm256_andnot_ps(sign, x.b)};
+}
+// x, whose sign bit is clear, with y's.
+static inline Vec with_sign_of(Vec x, Vec y) noexcept {
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  return {_mm256_or_ps(x.a, _mm256_and_ps(sign, y.a)), _mm256_or_ps(x.b, _mm256_and_ps(sign, y.b))};
+}
 static inline Vec negate(Vec x) noexcept {
   const __m256 sign = _mm256_set1_ps(-0.0f);
   return {_mm256_xor_ps(x.a, sign), _mm256_xor_ps(x.b, sign)};

@@ -35,6 +35,13 @@ static inline Vec greater(Vec a, Vec b) noexcept { return {_mm512_max_ps(a.v, b.
 
 // a < b ? a : b in each lane, so that a NaN in b stays.
 static inline Vec smaller(Vec a, Vec b) noexcept { return {_mm512_min_ps(a.v, b.v)}; }
+// a > b ? yes : no in each lane; no where one is a NaN.
+static inline Vec where_greater(Vec a, Vec b, Vec yes, Vec no) noexcept {
+  return {_mm512_mask_mov_ps(no.v, _mm512_cmp_ps_mask(a.v, b.v, _CMP_GT_OQ), yes.v)};
+}
+static inline Vec without_sign(Vec a) noexcept { return {_mm512_andnot_ps(_mm512_set1_ps(-0.0f), a.v)}; }
+// a, whose sign bit is clear, with b's.
+static inline Vec with_sign_of(Vec a, Vec b) noexcept { return {_mm512_or_ps(a.v, _mm512_and_ps(_mm512_set1_ps(-0.0f), b.v))}; }
 static inline Vec negate(Vec a) noexcept { return {_mm512_xor_ps(a.v, _mm512_set1_ps(-0.0f))}; }
 // p * 2^n, rounded once; n whole numbers (or NaN), small enough that the two halves of num::exp lose nothing.
 static inline Vec times_power_of_two(Vec p, Vec n, Vec /*n plus the rounding constant*/) noexcept {

@@ -55,6 +55,15 @@ static inline Vec greater(const Vec& x, const Vec& y) noexcept {
 static inline Vec smaller(const Vec& x, const Vec& y) noexcept {
   return each([&](int i) { return vbslq_f32(vcltq_f32(x.v[i], y.v[i]), x.v[i], y.v[i]); });
 }
+// a > b ? yes : no in each lane; no where one is a NaN.
+static inline Vec where_greater(const Vec& a, const Vec& b, const Vec& yes, const Vec& no) noexcept {
+  return each([&](int i) { return vbslq_f32(vcgtq_f32(a.v[i], b.v[i]), yes.v[i], no.v[i]); });
+}
+static inline Vec without_sign(const Vec& x) noexcept { return each([&](int i) { return vabsq_f32(x.v[i]); }); }
+// x, whose sign bit is clear, with y's.
+static inline Vec with_sign_of(const Vec& x, const Vec& y) noexcept {
+  return each([&](int i) { return vbslq_f32(vdupq_n_u32(0x80000000u), y.v[i], x.v[i]); });
+}
 static inline Vec negate(const Vec& x) noexcept { return each([&](int i) { return vnegq_f32(x.v[i]); }); }
 // p * 2^n in two halves, as num::exp does it. shifted: n plus the rounding constant 1.5 * 2^23, whose low bits are n.
 static inline Vec times_power_of_two(const Vec& p, const Vec& /*n*/, const Vec& shifted) noexcept {

@@ -1,18 +1,29 @@
 // The small kernels of the instruction set that the including file is compiled for, in the table.
 #pragma once
 
+#include <utility>
+
 #include "backend/cpu/attention_simd.h"
 #include "backend/cpu/row_simd.h"
 
 namespace assay::backend::cpu {
 namespace {
 
+template <size_t... i>
+static void fill_activations(Kernels& kernels, std::index_sequence<i...>) noexcept {
+  ((kernels.gate[i] = gate_rows<static_cast<ops::ActivationFunction>(i)>), ...);
+  ((kernels.activate[i] = activate_rows<static_cast<ops::ActivationFunction>(i)>), ...);
+}
+
 static void fill_table(Kernels& kernels) noexcept {
   kernels.rms_norm = rms_norm;
   kernels.rope = rope;
   kernels.add = add_rows;
-  kernels.gate[static_cast<size_t>(ops::ActivationFunction::silu)] = gate_silu;
-  kernels.gate[static_cast<size_t>(ops::ActivationFunction::gelu_tanh)] = gate_gelu_tanh;
+  fill_activations(kernels, std::make_index_sequence<ops::kNActivationFunctions>());
+  kernels.clamped_gate = clamped_gate;
+  kernels.softcap = softcap_rows;
+  kernels.expert_sum = expert_sum;
+  kernels.layer_norm = layer_norm;
   kernels.store_key = store_key;
   kernels.store_value = store_value;
   kernels.attention = attention;
