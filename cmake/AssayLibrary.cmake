@@ -7,7 +7,7 @@ foreach(room IN LISTS rooms)
 endforeach()
 set_target_properties(assay PROPERTIES LINKER_LANGUAGE CXX EXPORT_NAME assay)
 target_compile_features(assay PUBLIC cxx_std_20)
-target_include_directories(assay PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include>
+target_include_directories(assay PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
                                         $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_link_libraries(assay PRIVATE $<BUILD_INTERFACE:assay_flags>)
 target_link_libraries(assay PUBLIC Threads::Threads PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::XXHASH Boost::json OpenSSL::Crypto ${CMAKE_DL_LIBS}
@@ -19,11 +19,18 @@ endif()
 
 # What `cmake --install` gives: the library with its headers and a CMake package, and the program (apps/cli installs that).
 include(CMakePackageConfigHelpers)
-install(TARGETS assay EXPORT assayTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/assay DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(EXPORT assayTargets NAMESPACE assay:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/assay)
-configure_package_config_file(${CMAKE_SOURCE_DIR}/cmake/assayConfig.cmake.in ${CMAKE_BINARY_DIR}/assayConfig.cmake
+install(TARGETS assay EXPORT assayTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/assay DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
+install(EXPORT assayTargets NAMESPACE assay:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/assay COMPONENT development)
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/assayConfig.cmake.in ${PROJECT_BINARY_DIR}/assayConfig.cmake
                               INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/assay)
-write_basic_package_version_file(${CMAKE_BINARY_DIR}/assayConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-install(FILES ${CMAKE_BINARY_DIR}/assayConfig.cmake ${CMAKE_BINARY_DIR}/assayConfigVersion.cmake
-        DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/assay)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/assayConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/assayConfig.cmake ${PROJECT_BINARY_DIR}/assayConfigVersion.cmake
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/assay COMPONENT development)
+# The same for pkg-config.
+set(ASSAY_PC_LIBS "")
+if(ASSAY_CUDA)
+  set(ASSAY_PC_LIBS "-L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -lrt")
+endif()
+configure_file(${PROJECT_SOURCE_DIR}/cmake/assay.pc.in ${PROJECT_BINARY_DIR}/assay.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/assay.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)

@@ -126,6 +126,16 @@ TEST(Layers, AppsUseThePublicApi) {
   }
 }
 
+TEST(Layers, BindingsAndExamplesUseThePublicApi) {
+  for (const char* folder : {"bindings", "examples"}) {
+    const fs::path root = fs::path(ASSAY_SOURCE_DIR) / folder;
+    for (const Include& include : includes_below(root)) {
+      const std::string room = room_of(include.name);
+      EXPECT_TRUE(room == "assay" || room.empty()) << include.file << " includes " << include.name;
+    }
+  }
+}
+
 TEST(Layers, EnvironmentIsReadInAppsOnly) {
   for (const auto& entry : fs::recursive_directory_iterator(fs::path(ASSAY_SOURCE_DIR) / "src")) {
     if (entry.path().string().ends_with("_test.cpp") || !entry.is_regular_file()) continue;

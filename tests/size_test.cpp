@@ -20,7 +20,7 @@ constexpr size_t kFunctionLinesMax = 100;
 
 std::vector<fs::path> sources() {
   std::vector<fs::path> found;
-  for (const char* folder : {"src", "apps", "include", "tests", "fuzz", "bench"}) {
+  for (const char* folder : {"src", "apps", "include", "tests", "fuzz", "bench", "bindings", "examples"}) {
     const fs::path root = fs::path(ASSAY_SOURCE_DIR) / folder;
     if (!fs::exists(root)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(root)) {

@@ -9,6 +9,7 @@
 
 #include "assay/devices.h"
 #include "assay/utf8.h"
+#include "assay/version.h"
 #include "json_text.h"
 #include "options.h"
 #include "version.h"

@@ -8,6 +8,7 @@
 #include "assay/server.h"
 #include "assay/session.h"
 #include "assay/utf8.h"
+#include "assay/version.h"
 #include "commands.h"
 #include "options.h"
 #include "terminal.h"

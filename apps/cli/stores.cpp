@@ -6,24 +6,9 @@
 #include <cstdlib>
 
 namespace assay::cli {
-namespace {
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
-}  // namespace
 
 ModelStores stores_here() {
-  StoreEnvironment e;
-  e.home = variable("HOME");
-  e.xdg_cache_home = variable("XDG_CACHE_HOME");
-  e.assay_models = variable("ASSAY_MODELS");
-  e.hf_hub_cache = variable("HF_HUB_CACHE");
-  e.hf_home = variable("HF_HOME");
-  e.ollama_models = variable("OLLAMA_MODELS");
-  return ModelStores(store_folders(e));
+  return ModelStores(store_folders(store_environment([](const char* name) -> const char* { return std::getenv(name); })));
 }
 
 std::string bytes_text(int64_t bytes) {

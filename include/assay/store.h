@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,6 +18,8 @@ std::string_view name(StoreKind kind) noexcept;  // "assay", "huggingface", "oll
 struct StoreEnvironment {
   std::string home, xdg_cache_home, assay_models, hf_hub_cache, hf_home, ollama_models;
 };
+// By what `variable` says of each by its name, e.g. "HF_HOME"; null: not set.
+StoreEnvironment store_environment(const std::function<const char*(const char* name)>& variable);
 
 struct StoreFolder {
   StoreKind kind = StoreKind::assay;
@@ -67,7 +70,7 @@ struct StoreListing {
   std::vector<StoredModel> models;    // by store, then by name
   std::vector<std::string> problems;  // folders that could not be read, and why
 };
-
+// Any number of threads at a time: it holds the folders' names alone.
 class ModelStores {
  public:
   explicit ModelStores(std::vector<StoreFolder> folders);

@@ -115,6 +115,21 @@ std::string_view name(StoreKind kind) noexcept {
   return "";
 }
 
+StoreEnvironment store_environment(const std::function<const char*(const char* name)>& variable) {
+  const auto text = [&](const char* name) {
+    const char* value = variable(name);
+    return value == nullptr ? std::string() : std::string(value);
+  };
+  StoreEnvironment e;
+  e.home = text("HOME");
+  e.xdg_cache_home = text("XDG_CACHE_HOME");
+  e.assay_models = text("ASSAY_MODELS");
+  e.hf_hub_cache = text("HF_HUB_CACHE");
+  e.hf_home = text("HF_HOME");
+  e.ollama_models = text("OLLAMA_MODELS");
+  return e;
+}
+
 std::vector<StoreFolder> store_folders(const StoreEnvironment& e) {
   const auto first_of =
       [](std::initializer_list<std::pair<std::string, std::string>> choices) {  // a variable, what follows it

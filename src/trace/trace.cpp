@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "assay/error.h"
+#include "assay/version.h"
 #include "engine/context_state.h"
 #include "engine/model_state.h"
 #include "ops/op_values.h"

@@ -11,6 +11,7 @@
 #include "assay/bench.h"
 #include "assay/error.h"
 #include "assay/model.h"
+#include "assay/version.h"
 #include "engine/context_options.h"
 #include "verify/against.h"
 #include "verify/modes.h"

@@ -1,15 +1,61 @@
 #!/usr/bin/env bash
-# Installs the build into an empty folder, builds a program against the package there, runs both.   usage: run.sh BUILD_FOLDER
+# Installs the build into an empty folder and builds the examples against what lies there: C++ by find_package and by pkg-config, C by pkg-config, and
+# the sources as a part of another build (configured only). All of them and the program must say the same of a small model.
+#   usage: run.sh BUILD_FOLDER EXAMPLE_MODEL [PYTHON, where the module was built]
 set -euo pipefail
-build=$1
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+build=$1 example_model=$2 python=${3:-}
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-cmake --install "$build" --prefix "$folder/usr" >/dev/null
-for file in bin/assay share/man/man1/assay.1 share/bash-completion/completions/assay include/assay/error.h; do
-  [[ -s $folder/usr/$file ]] || { echo "not installed: $file"; exit 1; }
+usr=$folder/usr model=$folder/talker.gguf
+cmake --install "$build" --prefix "$usr" >/dev/null
+lib=$(dirname "$(find "$usr" -name libassay.a)")
+for file in bin/assay share/man/man1/assay.1 share/bash-completion/completions/assay include/assay/error.h "${lib#"$usr"/}"/{pkgconfig/assay.pc,libassay-c.so.0}; do
+  [[ -s $usr/$file ]] || { echo "not installed: $file"; exit 1; }
 done
-cmake -S "$here" -B "$folder/consumer" -G Ninja -DCMAKE_PREFIX_PATH="$folder/usr" -DCMAKE_BUILD_TYPE=Release >/dev/null
-cmake --build "$folder/consumer" >/dev/null
-"$folder/consumer/consumer"
-"$folder/usr/bin/assay" --version
+
+cmake -S "$root/examples/cpp" -B "$folder/part" -G Ninja -DASSAY_SOURCE="$root" -DCMAKE_BUILD_TYPE=Release >"$folder/part.log" ||
+  { cat "$folder/part.log"; exit 1; }
+cmake -S "$root/examples/cpp" -B "$folder/cpp" -G Ninja -DCMAKE_PREFIX_PATH="$usr" -DCMAKE_BUILD_TYPE=None >"$folder/cpp.log" &&
+  cmake --build "$folder/cpp" --target chat batch >"$folder/cpp.log" || { cat "$folder/cpp.log"; exit 1; }
+# A prefix that was moved is told to pkg-config, as a package's build tells it.
+export PKG_CONFIG_PATH=$lib/pkgconfig LD_LIBRARY_PATH=$lib
+flags() { pkg-config --define-variable=prefix="$usr" --cflags --libs "$1"; }
+# shellcheck disable=SC2046
+g++ -std=c++20 "$root/examples/cpp/logits.cpp" -o "$folder/cpp/logits" $(flags assay)
+mkdir "$folder/c"
+for example in chat logits; do
+  # shellcheck disable=SC2046
+  gcc -std=c99 -Wall -Wextra -Wpedantic -Werror "$root/examples/c/$example.c" -o "$folder/c/$example" $(flags assay-c)
+done
+g++ -std=c++11 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I"$usr/include" -x c++ "$usr/include/assay/assay.h"
+
+"$example_model" "$model"
+same() {  # what the program says, then the others
+  local what=$1 wanted=$2
+  shift 2
+  [[ $("$@") == "$wanted" ]] || { printf '%s: %s says\n%s\nand the program\n%s\n' "$what" "$*" "$("$@")" "$wanted"; exit 1; }
+}
+say() { printf 'the sea\nand the sea\n'; }
+assay=$usr/bin/assay
+text='the sea, the sea'
+logits=$("$assay" logits "$model" -p "$text" --top 1 --json | sed -E 's/.*"top":\[\[([0-9]+),.*"logits_digest":"([0-9a-f]+)".*/\1 \2/')
+[[ $logits =~ ^[0-9]+\ [0-9a-f]{32}$ ]]
+answer=$(say | "$folder/cpp/chat" "$model" 2>/dev/null)
+[[ -n $answer ]]
+first=$("$assay" run "$model" -sys 'Answer in one line.' -p 'the sea' --temp 0 -n 64)
+[[ $answer == "$first"* ]]
+texts=$("$folder/cpp/batch" "$model" 'the sea' 'a sea' 'of')
+for text_alone in 'the sea' 'a sea' 'of'; do "$folder/cpp/batch" "$model" "$text_alone"; done | diff - <(printf '%s\n' "$texts")
+same logits "$logits" "$folder/cpp/logits" "$model" "$text"
+same logits "$logits" "$folder/c/logits" "$model" "$text"
+chat_in_c() { say | "$folder/c/chat" "$model" 2>/dev/null; }
+same chat "$answer" chat_in_c
+if [[ -n $python ]]; then
+  export PYTHONPATH=$build/python
+  same logits "$logits" "$python" -B "$root/examples/python/logits.py" "$model" "$text"
+  same batch "$texts" "$python" -B "$root/examples/python/batch.py" "$model" 'the sea' 'a sea' 'of'
+  chat_in_python() { say | "$python" -B "$root/examples/python/chat.py" "$model" | tr -d '\n'; }
+  [[ $(chat_in_python) == $(tr -d '\n' <<<"$answer") ]]
+fi
+"$assay" --version

@@ -1,0 +1,13 @@
+"""The one exception of the package."""
+
+
+class Error(Exception):
+    """What came from outside and cannot be served. Its text says which thing, what was needed and what was found; `code` is one of "bad_file",
+    "unsupported", "out_of_memory", "bad_request", "io" and "device"."""
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+    def __reduce__(self):
+        return type(self), (self.args[0], self.code)
