@@ -386,7 +386,12 @@ class Compiler {
     const auto n_prefix = static_cast<int64_t>(items.prefix.size());
     const StateId end = net_.state();
     StateId open = net_.literal(from, "[");
-    if (items.least == 0) net_.literal(open, "]", end);
+    if (items.least == 0) {
+      net_.literal(open, "]", end);
+      const StateId first = net_.state();  // where no ] may stand: a loop leads here from behind a comma
+      net_.jump(open, first);
+      open = first;
+    }
     RuleId rest = -1;
     if (items.rest != nullptr && items.has_rest) rest = rule_for(*items.rest, pointer + "/items");
     for (int64_t i = 0; !items.most || i < *items.most; ++i) {
