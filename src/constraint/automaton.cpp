@@ -126,6 +126,7 @@ Automaton::Place Automaton::intern(Known known) {
     if (other.accepts == known.accepts && other.configs == known.configs) return it->second;
   }
   const auto id = static_cast<Place>(places_.size());
+  kept_bytes_ += sizeof(Known) + known.configs.capacity() * sizeof(Config);
   places_.push_back(std::move(known));
   by_hash_.emplace(hash, id);
   return id;
@@ -163,6 +164,7 @@ Automaton::Place Automaton::keep_only(Place place) {
   Known first = places_[static_cast<size_t>(begin)], current = places_[static_cast<size_t>(place)];
   places_ = std::move(kept);
   by_hash_.clear();
+  kept_bytes_ = 0;
   first.next.fill(-1);
   current.next.fill(-1);
   begin_ = intern(std::move(first));

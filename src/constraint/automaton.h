@@ -35,7 +35,8 @@ class Automaton {
   // Plain characters beyond n_plain() may not follow.
   bool only_plain(Place place) const noexcept { return places_[static_cast<size_t>(place)].only_plain; }
 
-  size_t n_places() const noexcept { return places_.size(); }
+  // What is kept takes about so much memory.
+  size_t kept_bytes() const noexcept { return kept_bytes_; }
   // Forgets all places but one, and gives it its new name.
   Place keep_only(Place place);
   // The work that may still be done before an Error; set before each token.
@@ -68,7 +69,7 @@ class Automaton {
   std::vector<Config> open_, seen_table_;
   std::vector<uint32_t> seen_epoch_;
   uint32_t epoch_ = 0;
-  size_t n_seen_ = 0;
+  size_t n_seen_ = 0, kept_bytes_ = 0;
   int64_t work_left_ = 0;
   Place begin_ = 0;
 

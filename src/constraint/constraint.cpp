@@ -24,7 +24,7 @@ namespace {
 constexpr size_t kSchemaBytesMax = 256 << 10;
 constexpr int kSchemaDepthMax = 64;
 constexpr int64_t kWorkPerToken = 1'000'000;  // edges looked at before one draw
-constexpr size_t kPlacesMax = 16'384;         // 1 KiB each and more
+constexpr size_t kPlaceBytesMax = 16 << 20;
 constexpr size_t kMaskBytesMax = 16 << 20;
 
 std::string first_of(const std::vector<SchemaProblem>& all) {
@@ -71,7 +71,7 @@ class Follower {
       n_seen_ = 0;
     }
     for (; n_seen_ < answer.size(); ++n_seen_) read(answer[n_seen_]);
-    if (automaton_.n_places() > kPlacesMax || masks_.size() * words_bytes() > kMaskBytesMax) {
+    if (automaton_.kept_bytes() > kPlaceBytesMax || masks_.size() * words_bytes() > kMaskBytesMax) {
       place_ = automaton_.keep_only(place_);
       masks_.clear();
     }
@@ -166,7 +166,7 @@ bool Constraint::accepts(std::string_view text) const {
   for (const char c : text) {
     automaton.allow_work(kWorkPerToken);
     place = automaton.step(place, static_cast<uint8_t>(c));
-    if (automaton.n_places() > kPlacesMax) place = automaton.keep_only(place);
+    if (automaton.kept_bytes() > kPlaceBytesMax) place = automaton.keep_only(place);
   }
   return automaton.accepts(place);
 }

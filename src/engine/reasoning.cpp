@@ -199,6 +199,7 @@ class AfterReasoning {
     if (place_ == Place::after) return rest_(answer.subspan(n_before_));
     if (place_ == Place::before) {
       const auto words = rest_({});
+      if (words.empty()) return {};
       words_.assign(words.begin(), words.end());
       set(*open_, true);
       return words_;
