@@ -276,7 +276,10 @@ TEST_F(Conversation, AnswersAreHeldToAGrammarOrASchema) {
   EXPECT_THAT(run({"-jf", (folder_ / "s.json").string()}).out, testing::AnyOf("\"one\"\n", "\"two\"\n"));
   EXPECT_THAT(run({"--grammar-file", (folder_ / "g.gbnf").string()}).out, testing::MatchesRegex("[0-9][0-9][0-9]\n"));
   const ProgramResult talk = assay({"chat", model_, "--chat-template", kTemplate, "-c", "128", "--grammar", "root ::= \"ja\""}, "x\n/set temp 0.3\ny\n");
-  EXPECT_EQ(talk.out, "ja\nja\n") << talk.err;
+  std::istringstream lines(talk.out);
+  int n_answers = 0;
+  for (std::string line; std::getline(lines, line);) n_answers += line == "ja" ? 1 : 0;
+  EXPECT_EQ(n_answers, 2) << talk.out << talk.err;
 
   EXPECT_THAT(run({"-j", R"({"not": {}})"}).err, HasSubstr("\"/not\""));
   EXPECT_THAT(run({"--grammar", "root ::= x"}).err, HasSubstr("--grammar: the grammar is refused: line 1: the rule x"));
