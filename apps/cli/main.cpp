@@ -67,7 +67,7 @@ std::string overview() {
   std::string text =
       "assay runs GGUF language models and lets you check every number.\n\nUsage: assay COMMAND "
       "[flags]\n\nCommands:\n";
-  for (const Command& c : kCommands) text += fmt::format("  {:<12}{}\n", c.name, c.summary);
+  for (const Command& c : kCommands) text += fmt::format("  {:<14}{}\n", c.name, c.summary);
   text +=
       "\nFirst steps:\n"
       "  assay run model.gguf -p \"Why is the sky blue?\"     one answer, then the program ends\n"
