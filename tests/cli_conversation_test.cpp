@@ -256,5 +256,46 @@ TEST_F(Conversation, BatchAnswersAsRunDoesAndResumes) {
   EXPECT_EQ(content(folder_ / "other.txt"), "a letter\n");
 }
 
+TEST_F(Conversation, AnswersAreHeldToAGrammarOrASchema) {
+  const std::vector<std::string> once = {"run", model_, "-p", "x", "-n", "40", "--temp", "2", "--top-k", "0", "--top-p", "1", "--min-p", "0", "--no-chat-template"};
+  const auto run = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), once.begin(), once.end());
+    return assay(more);
+  };
+  for (const char* seed : {"1", "2", "3"}) {
+    EXPECT_THAT(run({"--grammar", "root ::= \"yes\" | \"no\"", "-s", seed}).out, testing::AnyOf("yes\n", "no\n"));
+    const ProgramResult r = run({"-j", R"({"properties": {"a": {"type": "integer", "minimum": 1, "maximum": 9}, "b": {"type": "boolean"}}, "required": ["a", "b"]})", "-s", seed});
+    EXPECT_EQ(r.exit_code, 0) << r.err;
+    const json::object answer = json::parse(r.out).as_object();
+    EXPECT_THAT(answer.at("a").as_int64(), testing::AllOf(testing::Ge(1), testing::Le(9)));
+    EXPECT_TRUE(answer.at("b").is_bool());
+    EXPECT_EQ(run({"-j", R"({"type": "string", "maxLength": 5})", "-s", seed, "-t", "1"}).out, run({"-j", R"({"type": "string", "maxLength": 5})", "-s", seed, "-t", "2"}).out);
+  }
+  std::ofstream(folder_ / "s.json") << R"({"enum": ["one", "two"]})";
+  std::ofstream(folder_ / "g.gbnf") << "root ::= [0-9]{3}";
+  EXPECT_THAT(run({"-jf", (folder_ / "s.json").string()}).out, testing::AnyOf("\"one\"\n", "\"two\"\n"));
+  EXPECT_THAT(run({"--grammar-file", (folder_ / "g.gbnf").string()}).out, testing::MatchesRegex("[0-9][0-9][0-9]\n"));
+  const ProgramResult talk = assay({"chat", model_, "--chat-template", kTemplate, "-c", "128", "--grammar", "root ::= \"ja\""}, "x\n/set temp 0.3\ny\n");
+  std::istringstream lines(talk.out);
+  int n_answers = 0;
+  for (std::string line; std::getline(lines, line);) n_answers += line == "ja" ? 1 : 0;
+  EXPECT_EQ(n_answers, 2) << talk.out << talk.err;
+
+  EXPECT_THAT(run({"-j", R"({"not": {}})"}).err, HasSubstr("\"/not\""));
+  EXPECT_THAT(run({"--grammar", "root ::= x"}).err, HasSubstr("--grammar: the grammar is refused: line 1: the rule x"));
+  EXPECT_EQ(run({"-j", "{}", "--grammar", "root ::= \"a\""}).exit_code, 2);
+}
+
+TEST_F(Conversation, CheckSchemaNamesWhatIsRefused) {
+  const ProgramResult good = assay({"check-schema", "-"}, R"({"type": "object"})");
+  EXPECT_EQ(good.exit_code, 0) << good.err;
+  const ProgramResult bad = assay({"check-schema", "-", "--json"}, R"({"properties": {"a": {"uniqueItems": true}, "b": {"if": {}}}})");
+  EXPECT_EQ(bad.exit_code, 1);
+  const json::array problems = json::parse(bad.out).at("problems").as_array();
+  ASSERT_EQ(problems.size(), 2u);
+  EXPECT_EQ(problems[0].at("pointer"), "/properties/a/uniqueItems");
+  EXPECT_EQ(problems[1].at("pointer"), "/properties/b/if");
+}
+
 }  // namespace
 }  // namespace assay

@@ -9,6 +9,7 @@
 #include "assay/utf8.h"
 #include "chat_repl.h"
 #include "commands.h"
+#include "constraint_flags.h"
 #include "options.h"
 #include "reasoning_flags.h"
 #include "terminal.h"
@@ -22,6 +23,7 @@ struct ChatFlags {
   SamplingFlags sampling;
   TemplateFlags templates;
   ReasoningFlags reasoning;
+  ConstraintFlags constraint;
   std::string colour = "auto";
   std::optional<bool> context_shift;
   bool no_history = false;
@@ -35,16 +37,18 @@ struct ChatFlags {
     sampling.add(flags);
     templates.add(flags);
     reasoning.add(flags);
+    constraint.add(flags);
     runtime.add(flags);
     add_conversation_habits(flags);
   }
 };
 
-ChatSession make_session(const ChatFlags& f, const std::string& path, const ContextOptions& context_options) {
+ChatSession make_session(const ChatFlags& f, const std::string& path, const ContextOptions& context_options, const ReplOptions& repl) {
   const auto model = Model::load(existing(path));
   const std::string template_text = f.templates.template_text();
   const auto chat_template = require_chat_template(*model, template_text);
-  const GenerateOptions options = f.sampling.options(*model);
+  GenerateOptions options = f.sampling.options(*model);
+  if (repl.mask) options.mask = repl.mask(*model);
   ReasoningOptions reasoning = f.reasoning.options(*model, template_text, false);
   Context context = make_context(model, context_options, f.runtime.verbose);
   warn_beyond_training(context);
@@ -77,7 +81,10 @@ int chat_command(const Arguments& arguments) {
   options.drops_oldest = f.context_shift.value_or(true);
   options.keeps_history = options.terminal && !f.no_history;
   options.sampling = f.sampling;
-  options.open = [&](const std::string& path) { return make_session(f, path, context_options); };
+  if (const auto constraint = f.constraint.constraint()) {
+    options.mask = [constraint](const Model& model) { return constrain(constraint, std::make_shared<const TokenTree>(model)); };
+  }
+  options.open = [&](const std::string& path) { return make_session(f, path, context_options, options); };
   ChatRepl repl(options.open(f.model.resolved()), options);
   catch_interrupts();
   return repl.run();

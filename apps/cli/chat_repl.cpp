@@ -256,7 +256,9 @@ GenerateOptions ChatRepl::sampled(const std::map<std::string, std::string>& chan
   std::vector<std::string> arguments;
   for (const auto& [key, value] : changed) arguments.push_back(key + "=" + value);
   flags.parse(arguments);
-  return sampling.options(model);
+  GenerateOptions result = sampling.options(model);
+  if (options_.mask) result.mask = options_.mask(model);
+  return result;
 }
 
 void ChatRepl::set(const std::string& rest) {

@@ -22,6 +22,7 @@ struct ReplOptions {
   bool drops_oldest = true;    // where the context is full
   bool keeps_history = false;  // in its file
   SamplingFlags sampling;
+  std::function<TokenMask(const Model&)> mask;  // of answers; empty: any text
   std::function<ChatSession(const std::string& path)> open;  // a conversation with another model
 };
 

@@ -35,6 +35,7 @@ constexpr Command kCommands[] = {
     {"chat", chat_command, "A conversation in the terminal"},
     {"batch", batch_command, "Many prompts together, lines of JSON in and out"},
     {"serve", serve_command, "The model over HTTP, in the shapes of OpenAI's API"},
+    {"check-schema", check_schema_command, "What of a JSON Schema would be refused"},
     {"tokenize", tokenize_command, "Text to token ids"},
     {"detokenize", detokenize_command, "Token ids to text"},
     {"template", template_command, "Messages to the prompt that a chat template makes of them"},
@@ -67,7 +68,7 @@ std::string overview() {
   std::string text =
       "assay runs GGUF language models and lets you check every number.\n\nUsage: assay COMMAND "
       "[flags]\n\nCommands:\n";
-  for (const Command& c : kCommands) text += fmt::format("  {:<12}{}\n", c.name, c.summary);
+  for (const Command& c : kCommands) text += fmt::format("  {:<14}{}\n", c.name, c.summary);
   text +=
       "\nFirst steps:\n"
       "  assay run model.gguf -p \"Why is the sky blue?\"     one answer, then the program ends\n"

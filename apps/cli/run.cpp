@@ -9,6 +9,7 @@
 #include "assay/session.h"
 #include "assay/utf8.h"
 #include "commands.h"
+#include "constraint_flags.h"
 #include "json_text.h"
 #include "logprobs.h"
 #include "options.h"
@@ -31,6 +32,7 @@ struct RunFlags {
   bool as_json = false, raw = false, stats = false, escapes = false;
   LogprobsFlag logprobs;
   ReasoningFlags reasoning;
+  ConstraintFlags constraint;
   std::optional<bool> context_shift;
   std::optional<int64_t> n_keep;
 
@@ -54,6 +56,7 @@ struct RunFlags {
     sampling.add(flags);
     templates.add(flags);
     reasoning.add(flags);
+    constraint.add(flags);
     runtime.add(flags);
     for (const char* flag : {"-sys", "-sysf", "--chat-template", "--chat-template-file"})
       flags.exclusive({"--no-chat-template", flag});
@@ -182,6 +185,7 @@ int run_command(const Arguments& arguments) {
   }
   const std::string path = f.model.path();
   const ContextOptions context_options = f.runtime.options();
+  const auto constraint = f.constraint.constraint();
   const std::string prompt = prompt_of(f);
   catch_interrupts();
   const auto loading =
@@ -192,6 +196,7 @@ int run_command(const Arguments& arguments) {
   const std::vector<TokenId> ids = prompt_ids(f, *model, prompt);
   GenerateOptions options = f.sampling.options(*model);
   options.n_top_logprobs = f.logprobs.count();
+  if (constraint) options.mask = constrain(constraint, std::make_shared<const TokenTree>(*model));
   Context context = make_context(model, context_options, f.runtime.verbose);
   warn_beyond_training(context);
   const double load_ms =

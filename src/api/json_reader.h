@@ -3,15 +3,13 @@
 #pragma once
 
 #include <boost/json.hpp>
-#include <cstdint>
 #include <string_view>
+
+#include "json/reader.h"
 
 namespace assay::api {
 
-struct JsonLimits {
-  int depth_max = 64;
-  int64_t n_values_max = 1'000'000;
-};
+using JsonLimits = json_text::Limits;
 
 // ApiError(400) for what is no JSON, invalid UTF-8, a byte order mark, a lone surrogate, two members of one name, a number
 // that no double holds or an integer of more than 64 bits, and for what goes beyond a limit. Numbers are correctly rounded.

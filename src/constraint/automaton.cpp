@@ -1,0 +1,174 @@
+// See automaton.h.
+#include "constraint/automaton.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "assay/error.h"
+
+namespace assay::constraint {
+namespace {
+
+constexpr int64_t kFramesMax = 2'000'000;
+constexpr size_t kConfigsMax = 200'000;  // of one place
+
+uint64_t mix(uint64_t x) noexcept {  // the finaliser of splitmix64
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+
+uint64_t pair_of(int32_t high, int32_t low) noexcept {
+  return static_cast<uint64_t>(static_cast<uint32_t>(high)) << 32 | static_cast<uint32_t>(low);
+}
+StateId state_of(uint64_t config) noexcept { return static_cast<StateId>(config >> 32); }
+int32_t stack_of(uint64_t config) noexcept { return static_cast<int32_t>(config & 0xFFFFFFFFu); }
+
+}  // namespace
+
+Automaton::Automaton(std::shared_ptr<const Network> network)
+    : network_(std::move(network)), frames_(1), seen_table_(64), seen_epoch_(64) {
+  Known dead;
+  dead.next.fill(kDead);
+  places_.push_back(std::move(dead));
+  allow_work(INT64_MAX);
+  std::vector<Config> open = {pair_of(network_->rules[static_cast<size_t>(network_->root)].begin, 0)};
+  begin_ = place_of(open);
+}
+
+void Automaton::work(int64_t n) {
+  work_left_ -= n;
+  if (work_left_ < 0)
+    throw Error(Errc::bad_request, "the constraint has too many readings of the text so far to follow them all");
+}
+
+bool Automaton::see(Config config) {
+  if (2 * (n_seen_ + 1) > seen_table_.size()) {
+    std::vector<Config> old = std::move(seen_table_);
+    const std::vector<uint32_t> old_epoch = std::move(seen_epoch_);
+    seen_table_.assign(2 * old.size(), 0);
+    seen_epoch_.assign(2 * old.size(), 0);
+    n_seen_ = 0;
+    for (size_t i = 0; i < old.size(); ++i) {
+      if (old_epoch[i] == epoch_) see(old[i]);
+    }
+  }
+  const size_t mask = seen_table_.size() - 1;
+  size_t i = mix(config) & mask;
+  for (; seen_epoch_[i] == epoch_; i = (i + 1) & mask) {
+    if (seen_table_[i] == config) return false;
+  }
+  seen_table_[i] = config;
+  seen_epoch_[i] = epoch_;
+  ++n_seen_;
+  return true;
+}
+
+int32_t Automaton::push(StateId back, int32_t below) {
+  if (network_->states[static_cast<size_t>(back)].ends_rule) return below;  // nothing is left to do there but to return
+  const auto [it, is_new] = frame_ids_.try_emplace(pair_of(back, below), static_cast<int32_t>(frames_.size()));
+  if (is_new) {
+    if (static_cast<int64_t>(frames_.size()) >= kFramesMax) {
+      throw Error(Errc::bad_request, fmt::format("the constraint needs more than {} open calls", kFramesMax));
+    }
+    frames_.push_back({back, below});
+  }
+  return it->second;
+}
+
+// Everything that can be reached from `open` without a byte.
+Automaton::Place Automaton::place_of(std::vector<Config>& open) {
+  if (++epoch_ == 0) {
+    std::fill(seen_epoch_.begin(), seen_epoch_.end(), 0);
+    epoch_ = 1;
+  }
+  n_seen_ = 0;
+  Known known;
+  known.next.fill(-1);
+  while (!open.empty()) {
+    const Config config = open.back();
+    open.pop_back();
+    if (!see(config)) continue;
+    work(1);
+    const State& state = network_->states[static_cast<size_t>(state_of(config))];
+    const int32_t stack = stack_of(config);
+    if (state.ends_rule) {
+      if (stack == 0) {
+        known.accepts = true;
+      } else {
+        const Frame frame = frames_[static_cast<size_t>(stack)];
+        open.push_back(pair_of(frame.back, frame.below));
+      }
+      continue;
+    }
+    known.n_plain = std::max(known.n_plain, state.plain);
+    if (!state.bytes.empty()) {
+      known.configs.push_back(config);
+      known.only_plain &= state.plain != kNotPlain;
+    }
+    for (const StateId to : state.jumps) open.push_back(pair_of(to, stack));
+    for (const Call& c : state.calls)
+      open.push_back(pair_of(network_->rules[static_cast<size_t>(c.rule)].begin, push(c.back, stack)));
+    if (known.configs.size() > kConfigsMax) work(INT64_MAX);
+  }
+  if (known.configs.empty() && !known.accepts) return kDead;
+  std::sort(known.configs.begin(), known.configs.end());
+  return intern(std::move(known));
+}
+
+Automaton::Place Automaton::intern(Known known) {
+  uint64_t hash = known.accepts ? 1 : 0;
+  for (const Config c : known.configs) hash = mix(hash ^ c);
+  const auto [first, last] = by_hash_.equal_range(hash);
+  for (auto it = first; it != last; ++it) {
+    const Known& other = places_[static_cast<size_t>(it->second)];
+    if (other.accepts == known.accepts && other.configs == known.configs) return it->second;
+  }
+  const auto id = static_cast<Place>(places_.size());
+  kept_bytes_ += sizeof(Known) + known.configs.capacity() * sizeof(Config);
+  places_.push_back(std::move(known));
+  by_hash_.emplace(hash, id);
+  return id;
+}
+
+// All bytes around this one that lead to the same states are learnt together.
+Automaton::Place Automaton::find(Place from, uint8_t byte) {
+  int first = 0, last = 255;
+  open_.clear();
+  for (const Config config : places_[static_cast<size_t>(from)].configs) {
+    const auto& edges = network_->states[static_cast<size_t>(state_of(config))].bytes;
+    work(static_cast<int64_t>(edges.size()));
+    for (const ByteEdge& e : edges) {
+      if (e.last < byte) {
+        first = std::max(first, e.last + 1);
+      } else if (e.first > byte) {
+        last = std::min(last, e.first - 1);
+      } else {
+        first = std::max<int>(first, e.first);
+        last = std::min<int>(last, e.last);
+        open_.push_back(pair_of(e.to, stack_of(config)));
+      }
+    }
+  }
+  const Place next = open_.empty() ? kDead : place_of(open_);
+  auto& table = places_[static_cast<size_t>(from)].next;
+  std::fill(table.begin() + first, table.begin() + last + 1, next);
+  return next;
+}
+
+Automaton::Place Automaton::keep_only(Place place) {
+  std::vector<Known> kept;
+  kept.push_back(std::move(places_[kDead]));
+  const Place begin = begin_;
+  Known first = places_[static_cast<size_t>(begin)], current = places_[static_cast<size_t>(place)];
+  places_ = std::move(kept);
+  by_hash_.clear();
+  kept_bytes_ = 0;
+  first.next.fill(-1);
+  current.next.fill(-1);
+  begin_ = intern(std::move(first));
+  return place == kDead ? kDead : intern(std::move(current));
+}
+
+}  // namespace assay::constraint

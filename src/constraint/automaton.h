@@ -1,0 +1,79 @@
+// A network read byte by byte. A place is everything that may be the case after the bytes so far: a set of states, each
+// with the calls it must return from. Places and the ways between them are found when they are first asked for, and
+// kept.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "constraint/network.h"
+
+namespace assay::constraint {
+
+class Automaton {
+ public:
+  using Place = int32_t;
+  static constexpr Place kDead = 0;  // no text goes on from there
+
+  explicit Automaton(std::shared_ptr<const Network> network);
+
+  Place begin() const noexcept { return begin_; }
+  // Error(bad_request) where a grammar has too many readings of one text.
+  Place step(Place from, uint8_t byte) {
+    const Place next = places_[static_cast<size_t>(from)].next[byte];
+    return next >= 0 ? next : find(from, byte);
+  }
+  bool accepts(Place place) const noexcept {
+    return places_[static_cast<size_t>(place)].accepts;
+  }  // the text may end there
+  // So many plain characters may follow; -1: nothing is known of them.
+  int32_t n_plain(Place place) const noexcept { return places_[static_cast<size_t>(place)].n_plain; }
+  // Plain characters beyond n_plain() may not follow.
+  bool only_plain(Place place) const noexcept { return places_[static_cast<size_t>(place)].only_plain; }
+
+  // What is kept takes about so much memory.
+  size_t kept_bytes() const noexcept { return kept_bytes_; }
+  // Forgets all places but one, and gives it its new name.
+  Place keep_only(Place place);
+  // The work that may still be done before an Error; set before each token.
+  void allow_work(int64_t n) noexcept { work_left_ = n; }
+
+ private:
+  using Config = uint64_t;  // state << 32 | stack
+  struct Known {
+    std::vector<Config> configs;  // with edges over bytes, ascending
+    std::array<Place, 256> next;
+    int32_t n_plain = -1;
+    bool only_plain = true, accepts = false;
+  };
+  struct Frame {
+    StateId back = 0;
+    int32_t below = 0;
+  };
+
+  Place find(Place from, uint8_t byte);
+  Place place_of(std::vector<Config>& open);
+  Place intern(Known known);
+  int32_t push(StateId back, int32_t below);
+  void work(int64_t n);
+
+  std::shared_ptr<const Network> network_;
+  std::vector<Known> places_;
+  std::unordered_multimap<uint64_t, Place> by_hash_;
+  std::vector<Frame> frames_;  // 0: nothing to return to
+  std::unordered_map<uint64_t, int32_t> frame_ids_;
+  std::vector<Config> open_, seen_table_;
+  std::vector<uint32_t> seen_epoch_;
+  uint32_t epoch_ = 0;
+  size_t n_seen_ = 0, kept_bytes_ = 0;
+  int64_t work_left_ = 0;
+  Place begin_ = 0;
+
+  bool see(Config config);
+};
+
+}  // namespace assay::constraint
