@@ -33,6 +33,7 @@ int split_command(const Arguments& arguments);
 int merge_command(const Arguments& arguments);
 int serve_command(const Arguments& arguments);
 int quantize_command(const Arguments& arguments);
+int convert_command(const Arguments& arguments);
 int devices_command(const Arguments& arguments);
 
 }  // namespace assay::cli
