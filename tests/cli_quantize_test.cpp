@@ -91,5 +91,23 @@ TEST_F(CliQuantize, AQuantisedSourceIsTakenWithLeaveOnly) {
   EXPECT_THAT(taken.err, HasSubstr("the source is quantised already (Q8_0)"));
 }
 
+TEST(CliConvert, RefusesByName) {
+  const test::TempFolder folder;
+  const auto convert = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "convert");
+    return test::run_program(ASSAY_PROGRAM, arguments);
+  };
+  EXPECT_EQ(convert({folder.path()}).exit_code, 2);
+  EXPECT_NE(convert({folder / "absent", folder / "out.gguf"}).exit_code, 0);
+  EXPECT_THAT(convert({folder.path(), folder / "out.gguf"}).err, HasSubstr("needs a config.json"));
+  std::ofstream(folder / "config.json") << R"({"architectures": ["MambaForCausalLM"]})";
+  std::ofstream(folder / "model.safetensors", std::ios::binary) << std::string("\2\0\0\0\0\0\0\0{}", 10);
+  const ProgramResult r = convert({folder.path(), folder / "out.gguf"});
+  EXPECT_EQ(r.exit_code, 3);
+  EXPECT_THAT(r.err, HasSubstr("'MambaForCausalLM' is not known; assay converts LlamaForCausalLM, "));
+  EXPECT_FALSE(std::filesystem::exists(folder / "out.gguf"));
+  EXPECT_THAT(convert({"--help"}).out, HasSubstr("Qwen2ForCausalLM"));
+}
+
 }  // namespace
 }  // namespace assay

@@ -27,6 +27,7 @@ const std::map<std::string, std::set<std::string>> kNamed = {
     {"quant", {"tensor"}},
     {"quant/encode", {"quant"}},
     {"quantize", {"gguf", "quant/encode"}},
+    {"convert", {"text", "quantize"}},
     {"ops", {"quant"}},
     {"text", {"gguf", "base", "num"}},
     {"chat", {"gguf", "base"}},

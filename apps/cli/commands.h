@@ -35,6 +35,7 @@ int merge_command(const Arguments& arguments);
 int serve_command(const Arguments& arguments);
 int quantize_command(const Arguments& arguments);
 int check_schema_command(const Arguments& arguments);
+int convert_command(const Arguments& arguments);
 int devices_command(const Arguments& arguments);
 
 }  // namespace assay::cli

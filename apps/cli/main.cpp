@@ -52,6 +52,7 @@ constexpr Command kCommands[] = {
     {"edit", edit_command, "Metadata and tensors' names of a model file"},
     {"split", split_command, "A model file cut into several"},
     {"merge", merge_command, "The files of a split model as one"},
+    {"convert", convert_command, "A folder of Hugging Face to a GGUF file"},
     {"quantize", quantize_command, "A file of float weights to one of quantised weights"},
     {"pull", pull_command, "Fetches a model by name or address"},
     {"list", list_command, "The models that can be named in place of a path"},

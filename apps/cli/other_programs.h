@@ -184,6 +184,7 @@ inline constexpr std::array kVerbHabits = {
     Habit{"test", "use assay verify MODEL"},
     Habit{"generate", "use assay run MODEL -p TEXT"},
     Habit{"ask", "use assay run MODEL -p TEXT"},
+    Habit{"convert_hf_to_gguf", "use assay convert HF_FOLDER OUT"},
     Habit{"llama-quantize", "use assay quantize IN OUT TYPE"},
     Habit{"gguf-split", "use assay split and assay merge"},
     Habit{"embedding", "use assay embed MODEL -p TEXT"},

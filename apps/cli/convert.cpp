@@ -1,0 +1,86 @@
+// assay convert: a folder of Hugging Face to a GGUF file.
+#include "assay/convert.h"
+
+#include <fmt/format.h>
+
+#include "assay/error.h"
+#include "commands.h"
+#include "options.h"
+#include "terminal.h"
+
+namespace assay::cli {
+namespace {
+
+struct ConvertFlags {
+  std::string folder, out, outtype = "auto", effort = "normal";
+  std::optional<std::string> pre;
+  int64_t n_threads = 0;
+  bool text_only = false, keep_nonfinite = false, no_check = false;
+
+  void add(Flags& flags) {
+    flags.positional("HF_FOLDER", folder, "Folder with config.json, safetensors and tokenizer");
+    flags.positional("OUT", out, "The new file");
+    flags.value("--outtype", outtype, "TYPE", "auto (as the folder's matrices), f32, f16, bf16, or a type of assay quantize");
+    flags.value("--pre", pre, "NAME", "The pre-tokenizer, where tokenizer.json has one that is not known");
+    flags.on("--text-only", text_only, "Of a model that also sees or hears, its text model");
+    flags.on("--keep-nonfinite", keep_nonfinite, "Writes NaN and infinity as they are (f32, f16, bf16)");
+    flags.on("--no-check", no_check, "Leaves out holding the new file's tokenizer against tokenizer.json");
+    flags.value("--effort", effort, "LEVEL", "Of a quantised type: fast, normal or best");
+    flags.value("-t,--threads", n_threads, "N", "Threads; 0: one a core. The file does not depend on it");
+  }
+
+  ConvertOptions options() const {
+    ConvertOptions o;
+    o.outtype = outtype;
+    o.pre_tokenizer = pre;
+    o.text_only = text_only;
+    o.keep_nonfinite = keep_nonfinite;
+    o.check = !no_check;
+    if (effort == "fast") o.effort = QuantizeEffort::fast;
+    else if (effort == "best") o.effort = QuantizeEffort::best;
+    else if (effort != "normal") throw UsageError(fmt::format("--effort {}: needs fast, normal or best", effort));
+    if (n_threads < 0 || n_threads > 1024) throw UsageError(fmt::format("--threads {}: needs 0 to 1024", n_threads));
+    o.n_threads = static_cast<int>(n_threads);
+    o.cancelled = [] { return interrupted() != 0; };
+    return o;
+  }
+};
+
+std::string known_classes() {
+  std::string text = "Classes of config.json's \"architectures\":\n ";
+  for (const std::string& name : convertible_architectures()) text += " " + name;
+  return text + "\n";
+}
+
+}  // namespace
+
+int convert_command(const Arguments& arguments) {
+  Flags flags("convert",
+              "Writes a model of Hugging Face, safetensors and tokenizer, as one GGUF file. What the folder has and the file cannot say is printed, or refused.",
+              "  assay convert Qwen2.5-0.5B-Instruct qwen.gguf\n"
+              "  assay convert Llama-3.2-1B llama-Q4_K_M.gguf --outtype Q4_K_M\n");
+  ConvertFlags f;
+  f.add(flags);
+  if (!flags.parse(arguments)) {
+    Output().write(flags.help() + "\n" + known_classes());
+    return 0;
+  }
+  if (f.folder.empty() || f.out.empty()) throw UsageError("needs HF_FOLDER and OUT");
+  ConvertOptions options = f.options();
+  Progress progress("converting", "bytes");
+  options.progress = [&](const std::string& tensor, int64_t i, int64_t n, uint64_t done, uint64_t total) {
+    progress.update(static_cast<int64_t>(done), static_cast<int64_t>(total), fmt::format("{} ({} of {})", tensor, i + 1, n));
+  };
+  catch_interrupts();
+  const ConvertResult r = convert(f.folder, f.out, options);
+  if (r.cancelled) {
+    notice("interrupted: nothing was written");
+    return exit_code_of_signal(interrupted());
+  }
+  for (const std::string& note : r.notes) notice(note);
+  if (r.n_texts_checked > 0) notice(fmt::format("the file's tokenizer and tokenizer.json cut {} texts alike", r.n_texts_checked));
+  notice(fmt::format("{}: {}, {} tensors, {}, {:.2f} MiB", r.path.string(), r.architecture, r.n_tensors, r.type, static_cast<double>(r.bytes) / (1 << 20)));
+  return 0;
+}
+
+}  // namespace assay::cli

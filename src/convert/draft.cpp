@@ -1,0 +1,216 @@
+#include "convert/draft.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "assay/error.h"
+#include "base/shown.h"
+
+namespace assay::converting {
+namespace {
+
+// Types: as llama.cpp's converter, from the name in the new file.
+bool stays_f32(std::string_view name, int rank) {
+  if (rank <= 1 || name.ends_with("_norm.weight") || !name.ends_with(".weight")) return true;
+  for (const std::string_view part : {".ffn_gate_inp.weight", ".ffn_gate_inp_shexp.weight"}) {
+    if (name.ends_with(part)) return true;
+  }
+  return name == "position_embd.weight" || name == "token_types.weight";
+}
+
+std::string filled(std::string_view pattern, int64_t layer, int64_t expert) {
+  std::string text(pattern);
+  if (const size_t at = text.find("{}"); at != std::string::npos) text.replace(at, 2, std::to_string(layer));
+  if (const size_t at = text.find("{x}"); at != std::string::npos) text.replace(at, 3, std::to_string(expert));
+  return text;
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+}  // namespace
+
+std::string text_model_name(std::string_view name) {
+  std::string text(name);
+  if (const size_t at = text.find("language_model."); at != std::string::npos) text.erase(at, 15);
+  return text;
+}
+
+bool matches(std::string_view pattern, std::string_view name) {
+  const size_t star = pattern.find('*');
+  if (star == std::string_view::npos) return pattern == name;
+  if (name.substr(0, star) != pattern.substr(0, star)) return false;
+  const std::string_view rest = pattern.substr(star + 1);
+  for (size_t at = star; at <= name.size(); ++at) {
+    if (matches(rest, name.substr(at))) return true;
+  }
+  return false;
+}
+
+Draft::Draft(const Folder& from, std::string architecture, std::string_view defaults, bool text_only)
+    : folder(from), config(from.config(), defaults), architecture_(std::move(architecture)) {
+  head.set("general.architecture", gguf::Value::of(architecture_));
+  for (const StoredTensor& t : folder.tensors()) {
+    std::string name = text_model_name(t.name);
+    if (!by_name_.emplace(name, &t).second) throw Error(Errc::bad_file, fmt::format("{}: there are two tensors of this name", base::shown(name)));
+    taken_.emplace(std::move(name), false);
+  }
+  for (const char* none : {"*.rotary_emb.inv_freq", "*.attention.masked_bias", "*.attention.bias"}) leave(none);
+  const bool sees = folder.config().find("vision_config") != nullptr || folder.config().find("audio_config") != nullptr;
+  if (!sees) return;
+  if (!text_only) {
+    throw Error(Errc::unsupported, "config.json: this model also sees or hears, and assay converts text models; --text-only converts that part alone");
+  }
+  for (const char* other : {"vision_tower.*", "model.vision_tower.*", "vision_model.*", "model.vision_model.*", "multi_modal_projector.*",
+                            "model.multi_modal_projector.*", "visual.*", "model.visual.*", "audio_tower.*", "model.audio_tower.*", "embed_vision.*",
+                            "model.embed_vision.*", "model.connector.*"}) {
+    leave(other);
+  }
+}
+
+void Draft::count(std::string_view name, int64_t value) {
+  if (value < 0 || value > int64_t{0xFFFFFFFF}) throw Error(Errc::bad_file, fmt::format("config.json: {} would be {}", name, value));
+  head.set(fmt::format("{}.{}", architecture_, name), gguf::Value::of(static_cast<uint32_t>(value)));
+}
+void Draft::number(std::string_view name, double value) {
+  head.set(fmt::format("{}.{}", architecture_, name), gguf::Value::of(static_cast<float>(value)));
+}
+void Draft::flag(std::string_view name, bool value) { head.set(fmt::format("{}.{}", architecture_, name), gguf::Value::of(value)); }
+void Draft::text(std::string_view name, std::string_view value) { head.set(fmt::format("{}.{}", architecture_, name), gguf::Value::of(value)); }
+void Draft::flags(std::string_view name, const std::vector<bool>& values) {
+  head.set(fmt::format("{}.{}", architecture_, name), gguf::Value::of(values));
+}
+
+const StoredTensor* Draft::take_one(const std::string& name) {
+  const auto found = by_name_.find(name);
+  if (found == by_name_.end()) return nullptr;
+  const StoredTensor& t = *found->second;
+  if (!t.dtype) {
+    throw Error(Errc::unsupported, fmt::format("{} is {}; assay converts F32, F16 and BF16. A quantised checkpoint has to be saved as one of them first",
+                                               base::shown(t.name), t.type));
+  }
+  if (t.shape.empty() || t.shape.size() > 4 || t.data.empty()) {
+    throw Error(Errc::bad_file, fmt::format("{} has the shape {}; needs 1 to 4 dimensions, none of them 0", base::shown(t.name), shape_text(t.shape)));
+  }
+  taken_[name] = true;
+  return &t;
+}
+
+void Draft::shape_rows(Output& output, const Rule& rule, const std::vector<const StoredTensor*>& sources) const {
+  const StoredTensor& first = *sources.front();
+  std::vector<int64_t> shape = first.shape;
+  for (const StoredTensor* t : sources) {
+    if (t->shape != shape || t->dtype != first.dtype) {
+      throw Error(Errc::bad_file, fmt::format("{} is {} {}, {} is {} {}: experts of one layer have one shape", base::shown(first.name), first.type,
+                                              shape_text(first.shape), base::shown(t->name), t->type, shape_text(t->shape)));
+    }
+    output.slices.push_back({t, 0, t->rows()});
+  }
+  if (rule.as == As::gate || rule.as == As::up) {
+    if (shape.size() < 2 || shape[shape.size() - 2] % 2 != 0) {
+      throw Error(Errc::bad_file, fmt::format("{} has the shape {}; needs an even number of rows, gate above up", base::shown(first.name), shape_text(shape)));
+    }
+    const int64_t n = shape[shape.size() - 2] / 2, n_parts = first.rows() / (2 * n);
+    output.slices.clear();
+    for (int64_t i = 0; i < n_parts; ++i) output.slices.push_back({&first, 2 * n * i + (rule.as == As::up ? n : 0), n});
+    shape[shape.size() - 2] = n;
+  }
+  if (rule.from.find("{x}") != std::string_view::npos) shape.insert(shape.begin(), static_cast<int64_t>(sources.size()));
+  if (shape.size() > 4) throw Error(Errc::bad_file, fmt::format("{} has {} dimensions", base::shown(first.name), shape.size()));
+  output.shape.rank = static_cast<int>(shape.size());
+  std::copy(shape.begin(), shape.end(), output.shape.dims.begin());
+  output.cols = output.shape.cols();
+  output.rows = output.shape.rows();
+}
+
+void Draft::add(const Rule& rule, const std::string& to, const std::vector<const StoredTensor*>& sources) {
+  Output output;
+  output.name = to;
+  shape_rows(output, rule, sources);
+  output.is_f32 = stays_f32(output.name, output.shape.rank);
+  output.plus_one = rule.as == As::plus_one;
+  if (rule.as == As::rope_q || rule.as == As::rope_k) {
+    output.rope_heads = rule.as == As::rope_q ? n_heads : n_kv_heads;
+    if (output.shape.rank == 1) {  // a bias: its elements are the rows
+      output.rows = output.cols;
+      output.cols = 1;
+      output.slices = {{sources.front(), 0, output.rows}};
+    }
+    if (output.rope_heads <= 0 || output.rows % (2 * output.rope_heads) != 0) {
+      throw Error(Errc::bad_file, fmt::format("{} has {} rows, which are not {} heads of an even width", base::shown(sources.front()->name), output.rows,
+                                              output.rope_heads));
+    }
+  }
+  outputs.push_back(std::move(output));
+}
+
+bool Draft::take_layer(const Rule& rule, int64_t layer) {
+  const bool has_experts = rule.from.find("{x}") != std::string_view::npos;
+  std::vector<const StoredTensor*> sources;
+  for (int64_t x = 0; x < (has_experts ? n_experts : 1); ++x) {
+    const std::string from = filled(rule.from, layer, x);
+    const StoredTensor* t = take_one(from);
+    if (t == nullptr && (rule.optional || rule.as == As::tied) && x == 0) return false;
+    if (t == nullptr) throw Error(Errc::bad_file, fmt::format("needs the tensor {}; the folder has none of this name", from));
+    sources.push_back(t);
+  }
+  if (sources.empty()) throw Error(Errc::bad_file, fmt::format("config.json: no experts; {} needs some", rule.to));
+  add(rule, filled(rule.to, layer, 0), sources);
+  return true;
+}
+
+void Draft::take(std::span<const Rule> rules, int64_t first, int64_t last) {
+  for (const Rule& rule : rules) {
+    if (rule.from.find("{}") != std::string_view::npos) continue;
+    if (rule.as == As::tied && is_tied) {
+      if (const auto found = taken_.find(rule.from); found != taken_.end()) found->second = true;  // a copy of the embedding
+      continue;
+    }
+    if (!take_layer(rule, 0) && rule.as == As::tied) throw Error(Errc::bad_file, fmt::format("needs the tensor {}: tie_word_embeddings is false", rule.from));
+  }
+  std::vector<int64_t> n_taken(rules.size());
+  for (int64_t layer = first; layer < last; ++layer) {
+    for (size_t i = 0; i < rules.size(); ++i) {
+      if (rules[i].from.find("{}") != std::string_view::npos && take_layer(rules[i], layer)) ++n_taken[i];
+    }
+  }
+  for (size_t i = 0; i < rules.size(); ++i) {
+    if (n_taken[i] != 0 && n_taken[i] != last - first) {
+      throw Error(Errc::bad_file, fmt::format("{} is in {} of {} layers; needs to be in all or none", rules[i].from, n_taken[i], last - first));
+    }
+  }
+}
+
+void Draft::make(std::string name, std::vector<float> values) {
+  Output output;
+  output.name = std::move(name);
+  output.shape.dims[0] = static_cast<int64_t>(values.size());
+  output.cols = output.shape.cols();
+  output.is_f32 = true;
+  output.values = std::move(values);
+  outputs.push_back(std::move(output));
+}
+
+void Draft::leave(std::string_view pattern) {
+  for (auto& [name, is_taken] : taken_) is_taken = is_taken || matches(pattern, name);
+}
+
+void Draft::limit_vocabulary(int64_t n_tokens) {
+  for (Output& output : outputs) {
+    if (output.name != "token_embd.weight" || output.rows <= n_tokens) continue;
+    notes.push_back(fmt::format("{}: {} rows beyond the {} tokens are left out", output.name, output.rows - n_tokens, n_tokens));
+    output.rows = output.shape.dims[0] = n_tokens;
+    output.slices.front().n_rows = n_tokens;
+  }
+}
+
+void Draft::check_all_taken() const {
+  for (const auto& [name, is_taken] : taken_) {
+    if (is_taken) continue;
+    const StoredTensor& t = *by_name_.at(name);
+    throw Error(Errc::unsupported, fmt::format("{} ({} {}): no rule of {} takes it, and it is no known leftover", base::shown(t.name), t.type,
+                                               shape_text(t.shape), architecture_));
+  }
+}
+
+}  // namespace assay::converting
