@@ -337,10 +337,17 @@ class SmallOp {
 
   // One bound a function of ops/activation.h.
   Activation activate(ops::ActivationFunction function, double x, double dx) const {
-    constexpr Activation (SmallOp::*kBounds[])(double, double) const = {&SmallOp::silu,         &SmallOp::gelu,    &SmallOp::gelu_erf,
-                                                                         &SmallOp::relu_squared, &SmallOp::sigmoid, &SmallOp::softplus};
-    static_assert(std::size(kBounds) == ops::kNActivationFunctions);
-    return (this->*kBounds[static_cast<size_t>(function)])(x, dx);
+    using F = ops::ActivationFunction;
+    switch (function) {  // the compiler asks for a case of each
+      case F::silu: return silu(x, dx);
+      case F::gelu_tanh: return gelu(x, dx);
+      case F::gelu_erf: return gelu_erf(x, dx);
+      case F::relu_squared: return relu_squared(x, dx);
+      case F::sigmoid: return sigmoid(x, dx);
+      case F::softplus: return softplus(x, dx);
+      case F::n_functions: break;
+    }
+    return {x - x, 0};  // no function
   }
 
   // x / (1 + e), e = exp(-x) good to 2 u: (e / (1 + e)) 2 u, then the sum and the quotient.

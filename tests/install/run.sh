@@ -28,7 +28,7 @@ for example in chat logits; do
   # shellcheck disable=SC2046
   gcc -std=c99 -Wall -Wextra -Wpedantic -Werror "$root/examples/c/$example.c" -o "$folder/c/$example" $(flags assay-c)
 done
-g++ -std=c++11 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I"$usr/include" -x c++ "$usr/include/assay/assay.h"
+g++ -std=c++11 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I"$usr/include" -x c++ - <<<'#include <assay/assay.h>'
 
 "$example_model" "$model"
 same() {  # what the program says, then the others
