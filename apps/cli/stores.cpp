@@ -8,7 +8,8 @@
 namespace assay::cli {
 
 ModelStores stores_here() {
-  return ModelStores(store_folders(store_environment([](const char* name) -> const char* { return std::getenv(name); })));
+  return ModelStores(
+      store_folders(store_environment([](const char* name) -> const char* { return std::getenv(name); })));
 }
 
 std::string bytes_text(int64_t bytes) {
