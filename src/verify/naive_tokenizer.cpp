@@ -60,6 +60,7 @@ NaiveTokenizer::NaiveTokenizer(const gguf::Metadata& metadata, const Tokenizer& 
     const auto id = static_cast<TokenId>(i);
     if (tokens[i].empty()) continue;
     ids_.emplace(tokens[i], id);
+    writes_blanks_ = writes_blanks_ || tokens[i] == kBlank;
     const TokenKind kind = tokenizer.kind(id);
     if (kind == TokenKind::user_defined) specials_.push_back({tokens[i], id, true});
     if (kind == TokenKind::control || kind == TokenKind::unknown)
@@ -249,7 +250,7 @@ std::optional<std::string> NaiveTokenizer::round_trip(std::string_view text) con
   if (!is_bpe_) {
     const std::vector<TokenId> ids = encode(text, false, false);
     const bool has_unknown = unknown_ && std::find(ids.begin(), ids.end(), *unknown_) != ids.end();
-    if (has_unknown || joins_blanks_) return std::nullopt;
+    if (has_unknown || joins_blanks_ || !writes_blanks_) return std::nullopt;
     return std::string(text);
   }
   std::string expected;

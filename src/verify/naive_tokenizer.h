@@ -31,6 +31,8 @@ class NaiveTokenizer {
 
   bool adds_bos() const noexcept { return adds_bos_; }
   bool adds_eos() const noexcept { return adds_eos_; }
+  // Whether every blank can be written: of sentence pieces the mark U+2581 is one. Without it the mark's bytes come back in a blank's place.
+  bool writes_blanks() const noexcept { return is_bpe_ || writes_blanks_; }
   // What decode(encode(text)) has to be; nullopt where characters become the unknown token or
   // blanks are changed.
   std::optional<std::string> round_trip(std::string_view text) const;
@@ -56,7 +58,7 @@ class NaiveTokenizer {
   std::vector<Special> specials_;
   std::unique_ptr<const text::Splitter> splitter_;
   bool ignores_merges_ = false;
-  bool adds_space_ = true, joins_blanks_ = false, adds_bos_ = false, adds_eos_ = false;
+  bool writes_blanks_ = false, adds_space_ = true, joins_blanks_ = false, adds_bos_ = false, adds_eos_ = false;
   std::optional<TokenId> bos_, eos_, unknown_;
 };
 

@@ -138,6 +138,7 @@ VerifyStage check_tokenizer(const Subject& subject, const StageRun& run) {
     }
     const NaiveTokenizer naive(state.file.metadata(), tokenizer);
     const std::vector<std::string> texts = probe_texts(tokenizer);
+    if (!naive.writes_blanks()) findings.warn("no token is the mark of a blank, U+2581: where no longer piece has it, a blank comes back as the mark");
     int64_t n_done = 0;
     for (const std::string& text : texts) {
       end_if_cancelled(run);

@@ -53,6 +53,14 @@ TEST_F(StagesOfAModel, TheRightEnginePasses) {
   expect_pass(check_dequantisation(subject_, run_));
 }
 
+// No piece is the blank alone: nothing can write a blank, which is the file's doing and changes no id.
+TEST_F(StagesOfAModel, AVocabularyWithoutBlanksIsSaidNotFailed) {
+  const Subject without = own_subject(Model::load(test::shared("goldens/arch/qwen3.gguf").string()), one_thread());
+  const VerifyStage stage = check_tokenizer(without, run_);
+  EXPECT_EQ(stage.verdict, Verdict::warn) << stage.to_text();
+  EXPECT_THAT(stage.to_text(), HasSubstr("no token is the mark of a blank"));
+}
+
 TEST_F(StagesOfAModel, DequantisationSeesWrongNibbles) {
   const auto right = subject_.decode_row;
   subject_.decode_row = [right](const quant::Format& format, const std::byte* row, int64_t n,
