@@ -66,7 +66,7 @@ void keep_groups(const Route& op, int64_t n_experts, T* choice) noexcept {
   const int64_t size = n_experts / op.n_groups;
   std::array<T, kExpertsMax> group;
   for (int64_t g = 0; g < op.n_groups; ++g) {
-    std::array<int32_t, 2> best{};
+    std::array<int32_t, kExpertsMax> best;
     const int64_t n_best = op.group_by_best || size == 1 ? 1 : 2;
     choose(choice + g * size, size, n_best, best.data());
     group[static_cast<size_t>(g)] = choice[g * size + best[0]];
