@@ -138,10 +138,11 @@ LineEditor::LineEditor(Complete complete, const std::vector<std::string>& lines)
   el_set(e, EL_HIST, history, state_->history);
   el_set(e, EL_SETTY, "-d", "-isig", nullptr);  // while editing, Ctrl-C and Ctrl-Z are keys
   el_wset(e, EL_GETCFN, State::read_key);
-  el_set(e, EL_ADDFN, "assay-interrupt", "Drops the line", State::on_interrupt);
-  el_set(e, EL_ADDFN, "assay-suspend", "Suspends the program", State::on_suspend);
-  el_set(e, EL_ADDFN, "assay-complete", "Completes a word", State::on_tab);
-  el_set(e, EL_ADDFN, "assay-paste", "Takes what is pasted", State::on_paste);
+  // Wide names are taken as they lie; narrow ones it would copy, and keep for good.
+  el_wset(e, EL_ADDFN, L"assay-interrupt", L"Drops the line", State::on_interrupt);
+  el_wset(e, EL_ADDFN, L"assay-suspend", L"Suspends the program", State::on_suspend);
+  el_wset(e, EL_ADDFN, L"assay-complete", L"Completes a word", State::on_tab);
+  el_wset(e, EL_ADDFN, L"assay-paste", L"Takes what is pasted", State::on_paste);
   el_set(e, EL_BIND, "^C", "assay-interrupt", nullptr);
   el_set(e, EL_BIND, "^Z", "assay-suspend", nullptr);
   el_set(e, EL_BIND, "^I", "assay-complete", nullptr);
