@@ -162,6 +162,7 @@ TEST_F(Conversation, WithoutHistoryNothingIsWritten) {
   ASSERT_TRUE(program.shows("> "));
   program.type("/help\r");
   ASSERT_TRUE(program.shows("/undo"));
+  ASSERT_TRUE(program.shows("2004h> "));  // it reads keys again
   program.type("\x04");
   EXPECT_EQ(program.exit_code(), 0);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "state"));
