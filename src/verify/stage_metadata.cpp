@@ -1,9 +1,9 @@
 // Hyper-parameters against the tensors' shapes and against what known models have. That shapes fit
 // was checked on loading; here the inequalities that a wrong key survives are stated, and the rules
-// of engine/lint.h applied.
+// of measure/lint.h applied.
 #include <fmt/format.h>
 
-#include "engine/lint.h"
+#include "measure/lint.h"
 #include "engine/model_state.h"
 #include "model/hparams.h"
 #include "ops/attention.h"

@@ -1,4 +1,4 @@
-// The chat template: parsed, looked over (engine/lint.h), rendered, and its prompt's ids against
+// The chat template: parsed, looked over (measure/lint.h), rendered, and its prompt's ids against
 // those that the pieces ask for.
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 
 #include "assay/error.h"
 #include "base/shown.h"
-#include "engine/lint.h"
+#include "measure/lint.h"
 #include "engine/model_state.h"
 #include "verify/naive_tokenizer.h"
 #include "verify/probes.h"

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "base/shown.h"
-#include "engine/lint.h"
+#include "measure/lint.h"
 #include "engine/model_state.h"
 #include "verify/naive_tokenizer.h"
 #include "verify/probes.h"
