@@ -18,7 +18,7 @@
 namespace assay {
 namespace {
 
-using engine::random_tokens;
+using measure::random_tokens;
 using Clock = std::chrono::steady_clock;
 
 double elapsed_ms(Clock::time_point start) { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); }
@@ -109,7 +109,7 @@ BenchResult Bench::run(const BenchTest& test, int64_t n_repetitions, bool warm_u
   const std::vector<TokenId> ids = random_tokens(n_timed, context_.model().vocab_size());
   BenchResult result;
   result.test = test;
-  result.work = engine::WorkCounter(context_.model().state().built.plan, context_.options()).of_test(test);
+  result.work = measure::WorkCounter(context_.model().state().built.plan, context_.options()).of_test(test);
   const engine::CancelScope scope(context_, cancelled);
   bool goes_on = fill_depth(test);
   if (goes_on && warm_up) {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-namespace assay::engine {
+namespace assay::measure {
 namespace {
 
 // Between the two values nearest to share * (n - 1), as numpy's default does.
@@ -59,4 +59,4 @@ Distribution distribution_of(std::vector<double> values) {
   return d;
 }
 
-}  // namespace assay::engine
+}  // namespace assay::measure

@@ -6,7 +6,7 @@
 
 #include "assay/perplexity.h"
 
-namespace assay::engine {
+namespace assay::measure {
 
 struct Mean {
   double value = 0;
@@ -16,4 +16,4 @@ Mean mean_of(std::span<const double> values);
 
 Distribution distribution_of(std::vector<double> values);
 
-}  // namespace assay::engine
+}  // namespace assay::measure

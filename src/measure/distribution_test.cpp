@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-namespace assay::engine {
+namespace assay::measure {
 namespace {
 
 TEST(Distribution, OfNothingIsZeroAndOfOneValueIsThatValue) {
@@ -58,4 +58,4 @@ TEST(Distribution, ANanSpoilsAllAndAnInfinityTheMean) {
 }
 
 }  // namespace
-}  // namespace assay::engine
+}  // namespace assay::measure

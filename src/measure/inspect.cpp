@@ -137,7 +137,7 @@ void lint_parts(Inspection& out, const gguf::File& file) {
   });
   const bool is_read = std::none_of(out.problems.begin(), out.problems.end(), [](const InspectProblem& p) { return p.part == "model"; });
   add_problems(out);
-  for (LintFinding& finding : engine::lint({file, hparams ? &*hparams : nullptr, tokenizer.get(), chat_template.get(), is_read}))
+  for (LintFinding& finding : measure::lint({file, hparams ? &*hparams : nullptr, tokenizer.get(), chat_template.get(), is_read}))
     out.lint.push_back(std::move(finding));
   out.linted = true;
 }

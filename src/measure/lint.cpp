@@ -9,7 +9,7 @@
 #include <cmath>
 #include <string>
 
-namespace assay::engine {
+namespace assay::measure {
 namespace {
 
 class Lint {
@@ -184,4 +184,4 @@ std::vector<LintFinding> lint(const LintInput& in) {
   return all;
 }
 
-}  // namespace assay::engine
+}  // namespace assay::measure

@@ -11,7 +11,7 @@
 #include "gguf/file.h"
 #include "model/hparams.h"
 
-namespace assay::engine {
+namespace assay::measure {
 
 // Views; null where the file has no such part or it cannot be served.
 struct LintInput {
@@ -32,4 +32,4 @@ std::vector<LintFinding> lint(const LintInput& in);  // all of them
 std::optional<TokenId> find_end_of_turn(const Tokenizer& tokenizer,
                                         const ChatTemplate& chat_template);
 
-}  // namespace assay::engine
+}  // namespace assay::measure

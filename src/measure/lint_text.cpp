@@ -15,7 +15,7 @@
 #include "text/splitter.h"
 #include "text/utf8.h"
 
-namespace assay::engine {
+namespace assay::measure {
 namespace {
 
 constexpr std::string_view kUserText = "What is the height of that tower?";
@@ -276,4 +276,4 @@ std::vector<LintFinding> lint_template(const LintInput& in) {
   return found;
 }
 
-}  // namespace assay::engine
+}  // namespace assay::measure

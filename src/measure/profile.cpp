@@ -71,8 +71,8 @@ class StepTimes final : public ops::StepTimer {
 
  private:
   const ops::Plan& plan_;
-  engine::WorkCounter counter_;
-  engine::RunShape shape_;
+  measure::WorkCounter counter_;
+  ops::RunShape shape_;
   std::map<std::string, ProfileRow> now_;
   std::map<std::string, std::vector<ProfileRow>> runs_;
 };
@@ -97,7 +97,7 @@ Profile profile(Context& context, int64_t n_tokens, int64_t n_past, int64_t n_re
                                                context.n_ctx()));
   }
   const int64_t vocab_size = context.model().vocab_size();
-  const std::vector<TokenId> past = engine::random_tokens(n_past, vocab_size), ids = engine::random_tokens(n_tokens, vocab_size);
+  const std::vector<TokenId> past = measure::random_tokens(n_past, vocab_size), ids = measure::random_tokens(n_tokens, vocab_size);
   context.clear();
   if (n_past > 0) context.decode(past);
   const auto run = [&] {

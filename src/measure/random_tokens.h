@@ -6,8 +6,8 @@
 
 #include "assay/tokenizer.h"
 
-namespace assay::engine {
+namespace assay::measure {
 
 std::vector<TokenId> random_tokens(int64_t n, int64_t vocab_size);
 
-}  // namespace assay::engine
+}  // namespace assay::measure

@@ -5,12 +5,12 @@
 
 #include "engine/context_options.h"
 
-namespace assay::engine {
+namespace assay::measure {
 
 WorkCounter::WorkCounter(const ops::Plan& plan, const ContextOptions& options) : plan_(plan), options_(options) {
   executor_.weights_as_f32 = options.numerics != Numerics::exact && options.numerics != Numerics::fast;
-  executor_.cache_k = cache_type(options.cache_k);
-  executor_.cache_v = cache_type(options.cache_v);
+  executor_.cache_k = engine::cache_type(options.cache_k);
+  executor_.cache_v = engine::cache_type(options.cache_v);
 }
 
 Work WorkCounter::of_op(const ops::Op& op, const RunShape& shape) const {
@@ -39,4 +39,4 @@ Work WorkCounter::of_test(const BenchTest& test) const {
   return sum;
 }
 
-}  // namespace assay::engine
+}  // namespace assay::measure

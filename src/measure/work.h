@@ -8,7 +8,7 @@
 #include "assay/context.h"
 #include "ops/work.h"
 
-namespace assay::engine {
+namespace assay::measure {
 
 using ops::RunShape;
 
@@ -28,4 +28,4 @@ class WorkCounter {
   ops::ExecutorOptions executor_;  // what of them counts: modes and cache types
 };
 
-}  // namespace assay::engine
+}  // namespace assay::measure

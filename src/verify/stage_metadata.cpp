@@ -55,7 +55,7 @@ VerifyStage check_metadata(const Subject& subject, const StageRun& run) {
                  "the number of tokenizer.ggml.tokens", findings);
     }
     for (const LintFinding& finding :
-         engine::lint_metadata({state.file, &h, subject.model->tokenizer().get(), nullptr})) {
+         measure::lint_metadata({state.file, &h, subject.model->tokenizer().get(), nullptr})) {
       finding.level == LintLevel::error ? findings.fail(finding.message)
                                         : findings.warn(finding.message);
     }

@@ -156,7 +156,7 @@ VerifyStage check_tokenizer(const Subject& subject, const StageRun& run) {
     check_bos_and_ends(subject, naive, findings);
     check_pieces(subject, run, findings);
     for (const LintFinding& finding :
-         engine::lint_tokenizer({state.file, nullptr, &tokenizer, nullptr})) {
+         measure::lint_tokenizer({state.file, nullptr, &tokenizer, nullptr})) {
       finding.level == LintLevel::error ? findings.fail(finding.message)
                                         : findings.warn(finding.message);
     }
