@@ -43,7 +43,8 @@ const std::map<std::string, std::set<std::string>> kNamed = {
     {"serve", {"api"}},
     {"trace", {"engine"}},
     {"verify", {"trace"}},
-    {"files", {"engine", "imatrix"}},
+    {"kld", {"engine"}},
+    {"files", {"engine", "imatrix", "kld", "convert"}},
 };
 
 std::set<std::string> reachable(const std::string& room) {
