@@ -27,10 +27,12 @@ struct DiffFlags {
     flags.positional("A", a, "The one file, or a folder of Hugging Face");
     flags.positional("B", b, "The other");
     flags.on("--kld", kld,
-             "Ranks the tensors by what each costs: A is run over a text with one tensor of B put into it, and the KL divergence from A measured");
+             "Ranks the tensors by what each costs: A is run over a text with one tensor of B put into it, and the KL "
+             "divergence from A measured");
     flags.on("--estimate", estimate, "With --kld: estimates it in a fraction of the time, layer by layer");
     flags.value("-f,--file", file, "TEXT", "With --kld: the text (- is standard input); without it a built-in one");
-    flags.value("-c,--ctx-size", n_tokens, "N", "With --kld: tokens of a chunk (512), scored on the second half").at_least(8);
+    flags.value("-c,--ctx-size", n_tokens, "N", "With --kld: tokens of a chunk (512), scored on the second half")
+        .at_least(8);
     flags.value("--chunks", n_chunks, "N", "With --kld: the first N chunks of the text (1); -1: all").at_least(-1);
     flags.value("-t,--threads", n_threads, "N", "With --kld: threads; 0 is one for each physical core").at_least(0);
     flags.on("--json", as_json, "One JSON object");
@@ -38,7 +40,12 @@ struct DiffFlags {
   }
   void check() const {
     if (a.empty() || b.empty()) throw UsageError("needs two names: assay diff A B");
-    const char* needs_kld = estimate ? "--estimate" : file ? "-f" : n_tokens ? "-c" : n_chunks ? "--chunks" : n_threads ? "-t" : nullptr;
+    const char* needs_kld = estimate    ? "--estimate"
+                            : file      ? "-f"
+                            : n_tokens  ? "-c"
+                            : n_chunks  ? "--chunks"
+                            : n_threads ? "-t"
+                                        : nullptr;
     if (!kld && needs_kld != nullptr) throw UsageError(fmt::format("{}: is of use with --kld only", needs_kld));
     if (n_chunks && *n_chunks == 0) throw UsageError("--chunks 0: needs 1 or more, or -1 for all");
   }

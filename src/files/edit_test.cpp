@@ -205,13 +205,18 @@ TEST_F(EditTest, InPlaceAHeadThatFitsIsWrittenOverAClone) {
   EXPECT_EQ(n_files(), 1u);
   EXPECT_LT(result.bytes_written, static_cast<int64_t>(old_.size() / 2));
   EXPECT_EQ(gguf::File::open(in()).tensors()[0].file_offset, static_cast<uint64_t>(result.bytes_written));
-  for (int i = 0; i < 5; ++i) {  // the room, the clone, the head, to the disk, the name, the folder
+  std::ofstream(in(), std::ios::binary) << old_;
+  test::fail_call(-1);
+  edit({swap_words, other}, true);
+  const int n = test::n_calls();
+  ASSERT_GT(n, 5);
+  for (int i = 0; i < n; ++i) {
     std::ofstream(in(), std::ios::binary) << old_;
     test::fail_call(i);
     try {
       edit({swap_words, other}, true);
     } catch (const Error& error) {
-      EXPECT_EQ(error.code, Errc::io);
+      EXPECT_TRUE(error.code == Errc::io || error.code == Errc::out_of_memory) << error.what();
     }
     test::fail_call(-1);
     const std::string now = content(in());

@@ -16,10 +16,12 @@ namespace {
 // Models are large: not the folder for small files, which may lie in memory.
 std::filesystem::path make_folder() {
   const char* asked = std::getenv("TMPDIR");
-  std::string folder = (std::filesystem::path(asked != nullptr && *asked != 0 ? asked : "/var/tmp") / "assay-XXXXXX").string();
+  std::string folder =
+      (std::filesystem::path(asked != nullptr && *asked != 0 ? asked : "/var/tmp") / "assay-XXXXXX").string();
   if (::mkdtemp(folder.data()) == nullptr) {
-    throw Error(Errc::io, fmt::format("{}: no folder can be made there for the model as a file: {}; TMPDIR names another place", folder,
-                                      std::generic_category().message(errno)));
+    throw Error(Errc::io,
+                fmt::format("{}: no folder can be made there for the model as a file: {}; TMPDIR names another place",
+                            folder, std::generic_category().message(errno)));
   }
   return folder;
 }

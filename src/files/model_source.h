@@ -1,4 +1,5 @@
-// A model by the path that a user gives: a file, the first of a split, or a folder of Hugging Face, which becomes a file for as long as this lives.
+// A model by the path that a user gives: a file, the first of a split, or a folder of Hugging Face, which becomes a
+// file for as long as this lives.
 #pragma once
 
 #include <filesystem>

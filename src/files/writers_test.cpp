@@ -1,5 +1,5 @@
-// Whatever writes a model file, with each system call that it writes through failing once: the failure is told, what was there before stays, and
-// nothing is left behind.
+// Whatever writes a model file, with each system call that it writes through failing once: the failure is told, what
+// was there before stays, and nothing is left behind.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,6 +24,7 @@ namespace assay {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 class WritersTest : public ::testing::Test {
@@ -36,9 +37,7 @@ class WritersTest : public ::testing::Test {
   }
   std::string in() const { return (sources_ / "in.gguf").string(); }
   std::string out(const std::string& name = "out.gguf") const { return (folder_ / name).string(); }
-  size_t n_files() const {
-    return static_cast<size_t>(std::distance(fs::directory_iterator(folder_.path()), {}));
-  }
+  size_t n_files() const { return static_cast<size_t>(std::distance(fs::directory_iterator(folder_.path()), {})); }
   void clear() const {
     for (const fs::directory_entry& entry : fs::directory_iterator(folder_.path())) fs::remove(entry);
   }
@@ -59,15 +58,18 @@ class WritersTest : public ::testing::Test {
       try {
         work();
       } catch (const Error& error) {
-        EXPECT_EQ(error.code, Errc::io) << error.what();
+        // The second is of the file in memory that `edit` checks.
+        EXPECT_TRUE(error.code == Errc::io || error.code == Errc::out_of_memory) << error.what();
         told = error.what();
       }
       test::fail_call(-1);
-      EXPECT_THAT(told, HasSubstr("No space left on device")) << "call " << i << " of " << n;
+      EXPECT_THAT(told, AnyOf(HasSubstr("No space left on device"), HasSubstr("has no room for")))
+          << "call " << i << " of " << n;
       EXPECT_EQ(n_files(), outs.size()) << "call " << i << " of " << n;
       size_t n_old = 0;
       for (const std::string& name : outs) n_old += test::content(out(name)) == "old" ? 1 : 0;
-      // Each file takes its name and then its folder goes to the disk; until the first has taken its own, all are the old ones.
+      // Each file takes its name and then its folder goes to the disk; until the first has taken its own, all are the
+      // old ones.
       if (i + 2 * static_cast<int>(outs.size()) < n) {
         EXPECT_EQ(n_old, outs.size()) << "call " << i << " of " << n;
       }

@@ -1,5 +1,5 @@
-// One sweep over a model's parts, first to last: at each, every candidate whose tensor the part reads is run in its place, from the rows that the model hands
-// to the part to the end. The rows are then advanced by the part as it is.
+// One sweep over a model's parts, first to last: at each, every candidate whose tensor the part reads is run in its
+// place, from the rows that the model hands to the part to the end. The rows are then advanced by the part as it is.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,6 +29,7 @@ struct Tried {
   const TensorCandidate* candidate = nullptr;
   Replacement replacement;
   size_t first = 0, last = 0;  // the parts that read it
+  bool outside = false;        // of the layers
   bool in_all = false;         // the first candidate of its name
 };
 
@@ -42,24 +43,28 @@ const tensor::DTypeTraits* find_type(std::string_view name) noexcept {
 
 tensor::TensorView view_of(const TensorCandidate& candidate, const tensor::TensorView& own) {
   const tensor::DTypeTraits* type = find_type(candidate.type);
-  if (type == nullptr) throw Error(Errc::bad_request, fmt::format("{}: there is no type \"{}\"", candidate.name, candidate.type));
+  if (type == nullptr)
+    throw Error(Errc::bad_request, fmt::format("{}: there is no type \"{}\"", candidate.name, candidate.type));
   tensor::TensorView view{type->dtype, own.shape, candidate.data};
   const int64_t n_bytes = own.shape.cols() % type->block_elements == 0 ? own.shape.rows() * view.row_bytes() : -1;
   if (n_bytes != static_cast<int64_t>(candidate.data.size())) {
-    throw Error(Errc::bad_request, fmt::format("{}: {} rows of {} columns of type {} are needed, found {} bytes", candidate.name, own.shape.rows(),
-                                               own.shape.cols(), candidate.type, candidate.data.size()));
+    throw Error(Errc::bad_request,
+                fmt::format("{}: {} rows of {} columns of type {} are needed, found {} bytes", candidate.name,
+                            own.shape.rows(), own.shape.cols(), candidate.type, candidate.data.size()));
   }
   return view;
 }
 
 std::vector<Chunk> chunks_of(const Model& model, std::span<const TokenId> ids, const TensorEffectOptions& options) {
   if (options.n_chunk < kTokensMin || options.n_chunks_max < 0) {
-    throw Error(Errc::bad_request, fmt::format("{} chunks of {} tokens: chunks of {} tokens are needed at least", options.n_chunks_max, options.n_chunk, kTokensMin));
+    throw Error(Errc::bad_request, fmt::format("{} chunks of {} tokens: chunks of {} tokens are needed at least",
+                                               options.n_chunks_max, options.n_chunk, kTokensMin));
   }
   int64_t n_chunk = std::min({options.n_chunk, static_cast<int64_t>(ids.size()), model.n_ctx_train()});
   if (const int64_t n = model.state().built.plan.n_ctx_max; n > 0) n_chunk = std::min(n_chunk, n);
   if (n_chunk < kTokensMin) {
-    throw Error(Errc::bad_request, fmt::format("a text of {} tokens is too short to measure anything: {} are needed", ids.size(), kTokensMin));
+    throw Error(Errc::bad_request, fmt::format("a text of {} tokens is too short to measure anything: {} are needed",
+                                               ids.size(), kTokensMin));
   }
   const auto& tokenizer = model.tokenizer();
   const std::optional<TokenId> bos = tokenizer && tokenizer->adds_bos() ? tokenizer->bos() : std::nullopt;
@@ -80,17 +85,18 @@ std::vector<Chunk> chunks_of(const Model& model, std::span<const TokenId> ids, c
 
 class Sweep {
  public:
-  Sweep(const Model& model, std::span<const TokenId> ids, std::span<const TensorCandidate> candidates, const TensorEffectOptions& options)
+  Sweep(const Model& model, std::span<const TokenId> ids, std::span<const TensorCandidate> candidates,
+        const TensorEffectOptions& options)
       : plan_(model.state().built.plan),
         options_(options),
         pool_(options.n_threads == 0 ? base::physical_cores() : options.n_threads),
         chunks_(chunks_of(model, ids, options)),
         borders_(borders_of(plan_)),
         parts_(ops::split_plan(plan_, borders_)),
-        n_rows_(std::clamp<int64_t>(kLogitsBytesMax / (plan_.vocab_size * static_cast<int64_t>(sizeof(float))), 1, n_scored_of(chunks_.front()))),
+        n_rows_(std::clamp<int64_t>(kLogitsBytesMax / (plan_.vocab_size * static_cast<int64_t>(sizeof(float))), 1,
+                                    n_scored_of(chunks_.front()))),
         base_(n_scored_of(chunks_.front()) * static_cast<int64_t>(chunks_.size()), plan_.vocab_size),
         scores_(at(base_.n_rows())) {
-    scratch_.resize(at(pool_.n_threads()), std::vector<double>(at(plan_.vocab_size)));
     result_.effects.resize(candidates.size());
     result_.n_scored = base_.n_rows();
     result_.n_tokens_run = static_cast<int64_t>(chunks_.size() * chunks_.front().tokens.size());
@@ -114,20 +120,25 @@ class Sweep {
  private:
   using AllRows = std::vector<Rows>;  // of each chunk
 
-  static int64_t n_scored_of(const Chunk& chunk) { return static_cast<int64_t>(chunk.tokens.size()) - chunk.n_unscored; }
+  static int64_t n_scored_of(const Chunk& chunk) {
+    return static_cast<int64_t>(chunk.tokens.size()) - chunk.n_unscored;
+  }
   bool is_last(size_t part) const { return part + 1 == parts_.size(); }
   void poll() const {
     if (options_.cancelled && options_.cancelled()) throw Cancelled{};
   }
-  TensorEffect& effect_of(const Tried& tried, std::span<const TensorCandidate> all) { return result_.effects[at(tried.candidate - all.data())]; }
+  TensorEffect& effect_of(const Tried& tried, std::span<const TensorCandidate> all) {
+    return result_.effects[at(tried.candidate - all.data())];
+  }
 
   void enter(const gguf::File& file, std::span<const TensorCandidate> candidates) {
     candidates_ = candidates;
     std::set<std::string_view> names;
     for (const TensorCandidate& candidate : candidates) {
       const gguf::Tensor* own = file.find(candidate.name);
-      if (own == nullptr) throw Error(Errc::bad_request, fmt::format("{}: the model has no tensor of this name", candidate.name));
-      Tried tried{&candidate, {own->view, view_of(candidate, own->view)}, parts_.size(), 0, false};
+      if (own == nullptr)
+        throw Error(Errc::bad_request, fmt::format("{}: the model has no tensor of this name", candidate.name));
+      Tried tried{&candidate, {own->view, view_of(candidate, own->view)}, parts_.size(), 0, false, false};
       for (size_t part = 0; part < parts_.size(); ++part) {
         if (!reads(parts_[part].plan, own->view)) continue;
         tried.first = std::min(tried.first, part);
@@ -139,6 +150,7 @@ class Sweep {
       } else if (quant::find_format(tried.replacement.with.dtype) == nullptr) {
         effect.why_none = fmt::format("a tensor of type {} cannot be run", candidate.type);
       } else {
+        tried.outside = reads_outside_layers(plan_, own->view);
         tried.in_all = names.insert(candidate.name).second;
         tried_.push_back(tried);
       }
@@ -162,13 +174,14 @@ class Sweep {
       poll();
       const int64_t first_row = static_cast<int64_t>(i) * n_scored_of(chunks_.front());
       runner.run(chunks_[i], input[i], [&](int64_t first, int64_t n, const ops::Executor& executor) {
-        pool_.run(n, [&](int64_t j, int thread) { score(first_row + first + j, executor.logits(j), std::span(scratch_[at(thread)])); });
+        pool_.run(n, [&](int64_t j, int) { score(first_row + first + j, executor.logits(j)); });
       });
     }
   }
 
   double divergence(const PartRunner& runner, const AllRows& input) {
-    run_to_end(runner, input, [&](int64_t row, std::span<const float> logits, std::span<double> scratch) { scores_[at(row)] = base_.divergence(row, logits, scratch); });
+    run_to_end(runner, input,
+               [&](int64_t row, std::span<const float> logits) { scores_[at(row)] = base_.divergence(row, logits); });
     double sum = 0;
     for (const double score : scores_) sum += score;
     return sum / static_cast<double>(scores_.size());
@@ -177,14 +190,15 @@ class Sweep {
   void set_base() {
     const PartRunner runner(plan_, chunks_.front(), n_rows_, pool_);
     run_to_end(runner, AllRows(chunks_.size()),
-               [&](int64_t row, std::span<const float> logits, std::span<double> scratch) { scores_[at(row)] = base_.set(row, logits, scratch) ? 0 : 1; });
+               [&](int64_t row, std::span<const float> logits) { scores_[at(row)] = base_.set(row, logits) ? 0 : 1; });
     if (std::ranges::any_of(scores_, [](double bad) { return bad != 0; }))
       throw Error(Errc::bad_file, "the model's logits are no finite numbers: nothing can be measured from them");
   }
 
   // From the part with its candidates in place to the end of the plan, in one run.
   double divergence_from(size_t part, std::span<const Replacement> replacements) {
-    const ops::Plan plan = with_replaced(part == 0 ? plan_ : ops::split_plan(plan_, std::span(&borders_[part - 1], 1))[1].plan, replacements);
+    const ops::Plan plan = with_replaced(
+        part == 0 ? plan_ : ops::split_plan(plan_, std::span(&borders_[part - 1], 1))[1].plan, replacements);
     return divergence(PartRunner(plan, chunks_.front(), n_rows_, pool_), rows_);
   }
 
@@ -221,31 +235,34 @@ class Sweep {
 
   // How many candidates begin here, all of which are done then.
   size_t run_part(size_t part) {
-    std::vector<const Tried*> inner;  // that nothing behind the part reads
+    std::vector<const Tried*> measured, estimated;  // that nothing behind the part reads
     size_t n = 0;
     for (const Tried& tried : tried_) {
       if (tried.first != part) continue;
       ++n;
       if (tried.last == part && !is_last(part)) {
-        inner.push_back(&tried);
+        (options_.estimate && !tried.outside ? estimated : measured).push_back(&tried);
       } else {
         note(tried, false, [&] { return divergence_from(part, std::span(&tried.replacement, 1)); });
       }
     }
     if (is_last(part)) return n;
-    const AllRows next = hand_on(parts_[part].plan, rows_);
-    if (!inner.empty()) {
+    AllRows next = hand_on(parts_[part].plan, rows_);
+    if (!measured.empty() || !estimated.empty()) {
       const ops::Plan rest = ops::split_plan(plan_, std::span(&borders_[part], 1))[1].plan;
       const PartRunner tail(rest, chunks_.front(), n_rows_, pool_);
-      options_.estimate && inner.size() > 1 ? estimate(part, inner, next, tail) : measure(part, inner, tail);
+      measure(part, measured, tail);
+      estimate(part, estimated, next, tail);
     }
-    rows_ = next;
+    rows_ = std::move(next);
     return n;
   }
 
   void measure(size_t part, const std::vector<const Tried*>& inner, const PartRunner& tail) {
     for (const Tried* tried : inner) {
-      note(*tried, false, [&] { return divergence(tail, hand_on(with_replaced(parts_[part].plan, std::span(&tried->replacement, 1)), rows_)); });
+      note(*tried, false, [&] {
+        return divergence(tail, hand_on(with_replaced(parts_[part].plan, std::span(&tried->replacement, 1)), rows_));
+      });
     }
   }
 
@@ -254,12 +271,13 @@ class Sweep {
     std::vector<double> changes(inner.size(), std::numeric_limits<double>::quiet_NaN());
     for (size_t i = 0; i < inner.size(); ++i) {
       note(*inner[i], true, [&] {
-        changes[i] = change_of(hand_on(with_replaced(parts_[part].plan, std::span(&inner[i]->replacement, 1)), rows_), own);
+        changes[i] =
+            change_of(hand_on(with_replaced(parts_[part].plan, std::span(&inner[i]->replacement, 1)), rows_), own);
         if (inner[i]->in_all) together.push_back(inner[i]->replacement);
         return changes[i];
       });
     }
-    if (together.empty()) return;
+    if (together.empty()) return;  // there is none, or none can be run
     const AllRows handed = hand_on(with_replaced(parts_[part].plan, together), rows_);
     const double change = change_of(handed, own), all = divergence(tail, handed);
     for (size_t i = 0; i < inner.size(); ++i) {
@@ -286,7 +304,6 @@ class Sweep {
   const int64_t n_rows_;
   BaseRows base_;
   std::vector<double> scores_;  // of the run at work, a scored token each
-  std::vector<std::vector<double>> scratch_;
   std::span<const TensorCandidate> candidates_;
   std::vector<Tried> tried_;
   AllRows rows_;  // that the part at work is given
@@ -299,11 +316,12 @@ class Sweep {
 
 namespace assay {
 
-TensorEffects tensor_effects(const std::shared_ptr<const Model>& model, std::span<const TokenId> ids, std::span<const TensorCandidate> candidates,
-                             const TensorEffectOptions& options) {
+TensorEffects tensor_effects(const std::shared_ptr<const Model>& model, std::span<const TokenId> ids,
+                             std::span<const TensorCandidate> candidates, const TensorEffectOptions& options) {
   if (model == nullptr) throw Error(Errc::bad_request, "effects of tensors need a model, found none");
   if (!model->has_logits() || !model->state().built.plan.causal)
-    throw Error(Errc::unsupported, fmt::format("{} is an encoder ({}): it has no logits that could be compared", model->name(), model->architecture()));
+    throw Error(Errc::unsupported, fmt::format("{} is an encoder ({}): it has no logits that could be compared",
+                                               model->name(), model->architecture()));
   model->state().file.check_sizes();
   return kld::Sweep(*model, ids, candidates, options).run();
 }

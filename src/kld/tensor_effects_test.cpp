@@ -40,7 +40,9 @@ test::Bytes noisy(const gguf::Tensor& tensor, float spread, uint64_t seed) {
   return bytes;
 }
 
-std::shared_ptr<const Model> load(const std::filesystem::path& path) { return Model::load(path.string(), {.tokenizer = false}); }
+std::shared_ptr<const Model> load(const std::filesystem::path& path) {
+  return Model::load(path.string(), {.tokenizer = false});
+}
 
 class Models {
  public:
@@ -57,7 +59,8 @@ class Models {
     for (const auto& [name, candidate] : changed) {
       const tensor::Shape& shape = file.find(name)->view.shape;
       const tensor::DType type = candidate.type == "Q8_0" ? tensor::DType::Q8_0 : tensor::DType::F32;
-      edited.tensor(name, type, {shape.dims.begin(), shape.dims.begin() + shape.rank}, test::Bytes(candidate.data.begin(), candidate.data.end()));
+      edited.tensor(name, type, {shape.dims.begin(), shape.dims.begin() + shape.rank},
+                    test::Bytes(candidate.data.begin(), candidate.data.end()));
     }
     edited.write(folder / "edited.gguf");
     ContextOptions options;
@@ -83,7 +86,9 @@ TensorEffectOptions options_of(int n_threads, bool estimate = false) {
   return options;
 }
 
-void expect_near(double found, double expected, const std::string& name) { EXPECT_NEAR(found, expected, 1e-6 * expected + 1e-13) << name; }
+void expect_near(double found, double expected, const std::string& name) {
+  EXPECT_NEAR(found, expected, 1e-6 * expected + 1e-13) << name;
+}
 
 TEST(TensorEffects, AreWhatPerplexitySaysOfTheWholeFile) {
   const test::TempFolder folder;
@@ -111,13 +116,15 @@ TEST(TensorEffects, AreWhatPerplexitySaysOfTheWholeFile) {
     EXPECT_FALSE(found.effects[i].estimated);
     EXPECT_GT(*found.effects[i].kl_divergence, 0);
     if (i % 3 == 0 || i < 2 || i + 3 > candidates.size()) {
-      expect_near(*found.effects[i].kl_divergence, models.by_perplexity({{candidates[i].name, candidates[i]}}), candidates[i].name);
+      expect_near(*found.effects[i].kl_divergence, models.by_perplexity({{candidates[i].name, candidates[i]}}),
+                  candidates[i].name);
     }
     all.emplace(candidates[i].name, candidates[i]);
   }
   expect_near(*found.all.kl_divergence, models.by_perplexity(all), "all");
   const TensorEffects other = tensor_effects(models.model, models.ids, candidates, options_of(1));
-  for (size_t i = 0; i < candidates.size(); ++i) EXPECT_EQ(*other.effects[i].kl_divergence, *found.effects[i].kl_divergence) << "one thread";
+  for (size_t i = 0; i < candidates.size(); ++i)
+    EXPECT_EQ(*other.effects[i].kl_divergence, *found.effects[i].kl_divergence) << "one thread";
 
   // Estimates: exact outside the layers and in the last, near elsewhere.
   const TensorEffects estimated = tensor_effects(models.model, models.ids, candidates, options_of(2, true));
@@ -126,7 +133,8 @@ TEST(TensorEffects, AreWhatPerplexitySaysOfTheWholeFile) {
     const bool in_layer = candidates[i].name.starts_with("blk.") && !candidates[i].name.starts_with("blk.3.");
     EXPECT_EQ(estimated.effects[i].estimated, in_layer) << candidates[i].name;
     if (in_layer) {
-      EXPECT_LT(std::abs(std::log(near / exact)), std::log(4.0)) << candidates[i].name << ": " << near << " for " << exact;
+      EXPECT_LT(std::abs(std::log(near / exact)), std::log(4.0))
+          << candidates[i].name << ": " << near << " for " << exact;
     } else {
       EXPECT_EQ(near, exact) << candidates[i].name;
     }
@@ -151,15 +159,18 @@ TEST(TensorEffects, OfManyFamilies) {
     const TensorEffects found = tensor_effects(models.model, models.ids, candidates, options_of(1));
     for (size_t i = 0; i < candidates.size(); i += 4) {
       if (!found.effects[i].kl_divergence) {
-        EXPECT_THAT(found.effects[i].why_none, HasSubstr("no operation of the model reads it")) << name << ", " << candidates[i].name;
+        EXPECT_THAT(found.effects[i].why_none, HasSubstr("no operation of the model reads it"))
+            << name << ", " << candidates[i].name;
         continue;
       }
-      expect_near(*found.effects[i].kl_divergence, models.by_perplexity({{candidates[i].name, candidates[i]}}), name + (", " + candidates[i].name));
+      expect_near(*found.effects[i].kl_divergence, models.by_perplexity({{candidates[i].name, candidates[i]}}),
+                  name + (", " + candidates[i].name));
     }
   }
 }
 
-std::string refusal(const std::shared_ptr<const Model>& model, std::span<const TokenId> ids, const TensorCandidate& candidate) {
+std::string refusal(const std::shared_ptr<const Model>& model, std::span<const TokenId> ids,
+                    const TensorCandidate& candidate) {
   try {
     tensor_effects(model, ids, std::span(&candidate, 1), options_of(1));
   } catch (const Error& error) {
@@ -176,9 +187,12 @@ TEST(TensorEffects, WhatCannotBeTried) {
   const test::Bytes row(256 * sizeof(float));
   EXPECT_THAT(refusal(models.model, models.ids, {"no.such", "F32", row}), HasSubstr("no tensor of this name"));
   EXPECT_THAT(refusal(models.model, models.ids, {"output_norm.weight", "F23", row}), HasSubstr("no type \"F23\""));
-  EXPECT_THAT(refusal(models.model, models.ids, {"output_norm.weight", "F32", std::span(row).first(8)}), HasSubstr("found 8 bytes"));
-  EXPECT_THAT(refusal(models.model, std::span(models.ids).first(7), {"output_norm.weight", "F32", row}), HasSubstr("too short"));
-  EXPECT_THAT(refusal(models.model, std::vector<TokenId>(20, 96), {"output_norm.weight", "F32", row}), HasSubstr("token 96"));
+  EXPECT_THAT(refusal(models.model, models.ids, {"output_norm.weight", "F32", std::span(row).first(8)}),
+              HasSubstr("found 8 bytes"));
+  EXPECT_THAT(refusal(models.model, std::span(models.ids).first(7), {"output_norm.weight", "F32", row}),
+              HasSubstr("too short"));
+  EXPECT_THAT(refusal(models.model, std::vector<TokenId>(20, 96), {"output_norm.weight", "F32", row}),
+              HasSubstr("token 96"));
   const TensorCandidate of_integers{"output_norm.weight", "I32", row};
   const TensorEffects found = tensor_effects(models.model, models.ids, std::span(&of_integers, 1), options_of(1));
   EXPECT_FALSE(found.effects[0].kl_divergence);
@@ -211,7 +225,8 @@ TEST(TensorEffects, CanBeCancelled) {
 // The text is long enough for every tokenizer there is: whole words are the most that one token has.
 TEST(TensorEffects, TheBuiltInTextHasEnoughWords) {
   int n_words = 0;
-  for (size_t i = 1; i < effect_text().size(); ++i) n_words += effect_text()[i] == ' ' && effect_text()[i - 1] != ' ' ? 1 : 0;
+  for (size_t i = 1; i < effect_text().size(); ++i)
+    n_words += effect_text()[i] == ' ' && effect_text()[i - 1] != ' ' ? 1 : 0;
   EXPECT_GT(n_words, 512);
 }
 

@@ -1,4 +1,5 @@
-// A folder of Hugging Face for tests: a tiny llama of random BF16 weights with a vocabulary of pieces, as tests/data/convert describes it.
+// A folder of Hugging Face for tests: a tiny llama of random BF16 weights with a vocabulary of pieces, as
+// tests/data/convert describes it.
 #pragma once
 
 #include <bit>
