@@ -1,15 +1,24 @@
 // The commands that compare and mend files, from outside: exit codes, what is left behind, full disks.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <boost/json.hpp>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
+#include <thread>
 
+#include "support/gguf_writer.h"
 #include "support/program.h"
 #include "support/shared_data.h"
 #include "support/temp_folder.h"
+#include "support/tiny_chat_model.h"
 #include "support/tiny_llama.h"
 
 namespace assay {
@@ -99,6 +108,103 @@ TEST_F(FilesTest, AFullDiskLeavesTheOldFile) {
     EXPECT_THAT(r.err, HasSubstr("File too large"));
     EXPECT_EQ(content(out), "old");
     EXPECT_EQ(n_files(), 2u);
+  }
+}
+
+// Starts the program, sends it a signal as soon as `sign` is there, and gives back how it ended; nullopt where it was done before.
+std::optional<int> end_of_interrupted(const std::vector<std::string>& arguments, const fs::path& sign, int signal) {
+  std::vector<char*> pointers;
+  std::string program = ASSAY_PROGRAM;
+  pointers.push_back(program.data());
+  std::vector<std::string> texts = arguments;
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const int nothing = ::open("/dev/null", O_RDWR);
+    for (const int stream : {0, 1, 2}) ::dup2(nothing, stream);
+    ::execv(program.c_str(), pointers.data());
+    ::_exit(127);
+  }
+  int status = 0;
+  while (!fs::exists(sign)) {
+    if (::waitpid(child, &status, WNOHANG) == child) return std::nullopt;
+    std::this_thread::yield();
+  }
+  ::kill(child, signal);
+  if (::waitpid(child, &status, 0) != child) return std::nullopt;
+  if (WIFSIGNALED(status)) return 128 + WTERMSIG(status);
+  return WEXITSTATUS(status) == 0 ? std::nullopt : std::optional(WEXITSTATUS(status));
+}
+
+// Of a file that takes a while to copy: 1 GiB, which lies nowhere.
+TEST_F(FilesTest, SignalsLeaveTheOldFile) {
+  constexpr uintmax_t kBytes = uintmax_t{1} << 30;
+  test::GgufWriter().set("general.architecture", "llama").raw_tensor("t", {1 << 20, kBytes >> 20}, 24, 0).write(folder_ / "large.gguf");
+  fs::resize_file(folder_ / "large.gguf", fs::file_size(folder_ / "large.gguf") + kBytes);
+  std::ofstream(folder_ / "out.gguf") << "old";
+  const std::vector<std::string> edit = {"edit", path("large.gguf"), "-o", path("out.gguf"), "--set", "general.name=str:x", "--force"};
+  const fs::path partial = folder_ / "out.gguf.partial";
+  for (const int signal : {SIGINT, SIGTERM, SIGKILL}) {
+    std::optional<int> end;
+    for (int i = 0; i < 5 && !end; ++i) {  // a machine at rest may be done before the signal comes
+      std::ofstream(folder_ / "out.gguf") << "old";
+      end = end_of_interrupted(edit, partial, signal);
+    }
+    if (!end) GTEST_SKIP() << "1 GiB was copied before a signal arrived, five times";
+    EXPECT_EQ(*end, 128 + signal);
+    EXPECT_EQ(content("out.gguf"), "old");
+    EXPECT_EQ(fs::exists(partial), signal == SIGKILL);
+  }
+  // What the killed one left is in nobody's way.
+  const ProgramResult again = assay({"edit", path("in.gguf"), "-o", path("out.gguf"), "--set", "general.name=str:x"});
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_FALSE(fs::exists(partial));
+}
+
+TEST_F(FilesTest, OtherNamesOfTheSourceAreRefused) {
+  fs::create_symlink("in.gguf", folder_ / "link.gguf");
+  fs::create_hard_link(folder_ / "in.gguf", folder_ / "name.gguf");
+  assay({"split", path("in.gguf"), path("p"), "--max-size", "1M"});
+  std::string first;
+  for (const auto& entry : fs::directory_iterator(folder_.path())) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("p-00001")) first = name;
+  }
+  fs::create_symlink(first, folder_ / "part.gguf");
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {"edit", path("in.gguf"), "-o", path("link.gguf"), "--set", "a=u32:1"},
+           {"edit", path("in.gguf"), "-o", path("name.gguf"), "--set", "a=u32:1"},
+           {"edit", path("link.gguf"), "-o", path("in.gguf"), "--set", "a=u32:1"},
+           {"merge", path(first), path(first)},
+           {"merge", path(first), path("part.gguf")},
+           {"quantize", path("in.gguf"), path("link.gguf"), "Q8_0"},
+           {"quantize", path("in.gguf"), path("name.gguf"), "Q8_0"}}) {
+    const ProgramResult r = assay(arguments);
+    EXPECT_EQ(r.exit_code, 2) << arguments.front() << " " << arguments[1] << ": " << r.err;
+    EXPECT_THAT(r.err, HasSubstr("another name is needed"));
+  }
+}
+
+TEST_F(FilesTest, RankedByDivergence) {
+  test::write_tiny_chat_model(folder_ / "chat.gguf");
+  EXPECT_EQ(assay({"quantize", path("chat.gguf"), path("q.gguf"), "Q8_0"}).exit_code, 0);
+  const std::vector<std::string> diff = {"diff", path("chat.gguf"), path("q.gguf"), "--json", "--kld", "-c", "64", "-t", "2"};
+  const ProgramResult found = assay(diff);
+  ASSERT_EQ(found.exit_code, 0) << found.err;
+  const auto json = boost::json::parse(found.out);
+  EXPECT_GT(json.at("kld_all").to_number<double>(), 0);
+  EXPECT_EQ(json.at("tokens_scored").as_int64(), 31);
+  const auto& tensors = json.at("tensors").as_array();
+  ASSERT_GT(tensors.size(), 10u);
+  for (size_t i = 1; i < tensors.size(); ++i)
+    EXPECT_GE(tensors[i - 1].at("kld").to_number<double>(), tensors[i].at("kld").to_number<double>());
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {"diff", path("chat.gguf"), path("q.gguf"), "--estimate"},
+           {"diff", path("chat.gguf"), path("q.gguf"), "-f", path("chat.gguf")},
+           {"diff", path("chat.gguf"), path("q.gguf"), "--kld", "--chunks", "0"},
+           {"diff", path("chat.gguf"), path("q.gguf"), "--kld", "-c", "7"}}) {
+    EXPECT_EQ(assay(arguments).exit_code, 2) << arguments[3];
   }
 }
 

@@ -47,7 +47,8 @@ const std::map<std::string, std::set<std::string>> kNamed = {
     {"faults", {"bounds"}},
     {"verify", {"faults", "measure"}},
     {"report", {"trace"}},
-    {"files", {"measure", "imatrix"}},
+    {"kld", {"measure"}},
+    {"files", {"measure", "imatrix", "kld", "convert"}},
 };
 
 std::set<std::string> reachable(const std::string& room) {

@@ -9,14 +9,9 @@
 #include "terminal.h"
 
 namespace assay::cli {
-namespace {
 
-constexpr int64_t kUnit = 1 << 20;
-
-}  // namespace
-
-FileWatch::FileWatch(std::string what)
-    : what_(std::move(what)), line_(what_, "MiB"), start_(std::chrono::steady_clock::now()), told_(start_) {
+FileWatch::FileWatch(std::string what, std::string unit, int64_t unit_size)
+    : what_(std::move(what)), unit_(std::move(unit)), unit_size_(unit_size), line_(what_, unit_), start_(std::chrono::steady_clock::now()), told_(start_) {
   catch_interrupts();
 }
 
@@ -27,7 +22,7 @@ FileProgress FileWatch::hooks() {
 
 void FileWatch::update(int64_t done, int64_t total, std::string_view thing) {
   if (stderr_is_terminal()) {
-    line_.update(done / kUnit, total / kUnit, std::string(thing));
+    line_.update(done / unit_size_, total / unit_size_, std::string(thing));
     return;
   }
   const auto now = std::chrono::steady_clock::now();
@@ -35,7 +30,7 @@ void FileWatch::update(int64_t done, int64_t total, std::string_view thing) {
   told_ = now;
   const double seconds = std::chrono::duration<double>(now - start_).count();
   const double left = seconds * static_cast<double>(total - done) / static_cast<double>(std::max<int64_t>(done, 1));
-  to_stderr(fmt::format("{}: {} of {} MiB ({} %, {:.0f} s left), {}\n", what_, done / kUnit, total / kUnit, done * 100 / std::max<int64_t>(total, 1), left, thing));
+  to_stderr(fmt::format("{}: {} of {} {} ({} %, {:.0f} s left), {}\n", what_, done / unit_size_, total / unit_size_, unit_, done * 100 / std::max<int64_t>(total, 1), left, thing));
 }
 
 }  // namespace assay::cli

@@ -14,13 +14,15 @@ namespace assay::cli {
 // On a terminal a line that is rewritten; elsewhere a plain line every ten seconds.
 class FileWatch {
  public:
-  explicit FileWatch(std::string what);
+  // unit, unit_size: what `done` and `total` are shown in.
+  explicit FileWatch(std::string what, std::string unit = "MiB", int64_t unit_size = 1 << 20);
   FileProgress hooks();  // must not outlive this
 
  private:
   void update(int64_t done, int64_t total, std::string_view thing);
 
-  std::string what_;
+  std::string what_, unit_;
+  int64_t unit_size_;
   Progress line_;
   std::chrono::steady_clock::time_point start_, told_;
 };

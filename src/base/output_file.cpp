@@ -3,7 +3,9 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <linux/fs.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -113,6 +115,24 @@ void OutputFile::flush() {
     left = left.subspan(static_cast<size_t>(n));
   }
   buffer_.clear();
+}
+
+bool OutputFile::clone(const std::filesystem::path& source) {
+  const int from = ::open(source.c_str(), O_RDONLY | O_CLOEXEC);
+  if (from < 0) return false;
+  const bool done = ::ioctl(descriptor_, FICLONE, from) == 0;
+  ::close(from);
+  return done;
+}
+
+void OutputFile::overwrite(std::span<const std::byte> bytes, uint64_t offset) {
+  const uint64_t end = std::exchange(written_, offset);
+  for (size_t at = 0; at < bytes.size(); at += kBufferBytes) {
+    const auto piece = bytes.subspan(at, std::min(kBufferBytes, bytes.size() - at));
+    buffer_.assign(piece.begin(), piece.end());
+    flush();
+  }
+  written_ = std::max(end, written_);
 }
 
 void OutputFile::close() {

@@ -26,6 +26,11 @@ class OutputFile {
 
   void write(std::span<const std::byte> bytes);  // at the end; Error(io)
   void write_zeros(uint64_t n);
+  // Before anything is written: the content becomes that of another file, whose blocks on the disk both have from then on, so that nothing is copied. False
+  // where the file system cannot do that; nothing has changed then.
+  bool clone(const std::filesystem::path& source);
+  // In the place of bytes that were cloned. Error(io).
+  void overwrite(std::span<const std::byte> bytes, uint64_t offset);
   // All written bytes are on the disk, the file is closed, its name is still partial(). Error(io).
   void close();
   // The rename, after close(). Error(io).

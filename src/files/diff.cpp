@@ -14,6 +14,7 @@
 #include "base/shown.h"
 #include "files/edit_value.h"
 #include "files/line_diff.h"
+#include "files/model_source.h"
 #include "gguf/head.h"
 #include "quant/format.h"
 
@@ -219,14 +220,8 @@ void describe(TensorDifference& out, std::string_view name, const gguf::Tensor* 
   if (b) out.type_b = tensor::traits(b->view.dtype).name, out.shape_b = dims_of(b->view.shape);
 }
 
-}  // namespace
-
-DiffResult diff_files(const std::string& a, const std::string& b, const FileProgress& watch) {
-  const gguf::File file_a = gguf::File::open(a), file_b = gguf::File::open(b);
-  DiffResult result;
-  result.a = a;
-  result.b = b;
-  result.metadata = metadata_differences(gguf::Head(file_a), gguf::Head(file_b));
+// Those of both files, the same and the others; nothing more where it was cancelled.
+void compare_tensors_of(const gguf::File& file_a, const gguf::File& file_b, const FileProgress& watch, DiffResult& result) {
   int64_t done = 0, total = 0;
   for (const gguf::Tensor& tensor : file_a.tensors()) total += static_cast<int64_t>(tensor.view.data.size());
   for (const gguf::Tensor& tensor : file_a.tensors()) {
@@ -241,7 +236,7 @@ DiffResult diff_files(const std::string& a, const std::string& b, const FileProg
       auto found = compare_values({file_a, file_b, tensor, *other}, watch, done, total);
       if (!found) {
         result.cancelled = true;
-        return result;
+        return;
       }
       difference = std::move(*found);
       if (difference.changed == 0) {
@@ -256,9 +251,68 @@ DiffResult diff_files(const std::string& a, const std::string& b, const FileProg
     if (file_a.find(tensor.name)) continue;
     describe(result.tensors.emplace_back(TensorDifference{.kind = TensorDifference::Kind::only_b}), tensor.name, nullptr, &tensor);
   }
-  std::ranges::stable_sort(result.tensors, [](const TensorDifference& x, const TensorDifference& y) {
-    return std::pair(x.kind, -x.relative_rmse) < std::pair(y.kind, -y.relative_rmse);
+}
+
+// What each tensor with other values costs model A.
+void measure_effects(const std::string& path, const gguf::File& file_b, const DiffOptions& options, DiffResult& result) {
+  std::vector<TensorCandidate> candidates;
+  std::vector<TensorDifference*> of;
+  for (TensorDifference& tensor : result.tensors) {
+    if (tensor.kind != TensorDifference::Kind::values) continue;
+    candidates.push_back({tensor.name, tensor.type_b, file_b.find(tensor.name)->view.data});
+    of.push_back(&tensor);
+  }
+  const auto model = Model::load(path);
+  const std::string_view text = options.kld_text.empty() ? effect_text() : std::string_view(options.kld_text);
+  const std::vector<TokenId> ids = model->tokenizer()->encode(text, {.parse_special = false, .add_bos = {}, .add_eos = false});
+  TensorEffectOptions asked;
+  asked.estimate = options.kld_estimate;
+  asked.n_chunk = options.n_chunk;
+  asked.n_chunks_max = options.n_chunks_max;
+  asked.n_threads = options.n_threads;
+  asked.cancelled = options.watch.cancelled;
+  asked.progress = options.kld_progress;
+  file_b.check_sizes();
+  TensorEffects found = tensor_effects(model, ids, candidates, asked);
+  for (size_t i = 0; i < of.size(); ++i) {
+    of[i]->kld = found.effects[i].kl_divergence;
+    of[i]->kld_estimated = found.effects[i].estimated;
+    of[i]->kld_missing = std::move(found.effects[i].why_none);
+  }
+  result.kld_all = found.all.kl_divergence;
+  result.n_scored = found.n_scored;
+  result.n_tokens_run = found.n_tokens_run;
+  result.has_kld = true;
+  result.cancelled = found.cancelled;
+}
+
+// The worst first. A NaN is worse than any number.
+double rank_of(double x) { return std::isnan(x) ? -std::numeric_limits<double>::infinity() : -x; }
+
+void sort_worst_first(DiffResult& result) {
+  std::ranges::stable_sort(result.tensors, [&](const TensorDifference& x, const TensorDifference& y) {
+    if (x.kind != y.kind) return x.kind < y.kind;
+    if (result.has_kld && x.kld.has_value() != y.kld.has_value()) return y.kld.has_value();  // what could not be measured is not overlooked
+    if (x.kld && y.kld && rank_of(*x.kld) != rank_of(*y.kld)) return rank_of(*x.kld) < rank_of(*y.kld);
+    return rank_of(x.relative_rmse) < rank_of(y.relative_rmse);
   });
+}
+
+}  // namespace
+
+DiffResult diff_files(const std::string& a, const std::string& b, const DiffOptions& options) {
+  DiffResult result;
+  result.a = a;
+  result.b = b;
+  const files::ModelSource source_a(a, options.watch), source_b(b, options.watch);
+  for (const files::ModelSource* source : {&source_a, &source_b}) result.notes.insert(result.notes.end(), source->notes().begin(), source->notes().end());
+  result.cancelled = source_a.cancelled() || source_b.cancelled();
+  if (result.cancelled) return result;
+  const gguf::File file_a = gguf::File::open(source_a.file()), file_b = gguf::File::open(source_b.file());
+  result.metadata = metadata_differences(gguf::Head(file_a), gguf::Head(file_b));
+  compare_tensors_of(file_a, file_b, options.watch, result);
+  if (options.kld && !result.cancelled) measure_effects(source_a.file(), file_b, options, result);
+  sort_worst_first(result);
   return result;
 }
 

@@ -12,7 +12,9 @@ namespace {
 
 std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
-std::string describe(const TensorDifference& t) {
+std::string kld_text(const TensorDifference& t) { return t.kld ? fmt::format("{}{:.3g}", t.kld_estimated ? "~" : "", *t.kld) : "-"; }
+
+std::string describe(const TensorDifference& t, bool has_kld) {
   switch (t.kind) {
     case TensorDifference::Kind::only_a: return fmt::format("only in A: {} {}", t.type_a, shape_text(t.shape_a));
     case TensorDifference::Kind::only_b: return fmt::format("only in B: {} {}", t.type_b, shape_text(t.shape_b));
@@ -20,8 +22,10 @@ std::string describe(const TensorDifference& t) {
       return fmt::format("another shape: {} {} in A, {} {} in B", t.type_a, shape_text(t.shape_a), t.type_b, shape_text(t.shape_b));
     case TensorDifference::Kind::values: break;
   }
-  std::string text = fmt::format("{:>9.3g} {:>9.3g} {:>9.3g} {:>20} {:>10.7f} {:>8.2f} %  {}", t.relative_rmse, t.rmse, t.largest, shape_text(t.place),
+  std::string text = has_kld ? fmt::format("{:>10} ", kld_text(t)) : "";
+  text += fmt::format("{:>9.3g} {:>9.3g} {:>9.3g} {:>20} {:>10.7f} {:>8.2f} %  {}", t.relative_rmse, t.rmse, t.largest, shape_text(t.place),
                                  t.cosine, 100 * t.changed, t.type_a == t.type_b ? t.type_a : t.type_a + " -> " + t.type_b);
+  if (!t.kld_missing.empty()) text += fmt::format(", no KLD: {}", files::printable(t.kld_missing));
   if (t.n_not_finite != 0) text += fmt::format(", {} not finite", t.n_not_finite);
   return text;
 }
@@ -54,6 +58,8 @@ std::string json_of(const TensorDifference& t) {
     out += fmt::format(R"(,"rmse":{},"relative_rmse":{},"largest":{},"place":{},"cosine":{},"changed":{},"not_finite":{})", json_number(t.rmse),
                        json_number(t.relative_rmse), json_number(t.largest), json_numbers(t.place), json_number(t.cosine), json_number(t.changed),
                        t.n_not_finite);
+    if (t.kld) out += fmt::format(R"(,"kld":{},"kld_estimated":{})", json_number(*t.kld), t.kld_estimated);
+    if (!t.kld_missing.empty()) out += fmt::format(R"(,"kld":null,"kld_missing":{})", json_string(t.kld_missing));
   }
   return out + "}";
 }
@@ -72,10 +78,15 @@ std::string DiffResult::to_text() const {
   text += fmt::format("\nTensors: {} differ, {} are the same\n", tensors.size(), n_tensors_same);
   size_t width = 0;
   for (const TensorDifference& t : tensors) width = std::max(width, t.name.size());
-  if (!tensors.empty()) {
-    text += fmt::format("  {:<{}}  {:>9} {:>9} {:>9} {:>20} {:>10} {:>10}  type\n", "name", width, "rel. RMSE", "RMSE", "largest", "at", "cosine", "changed");
+  if (has_kld) {
+    text += fmt::format("KLD: divergence of A with the one tensor of B from A, the mean over {} tokens (~: estimated)", n_scored);
+    if (kld_all) text += fmt::format("; with all of them {:.3g}", *kld_all);
+    text += "\n";
   }
-  for (const TensorDifference& t : tensors) text += fmt::format("  {:<{}}  {}\n", files::printable(t.name), width, describe(t));
+  if (!tensors.empty()) {
+    text += fmt::format("  {:<{}}  {}{:>9} {:>9} {:>9} {:>20} {:>10} {:>10}  type\n", "name", width, has_kld ? "       KLD " : "", "rel. RMSE", "RMSE", "largest", "at", "cosine", "changed");
+  }
+  for (const TensorDifference& t : tensors) text += fmt::format("  {:<{}}  {}\n", files::printable(t.name), width, describe(t, has_kld));
   return text;
 }
 
@@ -88,7 +99,11 @@ std::string DiffResult::to_json() const {
   }
   out += R"(],"tensors":[)";
   for (const TensorDifference& t : tensors) out += fmt::format("{}{}", &t == &tensors.front() ? "" : ",", json_of(t));
-  return out + fmt::format("],\"tensors_same\":{}}}\n", n_tensors_same);
+  out += fmt::format("],\"tensors_same\":{}", n_tensors_same);
+  if (has_kld) {
+    out += fmt::format(R"(,"kld_all":{},"tokens_scored":{},"tokens_run":{})", kld_all ? json_number(*kld_all) : "null", n_scored, n_tokens_run);
+  }
+  return out + "}\n";
 }
 
 }  // namespace assay

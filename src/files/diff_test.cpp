@@ -6,14 +6,21 @@
 #include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <functional>
 #include <limits>
 
+#include "assay/convert.h"
+#include "assay/error.h"
 #include "files/line_diff.h"
 #include "gguf/file.h"
 #include "support/gguf_edit.h"
 #include "support/gguf_writer.h"
+#include "support/hf_folder.h"
 #include "support/temp_folder.h"
+#include "support/tiny_chat_model.h"
 #include "support/tiny_llama.h"
 
 namespace assay {
@@ -142,7 +149,7 @@ TEST(Diff, CanBeCancelled) {
   int asked = 0;
   FileProgress watch;
   watch.cancelled = [&] { return ++asked == 3; };
-  EXPECT_TRUE(diff_files((folder / "a.gguf").string(), (folder / "a.gguf").string(), watch).cancelled);
+  EXPECT_TRUE(diff_files((folder / "a.gguf").string(), (folder / "a.gguf").string(), {.watch = watch}).cancelled);
   EXPECT_EQ(asked, 3);
 }
 
@@ -182,6 +189,124 @@ TEST(Diff, ARuinedModelShowsWhere) {
   EXPECT_EQ(norm.tensors[0].name, "blk.0.ffn_norm.weight");
   EXPECT_NEAR(norm.tensors[0].largest, 1, 1e-6);
   EXPECT_NEAR(norm.tensors[1].relative_rmse, 0.001, 1e-6);
+}
+
+// A model of bytes, and what was done to it.
+class RankedDiff : public ::testing::Test {
+ protected:
+  RankedDiff() { test::write_tiny_chat_model(a()); }
+  std::string a() const { return folder_path(folder_, "a"); }
+  std::string b() const { return folder_path(folder_, "b"); }
+  // Every value of every tensor times 1.001, of one tensor by `change`.
+  void write_b(const std::string& name, const std::function<void(std::span<float>)>& change) const {
+    const gguf::File file = gguf::File::open(a());
+    const auto edit = [&](std::string_view of, test::Bytes& data) {
+      std::vector<float> values(data.size() / sizeof(float));
+      std::memcpy(values.data(), data.data(), data.size());
+      for (float& x : values) x *= 1.001f;
+      if (of == name) change(values);
+      std::memcpy(data.data(), values.data(), data.size());
+    };
+    test::edited_copy(file, {}, edit).write(b());
+  }
+  DiffResult ranked(bool estimate = false) const {
+    DiffOptions options;
+    options.kld = true;
+    options.kld_estimate = estimate;
+    options.n_threads = 2;
+    options.n_chunk = 128;
+    return diff_files(a(), b(), options);
+  }
+  DiffResult ranked_against(const std::string& folder) const {
+    DiffOptions options;
+    options.kld = true;
+    options.n_threads = 2;
+    return diff_files(folder, b(), options);
+  }
+
+  test::TempFolder folder_;
+};
+
+// Rows of q that were not re-ordered for the rotation: the halves of each head interleaved.
+TEST_F(RankedDiff, RowsInAnotherOrderAreFirst) {
+  constexpr size_t kHeadDim = 16, kColumns = 64;
+  write_b("blk.1.attn_q.weight", [](std::span<float> values) {
+    const std::vector<float> old(values.begin(), values.end());
+    for (size_t row = 0; row < old.size() / kColumns; ++row) {
+      const size_t i = row % kHeadDim, to = row - i + (i % (kHeadDim / 2)) * 2 + i / (kHeadDim / 2);
+      std::copy_n(old.data() + row * kColumns, kColumns, values.data() + to * kColumns);
+    }
+  });
+  for (const bool estimate : {false, true}) {
+    const DiffResult found = ranked(estimate);
+    ASSERT_FALSE(found.tensors.empty());
+    EXPECT_EQ(found.tensors[0].name, "blk.1.attn_q.weight");
+    EXPECT_GT(*found.tensors[0].kld, 3 * *found.tensors[1].kld) << found.to_text();
+    for (size_t i = 1; i < found.tensors.size(); ++i) EXPECT_GE(*found.tensors[i - 1].kld, *found.tensors[i].kld);
+  }
+}
+
+TEST_F(RankedDiff, ANormWithoutItsOneIsFirst) {
+  write_b("output_norm.weight", [](std::span<float> values) {
+    for (float& x : values) x -= 1;
+  });
+  const DiffResult found = ranked();
+  EXPECT_EQ(found.tensors[0].name, "output_norm.weight");
+  EXPECT_GT(*found.tensors[0].kld, 10 * *found.tensors[1].kld) << found.to_text();
+  EXPECT_NEAR(*found.kld_all, *found.tensors[0].kld, 0.2 * *found.kld_all);
+}
+
+TEST_F(RankedDiff, ReportsAndSplitFiles) {
+  write_b("blk.0.ffn_up.weight", [](std::span<float> values) {
+    for (float& x : values) x = 0;
+  });
+  const DiffResult found = ranked(true);
+  EXPECT_EQ(found.n_tokens_run, 127);
+  EXPECT_EQ(found.n_scored, 63);
+  const auto json = boost::json::parse(found.to_json());
+  for (size_t i = 0; i < found.tensors.size(); ++i) {
+    EXPECT_DOUBLE_EQ(json.at("tensors").at(i).at("kld").to_number<double>(), *found.tensors[i].kld);
+    EXPECT_EQ(json.at("tensors").at(i).at("kld_estimated").as_bool(), found.tensors[i].name.starts_with("blk.0."));
+  }
+  EXPECT_DOUBLE_EQ(json.at("kld_all").to_number<double>(), *found.kld_all);
+  EXPECT_EQ(json.at("tokens_scored").as_int64(), 63);
+  EXPECT_THAT(found.to_text(), HasSubstr("KLD"));
+  // Parts in the place of either.
+  split_file(a(), (folder_ / "part").string(), {.n_tensors_max = 9});
+  DiffOptions options;
+  options.kld = options.kld_estimate = true;
+  options.n_chunk = 128;
+  const DiffResult parts = diff_files((folder_ / "part-00001-of-00003.gguf").string(), b(), options);
+  ASSERT_EQ(parts.tensors.size(), found.tensors.size());
+  for (size_t i = 0; i < parts.tensors.size(); ++i) EXPECT_EQ(*parts.tensors[i].kld, *found.tensors[i].kld);
+  options.kld_text = "another text, which is long enough";
+  EXPECT_NE(*diff_files(a(), b(), options).kld_all, *found.kld_all);
+  options.kld_text = "short";
+  EXPECT_THROW(diff_files(a(), b(), options), Error);
+}
+
+TEST_F(RankedDiff, AFolderIsConvertedAndNothingIsLeft) {
+  const test::TempFolder temporary;
+  const char* before = std::getenv("TMPDIR");
+  const std::string old = before != nullptr ? before : "";
+  ASSERT_EQ(::setenv("TMPDIR", temporary.path().c_str(), 1), 0);
+  const std::string folder = (folder_ / "folder").string();
+  test::write_hf_folder(folder);
+  ConvertOptions options;
+  options.outtype = "bf16";
+  convert(folder, b(), options);
+  const DiffResult same = diff_files(folder, b());
+  EXPECT_FALSE(same.differs()) << same.to_text();
+  EXPECT_EQ(same.a, folder);
+  options.outtype = "q8_0";
+  convert(folder, b(), options);
+  const DiffResult found = ranked_against(folder);
+  EXPECT_GT(*found.kld_all, 0);
+  EXPECT_TRUE(std::filesystem::is_empty(temporary.path()));
+  std::filesystem::remove(std::filesystem::path(folder) / "model.safetensors");
+  EXPECT_THROW(diff_files(folder, b()), Error);
+  EXPECT_TRUE(std::filesystem::is_empty(temporary.path()));
+  before != nullptr ? ::setenv("TMPDIR", old.c_str(), 1) : ::unsetenv("TMPDIR");
 }
 
 TEST(LineDiff, ShortestWay) {

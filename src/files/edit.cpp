@@ -130,6 +130,15 @@ bool write_in_place(const std::filesystem::path& path, std::span<const std::byte
   return true;
 }
 
+// The file with another head, as a new one that shares the tensors' blocks with it. False where the file system cannot do that.
+bool write_as_clone(const std::filesystem::path& path, std::span<const std::byte> head) {
+  base::OutputFile file(path, 0);
+  if (!file.clone(path)) return false;
+  file.overwrite(head, 0);
+  file.commit();
+  return true;
+}
+
 }  // namespace
 
 Edit parse_set(std::string_view text) {
@@ -178,6 +187,10 @@ EditResult edit_file(const std::string& path, const EditOptions& options) {
     if (changed && changed->begin / kSectorBytes == (changed->end - 1) / kSectorBytes &&
         write_in_place(out, std::span(layout.head).subspan(changed->begin, changed->end - changed->begin), changed->begin)) {
       result.bytes_written = static_cast<int64_t>(changed->end - changed->begin);
+      return result;
+    }
+    if (changed && write_as_clone(out, layout.head)) {
+      result.bytes_written = static_cast<int64_t>(layout.head.size());
       return result;
     }
   }

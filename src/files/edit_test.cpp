@@ -189,6 +189,43 @@ TEST_F(EditTest, InPlaceALongerHeadIsANewFile) {
   EXPECT_EQ(n_files(), 2u);
 }
 
+// Where blocks can be shared, a head that fits the old one's place is all that is written, through a file beside it.
+TEST_F(EditTest, InPlaceAHeadThatFitsIsWrittenOverAClone) {
+  const auto swap_words = parse_set("general.name=ytin");  // as long as it was; and another change far from it
+  const auto other = parse_set("tokenizer.ggml.eos_token_id=1");
+  edit({swap_words, other});
+  const std::string wanted = content(out());
+  ASSERT_EQ(wanted.size(), old_.size());
+  fs::remove(out());
+  test::set_clones(true);
+  const ino_t before = inode(in());
+  const EditResult result = edit({swap_words, other}, true);
+  EXPECT_NE(inode(in()), before);
+  EXPECT_TRUE(content(in()) == wanted);
+  EXPECT_EQ(n_files(), 1u);
+  EXPECT_LT(result.bytes_written, static_cast<int64_t>(old_.size() / 2));
+  EXPECT_EQ(gguf::File::open(in()).tensors()[0].file_offset, static_cast<uint64_t>(result.bytes_written));
+  std::ofstream(in(), std::ios::binary) << old_;
+  test::fail_call(-1);
+  edit({swap_words, other}, true);
+  const int n = test::n_calls();
+  ASSERT_GT(n, 5);
+  for (int i = 0; i < n; ++i) {
+    std::ofstream(in(), std::ios::binary) << old_;
+    test::fail_call(i);
+    try {
+      edit({swap_words, other}, true);
+    } catch (const Error& error) {
+      EXPECT_TRUE(error.code == Errc::io || error.code == Errc::out_of_memory) << error.what();
+    }
+    test::fail_call(-1);
+    const std::string now = content(in());
+    EXPECT_TRUE(now == old_ || now == wanted) << i;
+    EXPECT_EQ(n_files(), 1u) << i;
+  }
+  test::set_clones(false);
+}
+
 TEST_F(EditTest, OutIsNotIn) {
   EditOptions options;
   options.out = in().string();
