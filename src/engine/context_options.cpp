@@ -21,6 +21,7 @@
 #include "engine/shard_executor.h"
 #include "engine/split_executor.h"
 #include "ops/plan_shards.h"
+#include "pages/page_tables.h"
 
 namespace assay {
 namespace {
@@ -256,7 +257,7 @@ ChosenExecutor make_executor(const Model& model, const ContextOptions& options, 
   executor.n_outputs_max = options.n_outputs_max;
   executor.n_sequences = options.n_sequences + options.n_kept;
   executor.n_positions_max = options.n_positions_max;
-  if (options.n_kept > 0 && options.n_positions_max == 0) executor.n_positions_max = options.n_sequences * options.n_ctx;
+  if (options.n_kept > 0 && options.n_positions_max == 0) executor.n_positions_max = options.n_sequences * pages::pages_of(options.n_ctx) * pages::kPagePositions;
   executor.cache_k = cache_type(options.cache_k);
   executor.cache_v = cache_type(options.cache_v);
   executor.weights_as_f32 = options.numerics == Numerics::f32;

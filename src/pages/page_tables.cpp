@@ -11,7 +11,8 @@ PageTables::PageTables(int64_t n_tables, int64_t n_positions_max, int64_t n_page
     : pool_(n_pages),
       n_entries_(pages_of(n_positions_max) + kTableAhead),
       n_positions_(static_cast<size_t>(n_tables)),
-      memory_(static_cast<uint64_t>(n_tables) * static_cast<uint64_t>(n_entries_) * sizeof(int32_t), "the tables of the KV cache's pages") {}
+      memory_(static_cast<uint64_t>(n_tables) * static_cast<uint64_t>(n_entries_) * sizeof(int32_t),
+              "the tables of the KV cache's pages") {}
 
 int64_t PageTables::n_needed(int64_t table, int64_t n_more) const noexcept {
   if (n_more <= 0) return 0;

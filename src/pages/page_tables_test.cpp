@@ -1,5 +1,5 @@
-// Tables of pages against sequences that are plain lists: whatever is appended, forked and cut, a position reads what was
-// written there, and no page is lost.
+// Tables of pages against sequences that are plain lists: whatever is appended, forked and cut, a position reads what
+// was written there, and no page is lost.
 #include "pages/page_tables.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,8 @@ struct Model {
   }
   bool append(int64_t table, int64_t n) {
     auto& list = expected[static_cast<size_t>(table)];
-    if (static_cast<int64_t>(list.size()) + n > kMax || tables.n_needed(table, n) > tables.pool().n_free()) return false;
+    if (static_cast<int64_t>(list.size()) + n > kMax || tables.n_needed(table, n) > tables.pool().n_free())
+      return false;
     const int64_t free_before = tables.pool().n_free(), needed = tables.n_needed(table, n);
     const auto from = static_cast<int64_t>(list.size());
     copy(tables.extend(table, n));
@@ -91,11 +92,15 @@ TEST(PageTables, AnyOrderOfAppendingForkingAndCutting) {
       const int64_t table = random.below(kTables), other = random.below(kTables);
       const auto size = static_cast<int>(m.expected[static_cast<size_t>(table)].size());
       switch (random.below(4)) {
-        case 0: m.truncate(table, random.below(size + 1)); break;
+        case 0:
+          m.truncate(table, random.below(size + 1));
+          break;
         case 1:
           if (table != other) m.fork(table, random.below(size + 1), other);
           break;
-        default: m.append(table, random.below(90)); break;
+        default:
+          m.append(table, random.below(90));
+          break;
       }
       m.check();
       if (testing::Test::HasFatalFailure()) FAIL() << "seed " << seed << ", step " << i;
