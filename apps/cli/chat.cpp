@@ -10,6 +10,7 @@
 #include "chat_repl.h"
 #include "commands.h"
 #include "constraint_flags.h"
+#include "draft_flags.h"
 #include "options.h"
 #include "reasoning_flags.h"
 #include "terminal.h"
@@ -24,6 +25,7 @@ struct ChatFlags {
   TemplateFlags templates;
   ReasoningFlags reasoning;
   ConstraintFlags constraint;
+  DraftFlags drafts;
   std::string colour = "auto";
   std::optional<bool> context_shift;
   bool no_history = false;
@@ -38,6 +40,7 @@ struct ChatFlags {
     templates.add(flags);
     reasoning.add(flags);
     constraint.add(flags);
+    drafts.add(flags);
     runtime.add(flags);
     add_conversation_habits(flags);
   }
@@ -55,6 +58,7 @@ ChatSession make_session(const ChatFlags& f, const std::string& path, const Cont
   ChatSession session(std::move(context), chat_template, options, f.templates.system_text());
   session.set_template_variables(f.reasoning.variables());
   session.set_reasoning(std::move(reasoning));
+  session.set_drafts(f.drafts.options());
   return session;
 }
 

@@ -45,10 +45,15 @@ inline constexpr std::array kFlagHabits = {
     Habit{"--in-prefix", "the chat template frames a message; --chat-template FILE brings another"},
     Habit{"--in-prefix-bos", "the chat template frames a message; --chat-template FILE brings another"},
     Habit{"--in-suffix", "the chat template frames a message; --chat-template FILE brings another"},
-    Habit{"--prompt-cache", "what two prompts share is kept within one chat; /save and /load keep the conversation"},
+    Habit{"--prompt-cache",
+          "what two prompts share is kept within one chat; /save and /load keep the conversation; assay serve has "
+          "--prompt-cache-dir"},
     Habit{"--prompt-cache-all",
-          "what two prompts share is kept within one chat; /save and /load keep the conversation"},
-    Habit{"--prompt-cache-ro", "what two prompts share is kept within one chat; /save and /load keep the conversation"},
+          "what two prompts share is kept within one chat; /save and /load keep the conversation; assay serve has "
+          "--prompt-cache-dir"},
+    Habit{"--prompt-cache-ro",
+          "what two prompts share is kept within one chat; /save and /load keep the conversation; assay serve has "
+          "--prompt-cache-dir"},
     Habit{"-bf", "a prompt is text: -f FILE"},
     Habit{"--binary-file", "a prompt is text: -f FILE"},
     Habit{"--verbose-prompt", "use assay tokenize MODEL -p TEXT --json"},
@@ -106,10 +111,10 @@ inline constexpr std::array kFlagHabits = {
     Habit{"--mmproj", "pictures and sound cannot be read: text models alone"},
     Habit{"--image", "pictures and sound cannot be read: text models alone"},
     Habit{"--audio", "pictures and sound cannot be read: text models alone"},
-    Habit{"-md", "speculative decoding is not there"},
-    Habit{"--model-draft", "speculative decoding is not there"},
-    Habit{"--draft-max", "speculative decoding is not there"},
-    Habit{"--draft", "speculative decoding is not there"},
+    Habit{"-md", "assay run, chat and serve guess ahead: --spec-type, -md, --spec-draft-n-max"},
+    Habit{"--model-draft", "assay run, chat and serve guess ahead: --spec-type, -md, --spec-draft-n-max"},
+    Habit{"--draft-max", "assay run, chat and serve guess ahead: --spec-type, -md, --spec-draft-n-max"},
+    Habit{"--draft", "assay run, chat and serve guess ahead: --spec-type, -md, --spec-draft-n-max"},
     Habit{"-mv", "speech is not there: text models alone"},
     // the log
     Habit{"-lv", "use -v"},

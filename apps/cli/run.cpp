@@ -10,6 +10,7 @@
 #include "assay/utf8.h"
 #include "commands.h"
 #include "constraint_flags.h"
+#include "draft_flags.h"
 #include "json_text.h"
 #include "logprobs.h"
 #include "options.h"
@@ -33,6 +34,7 @@ struct RunFlags {
   LogprobsFlag logprobs;
   ReasoningFlags reasoning;
   ConstraintFlags constraint;
+  DraftFlags drafts;
   std::optional<bool> context_shift;
   std::optional<int64_t> n_keep;
 
@@ -57,7 +59,9 @@ struct RunFlags {
     templates.add(flags);
     reasoning.add(flags);
     constraint.add(flags);
+    drafts.add(flags);
     runtime.add(flags);
+    flags.exclusive({"--context-shift", "--spec-type"});
     for (const char* flag : {"-sys", "-sysf", "--chat-template", "--chat-template-file"})
       flags.exclusive({"--no-chat-template", flag});
     add_conversation_habits(flags);
@@ -154,6 +158,7 @@ json::object result_json(const Generation& g, const Context& context, double loa
   }
   if (!g.reasoning.empty()) result["reasoning_content"] = g.reasoning;
   if (g.n_dropped > 0) result["tokens_dropped"] = g.n_dropped;
+  if (g.n_drafted > 0) result["drafts"] = {{"drafted", g.n_drafted}, {"accepted", g.n_accepted}};
   return result;
 }
 
@@ -163,6 +168,7 @@ void show_stats(const Generation& g, double load_ms, uint64_t seed) {
   notice(fmt::format("loaded in {:.0f} ms; prompt {}, {:.1f} tokens/s; answer {}, {:.1f} tokens/s; seed {}", load_ms, prompt,
                      g.prefill.tokens_per_second(), count_of(static_cast<int64_t>(g.ids.size()), "token"),
                      g.decode.tokens_per_second(), seed));
+  if (g.n_drafted > 0) notice(fmt::format("guessed ahead: {}, {} of them right", count_of(g.n_drafted, "token"), g.n_accepted));
 }
 
 }  // namespace
@@ -209,6 +215,7 @@ int run_command(const Arguments& arguments) {
   });
   Generator generator(context);
   generator.set_make_room(make_room(f, context, ids));
+  generator.set_drafts(f.drafts.options());
   ReasoningOptions reasoning = f.reasoning.options(*model, f.templates.template_text(), f.raw);
   reasoning.sink = [&](std::string_view text) {
     if (!f.as_json) to_stderr(printable_lines(text));

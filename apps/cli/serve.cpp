@@ -10,6 +10,7 @@
 #include "assay/utf8.h"
 #include "assay/version.h"
 #include "commands.h"
+#include "draft_flags.h"
 #include "options.h"
 #include "terminal.h"
 
@@ -20,11 +21,13 @@ struct ServeFlags {
   ModelFlag model;
   RuntimeFlags runtime;
   SamplingFlags sampling;
-  std::optional<std::string> chat_template, chat_template_file, key, key_file, pooling;
+  DraftFlags drafts;
+  std::optional<std::string> chat_template, chat_template_file, key, key_file, pooling, prompt_folder;
   std::vector<std::string> aliases, allowed_hosts, origins;
   std::string host = "127.0.0.1";
-  int64_t port = 8080, n_parallel = 4, n_queue = 0, body_max = 16 << 20, n_connections = 1024;
-  double gap_ms = 250, drain_s = 30, request_s = 600;
+  int64_t port = 8080, n_parallel = 4, n_queue = 0, body_max = 16 << 20, n_connections = 1024, n_positions = 0;
+  std::optional<double> swap_gb;
+  double prompt_folder_gb = 8, gap_ms = 250, drain_s = 30, request_s = 600;
   bool no_key = false, no_cache = false, lenient = false, quiet = false;
 
   void add(Flags& flags) {
@@ -32,6 +35,9 @@ struct ServeFlags {
     flags.value("--host", host, "ADDRESS", "Where to listen; beyond this machine only with keys or --no-key");
     flags.value("--port", port, "N", "0: any free one, told at the start");
     flags.value("-np,--parallel", n_parallel, "N", "Requests that run at once, each with the -c positions of its own");
+    flags.value("--max-total-tokens", n_positions, "N",
+                "Positions that all requests share, at least -c; when they are short, a request waits for its place a while. 0: -c times -np. Never changes a result");
+    flags.value("--swap-space", swap_gb, "GB", "Of memory beside these for requests that wait so; 0: what they had is computed again").shows("a quarter of them");
     flags.value("--max-queue", n_queue, "N", "Requests that wait at most; 0: 16, or 4 times -np where that is more");
     flags.values("-a,--alias", aliases, "NAME", "The model's name in requests, in place of its file's; may be repeated");
     flags.value("--chat-template", chat_template, "JINJA", "A template's text, in place of the model's own");
@@ -39,6 +45,8 @@ struct ServeFlags {
     flags.value("--pooling", pooling, "KIND", "How a text's rows become its embedding").one_of({"mean", "cls", "last"}).shows("what the file says");
     flags.habit("--embeddings,--embedding");
     flags.on("--no-cache-prompt", no_cache, "Keeps nothing of a prompt for the next one. Never changes a result");
+    flags.value("--prompt-cache-dir", prompt_folder, "DIR", "Beginnings of prompts outlive the server there, in the clear");
+    flags.value("--prompt-cache-size", prompt_folder_gb, "GB", "Of that folder at most; the least recently used goes first");
     flags.on("--lenient", lenient, "Unknown fields are listed in x-ignored-params, not refused");
     flags.group("Access");
     flags.value("--api-key", key, "KEY", "Requests need this key");
@@ -54,6 +62,7 @@ struct ServeFlags {
     flags.value("--max-connections", n_connections, "N", "Open at a time");
     flags.on("--log-disable", quiet, "No line on standard error for each request");
     sampling.add(flags);
+    drafts.add(flags);
     runtime.add(flags, "Positions that a request may use; 0: the smaller of the model's own and 4096");
   }
 
@@ -69,6 +78,9 @@ struct ServeFlags {
     in_range("--max-queue", n_queue, 0, 1 << 20);
     in_range("--max-body", body_max, 1, int64_t{1} << 30);
     in_range("--max-connections", n_connections, 1, 1 << 20);
+    in_range("--max-total-tokens", n_positions, 0, int64_t{1} << 40);
+    positive("--prompt-cache-size", prompt_folder_gb);
+    if (swap_gb && !(*swap_gb >= 0 && *swap_gb <= 1e6)) throw UsageError(fmt::format("--swap-space {}: needs 0 to 1e6", *swap_gb));
     positive("--max-gap-ms", gap_ms);
     positive("--request-timeout", request_s);
     positive("--drain-timeout", drain_s);
@@ -80,6 +92,12 @@ struct ServeFlags {
     o.scheduler.n_waiting_max = n_queue;
     o.scheduler.gap_ms_max = gap_ms;
     o.scheduler.caches_prompts = !no_cache;
+    o.scheduler.context.n_positions_max = n_positions;
+    if (swap_gb) o.scheduler.swap_bytes_max = static_cast<int64_t>(*swap_gb * 1e9);
+    o.scheduler.drafts = drafts.options();
+    o.scheduler.prompt_folder = prompt_folder.value_or("");
+    o.scheduler.prompt_folder_bytes_max = static_cast<int64_t>(prompt_folder_gb * 1e9);
+    o.scheduler.on_notice = [](std::string_view line) { notice(printable(line)); };
     o.defaults = sampling.options(loaded);
     if (sampling.seed) o.seed = *sampling.seed;
     o.chat_template = chat_template_file ? read_file(*chat_template_file) : chat_template.value_or("");
@@ -125,8 +143,9 @@ int serve_command(const Arguments& arguments) {
   const ServerOptions options = f.options(*model);
   Server server(model, options);
   const Context& context = server.context();
-  notice(fmt::format("serving {} at http://{}:{}, {} requests at once, {} positions each", options.names.empty() ? std::filesystem::path(path).stem().string() : options.names.front(),
-                     options.host, server.port(), context.options().n_sequences, context.n_ctx()));
+  notice(fmt::format("serving {} at http://{}:{}, {} requests at once, {} positions each{}", options.names.empty() ? std::filesystem::path(path).stem().string() : options.names.front(),
+                     options.host, server.port(), context.options().n_sequences, context.n_ctx(),
+                     options.scheduler.context.n_positions_max > 0 ? fmt::format(", {} in all", options.scheduler.context.n_positions_max) : ""));
   server.run([] { return interrupted() != 0; });
   return interrupted() != 0 ? exit_code_of_signal(interrupted()) : 0;
 }

@@ -66,7 +66,28 @@ struct Generation {
   int64_t n_prompt_cached = 0;  // of these were in the KV cache already
   PhaseTiming prefill;          // tokens run before the first draw
   PhaseTiming decode;           // tokens run after it
+  int64_t n_drafted = 0, n_accepted = 0;  // tokens that were guessed ahead; of these the model's own draw gave the same
 };
+
+// Guesses of the next tokens, verified in one run: each position's own token is drawn as ever, and a guess counts while it equals it. So no answer
+// changes, only how many runs it takes.
+enum class DraftKind {
+  none,
+  ngram,  // what followed the last tokens where they stood before, in the prompt or the answer
+  model,  // what a smaller model of the same vocabulary would say
+};
+std::string_view name(DraftKind kind) noexcept;  // "none", "ngram-simple", "draft-simple"
+DraftKind parse_draft_kind(std::string_view text);  // Error(bad_request) that lists the names
+
+struct DraftOptions {
+  DraftKind kind = DraftKind::none;
+  int64_t n_max = 16;                    // guesses a run and request, at most
+  std::shared_ptr<const Model> model{};  // of kind model
+};
+
+namespace engine {
+class Drafter;
+}
 
 // What a full context goes on with. in_context: the tokens in it and the one drawn last; answer: all of the answer so
 // far. Returns the tokens that are to stand there instead, from position 0 on, n_ctx at most; none: the answer ends. What
@@ -85,6 +106,8 @@ class Generator {
   explicit Generator(Context& context, int sequence = 0);  // the context must outlive it
 
   const Context& context() const noexcept { return *context_; }
+  // Error(bad_request) for options out of range, and for a draft model of another vocabulary, which it names. As at first: none.
+  void set_drafts(const DraftOptions& drafts);
   // From the next run on; none, as at first: an answer ends where the context is full.
   void set_make_room(MakeRoom make_room) { make_room_ = std::move(make_room); }
 
@@ -98,13 +121,19 @@ class Generator {
 
  private:
   enum class Step { ran, full, cancelled };
+  struct Run;
   int64_t prefill(std::span<const TokenId> prompt, Generation& result);
+  void run_guesses(Run& run);
+  bool run_next(Run& run);
+  bool draw(Run& run, int64_t i_output);
   Step run_drawn(std::span<const TokenId> answer, Generation& result);
 
   Context* context_;
   int sequence_;
   MakeRoom make_room_;
   std::vector<TokenId> cached_;  // the tokens whose positions are in the KV cache
+  std::shared_ptr<engine::Drafter> drafter_;  // null: no guesses
+  int64_t n_guesses_max_ = 0;
 };
 
 }  // namespace assay

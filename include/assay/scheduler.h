@@ -47,6 +47,8 @@ struct RequestFinished {
   std::string stop_string;    // which one ended the answer; empty: none did
   std::string text;           // what was still held back
   int64_t n_prompt = 0, n_prompt_cached = 0, n_answer = 0;
+  int64_t n_drafted = 0, n_accepted = 0;  // tokens that were guessed ahead; of these the model's own draw gave the same
+  int64_t n_preempted = 0;                // times that it lost its place in the cache to others, and got it back
   double queue_ms = 0;
   PhaseTiming prefill, decode;
 };
@@ -58,18 +60,31 @@ using RequestEvent = std::variant<RequestStarted, RequestToken, RequestFinished,
 using RequestSink = std::function<void(RequestId, const RequestEvent&)>;
 
 struct SchedulerOptions {
-  ContextOptions context;     // n_ctx: positions of one request; n_sequences: requests that run at once
+  // n_ctx: positions of one request; n_sequences: requests that run at once; n_positions_max: of the pool that they share, at least n_ctx. With a
+  // smaller pool than they need together, a request may have to wait for its place a while (it is preempted), with the same answer.
+  ContextOptions context;
   int64_t n_waiting_max = 0;  // 0: 16, or four for each that can run where that is more
   double gap_ms_max = 250;    // a step with prompts is kept this short while others wait for their next token
   bool caches_prompts = true; // a prompt that begins as an earlier one did reuses its positions
+  int64_t swap_bytes_max = -1;  // of memory beside the pool for what preempted requests had in it; -1: a quarter of the pool; 0: they compute it again
+  DraftOptions drafts;
+  // A folder where beginnings of prompts outlive the program, and how much of it may be used; empty: none. Prompts lie there in the clear.
+  std::string prompt_folder;
+  int64_t prompt_folder_bytes_max = int64_t{8} << 30;
+  std::function<void(std::string_view)> on_notice{};  // told what went wrong without failing anybody: a line, by the thread that steps
 };
 
 struct SchedulerFigures {
   int64_t n_running = 0, n_waiting = 0, n_running_max = 0, n_waiting_max = 0;
   int64_t n_positions_used = 0, n_positions = 0;  // of running requests; of the whole cache
+  int64_t n_pages = 0, n_pages_free = 0;          // of the pool, where the cache has pages; those in use hold running requests or what may be wanted again
   int64_t n_steps = 0;
   int64_t n_prompt_tokens = 0, n_prompt_tokens_cached = 0, n_answer_tokens = 0;  // so far
   int64_t n_stop = 0, n_length = 0, n_cancelled = 0, n_late = 0, n_failed = 0, n_refused = 0;
+  int64_t n_preempted = 0, n_swapped = 0;         // requests that lost their place; of these kept it in memory beside the pool
+  int64_t n_prompt_tokens_read = 0;               // of the cached ones, from prompt_folder
+  int64_t n_drafted = 0, n_accepted = 0;
+  std::vector<int64_t> n_accepted_at = {};        // by the guess's place in its run, from 0 on
   double wait_ms = 0;  // how long a request that comes now will wait, by what requests took lately
 };
 

@@ -99,6 +99,7 @@ class ChatSession {
   int64_t n_messages_dropped() const noexcept;            // of these, from the first on
   bool did_not_fit() const noexcept;                      // the last turn was refused because its prompt is longer than the context
   GenerateOptions& options() noexcept;
+  void set_drafts(const DraftOptions& drafts);  // as Generator's
   void set_progress(std::function<void(int64_t done, int64_t total)> progress);  // as Context's
   const Context& context() const noexcept;
 

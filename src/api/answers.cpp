@@ -26,14 +26,15 @@ std::string Api::envelope(const Asked& asked, std::string_view object, std::stri
 }
 
 std::string Api::usage(const Asked& asked, const std::vector<Choice>& choices) const {
-  int64_t n_prompt = 0, n_cached = 0, n_answer = 0;
+  int64_t n_prompt = 0, n_cached = 0, n_answer = 0, n_accepted = 0, n_drafted = 0;
   for (size_t i = 0; i < choices.size(); ++i) {
     const RequestFinished& f = choices[i].finished;
     if (static_cast<int64_t>(i) % asked.draft.n == 0) n_prompt += f.n_prompt, n_cached += f.n_prompt_cached;  // a prompt counts once
-    n_answer += f.n_answer;
+    n_answer += f.n_answer, n_accepted += f.n_accepted, n_drafted += f.n_drafted;
   }
-  return fmt::format(R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},"prompt_tokens_details":{{"cached_tokens":{}}}}})", n_prompt,
-                     n_answer, n_prompt + n_answer, n_cached);
+  return fmt::format(R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},"prompt_tokens_details":{{"cached_tokens":{}}},)"
+                     R"("completion_tokens_details":{{"accepted_prediction_tokens":{},"rejected_prediction_tokens":{}}}}})",
+                     n_prompt, n_answer, n_prompt + n_answer, n_cached, n_accepted, n_drafted - n_accepted);
 }
 
 std::string Api::legacy_logprobs(std::span<const TokenLogprobs> logprobs, size_t offset) const {

@@ -8,6 +8,7 @@
 #include "assay/tokenizer.h"
 #include "engine/stop_strings.h"
 #include "support/count_allocations.h"
+#include "support/scheduler_test_base.h"
 #include "support/small_vocabularies.h"
 #include "support/temp_folder.h"
 #include "support/tiny_llama.h"
@@ -67,6 +68,54 @@ TEST(Allocations, NoneForATokenOfAnAnswer) {
     }
     EXPECT_EQ(test::n_allocations, before);
   }
+}
+
+// Whichever allocation of a step fails: the request concerned fails, alone, and all others have their answers; the scheduler goes on, and no page is lost.
+using AllocationFailure = test::SchedulerTest;
+TEST_F(AllocationFailure, FailsOneRequestAlone) {
+  options_.context.n_positions_max = 192;  // of 4 times 128: with preemptions
+  options_.n_waiting_max = 1000;
+  options_.caches_prompts = true;
+  int64_t n_failures = 0, n_failed = 0;
+  for (int64_t i_failure = 0; i_failure < 400; i_failure += 1 + i_failure / 40) {
+    outcomes_.clear();
+    Scheduler scheduler(model_, options_);
+    std::map<RequestId, Request> requests;
+    for (int i = 0; i < 8; ++i) {
+      Request r = varied(i);
+      r.generate.n_predict = 12 + i;
+      r.generate.mask = {};
+      requests[*scheduler.submit(r, sink())] = r;
+    }
+    int64_t n_left = i_failure;
+    for (bool goes_on = true; goes_on;) {
+      const int64_t before = test::n_allocations;
+      test::n_until_failure = n_left;
+      goes_on = scheduler.step();
+      n_failures += n_left >= 0 && test::n_until_failure < 0 ? 1 : 0;
+      test::n_until_failure = -1;
+      n_left = n_left < 0 ? -1 : n_left - (test::n_allocations - before);
+    }
+    int n_without = 0;
+    for (const auto& [id, request] : requests) {
+      const test::Outcome& o = outcomes_[id];
+      if (!o.failure.empty()) {
+        ++n_without;
+        EXPECT_NE(o.failure.find("memory"), std::string::npos) << o.failure;
+      } else if (o.finished && o.finished->reason != FinishReason::cancelled && i_failure % 16 == 0) {
+        expect_as_alone(request, o);
+      } else {
+        EXPECT_TRUE(o.finished) << "allocation " << i_failure << ", request " << id;
+      }
+    }
+    EXPECT_LE(n_without, 1) << "allocation " << i_failure;
+    n_failed += n_without;
+    const SchedulerFigures f = scheduler.figures();
+    EXPECT_EQ(f.n_running + f.n_waiting, 0);
+    EXPECT_EQ(f.n_positions_used, 0);
+  }
+  EXPECT_GT(n_failures, 20);
+  EXPECT_GT(n_failed, 10);
 }
 
 }  // namespace

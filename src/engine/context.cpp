@@ -38,13 +38,13 @@ Context::State::State(std::shared_ptr<const Model> loaded, const ContextOptions&
   sequences.reserve(static_cast<size_t>(options.n_ubatch));
   outputs.reserve(static_cast<size_t>(options.n_ubatch));
   batch_tokens.reserve(static_cast<size_t>(options.n_ubatch));
-  next_position.resize(static_cast<size_t>(options.n_sequences));
+  next_position.resize(static_cast<size_t>(n_sequences()));
   logits_double.resize(static_cast<size_t>((headless ? *headless : plan).output_width()));
 }
 
 void Context::State::check_sequence(int sequence) const {
-  if (sequence < 0 || sequence >= options.n_sequences) {
-    throw Error(Errc::bad_request, fmt::format("sequence: needs 0 to {}, found {}", options.n_sequences - 1, sequence));
+  if (sequence < 0 || sequence >= n_sequences()) {
+    throw Error(Errc::bad_request, fmt::format("sequence: needs 0 to {}, found {}", n_sequences() - 1, sequence));
   }
 }
 
@@ -78,7 +78,7 @@ void Context::State::run_batch(std::span<const BatchToken> batch) {
     throw Error(Errc::bad_request, fmt::format("a batch of {} tokens, {} of which want logits: needs 1 to {} tokens (-ub) and at most {} "
                                                "logits rows", batch.size(), n_wanted, options.n_ubatch, options.n_outputs_max));
   }
-  for (int sequence = 0; sequence < options.n_sequences; ++sequence) {
+  for (int sequence = 0; sequence < n_sequences(); ++sequence) {
     next_position[static_cast<size_t>(sequence)] = executor->n_positions(sequence);
   }
   batch_tokens.clear();
@@ -94,7 +94,7 @@ void Context::State::run_batch(std::span<const BatchToken> batch) {
     sequences.push_back(batch[i].sequence);
     outputs.push_back(batch[i].wants_logits ? 1 : 0);
   }
-  for (int sequence = 0; sequence < options.n_sequences; ++sequence) {
+  for (int sequence = 0; sequence < n_sequences(); ++sequence) {
     check_room(next_position[static_cast<size_t>(sequence)] - executor->n_positions(sequence), sequence);
   }
   i_logits = -1;
@@ -240,7 +240,7 @@ void Context::truncate(int64_t n_positions, int sequence) {
 }
 
 void Context::clear() {
-  for (int sequence = 0; sequence < state_->options.n_sequences; ++sequence) truncate(0, sequence);
+  for (int sequence = 0; sequence < state_->n_sequences(); ++sequence) truncate(0, sequence);
 }
 
 std::string Context::kv_digest(int sequence) const {

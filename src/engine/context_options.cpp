@@ -21,6 +21,7 @@
 #include "engine/shard_executor.h"
 #include "engine/split_executor.h"
 #include "ops/plan_shards.h"
+#include "pages/page_tables.h"
 
 namespace assay {
 namespace {
@@ -196,6 +197,8 @@ backend::cpu::KernelSet kernel_set(Kernels kernels) {
   throw Error(Errc::bad_request, fmt::format("kernels: this machine cannot run {}; it has {}", name(kernels), known));
 }
 
+bool has_pages(const ContextOptions& resolved) noexcept { return resolved.backend != Backend::cuda && resolved.numerics != Numerics::oracle; }
+
 ContextOptions resolve(const ContextOptions& asked, const Model& model) {
   ContextOptions options = asked;
   require_range("context size (-c)", options.n_ctx, 0, kContextMax);
@@ -203,6 +206,8 @@ ContextOptions resolve(const ContextOptions& asked, const Model& model) {
   require_range("logits rows kept at a time", options.n_outputs_max, 0, kContextMax);
   require_range("threads (-t)", options.n_threads, 0, 1024);
   require_range("sequences", options.n_sequences, 1, 1024);
+  require_range("kept sequences", options.n_kept, 0, 65536);
+  require_range("positions of all sequences (--max-total-tokens)", options.n_positions_max, 0, int64_t{1} << 40);
   if (options.activation_bits != 15 && options.activation_bits != 8) {
     throw Error(Errc::bad_request, fmt::format("activations: needs 15 or 8 bits, found {}", options.activation_bits));
   }
@@ -218,6 +223,11 @@ ContextOptions resolve(const ContextOptions& asked, const Model& model) {
   if (options.numerics == Numerics::fast) check_fast(options, model.n_layers());
   options.backend = choose_backend(options);
   check_devices(options);
+  if (!engine::has_pages(options) && (options.n_positions_max > 0 || options.n_kept > 0)) {
+    throw Error(Errc::bad_request, fmt::format("{} positions of all sequences (--max-total-tokens), {} kept sequences: only a cache on the CPU is "
+                                               "made of pages; this one is on {}", options.n_positions_max, options.n_kept,
+                                               options.backend == Backend::cuda ? "a GPU" : "the oracle"));
+  }
   if (options.backend == Backend::cuda && options.devices.empty()) options.devices = {0};
   if (options.backend == Backend::cuda && options.split_mode == SplitMode::tensor) check_tensor_split(options, model.n_layers());
   if (options.n_threads == 0) options.n_threads = base::physical_cores();
@@ -245,7 +255,9 @@ ChosenExecutor make_executor(const Model& model, const ContextOptions& options, 
   executor.n_ctx = options.n_ctx;
   executor.n_batch_max = options.n_ubatch;
   executor.n_outputs_max = options.n_outputs_max;
-  executor.n_sequences = options.n_sequences;
+  executor.n_sequences = options.n_sequences + options.n_kept;
+  executor.n_positions_max = options.n_positions_max;
+  if (options.n_kept > 0 && options.n_positions_max == 0) executor.n_positions_max = options.n_sequences * pages::pages_of(options.n_ctx) * pages::kPagePositions;
   executor.cache_k = cache_type(options.cache_k);
   executor.cache_v = cache_type(options.cache_v);
   executor.weights_as_f32 = options.numerics == Numerics::f32;

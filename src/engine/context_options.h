@@ -15,6 +15,7 @@ ops::CacheType cache_type(KvType type);
 
 // Error(bad_request) naming the option where one cannot be served.
 ContextOptions resolve(const ContextOptions& asked, const Model& model);
+bool has_pages(const ContextOptions& resolved) noexcept;  // whether the cache is a pool of pages (pages/)
 
 backend::cpu::KernelSet kernel_set(Kernels kernels);  // Error(bad_request) for one that this machine cannot run
 

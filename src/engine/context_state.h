@@ -25,6 +25,7 @@ struct Context::State {
   void check_room(int64_t n_tokens, int sequence) const;
   void check_sequence(int sequence) const;
   std::span<const double> read_logits(int64_t i_output);
+  int n_sequences() const noexcept { return options.n_sequences + options.n_kept; }
   int64_t output_width() const noexcept { return static_cast<int64_t>(logits_double.size()); }
   std::span<const RankedLogit> read_ranked(int64_t i_output);
   void add_to_digest(int64_t i_output, int64_t position, int sequence);

@@ -11,6 +11,9 @@
 #include "engine/answer.h"
 #include "engine/best_follows.h"
 #include "engine/cancel_scope.h"
+#include "engine/context_state.h"
+#include "engine/draft_pace.h"
+#include "engine/drafter.h"
 
 namespace assay {
 namespace {
@@ -102,67 +105,143 @@ Generator::Step Generator::run_drawn(std::span<const TokenId> answer, Generation
   return n_run < anew.n_prompt ? Step::cancelled : Step::ran;
 }
 
-Generation Generator::run(std::span<const TokenId> prompt, const GenerateOptions& options,
-                          const TextSink& sink, const std::function<bool()>& cancelled) {
-  Generation result;
-  engine::Answer answer(context_->model(), options);
-  const auto show = [&](std::string_view text) {
+void Generator::set_drafts(const DraftOptions& drafts) {
+  drafter_ = engine::make_drafter(drafts, *context_);
+  n_guesses_max_ = drafts.n_max;
+}
+
+// An answer at work.
+struct Generator::Run {
+  const GenerateOptions& options;
+  const TextSink& sink;
+  const std::function<bool()>& cancelled;
+  engine::Answer answer;
+  Generation result = {};
+  engine::BestFollows best_follows;
+  bool is_ranked = false, is_best = false;
+  int64_t n_predict = 0;
+  std::vector<TokenId> tokens = {};   // prompt and answer, where there are guesses
+  std::vector<TokenId> guesses = {};  // that stand behind the last token in the run that was made
+  engine::DraftPace pace = {};
+  double plain_ms = 0;                // of a run without guesses, lately
+
+  int64_t n_answer() const noexcept { return static_cast<int64_t>(answer.ids().size()); }
+  bool is_cancelled() const { return cancelled && cancelled(); }
+  void show(std::string_view text) {
     if (text.empty()) return;
     result.text += text;
     if (sink) sink(text);
-  };
-  const bool is_ranked = answer.n_ranked() > 0 && context_->set_n_ranked(answer.n_ranked());
-  if (!is_ranked) context_->set_n_ranked(0);
-  const bool is_best = is_ranked && answer.n_ranked() == 1;
-  engine::BestFollows best_follows(*context_);
+  }
+};
+
+// Guesses behind the token drawn last; none where guessing does not pay or there is no room.
+void Generator::run_guesses(Run& run) {
+  run.guesses.clear();
+  if (drafter_ == nullptr || make_room_) return;
+  const ContextOptions& o = context_->options();
+  int64_t n = std::min({n_guesses_max_, o.n_outputs_max - 1, o.n_ubatch - 1, context_->n_ctx() - context_->n_past(sequence_) - 1, run.n_predict - run.n_answer() - 1});
+  n = run.pace.next(std::max<int64_t>(n, 0));
+  if (n < 1) return;
+  engine::DraftAsk ask{0, run.tokens, run.result.n_prompt, n, &run.options, &run.guesses};
+  try {
+    drafter_->guess({&ask, 1});
+  } catch (const Error&) {  // a draft model that cannot go on harms no answer
+    run.guesses.clear();
+    drafter_->over(0);
+    run.pace.add(n, 0);
+  }
+}
+
+// Runs the token drawn last, and guesses behind it. False: the answer ends here.
+bool Generator::run_next(Run& run) {
+  const auto start = std::chrono::steady_clock::now();
+  run_guesses(run);
+  if (run.guesses.empty()) {
+    const bool is_full = context_->n_past(sequence_) == context_->n_ctx();
+    // The token drawn after this one is run, too, unless it is the last. Where it ends the
+    // answer, a run was for nothing, which whoever comes next waits for.
+    run.best_follows.set(run.is_best && !is_full && run.n_answer() + 1 < run.n_predict);
+    const Step step = run_drawn(run.answer.ids(), run.result);
+    run.result.context_full = step == Step::full;
+    if (step == Step::cancelled) run.result.finish_reason = FinishReason::cancelled;
+    run.plain_ms = run.plain_ms == 0 ? ms_since(start) : run.plain_ms + 0.3 * (ms_since(start) - run.plain_ms);
+    return step == Step::ran;
+  }
+  std::vector<BatchToken> batch = {{run.answer.ids().back(), sequence_, true}};
+  for (const TokenId guess : run.guesses) batch.push_back({guess, sequence_, true});
+  context_->decode_batch(batch);
+  for (const BatchToken& token : batch) cached_.push_back(token.token);
+  if (run.plain_ms > 0) run.pace.add_cost(ms_since(start) / run.plain_ms);
+  return true;
+}
+
+// The next token, after output i of the last run, or of the only one. True: it is a guess that the run holds, too.
+bool Generator::draw(Run& run, int64_t i_output) {
+  engine::Answer& answer = run.answer;
+  const bool in_batch = !run.guesses.empty();
+  const std::span<const RankedLogit> best = run.is_ranked && !in_batch ? context_->ranked() : std::span<const RankedLogit>();
+  if (!best.empty()) {
+    answer.draw(best);
+  } else if (in_batch) {
+    answer.draw(context_->batch_logits(i_output), answer.wants_wide() ? context_->state().read_logits(i_output) : std::span<const double>());
+  } else {
+    answer.draw(context_->logits(), answer.wants_wide() ? context_->logits_double() : std::span<const double>());
+  }
+  if (drafter_ != nullptr) run.tokens.push_back(answer.ids().back());
+  if (answer.logprobs()) run.result.logprobs.push_back(*answer.logprobs());
+  run.show(answer.shown());
+  if (answer.ended()) run.result.finish_reason = FinishReason::stop;
+  const auto n_guesses = static_cast<int64_t>(run.guesses.size());
+  return !answer.ended() && i_output < n_guesses && run.guesses[static_cast<size_t>(i_output)] == answer.ids().back();
+}
+
+Generation Generator::run(std::span<const TokenId> prompt, const GenerateOptions& options,
+                          const TextSink& sink, const std::function<bool()>& cancelled) {
+  Run run{options, sink, cancelled, engine::Answer(context_->model(), options), {}, engine::BestFollows(*context_)};
+  Generation& result = run.result;
+  const int64_t n_ranked = run.answer.n_ranked();
+  run.is_ranked = drafter_ == nullptr && n_ranked > 0 && context_->set_n_ranked(n_ranked);
+  if (!run.is_ranked) context_->set_n_ranked(0);
+  run.is_best = run.is_ranked && n_ranked == 1;
   const engine::CancelScope scope(*context_, cancelled);
-  const auto is_cancelled = [&] { return cancelled && cancelled(); };
   if (prefill(prompt, result) < result.n_prompt) {
     result.finish_reason = FinishReason::cancelled;
-    return result;
+    return std::move(result);
   }
-  answer.start(prompt);
+  run.answer.start(prompt);
+  if (drafter_ != nullptr) {
+    drafter_->over(0);
+    run.tokens.assign(prompt.begin(), prompt.end());
+  }
   const auto start = std::chrono::steady_clock::now();
-  const auto n_predict =
-      options.n_predict < 0 ? std::numeric_limits<int64_t>::max() : options.n_predict;
-  while (static_cast<int64_t>(answer.ids().size()) < n_predict) {
-    if (is_cancelled()) {
+  run.n_predict = options.n_predict < 0 ? std::numeric_limits<int64_t>::max() : options.n_predict;
+  while (run.n_answer() < run.n_predict && !run.answer.ended()) {
+    if (run.is_cancelled()) {
       result.finish_reason = FinishReason::cancelled;
       break;
     }
-    if (!answer.ids().empty()) {  // the last token drawn is not in the cache yet
-      const bool is_full = context_->n_past(sequence_) == context_->n_ctx();
-      // The token drawn after this one is run, too, unless it is the last. Where it ends the
-      // answer, a run was for nothing, which whoever comes next waits for.
-      best_follows.set(is_best && !is_full &&
-                       static_cast<int64_t>(answer.ids().size()) + 1 < n_predict);
-      const Step step = run_drawn(answer.ids(), result);
-      result.context_full = step == Step::full;
-      if (step == Step::cancelled) result.finish_reason = FinishReason::cancelled;
-      if (step != Step::ran) break;
-    }
-    const std::span<const RankedLogit> best =
-        is_ranked ? context_->ranked() : std::span<const RankedLogit>();
-    if (!best.empty()) {
-      answer.draw(best);
-    } else {
-      answer.draw(context_->logits(), answer.wants_wide() ? context_->logits_double() : std::span<const double>());
-    }
-    if (answer.logprobs()) result.logprobs.push_back(*answer.logprobs());
-    show(answer.shown());
-    if (answer.ended()) {
-      result.finish_reason = FinishReason::stop;
-      break;
-    }
+    if (!run.answer.ids().empty() && !run_next(run)) break;  // the last token drawn is not in the cache yet
+    int64_t n_accepted = 0;
+    while (draw(run, n_accepted)) ++n_accepted;
+    if (run.guesses.empty()) continue;
+    const auto n_guesses = static_cast<int64_t>(run.guesses.size());
+    const int64_t n_kept = context_->n_past(sequence_) - (n_guesses - n_accepted);
+    context_->truncate(n_kept, sequence_);
+    cached_.resize(static_cast<size_t>(n_kept));
+    run.pace.add(n_guesses, n_accepted);
+    result.decode.tokens += 1 + n_accepted;
+    result.n_drafted += n_guesses;
+    result.n_accepted += n_accepted;
+    run.guesses.clear();
   }
-  show(answer.finish());
-  if (const std::string* stop = answer.stop_string()) {
+  run.show(run.answer.finish());
+  if (const std::string* stop = run.answer.stop_string()) {
     result.finish_reason = FinishReason::stop;
     result.stop_string = *stop;
   }
-  result.ids = answer.take_ids();
+  result.ids = run.answer.take_ids();
   result.decode.ms = ms_since(start);
-  return result;
+  return std::move(result);
 }
 
 }  // namespace assay

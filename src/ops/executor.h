@@ -27,6 +27,7 @@ struct ExecutorOptions {
   int64_t n_batch_max = 512; // tokens per run at most
   int64_t n_outputs_max = 512;
   int n_sequences = 1;
+  int64_t n_positions_max = 0;  // of all sequences together, where the executor keeps them in pages; 0: n_ctx for each
   CacheType cache_k = CacheType::f16;
   CacheType cache_v = CacheType::f16;
   bool weights_as_f32 = false;  // mode f32: every weight decoded, activations f32, Lanes32
@@ -34,6 +35,19 @@ struct ExecutorOptions {
   bool fast = false;            // mode fast: float weights and attention on a GPU's float tensor cores; other devices know no such mode
   std::function<void(int64_t done, int64_t total)> on_load = {};  // bytes of weights that were copied to a device of its own
 };
+
+// The memory of a cache that is kept in pages.
+struct CachePages {
+  int64_t n_positions = 0;  // of a page; 0: this cache has no pages
+  int64_t n_pages = 0, n_free = 0;
+  size_t page_bytes = 0;    // of a page's image
+};
+
+// Pages of n_page positions for the positions that the options ask for.
+constexpr int64_t cache_pages(const ExecutorOptions& options, int64_t n_page) noexcept {
+  const auto in_pages = [n_page](int64_t n) { return (n + n_page - 1) / n_page; };
+  return options.n_positions_max > 0 ? in_pages(options.n_positions_max) : options.n_sequences * in_pages(options.n_ctx);
+}
 
 // Sees the value that each op wrote. Observing never changes what runs; a fused op announces its members one by one.
 class OpObserver {
@@ -89,6 +103,20 @@ class Executor {
   // Forgets the positions of a sequence from n_positions on.
   virtual void truncate(int sequence, int64_t n_positions) = 0;
   virtual int64_t n_positions(int sequence) const = 0;
+
+  // ---- Of a cache in pages, which sequences may share: an executor without them says so by pages() and has none of what follows. A run for which
+  // pages are short does nothing: Error(out_of_memory).
+  virtual CachePages pages() const { return {}; }
+  // Pages that a run of n_more tokens of the sequence would take.
+  virtual int64_t n_pages_needed(int /*sequence*/, int64_t /*n_more*/) const { return 0; }
+  // Sequence `to` becomes the first n_positions of `from`. Full pages are shared, the last one is copied where it is not full, which takes a page.
+  // False, and nothing happens: not by this executor, or no page is free.
+  virtual bool fork(int /*from*/, int64_t /*n_positions*/, int /*to*/) { return false; }
+  // A page's image, page_bytes of it, for keeping elsewhere; and back again, behind full pages: n_positions more of the sequence, of one page at most. False: not
+  // by this executor, or no page is free.
+  virtual bool read_page(int /*sequence*/, int64_t /*i_page*/, std::span<std::byte> /*image*/) const { return false; }
+  virtual bool append_page(int /*sequence*/, int64_t /*n_positions*/, std::span<const std::byte> /*image*/) { return false; }
+
   // The cache's bits, for digests and comparison: layer by layer, K of all positions, then V of all positions, position-major, in the
   // cache's type whatever the layout in memory.
   virtual void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const = 0;

@@ -51,6 +51,8 @@ EmbedOptions embed_options(const ServerOptions& options, const Context& served) 
   embed.context.cache_k = embed.context.cache_v = KvType::f32;
   embed.context.n_outputs_max = 0;
   embed.context.n_sequences = 0;
+  embed.context.n_positions_max = 0;
+  embed.context.n_kept = 0;
   return embed;
 }
 

@@ -16,63 +16,72 @@ constexpr int64_t kQueryStride = 16;  // packed queries: [head_dim][kQueryStride
 constexpr int64_t kHalves = kSegment / 16;  // of key tiles, in a segment
 constexpr float kMinusInfinity = -__builtin_inff();
 
-// ---- B of the scores: get(k, c) is element k of 16 keys, the c-th 16 from `half` on, which is even where c goes beyond 0; place(k, c) is
-// where it lies, and the columns after the next kCols lie ahead<kCols>() bytes further.
+// ---- B of the scores: get(k, c) is element k of 16 keys, the c-th 16 from `half` on, which is even where c goes beyond 0; it lies at
+// place(tile, k, c), tile being that of c; upcoming has the tiles after those that are read, which are fetched meanwhile.
+template <int kCols>
 struct Keys {
-  const std::byte* base;
-  int64_t tile_bytes;
-  template <int kCols>
-  int64_t ahead() const noexcept {
-    return (kCols + 1) / 2 * tile_bytes;
+  static constexpr int kTiles = (kCols + 1) / 2;
+  const std::byte* tiles[kTiles];
+  const std::byte* upcoming[kTiles];
+  Keys(const CacheHead& head, int64_t half, int64_t half_bytes) noexcept {
+#pragma GCC unroll 4
+    for (int i = 0; i < kTiles; ++i) {
+      tiles[i] = key_tile(head, half / 2 + i) + half % 2 * half_bytes;
+      upcoming[i] = key_tile(head, half / 2 + kTiles + i);
+    }
   }
 };
-struct KeysF32 : Keys {
+template <int kCols>
+struct KeysF32 : Keys<kCols> {
   static constexpr int kColsInLine = 1;
-  KeysF32(const CacheHead& head, int64_t half) noexcept : Keys{head.k + half / 2 * head.k_tile_bytes + half % 2 * 64, head.k_tile_bytes} {}
-  const std::byte* place(int64_t k, int c) const noexcept { return base + c / 2 * tile_bytes + c % 2 * 64 + k * 128; }
-  Vec get(int64_t k, int c) const noexcept { return load(reinterpret_cast<const float*>(place(k, c))); }
+  KeysF32(const CacheHead& head, int64_t half) noexcept : Keys<kCols>(head, half, 64) {}
+  static const std::byte* place(const std::byte* tile, int64_t k, int c) noexcept { return tile + c % 2 * 64 + k * 128; }
+  Vec get(int64_t k, int c) const noexcept { return load(reinterpret_cast<const float*>(place(this->tiles[c / 2], k, c))); }
+  const std::byte* next(int64_t k, int c) const noexcept { return place(this->upcoming[c / 2], k, c); }
 };
-struct KeysF16 : Keys {
+template <int kCols>
+struct KeysF16 : Keys<kCols> {
   static constexpr int kColsInLine = 2;
-  KeysF16(const CacheHead& head, int64_t half) noexcept : Keys{head.k + half / 2 * head.k_tile_bytes + half % 2 * 32, head.k_tile_bytes} {}
-  const std::byte* place(int64_t k, int c) const noexcept { return base + c / 2 * tile_bytes + c % 2 * 32 + k * 64; }
-  Vec get(int64_t k, int c) const noexcept { return load_half(place(k, c)); }
+  KeysF16(const CacheHead& head, int64_t half) noexcept : Keys<kCols>(head, half, 32) {}
+  static const std::byte* place(const std::byte* tile, int64_t k, int c) noexcept { return tile + c % 2 * 32 + k * 64; }
+  Vec get(int64_t k, int c) const noexcept { return load_half(place(this->tiles[c / 2], k, c)); }
+  const std::byte* next(int64_t k, int c) const noexcept { return place(this->upcoming[c / 2], k, c); }
 };
-struct KeysQ8 : Keys {  // base: the integers
+template <int kCols>
+struct KeysQ8 : Keys<kCols> {  // the integers lie behind the scales
   static constexpr int kColsInLine = 2;
-  const std::byte* scales;
-  KeysQ8(const CacheHead& head, int64_t half) noexcept
-      : Keys{head.k + half / 2 * head.k_tile_bytes + head.head_dim * 2 + half % 2 * 16, head.k_tile_bytes},
-        scales(head.k + half / 2 * head.k_tile_bytes + half % 2 * 32) {}
-  const std::byte* place(int64_t k, int c) const noexcept { return base + c / 2 * tile_bytes + c % 2 * 16 + k * 32; }
+  int64_t integers;  // where they begin
+  int64_t scales;    // where those of the half begin: they are twice as wide as the integers
+  KeysQ8(const CacheHead& head, int64_t half) noexcept : Keys<kCols>(head, half, 16), integers(head.head_dim * 2), scales(half % 2 * 16) {}
+  static const std::byte* place(const std::byte* tile, int64_t k, int c) noexcept { return tile + c % 2 * 16 + k * 32; }
   Vec get(int64_t k, int c) const noexcept {
-    return mul(load_half(scales + c / 2 * tile_bytes + c % 2 * 32 + k / 32 * 64), load_int8(place(k, c)));
+    const std::byte* const tile = this->tiles[c / 2];
+    return mul(load_half(tile + scales + c % 2 * 32 + k / 32 * 64), load_int8(place(tile + integers, k, c)));
   }
+  const std::byte* next(int64_t k, int c) const noexcept { return place(this->upcoming[c / 2] + integers, k, c); }
 };
 
-// ---- B of the weighted values: get(k, c) is elements 16 (column + c) .. + 15 of the value at position + k; column is even where c goes
-// beyond 0.
-constexpr int64_t kValuesAhead = 32;  // positions
+// ---- B of the weighted values: get(k, c) is elements 16 (column + c) .. + 15 of the value at position + k, of the same page; column is even
+// where c goes beyond 0. What is fetched meanwhile are the rows of the next page.
 struct Values {
   const std::byte* base;
   int64_t row_bytes;
-  template <int kCols>
-  int64_t ahead() const noexcept {
-    return kValuesAhead * row_bytes;
-  }
+  int64_t ahead;
+  Values(const CacheHead& head, int64_t position, int64_t column_bytes) noexcept
+      : base(value_row(head, position) + column_bytes), row_bytes(head.v_row_bytes), ahead(value_row(head, position + kCachePage) - value_row(head, position)) {}
 };
 struct ValuesF32 : Values {
   static constexpr int kColsInLine = 1;
-  ValuesF32(const CacheHead& head, int64_t position, int64_t column) noexcept
-      : Values{head.v + position * head.v_row_bytes + column * 64, head.v_row_bytes} {}
+  ValuesF32(const CacheHead& head, int64_t position, int64_t column) noexcept : Values(head, position, column * 64) {}
   const std::byte* place(int64_t k, int c) const noexcept { return base + k * row_bytes + c * 64; }
+  const std::byte* next(int64_t k, int c) const noexcept { return place(k, c) + ahead; }
   Vec get(int64_t k, int c) const noexcept { return load(reinterpret_cast<const float*>(place(k, c))); }
 };
 struct ValuesF16 : Values {
   static constexpr int kColsInLine = 2;
-  ValuesF16(const CacheHead& head, int64_t position, int64_t column) noexcept
-      : Values{head.v + position * head.v_row_bytes + column * 32, head.v_row_bytes} {}
+  ValuesF16(const CacheHead& head, int64_t position, int64_t column) noexcept : Values(head, position, column * 32) {}
   const std::byte* place(int64_t k, int c) const noexcept { return base + k * row_bytes + c * 32; }
+  const std::byte* next(int64_t k, int c) const noexcept { return place(k, c) + ahead; }
   Vec get(int64_t k, int c) const noexcept { return load_half(place(k, c)); }
 };
 struct ValuesQ8 : Values {
@@ -80,10 +89,9 @@ struct ValuesQ8 : Values {
   const std::byte* scales;
   int64_t scale_row_bytes;
   ValuesQ8(const CacheHead& head, int64_t position, int64_t column) noexcept
-      : Values{head.v + position * head.v_row_bytes + column * 16, head.v_row_bytes},
-        scales(head.v_scales + (position * (head.v_dim / 32) + column / 2) * 2),
-        scale_row_bytes(head.v_dim / 32 * 2) {}
+      : Values(head, position, column * 16), scales(value_scales(head, position) + column / 2 * 2), scale_row_bytes(head.v_dim / 32 * 2) {}
   const std::byte* place(int64_t k, int c) const noexcept { return base + k * row_bytes + c * 16; }
+  const std::byte* next(int64_t k, int c) const noexcept { return place(k, c) + ahead; }
   Vec get(int64_t k, int c) const noexcept {
     uint16_t scale;
     __builtin_memcpy(&scale, scales + k * scale_row_bytes + c / 2 * 2, sizeof scale);
@@ -92,10 +100,10 @@ struct ValuesQ8 : Values {
 };
 
 // Values that lie in the keys are turned over, 32 keys at a time, into rows of floats [kKeyTile][v_cols]; ValuesF32 then reads those.
-template <class Keys>
+template <template <int> class Keys>
 static inline void turn_over(const CacheHead& head, int64_t tile, float* turned) noexcept {
   for (int64_t half = 0; half < 2; ++half) {
-    const Keys keys(head, 2 * tile + half);
+    const Keys<1> keys(head, 2 * tile + half);
     for (int64_t j = 0; j < head.v_cols; j += 16) {
       float block[16 * 16];
       for (int64_t i = 0; i < 16; ++i) store(block + i * 16, j + i < head.v_dim ? keys.get(j + i, 0) : splat(0.0f));
@@ -111,13 +119,12 @@ static inline void turn_over(const CacheHead& head, int64_t tile, float* turned)
 // rows the time is that of memory, and pages of 4 KiB are too short for the processor's own prefetching.
 template <int kRows, int kCols, int64_t kStepK, int64_t kStepR, class B>
 static inline void product(const float* a, const B& b, int64_t n_k, Vec (&acc)[kRows][kCols]) noexcept {
-  const int64_t ahead = b.template ahead<kCols>();
   for (int64_t k = 0; k < n_k; ++k) {
     Vec column[kCols];
 #pragma GCC unroll 8
     for (int c = 0; c < kCols; ++c) column[c] = b.get(k, c);
 #pragma GCC unroll 8
-    for (int c = 0; c < kCols; c += B::kColsInLine) __builtin_prefetch(b.place(k, c) + ahead, 0, 2);
+    for (int c = 0; c < kCols; c += B::kColsInLine) __builtin_prefetch(b.next(k, c), 0, 2);
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r) {
       const Vec x = splat(a[k * kStepK + r * kStepR]);
@@ -134,7 +141,7 @@ constexpr int widest_tile(int rows) noexcept {
 }
 
 // Scores of kRows rows and keys of halves [half, end), which count from the segment's begin, into p [kRows][kSegment].
-template <class Keys, int kRows, int kCols>
+template <template <int> class Keys, int kRows, int kCols>
 static inline void score_columns(const AttentionBlock& block, const float* q, int64_t segment, int64_t half, int64_t end, float* p) noexcept {
   const Vec scale = splat(block.scale);
   for (; half + kCols <= end; half += kCols) {
@@ -142,7 +149,7 @@ static inline void score_columns(const AttentionBlock& block, const float* q, in
     for (int r = 0; r < kRows; ++r) {
       for (int c = 0; c < kCols; ++c) acc[r][c] = splat(0.0f);
     }
-    product<kRows, kCols, kQueryStride, 1>(q, Keys(block.cache, segment * kHalves + half), block.cache.head_dim, acc);
+    product<kRows, kCols, kQueryStride, 1>(q, Keys<kCols>(block.cache, segment * kHalves + half), block.cache.head_dim, acc);
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
@@ -164,7 +171,12 @@ static inline void value_columns(const CacheHead& head, const float* p, int64_t 
 #pragma GCC unroll 8
       for (int c = 0; c < kCols; ++c) acc[r][c] = load(o + r * head.v_cols + (column + c) * 16);
     }
-    product<kRows, kCols, 1, kSegment>(p + begin, Values(head, segment * kSegment + begin, column), end - begin, acc);
+    for (int64_t at = begin; at < end;) {  // page by page, each chain of sums going on
+      const int64_t position = segment * kSegment + at, page_end = at + kCachePage - position % kCachePage;
+      const int64_t stop = end < page_end ? end : page_end;
+      product<kRows, kCols, 1, kSegment>(p + at, Values(head, position, column), stop - at, acc);
+      at = stop;
+    }
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
@@ -193,7 +205,7 @@ static inline void for_row_tiles(int64_t n_rows, const Work& work) noexcept {
   }
 }
 
-template <class Keys>
+template <template <int> class Keys>
 struct ScoreWork {
   const AttentionBlock& block;
   const float* q;
@@ -281,11 +293,14 @@ static void weigh(const AttentionBlock& block, const Visible& visible, int64_t s
 }
 
 // The same where values lie in the keys, tile by tile: every chain goes on where it stood.
-template <class Keys>
+template <template <int> class Keys>
 static void weigh_in_keys(const AttentionBlock& block, const Visible& visible, int64_t segment, const float* p, float* o, float* turned) noexcept {
   CacheHead head = block.cache;
   head.v = reinterpret_cast<std::byte*>(turned);
   head.v_row_bytes = head.v_cols * static_cast<int64_t>(sizeof(float));
+  const int32_t one_page[2] = {0, 0};
+  head.pages = one_page;
+  head.v_page_bytes = 0;
   for (int64_t tile = visible.first / kKeyTile; tile * kKeyTile < visible.last; ++tile) {
     turn_over<Keys>(block.cache, segment * (kSegment / kKeyTile) + tile, turned);
     weigh_keys<ValuesF32>(head, block, visible, tile * kKeyTile, (tile + 1) * kKeyTile, 0, p, o);

@@ -52,6 +52,16 @@ class CpuExecutor final : public ops::Executor {
 
   void run(const ops::Batch& batch) override {
     begin(batch);
+    try {
+      run_steps();
+    } catch (...) {
+      for (size_t i = 0; i < n_positions_.size(); ++i) cache_.truncate(static_cast<int64_t>(i), n_positions_[i]);
+      throw;
+    }
+    n_positions_ = state_.shape.n_positions;
+  }
+
+  void run_steps() {
     for (size_t i = 0; i < schedule_.steps.size(); ++i) {
       const Step& step = schedule_.steps[i];
       if (state_.n_rows(step.domain) == 0) continue;
@@ -65,7 +75,6 @@ class CpuExecutor final : public ops::Executor {
       }
       if (observer_ != nullptr) [[unlikely]] observe(step);
     }
-    n_positions_ = state_.shape.n_positions;
   }
 
   std::span<const float> logits(int64_t i_output) const override {
@@ -89,11 +98,48 @@ class CpuExecutor final : public ops::Executor {
     ops::check_sequence(sequence, options_);
     int64_t& kept = n_positions_[static_cast<size_t>(sequence)];
     kept = std::clamp<int64_t>(n_positions, 0, kept);
+    cache_.truncate(sequence, kept);
   }
 
   int64_t n_positions(int sequence) const override {
     ops::check_sequence(sequence, options_);
     return n_positions_[static_cast<size_t>(sequence)];
+  }
+
+  ops::CachePages pages() const override {
+    const pages::PagePool& pool = cache_.tables().pool();
+    return {kCachePage, pool.n_pages(), pool.n_free(), cache_.page_bytes()};
+  }
+  int64_t n_pages_needed(int sequence, int64_t n_more) const override {
+    ops::check_sequence(sequence, options_);
+    return cache_.tables().n_needed(sequence, n_more);
+  }
+  bool fork(int from, int64_t n_positions, int to) override {
+    ops::check_sequence(from, options_);
+    ops::check_sequence(to, options_);
+    n_positions = std::clamp<int64_t>(n_positions, 0, n_positions_[static_cast<size_t>(from)]);
+    if (from == to) return truncate(to, n_positions), true;
+    truncate(to, 0);
+    if (n_positions % kCachePage != 0 && cache_.tables().pool().n_free() == 0) return false;
+    cache_.fork(from, n_positions, to);
+    n_positions_[static_cast<size_t>(to)] = n_positions;
+    return true;
+  }
+  bool read_page(int sequence, int64_t i_page, std::span<std::byte> image) const override {
+    if (i_page < 0 || i_page * kCachePage >= n_positions(sequence) || image.size() != cache_.page_bytes()) return false;
+    cache_.read_page(cache_.tables().table(sequence)[i_page], image);
+    return true;
+  }
+  bool append_page(int sequence, int64_t n_more, std::span<const std::byte> image) override {
+    int64_t& n = n_positions_[static_cast<size_t>((ops::check_sequence(sequence, options_), sequence))];
+    if (n % kCachePage != 0 || n_more < 1 || n_more > kCachePage || n + n_more > options_.n_ctx || image.size() != cache_.page_bytes() ||
+        cache_.tables().pool().n_free() == 0) {
+      return false;
+    }
+    cache_.extend(sequence, n_more);
+    cache_.write_page(cache_.tables().table(sequence)[n / kCachePage], image);
+    n += n_more;
+    return true;
   }
 
   void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const override {
@@ -244,12 +290,27 @@ class CpuExecutor final : public ops::Executor {
   void begin(const ops::Batch& batch) {
     ops::check_batch(batch, options_, n_positions_, state_.shape);
     if (!plan_.causal) ops::check_whole(state_.shape);
+    take_pages();
     state_.tokens = batch.tokens;
     state_.positions = batch.positions;
     state_.sequences = batch.sequences;
     const int64_t n_positions = *std::max_element(state_.shape.n_positions.begin(), state_.shape.n_positions.end());
     for (ops::RopeTable& table : state_.rope_tables) table.fill_to(n_positions);
     state_.host_rows = {&plan_, state_.values, state_.small_weights, state_.rope_tables, batch.tokens, batch.positions, state_.shape.selected};
+  }
+
+  // All that the batch needs, or none.
+  void take_pages() {
+    int64_t n_needed = 0;
+    for (size_t i = 0; i < n_positions_.size(); ++i) {
+      n_needed += cache_.tables().n_needed(static_cast<int64_t>(i), state_.shape.n_positions[i] - n_positions_[i]);
+    }
+    const pages::PagePool& pool = cache_.tables().pool();
+    if (n_needed > pool.n_free()) {
+      throw Error(Errc::out_of_memory, "a batch of " + std::to_string(state_.shape.token_runs.size()) + " runs of tokens needs " + std::to_string(n_needed) +
+                                           " pages of the KV cache; " + std::to_string(pool.n_free()) + " of " + std::to_string(pool.n_pages()) + " are free");
+    }
+    for (size_t i = 0; i < n_positions_.size(); ++i) cache_.extend(static_cast<int64_t>(i), state_.shape.n_positions[i] - n_positions_[i]);
   }
 
   void observe(const Step& step) {

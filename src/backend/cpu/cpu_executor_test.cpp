@@ -162,6 +162,68 @@ TEST(CpuExecutor, SequencesDoNotSeeEachOther) {
   EXPECT_EQ(cache_of(*executor, 1), b.cache);
 }
 
+// Sequences that share pages, were cut inside a shared one, or came back from a copy elsewhere: the bits of one that was run alone.
+TEST(CpuExecutor, ForksHaveTheBitsOfSequencesRunAlone) {
+  const test::TinyShape shape;
+  const test::TinyPlan tiny(shape);
+  ops::ExecutorOptions options = default_options();
+  options.n_sequences = 4;
+  options.n_positions_max = 12 * kCachePage;
+  base::ThreadPool pool(2);
+  const auto begin = tokens(150, shape.vocab_size, 1), end_a = tokens(40, shape.vocab_size, 2), end_b = tokens(90, shape.vocab_size, 3);
+  const auto alone = [&](size_t n, const std::vector<int32_t>& end) {
+    std::vector<int32_t> ids(begin.begin(), begin.begin() + static_cast<std::ptrdiff_t>(n));
+    ids.insert(ids.end(), end.begin(), end.end());
+    return result_of(tiny.plan, options, {best_kernel_set(), 1, {}}, ids).cache;
+  };
+  const auto executor = make_cpu_executor(tiny.plan, options, {}, pool);
+  std::vector<uint32_t> logits;
+  run(*executor, begin, logits, 0);
+  EXPECT_EQ(executor->pages().n_free, 9);
+  ASSERT_TRUE(executor->fork(0, 150, 1));
+  ASSERT_TRUE(executor->fork(0, 100, 2));
+  EXPECT_EQ(executor->pages().n_free, 7);  // of each fork the last page alone
+  run(*executor, end_a, logits, 1);
+  run(*executor, end_b, logits, 2);
+  executor->truncate(0, 70);
+  EXPECT_EQ(executor->n_pages_needed(0, 1), 1);  // its last page is shared
+  run(*executor, end_b, logits, 0);
+  EXPECT_TRUE(cache_of(*executor, 1) == alone(150, end_a));
+  EXPECT_TRUE(cache_of(*executor, 2) == alone(100, end_b));
+  EXPECT_TRUE(cache_of(*executor, 0) == alone(70, end_b));
+  std::vector<std::byte> image(executor->pages().page_bytes);
+  for (int64_t i = 0; i < 3; ++i) {
+    ASSERT_TRUE(executor->read_page(1, i, image));
+    ASSERT_TRUE(executor->append_page(3, i < 2 ? kCachePage : 190 - 2 * kCachePage, image));
+  }
+  EXPECT_FALSE(executor->append_page(3, 1, image));  // not behind full pages
+  EXPECT_FALSE(executor->read_page(1, 3, image));
+  EXPECT_TRUE(cache_of(*executor, 3) == alone(150, end_a));
+  for (int sequence = 0; sequence < 4; ++sequence) executor->truncate(sequence, 0);
+  EXPECT_EQ(executor->pages().n_free, 12);
+}
+
+TEST(CpuExecutor, ARunWithoutPagesDoesNothing) {
+  const test::TinyShape shape;
+  const test::TinyPlan tiny(shape);
+  ops::ExecutorOptions options = default_options();
+  options.n_sequences = 2;
+  options.n_positions_max = 3 * kCachePage;
+  base::ThreadPool pool(1);
+  const auto executor = make_cpu_executor(tiny.plan, options, {}, pool);
+  std::vector<uint32_t> logits;
+  const auto ids = tokens(130, shape.vocab_size);
+  run(*executor, ids, logits, 0);
+  const auto before = cache_of(*executor, 0);
+  EXPECT_EQ(executor->n_pages_needed(1, 1), 1);
+  EXPECT_THROW(run(*executor, ids, logits, 1), Error);
+  EXPECT_FALSE(executor->fork(0, 130, 1));
+  EXPECT_TRUE(executor->fork(0, 128, 1));
+  EXPECT_THROW(run(*executor, std::span(ids).first(1), logits, 1), Error);
+  EXPECT_EQ(executor->n_positions(1), 128);
+  EXPECT_EQ(cache_of(*executor, 0), before);
+}
+
 TEST(CpuExecutor, OnlyWantedLogits) {
   const test::TinyShape shape;
   const test::TinyPlan tiny(shape);

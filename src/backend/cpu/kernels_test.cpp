@@ -177,9 +177,21 @@ struct Shape {
 ops::ExecutorOptions cache_options(ops::CacheType k, ops::CacheType v, int64_t n_ctx) {
   ops::ExecutorOptions options;
   options.n_ctx = n_ctx;
+  options.n_sequences = 2;
   options.cache_k = k;
   options.cache_v = v;
   return options;
+}
+
+// Sequence 0 with n_positions; scattered: from the pool's last page to its first.
+void make_sequence(KvCache& cache, int64_t n_positions, bool scattered) {
+  if (!scattered) return cache.extend(0, n_positions);
+  const int64_t n_pages = pages::pages_of(n_positions);
+  cache.extend(1, n_pages * kCachePage);
+  for (int64_t i = n_pages; i-- > 0;) {
+    cache.truncate(1, i * kCachePage);
+    cache.extend(0, std::min(kCachePage, n_positions - cache.tables().n_positions(0)));
+  }
 }
 
 void fill(const Kernels& kernels, const CacheHead& head, int64_t n_positions, uint64_t seed, bool extremes) {
@@ -236,8 +248,10 @@ Attended attend(const Kernels& kernels, const CacheHead& head, const Shape& shap
 void expect_same_attention(KernelSet set, const Shape& shape, ops::CacheType k, ops::CacheType v, bool extremes) {
   const int64_t n_positions = shape.position + shape.n_tokens;
   const ops::CacheLayer layer{1, shape.head_dim, shape.window, shape.v_dim, shape.values_in_keys};
-  const KvCache cache_a(std::span(&layer, 1), cache_options(k, v, n_positions));
-  const KvCache cache_b(std::span(&layer, 1), cache_options(k, v, n_positions));
+  KvCache cache_a(std::span(&layer, 1), cache_options(k, v, n_positions));
+  KvCache cache_b(std::span(&layer, 1), cache_options(k, v, n_positions));
+  make_sequence(cache_a, n_positions, false);
+  make_sequence(cache_b, n_positions, true);
   const Kernels reference = make_kernels(KernelSet::reference), fast = make_kernels(set);
   fill(reference, cache_a.head(0, 0, 0), n_positions, 11, extremes);
   fill(fast, cache_b.head(0, 0, 0), n_positions, 11, extremes);
@@ -311,8 +325,10 @@ TEST_P(SmallKernels, AttentionOverCacheTypes) {
 TEST_P(SmallKernels, EveryHalfOfTheCache) {
   constexpr int64_t kHeadDim = 256;
   const ops::CacheLayer layer{1, kHeadDim, 0};
-  const KvCache cache_a(std::span(&layer, 1), cache_options(CacheType::f16, CacheType::f16, 32));
-  const KvCache cache_b(std::span(&layer, 1), cache_options(CacheType::f16, CacheType::f16, 32));
+  KvCache cache_a(std::span(&layer, 1), cache_options(CacheType::f16, CacheType::f16, 32));
+  KvCache cache_b(std::span(&layer, 1), cache_options(CacheType::f16, CacheType::f16, 32));
+  make_sequence(cache_a, 1, false);
+  make_sequence(cache_b, 1, false);
   const CacheHead head_a = cache_a.head(0, 0, 0), head_b = cache_b.head(0, 0, 0);
   const std::vector<float> q(kHeadDim, 0.0f);
   std::vector<float> x(kHeadDim);

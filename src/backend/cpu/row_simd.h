@@ -146,7 +146,7 @@ static void to_half(const float* x, int64_t n, uint16_t* y) noexcept {  // write
 }
 
 static void store_key(const CacheHead& head, int64_t position, const float* k, std::byte* scratch) noexcept {
-  std::byte* tile = head.k + position / 32 * head.k_tile_bytes;
+  std::byte* tile = key_tile(head, position / 32);
   const int64_t lane = position % 32;
   if (head.type_k == ops::CacheType::f16) {
     auto* row = reinterpret_cast<uint16_t*>(scratch);
@@ -162,7 +162,7 @@ static void store_key(const CacheHead& head, int64_t position, const float* k, s
 
 static void store_value(const CacheHead& head, int64_t position, const float* v, std::byte* scratch) noexcept {
   if (head.type_v == ops::CacheType::f16) {
-    to_half(v, head.v_dim, reinterpret_cast<uint16_t*>(head.v + position * head.v_row_bytes));
+    to_half(v, head.v_dim, reinterpret_cast<uint16_t*>(value_row(head, position)));
   } else {
     ops::cache_encode_ref(head.type_v, v, head.v_dim, scratch);
     put_value(head, position, scratch);

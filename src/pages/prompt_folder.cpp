@@ -1,0 +1,291 @@
+// See prompt_folder.h.
+#include "pages/prompt_folder.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "assay/error.h"
+#include "pages/page_tables.h"
+
+namespace assay::pages {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kPendingBytesMax = uint64_t{256} << 20;
+constexpr std::string_view kEnding = ".prefix";
+
+// A descriptor that is closed whatever happens.
+struct Descriptor {
+  int number;
+  explicit Descriptor(int n) : number(n) {}
+  ~Descriptor() {
+    if (number >= 0) ::close(number);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+};
+
+std::string reason() { return std::generic_category().message(errno); }
+
+bool write_whole(int descriptor, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(descriptor, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    bytes = bytes.subspan(static_cast<size_t>(n));
+  }
+  return true;
+}
+
+bool read_whole(int descriptor, uint64_t at, std::span<std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::pread(descriptor, bytes.data(), bytes.size(), static_cast<off_t>(at));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    at += static_cast<uint64_t>(n);
+    bytes = bytes.subspan(static_cast<size_t>(n));
+  }
+  return true;
+}
+
+int64_t whole_pages(int64_t n_tokens) noexcept { return n_tokens / kPagePositions; }
+
+std::string hex(const Digest& digest) { return fmt::format("{:016x}{:016x}", digest[0], digest[1]); }
+
+Digest salt_digest(std::string_view salt) { return digest_of(std::as_bytes(std::span(salt))); }
+
+}  // namespace
+
+PromptFolder::PromptFolder(fs::path folder, PromptOwner owner, uint64_t bytes_max,
+                           std::function<void(std::string_view)> notice)
+    : folder_(std::move(folder)), owner_(std::move(owner)), bytes_max_(bytes_max), notice_(std::move(notice)) {
+  std::error_code error;
+  if (!fs::exists(folder_, error)) {
+    fs::create_directories(folder_, error);
+    if (!error) fs::permissions(folder_, fs::perms::owner_all, error);
+  }
+  if (error || !fs::is_directory(folder_, error)) {
+    throw Error(Errc::io, fmt::format("{}: needs a folder for saved prompts (--prompt-cache-dir): {}", folder_.string(),
+                                      error ? error.message() : "it is no folder"));
+  }
+  std::vector<std::pair<fs::file_time_type, fs::path>> found;
+  for (const auto& entry : fs::directory_iterator(folder_, error)) {
+    const fs::path& path = entry.path();
+    if (path.extension() == ".partial" && path.stem().extension() == kEnding) {
+      fs::remove(path, error);  // a program that was killed while it wrote
+    } else if (path.extension() == kEnding && entry.is_regular_file(error)) {
+      found.emplace_back(fs::last_write_time(path, error), path);
+    }
+  }
+  if (error)
+    throw Error(Errc::io,
+                fmt::format("{}: the folder of saved prompts cannot be read: {}", folder_.string(), error.message()));
+  std::sort(found.begin(), found.end());
+  for (const auto& [time, path] : found) add_file(path, ++clock_);
+  make_room(0);
+  writer_ = std::thread([this] { write_all(); });
+}
+
+PromptFolder::~PromptFolder() {
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  changed_.notify_all();
+  writer_.join();
+}
+
+std::string PromptFolder::key_of(std::string_view salt) const { return hex(salt_digest(salt)); }
+
+std::optional<PromptHead> PromptFolder::read_head(const fs::path& path, uint64_t file_bytes) {
+  try {
+    const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (file.number < 0) throw Error(Errc::io, reason());
+    std::vector<std::byte> bytes(static_cast<size_t>(std::min<uint64_t>(kPromptFixedBytes, file_bytes)));
+    if (!read_whole(file.number, 0, bytes)) throw Error(Errc::io, "it cannot be read");
+    bytes.resize(static_cast<size_t>(head_size(bytes, file_bytes)));
+    if (!read_whole(file.number, 0, bytes)) throw Error(Errc::io, "it cannot be read");
+    return parse_head(bytes, file_bytes);
+  } catch (const Error& error) {
+    if (notice_) notice_(fmt::format("{} is left aside: {}", path.string(), error.what()));
+    return std::nullopt;
+  }
+}
+
+// Takes a file into the index. Those of other models and settings are not ours to look at, but count.
+void PromptFolder::add_file(const fs::path& path, int64_t last_used) {
+  std::error_code error;
+  const uint64_t file_bytes = fs::file_size(path, error);
+  if (error) return;
+  const std::optional<PromptHead> head = read_head(path, file_bytes);
+  if (!head) return;  // it stays where it is: it may be somebody else's
+  const int file = ++last_file_;
+  files_[file] = {path, file_bytes, file_bytes - head->n_pages() * head->owner.page_bytes, head->checksums, last_used};
+  bytes_ += file_bytes;
+  if (head->owner != owner_) return;
+  const PrefixTree::Added added = tree_.add(hex(head->salt), head->tokens, file);
+  if (added.replaced) forget(*added.replaced, true);
+  if (added.is_covered) forget(file, true);
+}
+
+void PromptFolder::forget(int file, bool removes) {
+  const auto found = files_.find(file);
+  if (found == files_.end()) return;
+  tree_.remove(file);
+  bytes_ -= found->second.bytes;
+  std::error_code error;
+  if (removes) fs::remove(found->second.path, error);
+  files_.erase(found);
+}
+
+// Until so many bytes more may be written.
+void PromptFolder::make_room(uint64_t bytes) {
+  while (!files_.empty() && bytes_ + bytes > bytes_max_) {
+    const auto oldest = std::min_element(files_.begin(), files_.end(), [](const auto& a, const auto& b) {
+      return a.second.last_used < b.second.last_used;
+    });
+    forget(oldest->first, true);
+  }
+}
+
+int64_t PromptFolder::find(std::string_view salt, std::span<const TokenId> tokens) {
+  const std::lock_guard lock(mutex_);
+  return whole_pages(tree_.find(key_of(salt), tokens).n) * kPagePositions;
+}
+
+void PromptFolder::read(std::string_view salt, std::span<const TokenId> tokens, int64_t i_first,
+                        const std::function<bool(std::span<const std::byte> image)>& sink) {
+  const std::lock_guard lock(mutex_);
+  const PrefixTree::Hit hit = tree_.find(key_of(salt), tokens);
+  const int64_t n_pages = whole_pages(hit.n);
+  if (n_pages <= i_first) return;
+  Entry& entry = files_.at(hit.sequence);
+  entry.last_used = ++clock_;
+  const auto waits =
+      std::find_if(pending_.begin(), pending_.end(), [&](const Pending& p) { return p.file == hit.sequence; });
+  const Descriptor file(waits != pending_.end() ? -1 : ::open(entry.path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::vector<std::byte> image(owner_.page_bytes);
+  std::string wrong;
+  if (waits == pending_.end() && file.number < 0) wrong = reason();
+  for (int64_t i = i_first; i < n_pages && wrong.empty(); ++i) {
+    const uint64_t at = entry.head_bytes + static_cast<uint64_t>(i) * owner_.page_bytes;
+    if (waits != pending_.end()) {
+      std::memcpy(image.data(), waits->bytes.data() + at, image.size());
+    } else if (!read_whole(file.number, at, image)) {
+      wrong = "it cannot be read";
+    } else if (checksum_of(image) != entry.checksums[static_cast<size_t>(i)]) {
+      wrong = fmt::format("page {} is damaged: the checksum does not fit", i);
+    }
+    if (wrong.empty() && !sink(image)) break;
+  }
+  if (wrong.empty()) {
+    if (file.number >= 0) ::futimens(file.number, nullptr);  // used again, also for who opens the folder next
+    return;
+  }
+  if (notice_) notice_(fmt::format("{} is left aside: {}", entry.path.string(), wrong));
+  forget(hit.sequence, true);
+}
+
+void PromptFolder::keep(std::string_view salt, std::span<const TokenId> tokens,
+                        const std::function<bool(int64_t, std::span<std::byte>)>& image) {
+  const int64_t n_pages = std::min<int64_t>(whole_pages(static_cast<int64_t>(tokens.size())), kPromptPagesMax);
+  if (n_pages == 0) return;
+  tokens = tokens.first(static_cast<size_t>(n_pages * kPagePositions));
+  const std::lock_guard lock(mutex_);
+  const std::string key = key_of(salt);
+  if (tree_.find(key, tokens).n == static_cast<int64_t>(tokens.size())) return;
+  PromptHead head{
+      owner_, salt_digest(salt), {tokens.begin(), tokens.end()}, std::vector<uint64_t>(static_cast<size_t>(n_pages))};
+  const uint64_t head_size = head_bytes(head).size(),
+                 size = head_size + static_cast<uint64_t>(n_pages) * owner_.page_bytes;
+  if (size > bytes_max_ || size > kPendingBytesMax - std::min(pending_bytes_, kPendingBytesMax)) return;
+  std::vector<std::byte> bytes(static_cast<size_t>(size));
+  for (int64_t i = 0; i < n_pages; ++i) {
+    const auto place = std::span(bytes).subspan(
+        static_cast<size_t>(head_size + static_cast<uint64_t>(i) * owner_.page_bytes), owner_.page_bytes);
+    if (!image(i, place)) return;
+    head.checksums[static_cast<size_t>(i)] = checksum_of(place);
+  }
+  const std::vector<std::byte> begin = head_bytes(head);
+  std::copy(begin.begin(), begin.end(), bytes.begin());
+  const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+  const Digest name = digest_of(begin);
+  const fs::path path = folder_ / fmt::format("{}-{:x}{}", hex(name), now, kEnding);
+  make_room(size);
+  const int file = ++last_file_;
+  const PrefixTree::Added added = tree_.add(key, tokens, file);
+  files_[file] = {path, size, head_size, head.checksums, ++clock_};
+  bytes_ += size;
+  pending_bytes_ += size;
+  pending_.push_back({file, path, std::move(bytes)});
+  if (added.replaced) forget(*added.replaced, true);
+  changed_.notify_all();
+}
+
+void PromptFolder::write(const Pending& pending) {
+  fs::path partial = pending.path;
+  partial += ".partial";
+  const auto fail = [&](std::string_view what) {
+    const std::string why = reason();
+    ::unlink(partial.c_str());
+    if (notice_) notice_(fmt::format("{} is not written: {}: {}", pending.path.string(), what, why));
+    const std::lock_guard lock(mutex_);
+    forget(pending.file, false);
+  };
+  {
+    const Descriptor file(::open(partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    if (file.number < 0) return fail("it cannot be made");
+    if (!write_whole(file.number, pending.bytes)) return fail("its bytes");
+    if (::fsync(file.number) != 0) return fail("its bytes do not reach the disk");
+  }
+  if (::rename(partial.c_str(), pending.path.c_str()) != 0) return fail("its name");
+  const Descriptor folder(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder.number >= 0) ::fsync(folder.number);
+}
+
+void PromptFolder::write_all() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return ends_ || !pending_.empty(); });
+    if (pending_.empty()) return;
+    is_writing_ = true;
+    const Pending& first = pending_.front();  // stays where it is: only this thread takes it out
+    lock.unlock();
+    write(first);
+    lock.lock();
+    const bool is_gone = !files_.contains(first.file);
+    std::error_code error;
+    if (is_gone) fs::remove(first.path, error);  // replaced or dropped while it was written
+    pending_bytes_ -= first.bytes.size();
+    pending_.pop_front();
+    is_writing_ = false;
+    changed_.notify_all();
+  }
+}
+
+void PromptFolder::wait_written() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return pending_.empty() && !is_writing_; });
+}
+
+int64_t PromptFolder::n_files() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int64_t>(files_.size());
+}
+
+uint64_t PromptFolder::bytes() const {
+  const std::lock_guard lock(mutex_);
+  return bytes_;
+}
+
+}  // namespace assay::pages

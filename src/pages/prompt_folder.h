@@ -1,0 +1,82 @@
+// A folder where beginnings of prompts outlive the program (prompt_file.h): looked up by tokens, read page by page,
+// written behind the work by a thread of its own. What is damaged, foreign or half written is a beginning that is not
+// there. One program's view: another one may use the same folder, and may take a file away.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <thread>
+
+#include "pages/prefix_tree.h"
+#include "pages/prompt_file.h"
+
+namespace assay::pages {
+
+class PromptFolder {
+ public:
+  // Makes the folder where it is missing (0700) and reads the heads of the owner's files. Error(io) where that cannot
+  // be done; notice is told of files that cannot be used, a line each, and may be called by the writing thread.
+  PromptFolder(std::filesystem::path folder, PromptOwner owner, uint64_t bytes_max,
+               std::function<void(std::string_view)> notice);
+  ~PromptFolder();  // once all is written
+  PromptFolder(const PromptFolder&) = delete;
+  PromptFolder& operator=(const PromptFolder&) = delete;
+
+  // How many tokens of these, in whole pages, a file holds.
+  int64_t find(std::string_view salt, std::span<const TokenId> tokens);
+  // Reads the pages from i_first on of the file that find() found for these tokens; sink is given each image, and says
+  // whether to go on.
+  void read(std::string_view salt, std::span<const TokenId> tokens, int64_t i_first,
+            const std::function<bool(std::span<const std::byte> image)>& sink);
+  // Keeps these tokens' pages, whole ones; image(i) is asked for before this returns. Nothing where a file holds them,
+  // or where too much waits to be written.
+  void keep(std::string_view salt, std::span<const TokenId> tokens,
+            const std::function<bool(int64_t i_page, std::span<std::byte> image)>& image);
+  void wait_written();
+  int64_t n_files() const;
+  uint64_t bytes() const;
+
+ private:
+  struct Entry {
+    std::filesystem::path path;
+    uint64_t bytes = 0, head_bytes = 0;
+    std::vector<uint64_t> checksums;
+    int64_t last_used = 0;
+  };
+  struct Pending {
+    int file = 0;
+    std::filesystem::path path;
+    std::vector<std::byte> bytes;
+  };
+  void add_file(const std::filesystem::path& path, int64_t last_used);
+  std::optional<PromptHead> read_head(const std::filesystem::path& path, uint64_t file_bytes);
+  void forget(int file, bool removes);
+  void make_room(uint64_t bytes);
+  void write_all();
+  void write(const Pending& pending);
+  std::string key_of(std::string_view salt) const;
+
+  const std::filesystem::path folder_;
+  const PromptOwner owner_;
+  const uint64_t bytes_max_;
+  const std::function<void(std::string_view)> notice_;
+  mutable std::mutex mutex_;  // over all below
+  std::condition_variable changed_;
+  PrefixTree tree_;
+  std::map<int, Entry> files_;
+  int last_file_ = 0;
+  int64_t clock_ = 0;
+  uint64_t bytes_ = 0, pending_bytes_ = 0;
+  std::deque<Pending> pending_;
+  bool is_writing_ = false, ends_ = false;
+  std::thread writer_;
+};
+
+}  // namespace assay::pages

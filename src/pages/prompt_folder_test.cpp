@@ -1,0 +1,149 @@
+// Saved prompts: found after a restart, never by another owner or salt, and a cold start wherever a file is damaged.
+#include "pages/prompt_folder.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <fstream>
+
+#include "assay/error.h"
+#include "pages/page_tables.h"
+#include "support/temp_folder.h"
+
+namespace assay::pages {
+namespace {
+
+namespace fs = std::filesystem;
+using Tokens = std::vector<TokenId>;
+
+constexpr uint64_t kBytes = 4096;
+
+class PromptFolderTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<PromptFolder> open(uint64_t bytes_max = 1 << 20, const std::string& settings = "exact") {
+    return std::make_unique<PromptFolder>(temp_ / "saved", PromptOwner{{1, 2}, settings, kBytes}, bytes_max,
+                                          [this](std::string_view line) {
+                                            const std::lock_guard lock(mutex_);
+                                            notices_.emplace_back(line);
+                                          });
+  }
+  static Tokens tokens(int n, int from) {
+    Tokens list;
+    for (int i = 0; i < n; ++i) list.push_back(from + i);
+    return list;
+  }
+  static std::byte fill_of(TokenId first, int64_t i_page) { return static_cast<std::byte>(first + 3 * i_page); }
+  static void keep(PromptFolder& folder, std::string_view salt, const Tokens& of) {
+    folder.keep(salt, of, [&](int64_t i, std::span<std::byte> image) {
+      std::fill(image.begin(), image.end(), fill_of(of.front(), i));
+      return true;
+    });
+  }
+  // Pages that come back, each checked.
+  static int64_t read(PromptFolder& folder, std::string_view salt, const Tokens& of, int64_t i_first = 0) {
+    int64_t i = i_first;
+    folder.read(salt, of, i_first, [&](std::span<const std::byte> image) {
+      for (const std::byte b : image) EXPECT_EQ(b, fill_of(of.front(), i));
+      ++i;
+      return true;
+    });
+    return i - i_first;
+  }
+  std::vector<fs::path> files() const {
+    std::vector<fs::path> list;
+    for (const auto& entry : fs::directory_iterator(temp_ / "saved")) list.push_back(entry.path());
+    return list;
+  }
+
+  test::TempFolder temp_;
+  std::mutex mutex_;
+  std::vector<std::string> notices_;
+};
+
+TEST_F(PromptFolderTest, FoundAfterARestartByOwnerAndSaltAlone) {
+  {
+    const auto folder = open();
+    keep(*folder, "a", tokens(200, 5));
+    EXPECT_EQ(folder->find("a", tokens(300, 5)), 192);
+    EXPECT_EQ(read(*folder, "a", tokens(200, 5)), 3);  // also while it waits to be written
+  }
+  const auto folder = open();
+  EXPECT_EQ(folder->find("a", tokens(300, 5)), 192);
+  EXPECT_EQ(folder->find("a", tokens(130, 5)), 128);
+  EXPECT_EQ(read(*folder, "a", tokens(130, 5)), 2);
+  EXPECT_EQ(read(*folder, "a", tokens(200, 5), 2), 1);
+  EXPECT_EQ(folder->find("b", tokens(200, 5)), 0);
+  EXPECT_EQ(open(1 << 20, "f32")->find("a", tokens(200, 5)), 0);
+  ASSERT_EQ(files().size(), 1u);
+  struct stat facts {};
+  ASSERT_EQ(::stat(files().front().c_str(), &facts), 0);
+  EXPECT_EQ(facts.st_mode & 0777, 0600u);
+  EXPECT_TRUE(notices_.empty());
+}
+
+TEST_F(PromptFolderTest, ALongerOneReplacesWhatItHolds) {
+  const auto folder = open();
+  keep(*folder, "", tokens(70, 1));
+  keep(*folder, "", tokens(64, 1));  // held
+  EXPECT_EQ(folder->n_files(), 1);
+  keep(*folder, "", tokens(140, 1));
+  folder->wait_written();
+  EXPECT_EQ(folder->n_files(), 1);
+  EXPECT_EQ(files().size(), 1u);
+  EXPECT_EQ(read(*folder, "", tokens(140, 1)), 2);
+}
+
+TEST_F(PromptFolderTest, TheLeastRecentlyUsedMakesRoom) {
+  const auto folder = open(4 * (kBytes + 1000));
+  for (int i = 0; i < 4; ++i) keep(*folder, "", tokens(64, 1000 * (i + 1)));
+  folder->wait_written();
+  EXPECT_EQ(folder->n_files(), 4);
+  EXPECT_EQ(read(*folder, "", tokens(64, 1000)), 1);
+  keep(*folder, "", tokens(64, 9000));
+  folder->wait_written();
+  EXPECT_EQ(folder->find("", tokens(64, 1000)), 64);
+  EXPECT_EQ(folder->find("", tokens(64, 2000)), 0);
+  EXPECT_EQ(files().size(), 4u);
+  EXPECT_LE(folder->bytes(), 4 * (kBytes + 1000));
+}
+
+// Every byte of a file: what is read back is what was written, or nothing from there on, and a line says so.
+TEST_F(PromptFolderTest, ADamagedFileIsAColdStart) {
+  keep(*open(), "", tokens(128, 3));
+  const fs::path path = files().front();
+  const auto size = static_cast<int64_t>(fs::file_size(path));
+  std::string whole(static_cast<size_t>(size), '\0');
+  std::ifstream(path, std::ios::binary).read(whole.data(), size);
+  for (int64_t at = 0; at < size; at += at < 800 ? 37 : 501) {
+    std::string bytes = whole;
+    bytes[static_cast<size_t>(at)] = static_cast<char>(bytes[static_cast<size_t>(at)] ^ 1);
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+    notices_.clear();
+    const auto folder = open();
+    EXPECT_LT(read(*folder, "", tokens(128, 3)), 2) << "byte " << at;
+    EXPECT_EQ(notices_.size(), 1u) << "byte " << at;
+    EXPECT_EQ(read(*folder, "", tokens(128, 3)), 0);
+  }
+  for (const int64_t n : {int64_t{0}, int64_t{10}, int64_t{63}, int64_t{700}, size - 1}) {
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << whole.substr(0, static_cast<size_t>(n));
+    notices_.clear();
+    EXPECT_EQ(open()->find("", tokens(128, 3)), 0) << n << " bytes";
+    EXPECT_EQ(notices_.size(), 1u);
+  }
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << whole;
+  const auto folder = open();
+  fs::remove(path);  // by another program, say
+  EXPECT_EQ(read(*folder, "", tokens(128, 3)), 0);
+}
+
+TEST_F(PromptFolderTest, WhatAKilledProgramLeftIsSweptAway) {
+  fs::create_directories(temp_ / "saved");
+  std::ofstream(temp_ / "saved" / "x.prefix.partial") << "half";
+  std::ofstream(temp_ / "saved" / "notes.txt") << "mine";
+  const auto folder = open();
+  EXPECT_EQ(files().size(), 1u);
+  EXPECT_THROW(PromptFolder(temp_ / "saved" / "notes.txt", {}, 1, {}), Error);
+}
+
+}  // namespace
+}  // namespace assay::pages
