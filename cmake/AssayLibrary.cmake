@@ -27,7 +27,9 @@ configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/assayConfig.cmake.in $
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/assayConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/assayConfig.cmake ${PROJECT_BINARY_DIR}/assayConfigVersion.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/assay COMPONENT development)
-# The same for pkg-config.
+# The same for pkg-config, wherever the prefix is moved to.
+file(RELATIVE_PATH ASSAY_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" ASSAY_PC_PREFIX ${ASSAY_PC_PREFIX})
 set(ASSAY_PC_LIBS "")
 if(ASSAY_CUDA)
   set(ASSAY_PC_LIBS "-L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -lrt")

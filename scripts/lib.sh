@@ -70,6 +70,21 @@ as_root() {
 
 models_folder() { printf '%s\n' "${ASSAY_MODELS:-${XDG_CACHE_HOME:-$HOME/.cache}/assay/models}"; }
 
+# What every way to build, pack and bind assay must say of one small model: the likeliest next token and the digest of all logits.
+digest_model=tests/data/goldens/tiny/llama.gguf digest_text='the sea, the sea' digest_wanted='234 3c103ac11e41e97e4fd7c19400454b0b'
+
+# says_the_digest WHAT COMMAND...: ends the script where the command says anything else.
+says_the_digest() {
+  local what=$1 said
+  shift
+  said=$("$@") || { say "$what: failed: $*"; exit 1; }
+  [[ $said == "$digest_wanted" ]] || { say "$what says '$said', expected '$digest_wanted'"; exit 1; }
+  say "$what: $said"
+}
+
+# token_and_digest: of what `assay logits --top 1 --json` prints.
+token_and_digest() { sed -E 's/.*"top":\[\[([0-9]+),.*"logits_digest":"([0-9a-f]{32})".*/\1 \2/'; }
+
 # configure_and_build PRESET [cmake --build arguments]
 configure_and_build() {
   local preset=$1 launcher=()

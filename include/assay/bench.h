@@ -66,7 +66,7 @@ struct BenchResult {
 
 // Runs tests of tokens that are always the same, so that a test keeps of the cache what the one before had as its depth. Nobody else may
 // use the context between two tests.
-class Bench {
+class Bench {  // one thread at a time
  public:
   // Clears the context, which must outlive this. runs_ahead: generation lets the device begin with the best token, as greedy answers do
   // (Context::set_follows_best); false: a token is run when it is asked for.

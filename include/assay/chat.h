@@ -29,7 +29,7 @@ struct TemplateInput {
   std::optional<int64_t> now_unix;            // for strftime_now; nullopt: the clock
 };
 
-class ChatTemplate {
+class ChatTemplate {  // any number of threads at a time
  public:
   // Parses; Error(bad_file) with line and column for a template that is no valid Jinja or goes beyond a limit.
   static std::shared_ptr<const ChatTemplate> parse(std::string_view source, const TemplateLimits& limits = {});

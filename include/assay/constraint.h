@@ -28,7 +28,7 @@ struct SchemaError : Error {
   std::vector<SchemaProblem> problems;  // at least one
 };
 
-class Constraint {
+class Constraint {  // any number of threads at a time
  public:
   // JSON text whose value is a schema (an object or a boolean): the whole answer is a value that it holds of.
   // docs/structured-output.md has the keywords. SchemaError for a schema with anything else in it, Error(bad_request)
@@ -54,7 +54,7 @@ class Constraint {
 std::vector<SchemaProblem> check_schema(std::string_view json);
 
 // The tokens of a model in the order of their bytes. Made once for a model and shared by all its answers.
-class TokenTree {
+class TokenTree {  // any number of threads at a time
  public:
   explicit TokenTree(const Model& model);  // Error(bad_request) for a model without a tokenizer
   TokenTree(const Tokenizer& tokenizer,

@@ -99,7 +99,7 @@ struct RankedLogit {
   float logit = 0;
 };
 
-class Context {
+class Context {  // one thread at a time
  public:
   // Error(bad_request) for options that cannot be served, Error(out_of_memory) with need.
   Context(std::shared_ptr<const Model> model, const ContextOptions& options = {});

@@ -38,7 +38,7 @@ struct EmbedOptions {
   }
 };
 
-class Embedder {
+class Embedder {  // one thread at a time
  public:
   // Error(bad_request) where neither the file nor the options name a pooling, and for options that cannot be served.
   Embedder(std::shared_ptr<const Model> model, const EmbedOptions& options = {});

@@ -101,7 +101,7 @@ MakeRoom drop_older_half(int64_t n_keep, int64_t n_ctx);
 
 // Runs prompts in one sequence of a context and keeps what their beginnings have in common in the
 // KV cache.
-class Generator {
+class Generator {  // one thread at a time
  public:
   explicit Generator(Context& context, int sequence = 0);  // the context must outlive it
 

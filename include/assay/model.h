@@ -25,7 +25,7 @@ struct LoadTiming {
   double total_ms() const noexcept { return open_ms + plan_ms + vocabulary_ms + template_ms; }
 };
 
-class Model {
+class Model {  // any number of threads at a time
  public:
   // Error(io) where the file cannot be read, Error(bad_file) where it breaks its format or contradicts itself, Error(unsupported) for an
   // architecture, weight type, rope scaling or pre-tokenizer that this build does not serve, by name.

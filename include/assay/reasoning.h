@@ -31,7 +31,7 @@ bool opens_reasoning(const Tokenizer& tokenizer, const ReasoningMarks& marks, st
 
 // Parts a stream of text, however it is cut into pieces. A block begins an answer, or none does: the mark has effect before any other
 // text but blanks. The marks belong to neither part, nor do blanks and line breaks around them.
-class ReasoningSplitter {
+class ReasoningSplitter {  // one thread at a time
  public:
   // is_open: the prompt opened the block, so the answer begins inside it.
   ReasoningSplitter(ReasoningMarks marks, bool is_open);

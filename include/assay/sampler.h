@@ -64,7 +64,7 @@ struct Candidate {
   double probability = 0;
 };
 
-class Sampler {
+class Sampler {  // one thread at a time
  public:
   // The bytes a token stands for, for DRY's sequence breakers; without it there are none.
   using TokenText = std::function<std::string(TokenId)>;

@@ -88,7 +88,7 @@ struct SchedulerFigures {
   double wait_ms = 0;  // how long a request that comes now will wait, by what requests took lately
 };
 
-class Scheduler {
+class Scheduler {  // threads: as each function says
  public:
   // Error as Context; Error(bad_request) where n_sequences tokens do not fit into one batch.
   Scheduler(std::shared_ptr<const Model> model, const SchedulerOptions& options);

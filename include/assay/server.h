@@ -47,7 +47,7 @@ struct ServerOptions {
   std::function<void(std::string_view line)> log;  // a line of JSON for every request; called by the thread of run
 };
 
-class Server {
+class Server {  // one thread at a time
  public:
   // Makes the context and listens. Error(io) where the address is taken or none of this machine; Error as Scheduler.
   Server(std::shared_ptr<const Model> model, const ServerOptions& options);

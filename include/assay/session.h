@@ -64,7 +64,7 @@ struct DroppedTurns {
 std::string chat_prompt_text(const Model& model, const ChatTemplate& chat_template,
                              const std::vector<Message>& messages);
 
-class ChatSession {
+class ChatSession {  // one thread at a time
  public:
   // system: the system message; empty: none. The template may be any (see require_chat_template).
   ChatSession(Context context, std::shared_ptr<const ChatTemplate> chat_template,

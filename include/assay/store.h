@@ -71,7 +71,7 @@ struct StoreListing {
   std::vector<std::string> problems;  // folders that could not be read, and why
 };
 // Any number of threads at a time: it holds the folders' names alone.
-class ModelStores {
+class ModelStores {  // any number of threads at a time
  public:
   explicit ModelStores(std::vector<StoreFolder> folders);
 

@@ -28,7 +28,7 @@ struct TextPiece {
   bool parse_special = false;
 };
 
-class Tokenizer {
+class Tokenizer {  // any number of threads at a time
  public:
   // The tokenizer of a GGUF file (a vocabulary-only file will do). Throws Error(io, bad_file,
   // unsupported).
@@ -70,7 +70,7 @@ class Tokenizer {
 
 // Turns a stream of ids into text, holding back bytes until they form whole UTF-8 characters. Bytes
 // that can never become one come out as U+FFFD.
-class StreamDecoder {
+class StreamDecoder {  // one thread at a time
  public:
   // continues: the ids go on after a prompt, so a blank before their first word is text. false:
   // they are a text of their own, and the blank that some vocabularies put before a text is left

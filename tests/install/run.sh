@@ -18,13 +18,12 @@ cmake -S "$root/examples/cpp" -B "$folder/part" -G Ninja -DASSAY_SOURCE="$root" 
   { cat "$folder/part.log"; exit 1; }
 cmake -S "$root/examples/cpp" -B "$folder/cpp" -G Ninja -DCMAKE_PREFIX_PATH="$usr" -DCMAKE_BUILD_TYPE=None >"$folder/cpp.log" &&
   cmake --build "$folder/cpp" --target chat batch >"$folder/cpp.log" || { cat "$folder/cpp.log"; exit 1; }
-# A prefix that was moved is told to pkg-config, as a package's build tells it.
 export PKG_CONFIG_PATH=$lib/pkgconfig LD_LIBRARY_PATH=$lib
-flags() { pkg-config --define-variable=prefix="$usr" --cflags --libs "$1"; }
+flags() { pkg-config --cflags --libs "$1"; }
 # shellcheck disable=SC2046
 g++ -std=c++20 "$root/examples/cpp/logits.cpp" -o "$folder/cpp/logits" $(flags assay)
 mkdir "$folder/c"
-for example in chat logits; do
+for example in chat batch logits; do
   # shellcheck disable=SC2046
   gcc -std=c99 -Wall -Wextra -Wpedantic -Werror "$root/examples/c/$example.c" -o "$folder/c/$example" $(flags assay-c)
 done
@@ -49,6 +48,7 @@ texts=$("$folder/cpp/batch" "$model" 'the sea' 'a sea' 'of')
 for text_alone in 'the sea' 'a sea' 'of'; do "$folder/cpp/batch" "$model" "$text_alone"; done | diff - <(printf '%s\n' "$texts")
 same logits "$logits" "$folder/cpp/logits" "$model" "$text"
 same logits "$logits" "$folder/c/logits" "$model" "$text"
+same batch "$texts" "$folder/c/batch" "$model" 'the sea' 'a sea' 'of'
 chat_in_c() { say | "$folder/c/chat" "$model" 2>/dev/null; }
 same chat "$answer" chat_in_c
 if [[ -n $python ]]; then
@@ -59,4 +59,10 @@ if [[ -n $python ]]; then
   chat_in_python() { say | "$python" -B "$root/examples/python/chat.py" "$model" | tr -d '\n'; }
   [[ $(chat_in_python) == $(tr -d '\n' <<<"$answer") ]]
 fi
+# The digest that packages, wheels and the image must say too (scripts/test-packages and its like).
+source "$root/scripts/lib.sh"
+of_the_program() { "$assay" logits "$root/$digest_model" -p "$digest_text" --top 1 --json | token_and_digest; }
+says_the_digest "the installed program" of_the_program
+for language in cpp c; do says_the_digest "$language" "$folder/$language/logits" "$root/$digest_model" "$digest_text"; done
+[[ -z $python ]] || says_the_digest Python "$python" -B "$root/examples/python/logits.py" "$root/$digest_model" "$digest_text"
 "$assay" --version

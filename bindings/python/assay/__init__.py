@@ -12,7 +12,7 @@ Error. Long calls release the interpreter's lock, and Ctrl-C ends them.
 from __future__ import annotations
 
 import secrets
-from typing import Any, Iterable, Optional, Sequence, Union
+from typing import Any, Dict, Iterable, Optional, Sequence, Tuple, Union
 
 from . import _native
 from ._error import Error
@@ -25,14 +25,14 @@ _CONTEXT_OPTIONS = frozenset(("n_ctx", "n_ubatch", "n_threads", "n_sequences", "
                               "kernels", "backend"))
 
 
-def _parted(options: dict) -> tuple:
+def _parted(options: Dict[str, Any]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
     """Those of a context, and those of its answers, with a seed where there is none."""
     of_context = {name: value for name, value in options.items() if name in _CONTEXT_OPTIONS}
     of_answer = {name: value for name, value in options.items() if name not in _CONTEXT_OPTIONS}
     return of_context, _seeded(of_answer)
 
 
-def _seeded(options: dict) -> dict:
+def _seeded(options: Dict[str, Any]) -> Dict[str, Any]:
     seeded = dict(options)
     if seeded.get("seed") is None:
         seeded["seed"] = secrets.randbits(53)

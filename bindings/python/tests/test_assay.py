@@ -123,6 +123,23 @@ def test_a_stream_that_is_dropped_or_closed_ends(model):
     chat.clear()
 
 
+def test_a_real_model_by_its_name():
+    """What docs/library.md begins with, word for word; the model is one of those that scripts/fetch-models fetches."""
+    try:
+        m = assay.Model("smollm2-135m-instruct-Q4_1")
+    except assay.Error as error:
+        pytest.skip(f"scripts/fetch-models fetches it: {error}")
+    ids = m.tokenize("Hello world")
+    assert ids == [19556, 905] and m.detokenize(ids) == "Hello world"
+    context = assay.Context(m, n_ctx=512)
+    logits = context.logits(ids)
+    said = program("logits", m.path, "--ids", "19556,905")
+    assert logits.dtype == np.float32 and logits.shape == (2, 49152) and context.logits_digest() == said["logits_digest"]
+    stream = assay.Chat(m, system=None, temperature=0, max_tokens=8).send("Hi")
+    text = "".join(piece for piece in stream)
+    assert text == program("run", m.path, "-p", "Hi", "--temp", "0", "-n", "8")["text"] and stream.result.finish_reason == "length"
+
+
 def test_errors_have_codes(model, tmp_path):
     with pytest.raises(assay.Error, match="no-such-model") as caught:
         assay.Model("no-such-model")
