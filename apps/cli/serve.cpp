@@ -11,6 +11,7 @@
 #include "assay/version.h"
 #include "commands.h"
 #include "options.h"
+#include "override_flag.h"
 #include "terminal.h"
 
 namespace assay::cli {
@@ -18,6 +19,7 @@ namespace {
 
 struct ServeFlags {
   ModelFlag model;
+  OverrideFlag overrides;
   RuntimeFlags runtime;
   SamplingFlags sampling;
   std::optional<std::string> chat_template, chat_template_file, key, key_file, pooling;
@@ -29,6 +31,7 @@ struct ServeFlags {
 
   void add(Flags& flags) {
     model.add(flags);
+    overrides.add(flags);
     flags.value("--host", host, "ADDRESS", "Where to listen; beyond this machine only with keys or --no-key");
     flags.value("--port", port, "N", "0: any free one, told at the start");
     flags.value("-np,--parallel", n_parallel, "N", "Requests that run at once, each with the -c positions of its own");
@@ -121,7 +124,7 @@ int serve_command(const Arguments& arguments) {
   }
   const std::string path = f.model.path();
   catch_interrupts();
-  const auto model = Model::load(f.model.resolved());
+  const auto model = f.overrides.load(f.model.resolved());
   const ServerOptions options = f.options(*model);
   Server server(model, options);
   const Context& context = server.context();
