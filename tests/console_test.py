@@ -1,12 +1,12 @@
 """What README.md and docs/ show of the program is what it prints: every block ```console of a page is typed, in a home folder made for it, and held
-against what the page shows.   usage: console_test.py PROGRAM ROOT [--fix] [PAGE...]
+against what the page shows.   usage: console_test.py PROGRAM ROOT [--fix|--fill] [PAGE...]
 
 A line "$ ..." is typed into one bash a page, "> ..." goes on with it (a terminal's second prompt), lines after it are what it prints, on both streams.
 Where a page shows an answer to "> text" of `assay chat`, the program gets a terminal and the text is typed.
 
 "..." is any text, a line of "..." any lines. Times, speeds and memory differ from machine to machine: a number before a unit of them is any number.
 A command without lines after it must end with exit code 0. "<!-- not run: WHY -->" before a block leaves it out; so does "<!-- slow -->", unless
-ASSAY_CONSOLE_SLOW is 1.   --fix writes what was printed into the page where it differs (numbers alone are left as they are)."""
+ASSAY_CONSOLE_SLOW is 1.   --fix writes what was printed into the page where it differs, --fill also where the page shows nothing."""
 import os
 import pathlib
 import pty
@@ -24,15 +24,17 @@ from console_home import Home  # noqa: E402
 BLOCK = re.compile(r'(?:^<!-- (not run: [^\n]*|slow) -->\n)?^```console\n(.*?)^```$', re.S | re.M)
 UNITS = r's|ms|min|h|MiB|GiB|tokens/s|GB/s|MiB/s|MB/s'
 VOLATILE = re.compile(rf'(?<![\w.])\d[\d.,]*(?:e[+-]?\d+)? (?:{UNITS})\b')
+TIME = re.compile(r'\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ')
 COMMIT = re.compile(r'\((?:[0-9a-f]{7,}(?:-dirty)?)\)')
 COMMAND_SECONDS = 300
+FILLS = '--fill' in sys.argv
 END = 'end of the command'
 
 
 def pattern(line):
     """Of a line that a page shows."""
     out, at = '', 0
-    for m in re.finditer(rf'\.\.\.|…|  +|{VOLATILE.pattern}|{COMMIT.pattern}', line):
+    for m in re.finditer(rf'\.\.\.|…|  +|{TIME.pattern}|{VOLATILE.pattern}|{COMMIT.pattern}', line):
         out += re.escape(line[at:m.start()])
         at = m.end()
         text = m.group(0)
@@ -40,6 +42,8 @@ def pattern(line):
             out += '.*?'
         elif text.isspace():
             out += r'\s+'
+        elif text.endswith('Z'):
+            out += TIME.pattern
         elif text.startswith('('):
             out += r'\([^()\s]+\)'
         else:
@@ -162,7 +166,7 @@ def check_step(shell, home, step):
     printed = without_blank_end(home.shown(text).split('\n'))
     shown = without_blank_end(step.shown)
     if not shown:
-        return None if code == 0 else printed + [f'[exit code {code}]']
+        return None if code == 0 and not (FILLS and printed) else printed or [f'[exit code {code}]']
     return None if matches(shown, printed) else printed
 
 
@@ -251,7 +255,7 @@ def check_itself():
 
 def main():
     check_itself()
-    arguments = [a for a in sys.argv[1:] if a != '--fix']
+    arguments = [a for a in sys.argv[1:] if a not in ('--fix', '--fill')]
     program, root = pathlib.Path(arguments[0]).resolve(), pathlib.Path(arguments[1]).resolve()
     pages = [root / p for p in arguments[2:]] or [root / 'README.md', root / 'CONTRIBUTING.md', *sorted((root / 'docs').glob('*.md')), *sorted((root / 'docs/design').glob('*.md'))]
     missing = Home.missing()
@@ -263,7 +267,7 @@ def main():
     totals = [0, 0, 0]
     for page in pages:
         begin = time.monotonic()
-        counts = check_page(program, root, page, '--fix' in sys.argv)
+        counts = check_page(program, root, page, FILLS or '--fix' in sys.argv)
         wrong = unknown_flags(program, page.read_text()) if page.name != 'trial.md' else []  # which shows what wrong flags get
         for command, flag in wrong:
             print(f'{page.relative_to(root)}: assay {command} has no flag {flag}')

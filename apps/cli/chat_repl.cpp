@@ -357,8 +357,10 @@ void ChatRepl::tokens(const std::string& rest) {
     for (const TokenId id : ids) out_.write(fmt::format("{:>8}  {}\n", id, token_label(tokenizer, id)));
     return;
   }
-  out_.write(fmt::format("{} tokens of {} are in the context\n{} messages, the {} oldest of them left out\n", context.n_past(), context.n_ctx(),
-                         session_->messages().size(), session_->n_messages_dropped()));
+  const int64_t n_dropped = session_->n_messages_dropped();
+  out_.write(fmt::format("{} of {} are in the context\n{}, {}\n", count_of(context.n_past(), "token"), context.n_ctx(),
+                         count_of(static_cast<int64_t>(session_->messages().size()), "message"),
+                         n_dropped == 0 ? "none of them left out" : fmt::format("the {} oldest of them left out", n_dropped)));
 }
 
 void ChatRepl::think(const std::string&) {
