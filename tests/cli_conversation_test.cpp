@@ -80,6 +80,50 @@ TEST_F(Conversation, CommandsUndoShowAndRefuse) {
   EXPECT_THAT(r.out, HasSubstr("  a\n"));
 }
 
+TEST_F(Conversation, AFirstMessageComesAsAFlag) {
+  const std::string file = (folder_ / "c.json").string();
+  const auto messages = [&](std::vector<std::string> more, const std::string& input) {
+    std::filesystem::remove(file);
+    const ProgramResult r = assay(chat(std::move(more)), input);
+    EXPECT_EQ(r.exit_code, 0) << r.err;
+    std::vector<std::string> contents;
+    if (!std::filesystem::exists(file)) return contents;
+    const json::value saved = json::parse(content(file));
+    for (const json::value& m : saved.at("messages").as_array())
+      if (m.at("role") == "user") contents.emplace_back(m.at("content").as_string());
+    return contents;
+  };
+  std::ofstream(folder_ / "first.txt") << "from a file\n";
+  EXPECT_THAT(messages({"-p", "one"}, "two\n/save " + file + "\n"), testing::ElementsAre("one", "two"));
+  EXPECT_THAT(messages({"-f", (folder_ / "first.txt").string()}, "/save " + file + "\n"), testing::ElementsAre("from a file"));
+  EXPECT_THAT(messages({"-p", "one", "-st"}, "two\n/save " + file + "\n"), testing::IsEmpty());
+  EXPECT_EQ(assay(chat({"-p", "one", "-st"})).out, assay(chat(), "one\n").out);
+  EXPECT_EQ(assay(chat({"-st"}), "one\ntwo\n").out, assay(chat(), "one\n").out);
+  EXPECT_EQ(assay(chat({"-p", ""})).exit_code, 2);
+  EXPECT_EQ(assay(chat({"-p", "x", "-f", "y"})).exit_code, 2);
+  EXPECT_EQ(assay(chat({"-f", "-"})).exit_code, 2);
+}
+
+TEST_F(Conversation, StatsHaveSeedAndCounts) {
+  const ProgramResult r = assay(chat({"-s", "77"}), "/stats\none\n/stats\n");
+  EXPECT_THAT(r.out, HasSubstr("answer 0 tokens, 0.0 tokens/s, none yet\n"));
+  EXPECT_THAT(r.out, HasSubstr("answer 6 tokens, "));
+  EXPECT_THAT(r.out, HasSubstr("ended by length\ncontext "));
+  EXPECT_THAT(r.out, HasSubstr(" of 128 tokens\nseed 77\n"));
+  EXPECT_THAT(assay(chat({"-n", "1"}), "one\n/stats\n").out, HasSubstr("answer 1 token, "));
+}
+
+TEST_F(Conversation, SettingsAreRefusedByTheirNames) {
+  const ProgramResult r = assay(chat(), "/set temp nan\n/set top-k many\n/set -s 1.5\n/set seed 1.5\n/set logit-bias x\n/set ctx-size 4\n/set temp\n");
+  EXPECT_THAT(r.err, HasSubstr("/set temp nan: needs a number\n"));
+  EXPECT_THAT(r.err, HasSubstr("/set top-k many: needs a whole number\n"));
+  EXPECT_THAT(r.err, HasSubstr("/set seed 1.5: needs -1, or"));
+  EXPECT_THAT(r.err, HasSubstr("/set logit-bias x: needs ID+BIAS"));
+  EXPECT_THAT(r.err, HasSubstr("/set ctx-size: there is no such setting"));
+  EXPECT_THAT(r.err, HasSubstr("/set needs a name and a value"));
+  EXPECT_EQ(r.err.find("--"), std::string::npos) << r.err;
+}
+
 TEST_F(Conversation, HomeStandsForTilde) {
   ProgramOptions options;
   options.input = "one\n/save ~/c.json\n/clear\n/load ~/c.json\n/regen\n";

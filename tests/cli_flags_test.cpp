@@ -7,9 +7,12 @@
 #include <boost/json.hpp>
 #include <filesystem>
 #include <fstream>
+#include <set>
+#include <sstream>
 
 #include "../apps/cli/other_programs.h"
 #include "support/assay_program.h"
+#include "support/shared_data.h"
 #include "support/talking_llama.h"
 #include "support/temp_folder.h"
 
@@ -67,6 +70,19 @@ TEST_F(CliFlags, ShortFlagsAreNeverSplitNorGlued) {
   expect_refusal(assay({"run", path_, "-p", "x", "--tempp", "1"}), "the nearest is --temp");
   expect_refusal(assay({"tokenize", path_, "-px"}), "-px");
   EXPECT_EQ(run({"-p", "x", "--top-k=3"}).size(), run({"-p", "x"}).size());
+}
+
+TEST(CliFlagsOfAll, NoCommandSplitsShortFlagsAndAllSayWhatTheyTake) {
+  const std::vector<std::string> commands = test::commands();
+  EXPECT_GT(commands.size(), 25u);
+  for (const std::string& command : commands) {
+    expect_refusal(assay({command, "-hx"}), "there is no flag -hx");
+    expect_refusal(assay({command, "--no-such-flag"}), "there is no flag --no-such-flag");
+    const ProgramResult help = assay({command, "--help"});
+    EXPECT_EQ(help.exit_code, 0) << command;
+    EXPECT_EQ(help.out, assay({"help", command}).out) << command;
+    EXPECT_THAT(help.out, HasSubstr("\nExamples:\n  ")) << command;
+  }
 }
 
 TEST_F(CliFlags, TheLastOfTwoWins) {
@@ -172,6 +188,30 @@ TEST_F(CliFlags, HabitsAreTakenWithoutEffect) {
   EXPECT_EQ(n_prompt({"-p", "x", "-no-cnv"}), n_prompt({"-p", "x", "--no-chat-template"}));
 }
 
+TEST_F(CliFlags, MetadataIsOverriddenAloud) {
+  const ProgramResult r =
+      assay({"run", path_, "-p", "x", "-n", "1", "-c", "0", "--override-kv", "llama.context_length=int:64",
+             "--override-kv", "general.name=str:other, better,no.such=bool:true", "-v"});
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  EXPECT_THAT(r.err, AllOf(HasSubstr("--override-kv: llama.context_length is 64, the file says 512\n"),
+                           HasSubstr("--override-kv: general.name is \"other, better\", the file says \"talker\"\n"),
+                           HasSubstr("--override-kv: no.such is true, the file has none; nothing here reads it\n"),
+                           HasSubstr("other, better, llama"), HasSubstr("64 positions of 64 trained")));
+  const auto digest = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"logits", path_, "--ids", "1,259,260,5", "--json"});
+    return json::parse(assay(more).out).at("logits_digest");
+  };
+  EXPECT_EQ(digest({}), digest({"--override-kv", "llama.context_length=int:64"}));
+  EXPECT_NE(digest({}), digest({"--override-kv", "llama.rope.freq_base=float:500"}));
+  EXPECT_EQ(n_prompt({"-p", "ab", "--override-kv", "tokenizer.ggml.add_bos_token=bool:false"}) + 1,
+            n_prompt({"-p", "ab"}));
+  for (const char* wrong :
+       {"x", "llama.context_length=64", "x=int:1.5", "general.alignment=int:64", "split.count=int:2"})
+    expect_refusal(assay({"run", path_, "-p", "x", "--override-kv", wrong}), "--override-kv");
+  EXPECT_EQ(assay({"run", path_, "-p", "x", "--override-kv", "llama.attention.head_count=int:3"}).exit_code, 3);
+  expect_refusal(assay({"inspect", path_, "--override-kv", "a=int:1"}), "a running model takes it");
+}
+
 TEST_F(CliFlags, TokenizeTakesLlamaTokenizesFlags) {
   const auto ids = [&](std::vector<std::string> more, std::string input = {}) {
     more.insert(more.begin(), {"tokenize", path_});
@@ -190,8 +230,11 @@ TEST_F(CliFlags, TokenizeTakesLlamaTokenizesFlags) {
 // Flags and verbs of llama.cpp and ollama that are not here: exit 2, and what to do instead.
 TEST(CliHabits, EachOfOtherProgramsSaysWhatToType) {
   const std::vector<std::string> commands = {"run", "chat", "tokenize", "bench", "perplexity"};
+  const auto typed = [](std::string_view name) {
+    return name.ends_with('*') ? std::string(name.substr(0, name.size() - 1)) + "x" : std::string(name);
+  };
   for (const cli::Habit& habit : cli::kFlagHabits) {
-    const std::string name(habit.name);
+    const std::string name = typed(habit.name);
     int n_refused = 0;
     for (const std::string& command : commands) {
       const ProgramResult r = assay({command, "m.gguf", name});
@@ -209,6 +252,31 @@ TEST(CliHabits, EachOfOtherProgramsSaysWhatToType) {
     EXPECT_EQ(r.exit_code, 2) << habit.name;
     EXPECT_THAT(r.err, HasSubstr(habit.advice)) << habit.name;
   }
+}
+
+TEST(CliHabits, TheCommandComesFirst) {
+  expect_refusal(assay({"-m", "m.gguf", "-p", "x"}), "-m stands before a command, which comes first: assay run -m ...");
+  expect_refusal(assay({"m.gguf"}), "there is no command 'm.gguf': assay run m.gguf -p TEXT asks it");
+  expect_refusal(assay({"nonsense"}), "needs one of run, chat,");
+}
+
+TEST(CliHabits, EveryFlagOfOtherProgramsIsTakenOrHasAnAdvice) {
+  std::ifstream list(test::data("other_programs_flags.txt"));
+  ASSERT_TRUE(list.is_open());
+  std::set<std::string> ours;
+  std::istringstream completion(assay({"help", "--completion", "bash"}).out);
+  for (std::string word; completion >> word;) ours.insert(word.starts_with("flags='") ? word.substr(7) : word);
+  int n_flags = 0;
+  for (std::string flag; std::getline(list, flag);) {
+    if (!flag.starts_with('-')) continue;
+    ++n_flags;
+    const bool is_ours = ours.contains(flag) || ours.contains(flag + "'");
+    const bool is_advised = std::any_of(cli::kFlagHabits.begin(), cli::kFlagHabits.end(), [&](const cli::Habit& h) {
+      return h.name.ends_with('*') ? flag.starts_with(h.name.substr(0, h.name.size() - 1)) : h.name == flag;
+    });
+    EXPECT_TRUE(is_ours || is_advised) << flag;
+  }
+  EXPECT_GT(n_flags, 500);
 }
 
 TEST_F(CliFlags, MessagesNameFlagValueAndNeed) {

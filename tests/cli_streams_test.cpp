@@ -56,9 +56,10 @@ TEST_F(CliStreams, AStandardErrorThatFailsChangesNoExitCode) {
     EXPECT_EQ(redirected(err, {"run", "none.gguf", "-p", "x"}).exit_code, 1);
     EXPECT_EQ(redirected(err, {"run", path_, "--nonsense"}).exit_code, 2);
     EXPECT_EQ(redirected(err, {"run", path_, "-p", "x", "-n", "1", "--stats", "-v"}).exit_code, 0);
-    for (const char* command :
-         {"chat", "tokenize", "detokenize", "template", "logits", "trace", "inspect", "verify", "bench", "perplexity"})
+    for (const std::string& command : test::commands()) {
       EXPECT_EQ(redirected(err, {command, "--nonsense"}).exit_code, 2) << command;
+      EXPECT_EQ(redirected(err, {command, "--help"}).exit_code, 0) << command;
+    }
   }
   EXPECT_EQ(redirected(">&- 2>&-", {"--help"}).exit_code, 1);
   EXPECT_EQ(redirected(">&-", {"--version"}).exit_code, 1);
@@ -82,6 +83,7 @@ TEST_F(CliStreams, ControlCharactersOfAFileAreShownNotObeyed) {
   file.set("evil\x1b[1mkey", "value\x1b[1m\u009b");
   file.write(evil);
   std::ofstream(folder_ / "m.json") << R"([{"role": "user", "content": "x"}])";
+  std::ofstream(folder_ / "evil.jsonl") << "{\"prompt\": \"\\u001b[31m\"}\n{\"\\u001b[31m\": 1}\n\x1b[31m\n";
   const std::vector<std::vector<std::string>> calls = {
       {"inspect", evil},
       {"inspect", evil, "--json"},
@@ -94,6 +96,15 @@ TEST_F(CliStreams, ControlCharactersOfAFileAreShownNotObeyed) {
       {"bench", evil, "-p", "2", "-n", "0", "-r", "1", "--no-limits", "-o", "csv"},
       {"perplexity", evil, "-p", "the sea is vast, and it never ends", "-c", "8", "--per-token"},
       {"run", evil, "-p", "x", "-n", "1", "--json", "-v"},
+      {"run", evil, "-p", "x", "-n", "4", "--logprobs", "20", "--override-kv", "evil\x1b[1mkey=str:\x1b[31m"},
+      {"logits", evil, "--ids", "1,259,260", "--all", "--top", "20"},
+      {"trace", evil, "--ids", "1,259"},
+      {"show", evil},
+      {"show", evil, "--json"},
+      {"diff", evil, path_},
+      {"edit", evil, "-o", evil + ".out", "--dry-run", "--set", "evil\x1b[1mkey=other\x1b[0m"},
+      {"embed", evil, "-p", "\x1b[31m", "--json"},
+      {"batch", evil, "-i", (folder_ / "evil.jsonl").string(), "-n", "2", "--no-chat-template"},
       {"verify", evil, "--quick", "-t", "1"},
       {"verify", evil, "--quick", "-t", "1", "--json"},
   };
@@ -124,6 +135,14 @@ TEST_F(CliStreams, DashIsAStream) {
   const std::string dump = (folder_ / "d").string();
   ASSERT_EQ(assay({"trace", path_, "--ids", "1,2", "--dump", dump}).exit_code, 0);
   EXPECT_EQ(assay({"trace", path_, "--ids", "1,2", "--dump", "-"}).out, content(dump));
+}
+
+TEST_F(CliStreams, APageSaysWhenWhereAndOfWhichBytes) {
+  const std::string page = assay({"verify", path_, "--quick", "-t", "1", "--html", "-"}).out;
+  const std::string digest = std::string(json::parse(assay({"show", path_, "--json"}).out).at("sha256").at(0).as_string());
+  EXPECT_THAT(page, AllOf(HasSubstr(digest), HasSubstr("--quick"), HasSubstr(" UTC<"), HasSubstr("assay 0."), HasSubstr("processor")));
+  EXPECT_THAT(page, HasSubstr("<code>&quot;"));  // tokens by their text
+  EXPECT_THAT(assay({"verify", path_, "-t", "1", "--html", "-"}).out, Not(HasSubstr("--quick")));
 }
 
 TEST_F(CliStreams, PathsToWriteAreOpenedBeforeTheWork) {
@@ -160,6 +179,11 @@ TEST_F(CliStreams, NothingIsSilentlyIgnored) {
   EXPECT_THAT(assay({"template", (folder_ / "t.jinja").string(), "--messages", list, "--tools", list}).err,
               HasSubstr("--tools has no effect"));
   EXPECT_EQ(assay({"template", list, "--messages", list}).exit_code, 3);
+  std::ofstream(folder_ / "t.jinja") << "{{ 'x' + messages[1].content }}";
+  std::ofstream(folder_ / "parts.json") << R"([{"role": "user", "content": "x"}, {"role": "user", "content": [{"type": "image_url"}]}])";
+  const ProgramResult parts = assay({"template", (folder_ / "t.jinja").string(), "--messages", (folder_ / "parts.json").string()});
+  EXPECT_EQ(parts.exit_code, 2);
+  EXPECT_THAT(parts.err, HasSubstr("; messages[1].content is a list of parts, and this template may take a string alone\n"));
 }
 
 TEST_F(CliStreams, AnEmptySystemMessageIsOne) {
@@ -214,6 +238,17 @@ TEST_F(CliStreams, ACutFileSaysSo) {
   const ProgramResult r = assay({"run", path_, "-p", "x"});
   EXPECT_EQ(r.exit_code, 3);
   EXPECT_THAT(r.err, AllOf(HasSubstr(message), HasSubstr("download it again (assay pull)")));
+  // Its metadata is there all the same.
+  const ProgramResult shown = assay({"inspect", path_});
+  EXPECT_EQ(shown.exit_code, 3);
+  EXPECT_THAT(shown.out, AllOf(HasSubstr("talker: architecture llama"), HasSubstr("llama.context_length"), HasSubstr("0 unread")));
+  EXPECT_THAT(shown.err, HasSubstr(path_ + ": file: " + message));
+  const ProgramResult lint = assay({"inspect", path_, "--lint"});
+  EXPECT_EQ(lint.exit_code, 5);
+  EXPECT_THAT(lint.out, HasSubstr("error: unusable: file: " + message));
+  EXPECT_EQ(json::parse(assay({"inspect", path_, "--json"}).out).at("architecture"), "llama");
+  std::filesystem::resize_file(path_, 100);  // in the middle of them
+  EXPECT_EQ(assay({"inspect", path_}).out, "");
 }
 
 TEST_F(CliStreams, LintFindsWhatMakesAFileUnusable) {

@@ -496,7 +496,7 @@ TEST_F(CliModel, AnOverlongPromptIsRefusedBeforeAnyWork) {
   ASSAY_REQUIRE_FILE(model_);
   std::string text;
   for (int i = 0; i < 100; ++i) text += "word ";
-  expect_refusal(assay({"run", model_, "-p", text, "-c", "64", "-n", "1"}), 2, "-c");
+  expect_refusal(assay({"run", model_, "-p", text, "-c", "64", "-n", "1"}), 2, "an n_ctx of");
 }
 
 TEST_F(CliModel, CtrlCEndsTheAnswerAndPrintsWhatThereIs) {

@@ -26,9 +26,11 @@ def sha256(data):
 
 
 class Reply:
-    """How one request is answered. cut: so many bytes of the body, then the connection ends; stall: then silence for so many seconds."""
+    """How one request is answered. cut: so many bytes of the body, then the connection ends; stall: then silence for so many seconds; at_once: more
+    requests than this at a time are answered 503."""
 
-    def __init__(self, body=b'', status=200, headers=None, cut=None, stall=0, ranges=True, etag=None, rate=None, length=None, close=False):
+    def __init__(self, body=b'', status=200, headers=None, cut=None, stall=0, ranges=True, etag=None, rate=None, length=None, close=False, at_once=None):
+        self.at_once = at_once
         self.body, self.status, self.headers = body, status, headers or {}
         self.cut, self.stall, self.ranges, self.etag, self.rate = cut, stall, ranges, etag, rate
         self.length, self.close = length, close  # length: announced whatever there is; -1: none, chunked
@@ -48,17 +50,27 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if reply.close:
             self.close_connection = True
             return
-        self.answer(reply)
+        with self.server.lock:
+            self.server.n_now += 1
+            self.server.n_at_once = max(self.server.n_at_once, self.server.n_now)
+            if reply.at_once and self.server.n_now > reply.at_once:
+                reply = Reply(status=503)
+        try:
+            self.answer(reply)
+        finally:
+            with self.server.lock:
+                self.server.n_now -= 1
 
     def answer(self, reply):
         body, status, headers = reply.body, reply.status, dict(reply.headers)
-        begin = self.range_begin(reply)
+        begin, end = self.range(reply)
         if begin is not None and begin >= len(body):
             status, body = 416, b''
         elif begin is not None:
             status = 206
-            headers['Content-Range'] = f'bytes {begin}-{len(body) - 1}/{len(body)}'
-            body = body[begin:]
+            end = min(end, len(body))
+            headers['Content-Range'] = f'bytes {begin}-{end - 1}/{len(body)}'
+            body = body[begin:end]
         if reply.etag:
             headers['ETag'] = reply.etag
         if reply.length == -1:
@@ -96,13 +108,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if reply.rate:
                 time.sleep(len(piece) / reply.rate)
 
-    def range_begin(self, reply):
+    def range(self, reply):
+        """The bytes that are asked for: the first one, and the one behind the last; None where it is no part."""
         wanted = self.headers.get('Range', '')
         if not reply.ranges or reply.status != 200 or not wanted.startswith('bytes='):
-            return None
+            return None, None
         if self.headers.get('If-Range') not in (None, reply.etag):
-            return None
-        return int(wanted[6:].split('-')[0])
+            return None, None
+        begin, last = wanted[6:].split('-')
+        return int(begin), int(last) + 1 if last else 1 << 62
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -125,7 +139,7 @@ class Server(http.server.ThreadingHTTPServer):
         pass  # a client that goes away is what many tests are about
 
     def reset(self):
-        self.routes, self.requests, self.sent_bytes = {}, [], 0
+        self.routes, self.requests, self.sent_bytes, self.n_now, self.n_at_once = {}, [], 0, 0, 0
 
     def url(self, path=''):
         return f'{self.scheme}://127.0.0.1:{self.server_address[1]}{path}'

@@ -19,6 +19,7 @@ PROGRAM = sys.argv.pop(1)
 CERTIFICATE = pathlib.Path(__file__).parent / 'data' / 'loopback.pem'
 MODEL = gguf()
 HALF = len(MODEL) // 2
+SMALL, LARGE = gguf(n_floats=100), gguf(n_floats=300_000)
 
 
 class Pull(unittest.TestCase):
@@ -186,6 +187,82 @@ class Pull(unittest.TestCase):
         self.assertIn('3 tries', err)
         self.assertLess(time.monotonic() - begin, 15)  # 5 s; more on a machine with other things to do
         self.assert_nothing_kept()
+
+    # --- several connections
+
+    def test_several_connections_bring_each_byte_once(self):
+        url = self.server.on('/m.gguf', Reply(LARGE, etag='"a"', rate=3_000_000))
+        self.pull('--connections', 4, url)
+        self.assert_whole('m.gguf', LARGE)
+        self.assertEqual(self.server.sent_bytes, len(LARGE))
+        self.assertGreater(self.server.n_at_once, 1)
+        parts = sorted(tuple(map(int, r[6:].split('-'))) for r in self.ranges())
+        self.assertEqual([begin for begin, _ in parts], [0, *(last + 1 for _, last in parts[:-1])])
+        self.assertEqual(parts[-1][1], len(LARGE) - 1)
+        self.assertTrue(json.loads(self.pull('--connections', 4, url, '--json'))['files'][0]['was_there'])
+
+    def test_several_connections_of_a_small_an_empty_and_a_whole_file(self):
+        self.pull('--connections', 8, self.server.on('/s.gguf', Reply(SMALL, etag='"a"')))
+        self.assert_whole('s.gguf', SMALL)
+        self.pull('--connections', 8, self.server.on('/e.gguf', Reply(b'', etag='"a"')), code=6)
+        self.pull('--connections', 8, self.server.on('/w.gguf', Reply(LARGE, etag='"a"', ranges=False)))
+        self.assert_whole('w.gguf', LARGE)
+        self.assertEqual(self.server.sent_bytes, len(SMALL) + len(LARGE))
+        for n in ('0', '33', 'x'):
+            self.pull('--connections', n, self.server.url('/s.gguf'), code=2)
+
+    def test_several_connections_to_a_repository_that_redirects(self):
+        self.server.repository('u/r', {'m-Q4_K_M.gguf': LARGE})
+        storage = Server()
+        storage.on('/blob', Reply(LARGE, etag='"x"'))
+        self.server.on('/u/r/resolve/main/m-Q4_K_M.gguf', Reply(status=302, headers={'Location': storage.url('/blob')}))
+        self.pull('u/r', '--connections', 3, HF_TOKEN='hf_secret')
+        self.assert_whole('m-Q4_K_M.gguf', LARGE)
+        self.assertEqual({h.get('Authorization') for _, _, h in storage.requests}, {None})
+
+    def test_several_connections_that_are_cut(self):
+        self.pull('--connections', 4, self.server.on('/m.gguf', Reply(LARGE, etag='"a"', cut=50_000)))
+        self.assert_whole('m.gguf', LARGE)
+        self.assertEqual(self.server.sent_bytes, len(LARGE))
+
+    def test_several_connections_where_the_server_wants_one(self):
+        self.pull('--connections', 4, self.server.on('/m.gguf', Reply(LARGE, etag='"a"', at_once=1, rate=20_000_000)))
+        self.assert_whole('m.gguf', LARGE)
+
+    def test_several_connections_where_the_file_changes_meanwhile(self):
+        other = gguf(n_floats=300_000, seed=2)
+        self.pull('--connections', 4, self.server.on('/m.gguf', Reply(LARGE, etag='"a"'), Reply(LARGE, etag='"a"'), Reply(other, etag='"b"')))
+        self.assert_whole('m.gguf', other)
+
+    def test_several_connections_need_a_way_to_tell_that_parts_belong_together(self):
+        process = self.start('--connections', 4, self.server.on('/m.gguf', Reply(LARGE)))
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, err)
+        self.assertIn('one connection fetches it', err)
+        self.assert_whole('m.gguf', LARGE)
+
+    def test_several_connections_that_end_or_are_refused(self):
+        err = self.pull('--connections', 3, self.server.on('/m.gguf', Reply(LARGE, etag='"a"'), Reply(close=True)), code=6)
+        self.assertIn('10 tries', err)
+        self.pull('--connections', 3, self.server.on('/n.gguf', Reply(LARGE, etag='"a"'), Reply(status=403)), code=6)
+        self.assertEqual([n for n in self.left() if not n.startswith('.')], ['m.gguf.partial', 'n.gguf.partial'])
+
+    def test_several_connections_that_fall_silent(self):
+        url = self.server.on('/m.gguf', *[Reply(LARGE, etag='"a"', cut=80_000, stall=30)] * 3, Reply(LARGE, etag='"a"'))
+        self.pull('--connections', 3, '--timeout', 0.5, url)
+        self.assert_whole('m.gguf', LARGE)
+
+    def test_several_connections_go_on_after_a_kill(self):
+        url = self.server.on('/m.gguf', Reply(LARGE, etag='"a"', rate=400_000))
+        process = self.start('--connections', 4, url)
+        self.wait_for_partial(300_000)
+        process.kill()
+        process.communicate(timeout=30)
+        self.server.on('/m.gguf', Reply(LARGE, etag='"a"'))
+        before = self.server.sent_bytes
+        self.pull('--connections', 4, url)
+        self.assert_whole('m.gguf', LARGE)
+        self.assertLess(self.server.sent_bytes - before, len(LARGE) - 250_000)
 
     # --- what is refused
 

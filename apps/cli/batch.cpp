@@ -19,6 +19,7 @@
 #include "assay/session.h"
 #include "commands.h"
 #include "options.h"
+#include "override_flag.h"
 #include "reasoning_flags.h"
 #include "terminal.h"
 
@@ -27,6 +28,7 @@ namespace {
 
 struct BatchFlags {
   ModelFlag model;
+  OverrideFlag overrides;
   RuntimeFlags runtime;
   SamplingFlags sampling;
   TemplateFlags templates;
@@ -37,6 +39,7 @@ struct BatchFlags {
 
   void add(Flags& flags) {
     model.add(flags);
+    overrides.add(flags);
     flags.value("-i,--input", input, "FILE", "Lines of JSON; without it they are read from standard input");
     flags.value("-o,--output", output, "FILE", "Where answers are written, a line each; without it on standard output");
     flags.on("--resume", resume, "Goes on with an output that is there: skips the lines that it answers");
@@ -175,7 +178,7 @@ int batch_command(const Arguments& arguments) {
   SchedulerOptions scheduling;
   scheduling.context = f.runtime.options();
   Lines lines(f.input);
-  const auto model = Model::load(f.model.resolved());
+  const auto model = f.overrides.load(f.model.resolved());
   AnswerFile out(f.output, f.resume);
   const BatchOptions options = batch_options(f, *model, template_text, out.found());
   const std::unique_ptr<Scheduler> scheduler = make_scheduler(model, scheduling, f.n_parallel);

@@ -103,7 +103,7 @@ struct BenchFlags {
     for (const std::string& source : {repository, url}) {
       if (!source.empty()) paths = {pull_model(source)};
     }
-    if (paths.empty()) throw UsageError("no model given: name a GGUF file, e.g. -m model.gguf");
+    if (paths.empty()) throw UsageError("no model given: needs a GGUF file, or a name that `assay list` shows");
     if (flash.find_first_not_of("01,") != std::string::npos || flash.empty()) throw UsageError(fmt::format("-fa {}: needs 0 and 1, e.g. 0,1", flash));
     std::vector<std::optional<int64_t>> layers = {std::nullopt};
     if (lists.gpu_layers) {

@@ -12,6 +12,7 @@
 #include "constraint_flags.h"
 #include "draft_flags.h"
 #include "options.h"
+#include "override_flag.h"
 #include "reasoning_flags.h"
 #include "terminal.h"
 
@@ -20,6 +21,7 @@ namespace {
 
 struct ChatFlags {
   ModelFlag model;
+  OverrideFlag overrides;
   RuntimeFlags runtime;
   SamplingFlags sampling;
   TemplateFlags templates;
@@ -28,10 +30,16 @@ struct ChatFlags {
   DraftFlags drafts;
   std::string colour = "auto";
   std::optional<bool> context_shift;
-  bool no_history = false;
+  std::optional<std::string> prompt, file;
+  bool no_history = false, single_turn = false;
 
   void add(Flags& flags) {
     model.add(flags);
+    overrides.add(flags);
+    flags.value("-p,--prompt", prompt, "TEXT", "The first message");
+    flags.value("-f,--file", file, "FILE", "The same from a file; one line break at its end is dropped");
+    flags.exclusive({"-p", "-f"});
+    flags.on("-st,--single-turn", single_turn, "Ends after one answer");
     add_colour(flags, colour);
     flags.on_off("--context-shift", "--no-context-shift", context_shift,
                  "Where the context is full, the oldest turns are left out (on), or the conversation stops (off)");
@@ -44,10 +52,19 @@ struct ChatFlags {
     runtime.add(flags);
     add_conversation_habits(flags);
   }
+
+  std::optional<std::string> first_message() const {
+    if (!prompt && !file) return std::nullopt;
+    if (file == "-") throw UsageError("-f -: standard input is where a conversation's lines come from; assay run takes a prompt from it");
+    const std::string text = prompt ? *prompt : prompt_from_file(*file);
+    if (text.empty()) throw UsageError(fmt::format("no prompt: {} is empty", prompt ? "-p" : *file));
+    require_utf8(text, "the text of -p");
+    return text;
+  }
 };
 
 ChatSession make_session(const ChatFlags& f, const std::string& path, const ContextOptions& context_options, const ReplOptions& repl) {
-  const auto model = Model::load(existing(path));
+  const auto model = f.overrides.load(existing(path));
   const std::string template_text = f.templates.template_text();
   const auto chat_template = require_chat_template(*model, template_text);
   GenerateOptions options = f.sampling.options(*model);
@@ -71,6 +88,7 @@ int chat_command(const Arguments& arguments) {
       "its commands.",
       "  assay chat model.gguf\n"
       "  assay chat model.gguf -sys 'You are a patient teacher.' --temp 0.3 -c 8192\n"
+      "  assay chat model.gguf -p 'What is a tide?'             the first message, then yours\n"
       "  printf 'Hi\\nAnd in French?\\n' | assay chat model.gguf      each line is a message\n");
   ChatFlags f;
   f.add(flags);
@@ -80,6 +98,8 @@ int chat_command(const Arguments& arguments) {
   }
   const ContextOptions context_options = f.runtime.options();
   ReplOptions options;
+  options.first_message = f.first_message();
+  options.single_turn = f.single_turn;
   options.colours = want_colour(f.colour);
   options.terminal = stdin_is_terminal() && stdout_is_terminal();
   options.drops_oldest = f.context_shift.value_or(true);

@@ -121,6 +121,12 @@ void ChatRepl::adopt(ChatSession session) {
 }
 
 int ChatRepl::run() {
+  if (options_.first_message) {
+    if (options_.terminal) out_.write(fmt::format("> {}\n", *options_.first_message));
+    take(*options_.first_message);
+    if (interrupted() != 0 && exit_code_of_signal(interrupted()) != 130) return exit_code_of_signal(interrupted());
+    clear_interrupt();
+  }
   while (!leaving_ && !out_.gone()) {
     std::string line;
     const LineEditor::End end = read(options_.terminal ? "> " : "", line);
@@ -130,21 +136,30 @@ int ChatRepl::run() {
     if (end == LineEditor::End::dropped || (line.starts_with("\"\"\"") && !read_block(line.substr(3), text))) continue;
     if (text.find_first_not_of(" \t\r\n") == std::string::npos) continue;
     remember(text);
-    try {
-      if (line.starts_with('/')) {
-        obey(line);
-      } else {
-        answer(&text);
-      }
-    } catch (const std::runtime_error& e) {  // Error or UsageError: the conversation goes on
-      notice(e.what());
-      failed_ = true;
+    if (line.starts_with('/')) {
+      attempt([&] { obey(line); });
+    } else {
+      take(text);
     }
     if (interrupted() != 0 && exit_code_of_signal(interrupted()) != 130) return exit_code_of_signal(interrupted());
     clear_interrupt();
   }
   if (options_.terminal && !leaving_) out_.write("\n");
-  return failed_ && !options_.terminal ? 1 : 0;
+  return failed_ && (!options_.terminal || options_.single_turn) ? 1 : 0;
+}
+
+void ChatRepl::take(const std::string& message) {
+  attempt([&] { answer(&message); });
+  leaving_ = leaving_ || options_.single_turn;
+}
+
+void ChatRepl::attempt(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const std::runtime_error& e) {  // Error or UsageError: the conversation goes on
+    notice(e.what());
+    failed_ = true;
+  }
 }
 
 LineEditor::End ChatRepl::read(const std::string& prompt, std::string& line) {
@@ -284,7 +299,12 @@ void ChatRepl::set(const std::string& rest) {
   } else {
     changed[flag] = value;
   }
-  session_->options() = sampled(changed, session_->context().model());
+  try {
+    session_->options() = sampled(changed, session_->context().model());
+  } catch (const UsageError& e) {  // of a flag; here it has another name
+    const std::string what = e.what();
+    throw UsageError(what.starts_with(flag) ? "/set " + what.substr(2) : what);
+  }
   changed_ = std::move(changed);
   status(value == "default" ? "as at the start" : "set");
 }
@@ -337,8 +357,10 @@ void ChatRepl::tokens(const std::string& rest) {
     for (const TokenId id : ids) out_.write(fmt::format("{:>8}  {}\n", id, token_label(tokenizer, id)));
     return;
   }
-  out_.write(fmt::format("{} tokens of {} are in the context\n{} messages, the {} oldest of them left out\n", context.n_past(), context.n_ctx(),
-                         session_->messages().size(), session_->n_messages_dropped()));
+  const int64_t n_dropped = session_->n_messages_dropped();
+  out_.write(fmt::format("{} of {} are in the context\n{}, {}\n", count_of(context.n_past(), "token"), context.n_ctx(),
+                         count_of(static_cast<int64_t>(session_->messages().size()), "message"),
+                         n_dropped == 0 ? "none of them left out" : fmt::format("the {} oldest of them left out", n_dropped)));
 }
 
 void ChatRepl::think(const std::string&) {
@@ -348,10 +370,15 @@ void ChatRepl::think(const std::string&) {
 
 void ChatRepl::stats(const std::string&) {
   const Context& context = session_->context();
-  out_.write(fmt::format("prompt {} tokens, {} of them kept from before; {:.1f} tokens/s\nanswer {} tokens, {:.1f} tokens/s, ended by {}\n"
-                         "context {} of {} tokens\n",
-                         last_.n_prompt, last_.n_prompt_cached, last_.prefill.tokens_per_second(), last_.ids.size(),
-                         last_.decode.tokens_per_second(), name(last_.finish_reason), context.n_past(), context.n_ctx()));
+  const int64_t n_read = last_.n_prompt_cached + last_.prefill.tokens;  // fewer than all where it was interrupted
+  const std::string prompt = count_of(last_.n_prompt, "token");
+  out_.write(fmt::format("prompt {}, {} of them kept from before; {:.1f} tokens/s\nanswer {}, {:.1f} tokens/s, {}\n"
+                         "context {} of {}\nseed {}\n",
+                         n_read < last_.n_prompt ? fmt::format("{} of {}", n_read, prompt) : prompt, last_.n_prompt_cached,
+                         last_.prefill.tokens_per_second(), count_of(static_cast<int64_t>(last_.ids.size()), "token"),
+                         last_.decode.tokens_per_second(),
+                         last_.n_prompt == 0 ? "none yet" : fmt::format("ended by {}", name(last_.finish_reason)), context.n_past(),
+                         count_of(context.n_ctx(), "token"), session_->options().sampling.seed));
 }
 
 void ChatRepl::leave(const std::string&) { leaving_ = true; }

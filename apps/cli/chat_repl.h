@@ -21,6 +21,8 @@ struct ReplOptions {
   bool terminal = false, colours = false;
   bool drops_oldest = true;    // where the context is full
   bool keeps_history = false;  // in its file
+  bool single_turn = false;    // ends after one answer
+  std::optional<std::string> first_message;
   SamplingFlags sampling;
   std::function<TokenMask(const Model&)> mask;  // of answers; empty: any text
   std::function<ChatSession(const std::string& path)> open;  // a conversation with another model
@@ -44,6 +46,8 @@ class ChatRepl {
 
   LineEditor::End read(const std::string& prompt, std::string& line);
   bool read_block(std::string first, std::string& text);
+  void take(const std::string& message);
+  void attempt(const std::function<void()>& work);
   void obey(const std::string& line);
   void answer(const std::string* message);
   void show_reasoning(std::string_view text);

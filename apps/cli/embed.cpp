@@ -13,6 +13,7 @@
 #include "id_list.h"
 #include "json_text.h"
 #include "options.h"
+#include "override_flag.h"
 #include "terminal.h"
 #include "text_input.h"
 
@@ -103,6 +104,7 @@ int embed_command(const Arguments& arguments) {
               "  assay embed model.gguf -f texts.txt --lines --json >vectors.jsonl\n"
               "  assay embed model.gguf --ids 1,2,3 --pooling mean --no-normalize --numerics f32\n");
   ModelFlag model_flag;
+  OverrideFlag overrides;
   RuntimeFlags runtime;
   runtime.cache_k = runtime.cache_v = "f32";
   Texts texts;
@@ -110,6 +112,7 @@ int embed_command(const Arguments& arguments) {
   std::optional<bool> normalize;
   bool as_json = false;
   model_flag.add(flags);
+  overrides.add(flags);
   texts.add(flags);
   flags.value("--pooling", pooling, "KIND", "How a text's rows become one vector").one_of({"mean", "cls", "last"}).shows("what the file says");
   flags.on_off("--normalize", "--no-normalize", normalize, "Bring vectors to length 1 (default), or leave them as they are");
@@ -126,7 +129,7 @@ int embed_command(const Arguments& arguments) {
   options.normalize = normalize.value_or(true);
   if (pooling) options.pooling = parse_pooling(*pooling);
   const std::vector<std::string> read = texts.read();
-  const auto model = Model::load(model_flag.resolved(), {.tokenizer = !read.empty()});
+  const auto model = overrides.load(model_flag.resolved(), {.tokenizer = !read.empty()});
   std::vector<std::vector<TokenId>> ids;
   for (const std::string& text : read) ids.push_back(model->tokenizer()->encode(text, {.parse_special = true, .add_bos = {}, .add_eos = {}}));
   for (const std::string& list : texts.ids) ids.push_back(parse_ids(list));

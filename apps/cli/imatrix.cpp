@@ -17,6 +17,7 @@
 #include "flags.h"
 #include "json_text.h"
 #include "options.h"
+#include "override_flag.h"
 #include "terminal.h"
 
 namespace assay::cli {
@@ -24,6 +25,7 @@ namespace {
 
 struct ImatrixFlags {
   ModelFlag model;
+  OverrideFlag overrides;
   RuntimeFlags runtime;
   std::optional<std::string> file, out;
   std::vector<std::string> in;
@@ -34,6 +36,7 @@ struct ImatrixFlags {
 
   void add(Flags& flags) {
     model.add(flags);
+    overrides.add(flags);
     flags.value("-f,--file", file, "FILE", "The text; one line break at its end is dropped");
     flags.value("-o,--output", out, "OUT", "The matrix to write: GGUF, or the old form where OUT ends in .dat");
     flags.value("--chunks", n_chunks, "N", "The first N chunks; -1: all");
@@ -102,7 +105,7 @@ std::string json_of(const Imatrix& imatrix, const std::optional<double>& perplex
 }
 
 ImatrixResult run(const ImatrixFlags& asked) {
-  const auto model = Model::load(asked.model.resolved());
+  const auto model = asked.overrides.load(asked.model.resolved());
   ContextOptions context_options = asked.runtime.options();
   Context context = make_context(model, context_options);
   catch_interrupts();

@@ -11,6 +11,7 @@
 #include "json_text.h"
 #include "logprobs.h"
 #include "options.h"
+#include "override_flag.h"
 #include "text_input.h"
 #include "terminal.h"
 
@@ -62,11 +63,13 @@ int logits_command(const Arguments& arguments) {
               "any -t and -ub\n"
               "  assay logits model.gguf -p 'The capital of France is Oslo.' --all --top 3\n");
   ModelFlag model_flag;
+  OverrideFlag overrides;
   RuntimeFlags runtime;
   TextInput input;
   int64_t n_top = 10;
   bool as_json = false, all = false;
   model_flag.add(flags);
+  overrides.add(flags);
   input.add(flags, "The text, raw: control tokens in it are tokens, BOS as the file says",
             "The same from a file (- is standard input); without either it is read from standard input");
   input.add_ids(flags);
@@ -85,7 +88,7 @@ int logits_command(const Arguments& arguments) {
   const std::string text = input.is_ids() ? "" : input.text();
   std::vector<TokenId> ids;
   if (input.is_ids()) ids = input.listed_ids();
-  const auto model = Model::load(model_flag.resolved(), {.tokenizer = !input.is_ids() || !as_json});
+  const auto model = overrides.load(model_flag.resolved(), {.tokenizer = !input.is_ids() || !as_json});
   if (!input.is_ids()) ids = raw_ids(*model, text);
   if (options.n_ctx == 0)
     options.n_ctx = static_cast<int64_t>(ids.size());  // exactly what this text needs

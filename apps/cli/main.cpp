@@ -94,6 +94,10 @@ const Command& find_command(const std::string& name) {
   const auto* command = std::find_if(std::begin(kCommands), std::end(kCommands), [&](const Command& c) { return name == c.name; });
   if (command != std::end(kCommands)) return *command;
   if (const char* advice = advice_for_verb(name)) throw UsageError(fmt::format("there is no command '{}': {}", name, advice));
+  if (name.starts_with('-'))
+    throw UsageError(fmt::format("{} stands before a command, which comes first: assay run {} ...", name, name));
+  if (name.ends_with(".gguf"))
+    throw UsageError(fmt::format("there is no command '{}': assay run {} -p TEXT asks it, assay chat {} talks with it", name, name, name));
   std::string names;
   for (const Command& c : kCommands) names += fmt::format("{}{}", names.empty() ? "" : ", ", c.name);
   throw UsageError(fmt::format("there is no command '{}': needs one of {}", name, names));
@@ -197,7 +201,8 @@ int guarded(const Arguments& arguments) {
     notice(e.what());
     return kExitNetwork;
   } catch (const Error& e) {
-    notice(e.what());
+    const std::string what = e.what();
+    notice(what.find("n_ctx") == std::string::npos ? what : what + "; -c sets n_ctx");
     return exit_code_of(e.code);
   } catch (const std::bad_alloc&) {
     notice("out of memory: try a smaller context (-c) or a smaller model");

@@ -67,7 +67,7 @@ std::string ModelFlag::path() const {
   for (const std::string& given : {positional, flag, repository, url}) {
     if (!given.empty()) return given;
   }
-  throw UsageError("no model given: name a GGUF file, e.g. -m model.gguf");
+  throw UsageError("no model given: needs a GGUF file, or a name that `assay list` shows");
 }
 
 std::string ModelFlag::resolved() const {

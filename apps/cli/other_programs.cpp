@@ -8,11 +8,16 @@ namespace {
 
 template <class Table>
 const char* find(const Table& table, std::string_view name) {
-  const auto* found = std::find_if(table.begin(), table.end(), [&](const Habit& h) { return h.name == name; });
+  const auto* found = std::find_if(table.begin(), table.end(), [&](const Habit& h) { return means(h, name); });
   return found == table.end() ? nullptr : found->advice;
 }
 
 }  // namespace
+
+bool means(const Habit& habit, std::string_view name) {
+  if (!habit.name.ends_with('*')) return habit.name == name;
+  return name.starts_with(habit.name.substr(0, habit.name.size() - 1));
+}
 
 const char* advice_for_flag(std::string_view name) { return find(kFlagHabits, name); }
 const char* advice_for_verb(std::string_view name) { return find(kVerbHabits, name); }

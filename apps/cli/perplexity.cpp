@@ -12,6 +12,7 @@
 #include "commands.h"
 #include "json_text.h"
 #include "options.h"
+#include "override_flag.h"
 #include "text_input.h"
 #include "terminal.h"
 
@@ -22,6 +23,7 @@ namespace json = boost::json;
 
 struct PerplexityFlags {
   ModelFlag model;
+  OverrideFlag overrides;
   RuntimeFlags runtime;
   TextInput input;
   std::optional<std::string> against;
@@ -32,6 +34,7 @@ struct PerplexityFlags {
 
   void add(Flags& flags) {
     model.add(flags);
+    overrides.add(flags);
     input.add(flags, "The text itself",
               "The text (- is standard input); one line break at its end is dropped. Without -f and -p it is read from standard input");
     flags.value("--against", against, "MODEL|MODE",
@@ -239,7 +242,7 @@ int perplexity_command(const Arguments& arguments) {
   const std::string path = f.model.path();
   ContextOptions options = f.runtime.options();
   const std::string text = f.input.text();
-  const auto model = Model::load(f.model.resolved());
+  const auto model = f.overrides.load(f.model.resolved());
   const std::vector<TokenId> ids =
       model->tokenizer()->encode(text, {.parse_special = false, .add_bos = {}, .add_eos = false});
   const Run run(model, options);

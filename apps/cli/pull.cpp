@@ -156,10 +156,13 @@ int pull_command(const Arguments& arguments) {
               Flags::Environment::read);
   PullOptions o = options_here();
   bool as_json = false;
+  int64_t n_connections = 1;
   flags.positional("WHAT", o.what, "An address, user/repo:QUANT, or a short name");
   flags.value("--sha256", o.sha256, "HEX",
               "What the file must have; Hugging Face's own record says it for files from there");
   flags.value("--as", o.save_as, "NAME", "Its name here, in place of the one it has there");
+  flags.value("--connections", n_connections, "N", "Fetches parts of a file over so many connections at a time")
+      .between(1, kConnectionsMax);
   flags.value("--timeout", o.timeout_s, "S", "Connects again after so many seconds without a byte");
   flags.value("--retry-wait", o.retry_wait_s, "S", "Seconds before the second try; doubles up to 16 times as much");
   flags.on("--json", as_json, "Path, files, digests and bytes as one JSON object");
@@ -167,6 +170,7 @@ int pull_command(const Arguments& arguments) {
     Output().write(flags.help());
     return 0;
   }
+  o.n_connections = static_cast<int>(n_connections);
   if (o.what.empty()) throw UsageError("nothing to fetch: assay pull NAME, or an address");
   const PullResult result = pull_with_bar(o);
   if (result.cancelled) {

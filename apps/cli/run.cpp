@@ -14,6 +14,7 @@
 #include "json_text.h"
 #include "logprobs.h"
 #include "options.h"
+#include "override_flag.h"
 #include "reasoning_flags.h"
 #include "text_input.h"
 #include "terminal.h"
@@ -25,6 +26,7 @@ namespace json = boost::json;
 
 struct RunFlags {
   ModelFlag model;
+  OverrideFlag overrides;
   RuntimeFlags runtime;
   SamplingFlags sampling;
   TemplateFlags templates;
@@ -40,6 +42,7 @@ struct RunFlags {
 
   void add(Flags& flags) {
     model.add(flags);
+    overrides.add(flags);
     flags.positional("PROMPT", word, "The prompt; without it, -p and -f it is read from standard input", "-p");
     input.add(flags, "The same as a flag", "The prompt from a file (- is standard input); one line break at its end is dropped");
     flags.exclusive({"PROMPT", "-f"});
@@ -198,7 +201,7 @@ int run_command(const Arguments& arguments) {
       f.input.prompt || f.input.file || !f.word.empty()
           ? start
           : std::chrono::steady_clock::now();  // waiting for standard input is no loading
-  const auto model = Model::load(f.model.resolved());
+  const auto model = f.overrides.load(f.model.resolved());
   const std::vector<TokenId> ids = prompt_ids(f, *model, prompt);
   GenerateOptions options = f.sampling.options(*model);
   options.n_top_logprobs = f.logprobs.count();

@@ -12,6 +12,7 @@
 #include "commands.h"
 #include "draft_flags.h"
 #include "options.h"
+#include "override_flag.h"
 #include "terminal.h"
 
 namespace assay::cli {
@@ -19,6 +20,7 @@ namespace {
 
 struct ServeFlags {
   ModelFlag model;
+  OverrideFlag overrides;
   RuntimeFlags runtime;
   SamplingFlags sampling;
   DraftFlags drafts;
@@ -32,6 +34,7 @@ struct ServeFlags {
 
   void add(Flags& flags) {
     model.add(flags);
+    overrides.add(flags);
     flags.value("--host", host, "ADDRESS", "Where to listen; beyond this machine only with keys or --no-key");
     flags.value("--port", port, "N", "0: any free one, told at the start");
     flags.value("-np,--parallel", n_parallel, "N", "Requests that run at once, each with the -c positions of its own");
@@ -139,7 +142,7 @@ int serve_command(const Arguments& arguments) {
   }
   const std::string path = f.model.path();
   catch_interrupts();
-  const auto model = Model::load(f.model.resolved());
+  const auto model = f.overrides.load(f.model.resolved());
   const ServerOptions options = f.options(*model);
   Server server(model, options);
   const Context& context = server.context();

@@ -45,6 +45,19 @@ std::string object_in(const std::string& flag, const std::string& path) {
   return json::serialize(all);
 }
 
+// What may be why a template refuses messages: the first one whose content is no string. Empty where all are.
+std::string odd_content(const std::string& messages_json) {
+  const json::value messages = json::parse(messages_json);
+  for (size_t i = 0; i < messages.as_array().size(); ++i) {
+    const json::object* message = messages.as_array()[i].if_object();
+    const json::value* content = message ? message->if_contains("content") : nullptr;
+    if (content && !content->is_string())
+      return fmt::format("; messages[{}].content is {}, and this template may take a string alone", i,
+                         content->is_array() ? "a list of parts" : content->is_null() ? "null" : "no string");
+  }
+  return {};
+}
+
 bool is_jinja(const std::string& path) {
   return path.ends_with(".jinja") || path.ends_with(".jinja2") || path.ends_with(".j2");
 }
@@ -109,7 +122,13 @@ int template_command(const Arguments& arguments) {
   input.now_unix = now;
   if (bos_token) input.bos_token = *bos_token;
   if (eos_token) input.eos_token = *eos_token;
-  Output().write(ChatTemplate::parse(source)->render(input));
+  const auto chat_template = ChatTemplate::parse(source);
+  try {
+    Output().write(chat_template->render(input));
+  } catch (const Error& e) {
+    if (e.code != Errc::bad_request) throw;
+    throw Error(e.code, e.what() + odd_content(input.messages_json));
+  }
   return 0;
 }
 

@@ -9,6 +9,7 @@
 #include "commands.h"
 #include "json_text.h"
 #include "options.h"
+#include "override_flag.h"
 #include "text_input.h"
 #include "terminal.h"
 
@@ -77,12 +78,14 @@ int trace_command(const Arguments& arguments) {
               "  assay trace model.gguf -p 'Hi' --dump hi.dump    all values, for assay verify "
               "--against and other programs\n");
   ModelFlag model_flag;
+  OverrideFlag overrides;
   RuntimeFlags runtime;
   TextInput input;
   std::optional<std::string> ops, layers, positions, dump;
   TraceOptions options;
   bool as_json = false;
   model_flag.add(flags);
+  overrides.add(flags);
   input.add(flags, "The text, raw: control tokens in it are tokens, BOS as the file says",
             "The same from a file (- is standard input); without either it is read from standard input");
   input.add_ids(flags);
@@ -111,7 +114,7 @@ int trace_command(const Arguments& arguments) {
   if (!input.is_ids()) options.text = input.text();
   std::vector<TokenId> ids;
   if (input.is_ids()) ids = input.listed_ids();
-  const auto model = Model::load(model_flag.resolved(), {.tokenizer = !input.is_ids()});
+  const auto model = overrides.load(model_flag.resolved(), {.tokenizer = !input.is_ids()});
   if (!input.is_ids()) ids = raw_ids(*model, options.text);
   if (context_options.n_ctx == 0) context_options.n_ctx = static_cast<int64_t>(ids.size());
   context_options.embeddings = !model->has_logits();  // an encoder's run ends with them

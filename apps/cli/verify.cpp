@@ -7,13 +7,20 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <ctime>
 #include <optional>
+#include <thread>
 
+#include "assay/bench.h"
 #include "assay/error.h"
+#include "assay/store.h"
+#include "assay/tokenizer.h"
 #include "assay/utf8.h"
+#include "assay/verify_page.h"
 #include "commands.h"
 #include "options.h"
 #include "terminal.h"
+#include "version.h"
 
 namespace assay::cli {
 namespace {
@@ -115,6 +122,32 @@ class LiveView {
   std::chrono::steady_clock::time_point last_{};
 };
 
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  char text[32];
+  return {text, std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &parts)};
+}
+
+// What the page says beside the report. What cannot be found out is left out: the report itself says what is wrong with a file.
+VerifyPageFacts page_facts(const std::string& file, bool quick) {
+  VerifyPageFacts facts;
+  facts.date = utc_now();
+  const std::string processor = processor_name();
+  facts.machine = fmt::format("{}{}", processor.empty() ? "" : processor + ", ", count_of(std::thread::hardware_concurrency(), "processor"));
+  facts.program = "assay " + version_text();
+  facts.quick = quick;
+  try {
+    facts.sha256 = sha256_of_file(file);
+    facts.token_text = [tokenizer = Tokenizer::load(file)](TokenId id) {
+      return id >= 0 && id < tokenizer->vocab_size() ? quoted_text(tokenizer->piece(id)) : std::string();
+    };
+  } catch (const Error&) {
+  }
+  return facts;
+}
+
 }  // namespace
 
 int verify_command(const Arguments& arguments) {
@@ -162,7 +195,7 @@ int verify_command(const Arguments& arguments) {
   options.cancelled = [] { return interrupted() != 0; };
   const VerifyReport report = verify_model(file, options);
   if (!html_on_stdout) Output().write(f.as_json ? report.to_json() : printable_lines(report.outcome_text()));
-  if (html) html->write(report.to_html());
+  if (html) html->write(verify_page(report, page_facts(file, f.quick)));
   if (interrupted() != 0) return exit_code_of_signal(interrupted());
   return report.passed() ? 0 : kExitMismatch;
 }

@@ -18,6 +18,8 @@ struct NetworkError : Error {
   explicit NetworkError(const std::string& what) : Error(Errc::io, what) {}
 };
 
+inline constexpr int kConnectionsMax = 32;
+
 struct PullProgress {
   std::string file;  // its name in the folder
   int i_file = 0, n_files = 1;
@@ -33,8 +35,9 @@ struct PullOptions {
   std::string endpoint = "https://huggingface.co";  // of Hugging Face
   std::string token;                                // sent to the endpoint's host alone, never along a redirect
   std::string http_proxy, https_proxy, all_proxy, no_proxy;
-  std::string ca_file;        // certificates to trust in place of the system's
-  double timeout_s = 30;      // without a byte for so long, it connects again
+  std::string ca_file;    // certificates to trust in place of the system's
+  int n_connections = 1;  // that fetch parts of a file at a time, where the server gives parts; up to kConnectionsMax
+  double timeout_s = 30;  // without a byte for so long, it connects again
   double retry_wait_s = 0.5;  // before the second try; doubles up to 16 times as much
   std::function<void(const PullProgress&)> on_progress;
   std::function<void(const std::string&)> on_notice;  // a choice that was made, a try that failed: a line each

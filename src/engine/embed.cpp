@@ -113,7 +113,7 @@ void Embedder::check(std::span<const std::vector<TokenId>> texts) const {
     const auto n = static_cast<int64_t>(texts[i].size());
     if (n == 0) throw Error(Errc::bad_request, fmt::format("text {}: needs at least one token, found none", i + 1));
     if (n > n_ctx) {
-      throw Error(Errc::bad_request, fmt::format("text {}: {} tokens do not fit into the {} positions of the context; a larger n_ctx (-c) has more, a model "
+      throw Error(Errc::bad_request, fmt::format("text {}: {} tokens do not fit into the {} positions of the context; a larger n_ctx has more, a model "
                                                  "of {} was trained for {}", i + 1, n, n_ctx, context_.model().architecture(), context_.model().n_ctx_train()));
     }
     for (const TokenId id : texts[i]) {

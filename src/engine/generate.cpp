@@ -48,7 +48,7 @@ int64_t Generator::prefill(std::span<const TokenId> prompt, Generation& result) 
   if (size == 0) throw Error(Errc::bad_request, "the prompt is empty");
   if (size > context_->n_ctx()) {
     throw Error(Errc::bad_request,
-                fmt::format("the prompt has {} tokens, the context holds {}: raise it with -c {}",
+                fmt::format("the prompt has {} tokens, the context holds {}: an n_ctx of {} has room for both prompt and answer",
                             size, context_->n_ctx(), size + 256));
   }
   if (context_->n_past(sequence_) != static_cast<int64_t>(cached_.size()))

@@ -9,7 +9,11 @@
 #include <utility>
 
 #include "assay/error.h"
+#include "assay/override.h"
+#include "base/shown.h"
+#include "engine/metadata_json.h"
 #include "engine/model_state.h"
+#include "gguf/override.h"
 #include "text/from_gguf.h"
 
 namespace assay {
@@ -46,6 +50,49 @@ void parse_chat_template(Model::State& state) {
   }
 }
 
+// What stands in the place of a file's metadata.
+struct Overrides {
+  std::vector<gguf::Override> all;
+  gguf::OverrideStorage storage;
+  std::vector<std::string> changes;
+};
+
+std::string shown_entry(const gguf::Entry& entry) {
+  constexpr int64_t kItemsMax = 4;
+  constexpr size_t kBytesMax = 100;
+  const std::string text = engine::metadata_json(entry, kItemsMax).text;
+  return text.size() <= kBytesMax ? text : fmt::format("a value of {} bytes", entry.bytes.size());
+}
+
+Overrides parse_overrides(const std::vector<std::string>& texts) {
+  Overrides overrides;
+  for (const std::string& text : texts) {
+    for (gguf::Override& one : gguf::parse_overrides(text)) {
+      if (one.key == gguf::kAlignmentKey || one.key.starts_with("split.")) {
+        throw Error(Errc::bad_request, fmt::format("--override-kv {}: says how the file's bytes lie, which no other value changes",
+                                                   base::shown(one.key)));
+      }
+      overrides.all.push_back(std::move(one));
+    }
+  }
+  return overrides;
+}
+
+void apply_overrides(Overrides& overrides, gguf::File& file) {
+  for (const gguf::Override& one : overrides.all) {
+    const gguf::Entry* const there = gguf::entry_of(file, one.key);
+    const std::string was = there != nullptr ? "the file says " + shown_entry(*there) : "the file has none";
+    gguf::put(file, one, overrides.storage);
+    overrides.changes.push_back(fmt::format("{} is {}, {}", one.key, shown_entry(*gguf::entry_of(file, one.key)), was));
+  }
+}
+
+void say_which_nobody_read(Overrides& overrides, const gguf::File& file) {
+  for (size_t i = 0; i < overrides.all.size(); ++i) {
+    if (!gguf::entry_of(file, overrides.all[i].key)->read) overrides.changes[i] += "; nothing here reads it";
+  }
+}
+
 // Milliseconds between its calls.
 class Laps {
  public:
@@ -58,11 +105,10 @@ class Laps {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-}  // namespace
-
-std::shared_ptr<const Model> Model::load(const std::string& path, const LoadOptions& options) {
+std::unique_ptr<Model::State> load_state(const std::string& path, const LoadOptions& options, Overrides* overrides) {
   Laps laps;
-  auto state = std::make_unique<State>(path, gguf::File::open(path));
+  auto state = std::make_unique<Model::State>(path, gguf::File::open(path));
+  if (overrides != nullptr) apply_overrides(*overrides, state->file);
   LoadTiming& timing = state->load_timing;
   timing.open_ms = laps.lap();
   state->built = model::build_model(state->file);
@@ -84,7 +130,28 @@ std::shared_ptr<const Model> Model::load(const std::string& path, const LoadOpti
   timing.vocabulary_ms = laps.lap();
   parse_chat_template(*state);
   timing.template_ms = laps.lap();
-  return std::make_shared<const Model>(std::move(state));
+  return state;
+}
+
+}  // namespace
+
+std::shared_ptr<const Model> Model::load(const std::string& path, const LoadOptions& options) {
+  return std::make_shared<const Model>(load_state(path, options, nullptr));
+}
+
+OverriddenModel load_overridden(const std::string& path, const std::vector<std::string>& override_kv, const LoadOptions& options) {
+  struct Owner {
+    Overrides overrides;
+    std::unique_ptr<const Model> model;
+  };
+  auto owner = std::make_shared<Owner>();
+  owner->overrides = parse_overrides(override_kv);
+  auto state = load_state(path, options, &owner->overrides);
+  if (options.tokenizer) say_which_nobody_read(owner->overrides, state->file);
+  owner->model = std::make_unique<const Model>(std::move(state));
+  const Model* const model = owner->model.get();
+  std::vector<std::string> changes = owner->overrides.changes;
+  return {std::shared_ptr<const Model>(std::move(owner), model), std::move(changes)};
 }
 
 Model::Model(std::unique_ptr<const State> state) : state_(std::move(state)) {}

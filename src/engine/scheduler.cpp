@@ -22,7 +22,7 @@ void check_prompt(const Request& request, const Context& context) {
   const int64_t vocab_size = context.model().vocab_size();
   if (size == 0) throw Error(Errc::bad_request, "the prompt is empty");
   if (size > context.n_ctx()) {
-    throw Error(Errc::bad_request, fmt::format("the prompt has {} tokens, the context holds {}: -c raises it", size,
+    throw Error(Errc::bad_request, fmt::format("the prompt has {} tokens, the context holds {}: a larger n_ctx has room", size,
                                                context.n_ctx()));
   }
   for (size_t i = 0; i < request.prompt.size(); ++i) {

@@ -339,10 +339,13 @@ std::vector<Tensor> place_data(Cursor& in, std::span<const std::byte> file, std:
 
 }  // namespace
 
-Contents read_contents(std::span<const std::byte> bytes, const std::string& source) {
-  Cursor in(bytes, source);
+namespace {
+
+constexpr uint64_t kDataBytesMax = uint64_t{1} << 53;  // of a file that need not have them
+
+// Everything before the tensors' data.
+std::vector<Line> read_lines(Cursor& in, Contents& contents) {
   const Header header = read_header(in);
-  Contents contents;
   contents.version = header.version;
   for (uint64_t i = 0; i < header.n_entries; ++i) read_entry(in, contents.metadata);
   contents.alignment = read_alignment(in, contents.metadata);
@@ -359,7 +362,32 @@ Contents read_contents(std::span<const std::byte> bytes, const std::string& sour
     in.reading("the file");
     in.fail(fmt::format("has no tensor and {} bytes after its metadata; none are allowed beyond padding", in.left()));
   }
+  return lines;
+}
+
+}  // namespace
+
+Contents read_contents(std::span<const std::byte> bytes, const std::string& source) {
+  Cursor in(bytes, source);
+  Contents contents;
+  std::vector<Line> lines = read_lines(in, contents);
   contents.tensors = place_data(in, bytes, std::move(lines), contents.alignment);
+  return contents;
+}
+
+Contents read_directory(std::span<const std::byte> bytes, const std::string& source) {
+  Cursor in(bytes, source);
+  Contents contents;
+  const std::vector<Line> lines = read_lines(in, contents);
+  const uint64_t data_begin = base::checked_round_up(in.position(), contents.alignment).value_or(0);
+  uint64_t total = 0;
+  for (const Line& line : lines) {
+    in.reading("tensor", line.tensor.name);
+    if (line.bytes > kDataBytesMax - total) in.fail(fmt::format("would make the data larger than {} bytes", kDataBytesMax));
+    total += line.bytes;
+    contents.tensors.push_back(line.tensor);
+    contents.tensors.back().file_offset = base::checked_add(data_begin, line.offset).value_or(0);
+  }
   return contents;
 }
 

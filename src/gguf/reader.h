@@ -21,4 +21,7 @@ struct Contents {
 // Checks everything; Errors begin with `source`. Time is linear in the bytes read.
 Contents read_contents(std::span<const std::byte> bytes, const std::string& source);
 
+// The same of a file whose tensors' data may be cut or misplaced: views have no data.
+Contents read_directory(std::span<const std::byte> bytes, const std::string& source);
+
 }  // namespace assay::gguf

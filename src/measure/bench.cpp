@@ -84,7 +84,7 @@ void Bench::check(const BenchTest& test, int64_t n_repetitions) const {
   }
   if (!fits(test.n_prompt) || !fits(test.n_gen) || !fits(test.n_depth) || test.n_prompt + test.n_gen + test.n_depth > n_ctx) {
     throw Error(Errc::bad_request, fmt::format("a benchmark of {} prompt tokens and {} generated ones after {}: the context holds {} "
-                                               "positions; raise it with -c", test.n_prompt, test.n_gen, test.n_depth, n_ctx));
+                                               "positions; a larger n_ctx has room", test.n_prompt, test.n_gen, test.n_depth, n_ctx));
   }
 }
 

@@ -10,9 +10,11 @@
 
 #include "assay/devices.h"
 #include "base/aligned_buffer.h"
-#include "measure/lint.h"
+#include "base/mapped_file.h"
 #include "engine/metadata_json.h"
 #include "engine/model_state.h"
+#include "gguf/reader.h"
+#include "measure/lint.h"
 #include "model/build.h"
 #include "text/from_gguf.h"
 #include "text/utf8.h"
@@ -75,12 +77,8 @@ void plan_memory(Inspection& out, const std::shared_ptr<const Model>& model, con
   });
 }
 
-void describe_file(Inspection& out, const gguf::File& file, int64_t items_max) {
-  out.version = static_cast<int>(file.version());
-  out.alignment = static_cast<int64_t>(file.alignment());
-  out.file_bytes = static_cast<int64_t>(file.file_bytes());
-  out.n_shards = file.n_shards();
-  for (const gguf::Entry& entry : file.metadata().entries()) {
+void describe_metadata(Inspection& out, const gguf::Metadata& metadata, int64_t items_max) {
+  for (const gguf::Entry& entry : metadata.entries()) {
     const bool is_array = entry.type == gguf::ValueType::array;
     engine::JsonValue value = engine::metadata_json(entry, items_max);
     MetadataFact fact;
@@ -93,23 +91,36 @@ void describe_file(Inspection& out, const gguf::File& file, int64_t items_max) {
     fact.read = entry.read.load(std::memory_order_relaxed);
     out.metadata.push_back(std::move(fact));
   }
-  for (const gguf::Tensor& tensor : file.tensors()) {
+}
+
+void describe_tensors(Inspection& out, std::span<const gguf::Tensor> tensors) {
+  for (const gguf::Tensor& tensor : tensors) {
     const tensor::Shape& shape = tensor.view.shape;
+    const tensor::DTypeTraits& traits = tensor::traits(tensor.view.dtype);
     TensorFact fact;
     fact.name = text::repaired_utf8(tensor.name);
-    fact.type = tensor::traits(tensor.view.dtype).name;
+    fact.type = traits.name;
     fact.shape.assign(shape.dims.begin(), shape.dims.begin() + shape.rank);
     fact.shard = tensor.shard;
     fact.offset = static_cast<int64_t>(tensor.file_offset);
-    fact.bytes = static_cast<int64_t>(tensor.view.data.size());
+    fact.bytes = shape.elements() / traits.block_elements * traits.block_bytes;
     out.n_parameters += shape.elements();
     out.tensors.push_back(std::move(fact));
   }
 }
 
+void describe_file(Inspection& out, const gguf::File& file, int64_t items_max) {
+  out.version = static_cast<int>(file.version());
+  out.alignment = static_cast<int64_t>(file.alignment());
+  out.file_bytes = static_cast<int64_t>(file.file_bytes());
+  out.n_shards = file.n_shards();
+  describe_metadata(out, file.metadata(), items_max);
+  describe_tensors(out, file.tensors());
+}
+
 // A key of the file as text, whatever the file says of it; not counted as a use.
-std::string text_of(const gguf::File& file, std::string_view key) {
-  for (const gguf::Entry& entry : file.metadata().entries()) {
+std::string text_of(const gguf::Metadata& metadata, std::string_view key) {
+  for (const gguf::Entry& entry : metadata.entries()) {
     if (entry.key == key && entry.type == gguf::ValueType::string) {
       return text::repaired_utf8({reinterpret_cast<const char*>(entry.bytes.data()), entry.bytes.size()});
     }
@@ -161,13 +172,44 @@ int64_t Inspection::n_unread() const noexcept {
   return std::count_if(metadata.begin(), metadata.end(), [](const MetadataFact& fact) { return !fact.read; });
 }
 
-Inspection inspect(const std::string& path, const InspectOptions& options) {
+namespace {
+
+// A file that cannot be opened, of which what stands before the tensors' data is whole: what it says, and what is wrong.
+std::optional<Inspection> inspect_head(const std::string& path, const Error& problem, const InspectOptions& options) {
+  Inspection out;
+  try {
+    const base::MappedFile map(path);
+    const gguf::Contents contents = gguf::read_directory(map.bytes(), path);
+    out.path = path;
+    out.name = text_of(contents.metadata, "general.name");
+    out.architecture = text_of(contents.metadata, "general.architecture");
+    out.version = static_cast<int>(contents.version);
+    out.alignment = static_cast<int64_t>(contents.alignment);
+    out.file_bytes = static_cast<int64_t>(map.bytes().size());
+    describe_metadata(out, contents.metadata, options.array_items_max);
+    describe_tensors(out, contents.tensors);
+    for (MetadataFact& fact : out.metadata) fact.read = true;  // nobody has come to read them
+    out.n_shards = 1;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  std::string_view what = problem.what();
+  if (what.starts_with(path + ": ")) what.remove_prefix(path.size() + 2);
+  out.problems.push_back({"file", problem.code, std::string(what)});
+  if (options.lint) add_problems(out);
+  out.linted = options.lint;
+  return out;
+}
+
+}  // namespace
+
+Inspection inspect(const std::string& path, const InspectOptions& options) try {
   const gguf::File file = gguf::File::open(path);
   Inspection out;
   out.path = path;
   out.vocabulary_only = file.tensors().empty();
-  out.name = text_of(file, "general.name");
-  out.architecture = text_of(file, "general.architecture");
+  out.name = text_of(file.metadata(), "general.name");
+  out.architecture = text_of(file.metadata(), "general.architecture");
 
   std::shared_ptr<const Model> model;
   if (!out.vocabulary_only) {
@@ -189,6 +231,11 @@ Inspection inspect(const std::string& path, const InspectOptions& options) {
   describe_file(out, model->state().file, options.array_items_max);
   if (options.lint) lint_parts(out, model->state().file);
   return out;
+} catch (const Error& problem) {
+  if (problem.code != Errc::bad_file) throw;
+  std::optional<Inspection> head = inspect_head(path, problem, options);
+  if (!head) throw;
+  return std::move(*head);
 }
 
 }  // namespace assay

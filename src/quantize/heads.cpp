@@ -1,10 +1,7 @@
 // What stands in the new files before their tensors.
-#include <fmt/format.h>
+#include <utility>
 
-#include <charconv>
-
-#include "assay/error.h"
-#include "base/shown.h"
+#include "gguf/override.h"
 #include "quantize/job.h"
 
 namespace assay::quantizing {
@@ -12,36 +9,10 @@ namespace {
 
 constexpr uint32_t kQuantizationVersion = 2;
 
-template <class T>
-T number_of(std::string_view text, const std::string& whole) {
-  T number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || end != text.data() + text.size()) {
-    throw Error(Errc::bad_request, fmt::format("--override-kv {}: {} is no number of that type", base::shown(whole), base::shown(text)));
-  }
-  return number;
-}
-
 }  // namespace
 
 void apply_override(gguf::Head& head, const std::string& text) {
-  const size_t equals = text.find('='), colon = equals == std::string::npos ? equals : text.find(':', equals);
-  if (equals == 0 || colon == std::string::npos) {
-    throw Error(Errc::bad_request, fmt::format("--override-kv {}: needs KEY=TYPE:VALUE, TYPE one of int, float, bool, str", base::shown(text)));
-  }
-  const std::string_view key = std::string_view(text).substr(0, equals), value = std::string_view(text).substr(colon + 1);
-  const std::string_view type = std::string_view(text).substr(equals + 1, colon - equals - 1);
-  if (type == "int") {  // an unsigned number of 32 bits, as counts are everywhere in these files
-    head.set(key, gguf::Value::of(number_of<uint32_t>(value, text)));
-  } else if (type == "float") {
-    head.set(key, gguf::Value::of(number_of<float>(value, text)));
-  } else if (type == "bool" && (value == "true" || value == "false")) {
-    head.set(key, gguf::Value::of(value == "true"));
-  } else if (type == "str") {
-    head.set(key, gguf::Value::of(value));
-  } else {
-    throw Error(Errc::bad_request, fmt::format("--override-kv {}: needs int:N, float:X, bool:true, bool:false or str:TEXT", base::shown(text)));
-  }
+  for (gguf::Override& one : gguf::parse_overrides(text)) head.set(one.key, std::move(one.value));
 }
 
 std::vector<gguf::Head> heads_of(const gguf::File& file, const Plan& plan, const QuantizeOptions& options) {

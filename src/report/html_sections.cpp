@@ -41,11 +41,17 @@ std::string n_of(size_t n, std::string_view thing) { return fmt::format("{} {}{}
 
 std::string op_name(std::string_view name) { return "<code>" + escaped(name, 200) + "</code>"; }
 
-std::string place_line(const Place& place) {
+// 338 " hills", or 338 alone.
+std::string token_name(TokenId id, const VerifyPageFacts& facts) {
+  const std::string text = facts.token_text ? facts.token_text(id) : std::string();
+  return text.empty() ? fmt::format("{}", id) : fmt::format("{} <code>{}</code>", id, escaped(text, 60));
+}
+
+std::string place_line(const Place& place, const VerifyPageFacts& facts) {
   std::string text = op_name(place.op);
   if (place.layer >= 0) text += fmt::format(", layer {}", place.layer);
   text += fmt::format(", row {}", place.row);
-  if (place.position >= 0) text += fmt::format(" (position {}, token {})", place.position, place.token);
+  if (place.position >= 0) text += fmt::format(" (position {}, token {})", place.position, token_name(place.token, facts));
   if (place.head >= 0) text += fmt::format(", head {}", place.head);
   return text + fmt::format(", element {}", place.element);
 }
@@ -79,10 +85,10 @@ std::string fact(std::string_view name, std::string_view value, bool wide = fals
   return fmt::format("<div{}><dt>{}</dt><dd>{}</dd></div>", wide ? " class=\"wide\"" : "", name, escaped(value));
 }
 
-std::string place_block(const Place& place) {
+std::string place_block(const Place& place, const VerifyPageFacts& facts) {
   const double error = std::abs(place.found - place.expected);
   const std::string times = place.bound > 0 || std::isnan(error) ? factor(error / place.bound) : "∞";
-  std::string out = "<p>" + place_line(place) + "</p><dl class=\"facts\">";
+  std::string out = "<p>" + place_line(place, facts) + "</p><dl class=\"facts\">";
   out += fact("found", exact(place.found)) + fact("expected, in float64", exact(place.expected)) + fact("difference", figure(error));
   return out + fact("bound of its rounding", figure(place.bound)) + fact("times outside", times) + "</dl>";
 }
@@ -102,20 +108,20 @@ double danger(const TokenRisk& token) {
   return token.gap > 0 ? 2 * token.error / token.gap : (token.error > 0 ? std::numeric_limits<double>::infinity() : 0);
 }
 
-std::string token_row(const TokenRisk& token) {
+std::string token_row(const TokenRisk& token, const VerifyPageFacts& facts) {
   const bool near = danger(token) >= 1;
   const std::string_view word = token.turned() ? "another token" : (near ? "could turn" : "safe");
   std::string out = fmt::format("<tr{}>", token.turned() ? " class=\"bad\"" : "");
-  out += number(fmt::format("{}", token.position)) + number(fmt::format("{}", token.token)) + number(fmt::format("{}", token.oracle_top)) +
-         number(fmt::format("{}", token.found_top)) + number(figure(token.gap)) + number(figure(token.error)) + number(figure(token.kl_divergence));
+  out += number(fmt::format("{}", token.position)) + number(token_name(token.token, facts)) + number(token_name(token.oracle_top, facts)) +
+         number(token_name(token.found_top, facts)) + number(figure(token.gap)) + number(figure(token.error)) + number(figure(token.kl_divergence));
   return out + fmt::format("<td class=\"word\">{}</td></tr>", span(token.turned() ? "fail" : (near ? "warn" : "pass"), word));
 }
 
-std::string token_table(const std::vector<const TokenRisk*>& tokens, size_t begin, size_t end) {
+std::string token_table(const std::vector<const TokenRisk*>& tokens, size_t begin, size_t end, const VerifyPageFacts& facts) {
   std::string out = "<div class=\"scroll\"><table>";
   out += table_head({{"position", true}, {"token", true}, {"best of float64", true}, {"best found", true}, {"gap", true}, {"error", true}, {"KL divergence", true}, {"choice", false}});
   out += "<tbody>";
-  for (size_t i = begin; i < end; ++i) out += token_row(*tokens[i]);
+  for (size_t i = begin; i < end; ++i) out += token_row(*tokens[i], facts);
   return out + "</tbody></table></div>";
 }
 
@@ -128,10 +134,10 @@ std::string op_row(const OpFigures& op) {
 }
 
 // What is wrong with one of several sources; "" where nothing is.
-std::string source_block(const SourceFigures& source) {
+std::string source_block(const SourceFigures& source, const VerifyPageFacts& facts) {
   if (!source.first_failure && source.causes.empty()) return {};
   std::string out = "<h3>" + escaped(source.name, 300) + "</h3>";
-  if (source.first_failure) out += place_block(*source.first_failure);
+  if (source.first_failure) out += place_block(*source.first_failure, facts);
   out += causes_list(source.causes);
   return out + (source.ops.empty() ? "" : heat_map(source.ops, source.first_failure ? source.first_failure->op : std::string()));
 }
@@ -185,9 +191,11 @@ std::string banner_section(const VerifyReport& report) {
   return out + "</div></header>";
 }
 
-std::string facts_section(const VerifyReport& report) {
+std::string facts_section(const VerifyReport& report, const VerifyPageFacts& facts) {
   std::string out = "<dl class=\"facts\">";
-  out += fact("file", report.model_path, true) + fact("verified", report.subject, true);
+  out += fact("file", report.model_path, true) + fact("SHA-256 of the file", facts.sha256, true);
+  out += fact("verified", report.subject + (facts.quick ? "; short probes (--quick)" : ""), true);
+  out += fact("date", facts.date) + fact("machine", facts.machine) + fact("program", facts.program);
   out += fact("model", report.model_name) + fact("architecture", report.architecture) + fact("weights mostly", report.weights_type);
   if (report.median_slack > 0) out += fact("median of bound / error", factor(report.median_slack));
   if (report.peak_bytes > 0) out += fact("peak memory", fmt::format("{:.0f} MiB", static_cast<double>(report.peak_bytes) / (1 << 20)));
@@ -207,10 +215,10 @@ std::string chain_section(const VerifyReport& report) {
   return out + "</section>";
 }
 
-std::string failure_section(const VerifyReport& report) {
+std::string failure_section(const VerifyReport& report, const VerifyPageFacts& facts) {
   std::string out;
   if (report.first_failure) {
-    out += "<section><h2>The first wrong operation</h2>" + place_block(*report.first_failure);
+    out += "<section><h2>The first wrong operation</h2>" + place_block(*report.first_failure, facts);
     if (report.causes.empty()) out += "<p class=\"dim\">No entry of the dictionary of known faults applies to it.</p></section>";
   }
   if (report.causes.empty()) return out;
@@ -223,7 +231,7 @@ std::string failure_section(const VerifyReport& report) {
   return out + causes_list(report.causes, report.first_failure ? CauseOf::operation : CauseOf::file) + "</section>";
 }
 
-std::string tokens_section(const VerifyReport& report) {
+std::string tokens_section(const VerifyReport& report, const VerifyPageFacts& facts) {
   constexpr size_t kShown = 12;
   if (report.tokens.empty()) return {};
   std::vector<const TokenRisk*> order;
@@ -238,12 +246,12 @@ std::string tokens_section(const VerifyReport& report) {
                      "KL divergence is at most {}.</p>",
                      n_turned, n_of(report.tokens.size(), "position"), n_near, figure(worst));
   const size_t n = std::min(kShown, order.size());
-  out += token_table(order, 0, n);
-  if (n < order.size()) out += fmt::format("<details><summary>{} more</summary>{}</details>", n_of(order.size() - n, "position"), token_table(order, n, order.size()));
+  out += token_table(order, 0, n, facts);
+  if (n < order.size()) out += fmt::format("<details><summary>{} more</summary>{}</details>", n_of(order.size() - n, "position"), token_table(order, n, order.size(), facts));
   return out + token_chart(report.tokens) + "</section>";
 }
 
-std::string against_section(const VerifyReport& report) {
+std::string against_section(const VerifyReport& report, const VerifyPageFacts& facts) {
   if (report.against.empty()) return {};
   std::string out = "<section><h2>Against others</h2><div class=\"scroll\"><table>";
   out += table_head({{"source", false}, {"logits from float64", true}, {"ops outside", true}, {"worst error / bound", true}, {"first wrong operation", false}, {"", false}});
@@ -254,11 +262,11 @@ std::string against_section(const VerifyReport& report) {
     for (const OpFigures& op : source.ops) worst = std::max(worst, tightness(op));
     out += fmt::format("<tr{}><td>{}</td>", n_wrong > 0 ? " class=\"bad\"" : "", escaped(source.name, 300));
     out += number(figure(source.logits_error)) + number(fmt::format("{} of {}", n_wrong, source.ops.size())) + number(factor(worst));
-    out += fmt::format("<td>{}</td>", source.first_failure ? place_line(*source.first_failure) : span("pass", "none"));
+    out += fmt::format("<td>{}</td>", source.first_failure ? place_line(*source.first_failure, facts) : span("pass", "none"));
     out += fmt::format("<td>{}</td></tr>", source.outlier ? "<span class=\"badge fail\">outlier</span>" : "");
   }
   out += "</tbody></table></div>" + sources_chart(report.against);
-  for (const SourceFigures& source : report.against) out += source_block(source);
+  for (const SourceFigures& source : report.against) out += source_block(source, facts);
   return out + "</section>";
 }
 

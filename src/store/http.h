@@ -44,6 +44,7 @@ struct HttpRequest {
   std::string url;
   int64_t begin = 0;     // from this byte on
   std::string if_range;  // only if the file has this tag still
+  int64_t end = -1;      // up to this byte, without it; -1: to the file's end
 };
 
 enum class HttpEnd {

@@ -202,8 +202,10 @@ CURLcode Http::State::perform(const std::string& text, const Url& url, const Hea
 }
 
 void Http::State::add_headers(HeaderList& headers, const HttpRequest& request, const Url& url) const {
-  if (request.begin > 0) headers.add(fmt::format("Range: bytes={}-", request.begin));
-  if (request.begin > 0 && !request.if_range.empty()) headers.add(fmt::format("If-Range: {}", request.if_range));
+  const bool is_part = request.begin > 0 || request.end >= 0;
+  const std::string last = request.end >= 0 ? std::to_string(request.end - 1) : "";
+  if (is_part) headers.add(fmt::format("Range: bytes={}-{}", request.begin, last));
+  if (is_part && !request.if_range.empty()) headers.add(fmt::format("If-Range: {}", request.if_range));
   Url token_url(curl);
   if (!settings.token.empty() && token_url.set(settings.token_url) && token_url.origin() == url.origin())
     headers.add(fmt::format("Authorization: Bearer {}", settings.token));

@@ -26,6 +26,7 @@ namespace {
 
 namespace json = boost::json;
 constexpr size_t kNoteBytesMax = 64 << 10;
+constexpr int64_t kBeginWriting = 16 << 20;
 constexpr auto kLockWait = std::chrono::milliseconds(100);
 
 [[noreturn]] void fail(const std::filesystem::path& path, const char* what) {
@@ -124,12 +125,17 @@ void PartialFile::append(std::span<const std::byte> bytes) {
     bytes_ += n;
     bytes = bytes.subspan(static_cast<size_t>(n));
   }
+  if (bytes_ - bytes_begun_ >=
+      kBeginWriting) {  // while the next bytes come, so that sync() has little left to wait for
+    ::sync_file_range(descriptor_, bytes_begun_, bytes_ - bytes_begun_, SYNC_FILE_RANGE_WRITE);
+    bytes_begun_ = bytes_;
+  }
 }
 
 void PartialFile::restart() {
   if (::ftruncate(descriptor_, 0) != 0) fail(path_, "cannot be cut");
-  bytes_ = 0;
-  digest_ = Sha256();
+  bytes_ = bytes_begun_ = 0;
+  digest_.restart();
 }
 
 std::string PartialFile::digest() { return digest_.hex(); }

@@ -9,7 +9,7 @@
 #include <span>
 #include <string>
 
-#include "store/sha256.h"
+#include "store/background_sha256.h"
 
 namespace assay::store {
 
@@ -53,7 +53,8 @@ class PartialFile {
   int descriptor_ = -1;
   int64_t bytes_ = 0;
   Source source_;
-  Sha256 digest_;
+  int64_t bytes_begun_ = 0;  // that the system was told to write to the disk
+  BackgroundSha256 digest_;
 };
 
 // Differs after each start of the system; empty where it does not say.

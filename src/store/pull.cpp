@@ -23,6 +23,7 @@
 #include "store/names.h"
 #include "store/origin.h"
 #include "store/partial_file.h"
+#include "store/pieces.h"
 #include "store/repository.h"
 
 namespace assay {
@@ -35,10 +36,11 @@ using store::HttpHead;
 using store::HttpResult;
 using store::PartialFile;
 
-constexpr int kTriesMax = 10;            // in a row without a new byte
-constexpr int kRefusedMax = 3;           // of these, where no connection came about
-constexpr int kDoublingsMax = 4;         // of the wait between tries
-constexpr int64_t kRetryAfterMax = 600;  // seconds
+constexpr int kTriesMax = 10;              // in a row without a new byte
+constexpr int kRefusedMax = 3;             // of these, where no connection came about
+constexpr int kDoublingsMax = 4;           // of the wait between tries
+constexpr int64_t kRetryAfterMax = 600;    // seconds
+constexpr int64_t kFirstPiece = 64 << 10;  // tells how long the file is, and whether the server gives parts
 constexpr size_t kListBytesMax = 16 << 20;
 constexpr int kListPagesMax = 32;
 constexpr std::string_view kMagic = "GGUF";
@@ -71,6 +73,8 @@ void check_options(const PullOptions& o) {
   if (!is_printable) refuse("HF_TOKEN has characters that no token has (a space or line break?)");
   if (!(o.timeout_s > 0) || !std::isfinite(o.timeout_s) || o.timeout_s > 86400)
     refuse("--timeout: needs seconds, up to a day");
+  if (o.n_connections < 1 || o.n_connections > kConnectionsMax)
+    refuse(fmt::format("--connections {}: needs 1 to {}", o.n_connections, kConnectionsMax));
   if (!(o.retry_wait_s >= 0) || o.retry_wait_s > 3600) refuse("--retry-wait: needs seconds, up to an hour");
 }
 
@@ -137,8 +141,9 @@ class Puller {
  public:
   explicit Puller(const PullOptions& options)
       : options_(options),
-        http_({options.token, options.endpoint, options.http_proxy, options.https_proxy, options.all_proxy,
-               options.no_proxy, options.ca_file, options.timeout_s, options.cancelled}) {}
+        settings_{options.token,    options.endpoint, options.http_proxy, options.https_proxy, options.all_proxy,
+                  options.no_proxy, options.ca_file,  options.timeout_s,  options.cancelled},
+        http_(settings_) {}
 
   PullResult run() {
     const store::Wanted wanted = store::parse_what(options_.what);
@@ -166,6 +171,9 @@ class Puller {
   PulledFile fetch(const Task& task);
   std::optional<PulledFile> find_existing(const Task& task, const fs::path& target);
   void fetch_bytes(const Task& task, PartialFile& partial, const store::OriginNote* existing, bool& is_same);
+  HttpResult fetch_rest(const Task& task, PartialFile& partial, const store::OriginNote* existing);
+  void check_room(const Task& task, int64_t total, int64_t n_there) const;
+  bool can_part(const Task& task, const PartialFile& partial) const;
   bool take_head(const HttpHead& head, const Task& task, PartialFile& partial, const store::OriginNote* existing);
   void take_body(std::span<const std::byte> bytes, const Task& task, PartialFile& partial);
   PulledFile finish(const Task& task, PartialFile& partial, const fs::path& target);
@@ -179,6 +187,7 @@ class Puller {
   }
 
   const PullOptions& options_;
+  const store::HttpSettings settings_;
   Http http_;
   PullResult result_;
   PullProgress progress_;
@@ -187,7 +196,8 @@ class Puller {
   // Of the try that runs.
   HttpHead head_;
   bool restarts_ = false, is_same_ = false;
-  int64_t furthest_ = 0;  // bytes that a try of this file reached
+  bool has_no_parts_ = false;  // the server of this file, or there is no telling whether its parts belong together
+  int64_t furthest_ = 0;       // bytes that a try of this file reached
 };
 
 // --- what to fetch
@@ -369,6 +379,7 @@ void Puller::fetch_bytes(const Task& task, PartialFile& partial, const store::Or
   if (partial.bytes() > 0 && (source.url != task.url || source.sha256 != task.sha256 || !is_checkable))
     partial.restart();
   furthest_ = partial.bytes();
+  has_no_parts_ = options_.n_connections == 1;
   if (furthest_ > 0) say(fmt::format("{}: going on after {} bytes", task.file_name, furthest_));
   Tries tries(options_, task.file_name);
   for (;;) {
@@ -377,11 +388,7 @@ void Puller::fetch_bytes(const Task& task, PartialFile& partial, const store::Or
     restarts_ = is_same_ = false;
     head_ = {};
     const int64_t before = furthest_;
-    const bool has_strong_tag = partial.source().version.starts_with('"');
-    const HttpResult result = http_.get(
-        {task.url, partial.bytes(), has_strong_tag ? partial.source().version : ""},
-        [&](const HttpHead& head) { return take_head(head, task, partial, existing); },
-        [&](std::span<const std::byte> bytes) { take_body(bytes, task, partial); });
+    const HttpResult result = fetch_rest(task, partial, existing);
     furthest_ = std::max(furthest_, partial.bytes());
     if (result.end == HttpEnd::cancelled) throw Cancelled();
     if (result.end == HttpEnd::forbidden) throw NetworkError(fmt::format("{}: {}", task.url, result.problem));
@@ -406,6 +413,57 @@ void Puller::fetch_bytes(const Task& task, PartialFile& partial, const store::Or
   }
 }
 
+// Whether pieces that several connections bring are of one file.
+bool Puller::can_part(const Task& task, const PartialFile& partial) const {
+  return !has_no_parts_ && partial.source().total_bytes > 0 &&
+         (!task.sha256.empty() || !partial.source().version.empty());
+}
+
+// One try: over one connection, or, once a first piece has told how long the file is, over several.
+HttpResult Puller::fetch_rest(const Task& task, PartialFile& partial, const store::OriginNote* existing) {
+  const auto& version = partial.source().version;
+  const auto body = [&](std::span<const std::byte> bytes) { take_body(bytes, task, partial); };
+  if (partial.bytes() == 0 || !can_part(task, partial)) {
+    const int64_t end = has_no_parts_ || partial.bytes() > 0 ? -1 : kFirstPiece;
+    const HttpResult result = http_.get(
+        {task.url, partial.bytes(), version.starts_with('"') && partial.bytes() > 0 ? version : "", end},
+        [&](const HttpHead& head) { return take_head(head, task, partial, existing); }, body);
+    const int64_t total = partial.source().total_bytes;
+    if (result.end != HttpEnd::complete || head_.status != 206 || partial.bytes() >= total) return result;
+    if (!can_part(task, partial)) {
+      if (!std::exchange(has_no_parts_, true))
+        say(fmt::format("{}: neither digest nor version is known, so one connection fetches it", task.file_name));
+      return fetch_rest(task, partial, existing);
+    }
+  }
+  check_room(task, partial.source().total_bytes, partial.bytes());
+  const store::PiecesRequest request{task.url, version, partial.bytes(), partial.source().total_bytes,
+                                     options_.n_connections};
+  store::PiecesEnd end = store::fetch_pieces(request, settings_, body);
+  head_ = std::move(end.head);
+  if (end.end == HttpEnd::complete) {
+    head_.status = 206;
+  } else if (end.is_another || head_.status == 416) {
+    has_no_parts_ = head_.status == 200 && head_.version() == version;  // the same file, which the server gives whole
+    partial.restart();
+    restarts_ = true;
+  } else if (head_.status == 206) {
+    has_no_parts_ = true;  // parts that nobody asked for
+  } else if (end.end == HttpEnd::stopped && !is_transient(head_.status)) {
+    throw NetworkError(fmt::format("{}: {}", task.url, reason_of(head_.status, !options_.token.empty())));
+  }
+  return {end.end, end.problem};
+}
+
+// total: -1 where nobody knows.
+void Puller::check_room(const Task& task, int64_t total, int64_t n_there) const {
+  const int64_t left = total - n_there, room = store::free_bytes(options_.folder);
+  if (total >= 0 && left > room) {
+    throw Error(Errc::io, fmt::format("{}: needs {} bytes more in {}, which has room for {}", task.file_name, left,
+                                      options_.folder, room));
+  }
+}
+
 // Whether the body is wanted; where it is, `partial` is where it begins.
 bool Puller::take_head(const HttpHead& head, const Task& task, PartialFile& partial,
                        const store::OriginNote* existing) {
@@ -415,7 +473,10 @@ bool Puller::take_head(const HttpHead& head, const Task& task, PartialFile& part
     restarts_ = true;
     return false;
   };
-  if (head.status == 416 && partial.bytes() > 0) return restart();
+  if (head.status == 416) {
+    has_no_parts_ = has_no_parts_ || partial.bytes() == 0;  // an empty file has none
+    return restart();
+  }
   if (head.status != 200 && head.status != 206) {
     if (is_transient(head.status)) return false;
     throw NetworkError(fmt::format("{}: {}", task.url, reason_of(head.status, !options_.token.empty())));
@@ -424,16 +485,17 @@ bool Puller::take_head(const HttpHead& head, const Task& task, PartialFile& part
     throw NetworkError(
         fmt::format("{}: the server sends it as {}, which was not asked for", task.url, base::shown(head.encoding)));
   const int64_t total = head.status == 206 ? head.range_total : head.length;
-  if (head.status == 206) {
+  const bool is_first_piece = head.status == 206 && partial.bytes() == 0 && head.range_begin == 0 && total >= 0;
+  if (head.status == 206 && !is_first_piece) {
     const PartialFile::Source& source = partial.source();
     const bool is_changed = !source.version.empty() && !head.version().empty() && source.version != head.version();
+    has_no_parts_ = has_no_parts_ || partial.bytes() == 0;
     if (partial.bytes() == 0 || head.range_begin != partial.bytes() || total != source.total_bytes || is_changed)
       return restart();
   } else {
-    if (existing != nullptr && head.version() == existing->origin.server_tag && head.length >= 0) {
+    if (existing != nullptr && head.version() == existing->origin.server_tag && total >= 0) {
       std::error_code unknown;
-      is_same_ =
-          static_cast<uint64_t>(head.length) == fs::file_size(fs::path(options_.folder) / task.file_name, unknown);
+      is_same_ = static_cast<uint64_t>(total) == fs::file_size(fs::path(options_.folder) / task.file_name, unknown);
       if (is_same_) return false;
     }
     if (partial.bytes() > 0) partial.restart();
@@ -441,12 +503,9 @@ bool Puller::take_head(const HttpHead& head, const Task& task, PartialFile& part
   if (task.bytes >= 0 && total >= 0 && total != task.bytes)
     throw NetworkError(
         fmt::format("{}: the server announces {} bytes; its record of the file says {}", task.url, total, task.bytes));
-  const int64_t left = total - partial.bytes(), room = store::free_bytes(options_.folder);
-  if (total >= 0 && left > room) {
-    throw Error(Errc::io, fmt::format("{}: needs {} bytes more in {}, which has room for {}", task.file_name, left,
-                                      options_.folder, room));
-  }
-  if (head.status == 200) partial.note({task.url, head.version(), total, task.sha256, store::boot_id()});
+  check_room(task, total, partial.bytes());
+  if (head.status == 200 || is_first_piece)
+    partial.note({task.url, head.version(), total, task.sha256, store::boot_id()});
   progress_.total_bytes = total;
   return true;
 }

@@ -200,7 +200,7 @@ OpsFindings check_ops(const Subject& subject, const StageRun& run) {
         plural(static_cast<int64_t>(out.ops.size()), "op"),
         plural(static_cast<int64_t>(probe.ids.size()), "token"), probe.runs.size(),
         findings.failed() ? fmt::format("the worst is {:.3g} times outside its bound", worst)
-                          : fmt::format("all within their bounds, of which the nearest uses {:.0f} %", 100 * worst),
+                          : fmt::format("all as near as right rounding is, the farthest at {:.0f} % of what it allows", 100 * worst),
         not_reached(plan, static_cast<int64_t>(probe.ids.size()))));
   });
   return out;
