@@ -7,8 +7,10 @@
 #include <sstream>
 
 #include "assay/error.h"
+#include "assay/convert.h"
 #include "commands.h"
 #include "options.h"
+#include "quantize_target.h"
 #include "terminal.h"
 
 namespace assay::cli {
@@ -16,14 +18,15 @@ namespace {
 
 struct QuantizeFlags {
   std::string in, out, type;
-  std::optional<std::string> output_tensor_type, token_embedding_type, tensor_type_file, prune_layers;
-  std::vector<std::string> tensor_types, override_kv;
+  std::optional<std::string> imatrix, output_tensor_type, token_embedding_type, tensor_type_file, prune_layers;
+  std::vector<std::string> include_weights, exclude_weights, tensor_types, override_kv;
   std::string effort = "normal";
+  TargetFlags target;
   int64_t n_threads = 0, memory_mib = 256;
   bool pure = false, leave_output_tensor = false, allow_requantize = false, keep_split = false, dry_run = false, resume = false;
 
   void add(Flags& flags) {
-    flags.positional("IN", in, "GGUF file of float weights; of a split one the first");
+    flags.positional("IN", in, "GGUF file of float weights, of a split one the first; or a folder of Hugging Face");
     flags.positional("OUT", out, "The new file. Not needed with --dry-run");
     flags.positional("TYPE", type, "One of: " + names());
     flags.value("-t,--threads", n_threads, "N", "Threads; 0: one a core. The file does not depend on it");
@@ -31,6 +34,10 @@ struct QuantizeFlags {
     flags.on("--dry-run", dry_run, "Prints type, bytes and bits per weight of every tensor, and writes nothing");
     flags.on("--resume", resume, "Goes on where a killed run with the same source and flags stopped");
     flags.value("--max-memory", memory_mib, "MIB", "Bound of the buffers");
+    flags.group("Importance matrix");
+    flags.value("--imatrix", imatrix, "FILE", "Weighs the errors of a weight's columns, as assay imatrix or llama-imatrix found them to matter; of this model");
+    flags.values("--include-weights", include_weights, "PART", "Only weights with PART in their name are weighed");
+    flags.values("--exclude-weights", exclude_weights, "PART", "Weights with PART in their name are not weighed");
     flags.group("Types");
     flags.values("--tensor-type", tensor_types, "REGEX=TYPE", "Tensors whose name the expression matches get this type; the first that matches counts");
     flags.value("--tensor-type-file", tensor_type_file, "FILE", "REGEX=TYPE, apart by spaces or line breaks; they come behind --tensor-type");
@@ -39,6 +46,7 @@ struct QuantizeFlags {
     flags.on("--pure", pure, "Every tensor gets the type's own format");
     flags.on("--leave-output-tensor", leave_output_tensor, "output.weight stays as it is");
     flags.on("--allow-requantize", allow_requantize, "Takes a source that is quantised already: its errors stay and new ones come");
+    target.add(flags);
     flags.group("File");
     flags.values("--override-kv", override_kv, "KEY=TYPE:VALUE", "Metadata of the new file; TYPE int, float, bool or str");
     flags.value("--prune-layers", prune_layers, "N,N...", "Blocks that are left out");
@@ -61,6 +69,9 @@ struct QuantizeFlags {
     if (memory_mib < 1 || memory_mib > (1 << 20)) throw UsageError(fmt::format("--max-memory {}: needs 1 to 1048576 MiB", memory_mib));
     o.n_threads = static_cast<int>(n_threads);
     o.memory_bytes_max = static_cast<uint64_t>(memory_mib) << 20;
+    if (imatrix) o.imatrix = existing(*imatrix);
+    o.include_weights = include_weights;
+    o.exclude_weights = exclude_weights;
     o.output_tensor_type = output_tensor_type;
     o.token_embedding_type = token_embedding_type;
     for (const std::string& rule : tensor_types) o.tensor_types.push_back(split_rule(rule));
@@ -118,11 +129,56 @@ std::string table_of(const QuantizePlan& plan) {
                             mib(plan.bytes), plan.bytes, plan.bits_per_weight());
 }
 
+// Weights of the matrix's kind that it has nothing of.
+void say_unweighted(const QuantizePlan& plan) {
+  for (const QuantizedTensor& t : plan.tensors) {
+    const bool is_encoded = t.type != t.source_type && t.type != "F32" && t.type != "F16" && t.type != "BF16";
+    if (is_encoded && !t.is_weighted) notice(fmt::format("{}: the importance matrix has no data of it: all columns count the same", t.name));
+    if (t.experts_without_data.empty()) continue;
+    std::string experts;
+    for (const int64_t expert : t.experts_without_data) experts += fmt::format("{}{}", experts.empty() ? "" : ", ", expert);
+    notice(fmt::format("{}: the importance matrix has no data of experts {}: all their columns count the same", t.name, experts));
+  }
+}
+
 void say_fallbacks(const QuantizePlan& plan) {
   for (const QuantizedTensor& t : plan.tensors) {
     if (!t.wanted.empty()) notice(fmt::format("{}: {} columns are not whole blocks of {}: {} instead", t.name, t.shape.back(), t.wanted, t.type));
   }
+  if (plan.has_matrix) say_unweighted(plan);
   if (plan.requantized) notice(fmt::format("the source is quantised already ({}): its errors stay and new ones come", *plan.requantized));
+}
+
+// A folder is converted and quantised in one pass, as `assay convert --outtype` does it.
+int quantize_folder(const QuantizeFlags& f) {
+  const std::pair<bool, const char*> others[] = {
+      {f.imatrix.has_value(), "--imatrix"},         {!f.tensor_types.empty(), "--tensor-type"}, {f.tensor_type_file.has_value(), "--tensor-type-file"},
+      {f.output_tensor_type.has_value(), "--output-tensor-type"}, {f.token_embedding_type.has_value(), "--token-embedding-type"},
+      {f.pure, "--pure"},                           {f.leave_output_tensor, "--leave-output-tensor"}, {f.target.is_asked(), "--target-size and --target-bpw"},
+      {!f.override_kv.empty(), "--override-kv"},    {f.prune_layers.has_value(), "--prune-layers"}, {f.keep_split, "--keep-split"},
+      {f.dry_run, "--dry-run"},                     {f.resume, "--resume"}};
+  for (const auto& [is_given, name] : others) {
+    if (is_given) throw UsageError(fmt::format("{} needs a GGUF file: {} is a folder; assay convert makes one of it", name, f.in));
+  }
+  const QuantizeOptions asked = f.options();
+  ConvertOptions options;
+  options.outtype = f.type;
+  options.effort = asked.effort;
+  options.n_threads = asked.n_threads;
+  options.cancelled = asked.cancelled;
+  Progress progress("quantising", "bytes");
+  options.progress = [&](const std::string& tensor, int64_t i, int64_t n, uint64_t done, uint64_t total) {
+    progress.update(static_cast<int64_t>(done), static_cast<int64_t>(total), fmt::format("{} ({} of {})", tensor, i + 1, n));
+  };
+  catch_interrupts();
+  const ConvertResult r = convert(f.in, f.out, options);
+  if (r.cancelled) {
+    notice("interrupted: nothing was written");
+    return exit_code_of_signal(interrupted());
+  }
+  for (const std::string& note : r.notes) notice(note);
+  notice(fmt::format("{}: {}, {} tensors, {}, {}", r.path.string(), r.architecture, r.n_tensors, r.type, mib(r.bytes)));
+  return 0;
 }
 
 int dry_run(const std::string& in, const QuantizeOptions& options) {
@@ -130,7 +186,7 @@ int dry_run(const std::string& in, const QuantizeOptions& options) {
   say_fallbacks(plan);
   for (const QuantizedTensor& t : plan.tensors) {
     if (!t.needs_matrix) continue;
-    notice(fmt::format("{} as {} needs an importance matrix", t.name, t.type));
+    notice(fmt::format("{} as {} needs an importance matrix (--imatrix)", t.name, t.type));
     break;
   }
   Output().write(table_of(plan));
@@ -145,6 +201,8 @@ int quantize_command(const Arguments& arguments) {
               "number of threads and any processor.",
               "  assay quantize model-BF16.gguf model-Q4_K_M.gguf Q4_K_M\n"
               "  assay quantize model-BF16.gguf Q4_K_M --dry-run           types and sizes\n"
+              "  assay quantize model-BF16.gguf model-IQ3_M.gguf IQ3_M --imatrix model.imatrix.gguf\n"
+              "  assay quantize model-BF16.gguf model-700M.gguf --target-size 700M\n"
               "  assay quantize in.gguf out.gguf Q5_K_M --tensor-type 'ffn_down=Q8_0' --output-tensor-type F16\n");
   QuantizeFlags f;
   f.add(flags);
@@ -152,9 +210,15 @@ int quantize_command(const Arguments& arguments) {
     Output().write(flags.help());
     return 0;
   }
-  if (f.dry_run && f.type.empty()) f.type.swap(f.out);
-  if (f.in.empty() || f.type.empty() || (f.out.empty() && !f.dry_run)) throw UsageError("needs IN, OUT and TYPE (with --dry-run IN and TYPE)");
+  if (f.dry_run && f.type.empty() && !f.target.is_asked()) f.type.swap(f.out);
+  if (f.in.empty() || (f.type.empty() && !f.target.is_asked()) || (f.out.empty() && !f.dry_run))
+    throw UsageError("needs IN, OUT and TYPE (with --dry-run IN and TYPE, with --target-size or --target-bpw IN and OUT)");
+  if (is_model_folder(f.in)) return quantize_folder(f);
   QuantizeOptions options = f.options();
+  if (f.target.is_asked()) {
+    catch_interrupts();
+    if (!choose_by_target(existing(f.in), f.target, options)) return exit_code_of_signal(interrupted());
+  }
   if (f.dry_run) return dry_run(f.in, options);
   say_fallbacks(plan_quantize(existing(f.in), options));
   Progress progress("quantising", "bytes");

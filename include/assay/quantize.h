@@ -25,6 +25,11 @@ struct QuantizeOptions {
   bool leave_output_tensor = false;  // output.weight stays as it is
   bool allow_requantize = false;     // a source that is quantised already is taken
 
+  // Weighs the errors of a weight's columns: a matrix of this model (docs/imatrix.md). The vectors name parts of names of its entries: those alone count,
+  // or those do not.
+  std::optional<std::filesystem::path> imatrix;
+  std::vector<std::string> include_weights, exclude_weights;
+
   std::vector<std::string> override_kv;  // KEY=TYPE:VALUE, TYPE one of int, float, bool, str
   std::vector<int64_t> prune_layers;     // blocks that are left out; those behind them move up
   bool keep_split = false;               // as many files as the source has, cut at the same tensors
@@ -45,7 +50,9 @@ struct QuantizedTensor {
   std::vector<int64_t> shape;  // row-major
   std::string source_type, type;
   std::string wanted;          // where `type` is a fallback: the type whose block does not fit the columns; else empty
-  bool needs_matrix = false;   // of no use without an importance matrix
+  bool needs_matrix = false;   // of no use without an importance matrix, and there is none for it
+  bool is_weighted = false;    // encoded by the importance matrix
+  std::vector<int64_t> experts_without_data;  // of the matrix's: no token came to them, all their columns count the same
   uint64_t n_elements = 0, source_bytes = 0, bytes = 0;
 };
 
@@ -53,6 +60,7 @@ struct QuantizePlan {
   std::string type;                        // the mix
   std::vector<QuantizedTensor> tensors;    // in the order of the new file
   uint64_t n_elements = 0, source_bytes = 0, bytes = 0;
+  bool has_matrix = false;
   std::optional<std::string> requantized;  // of a quantised source: what its file says it is, or its most frequent format
   int n_fallbacks() const noexcept;
   double bits_per_weight() const noexcept;
@@ -70,7 +78,7 @@ struct QuantizeResult {
 std::vector<std::string> quantize_type_names();
 
 // What quantize() would do; reads no weights. Error(bad_request) for an unknown type (all are listed) or tensor type, a regular expression that
-// is none, and a quantised source without allow_requantize; those of opening a model else.
+// is none, an importance matrix of another model, and a quantised source without allow_requantize; those of opening a model and a matrix else.
 QuantizePlan plan_quantize(const std::filesystem::path& in, const QuantizeOptions& options);
 
 // Writes `out` (with keep_split: out less .gguf, then -00001-of-00003.gguf and so on). It appears whole or not at all; what was there before stays

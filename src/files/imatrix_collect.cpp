@@ -13,6 +13,7 @@
 #include "assay/score.h"
 #include "engine/context_state.h"
 #include "engine/model_state.h"
+#include "ops/expert_linear.h"
 #include "ops/linear.h"
 #include "ops/op_values.h"
 
@@ -26,45 +27,72 @@ bool is_collected(std::string_view weight, bool process_output) {
   return weight.starts_with("blk.") || (process_output && weight == "output.weight");
 }
 
-// A value that matrices are multiplied with: its squares, summed over rows in their order, in double.
+// What matrices are multiplied with: its squares, summed over rows in their order, in double; of experts row by row of the matrix that each is.
 struct Input {
   std::vector<std::string> weights;
   std::vector<double> sums;
-  int64_t n_rows = 0;
+  std::vector<int64_t> n_rows;  // by expert, or one
+
+  Input() = default;
+  Input(int64_t n_experts, int64_t n_columns) : sums(static_cast<size_t>(n_experts * n_columns)), n_rows(static_cast<size_t>(n_experts)) {}
+  void add_weight(const std::string& name) {
+    if (std::ranges::find(weights, name) == weights.end()) weights.push_back(name);  // two products may share a matrix
+  }
+  void add(size_t expert, std::span<const double> x) noexcept {
+    double* own = sums.data() + expert * x.size();
+    for (size_t i = 0; i < x.size(); ++i) own[i] += x[i] * x[i];
+    ++n_rows[expert];
+  }
+};
+
+// The input of products that take a matrix of several by token or by head: the value and what chooses (kNone: rank i goes to matrix i).
+struct ExpertInput {
+  ops::ValueId x = ops::kNone, routes = ops::kNone, first_output = ops::kNone;  // the sums are made when that output is there: x and routes are, then
+  int64_t n_used = 0;
+  Input input;
 };
 
 class Collector final : public ops::OpObserver {
  public:
   Collector(const ops::Plan& plan, bool process_output) {
     for (const ops::Op& op : plan.ops) {
-      const auto* linear = op.as<ops::Linear>();
-      if (!linear) continue;
-      const std::string& weight = plan.weights[static_cast<size_t>(linear->w)].name;
-      if (!is_collected(weight, process_output)) continue;
-      Input& input = inputs_[linear->x];
-      input.weights.push_back(weight);
-      input.sums.resize(static_cast<size_t>(plan.values[static_cast<size_t>(linear->x)].width));
+      const auto weight = [&](ops::WeightId id) -> const std::string& { return plan.weights[static_cast<size_t>(id)].name; };
+      if (const auto* linear = op.as<ops::Linear>(); linear && is_collected(weight(linear->w), process_output)) {
+        const auto [it, is_new] = inputs_.try_emplace(linear->x);
+        if (is_new) it->second = Input(1, plan.values[static_cast<size_t>(linear->x)].width);
+        it->second.add_weight(weight(linear->w));
+      } else if (const auto* experts = op.as<ops::ExpertLinear>(); experts && is_collected(weight(experts->w), process_output)) {
+        add_experts(*experts, weight(experts->w));
+      }
     }
   }
-  bool empty() const noexcept { return inputs_.empty(); }
+  bool empty() const noexcept { return inputs_.empty() && expert_inputs_.empty(); }
 
-  bool wants(const ops::Op& op) override { return inputs_.contains(ops::values_of(op).output); }
+  bool wants(const ops::Op& op) override {
+    const ops::ValueId output = ops::values_of(op).output;
+    return inputs_.contains(output) || kept_.contains(output) ||
+           std::ranges::any_of(expert_inputs_, [&](const ExpertInput& e) { return e.first_output == output; });
+  }
 
   void on_op(const ops::Op& op, int64_t n_rows, int64_t width, std::span<const double> values) override {
-    Input& input = inputs_.at(ops::values_of(op).output);
-    for (int64_t row = 0; row < n_rows; ++row) {
-      const auto x = values.subspan(static_cast<size_t>(row * width), static_cast<size_t>(width));
-      for (size_t i = 0; i < x.size(); ++i) input.sums[i] += x[i] * x[i];
+    const ops::ValueId output = ops::values_of(op).output;
+    const auto row_of = [&](int64_t row) { return values.subspan(static_cast<size_t>(row * width), static_cast<size_t>(width)); };
+    if (const auto it = inputs_.find(output); it != inputs_.end()) {
+      for (int64_t row = 0; row < n_rows; ++row) it->second.add(0, row_of(row));
     }
-    input.n_rows += n_rows;
+    if (const auto it = kept_.find(output); it != kept_.end()) it->second.assign(values.begin(), values.end());
+    for (ExpertInput& e : expert_inputs_) {
+      if (e.first_output == output) add_rows(e, n_rows);
+    }
   }
 
   // The entries that there will be, by name, all zeros.
   std::vector<ImatrixEntry> empty_entries() const {
     std::vector<ImatrixEntry> entries;
-    for (const auto& [value, input] : inputs_) {
-      for (const std::string& weight : input.weights) entries.push_back({weight, std::vector<float>(input.sums.size()), {0.0f}});
-    }
+    each_input([&](const Input& input) {
+      for (const std::string& weight : input.weights)
+        entries.push_back({weight, std::vector<float>(input.sums.size()), std::vector<float>(input.n_rows.size())});
+    });
     std::ranges::sort(entries, {}, &ImatrixEntry::name);
     return entries;
   }
@@ -72,21 +100,58 @@ class Collector final : public ops::OpObserver {
   // What was summed since the last call, as entries by name.
   std::vector<ImatrixEntry> take() {
     std::vector<ImatrixEntry> entries;
-    for (auto& [value, input] : inputs_) {
-      const std::vector<float> sums(input.sums.begin(), input.sums.end());
+    each_input([&](Input& input) {
+      const std::vector<float> sums(input.sums.begin(), input.sums.end()), counts(input.n_rows.begin(), input.n_rows.end());
       for (size_t i = 0; i < sums.size(); ++i) {
         if (!std::isfinite(sums[i])) throw Error(Errc::bad_file, fmt::format("{}: column {} of its input is no finite number", input.weights.front(), i));
       }
-      for (const std::string& weight : input.weights) entries.push_back({weight, sums, {static_cast<float>(input.n_rows)}});
+      for (const std::string& weight : input.weights) entries.push_back({weight, sums, counts});
       std::ranges::fill(input.sums, 0.0);
-      input.n_rows = 0;
-    }
+      std::ranges::fill(input.n_rows, 0);
+    });
     std::ranges::sort(entries, {}, &ImatrixEntry::name);
     return entries;
   }
 
  private:
+  void add_experts(const ops::ExpertLinear& op, const std::string& weight) {
+    auto it = std::ranges::find_if(expert_inputs_, [&](const ExpertInput& e) {
+      return e.x == op.x && e.routes == op.routes && static_cast<int64_t>(e.input.n_rows.size()) == op.n_experts;
+    });
+    if (it == expert_inputs_.end()) {
+      it = expert_inputs_.insert(it, {op.x, op.routes, op.y, op.n_used, Input(op.n_experts, op.d_in)});
+      kept_[op.x];
+      if (op.routes != ops::kNone) kept_[op.routes];
+    }
+    it->input.add_weight(weight);
+  }
+
+  void add_rows(ExpertInput& e, int64_t n_rows) {
+    const std::span<const double> x = kept_.at(e.x);
+    const auto n_used = static_cast<size_t>(e.n_used), d_in = e.input.sums.size() / e.input.n_rows.size();
+    const size_t width = x.size() / static_cast<size_t>(n_rows);  // d_in: the same for every rank; else of each its own
+    for (size_t row = 0; row < static_cast<size_t>(n_rows); ++row) {
+      for (size_t rank = 0; rank < n_used; ++rank) {
+        const size_t expert = e.routes == ops::kNone ? rank : static_cast<size_t>(kept_.at(e.routes)[row * 2 * n_used + n_used + rank]);
+        e.input.add(expert, x.subspan(row * width + (width == d_in ? 0 : rank * d_in), d_in));
+      }
+    }
+  }
+
+  template <class F>
+  void each_input(F f) {
+    for (auto& [value, input] : inputs_) f(input);
+    for (ExpertInput& e : expert_inputs_) f(e.input);
+  }
+  template <class F>
+  void each_input(F f) const {
+    for (const auto& [value, input] : inputs_) f(input);
+    for (const ExpertInput& e : expert_inputs_) f(e.input);
+  }
+
   std::map<ops::ValueId, Input> inputs_;
+  std::vector<ExpertInput> expert_inputs_;
+  std::map<ops::ValueId, std::vector<double>> kept_;  // of the rows at work, for expert_inputs_
 };
 
 class Observed {  // an observer, for as long as this lives

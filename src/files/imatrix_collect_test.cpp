@@ -10,6 +10,7 @@
 #include "assay/perplexity.h"
 #include "gguf/file.h"
 #include "support/invariance.h"
+#include "support/shared_data.h"
 #include "support/temp_folder.h"
 #include "support/tiny_llama.h"
 
@@ -147,6 +148,51 @@ TEST_F(CollectTest, TellsThePerplexityAlongside) {
   PerplexityOptions asked;
   asked.n_chunk = kChunk;
   EXPECT_NEAR(found.perplexity, perplexity(context, nullptr, ids_, asked).perplexity, 1e-9 * found.perplexity);
+}
+
+// Of models with experts: every token goes to so many of them with the row that the router reads, so their sums and counts add up to the router's.
+TEST(CollectExperts, RowsAndCountsAddUpToTheRouters) {
+  for (const char* name : {"qwen3moe", "mixtral", "gptoss", "llama4", "deepseek2-lite"}) {
+    const std::string path = test::shared(std::string("goldens/arch/") + name + ".gguf").string();
+    ASSAY_REQUIRE_FILE(path);
+    const auto model = Model::load(path, {.tokenizer = false});
+    const std::vector<TokenId> ids = test::random_tokens(45, static_cast<int32_t>(model->vocab_size()));
+    ImatrixOptions options;
+    options.n_chunk = kChunk;
+    const auto collect = [&](int n_threads, int64_t n_ubatch) {
+      ContextOptions context_options;
+      context_options.n_ctx = 16;
+      context_options.n_threads = n_threads;
+      context_options.n_ubatch = n_ubatch;
+      Context context(model, context_options);
+      return collect_imatrix(context, ids, options).imatrix;
+    };
+    const Imatrix found = collect(1, 8), other = collect(2, 3);
+    int n_checked = 0;
+    for (size_t i = 0; i < found.entries.size(); ++i) {
+      const ImatrixEntry& e = found.entries[i];
+      EXPECT_EQ(other.entries[i].sums, e.sums) << name << " " << e.name;
+      EXPECT_EQ(other.entries[i].counts, e.counts) << name << " " << e.name;
+      if (!e.name.ends_with("_exps.weight")) continue;
+      const std::string block = e.name.substr(0, e.name.find("ffn_"));
+      const ImatrixEntry* router = found.find(block + "ffn_gate_inp.weight");
+      ASSERT_NE(router, nullptr) << name << " " << e.name;
+      float n_rows = 0;
+      for (const float count : e.counts) n_rows += count;
+      const float n_used = n_rows / router->counts[0];
+      EXPECT_EQ(n_used, std::round(n_used)) << name << " " << e.name;
+      EXPECT_GT(e.counts.size(), 1u);
+      ++n_checked;
+      if (e.name.ends_with("down_exps.weight") || std::string(name) == "llama4") continue;  // these multiply something else
+      for (int64_t column = 0; column < e.n_columns(); ++column) {
+        double sum = 0;
+        for (size_t expert = 0; expert < e.counts.size(); ++expert) sum += e.sums[expert * static_cast<size_t>(e.n_columns()) + static_cast<size_t>(column)];
+        const double expected = double{n_used} * router->sums[static_cast<size_t>(column)];
+        ASSERT_NEAR(sum, expected, 1e-4 * expected + 1e-9) << name << " " << e.name << " column " << column;
+      }
+    }
+    EXPECT_GE(n_checked, 2) << name;
+  }
 }
 
 TEST_F(CollectTest, Refusals) {

@@ -40,8 +40,8 @@ std::string place_of(int64_t index, const tensor::Shape& shape) {
 
 class Job {
  public:
-  Job(const gguf::File& file, const Plan& plan, const QuantizeOptions& options, gguf::Writer& writer)
-      : file_(file), plan_(plan), options_(options), writer_(writer), pool_(n_threads(options)) {}
+  Job(const gguf::File& file, const Plan& plan, const Weighing& weighing, const QuantizeOptions& options, gguf::Writer& writer)
+      : file_(file), plan_(plan), weighing_(weighing), options_(options), writer_(writer), pool_(n_threads(options)) {}
 
   void run() {
     for (size_t i = writer_.next(); i < plan_.tensors.size(); ++i) {
@@ -81,7 +81,8 @@ class Job {
 
   void encode(const PlannedTensor& t) {
     const tensor::TensorView& view = t.source->view;
-    RowEncoder encoder(view, t.choice.dtype, effort(), pool_);
+    const std::vector<float> importance = is_quantized(t.choice.dtype) ? weighing_.of(t.source->name) : std::vector<float>{};
+    RowEncoder encoder(view, t.choice.dtype, importance, effort(), pool_);
     const uint64_t memory = options_.memory_bytes_max == 0 ? kMemoryDefault : options_.memory_bytes_max;
     const int64_t fit = static_cast<int64_t>(memory / 2) / std::max<int64_t>(encoder.row_bytes(), 1);
     const int64_t slab = std::clamp<int64_t>(std::min(kSlabElements / std::max<int64_t>(view.shape.cols(), 1), fit), 1, std::max<int64_t>(view.shape.rows(), 1));
@@ -103,6 +104,7 @@ class Job {
 
   const gguf::File& file_;
   const Plan& plan_;
+  const Weighing& weighing_;
   const QuantizeOptions& options_;
   gguf::Writer& writer_;
   base::ThreadPool pool_;
@@ -112,24 +114,25 @@ class Job {
 };
 
 // What tells this work from any other: the source by path, size and time of change, and everything that decides a byte.
-std::string work_of(const fs::path& in, const gguf::File& file, const Plan& plan, const QuantizeOptions& options) {
+std::string work_of(const fs::path& in, const gguf::File& file, const Plan& plan, const Weighing& weighing, const QuantizeOptions& options) {
   std::string work = fmt::format("source {} of {} bytes, changed {}; type {}; effort {}\n", fs::weakly_canonical(in).string(), file.file_bytes(),
                                  fs::last_write_time(in).time_since_epoch().count(), plan.mix->name, static_cast<int>(options.effort));
   for (const PlannedTensor& t : plan.tensors) work += fmt::format("{} from {} as {}\n", t.name, t.source->name, tensor::traits(t.choice.dtype).name);
   for (const std::string& text : options.override_kv) work += text + "\n";
-  return work;
+  return work + weighing.described();
 }
 
-void require_matrices(const Plan& plan) {
+void require_matrices(const Plan& plan, const Weighing& weighing) {
   for (const PlannedTensor& t : plan.tensors) {
     if (t.choice.dtype == t.source->view.dtype) continue;
     if (quant::encode::find_encoder(t.choice.dtype) == nullptr) {
       throw Error(Errc::bad_request, fmt::format("{} would be {}, a format that assay reads but does not write; needs another type", base::shown(t.name),
                                                  tensor::traits(t.choice.dtype).name));
     }
-    if (t.choice.needs_matrix) {
-      throw Error(Errc::bad_request, fmt::format("{} would be {}, which is of no use without an importance matrix; needs another type", base::shown(t.name),
-                                                 tensor::traits(t.choice.dtype).name));
+    if (t.choice.needs_matrix && !weighing.has(t.source->name)) {
+      throw Error(Errc::bad_request, fmt::format("{} would be {}, which is of no use without an importance matrix{}: needs {}, or another type", base::shown(t.name),
+                                                 tensor::traits(t.choice.dtype).name, weighing.given() ? ", and the one given has no data of it" : "",
+                                                 weighing.given() ? "one that has (assay imatrix)" : "--imatrix FILE (assay imatrix makes one)"));
     }
   }
 }
@@ -140,17 +143,18 @@ QuantizeResult run_job(const fs::path& in, const fs::path& out, const QuantizeOp
   require_mix(options.type);
   base::require_other_file(in, out);
   const gguf::File file = gguf::File::open(in);
-  const Plan plan = make_plan(file, options, false);
-  require_matrices(plan);
+  const Weighing weighing(file, options);
+  const Plan plan = make_plan(file, options, weighing.given());
+  require_matrices(plan, weighing);
   QuantizeResult result;
-  result.plan = public_plan(plan);
-  std::vector<gguf::Head> heads = heads_of(file, plan, options);
-  const gguf::WriterOptions writer_options{work_of(in, file, plan, options), options.resume};
+  result.plan = public_plan(plan, weighing);
+  std::vector<gguf::Head> heads = heads_of(file, plan, weighing, options);
+  const gguf::WriterOptions writer_options{work_of(in, file, plan, weighing, options), options.resume};
   const bool is_split = heads.size() > 1;
   try {
     gguf::Writer writer = is_split ? gguf::Writer(out, std::move(heads), writer_options) : gguf::Writer(out, std::move(heads[0]), writer_options);
     result.n_resumed = static_cast<int64_t>(writer.next());
-    Job job(file, plan, options, writer);
+    Job job(file, plan, weighing, options, writer);
     job.run();
     writer.finish();
     result.paths = writer.paths();

@@ -140,10 +140,11 @@ Plan make_plan(const gguf::File& file, const QuantizeOptions& options, bool has_
   return plan;
 }
 
-QuantizePlan public_plan(const Plan& plan) {
+QuantizePlan public_plan(const Plan& plan, const Weighing& weighing) {
   QuantizePlan all;
   all.type = plan.mix->name;
   all.requantized = plan.requantized;
+  all.has_matrix = weighing.given();
   for (const PlannedTensor& planned : plan.tensors) {
     const tensor::TensorView& view = planned.source->view;
     const tensor::DTypeTraits& to = tensor::traits(planned.choice.dtype);
@@ -154,7 +155,10 @@ QuantizePlan public_plan(const Plan& plan) {
     t.source_type = tensor::traits(view.dtype).name;
     t.type = to.name;
     if (planned.choice.wanted) t.wanted = tensor::traits(*planned.choice.wanted).name;
-    t.needs_matrix = planned.choice.needs_matrix && planned.choice.dtype != view.dtype;
+    const bool has_entry = weighing.has(planned.source->name), is_encoded = planned.choice.dtype != view.dtype;
+    t.needs_matrix = planned.choice.needs_matrix && is_encoded && !has_entry;
+    t.is_weighted = has_entry && is_encoded && is_quantized(planned.choice.dtype);
+    if (t.is_weighted) t.experts_without_data = weighing.experts_without_data(planned.source->name);
     t.n_elements = static_cast<uint64_t>(view.shape.elements());
     t.source_bytes = view.data.size();
     t.bytes = t.n_elements / static_cast<uint64_t>(to.block_elements) * static_cast<uint64_t>(to.block_bytes);

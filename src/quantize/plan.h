@@ -7,6 +7,7 @@
 #include "assay/quantize.h"
 #include "gguf/file.h"
 #include "quantize/recipe.h"
+#include "quantize/weighing.h"
 
 namespace assay::quantizing {
 
@@ -26,6 +27,6 @@ struct Plan {
 
 // Errors as plan_quantize().
 Plan make_plan(const gguf::File& file, const QuantizeOptions& options, bool has_matrix);
-QuantizePlan public_plan(const Plan& plan);
+QuantizePlan public_plan(const Plan& plan, const Weighing& weighing);
 
 }  // namespace assay::quantizing

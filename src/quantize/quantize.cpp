@@ -25,7 +25,8 @@ std::vector<std::string> quantize_type_names() {
 QuantizePlan plan_quantize(const std::filesystem::path& in, const QuantizeOptions& options) {
   quantizing::require_mix(options.type);  // before a large file is opened
   const gguf::File file = gguf::File::open(in);
-  return quantizing::public_plan(quantizing::make_plan(file, options, false));
+  const quantizing::Weighing weighing(file, options);
+  return quantizing::public_plan(quantizing::make_plan(file, options, weighing.given()), weighing);
 }
 
 }  // namespace assay

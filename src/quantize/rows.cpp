@@ -50,19 +50,20 @@ uint32_t largest_bits(const float* x, int64_t n) noexcept {
   return largest;
 }
 
-double squared_error(const float* x, const float* y, int64_t n) noexcept {
+double squared_error(const float* x, const float* y, const float* w, int64_t n) noexcept {
   double sum = 0;
   for (int64_t j = 0; j < n; ++j) {
     const double e = static_cast<double>(x[j]) - static_cast<double>(y[j]);
-    sum += e * e;
+    sum += (w == nullptr ? 1.0 : static_cast<double>(w[j])) * (e * e);
   }
   return sum;
 }
 
 }  // namespace
 
-RowEncoder::RowEncoder(const tensor::TensorView& source, DType dtype, Effort effort, base::ThreadPool& pool)
+RowEncoder::RowEncoder(const tensor::TensorView& source, DType dtype, std::span<const float> importance, Effort effort, base::ThreadPool& pool)
     : source_(source),
+      importance_(importance),
       from_(*quant::find_format(source.dtype)),
       to_(*quant::find_format(dtype)),
       encode_(quant::encode::find_encoder(dtype)),
@@ -79,6 +80,13 @@ RowEncoder::RowEncoder(const tensor::TensorView& source, DType dtype, Effort eff
   }
 }
 
+// Matrices of a tensor follow each other, each with rows as many as its last dimension but one.
+const float* RowEncoder::weights_of(int64_t row) const noexcept {
+  if (importance_.empty()) return nullptr;
+  const int64_t rows_of_matrix = source_.shape.rank < 2 ? 1 : source_.shape.dims[static_cast<size_t>(source_.shape.rank - 2)];
+  return importance_.data() + row / rows_of_matrix * source_.shape.cols();
+}
+
 std::optional<BadValue> RowEncoder::encode_row(int64_t row, std::byte* out, Scratch& scratch, Lost& lost) const {
   const int64_t n = source_.shape.cols();
   float* x = scratch.x.data();
@@ -87,13 +95,14 @@ std::optional<BadValue> RowEncoder::encode_row(int64_t row, std::byte* out, Scra
     const int64_t at = std::find_if(x, x + n, [&](float value) { return !(std::abs(value) <= limit_); }) - x;
     return BadValue{row * n + at, x[at]};
   }
-  encode_(x, nullptr, n, effort_, out);
+  const float* w = weights_of(row);
+  encode_(x, w, n, effort_, out);
   if (effort_ != Effort::best) return std::nullopt;
-  encode_(x, nullptr, n, Effort::normal, scratch.normal.data());
+  encode_(x, w, n, Effort::normal, scratch.normal.data());
   quant::decode_row(to_, out, n, scratch.back.data());
-  lost.error = squared_error(x, scratch.back.data(), n);
+  lost.error = squared_error(x, scratch.back.data(), w, n);
   quant::decode_row(to_, scratch.normal.data(), n, scratch.back.data());
-  lost.error_normal = squared_error(x, scratch.back.data(), n);
+  lost.error_normal = squared_error(x, scratch.back.data(), w, n);
   return std::nullopt;
 }
 
@@ -114,6 +123,23 @@ std::optional<BadValue> RowEncoder::encode(int64_t begin, int64_t n, std::byte* 
     lost_.error_normal += row.error_normal;
   }
   return first;
+}
+
+double RowEncoder::error_of_rows(int64_t n, const std::function<int64_t(int64_t)>& row_of) {
+  std::vector<double> errors(static_cast<size_t>(n));
+  pool_.run(n, [&](int64_t i, int thread) {
+    Scratch& scratch = scratch_[static_cast<size_t>(thread)];
+    const int64_t row = row_of(i), n_columns = source_.shape.cols();
+    std::vector<std::byte> bytes(static_cast<size_t>(row_bytes_));
+    scratch.back.resize(scratch.x.size());
+    to_floats(from_, source_.row(row), n_columns, scratch.x.data());
+    encode_(scratch.x.data(), weights_of(row), n_columns, effort_, bytes.data());
+    quant::decode_row(to_, bytes.data(), n_columns, scratch.back.data());
+    errors[static_cast<size_t>(i)] = squared_error(scratch.x.data(), scratch.back.data(), weights_of(row), n_columns);
+  });
+  double sum = 0;
+  for (const double error : errors) sum += error;
+  return sum;
 }
 
 std::optional<BadValue> first_not_finite(tensor::DType dtype, std::span<const std::byte> bytes, int64_t first_index) {

@@ -1,7 +1,9 @@
 // Rows of a tensor: to floats, held against what the new format can hold, and to blocks, side by side on a pool.
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -17,29 +19,35 @@ struct BadValue {
   float value = 0;
 };
 
-// Sums over rows, for the report of what more effort brought.
+// Sums over rows, for the report of what more effort brought; weighted where the encoding is.
 struct Lost {
   double error = 0, error_normal = 0;  // squared; of the normal effort only where more is spent
 };
 
 class RowEncoder {
  public:
-  // Encodes rows of `source` as `dtype`. The view must outlive this.
-  RowEncoder(const tensor::TensorView& source, tensor::DType dtype, quant::encode::Effort effort, base::ThreadPool& pool);
+  // Encodes rows of `source` as `dtype`. importance: how much the error of each column counts, a row for each matrix of the tensor in turn; empty: all
+  // the same. The view and the importance must outlive this.
+  RowEncoder(const tensor::TensorView& source, tensor::DType dtype, std::span<const float> importance, quant::encode::Effort effort,
+             base::ThreadPool& pool);
 
   int64_t row_bytes() const noexcept { return row_bytes_; }
   // Rows begin to begin + n into out. nullopt: all were written.
   std::optional<BadValue> encode(int64_t begin, int64_t n, std::byte* out);
   const Lost& lost() const noexcept { return lost_; }
+  // The squared error, weighted as the encoding is, summed over n rows: row_of(0) to row_of(n - 1).
+  double error_of_rows(int64_t n, const std::function<int64_t(int64_t)>& row_of);
 
  private:
   struct Scratch {
     std::vector<float> x, back;
     std::vector<std::byte> normal;
   };
+  const float* weights_of(int64_t row) const noexcept;
   std::optional<BadValue> encode_row(int64_t row, std::byte* out, Scratch& scratch, Lost& lost) const;
 
   const tensor::TensorView& source_;
+  std::span<const float> importance_;
   const quant::Format& from_;
   const quant::Format& to_;
   quant::encode::EncodeRow encode_;

@@ -105,8 +105,8 @@ struct AffineQ4_1 {
     const Ends ends = ends_of<L>(v.x, 32);
     if (ends.all_zero()) return b;
     const Found found = find_pair<L, Steps<0, 15>>(v, ends, kAffine4, effort);
-    b.d = num::float_to_half(found.scale);
-    b.m = num::float_to_half(-found.min);
+    b.d = L::half_bits(found.scale);
+    b.m = L::half_bits(-found.min);
     float q[32];
     levels_of<L, Steps<0, 15>>(v, found.scale, found.min, q);
     for (int j = 0; j < 16; ++j) b.nibbles[j] = static_cast<uint8_t>(static_cast<int>(q[j]) | (static_cast<int>(q[j + 16]) << 4));
@@ -122,8 +122,8 @@ struct AffineQ5_1 {
     const Ends ends = ends_of<L>(v.x, 32);
     if (ends.all_zero()) return b;
     const Found found = find_pair<L, Steps<0, 31>>(v, ends, kAffine5, effort);
-    b.d = num::float_to_half(found.scale);
-    b.m = num::float_to_half(-found.min);
+    b.d = L::half_bits(found.scale);
+    b.m = L::half_bits(-found.min);
     float q[32];
     levels_of<L, Steps<0, 31>>(v, found.scale, found.min, q);
     uint8_t levels[32];

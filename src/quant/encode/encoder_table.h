@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 
+#include "quant/encode/codebook_formats.h"
 #include "quant/encode/few_levels.h"
 #include "quant/encode/signed_32.h"
 #include "quant/encode/superblock_affine.h"
@@ -38,6 +39,12 @@ constexpr auto make_encoders() noexcept {
       Encoder{DType::Q5_K, &encode_row<SuperQ5_K<L>, 256>},
       Encoder{DType::Q6_K, &encode_row<SuperQ6_K<L>, 256>},
       Encoder{DType::IQ4_XS, &encode_row<SuperIq4Xs<L>, 256>},
+      Encoder{DType::IQ1_S, &encode_row<CodebookIq1S<L>, 256>},
+      Encoder{DType::IQ2_XXS, &encode_row<CodebookIq2Xxs<L>, 256>},
+      Encoder{DType::IQ2_XS, &encode_row<CodebookIq2Xs<L>, 256>},
+      Encoder{DType::IQ2_S, &encode_row<CodebookIq2S<L>, 256>},
+      Encoder{DType::IQ3_XXS, &encode_row<CodebookIq3Xxs<L>, 256>},
+      Encoder{DType::IQ3_S, &encode_row<CodebookIq3S<L>, 256>},
   };
 }
 

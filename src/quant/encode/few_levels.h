@@ -12,7 +12,7 @@ namespace assay::quant::encode {
 
 // The scale d >= 0 for which sum w (x - d t)^2, t in {-1, 0, 1}, is smallest. Whatever d is, the elements that do not become 0 are those of
 // largest magnitude, so the best of 256 prefixes is the best of all: (sum w |x|)^2 / sum w, d = sum w |x| / sum w.
-ASSAY_FN float ternary_scale(const Values& v) noexcept {
+ASSAY_FN uint16_t ternary_scale(const Values& v) noexcept {
   struct Item {
     float magnitude, weight;
     int at;
@@ -28,7 +28,7 @@ ASSAY_FN float ternary_scale(const Values& v) noexcept {
       scale = sum / weight;
     }
   }
-  return half_of(scale);
+  return num::float_to_half(scale < kHalfMax ? scale : kHalfMax);
 }
 
 // 0, 1, 2 for -1, 0, 1.
@@ -48,10 +48,9 @@ struct TernaryTQ1_0 {
   using Block = BlockTQ1_0;
   static Block encode(const Values& v, Effort) noexcept {
     Block b{};
-    const float scale = ternary_scale(v);
+    b.d = ternary_scale(v);
     uint8_t digits[256];
-    ternary_digits(v, scale, digits);
-    b.d = num::float_to_half(scale);
+    ternary_digits(v, num::half_to_float(b.d), digits);
     for (int i = 0; i < 32; ++i) b.fives[i] = ternary_byte(digits + i, 32, 5);
     for (int i = 0; i < 16; ++i) b.fives[32 + i] = ternary_byte(digits + 160 + i, 16, 5);
     for (int i = 0; i < 4; ++i) b.fours[i] = ternary_byte(digits + 240 + i, 4, 4);
@@ -63,10 +62,9 @@ struct TernaryTQ2_0 {
   using Block = BlockTQ2_0;
   static Block encode(const Values& v, Effort) noexcept {
     Block b{};
-    const float scale = ternary_scale(v);
+    b.d = ternary_scale(v);
     uint8_t digits[256];
-    ternary_digits(v, scale, digits);
-    b.d = num::float_to_half(scale);
+    ternary_digits(v, num::half_to_float(b.d), digits);
     for (int j = 0; j < 256; ++j) {
       uint8_t& byte = b.q[32 * (j / 128) + j % 32];
       byte = static_cast<uint8_t>(byte | (digits[j] << (2 * (j / 32 % 4))));

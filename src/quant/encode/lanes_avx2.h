@@ -3,6 +3,8 @@
 
 #include <immintrin.h>
 
+#include <cstdint>
+
 namespace assay::quant::encode {
 namespace {  // compiled for AVX2: nothing here may be handed to another file
 
@@ -38,6 +40,23 @@ struct Avx2Lanes {
     constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT;
     return {_mm256_cvtph_ps(_mm256_cvtps_ph(x.a, kNearest)), _mm256_cvtph_ps(_mm256_cvtps_ph(x.b, kNearest))};
   }
+  float sum() const noexcept {
+    const __m256 s8 = _mm256_add_ps(a, b);
+    const __m128 s4 = _mm_add_ps(_mm256_castps256_ps128(s8), _mm256_extractf128_ps(s8, 1)), s2 = _mm_add_ps(s4, _mm_movehl_ps(s4, s4));
+    return _mm_cvtss_f32(_mm_add_ss(s2, _mm_movehdup_ps(s2)));
+  }
+  float lowest() const noexcept {
+    const __m256 m8 = _mm256_min_ps(a, b);
+    const __m128 m4 = _mm_min_ps(_mm256_castps256_ps128(m8), _mm256_extractf128_ps(m8, 1)), m2 = _mm_min_ps(m4, _mm_movehl_ps(m4, m4));
+    return _mm_cvtss_f32(_mm_min_ss(m2, _mm_movehdup_ps(m2)));
+  }
+  float highest() const noexcept {
+    const __m256 m8 = _mm256_max_ps(a, b);
+    const __m128 m4 = _mm_max_ps(_mm256_castps256_ps128(m8), _mm256_extractf128_ps(m8, 1)), m2 = _mm_max_ps(m4, _mm_movehl_ps(m4, m4));
+    return _mm_cvtss_f32(_mm_max_ss(m2, _mm_movehdup_ps(m2)));
+  }
+  static uint16_t half_bits(float x) noexcept { return static_cast<uint16_t>(_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT)); }
+  static float from_half_bits(uint16_t x) noexcept { return _cvtsh_ss(x); }
   int first_smallest() const noexcept {
     const __m256 m8 = _mm256_min_ps(a, b);
     const __m256 m4 = _mm256_min_ps(m8, _mm256_permute2f128_ps(m8, m8, 1));

@@ -60,6 +60,22 @@ struct PlainLanes {
     for (int k = 0; k < kLanes; ++k) r.v[k] = num::half_to_float(num::float_to_half(x.v[k]));
     return r;
   }
+  // Lane k with lane k + 8, of those k with k + 4, then 2, then 1.
+  template <class F>
+  float folded(F f) const noexcept {
+    float part[kLanes];
+    for (int k = 0; k < kLanes; ++k) part[k] = v[k];
+    for (int n = kLanes / 2; n > 0; n /= 2) {
+      for (int k = 0; k < n; ++k) part[k] = f(part[k], part[k + n]);
+    }
+    return part[0];
+  }
+  float sum() const noexcept { return folded([](float x, float y) { return x + y; }); }
+  float lowest() const noexcept { return folded([](float x, float y) { return x < y ? x : y; }); }
+  float highest() const noexcept { return folded([](float x, float y) { return x > y ? x : y; }); }
+  // One number to half precision: its bits, and back.
+  static uint16_t half_bits(float x) noexcept { return num::float_to_half(x); }
+  static float from_half_bits(uint16_t x) noexcept { return num::half_to_float(x); }
   // The first lane whose value is smallest; no NaN among them.
   int first_smallest() const noexcept {
     int best = 0;

@@ -135,15 +135,7 @@ Ends ends_of(const float* x, int n) noexcept {
     low = L::min(next, low);
     high = L::max(next, high);
   }
-  float lows[L::kLanes], highs[L::kLanes];
-  low.store(lows);
-  high.store(highs);
-  Ends ends{lows[0], highs[0]};
-  for (int k = 1; k < L::kLanes; ++k) {
-    ends.low = lows[k] < ends.low ? lows[k] : ends.low;
-    ends.high = highs[k] > ends.high ? highs[k] : ends.high;
-  }
-  return ends;
+  return {low.lowest(), high.highest()};
 }
 
 // The largest half-precision number: no scale goes beyond.
@@ -153,9 +145,10 @@ template <class L>
 L within_half(const L& x) noexcept {
   return L::half(L::min(L::max(x, L::splat(-kHalfMax)), L::splat(kHalfMax)));
 }
-ASSAY_FN float half_of(float x) noexcept {
+template <class L>
+float half_of(float x) noexcept {
   const float inside = x > kHalfMax ? kHalfMax : x < -kHalfMax ? -kHalfMax : x;
-  return num::half_to_float(num::float_to_half(inside));
+  return L::from_half_bits(L::half_bits(inside));
 }
 ASSAY_FN float inverse_of(float s) noexcept { return s == 0.0f ? 0.0f : 1.0f / s; }
 
@@ -180,14 +173,10 @@ ASSAY_FN float nearest_one(float y) noexcept {
   return num::rint_small(above < static_cast<float>(Whole::kHigh) ? above : static_cast<float>(Whole::kHigh));
 }
 
-// Element j goes to lane j % 16; the lanes are added in order.
+// Element j goes to lane j % 16.
 template <class L>
 float fold(const L& sum) noexcept {
-  float lanes[L::kLanes];
-  sum.store(lanes);
-  float total = lanes[0];
-  for (int k = 1; k < L::kLanes; ++k) total += lanes[k];
-  return total;
+  return sum.sum();
 }
 template <class L>
 L weights_at(const Values& v, int j) noexcept {

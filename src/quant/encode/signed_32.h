@@ -32,7 +32,7 @@ Found find_scale(const Values& v, float unit, const SignedSearch& search, Effort
   if (effort == Effort::fast) return best;
   best.error = scale_error<L, Levels>(v, best.scale);
   for (int i = 0; i < 2; ++i) {
-    const float scale = half_of(refitted_scale<L, Levels>(v, best.scale));
+    const float scale = half_of<L>(refitted_scale<L, Levels>(v, best.scale));
     const float error = scale_error<L, Levels>(v, scale);
     if (!(error < best.error)) break;
     best.scale = scale;
@@ -75,7 +75,7 @@ struct SignedQ4_0 {
     const Found found = ends.all_zero() ? Found{} : find_scale<L, Steps<-8, 7>>(v, ends.farthest() / -8, kSearch4, effort);
     uint8_t levels[32];
     take_levels<L, Steps<-8, 7>>(v, found.scale, levels);
-    b.d = num::float_to_half(found.scale);
+    b.d = L::half_bits(found.scale);
     for (int j = 0; j < 16; ++j) b.nibbles[j] = static_cast<uint8_t>(levels[j] | (levels[j + 16] << 4));
     return b;
   }
@@ -90,7 +90,7 @@ struct SignedQ5_0 {
     const Found found = ends.all_zero() ? Found{} : find_scale<L, Steps<-16, 15>>(v, ends.farthest() / -16, kSearch5, effort);
     uint8_t levels[32];
     take_levels<L, Steps<-16, 15>>(v, found.scale, levels);
-    b.d = num::float_to_half(found.scale);
+    b.d = L::half_bits(found.scale);
     pack_5_bits(levels, b.nibbles, b.high_bits);
     return b;
   }
@@ -104,7 +104,7 @@ struct SignedQ8_0 {
     const Ends ends = ends_of<L>(v.x, 32);
     const float amax = -ends.low > ends.high ? -ends.low : ends.high;
     const Found found = amax == 0 ? Found{} : find_scale<L, Steps<-127, 127>>(v, amax / 127, kSearch8, effort);
-    b.d = num::float_to_half(found.scale);
+    b.d = L::half_bits(found.scale);
     float q[32];
     levels_of<L, Steps<-127, 127>>(v, found.scale, 0, q);
     for (int j = 0; j < 32; ++j) b.q[j] = static_cast<int8_t>(q[j]);
@@ -119,7 +119,7 @@ struct SignedIq4Nl {
     Block b{};
     const Ends ends = ends_of<L>(v.x, 32);
     const Found found = ends.all_zero() ? Found{} : find_scale<L, Iq4Levels>(v, ends.farthest() / -127, kSearchIq4, effort);
-    b.d = num::float_to_half(found.scale);
+    b.d = L::half_bits(found.scale);
     uint8_t levels[32];
     take_indices<L>(v, found.scale, levels);
     for (int j = 0; j < 16; ++j) b.nibbles[j] = static_cast<uint8_t>(levels[j] | (levels[j + 16] << 4));

@@ -68,10 +68,10 @@ AffineChoice<Shape> refactored(const Values& v, const AffineChoice<Shape>& c) no
   AffineChoice<Shape> next = c;
   const float det = aa * bb - ab * ab;
   if (det > 0) {
-    next.d = half_of((xa * bb - xb * ab) / det);
-    next.d_min = half_of((xa * ab - xb * aa) / det);
+    next.d = half_of<L>((xa * bb - xb * ab) / det);
+    next.d_min = half_of<L>((xa * ab - xb * aa) / det);
   } else if (aa > 0) {
-    next.d = half_of(xa / aa);
+    next.d = half_of<L>(xa / aa);
   }
   return next;
 }
@@ -98,8 +98,8 @@ AffineChoice<Shape> choose_affine(const Values& v, const AffineSearch& search, E
     scale_max = found.scale > scale_max ? found.scale : scale_max;
     min_max = found.min > min_max ? found.min : min_max;
   }
-  c.d = half_of(scale_max / static_cast<float>(Shape::kTop));
-  c.d_min = half_of(min_max / static_cast<float>(Shape::kTop));
+  c.d = half_of<L>(scale_max / static_cast<float>(Shape::kTop));
+  c.d_min = half_of<L>(min_max / static_cast<float>(Shape::kTop));
   const float inverse = inverse_of(c.d), inverse_min = inverse_of(c.d_min);
   using Integers = Steps<0, Shape::kTop>;
   for (int i = 0; i < Shape::kCount; ++i) {
@@ -150,8 +150,8 @@ struct SuperQ4_K {
     uint8_t levels[256];
     levels_of_affine<L>(v, c, levels);
     Block b{};
-    b.d = num::float_to_half(c.d);
-    b.d_min = num::float_to_half(c.d_min);
+    b.d = L::half_bits(c.d);
+    b.d_min = L::half_bits(c.d_min);
     pack_k_scales(c.scale, c.min, b.sub_scales);
     for (int i = 0; i < 128; ++i) {
       const int at = 64 * (i / 32) + i % 32;
@@ -170,8 +170,8 @@ struct SuperQ5_K {
     uint8_t levels[256];
     levels_of_affine<L>(v, c, levels);
     Block b{};
-    b.d = num::float_to_half(c.d);
-    b.d_min = num::float_to_half(c.d_min);
+    b.d = L::half_bits(c.d);
+    b.d_min = L::half_bits(c.d_min);
     pack_k_scales(c.scale, c.min, b.sub_scales);
     for (int i = 0; i < 128; ++i) {
       const int at = 64 * (i / 32) + i % 32;
@@ -191,8 +191,8 @@ struct SuperQ2_K {
     uint8_t levels[256];
     levels_of_affine<L>(v, c, levels);
     Block b{};
-    b.d = num::float_to_half(c.d);
-    b.d_min = num::float_to_half(c.d_min);
+    b.d = L::half_bits(c.d);
+    b.d_min = L::half_bits(c.d_min);
     for (int i = 0; i < 16; ++i) b.sub_scales[i] = static_cast<uint8_t>(static_cast<int>(c.scale[i]) | (static_cast<int>(c.min[i]) << 4));
     for (int j = 0; j < 256; ++j) {
       uint8_t& byte = b.q[32 * (j / 128) + j % 32];

@@ -57,7 +57,7 @@ SignedChoice<Shape> refactored(const Values& v, const SignedChoice<Shape>& c) no
     xa += c.scale[i] * fold(xq);
   }
   SignedChoice<Shape> next = c;
-  if (aa > 0) next.d = half_of(xa / aa);
+  if (aa > 0) next.d = half_of<L>(xa / aa);
   return next;
 }
 
@@ -83,7 +83,7 @@ SignedChoice<Shape> choose_signed(const Values& v, const SuperSearch& search, Ef
     if (magnitude > largest) farthest = c.scale[i];
   }
   // The largest goes to the end of the integers that reaches farther.
-  c.d = half_of(farthest * search.headroom / static_cast<float>(Shape::kLow));
+  c.d = half_of<L>(farthest * search.headroom / static_cast<float>(Shape::kLow));
   const float inverse = inverse_of(c.d);
   for (float& scale : c.scale) scale = nearest_one<Steps<Shape::kLow, Shape::kHigh>>(scale * inverse);
   choose_scales<L>(v, c);
@@ -114,7 +114,7 @@ struct SuperQ6_K {
     float q[256];
     levels_of_signed<L>(v, c, q);
     Block b{};
-    b.d = num::float_to_half(c.d);
+    b.d = L::half_bits(c.d);
     for (int i = 0; i < 16; ++i) b.sub_scales[i] = static_cast<int8_t>(c.scale[i]);
     for (int j = 0; j < 256; ++j) {
       const int level = static_cast<int>(q[j]) + 32, half = j / 128, i = j % 128;
@@ -138,7 +138,7 @@ struct SuperQ3_K {
     float q[256];
     levels_of_signed<L>(v, c, q);
     Block b{};
-    b.d = num::float_to_half(c.d);
+    b.d = L::half_bits(c.d);
     for (int i = 0; i < 16; ++i) {
       const int scale = static_cast<int>(c.scale[i]) + 32;
       uint8_t& low = b.sub_scales[i % 8];
@@ -165,7 +165,7 @@ struct SuperIq4Xs {
     float q[256];
     levels_of_signed<L>(v, c, q);
     Block b{};
-    b.d = num::float_to_half(c.d);
+    b.d = L::half_bits(c.d);
     for (int i = 0; i < 8; ++i) {
       const int scale = static_cast<int>(c.scale[i]) + 32;
       b.scales_low[i / 2] = static_cast<uint8_t>(b.scales_low[i / 2] | ((scale & 15) << (4 * (i % 2))));
