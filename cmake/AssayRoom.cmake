@@ -1,7 +1,8 @@
 # assay_room(NAME SOURCES ... DEPS rooms... LIBS targets... TESTS stems... SLOW_TESTS stems...)
 #   One static library assay_NAME (alias assay::NAME) from the listed sources. TESTS are file stems (foo_test -> foo_test.cpp):
 #   together they make the program NAME_tests, label `fast`; SLOW_TESTS make NAME_slow_tests, label `slow`. THREADS: the room's code runs on
-#   several threads, so its tests run under the thread sanitizer too.
+#   several threads, so its tests run under the thread sanitizer too. INNER: it reads nothing from outside and computes on values that others made, so
+#   its tests are left out under the address sanitizer, for CI's time.
 #   The build flags are part of the numerics contract: no contraction, no fast-math.
 
 add_library(assay_flags INTERFACE)
@@ -42,6 +43,7 @@ if(ASSAY_TESTS)
   include(GoogleTest)
   add_custom_target(fast_tests)    # builds every program whose tests carry the label `fast`
   add_custom_target(thread_tests)  # of these, the programs of rooms with threads
+  add_custom_target(memory_tests)  # ... and of rooms that read what comes from outside, or work on memory by hand
   # The vocabularies are kept packed: 20 MB in 4.
   set(packed_data "${PROJECT_SOURCE_DIR}/tests/data/vocabularies.tar.xz")
   set(unpacked_data "${PROJECT_BINARY_DIR}/test_data")
@@ -66,7 +68,7 @@ function(assay_test_program name label)
   endif()
   assay_unite(${name})
   if(ASSAY_QUICK_BUILD)
-    target_compile_options(${name} PRIVATE -O1)
+    target_compile_options(${name} PRIVATE $<IF:$<BOOL:${ASSAY_SANITIZE}>,-O0,-O1>)  # sanitized code is slow whatever it is
   endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(${name} PRIVATE -Wno-restrict)  # a false alarm of g++ 12 at short strings that are joined
@@ -80,7 +82,7 @@ function(assay_test_program name label)
 endfunction()
 
 function(assay_room room)
-  cmake_parse_arguments(ARG "THREADS" "" "SOURCES;DEPS;LIBS;TESTS;SLOW_TESTS" ${ARGN})
+  cmake_parse_arguments(ARG "THREADS;INNER" "" "SOURCES;DEPS;LIBS;TESTS;SLOW_TESTS" ${ARGN})
   set(target assay_${room})
   add_library(${target} STATIC ${ARG_SOURCES})
   add_library(assay::${room} ALIAS ${target})
@@ -92,6 +94,9 @@ function(assay_room room)
     assay_test_program(${room}_tests fast STEMS ${ARG_TESTS} LIBS ${target})
     if(ARG_THREADS)
       add_dependencies(thread_tests ${room}_tests)
+    endif()
+    if(NOT ARG_INNER)
+      add_dependencies(memory_tests ${room}_tests)
     endif()
   endif()
   if(ASSAY_TESTS AND ARG_SLOW_TESTS)
