@@ -22,7 +22,8 @@ const std::map<std::string, std::set<std::string>> kNamed = {
     {"tensor", {"num"}},
     {"gguf", {"tensor"}},
     {"store", {"gguf"}},
-    {"doctor", {"store", "engine"}},
+    {"measure", {"engine"}},
+    {"doctor", {"store", "measure"}},
     {"imatrix", {"gguf"}},
     {"quant", {"tensor"}},
     {"quant/encode", {"quant"}},
@@ -42,9 +43,12 @@ const std::map<std::string, std::set<std::string>> kNamed = {
     {"api", {"constraint"}},
     {"serve", {"api"}},
     {"trace", {"engine"}},
-    {"verify", {"trace"}},
-    {"kld", {"engine"}},
-    {"files", {"engine", "imatrix", "kld", "convert"}},
+    {"bounds", {"trace"}},
+    {"faults", {"bounds"}},
+    {"verify", {"faults", "measure"}},
+    {"report", {"trace"}},
+    {"kld", {"measure"}},
+    {"files", {"measure", "imatrix", "kld", "convert"}},
 };
 
 std::set<std::string> reachable(const std::string& room) {

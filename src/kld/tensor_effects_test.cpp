@@ -11,8 +11,8 @@
 #include "assay/diff.h"
 #include "assay/error.h"
 #include "assay/perplexity.h"
-#include "engine/random_tokens.h"
 #include "gguf/file.h"
+#include "measure/random_tokens.h"
 #include "support/gguf_edit.h"
 #include "support/random_weights.h"
 #include "support/shared_data.h"
@@ -47,7 +47,7 @@ std::shared_ptr<const Model> load(const std::filesystem::path& path) {
 class Models {
  public:
   explicit Models(const std::filesystem::path& path) : file(gguf::File::open(path)), model(load(path)) {
-    ids = engine::random_tokens(2 * kChunk, model->vocab_size());
+    ids = measure::random_tokens(2 * kChunk, model->vocab_size());
   }
 
   // The mean divergence of the file with these tensors from the file, both run whole.
