@@ -11,8 +11,8 @@
 #include "assay/diff.h"
 #include "assay/error.h"
 #include "assay/perplexity.h"
-#include "measure/random_tokens.h"
 #include "gguf/file.h"
+#include "measure/random_tokens.h"
 #include "support/gguf_edit.h"
 #include "support/random_weights.h"
 #include "support/shared_data.h"
@@ -93,7 +93,7 @@ void expect_near(double found, double expected, const std::string& name) {
 TEST(TensorEffects, AreWhatPerplexitySaysOfTheWholeFile) {
   const test::TempFolder folder;
   test::TinyLlama spec;
-  spec.n_layers = 4;
+  spec.n_layers = 3;
   spec.tied = spec.biases = true;
   test::TinyLlamaWriter(spec).file().write(folder / "a.gguf");
   const Models models(folder / "a.gguf");
@@ -106,7 +106,7 @@ TEST(TensorEffects, AreWhatPerplexitySaysOfTheWholeFile) {
   for (size_t i = 0; i < bytes.size(); ++i) candidates[i].data = bytes[i];
   // Another type, in the place of a tensor that is tried before.
   const test::Bytes q8 = test::random_weights(*quant::find_format(tensor::DType::Q8_0), 256 * 256, 5);
-  candidates.push_back({"blk.2.attn_q.weight", "Q8_0", q8});
+  candidates.push_back({"blk.1.attn_q.weight", "Q8_0", q8});
   const TensorEffects found = tensor_effects(models.model, models.ids, candidates, options_of(2));
   ASSERT_EQ(found.effects.size(), candidates.size());
   EXPECT_EQ(found.n_scored, 2 * (kChunk / 2 - 1));
@@ -115,7 +115,7 @@ TEST(TensorEffects, AreWhatPerplexitySaysOfTheWholeFile) {
     ASSERT_TRUE(found.effects[i].kl_divergence) << found.effects[i].why_none;
     EXPECT_FALSE(found.effects[i].estimated);
     EXPECT_GT(*found.effects[i].kl_divergence, 0);
-    if (i % 3 == 0 || i < 2 || i + 3 > candidates.size()) {
+    if (i % 6 == 0 || i < 2 || i + 3 > candidates.size()) {
       expect_near(*found.effects[i].kl_divergence, models.by_perplexity({{candidates[i].name, candidates[i]}}),
                   candidates[i].name);
     }
@@ -128,17 +128,22 @@ TEST(TensorEffects, AreWhatPerplexitySaysOfTheWholeFile) {
 
   // Estimates: exact outside the layers and in the last, near elsewhere.
   const TensorEffects estimated = tensor_effects(models.model, models.ids, candidates, options_of(2, true));
+  double distance = 0;
+  int n_estimated = 0;
   for (size_t i = 0; i < candidates.size(); ++i) {
     const double exact = *found.effects[i].kl_divergence, near = *estimated.effects[i].kl_divergence;
-    const bool in_layer = candidates[i].name.starts_with("blk.") && !candidates[i].name.starts_with("blk.3.");
+    const bool in_layer = candidates[i].name.starts_with("blk.") && !candidates[i].name.starts_with("blk.2.");
     EXPECT_EQ(estimated.effects[i].estimated, in_layer) << candidates[i].name;
     if (in_layer) {
-      EXPECT_LT(std::abs(std::log(near / exact)), std::log(4.0))
+      EXPECT_LT(std::abs(std::log(near / exact)), std::log(10.0))
           << candidates[i].name << ": " << near << " for " << exact;
+      distance += std::abs(std::log(near / exact));
+      ++n_estimated;
     } else {
       EXPECT_EQ(near, exact) << candidates[i].name;
     }
   }
+  EXPECT_LT(distance / n_estimated, std::log(2.0)) << "on average";
 }
 
 // Families whose tensors are read in parts, by experts, or whose layers hand on more than one value.
