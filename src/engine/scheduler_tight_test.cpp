@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "support/random_numbers.h"
 #include "support/scheduler_test_base.h"
 
@@ -171,6 +174,74 @@ TEST_F(TightScheduler, ADraftOfAnotherVocabularyIsRefusedByName) {
   EXPECT_THROW(Scheduler(model_, options_), Error);
   options_.drafts = {DraftKind::ngram, 0, nullptr};
   EXPECT_THROW(Scheduler(model_, options_), Error);
+}
+
+// What a program before this one saved is found, and where it is damaged the answer is the same.
+TEST_F(TightScheduler, PromptsOutliveTheScheduler) {
+  const std::filesystem::path folder = folder_ / "saved";
+  options_.prompt_folder = folder.string();
+  Request r = varied(4);
+  r.prompt = tokens(150);
+  const auto answer = [&](const Request& request) {
+    outcomes_.clear();
+    Scheduler scheduler(model_, options_);
+    const RequestId id = *scheduler.submit(request, sink());
+    run(scheduler);
+    expect_as_alone(request, outcomes_[id]);
+    EXPECT_EQ(scheduler.figures().n_prompt_tokens_read, outcomes_[id].finished->n_prompt_cached);
+    return outcomes_[id].finished->n_prompt_cached;
+  };
+  EXPECT_EQ(answer(r), 0);
+  EXPECT_EQ(answer(r), 128);
+  Request longer = r;
+  longer.prompt.insert(longer.prompt.begin() + 140, 30, 7);
+  EXPECT_EQ(answer(longer), 128);
+  Request other = r;
+  other.salt = "another key";
+  EXPECT_EQ(answer(other), 0);
+  options_.context.cache_v = KvType::f32;
+  EXPECT_EQ(answer(r), 0);
+  options_.context.cache_v = KvType::f16;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() != ".prefix") continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-1, std::ios::end);
+    file.put('\x55');
+  }
+  std::vector<std::string> notices;
+  options_.on_notice = [&](std::string_view line) { notices.emplace_back(line); };
+  EXPECT_LT(answer(longer), 128 + 64);
+  EXPECT_GT(notices.size(), 0u);
+  options_.caches_prompts = false;
+  EXPECT_THROW(Scheduler(model_, options_), Error);
+}
+
+// The loop of one answer guesses ahead, too.
+TEST_F(TightScheduler, AGeneratorsGuessesChangeNoAnswer) {
+  for (const DraftKind kind : {DraftKind::ngram, DraftKind::model}) {
+    int64_t n_drafted = 0, n_accepted = 0;
+    for (int i = 0; i < 10; ++i) {
+      const Request r = long_one(i);
+      ContextOptions alone = options_.context;
+      alone.n_sequences = 1;
+      Context context(model_, alone), again(model_, alone);
+      const Generation plain = Generator(context).run(r.prompt, r.generate);
+      Generator generator(again);
+      generator.set_drafts({kind, 6, kind == DraftKind::model ? model_ : nullptr});
+      const Generation guessed = generator.run(r.prompt, r.generate);
+      EXPECT_EQ(guessed.ids, plain.ids);
+      ASSERT_EQ(guessed.logprobs.size(), plain.logprobs.size());
+      for (size_t t = 0; t < plain.logprobs.size(); ++t)
+        EXPECT_EQ(guessed.logprobs[t].logprob, plain.logprobs[t].logprob);
+      EXPECT_EQ(guessed.finish_reason, plain.finish_reason);
+      EXPECT_EQ(guessed.decode.tokens, plain.decode.tokens);
+      EXPECT_EQ(again.kv_digest(), context.kv_digest());
+      n_drafted += guessed.n_drafted;
+      n_accepted += guessed.n_accepted;
+    }
+    EXPECT_GT(n_drafted, 0);
+    EXPECT_GT(n_accepted, 0);
+  }
 }
 
 // Submitting, cancelling, choices of one prompt and preemption in any order; at the end every page is where it should

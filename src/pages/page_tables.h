@@ -1,5 +1,5 @@
-// Sequences as tables of pages: which page of a pool holds which positions. Two tables may share a page; whoever is about
-// to write into a shared one gets a copy of its own first.
+// Sequences as tables of pages: which page of a pool holds which positions. Two tables may share a page; whoever is
+// about to write into a shared one gets a copy of its own first.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ class PageTables {
 
   int64_t n_positions(int64_t table) const noexcept { return n_positions_[static_cast<size_t>(table)]; }
   const PagePool& pool() const noexcept { return pool_; }
-  // Page i of the table holds positions 64 i to 64 i + 63. kTableAhead entries more may be read than are in use; what they
-  // say means nothing.
+  // Page i of the table holds positions 64 i to 64 i + 63. kTableAhead entries more may be read than are in use; what
+  // they say means nothing.
   static constexpr int64_t kTableAhead = 8;
   const int32_t* table(int64_t table) const noexcept { return entries() + table * n_entries_; }
 

@@ -12,6 +12,7 @@
 
 #include "assay/error.h"
 #include "backend/cpu/kernel_sets.h"
+#include "backend/cpu/kv_cache.h"
 #include "support/count_allocations.h"
 #include "support/tiny_plan.h"
 
