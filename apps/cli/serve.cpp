@@ -11,6 +11,7 @@
 #include "assay/version.h"
 #include "commands.h"
 #include "options.h"
+#include "reasoning_flags.h"
 #include "terminal.h"
 
 namespace assay::cli {
@@ -20,6 +21,7 @@ struct ServeFlags {
   ModelFlag model;
   RuntimeFlags runtime;
   SamplingFlags sampling;
+  ReasoningFlags reasoning;
   std::optional<std::string> chat_template, chat_template_file, key, key_file, pooling;
   std::vector<std::string> aliases, allowed_hosts, origins;
   std::string host = "127.0.0.1";
@@ -36,6 +38,7 @@ struct ServeFlags {
     flags.values("-a,--alias", aliases, "NAME", "The model's name in requests, in place of its file's; may be repeated");
     flags.value("--chat-template", chat_template, "JINJA", "A template's text, in place of the model's own");
     flags.value("--chat-template-file", chat_template_file, "FILE", "The same from a file");
+    reasoning.add(flags);
     flags.value("--pooling", pooling, "KIND", "How a text's rows become its embedding").one_of({"mean", "cls", "last"}).shows("what the file says");
     flags.habit("--embeddings,--embedding");
     flags.on("--no-cache-prompt", no_cache, "Keeps nothing of a prompt for the next one. Never changes a result");
@@ -83,6 +86,10 @@ struct ServeFlags {
     o.defaults = sampling.options(loaded);
     if (sampling.seed) o.seed = *sampling.seed;
     o.chat_template = chat_template_file ? read_file(*chat_template_file) : chat_template.value_or("");
+    reasoning.options(loaded, o.chat_template, false);  // their ranges
+    o.parts_reasoning = reasoning.format != "none";
+    o.n_reasoning_max = reasoning.n_max;
+    o.template_variables = reasoning.variables();
     if (pooling) o.pooling = parse_pooling(*pooling);
     o.names = aliases;
     o.host = host;
