@@ -13,6 +13,7 @@
 #include "draft_flags.h"
 #include "options.h"
 #include "override_flag.h"
+#include "reasoning_flags.h"
 #include "terminal.h"
 
 namespace assay::cli {
@@ -24,6 +25,7 @@ struct ServeFlags {
   RuntimeFlags runtime;
   SamplingFlags sampling;
   DraftFlags drafts;
+  ReasoningFlags reasoning;
   std::optional<std::string> chat_template, chat_template_file, key, key_file, pooling, prompt_folder;
   std::vector<std::string> aliases, allowed_hosts, origins;
   std::string host = "127.0.0.1";
@@ -45,6 +47,7 @@ struct ServeFlags {
     flags.values("-a,--alias", aliases, "NAME", "The model's name in requests, in place of its file's; may be repeated");
     flags.value("--chat-template", chat_template, "JINJA", "A template's text, in place of the model's own");
     flags.value("--chat-template-file", chat_template_file, "FILE", "The same from a file");
+    reasoning.add(flags);
     flags.value("--pooling", pooling, "KIND", "How a text's rows become its embedding").one_of({"mean", "cls", "last"}).shows("what the file says");
     flags.habit("--embeddings,--embedding");
     flags.on("--no-cache-prompt", no_cache, "Keeps nothing of a prompt for the next one. Never changes a result");
@@ -104,6 +107,10 @@ struct ServeFlags {
     o.defaults = sampling.options(loaded);
     if (sampling.seed) o.seed = *sampling.seed;
     o.chat_template = chat_template_file ? read_file(*chat_template_file) : chat_template.value_or("");
+    reasoning.options(loaded, o.chat_template, false);  // their ranges
+    o.parts_reasoning = reasoning.format != "none";
+    o.n_reasoning_max = reasoning.n_max;
+    o.template_variables = reasoning.variables();
     if (pooling) o.pooling = parse_pooling(*pooling);
     o.names = aliases;
     o.host = host;

@@ -30,6 +30,9 @@ struct ServerOptions {
   GenerateOptions defaults;         // of what a request leaves out
   std::optional<uint64_t> seed;     // of a request without one; nothing: a new one for each
   std::string chat_template;        // Jinja; empty: the model's own
+  std::string template_variables;   // of the template, a JSON object: what requests leave out; empty: none
+  bool parts_reasoning = true;      // what a model thinks is apart from its answer; false: one text
+  int64_t n_reasoning_max = -1;     // tokens of it, then its closing mark; < 0: no limit
   std::optional<Pooling> pooling;   // of embeddings; none: what the file says
   std::vector<std::string> names;   // that the model is served under; none: its file's name
   std::string host = "127.0.0.1";

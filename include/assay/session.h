@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,10 +18,18 @@
 
 namespace assay {
 
+// A function that an answer asks to be called (assay/tools.h).
+struct ToolCall {
+  std::string id, name;
+  std::string arguments;  // JSON text
+};
+
 struct Message {
-  std::string role;  // "system", "user", "assistant"
+  std::string role;  // "system", "user", "assistant"; with tools also "tool": what a call came to
   std::string content;
   std::string reasoning_content = {};  // of the assistant: what it thought before, apart from its answer
+  std::vector<ToolCall> tool_calls = {};  // of the assistant
+  std::string tool_call_id = {}, name = {};  // of a tool: which call it answers, and whose
 };
 
 // What a GGUF file says about chatting; a vocabulary-only file will do. Error(bad_request) where it
@@ -44,6 +53,10 @@ std::shared_ptr<const ChatTemplate> require_chat_template(const Model& model,
 std::vector<TokenId> chat_prompt(const Model& model, const ChatTemplate& chat_template,
                                  const std::vector<Message>& messages,
                                  const std::string& variables_json = {});
+
+// The same in two steps: what a template is given with the texts of the file's tokens filled in, and the tokens of what it rendered.
+TemplateInput with_token_texts(const Model& model, TemplateInput input);
+std::vector<TokenId> encode_rendered(const Model& model, std::span<const TextPiece> pieces);
 
 // The tokens of one prompt: as the only message of a user, after the system message if there is one, or, without a template, as raw text
 // in which control tokens are tokens.

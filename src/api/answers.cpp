@@ -13,11 +13,82 @@
 namespace assay::api {
 namespace {
 
-std::string finish_reason(const RequestFinished& finished) { return fmt::format("\"{}\"", name(finished.reason)); }
+std::string finish_reason(const Choice& choice) {
+  if (!choice.calls.empty() && choice.finished.reason == FinishReason::stop) return "\"tool_calls\"";
+  return fmt::format("\"{}\"", name(choice.finished.reason));
+}
+
+std::string call_json(const ToolCall& call) {
+  return fmt::format(R"({{"id":{},"type":"function","function":{{"name":{},"arguments":{}}}}})", json_quoted(call.id), json_quoted(call.name), json_quoted(call.arguments));
+}
+
+std::string message_json(const Choice& c) {
+  std::string calls;
+  for (const ToolCall& call : c.calls) calls += (calls.empty() ? "" : ",") + call_json(call);
+  return fmt::format(R"("message":{{"role":"assistant","content":{},"refusal":null{}{}}})", c.text.empty() && !c.calls.empty() ? "null" : json_quoted(c.text),
+                     c.reasoning.empty() ? "" : ",\"reasoning_content\":" + json_quoted(c.reasoning), calls.empty() ? "" : ",\"tool_calls\":[" + calls + "]");
+}
+
+std::string delta_json(const AnswerPiece& piece) {
+  switch (piece.kind) {
+    case AnswerPiece::Kind::reasoning: return fmt::format(R"({{"reasoning_content":{}}})", json_quoted(piece.text));
+    case AnswerPiece::Kind::text: return fmt::format(R"({{"content":{}}})", json_quoted(piece.text));
+    case AnswerPiece::Kind::call:
+      return fmt::format(R"({{"tool_calls":[{{"index":{},"id":{},"type":"function","function":{{"name":{},"arguments":""}}}}]}})", piece.i_call,
+                         json_quoted(piece.id), json_quoted(piece.text));
+    case AnswerPiece::Kind::arguments:
+      return fmt::format(R"({{"tool_calls":[{{"index":{},"function":{{"arguments":{}}}}}]}})", piece.i_call, json_quoted(piece.text));
+  }
+  return "{}";
+}
+
+// Nine letters and digits, which every template takes.
+std::string call_id(const std::string& answer_id, size_t i_call) {
+  engine::BitsDigest digest;
+  const std::string text = fmt::format("{} {}", answer_id, i_call);
+  digest.add(std::as_bytes(std::span(text.data(), text.size())));
+  return "c" + digest.hex().substr(0, 8);
+}
 
 std::string number_or_null(double x) { return std::isfinite(x) ? fmt::format("{}", x) : "null"; }
 
 }  // namespace
+
+ChoiceReader::ChoiceReader(const Asked& asked, size_t i_choice) : id_(fmt::format("{} {}", asked.id, i_choice)) {
+  if (asked.is_chat && (asked.reading.format || asked.reading.marks)) reader_.emplace(asked.reading);
+}
+
+std::vector<AnswerPiece> ChoiceReader::add(std::vector<AnswerPiece> pieces) {
+  for (AnswerPiece& p : pieces) {
+    switch (p.kind) {
+      case AnswerPiece::Kind::reasoning: choice_.reasoning += p.text; break;
+      case AnswerPiece::Kind::text: choice_.text += p.text; break;
+      case AnswerPiece::Kind::call:
+        p.id = call_id(id_, p.i_call);
+        choice_.calls.push_back({p.id, p.text, ""});
+        break;
+      case AnswerPiece::Kind::arguments: choice_.calls.at(p.i_call).arguments += p.text; break;
+    }
+  }
+  return pieces;
+}
+
+std::vector<AnswerPiece> ChoiceReader::token(const RequestToken& token) {
+  if (token.logprobs) choice_.logprobs.push_back(*token.logprobs);
+  if (!reader_) return token.text.empty() ? std::vector<AnswerPiece>() : add({{AnswerPiece::Kind::text, token.text}});
+  const bool was_inside = reader_->in_reasoning();
+  auto pieces = add(reader_->push(token.text));
+  if (was_inside || reader_->in_reasoning()) ++choice_.n_reasoning;
+  return pieces;
+}
+
+std::vector<AnswerPiece> ChoiceReader::finish(const RequestFinished& finished) {
+  choice_.finished = finished;
+  if (!reader_) return finished.text.empty() ? std::vector<AnswerPiece>() : add({{AnswerPiece::Kind::text, finished.text}});
+  std::vector<AnswerPiece> pieces = reader_->push(finished.text);
+  for (AnswerPiece& piece : reader_->finish()) pieces.push_back(std::move(piece));
+  return add(std::move(pieces));
+}
 
 // {"id", "object", "created", "model", "system_fingerprint", "seed", "choices": [...]} and the rest.
 std::string Api::envelope(const Asked& asked, std::string_view object, std::string_view choices, std::string_view rest) const {
@@ -26,15 +97,17 @@ std::string Api::envelope(const Asked& asked, std::string_view object, std::stri
 }
 
 std::string Api::usage(const Asked& asked, const std::vector<Choice>& choices) const {
-  int64_t n_prompt = 0, n_cached = 0, n_answer = 0, n_accepted = 0, n_drafted = 0;
+  int64_t n_prompt = 0, n_cached = 0, n_answer = 0, n_reasoning = 0, n_accepted = 0, n_drafted = 0;
   for (size_t i = 0; i < choices.size(); ++i) {
     const RequestFinished& f = choices[i].finished;
     if (static_cast<int64_t>(i) % asked.draft.n == 0) n_prompt += f.n_prompt, n_cached += f.n_prompt_cached;  // a prompt counts once
     n_answer += f.n_answer, n_accepted += f.n_accepted, n_drafted += f.n_drafted;
+    n_reasoning += choices[i].n_reasoning;
   }
+  const std::string reasoning = asked.is_chat ? fmt::format(R"("reasoning_tokens":{},)", n_reasoning) : "";
   return fmt::format(R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},"prompt_tokens_details":{{"cached_tokens":{}}},)"
-                     R"("completion_tokens_details":{{"accepted_prediction_tokens":{},"rejected_prediction_tokens":{}}}}})",
-                     n_prompt, n_answer, n_prompt + n_answer, n_cached, n_accepted, n_drafted - n_accepted);
+                     R"("completion_tokens_details":{{{}"accepted_prediction_tokens":{},"rejected_prediction_tokens":{}}}}})",
+                     n_prompt, n_answer, n_prompt + n_answer, n_cached, reasoning, n_accepted, n_drafted - n_accepted);
 }
 
 std::string Api::legacy_logprobs(std::span<const TokenLogprobs> logprobs, size_t offset) const {
@@ -68,10 +141,8 @@ std::string Api::answer(const Asked& asked, const std::vector<Choice>& choices) 
   std::string list;
   for (size_t i = 0; i < choices.size(); ++i) {
     const Choice& c = choices[i];
-    const std::string text = json_quoted(c.text);
     list += fmt::format(R"({}{{"index":{},{},"logprobs":{},"finish_reason":{}}})", i > 0 ? "," : "", i,
-                        asked.is_chat ? fmt::format(R"("message":{{"role":"assistant","content":{},"refusal":null}})", text) : fmt::format(R"("text":{})", text),
-                        logprobs_of(asked, c.logprobs, 0), finish_reason(c.finished));
+                        asked.is_chat ? message_json(c) : fmt::format(R"("text":{})", json_quoted(c.text)), logprobs_of(asked, c.logprobs, 0), finish_reason(c));
   }
   return envelope(asked, asked.is_chat ? "chat.completion" : "text_completion", list, fmt::format(R"(,"usage":{})", usage(asked, choices)));
 }
@@ -82,19 +153,17 @@ std::string Api::chunk_head(const Asked& asked, size_t i_choice) const {
                   fmt::format(R"({{"index":{},"delta":{{"role":"assistant","content":""}},"logprobs":null,"finish_reason":null}})", i_choice), "");
 }
 
-std::string Api::chunk(const Asked& asked, size_t i_choice, std::string_view text, std::span<const TokenLogprobs> logprobs,
-                       size_t offset) const {
-  const std::string content = json_quoted(text);
+std::string Api::chunk(const Asked& asked, size_t i_choice, const AnswerPiece& piece, std::span<const TokenLogprobs> logprobs, size_t offset) const {
   return envelope(asked, asked.is_chat ? "chat.completion.chunk" : "text_completion",
                   fmt::format(R"({{"index":{},{},"logprobs":{},"finish_reason":null}})", i_choice,
-                              asked.is_chat ? fmt::format(R"("delta":{{"content":{}}})", content) : fmt::format(R"("text":{})", content),
+                              asked.is_chat ? "\"delta\":" + delta_json(piece) : fmt::format(R"("text":{})", json_quoted(piece.text)),
                               logprobs_of(asked, logprobs, offset)), "");
 }
 
-std::string Api::chunk_end(const Asked& asked, size_t i_choice, const RequestFinished& finished) const {
+std::string Api::chunk_end(const Asked& asked, size_t i_choice, const Choice& choice) const {
   return envelope(asked, asked.is_chat ? "chat.completion.chunk" : "text_completion",
                   fmt::format(R"({{"index":{},{},"logprobs":null,"finish_reason":{}}})", i_choice, asked.is_chat ? R"("delta":{})" : R"("text":"")",
-                              finish_reason(finished)), "");
+                              finish_reason(choice)), "");
 }
 
 std::string Api::chunk_usage(const Asked& asked, const std::vector<Choice>& choices) const {

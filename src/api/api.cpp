@@ -8,6 +8,7 @@
 #include <random>
 
 #include "api/error.h"
+#include "api/form.h"
 #include "api/json_reader.h"
 #include "api/json_text.h"
 #include "assay/utf8.h"
@@ -47,22 +48,13 @@ bool flag(const json::object& body, const char* name, bool standard) {
   return v == nullptr || v->is_null() ? standard : v->get_bool();
 }
 
-// The library's refusals of what a request asks for are the request's fault.
-template <class F>
-auto as_bad_request(F&& f) {
-  try {
-    return f();
-  } catch (const Error& error) {
-    if (error.code == Errc::bad_request) throw ApiError(400, error.what());
-    throw;
-  }
-}
-
 }  // namespace
 
 Api::Api(std::shared_ptr<const Model> model, ApiOptions options) : model_(std::move(model)), options_(std::move(options)) {
   if (!options_.chat_template.empty() || !model_->chat_template_source().empty()) {
     chat_template_ = require_chat_template(*model_, options_.chat_template);
+    tool_format_ = ToolFormat::find(*model_, *chat_template_, template_source());
+    if (!tool_format_->has_channels()) marks_ = find_reasoning_marks(*model_, template_source());
   }
 }
 
@@ -83,22 +75,93 @@ void Api::check_model(const std::string& name) const {
   throw ApiError(404, fmt::format("there is no model '{}': served is {}", name, fmt::join(names, ", ")), "model", "model_not_found");
 }
 
+namespace {
+
+std::string text_of(const json::value* content) {
+  std::string text;
+  if (content == nullptr || content->is_null()) return text;
+  if (content->is_string()) return std::string(view(content->get_string()));
+  for (const json::value& part : content->get_array()) text += view(part.get_object().at("text").get_string());
+  return text;
+}
+
+std::string string_of(const json::object& object, const char* name) {
+  const json::value* v = object.if_contains(name);
+  return v != nullptr && v->is_string() ? std::string(view(v->get_string())) : std::string();
+}
+
+const json::array* array_of(const json::object& object, const char* name) {
+  const json::value* v = object.if_contains(name);
+  return v != nullptr && v->is_array() ? &v->get_array() : nullptr;
+}
+
+}  // namespace
+
 std::vector<Message> Api::messages_of(const json::object& body) const {
   std::vector<Message> messages;
   for (const json::value& item : body.at("messages").get_array()) {
     const json::object& m = item.get_object();
+    const std::string at = fmt::format("messages[{}]", messages.size());
+    const auto only_of = [&](const char* field, const char* role, const std::string& found) {
+      if (m.contains(field) && !m.at(field).is_null() && found != role) {
+        throw ApiError(400, fmt::format("{}.{}: stands in messages of role {}, found in one of {}", at, field, role, found), fmt::format("{}.{}", at, field), "invalid_value");
+      }
+    };
     Message message;
-    const std::string_view role = view(m.at("role").get_string());
+    const std::string role = string_of(m, "role");
     message.role = role == "developer" ? "system" : role;
-    const json::value& content = m.at("content");
-    if (content.is_string()) {
-      message.content = view(content.get_string());
-    } else {
-      for (const json::value& part : content.get_array()) message.content += view(part.get_object().at("text").get_string());
+    message.content = text_of(m.if_contains("content"));
+    only_of("tool_calls", "assistant", role);
+    only_of("reasoning_content", "assistant", role);
+    only_of("tool_call_id", "tool", role);
+    only_of("name", "tool", role);
+    if (const json::array* calls = array_of(m, "tool_calls")) {
+      for (const json::value& call : *calls) {
+        const json::object& function = call.get_object().at("function").get_object();
+        message.tool_calls.push_back({string_of(call.get_object(), "id"), string_of(function, "name"), string_of(function, "arguments")});
+      }
     }
+    const json::value* content = m.if_contains("content");
+    if ((content == nullptr || content->is_null()) && message.tool_calls.empty()) {
+      throw ApiError(400, fmt::format("{}.content is missing: needs a string or an array", at), at + ".content", "missing_required_parameter");
+    }
+    if (role == "tool" && string_of(m, "tool_call_id").empty()) {
+      throw ApiError(400, fmt::format("{}.tool_call_id is missing: needs the id of the call that it answers", at), at + ".tool_call_id", "missing_required_parameter");
+    }
+    message.reasoning_content = string_of(m, "reasoning_content");
+    message.tool_call_id = string_of(m, "tool_call_id");
+    message.name = string_of(m, "name");
     messages.push_back(std::move(message));
   }
   return messages;
+}
+
+// The template's further variables.
+std::string Api::variables_of(const json::object& body) const {
+  constexpr std::string_view kOurs[] = {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"};
+  json::object variables;
+  if (!options_.template_variables.empty()) variables = json::parse(options_.template_variables).get_object();
+  const std::string source = template_source();
+  const auto add = [&](const std::string& name, const std::string& field, const json::value& value) {
+    if (source.find(name) == std::string::npos || std::find(std::begin(kOurs), std::end(kOurs), name) != std::end(kOurs)) {
+      throw ApiError(400, fmt::format("{}: the model's chat template does not know {}", field, name), field, "unsupported_parameter");
+    }
+    variables[name] = value;
+  };
+  if (const json::value* v = body.if_contains("chat_template_kwargs"); v != nullptr && v->is_object()) {
+    for (const auto& [key, value] : v->get_object()) add(std::string(key), fmt::format("chat_template_kwargs.{}", std::string(key)), value);
+  }
+  if (const json::value* v = body.if_contains("reasoning_effort"); v != nullptr && v->is_string()) add("reasoning_effort", "reasoning_effort", *v);
+  if (options_.n_reasoning_max == 0 && !variables.contains("enable_thinking") && source.find("enable_thinking") != std::string::npos) {
+    variables["enable_thinking"] = false;
+  }
+  return variables.empty() ? "" : json::serialize(variables);
+}
+
+std::vector<TextPiece> Api::rendered(const json::object& body, const std::vector<Tool>& tools) const {
+  if (!chat_template_) throw ApiError(400, "the model has no chat template: /v1/completions takes raw text");
+  const TemplateInput input = with_token_texts(*model_, {});
+  return tool_format_->render(*chat_template_, messages_of(body), {tools, variables_of(body)}, input.bos_token, input.eos_token);
 }
 
 std::vector<std::vector<TokenId>> Api::texts_of(const json::object& body, std::string_view name, int64_t n_max, std::optional<bool> add_eos) const {
@@ -165,16 +228,20 @@ Asked Api::read(Where where, std::string_view text, const std::string& client, d
     throw ApiError(400, fmt::format("logit_bias.{}: the vocabulary has ids 0 to {}", bias.token, model_->vocab_size() - 1),
                    fmt::format("logit_bias.{}", bias.token), "invalid_value");
   }
+  const std::vector<Tool> tools = asked.is_chat ? tools_of(body) : std::vector<Tool>();
   const auto prompts = as_bad_request([&]() -> std::vector<std::vector<TokenId>> {
     if (!asked.is_chat) return texts_of(body, "prompt", kPromptsMax, false);
-    if (!chat_template_) throw ApiError(400, "the model has no chat template: /v1/completions takes raw text");
-    return {chat_prompt(*model_, *chat_template_, messages_of(body))};
+    return {encode_rendered(*model_, rendered(body, forbids_calls(body) ? std::vector<Tool>() : tools))};
   });
+  const auto form = form_of(body, asked.is_chat, tools);
+  asked.has_tools = !tools.empty() && !forbids_calls(body);
+  for (const Tool& tool : tools) asked.reading.names.push_back(tool.name);
   for (const std::vector<TokenId>& prompt : prompts) {
     check_room(prompt.size(), draft);
     for (int64_t i = 0; i < draft.n; ++i) {
       Request request{prompt, generate, client, weight, client + '\n' + draft.cache_salt};
       request.generate.request = static_cast<uint64_t>(i);
+      as_bad_request([&] { hold(asked, form, prompt, request.generate); });
       asked.requests.push_back(std::move(request));
     }
   }
@@ -217,9 +284,10 @@ std::string Api::apply_template(std::string_view text) const {
   std::vector<std::string> ignored;
   const json::object body = checked_body(kTemplate, text, ignored);
   check_model(read_draft(body, kTemplate, {}).model);
-  if (!chat_template_) throw ApiError(400, "the model has no chat template");
   return as_bad_request([&] {
-    return fmt::format(R"({{"prompt":{}}})", json_quoted(chat_prompt_text(*model_, *chat_template_, messages_of(body))));
+    std::string prompt;
+    for (const TextPiece& piece : rendered(body, tools_of(body))) prompt += piece.text;
+    return fmt::format(R"({{"prompt":{}}})", json_quoted(prompt));
   });
 }
 

@@ -4,15 +4,21 @@
 
 #include <boost/json.hpp>
 #include <cstdint>
+#include <functional>
+#include <list>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "api/error.h"
 #include "api/fields.h"
+#include "assay/constraint.h"
 #include "assay/scheduler.h"
 #include "assay/session.h"
+#include "assay/tools.h"
 
 namespace assay::api {
 
@@ -22,6 +28,9 @@ struct ApiOptions {
   std::optional<uint64_t> seed;        // of a request that has none; nothing: drawn for each
   std::string chat_template;           // Jinja; empty: the model's own
   bool lenient = false;                // fields that are not known are noted, not refused
+  std::string template_variables;      // a JSON object, under those of the request; empty: none
+  bool parts_reasoning = true;         // reasoning is apart from the answer
+  int64_t n_reasoning_max = -1;        // tokens of it; < 0: no limit
   int64_t n_ctx = 0;                   // positions of a request
   std::string fingerprint;             // of everything that decides about an answer but the request
 };
@@ -35,6 +44,8 @@ struct Asked {
   int64_t created = 0;    // seconds since 1970
   std::vector<Request> requests;
   std::vector<std::string> ignored;
+  AnswerReader::Options reading;  // of a chat's answers
+  bool has_tools = false;         // calls may come
 };
 
 // One HTTP request for embeddings.
@@ -47,9 +58,27 @@ struct AskedEmbeddings {
 
 // What came of one choice so far.
 struct Choice {
-  std::string text;
+  std::string text, reasoning;
+  std::vector<ToolCall> calls;
   std::vector<TokenLogprobs> logprobs;
+  int64_t n_reasoning = 0;  // tokens
   RequestFinished finished;
+};
+
+// Reads one choice as it comes.
+class ChoiceReader {
+ public:
+  ChoiceReader(const Asked& asked, size_t i_choice);
+  std::vector<AnswerPiece> token(const RequestToken& token);  // what became certain, calls with their ids
+  std::vector<AnswerPiece> finish(const RequestFinished& finished);
+  const Choice& choice() const noexcept { return choice_; }
+
+ private:
+  std::vector<AnswerPiece> add(std::vector<AnswerPiece> pieces);
+
+  std::string id_;  // that calls' ids are made of
+  std::optional<AnswerReader> reader_;
+  Choice choice_;
 };
 
 class Api {
@@ -64,9 +93,9 @@ class Api {
 
   // A stream, as JSON texts: first the head of each choice, then pieces, each choice's end, and the usage where it was asked for.
   std::string chunk_head(const Asked& asked, size_t i_choice) const;  // empty: there is none
-  std::string chunk(const Asked& asked, size_t i_choice, std::string_view text, std::span<const TokenLogprobs> logprobs,
+  std::string chunk(const Asked& asked, size_t i_choice, const AnswerPiece& piece, std::span<const TokenLogprobs> logprobs,
                     size_t offset) const;  // offset: bytes of the choice's text before it
-  std::string chunk_end(const Asked& asked, size_t i_choice, const RequestFinished& finished) const;
+  std::string chunk_end(const Asked& asked, size_t i_choice, const Choice& choice) const;
   std::string chunk_usage(const Asked& asked, const std::vector<Choice>& choices) const;
 
   std::string tokenize(std::string_view body) const;
@@ -77,11 +106,19 @@ class Api {
   const ApiOptions& options() const noexcept { return options_; }
   const Model& engine_model() const noexcept { return *model_; }
   std::string template_source() const;
+  std::string habits() const;  // members of /props: how calls are written and reasoning is marked
 
  private:
   boost::json::object checked_body(Where where, std::string_view body, std::vector<std::string>& ignored) const;
   void check_model(const std::string& name) const;
   std::vector<Message> messages_of(const boost::json::object& body) const;
+  std::vector<TextPiece> rendered(const boost::json::object& body, const std::vector<Tool>& tools) const;
+  std::string variables_of(const boost::json::object& body) const;
+  // form.cpp
+  std::shared_ptr<const Constraint> form_of(const boost::json::object& body, bool is_chat, const std::vector<Tool>& tools) const;
+  std::shared_ptr<const Constraint> compiled(const std::string& key, const std::function<std::shared_ptr<const Constraint>()>& compile) const;
+  std::shared_ptr<const TokenTree> token_tree() const;
+  void hold(Asked& asked, const std::shared_ptr<const Constraint>& form, std::span<const TokenId> prompt, GenerateOptions& generate) const;
   // A text, ids, or a list of either, under `name`; n_max lists at most.
   std::vector<std::vector<TokenId>> texts_of(const boost::json::object& body, std::string_view name, int64_t n_max, std::optional<bool> add_eos) const;
   void check_room(size_t n_prompt, const Draft& draft) const;
@@ -93,7 +130,27 @@ class Api {
   std::shared_ptr<const Model> model_;
   ApiOptions options_;
   std::shared_ptr<const ChatTemplate> chat_template_;  // null: there is none
+  std::shared_ptr<const ToolFormat> tool_format_;      // of it
+  std::optional<ReasoningMarks> marks_;
+
+  struct Cache {  // several threads read requests
+    std::mutex mutex;
+    std::shared_ptr<const TokenTree> tokens;
+    std::list<std::pair<std::string, std::shared_ptr<const Constraint>>> forms;  // used last first
+  };
+  std::unique_ptr<Cache> cache_ = std::make_unique<Cache>();
 };
+
+// The library's refusals of what a request asks for are the request's fault.
+template <class F>
+auto as_bad_request(F&& f) {
+  try {
+    return f();
+  } catch (const Error& error) {
+    if (error.code == Errc::bad_request) throw ApiError(400, error.what());
+    throw;
+  }
+}
 
 // The OpenAPI 3.1 document: every path, field, limit and error.
 std::string openapi_json(std::string_view version);

@@ -139,6 +139,7 @@ class Check {
       items(f, v.get_array(), name);
     } else if (v.is_object()) {
       check_size(f, v.get_object().size(), name, "members");
+      if (f.is_free) return;
       members(v.get_object(), std::string(f.path), name);
     } else if (!v.is_bool() && (f.least != 0 || f.most != 0)) {
       const double x = number_of(v);
@@ -184,7 +185,7 @@ void apply_all(Draft& draft, const json::object& object, const std::string& path
     if (f == nullptr || value.is_null()) continue;
     if (f->apply != nullptr) {
       f->apply(draft, value);
-    } else if (value.is_object() && f->refused.empty()) {
+    } else if (value.is_object() && f->refused.empty() && !f->is_free) {
       apply_all(draft, value.get_object(), std::string(f->path), where);
     }
   }

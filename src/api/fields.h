@@ -40,6 +40,7 @@ struct Field {
   std::string_view about = {};
   std::string_view refused = {};          // why it is not served; then it may only be null or one of `neutral`
   std::string_view neutral = {};          // JSON texts between bars
+  bool is_free = false;                   // an object whose inside is read elsewhere, and may be anything here
   void (*apply)(Draft&, const boost::json::value&) = nullptr;
 };
 

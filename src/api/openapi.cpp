@@ -117,7 +117,7 @@ json::object typed(const Field& f, unsigned type, Where where) {
       break;
     default:
       schema["type"] = "object";
-      add_members(schema, f.path, where);
+      if (!f.is_free) add_members(schema, f.path, where);
   }
   return schema;
 }

@@ -24,18 +24,17 @@ std::string shown(const json::value& v) {
 
 class Compiler {
  public:
-  Compiler(const json::value& document, std::vector<SchemaProblem>& problems)
-      : document_(document), problems_(problems) {}
+  Compiler(NetworkBuilder& net, JsonParts& parts, const json::value& document, std::vector<SchemaProblem>& problems)
+      : document_(document), problems_(problems), net_(net), parts_(parts) {}
 
-  Network run() {
+  RuleId run() {
     const RuleId root = rule_for(document_, "");
     while (!open_.empty()) {
       const auto [schema, pointer, rule] = open_.back();
       open_.pop_back();
       net_.jump(compile(*schema, pointer, net_.begin(rule)), net_.end(rule));
     }
-    if (!problems_.empty()) return {};
-    return net_.finish(root);
+    return root;
   }
 
  private:
@@ -494,16 +493,25 @@ class Compiler {
 
   const json::value& document_;
   std::vector<SchemaProblem>& problems_;
-  NetworkBuilder net_;
-  JsonParts parts_{net_};
+  NetworkBuilder& net_;
+  JsonParts& parts_;
   std::map<std::string, RuleId> rules_;
   std::vector<Open> open_;
 };
 
 }  // namespace
 
+RuleId add_schema(NetworkBuilder& net, JsonParts& parts, const json::value& schema,
+                  std::vector<SchemaProblem>& problems) {
+  return Compiler(net, parts, schema, problems).run();
+}
+
 Network schema_network(const json::value& schema, std::vector<SchemaProblem>& problems) {
-  return Compiler(schema, problems).run();
+  NetworkBuilder net;
+  JsonParts parts(net);
+  const RuleId root = add_schema(net, parts, schema, problems);
+  if (!problems.empty()) return {};
+  return net.finish(root);
 }
 
 Network any_object_network() {

@@ -83,9 +83,12 @@ TokenTree::TokenTree(const Tokenizer& tokenizer, int64_t vocab_size) {
       continue;
     }
     const TokenKind kind = tokenizer.kind(id);
-    if (kind != TokenKind::normal && kind != TokenKind::byte && kind != TokenKind::user_defined) continue;
-    std::string bytes = tokenizer.piece(id, false);
+    if (kind == TokenKind::unused || kind == TokenKind::unknown) continue;
+    const bool is_control = kind == TokenKind::control;
+    std::string bytes = is_control ? constraint::kControlByte + tokenizer.piece(id, true) : tokenizer.piece(id, false);
     if (bytes.empty() || bytes.size() > UINT16_MAX) continue;
+    if (!is_control && bytes.find_first_of("\xF8\xF9\xFA\xFB\xFC\xFD\xFE\xFF") != std::string::npos)
+      continue;  // no UTF-8 has these
     s->bytes[static_cast<size_t>(id)] = bytes;
     const int n_plain = constraint::n_plain_characters(bytes);
     for (int k = n_plain; k > 0 && k <= constraint::kPlainMax; ++k) set(s->plain[static_cast<size_t>(k)], id);

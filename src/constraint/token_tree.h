@@ -28,6 +28,10 @@ struct Tree {
 };
 Tree make_tree(std::vector<std::pair<std::string, TokenId>> tokens);
 
+// Stands before the text of a control token, which so is told from the same text made of plain tokens: no UTF-8 has it,
+// so no schema and no grammar lets one come. Networks of marks (src/tools/) do.
+inline constexpr char kControlByte = '\xFF';
+
 // Plain tokens of more characters than this go with the others.
 inline constexpr int kPlainMax = 16;
 

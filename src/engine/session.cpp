@@ -97,19 +97,27 @@ TemplateInput chat_input(const Tokenizer& tokenizer, const std::vector<Message>&
 
 }  // namespace
 
-std::vector<TokenId> chat_prompt(const Model& model, const ChatTemplate& chat_template,
-                                 const std::vector<Message>& messages,
-                                 const std::string& variables_json) {
+TemplateInput with_token_texts(const Model& model, TemplateInput input) {
   const Tokenizer& tokenizer = require_tokenizer(model);
-  const TemplateInput input = chat_input(tokenizer, messages, variables_json);
-  const std::vector<TextPiece> pieces = chat_template.render_pieces(input);
+  input.bos_token = token_text(tokenizer, tokenizer.bos());
+  input.eos_token = token_text(tokenizer, tokenizer.eos());
+  return input;
+}
+
+std::vector<TokenId> encode_rendered(const Model& model, std::span<const TextPiece> pieces) {
+  const Tokenizer& tokenizer = require_tokenizer(model);
+  const std::string bos = token_text(tokenizer, tokenizer.bos());
   EncodeOptions options;
-  const bool begins_with_bos = !input.bos_token.empty() && !pieces.empty() &&
-                               pieces.front().parse_special &&
-                               pieces.front().text.starts_with(input.bos_token);
+  const bool begins_with_bos = !bos.empty() && !pieces.empty() && pieces.front().parse_special && pieces.front().text.starts_with(bos);
   if (begins_with_bos) options.add_bos = false;
   options.add_eos = false;
   return tokenizer.encode(pieces, options);
+}
+
+std::vector<TokenId> chat_prompt(const Model& model, const ChatTemplate& chat_template,
+                                 const std::vector<Message>& messages,
+                                 const std::string& variables_json) {
+  return encode_rendered(model, chat_template.render_pieces(chat_input(require_tokenizer(model), messages, variables_json)));
 }
 
 std::string chat_prompt_text(const Model& model, const ChatTemplate& chat_template,

@@ -50,13 +50,24 @@ asio::awaitable<std::vector<Flow::Item>> next_items(Flow& flow) {
   co_return items;
 }
 
-// One choice of a stream: text that is not sent yet, with the logprobs of its tokens.
+// One choice of a stream: logprobs of tokens whose text is not certain yet.
 struct Pending {
-  std::string text;
   std::vector<TokenLogprobs> logprobs;
   size_t n_sent = 0;
   bool over = false;
 };
+
+std::vector<api::ChoiceReader> readers_of(const api::Asked& asked) {
+  std::vector<api::ChoiceReader> readers;
+  for (size_t i = 0; i < asked.requests.size(); ++i) readers.emplace_back(asked, i);
+  return readers;
+}
+
+std::vector<api::Choice> choices_of(const std::vector<api::ChoiceReader>& readers) {
+  std::vector<api::Choice> choices;
+  for (const api::ChoiceReader& reader : readers) choices.push_back(reader.choice());
+  return choices;
+}
 
 }  // namespace
 
@@ -115,21 +126,18 @@ asio::awaitable<void> Server::State::complete(Connection& c, Exchange& e, api::W
 
 asio::awaitable<void> Server::State::whole_answer(Connection& c, Exchange& e, const api::Asked& asked, std::shared_ptr<Flow> flow,
                                                   std::vector<RequestId> ids) {
-  std::vector<api::Choice> choices(ids.size());
+  std::vector<api::ChoiceReader> readers = readers_of(asked);
   std::vector<Clock::time_point> last(ids.size());
   std::optional<api::ApiError> failure;
   size_t n_over = 0;
-  while (n_over < choices.size()) {
+  while (n_over < readers.size()) {
     const std::vector<Flow::Item> items = co_await next_items(*flow);
     for (const Flow::Item& item : items) {
       measure(item, e, last[item.i_choice]);
-      api::Choice& choice = choices[item.i_choice];
       if (const auto* token = std::get_if<RequestToken>(&item.event)) {
-        choice.text += token->text;
-        if (token->logprobs) choice.logprobs.push_back(*token->logprobs);
+        readers[item.i_choice].token(*token);
       } else if (const auto* finished = std::get_if<RequestFinished>(&item.event)) {
-        choice.text += finished->text;
-        choice.finished = *finished;
+        readers[item.i_choice].finish(*finished);
         if (!is_whole(*finished) && !failure) failure = ending_error(*finished, options);
         ++n_over;
       } else if (const auto* failed = std::get_if<RequestFailed>(&item.event)) {
@@ -138,7 +146,7 @@ asio::awaitable<void> Server::State::whole_answer(Connection& c, Exchange& e, co
       }
     }
     if (failure) cancel(ids);
-    if (n_over < choices.size() && is_gone(c.socket)) {
+    if (n_over < readers.size() && is_gone(c.socket)) {
       cancel(ids);
       e.finish = "client gone";
       e.closes = true;
@@ -146,6 +154,7 @@ asio::awaitable<void> Server::State::whole_answer(Connection& c, Exchange& e, co
     }
   }
   if (failure) throw *failure;
+  const std::vector<api::Choice> choices = choices_of(readers);
   for (const api::Choice& choice : choices) {
     e.n_prompt += choice.finished.n_prompt, e.n_cached += choice.finished.n_prompt_cached, e.n_answer += choice.finished.n_answer;
     e.finish = name(choice.finished.reason);
@@ -176,34 +185,33 @@ asio::awaitable<void> Server::State::stream_answer(Connection& c, Exchange& e, c
   e.status = 200;
   out = serve::head_text(head, e.closes, true);
   std::vector<Pending> pending(ids.size());
-  std::vector<api::Choice> choices(ids.size());
+  std::vector<api::ChoiceReader> readers = readers_of(asked);
   std::vector<Clock::time_point> last(ids.size());
   for (size_t i = 0; i < ids.size(); ++i) put(api.chunk_head(asked, i));
   std::optional<api::ApiError> failure;
-  const auto flush = [&](size_t i) {
+  const auto send_pieces = [&](size_t i, const std::vector<AnswerPiece>& pieces) {
     Pending& p = pending[i];
-    if (p.text.empty() && p.logprobs.empty()) return;
-    put(api.chunk(asked, i, p.text, p.logprobs, p.n_sent));
-    p.n_sent += p.text.size();
-    p.text.clear();
-    p.logprobs.clear();
+    for (const AnswerPiece& piece : pieces) {
+      put(api.chunk(asked, i, piece, p.logprobs, p.n_sent));
+      p.n_sent += piece.text.size();
+      p.logprobs.clear();
+    }
   };
   const auto on_item = [&](const Flow::Item& item) {
     measure(item, e, last[item.i_choice]);
     Pending& p = pending[item.i_choice];
+    api::ChoiceReader& reader = readers[item.i_choice];
     if (const auto* token = std::get_if<RequestToken>(&item.event)) {
-      p.text += token->text;
       if (token->logprobs) p.logprobs.push_back(*token->logprobs);
-      if (!p.text.empty()) flush(item.i_choice);
+      send_pieces(item.i_choice, reader.token(*token));
     } else if (const auto* finished = std::get_if<RequestFinished>(&item.event)) {
-      p.text += finished->text;
       p.over = true;
-      flush(item.i_choice);
-      choices[item.i_choice].finished = *finished;
+      send_pieces(item.i_choice, reader.finish(*finished));
+      if (!p.logprobs.empty()) send_pieces(item.i_choice, {{AnswerPiece::Kind::text, ""}});
       e.n_prompt += finished->n_prompt, e.n_cached += finished->n_prompt_cached, e.n_answer += finished->n_answer;
       e.finish = name(finished->reason);
       if (is_whole(*finished)) {
-        put(api.chunk_end(asked, item.i_choice, *finished));
+        put(api.chunk_end(asked, item.i_choice, reader.choice()));
         ++metrics.finished[e.finish];
       } else if (!failure) {
         failure = ending_error(*finished, options);
@@ -232,7 +240,7 @@ asio::awaitable<void> Server::State::stream_answer(Connection& c, Exchange& e, c
     e.finish = failure->code.empty() ? "error" : failure->code;
     put(api::error_json(*failure));
   } else if (asked.draft.include_usage) {
-    put(api.chunk_usage(asked, choices));
+    put(api.chunk_usage(asked, choices_of(readers)));
   }
   put("[DONE]");
   if (chunked) out += "0\r\n\r\n";

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "api/json_text.h"
+#include "serve/page.h"
 #include "serve/server_state.h"
 
 namespace assay {
@@ -88,7 +89,7 @@ std::string_view plain_path(const HttpRequest& request) {
   return path.starts_with("/v1/") ? path.substr(3) : path;
 }
 
-bool is_open(std::string_view path) { return path == "/health"; }
+bool is_open(std::string_view path) { return path == "/health" || find_page(path) != nullptr; }
 
 struct Route {
   std::string_view path, methods;
@@ -97,7 +98,7 @@ struct Route {
 constexpr Route kRoutes[] = {
     {"/health", "GET, HEAD"}, {"/models", "GET, HEAD"},       {"/props", "GET, HEAD"},      {"/metrics", "GET, HEAD"},
     {"/openapi.json", "GET, HEAD"}, {"/chat/completions", "POST"}, {"/completions", "POST"}, {"/embeddings", "POST"}, {"/tokenize", "POST"},
-    {"/detokenize", "POST"},  {"/apply-template", "POST"},
+    {"/detokenize", "POST"},  {"/apply-template", "POST"},   {"/", "GET, HEAD"},           {"/app.js", "GET, HEAD"},  {"/style.css", "GET, HEAD"},
 };
 
 // What others have and this server has not, by name.
@@ -160,12 +161,12 @@ std::string Server::State::props() const {
   return fmt::format(
       R"({{"default_generation_settings":{{"n_ctx":{},"params":{{"temperature":{},"top_k":{},"top_p":{},"min_p":{},"repeat_penalty":{},"n_predict":{}}}}},)"
       R"("total_slots":{},"model_alias":{},"model_path":{},"chat_template":{},"build_info":{},)"
-      R"("limits":{{"queue":{},"body_bytes":{},"headers":{},"header_bytes":{},"target_bytes":{},"json_depth":64,"connections":{},"request_seconds":{},"n":8,"stop":16,"top_logprobs":20,"logit_bias":1024}},)"
+      R"("limits":{{"queue":{},"body_bytes":{},"headers":{},"header_bytes":{},"target_bytes":{},"json_depth":64,"connections":{},"request_seconds":{},"n":8,"stop":16,"top_logprobs":20,"logit_bias":1024,"tools":128}},{},)"
       R"("numerics":{{"mode":"{}","activation_bits":{},"cache_k":"{}","cache_v":"{}","kernels":{}}},"system_fingerprint":"{}"}})",
       context.n_ctx(), s.temperature, s.top_k, s.top_p, s.min_p, s.repeat_penalty, options.defaults.n_predict, o.n_sequences,
       api::json_quoted(api.options().names.front()), api::json_quoted(api.options().names.front()), api::json_quoted(api.template_source()),
       api::json_quoted("assay " + options.version), f.n_waiting_max, limits.body_bytes, limits.n_headers, limits.head_bytes, limits.target_bytes,
-      options.n_connections_max, options.request_s_max, name(o.numerics), o.activation_bits, name(o.cache_k), name(o.cache_v),
+      options.n_connections_max, options.request_s_max, api.habits(), name(o.numerics), o.activation_bits, name(o.cache_k), name(o.cache_v),
       api::json_quoted(context.kernels()), api.options().fingerprint);
 }
 
@@ -181,6 +182,11 @@ std::optional<serve::Response> Server::State::quick(const serve::HttpRequest& re
   }
   if (path == "/health") {
     return draining ? serve::Response{503, R"({"status":"draining"})"} : serve::Response{200, R"({"status":"ok"})"};
+  }
+  if (const serve::PageFile* file = serve::find_page(path)) {
+    serve::Response response{200, std::string(file->text), std::string(file->content_type)};
+    response.headers = {{"Content-Security-Policy", std::string(serve::kPagePolicy)}, {"Referrer-Policy", "no-referrer"}, {"Cache-Control", "no-cache"}};
+    return response;
   }
   if (path == "/models") return serve::Response{200, api.models()};
   if (path.starts_with("/models/")) return serve::Response{200, api.model(serve::decoded(path.substr(8)))};

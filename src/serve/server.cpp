@@ -40,6 +40,9 @@ api::ApiOptions api_options(const Model& model, const ServerOptions& o, const Co
   a.defaults = o.defaults;
   a.seed = o.seed;
   a.chat_template = o.chat_template;
+  a.template_variables = o.template_variables;
+  a.parts_reasoning = o.parts_reasoning;
+  a.n_reasoning_max = o.n_reasoning_max;
   a.lenient = o.lenient;
   a.n_ctx = context.n_ctx();
   a.fingerprint = api::fingerprint(context);

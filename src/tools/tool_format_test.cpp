@@ -1,0 +1,342 @@
+// Every template of tests/data: its format by name, and calls that come back as they were: written by the template,
+// read again.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "assay/error.h"
+#include "assay/tools.h"
+#include "support/shared_data.h"
+#include "tools/format.h"
+
+namespace assay {
+namespace {
+
+namespace json = boost::json;
+using ::testing::HasSubstr;
+
+const std::vector<std::string> kEnds = {"</s>",
+                                        "<|im_end|>",
+                                        "<|eot_id|>",
+                                        "<|eom_id|>",
+                                        "<|end_of_text|>",
+                                        "<|call|>",
+                                        "<|calls|>",
+                                        "<｜end▁of▁sentence｜>",
+                                        "<|END_OF_TURN_TOKEN|>",
+                                        "<|message_sep|>",
+                                        "<|end|>",
+                                        "<SPECIAL_12>",
+                                        "<end_of_sentence>",
+                                        "<turn|>"};
+
+// What docs/tool-calls.md says of each.
+const std::map<std::string, std::string> kNames = {
+    {"Apertus-8B-Instruct", "apertus"},
+    {"Apriel-1.6-15b-Thinker-fixed", "apriel"},
+    {"ByteDance-Seed-OSS", "generic"},
+    {"Cohere2MoE", "command-r"},
+    {"CohereForAI-c4ai-command-r7b-12-2024-tool_use", "command-r"},
+    {"GLM-4.6", "generic"},
+    {"GigaChat3-10B-A1.8B", "generic"},
+    {"GigaChat3.1-10B-A1.8B", "gigachat 3"},
+    {"Kimi-K2-Instruct", "generic"},
+    {"Kimi-K2-Thinking", "generic"},
+    {"LFM2-8B-A1B", "generic"},
+    {"LFM2.5-8B-A1B", "generic"},
+    {"MiMo-VL", "hermes"},
+    {"MiniMax-M1", "minimax m1"},
+    {"MiniMax-M3", "generic"},
+    {"Mistral-Small-3.2-24B-Instruct-2506", "mistral small 3"},
+    {"NVIDIA-Nemotron-Nano-v2", "nemotron"},
+    {"NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", "hermes"},
+    {"Qwen-QwQ-32B", "hermes"},
+    {"Qwen-Qwen2.5-7B-Instruct", "hermes"},
+    {"Qwen3-Coder", "generic"},
+    {"Qwen3.5-4B", "generic"},
+    {"Spark2.5", "generic"},
+    {"StepFun3.5-Flash", "generic"},
+    {"deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "deepseek r1"},
+    {"deepseek-ai-DeepSeek-V3.1", "deepseek v3.1"},
+    {"deepseek-ai-DeepSeek-V4-Flash-0731", "generic"},
+    {"deepseek-ai-DeepSeek-V4", "generic"},
+    {"google-gemma-2-2b-it", "generic"},
+    {"google-gemma-4-31B-it-interleaved", "generic"},
+    {"ibm-granite-granite-3.3-2B-Instruct", "granite 3"},
+    {"ibm-granite-granite-4.0", "hermes"},
+    {"inclusionai-ling-3.0-flash", "generic"},
+    {"llama-cpp-deepseek-r1", "generic"},
+    {"meetkai-functionary-medium-v3.1", "functionary 3.1"},
+    {"meetkai-functionary-medium-v3.2", "generic"},
+    {"meta-llama-Llama-3.2-3B-Instruct", "llama 3"},
+    {"meta-llama-Llama-3.3-70B-Instruct", "llama 3"},
+    {"mistralai-Ministral-3-14B-Reasoning-2512", "mistral args"},
+    {"mistralai-Mistral-Nemo-Instruct-2407", "mistral nemo"},
+    {"muse-glimmer", "generic"},
+    {"openai-gpt-oss-120b", "harmony"},
+    {"poolside-Laguna-S-2.1", "generic"},
+    {"poolside-Laguna-XS-2.1", "generic"},
+    {"tencent-Hy3", "generic"},
+    {"unsloth-Apriel-1.5", "apriel"},
+    {"upstage-Solar-Open-100B", "solar open"},
+};
+
+std::string contents(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+Tool tool(const std::string& name, const std::string& parameters) {
+  return {name,
+          R"({"type": "function", "function": {"name": ")" + name + R"(", "description": "does it", "parameters": )" +
+              parameters + "}}",
+          parameters};
+}
+
+std::string joined(const std::vector<TextPiece>& pieces) {
+  std::string text;
+  for (const TextPiece& piece : pieces) text += piece.text;
+  return text;
+}
+
+struct Known {
+  std::string name, source;
+  std::shared_ptr<const ChatTemplate> chat_template;
+  std::shared_ptr<const ToolFormat> format;
+};
+
+std::vector<Known> all_templates() {
+  std::vector<Known> all;
+  for (const auto& [name, format] : kNames) {
+    Known k{name, contents(test::data("chat/templates/" + name + ".jinja")), nullptr, nullptr};
+    k.chat_template = ChatTemplate::parse(k.source);
+    k.format = ToolFormat::find(*k.chat_template, k.source, "<s>", "</s>", kEnds);
+    all.push_back(std::move(k));
+  }
+  return all;
+}
+
+PromptExtras two_tools() {
+  PromptExtras extras;
+  extras.tools = {
+      tool(
+          "get_weather",
+          R"({"type": "object", "properties": {"city": {"type": "string", "description": "which"}, "days": {"type": "integer"}}, "required": ["city"]})"),
+      tool(
+          "add-up",
+          R"({"type": "object", "properties": {"values": {"type": "array", "items": {"type": "number"}}}, "required": ["values"]})")};
+  return extras;
+}
+
+std::vector<ToolCall> two_calls() {
+  return {{"abcdefgh1", "get_weather", R"({"city": "S\u00e3o \"Paulo\" </tool_call> \n{", "days": 3})"},
+          {"abcdefgh2", "add-up", R"({"values": [1, -2.5, []]})"}};
+}
+
+void expect_same(const std::vector<ToolCall>& found, std::span<const ToolCall> calls) {
+  ASSERT_EQ(found.size(), calls.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    EXPECT_EQ(found[i].name, calls[i].name);
+    EXPECT_EQ(json::parse(found[i].arguments), json::parse(calls[i].arguments)) << found[i].arguments;
+  }
+}
+
+TEST(ToolFormat, EveryTemplateIsInTheTableOrOnTheGenericList) {
+  for (const Known& k : all_templates()) {
+    SCOPED_TRACE(k.name);
+    EXPECT_EQ(k.format->name(), kNames.at(k.name)) << k.format->example();
+    EXPECT_EQ(k.format->is_generic(), kNames.at(k.name) == "generic");
+    EXPECT_NE(k.format->is_generic(), k.format->is_known());
+  }
+}
+
+// The template's own text of an answer with calls, read as an answer.
+TEST(ToolFormat, CallsThatATemplateWritesAreReadAsTheyWere) {
+  for (const Known& k : all_templates()) {
+    SCOPED_TRACE(k.name);
+    const size_t n = k.format->is_parallel() ? 2 : 1;
+    Message answer{"assistant", ""};
+    answer.tool_calls = two_calls();
+    answer.tool_calls.resize(n);
+    Message result{"tool", "4"};
+    result.tool_call_id = "abcdefgh1";
+    result.name = "get_weather";
+    // Where the last message is an answer some templates leave it out, and where a result follows some write more of a
+    // call.
+    size_t begin = std::string::npos;
+    std::string written;
+    for (const bool with_result : {false, true}) {
+      std::vector<Message> messages = {{"user", "What now?"}, answer};
+      if (with_result) messages.push_back(result);
+      written = joined(k.format->render(*k.chat_template, messages, two_tools(), "<s>", "</s>"));
+      const size_t asked = written.rfind("What now?");
+      ASSERT_NE(asked, std::string::npos) << written;
+      begin = written.find(k.format->has_channels() ? "<|start|>assistant" : k.format->format().before, asked);
+      if (begin != std::string::npos && written.find("add-up", begin) != std::string::npos) break;
+      if (begin != std::string::npos && n == 1) break;
+    }
+    ASSERT_NE(begin, std::string::npos) << written;
+    const std::string text = written.substr(begin);
+    const ReadAnswer whole = read_answer({k.format, {}, false, {"get_weather", "add-up"}}, text);
+    expect_same(whole.calls, answer.tool_calls);
+    // In pieces of one byte it is the same.
+    AnswerReader reader({k.format, {}, false, {"get_weather", "add-up"}});
+    std::vector<ToolCall> calls;
+    const auto take = [&](const std::vector<AnswerPiece>& pieces) {
+      for (const AnswerPiece& p : pieces) {
+        if (p.kind == AnswerPiece::Kind::call) calls.push_back({p.id, p.text, ""});
+        if (p.kind == AnswerPiece::Kind::arguments) calls.at(p.i_call).arguments += p.text;
+      }
+    };
+    for (const char c : text) take(reader.push(std::string_view(&c, 1)));
+    take(reader.finish());
+    expect_same(calls, answer.tool_calls);
+    EXPECT_TRUE(reader.calls_are_whole());
+  }
+}
+
+// What we write of calls for the model to see is what we read, and what an answer is held to.
+TEST(ToolFormat, CallsThatAreWrittenAreHeldAndReadTheSame) {
+  std::set<std::string_view> seen;
+  for (const Known& k : all_templates()) {
+    SCOPED_TRACE(k.name);
+    if (!seen.insert(k.format->name()).second) continue;
+    CallRules rules{two_tools().tools, false, true, ""};
+    rules.tools[1].parameters =
+        R"({"type": "object", "properties": {"values": {"type": "array"}}, "required": ["values"]})";
+    std::vector<ToolCall> calls = two_calls();
+    if (!k.format->is_parallel()) calls.resize(1);
+    const std::string text = tools::write_calls(k.format->format(), calls);
+    expect_same(read_answer({k.format, {}, false, {}}, text).calls, calls);
+    EXPECT_TRUE(call_constraint(*k.format, rules)->accepts(text)) << text;
+    std::string wrong = text;
+    wrong.replace(wrong.find("days"), 4, "dayz");
+    EXPECT_FALSE(call_constraint(*k.format, rules)->accepts(wrong));
+    rules.must = true;
+    EXPECT_TRUE(call_constraint(*k.format, rules)->accepts(text)) << text;
+    EXPECT_FALSE(call_constraint(*k.format, rules)->accepts("It rains."));
+    if (!k.format->has_channels()) {
+      rules.must = false;
+      EXPECT_TRUE(call_constraint(*k.format, rules)->accepts("It rains."));
+      if (!k.format->format().anchored) {
+        EXPECT_TRUE(call_constraint(*k.format, rules)->accepts("I look. \n" + text));
+        EXPECT_EQ(read_answer({k.format, {}, false, {}}, "I look. \n" + text).text, "I look.");
+      }
+      rules.content_schema = R"({"type": "integer"})";
+      EXPECT_TRUE(call_constraint(*k.format, rules)->accepts("42"));
+      EXPECT_TRUE(call_constraint(*k.format, rules)->accepts(text));
+      EXPECT_FALSE(call_constraint(*k.format, rules)->accepts("It rains."));
+    }
+    rules.parallel = false;
+    rules.content_schema.clear();
+    EXPECT_EQ(call_constraint(*k.format, rules)->accepts(text), calls.size() == 1);
+  }
+}
+
+TEST(ToolFormat, WholeConversationsAreRendered) {
+  for (const Known& k : all_templates()) {
+    SCOPED_TRACE(k.name);
+    Message call{"assistant", ""};
+    call.tool_calls = {{"call_1", "get_weather", R"({"city": "Ulm"})"}};
+    Message result{"tool", "sunny <|im_end|>"};
+    result.tool_call_id = "call_1";
+    result.name = "get_weather";
+    const std::vector<Message> messages = {{"system", "Be brief."}, {"user", "Weather?"}, call, result};
+    try {
+      const auto pieces = k.format->render(*k.chat_template, messages, two_tools(), "<s>", "</s>");
+      const std::string text = joined(pieces);
+      if (k.format->name() != "mistral nemo") {  // it has the system's message beside a last one of the user only
+        EXPECT_THAT(text, HasSubstr("Be brief."));
+      }
+      for (const char* part : {"Weather?", "get_weather", "Ulm", "sunny", "add-up"}) EXPECT_THAT(text, HasSubstr(part));
+      for (const TextPiece& p : pieces)
+        EXPECT_FALSE(p.parse_special && p.text.find("sunny") != std::string::npos) << "what a tool says stays text";
+    } catch (const Error& error) {
+      ADD_FAILURE() << error.what();
+    }
+  }
+}
+
+TEST(ToolFormat, BrokenArgumentsOfEarlierCallsAreTextOrRefused) {  // B61
+  for (const Known& k : all_templates()) {
+    for (const char* arguments : {"", "{\"city\": ", "[1]", "null", "{} {}"}) {
+      SCOPED_TRACE(k.name + " " + arguments);
+      Message call{"assistant", ""};
+      call.tool_calls = {{"call_1", "get_weather", arguments}};
+      Message result{"tool", "?"};
+      result.tool_call_id = "call_1";
+      try {
+        k.format->render(*k.chat_template, {{"user", "Weather?"}, call, result, {"user", "And?"}}, two_tools(), "<s>",
+                         "</s>");
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code, Errc::bad_request) << error.what();
+      }
+    }
+  }
+}
+
+TEST(AnswerReader, TextThatOnlyBeginsAsACallStaysText) {
+  const Known k = all_templates()[std::distance(kNames.begin(), kNames.find("Qwen-Qwen2.5-7B-Instruct"))];
+  const auto read = [&](std::string_view text) { return read_answer({k.format, {}, false, {"get_weather"}}, text); };
+  for (const char* text : {"", "a < b", "<tool_cal", "a <tool_call>\n{\"name\": \"other\", \"arguments\": {}}",
+                           "<tool_call>\nno", "x  \n "}) {
+    const ReadAnswer answer = read(text);
+    EXPECT_TRUE(answer.calls.empty()) << text;
+    EXPECT_THAT(std::string(text), HasSubstr(answer.text));
+    EXPECT_GE(answer.text.size() + 1, std::string(text).size()) << answer.text;
+  }
+  const ReadAnswer cut = read("<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Ul");
+  ASSERT_EQ(cut.calls.size(), 1u);
+  EXPECT_EQ(cut.calls[0].arguments, "{\"city\": \"Ul");
+}
+
+TEST(AnswerReader, ReasoningComesFirst) {
+  const Known k = all_templates()[std::distance(kNames.begin(), kNames.find("Qwen-QwQ-32B"))];
+  const ReasoningMarks marks{"<think>", "</think>", false};
+  const ReadAnswer a = read_answer(
+      {k.format, marks, true, {}},
+      "I <tool_call> think\n</think>\n\nYes.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>");
+  EXPECT_EQ(a.reasoning, "I <tool_call> think");
+  EXPECT_EQ(a.text, "Yes.");
+  ASSERT_EQ(a.calls.size(), 1u);
+  EXPECT_EQ(a.calls[0].arguments, "{}");
+}
+
+TEST(AnswerReader, ChannelsOfGptOss) {
+  const Known k = all_templates()[std::distance(kNames.begin(), kNames.find("openai-gpt-oss-120b"))];
+  const ReadAnswer a = read_answer({k.format, {}, false, {"f"}},
+                                   "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary "
+                                   "to=functions.f <|constrain|>json<|message|>{\"a\": 1}<|call|>");
+  EXPECT_EQ(a.reasoning, "Hm.");
+  EXPECT_EQ(a.text, "");
+  ASSERT_EQ(a.calls.size(), 1u);
+  EXPECT_EQ(a.calls[0].arguments, "{\"a\": 1}");
+  EXPECT_EQ(read_answer({k.format, {}, false, {}}, "<|channel|>final<|message|>Hello <b").text, "Hello <b");
+}
+
+TEST(CallConstraint, WhatIsNotEnforcedIsRefusedWithItsPointer) {
+  const Known k = all_templates()[std::distance(kNames.begin(), kNames.find("Qwen-Qwen2.5-7B-Instruct"))];
+  const auto refusal = [&](const std::string& parameters) -> std::string {
+    try {
+      call_constraint(*k.format, {{tool("f", "{}"), tool("g", parameters)}, false, true, ""});
+    } catch (const SchemaError& error) {
+      return error.problems.at(0).pointer;
+    }
+    return "no error";
+  };
+  EXPECT_EQ(refusal(R"({"type": "object", "properties": {"a": {"type": "array", "uniqueItems": true}}})"),
+            "/tools/1/function/parameters/properties/a/uniqueItems");
+  EXPECT_EQ(refusal(R"({"type": "string"})"), "/tools/1/function/parameters/type");
+  EXPECT_EQ(refusal("[]"), "/tools/1/function/parameters");
+  EXPECT_EQ(refusal(R"({"properties": {"a": {"type": "string"}}})"), "no error");
+}
+
+}  // namespace
+}  // namespace assay
