@@ -34,7 +34,8 @@ class CpuExecutor final : public ops::Executor {
         options_(options),
         schedule_((ops::check_plan(plan, options), make_schedule(plan, options))),
         cache_(plan.cache_layers, options),
-        state_(plan, cpu.kernels, cache_, pool),
+        states_(plan, options),
+        state_(plan, cpu.kernels, cache_, states_, pool),
         shards_(cpu.shards),
         i_shard_(cpu.i_shard),
         n_positions_(static_cast<size_t>(options.n_sequences), 0) {
@@ -51,6 +52,18 @@ class CpuExecutor final : public ops::Executor {
 
   void run(const ops::Batch& batch) override {
     begin(batch);
+    states_.begin(state_.shape.token_runs);
+    try {
+      run_steps();
+    } catch (...) {  // the states lie in the midst of the batch
+      for (size_t i = 0; i < n_positions_.size(); ++i) truncate(static_cast<int>(i), n_positions_[i]);
+      throw;
+    }
+    states_.end();
+    n_positions_ = state_.shape.n_positions;
+  }
+
+  void run_steps() {
     for (size_t i = 0; i < schedule_.steps.size(); ++i) {
       const Step& step = schedule_.steps[i];
       if (state_.n_rows(step.domain) == 0) continue;
@@ -64,7 +77,6 @@ class CpuExecutor final : public ops::Executor {
       }
       if (observer_ != nullptr) [[unlikely]] observe(step);
     }
-    n_positions_ = state_.shape.n_positions;
   }
 
   std::span<const float> logits(int64_t i_output) const override {
@@ -87,7 +99,7 @@ class CpuExecutor final : public ops::Executor {
   void truncate(int sequence, int64_t n_positions) override {
     ops::check_sequence(sequence, options_);
     int64_t& kept = n_positions_[static_cast<size_t>(sequence)];
-    kept = std::clamp<int64_t>(n_positions, 0, kept);
+    kept = states_.truncate(sequence, std::clamp<int64_t>(n_positions, 0, kept), kept);
   }
 
   int64_t n_positions(int sequence) const override {
@@ -97,6 +109,7 @@ class CpuExecutor final : public ops::Executor {
 
   void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const override {
     cache_.visit(sequence, n_positions(sequence), sink);
+    if (n_positions(sequence) > 0) states_.visit(sequence, sink);
   }
 
   void set_observer(ops::OpObserver* observer) override { observer_ = observer; }
@@ -107,7 +120,7 @@ class CpuExecutor final : public ops::Executor {
     }
     return true;
   }
-  size_t cache_bytes() const override { return cache_.bytes(); }
+  size_t cache_bytes() const override { return cache_.bytes() + states_.bytes(); }
   size_t arena_bytes() const override {
     size_t bytes = experts_->bytes() + arena_.size() + scratch_.size() + partials_.size() + small_weights_.size();
     for (const ops::RopeTable& table : state_.rope_tables) bytes += table.bytes();
@@ -122,6 +135,7 @@ class CpuExecutor final : public ops::Executor {
       case Step::Kind::linears: run_linear_step(state_, linear_steps_[i], state_.n_rows(step.domain)); break;
       case Step::Kind::attention: run_attention_step(state_, record<ops::Attention>(step), reinterpret_cast<float*>(partials_.data())); break;
       case Step::Kind::experts: experts_->run(record<ops::ExpertLinear>(step), state_.n_rows(step.domain)); break;
+      case Step::Kind::state: run_state_step(state_, step); break;
       case Step::Kind::gather: gather(record<ops::Gather>(step), state_.n_rows(step.domain)); break;
     }
   }
@@ -269,6 +283,7 @@ class CpuExecutor final : public ops::Executor {
   const ops::ExecutorOptions options_;
   const Schedule schedule_;
   KvCache cache_;
+  ops::StateStore<float> states_;
   RunState state_;
   ShardTable* const shards_;
   const int i_shard_;
