@@ -155,9 +155,9 @@ void weigh(const ops::Route& op, const Scores& s, std::span<const int32_t> exper
   for (size_t i = 0; i < k; ++i) sum += w[i], sum_error += error[i];
   for (size_t i = 0; i < k; ++i) {
     if (op.normalise) {
-      const double least = std::max(sum - sum_error, 1e-20);
+      const double least = std::max(sum - sum_error, op.least_sum);
       error[i] = (error[i] + w[i] * sum_error / std::max(sum, 1e-300)) / least;
-      w[i] /= sum + 1e-20;
+      w[i] /= sum + op.least_sum;
     }
     const double scale = op.scale * (scales.empty() ? 1 : scales[at(experts[i])]);
     y[i] = w[i] * scale;

@@ -12,9 +12,12 @@
 #include "ops/activate.h"
 #include "ops/activation.h"
 #include "ops/add.h"
+#include "ops/add_columns.h"
 #include "ops/attention.h"
+#include "ops/causal_conv.h"
 #include "ops/clamp.h"
 #include "ops/clamped_gate.h"
+#include "ops/delta_rule.h"
 #include "ops/embed.h"
 #include "ops/embed_position.h"
 #include "ops/expert_scale.h"
@@ -24,15 +27,20 @@
 #include "ops/gather.h"
 #include "ops/join.h"
 #include "ops/kv_store.h"
+#include "ops/l2_norm.h"
 #include "ops/layer_norm.h"
 #include "ops/linear.h"
+#include "ops/match_magnitude.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/scale.h"
 #include "ops/scale_by_position.h"
+#include "ops/scale_columns.h"
 #include "ops/select_outputs.h"
+#include "ops/selective_scan.h"
 #include "ops/slice.h"
 #include "ops/softcap.h"
+#include "ops/sparse_gate.h"
 #include "ops/xielu.h"
 #include "quant/format.h"
 #include "bounds/attention_bound.h"
@@ -161,6 +169,87 @@ class SmallOp {
   }
 
   void run(const ops::Scale& op, int64_t i, Out out) const { scaled(i, op.factor, out); }
+  void run(const ops::ScaleColumns&, int64_t i, Out out) const {
+    const Row x = row_of(in_.a, i);
+    const size_t n = out.y.size() / norm_weights_.size();
+    for (size_t j = 0; j < out.y.size(); ++j) {
+      const double w = norm_weights_[j / n], moved = std::fabs(w) * x.e(j);
+      out.y[j] = w * x.values[j];
+      out.bound[j] = moved + gamma(2, u_) * (std::fabs(out.y[j]) + moved) + tiny_;
+    }
+  }
+
+  void run(const ops::AddColumns&, int64_t i, Out out) const {
+    const Row x = row_of(in_.a, i);
+    for (size_t j = 0; j < out.y.size(); ++j) {
+      out.y[j] = x.values[j] + norm_weights_[j];
+      out.bound[j] = u_ * std::fabs(out.y[j]) + (1 + u_) * x.e(j) + tiny_;
+    }
+  }
+
+  // The cut is off by the mean's and the deviation's roundings, as in LayerNorm; max(x - c, 0) moves no further than x and c.
+  void run(const ops::SparseGate& op, int64_t i, Out out) const {
+    const Row x = row_of(in_.a, i);
+    const double count = static_cast<double>(out.y.size()), n_sum = declared_.own_sums ? std::ceil(count / 32) + 5 : count;
+    double mean = 0, magnitude = 0, error = 0, squares = 0;
+    for (size_t j = 0; j < out.y.size(); ++j) mean += x.values[j] / count, magnitude += std::fabs(x.values[j]) / count, error += x.e(j) / count;
+    const double of_mean = gamma(n_sum + 2, u_) * (magnitude + error) + error;
+    double off = 0;  // the largest that an element of x - mean is off: so is their root mean square
+    for (size_t j = 0; j < out.y.size(); ++j) {
+      squares += (x.values[j] - mean) * (x.values[j] - mean);
+      off = std::max(off, x.e(j) + of_mean + u_ * std::fabs(x.values[j] - mean));
+    }
+    const double deviation = std::sqrt(squares / count), of_deviation = off + gamma(n_sum / 2 + 3, u_) * (deviation + off);
+    const double cut = mean + op.factor * deviation;
+    const double of_cut = of_mean + std::fabs(op.factor) * of_deviation + gamma(3, u_) * (std::fabs(mean) + std::fabs(op.factor) * (deviation + of_deviation));
+    for (size_t j = 0; j < out.y.size(); ++j) {
+      out.y[j] = std::max(x.values[j] - cut, 0.0);
+      out.bound[j] = x.e(j) + of_cut + u_ * (std::fabs(x.values[j] - cut) + x.e(j) + of_cut) + tiny_;
+    }
+  }
+
+  // A root mean square moves by the largest dx at most, and by n_s / 2 + 2 roundings.
+  void run(const ops::MatchMagnitude& op, int64_t i, Out out) const {
+    const Row x = row_of(in_.a, i), like = row_of(in_.b, i);
+    const double count = static_cast<double>(out.y.size()), n_sum = declared_.own_sums ? std::ceil(count / 32) + 5 : count;
+    const auto root = [&](const Row& row) {
+      double squares = 0, off = 0;
+      for (size_t j = 0; j < out.y.size(); ++j) squares += row.values[j] * row.values[j], off = std::max(off, row.e(j));
+      return std::pair(std::sqrt(squares / count), off);
+    };
+    const auto [own, of_own] = root(x);
+    const auto [other, of_other] = root(like);
+    const double divisor = std::max(own, op.eps), by = other / divisor, least = std::max(divisor - of_own, op.eps);
+    const double of_by = (of_other + by * of_own) / least;
+    for (size_t j = 0; j < out.y.size(); ++j) {
+      out.y[j] = x.values[j] * by;
+      const double moved = x.e(j) * (by + of_by) + std::fabs(x.values[j]) * of_by;
+      out.bound[j] = moved + gamma(n_sum + 6, u_) * (std::fabs(out.y[j]) + moved) + tiny_;
+    }
+  }
+
+  // As RMSNorm, of a sum in place of a mean.
+  void run(const ops::L2Norm& op, int64_t i, Out out) const {
+    const Row x = row_of(in_.a, i);
+    const auto d = at(op.d);
+    const double eps = static_cast<double>(op.eps), count = static_cast<double>(op.d);
+    const double n_sum = declared_.own_sums ? std::ceil(count / 32) + 5 : count;
+    for (size_t begin = 0; begin < x.values.size(); begin += d) {
+      double sum = eps, moved = 0;
+      for (size_t j = begin; j < begin + d; ++j) {
+        sum += x.values[j] * x.values[j];
+        moved += x.e(j) * (2 * std::fabs(x.values[j]) + x.e(j));
+      }
+      const double r = 1 / std::sqrt(sum), t = moved / sum;
+      const double off = moved == 0 ? 0 : t < 0.5 ? 1 / std::sqrt(1 - t) - 1 : eps > 0 ? std::sqrt(sum / eps) : HUGE_VAL;
+      const double rounding = gamma(n_sum / 2 + 5, u_) + gamma(count / 2 + 5, kUnitDouble) + count * 0x1p-149 / sum;
+      for (size_t j = begin; j < begin + d; ++j) {
+        const double from_x = r * (x.e(j) * (1 + off) + std::fabs(x.values[j]) * off);
+        out.y[j] = x.values[j] * r;
+        out.bound[j] = from_x + rounding * (std::fabs(out.y[j]) + from_x) + tiny_;
+      }
+    }
+  }
   void run(const ops::ScaleByPosition& op, int64_t i, Out out) const {
     scaled(i, ops::position_scale(op.beta, op.period, op.offset, in_.positions[at(i)]), out);
   }
@@ -325,6 +414,8 @@ class SmallOp {
     if (op.w != ops::kNone) norm_weights_ = ops::vector_of(in_.plan.weights[at(op.w)]);
     if (op.bias != ops::kNone) norm_biases_ = ops::vector_of(in_.plan.weights[at(op.bias)]);
   }
+  void prepare(const ops::AddColumns& op) { norm_weights_ = ops::vector_of(in_.plan.weights[at(op.w)]); }
+  void prepare(const ops::ScaleColumns& op) { norm_weights_ = ops::vector_of(in_.plan.weights[at(op.w)]); }
   template <class Record>
   void prepare(const Record&) {}
 
@@ -345,6 +436,8 @@ class SmallOp {
       case F::relu_squared: return relu_squared(x, dx);
       case F::sigmoid: return sigmoid(x, dx);
       case F::softplus: return softplus(x, dx);
+      case F::exponential: return exponential(x, dx);
+      case F::identity: return {x, dx};
       case F::n_functions: break;
     }
     return {x - x, 0};  // no function
@@ -408,6 +501,12 @@ class SmallOp {
   Activation softplus(double x, double dx) const {
     const double y = ops::softplus64(x);
     return {y, dx + gamma(12, u_) * (y + dx) + kUnderflow};
+  }
+
+  // Good to 2 u; dx moves it by the factor e^dx at most.
+  Activation exponential(double x, double dx) const {
+    const double y = num::exp64(x), moved = dx == 0 ? 0 : y * std::expm1(std::min(dx, 700.0));
+    return {y, moved + gamma(declared_.own_sums ? 2.1 : 8, u_) * (y + moved) + kUnderflow};
   }
 
   // y = x * factor, the factor rounded once more.
@@ -481,6 +580,9 @@ BoundOf find_bound(const ops::Op& op) {
          return local_attention(in, in.op.get<ops::Attention>(), declared, pool, options);
        }},
       {ops::Record::type_of<ops::KvStore>(), nothing},
+      {ops::Record::type_of<ops::CausalConv>(), nothing},  // by state_bound.h
+      {ops::Record::type_of<ops::DeltaRule>(), nothing},
+      {ops::Record::type_of<ops::SelectiveScan>(), nothing},
       {ops::Record::type_of<ops::Gather>(), nothing},
       small<ops::Embed>(),
       small<ops::RmsNorm>(),
@@ -490,6 +592,11 @@ BoundOf find_bound(const ops::Op& op) {
       small<ops::SelectOutputs>(),
       small<ops::LayerNorm>(),
       small<ops::Scale>(),
+      small<ops::ScaleColumns>(),
+      small<ops::AddColumns>(),
+      small<ops::L2Norm>(),
+      small<ops::SparseGate>(),
+      small<ops::MatchMagnitude>(),
       small<ops::ScaleByPosition>(),
       small<ops::Softcap>(),
       small<ops::Clamp>(),

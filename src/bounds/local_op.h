@@ -74,7 +74,7 @@ struct LocalOptions {
 // Whether the op can be held against a bound; a backend may run ops that verify does not know.
 bool has_bound(const ops::Op& op);
 
-// Any op with a bound but KvStore; Error(unsupported) for others. SelectOutputs: a holds the rows that were selected.
+// Any op with a bound but KvStore and those with a state (state_bound.h); Error(unsupported) for others. SelectOutputs: a holds the rows that were selected.
 Expected local_op(const OpInputs& in, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options = {});
 
 // Fills k_stored and v_stored for the positions that lack them, where every position was observed and the source declares our own contract.

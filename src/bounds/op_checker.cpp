@@ -18,6 +18,7 @@
 #include "ops/rope.h"
 #include "ops/select_outputs.h"
 #include "bounds/judge.h"
+#include "bounds/state_bound.h"
 
 namespace assay::verify {
 namespace {
@@ -113,19 +114,22 @@ struct OpChecker::State {
 
   void begin(const ops::Batch& batch);
   void start_sequences();
+  void take_back_states(int sequence, int64_t start);
   int32_t find(const ops::Op& op) const;
   void announce(int32_t i_op, int64_t n, int64_t width, std::span<const double> found);
   void end();
   void run_missing(int32_t i_op);
   void run(int32_t i_op,
            std::span<const double> found);  // found empty: the op is computed in its place
+  void run_state(int32_t i_op, std::span<const double> found);
   void run_linear_blocks(int32_t i_op, const OpInputs& in, std::span<const double> found,
                          Held& out);
   void judge_block(int32_t i_op, const Judged& judged);
   void finish(int32_t i_op);
   void store_keys(const ops::KvStore& op);
   void select(const ops::SelectOutputs& op);
-  void note_failure(int32_t i_op, const OpInputs& in, std::span<const double> found);
+  // of_state: what was expected of an op with a state, which cannot be computed again.
+  void note_failure(int32_t i_op, const OpInputs& in, std::span<const double> found, const Expected* of_state = nullptr);
   void make_place(int32_t i_op, const Worst& worst);
   void make_figures();
 
@@ -163,6 +167,7 @@ struct OpChecker::State {
   bool running = false;
 
   std::vector<std::vector<KvHistory>> observed_kv, chain_kv;  // [layer][sequence]
+  std::vector<std::vector<StateMemory>> states;               // [state][sequence]
   std::vector<int64_t> n_positions;                           // per sequence
   std::vector<std::map<int, int64_t>> batch_starts;
 
@@ -186,6 +191,7 @@ OpChecker::State::State(const ops::Plan& p, const Declared& d, int64_t ctx, int 
       producer(p.values.size(), -1),
       readers(p.values.size()),
       store_of_layer(p.cache_layers.size(), -1),
+      states(p.states.size(), std::vector<StateMemory>(at(sequences_max))),
       n_positions(at(sequences_max), 0),
       tally(p.ops.size()),
       announced(p.ops.size(), false) {
@@ -268,12 +274,22 @@ void OpChecker::State::start_sequences() {
     ++next[at(sequence)];
   }
   for (const auto& [sequence, start] : starts) {
+    take_back_states(sequence, start);
     for (std::vector<std::vector<KvHistory>>* histories : {&observed_kv, &chain_kv}) {
       for (std::vector<KvHistory>& layer : *histories) cut(layer[at(sequence)], start);
     }
   }
   n_positions = next;
   batch_starts.push_back(std::move(starts));
+}
+
+void OpChecker::State::take_back_states(int sequence, int64_t start) {
+  if (states.empty() || start == n_positions[at(sequence)]) return;
+  if (start != 0) {
+    throw Error(Errc::unsupported, fmt::format("sequence {} is run anew from position {} of {}: what it kept of the tokens before is known at the end alone; "
+                                               "run it from position 0", sequence, start, n_positions[at(sequence)]));
+  }
+  for (std::vector<StateMemory>& memories : states) memories[at(sequence)] = {};
 }
 
 // The op of our plan: an executor may walk a plan of its own.
@@ -326,7 +342,9 @@ void OpChecker::State::run(int32_t i_op, std::span<const double> found) {
   const ops::OpValues values = ops::values_of(current);
   if (const auto* store = as<ops::KvStore>(current)) store_keys(*store);
   if (const auto* selected = as<ops::SelectOutputs>(current)) select(*selected);
-  if (!passes_on(current) && n_rows(values.output) > 0) {
+  if (keeps_state(current)) {
+    run_state(i_op, found);
+  } else if (!passes_on(current) && n_rows(values.output) > 0) {
     const bool outputs = of_outputs(values.output);
     std::vector<const KvHistory*> history, chain_history;
     if (const auto* attention = as<ops::Attention>(current)) {
@@ -371,6 +389,28 @@ void OpChecker::State::run(int32_t i_op, std::span<const double> found) {
     }
   }
   finish(i_op);
+}
+
+void OpChecker::State::run_state(int32_t i_op, std::span<const double> found) {
+  const ops::OpValues values = ops::values_of(op(i_op));
+  StateInputs in{plan, op(i_op), {}, {}, sequences};
+  for (const ops::ValueId id : values.inputs) {
+    in.observed.push_back(rows(id));
+    if (options.cumulative) in.chain.push_back(chain_rows(id));
+  }
+  Held& out = held[at(values.output)];
+  Expected expected = local_state(in, declared, states[at(ops::state_of(op(i_op)))], pool, options.cumulative ? &out.chain : nullptr);
+  if (!found.empty()) {
+    judge_block(i_op, {found, n_rows(values.output), width(values.output), 0, width(values.output), expected, out.chain});
+    out.observed.assign(found.begin(), found.end());
+    if (batch_tally[at(i_op)].n_outside > 0) {
+      const OpInputs first{plan, op(i_op), in.observed[0], {}, tokens, positions, {}, found};
+      note_failure(i_op, first, found, &expected);
+    }
+  } else {
+    out.observed = std::move(expected.y);
+    out.error = std::move(expected.bound);
+  }
 }
 
 // The widest outputs (logits) would need several times their size at once: they are judged by
@@ -471,7 +511,7 @@ void OpChecker::State::select(const ops::SelectOutputs& selected) {
 
 // The first in the order of the plan: what a schedule ran side by side has no order of its own.
 void OpChecker::State::note_failure(int32_t i_op, const OpInputs& in,
-                                    std::span<const double> found) {
+                                    std::span<const double> found, const Expected* of_state) {
   if (failed != nullptr && (failed->i_batch < i_batch || failed->i_op <= i_op)) return;
   const Worst& worst = batch_tally[at(i_op)].worst;
   const int64_t n = in.a.n > 0 ? in.a.n : static_cast<int64_t>(in.tokens.size());
@@ -505,6 +545,10 @@ void OpChecker::State::note_failure(int32_t i_op, const OpInputs& in,
     }
   }
   failed->batch_starts = batch_starts;
+  if (of_state != nullptr) {
+    failed->expected = {gather(of_state->y, n_columns, kept), gather(of_state->bound, n_columns, kept), {}, {}};
+    return make_place(i_op, worst);
+  }
   const std::vector<double> a_error = gather(in.a.error, in.a.width, kept),
                             b_error = gather(in.b.error, in.b.width, kept);
   const OpInputs again{plan,

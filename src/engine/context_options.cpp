@@ -18,6 +18,7 @@
 #include "backend/oracle/oracle_executor.h"
 #include "engine/model_state.h"
 #include "engine/placement.h"
+#include "engine/replay_executor.h"
 #include "engine/shard_executor.h"
 #include "engine/split_executor.h"
 #include "ops/plan_shards.h"
@@ -211,7 +212,7 @@ ContextOptions resolve(const ContextOptions& asked, const Model& model) {
   if (options.activation_bits != 15 && options.activation_bits != 8) {
     throw Error(Errc::bad_request, fmt::format("activations: needs 15 or 8 bits, found {}", options.activation_bits));
   }
-  if (options.n_ctx == 0) options.n_ctx = std::min(model.n_ctx_train(), kContextDefault);
+  if (options.n_ctx == 0) options.n_ctx = std::min(model.state().n_ctx_usable(), kContextDefault);
   if (!model.state().built.plan.causal) options.n_ubatch = std::max(options.n_ubatch, options.n_ctx);  // a sequence is run whole
   options.n_ubatch = std::min(options.n_ubatch, options.n_ctx * options.n_sequences);
   if (options.n_outputs_max == 0 && options.embeddings) options.n_outputs_max = options.n_ubatch;
@@ -244,7 +245,7 @@ ChosenExecutor make_sharded(const ops::Plan& plan, const ops::ExecutorOptions& o
   };
   std::string kernels;
   for (const int device : devices) kernels += fmt::format("{}cuda{}", kernels.empty() ? "" : " + ", device);
-  return {make_shard_executor(plan, options, static_cast<int>(devices.size()), make), std::move(kernels)};
+  return {with_replay(make_shard_executor(plan, options, static_cast<int>(devices.size()), make), plan, options), std::move(kernels)};
 }
 
 }  // namespace
@@ -264,7 +265,8 @@ ChosenExecutor make_executor(const Model& model, const ContextOptions& options, 
   executor.fast = options.numerics == Numerics::fast;
   executor.planes = options.activation_bits == 15 ? 2 : 1;
   executor.on_load = options.on_load;
-  if (options.numerics == Numerics::oracle) return {backend::oracle::make_oracle_executor(plan, executor, pool), "oracle"};
+  const auto replaying = [&](std::unique_ptr<ops::Executor> made) { return with_replay(std::move(made), plan, executor); };
+  if (options.numerics == Numerics::oracle) return {replaying(backend::oracle::make_oracle_executor(plan, executor, pool)), "oracle"};
   const backend::cpu::KernelSet set = kernel_set(options.kernels);
   if (options.backend == Backend::cuda && options.split_mode == SplitMode::tensor) return make_sharded(plan, executor, options.devices);
   const Placement placement = place_layers(options, model.n_layers());
@@ -273,8 +275,8 @@ ChosenExecutor make_executor(const Model& model, const ContextOptions& options, 
     return device == kCpu ? backend::cpu::make_cpu_executor(part, executor, {set}, pool) : backend::cuda::make_cuda_executor(part, executor, device);
   };
   std::string kernels = describe(placement, model.n_layers(), std::string(backend::cpu::name(set)));
-  if (placement.borders.empty()) return {make(plan, 0), std::move(kernels)};
-  return {make_split_executor(plan, executor, placement.borders, make), std::move(kernels)};
+  if (placement.borders.empty()) return {replaying(make(plan, 0)), std::move(kernels)};
+  return {replaying(make_split_executor(plan, executor, placement.borders, make)), std::move(kernels)};
 }
 
 }  // namespace engine

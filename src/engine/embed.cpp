@@ -47,14 +47,21 @@ int64_t cache_bytes(const ops::Plan& plan, const ContextOptions& options) {
   for (const ops::CacheLayer& layer : plan.cache_layers) {
     bytes += layer.n_kv_heads * (layer.head_dim * element(options.cache_k) + layer.v_dim() * element(options.cache_v));
   }
-  return std::max<int64_t>(1, bytes);
+  return std::max<int64_t>(1, bytes);  // of a position
+}
+
+// Of a sequence, whatever its length: the present and a checkpoint.
+int64_t state_bytes(const ops::Plan& plan) {
+  int64_t n_floats = 0;
+  for (const ops::StateLayer& state : plan.states) n_floats += state.n_floats();
+  return 2 * n_floats * static_cast<int64_t>(sizeof(float));
 }
 
 ContextOptions sized(const Model& model, ContextOptions options) {
   options.embeddings = true;
   if (options.n_sequences == 0) {
-    const int64_t n_ctx = options.n_ctx > 0 ? options.n_ctx : std::min<int64_t>(model.n_ctx_train(), 4096);
-    const int64_t fit = kCacheBytesMax / (cache_bytes(model.state().built.plan, options) * n_ctx);
+    const int64_t n_ctx = options.n_ctx > 0 ? options.n_ctx : std::min<int64_t>(model.state().n_ctx_usable(), 4096);
+    const int64_t fit = kCacheBytesMax / (cache_bytes(model.state().built.plan, options) * n_ctx + state_bytes(model.state().built.plan));
     options.n_sequences = static_cast<int>(std::clamp<int64_t>(fit, 1, kTextsAtOnce));
   }
   return options;

@@ -14,6 +14,12 @@ namespace assay {
 struct Model::State {
   State(std::string file_path, gguf::File opened) : path(std::move(file_path)), file(std::move(opened)) {}
 
+  // Positions that it was trained with and that this build runs: some families' contexts end before (Plan::n_ctx_max).
+  int64_t n_ctx_usable() const noexcept {
+    const int64_t end = built.plan.n_ctx_max;
+    return end > 0 && end < built.hparams.n_ctx_train ? end : built.hparams.n_ctx_train;
+  }
+
   std::string path;
   gguf::File file;
   model::BuiltModel built;  // its plan's weights point into the file's map

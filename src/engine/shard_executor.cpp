@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "engine/truncate_all.h"
 #include "ops/attention.h"
 #include "ops/op_values.h"
 #include "ops/plan_check.h"
@@ -139,7 +140,7 @@ class ShardExecutor final : public ops::Executor {
   }
   std::span<const ops::RankedLogit> ranked(int64_t i_output) const override { return executors_.front()->ranked(i_output); }
   void truncate(int sequence, int64_t n_positions) override {
-    for (const auto& executor : executors_) executor->truncate(sequence, n_positions);
+    truncate_all(executors_, sequence, n_positions);
   }
   int64_t n_positions(int sequence) const override { return executors_.front()->n_positions(sequence); }
   void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const override;
@@ -201,6 +202,7 @@ void ShardExecutor::visit_cache(int sequence, const std::function<void(std::span
       for (size_t i = 0; i < shards_.size(); ++i) begins[i] += n * row_bytes(i);
     }
   }
+  sink(std::span(bytes.front()).subspan(begins.front()));  // the states, which every shard has whole
 }
 
 }  // namespace

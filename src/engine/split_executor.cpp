@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/truncate_all.h"
 #include "ops/plan_split.h"
 
 namespace assay::engine {
@@ -56,7 +57,7 @@ class SplitExecutor final : public ops::Executor {
   bool set_n_ranked(int64_t n) override { return executors_.back()->set_n_ranked(n); }
   std::span<const ops::RankedLogit> ranked(int64_t i_output) const override { return executors_.back()->ranked(i_output); }
   void truncate(int sequence, int64_t n_positions) override {
-    for (const auto& executor : executors_) executor->truncate(sequence, n_positions);
+    truncate_all(executors_, sequence, n_positions);
   }
   int64_t n_positions(int sequence) const override { return executors_.back()->n_positions(sequence); }
   void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const override {

@@ -22,7 +22,6 @@ using Activation = double (*)(double x);
 double gelu_quick(double x) { return x / (1.0 + num::exp64(-1.702 * x)); }
 double relu(double x) { return std::max(x, 0.0); }
 double tanh_plain(double x) { return num::tanh64(x); }
-double identity(double x) { return x; }
 
 struct Named {
   std::string_view name;
@@ -31,7 +30,7 @@ struct Named {
 constexpr Named kOthers[] = {
     {"GELU (quick: x sigmoid(1.702 x))", gelu_quick},
     {"ReLU", relu},
-    {"tanh", tanh_plain},     {"no activation", identity}};
+    {"tanh", tanh_plain}};
 
 Named named(ops::ActivationFunction function) {
   const ops::ActivationTraits& traits = ops::traits_of(function);

@@ -179,7 +179,7 @@ Hparams read_hparams(const KeyReader& keys) {
   h.n_heads = std::ranges::max(h.n_heads_of);
   h.n_kv_heads = std::ranges::max(h.n_kv_heads_of);
   if (h.n_heads == 0) return h;  // no attention: a family of states
-  if (h.n_kv_heads == 0) {
+  if (h.n_kv_heads == 0 && !is_array(keys.metadata(), keys.key("attention.head_count_kv"))) {
     throw Error(Errc::bad_file, fmt::format("{}: needs a divisor of {} ({}), found 0", keys.key("attention.head_count_kv"), h.n_heads,
                                             keys.key("attention.head_count")));
   }

@@ -46,11 +46,6 @@ ops::ValueId PlanBuilder::add_value(std::string_view name, int64_t width, ops::R
 
 ops::ValueId PlanBuilder::like(std::string_view name, ops::ValueId x) { return add_value(name, value(x).width, value(x).domain); }
 
-template <class Record>
-void PlanBuilder::add_op(std::string_view name, const Record& record) {
-  plan_.ops.push_back({record, full_name(name), layer_});
-}
-
 // A mismatch is a bug of an architecture file, never of a model's file: that one's shapes were checked when its tensors were entered.
 void PlanBuilder::check_same(std::string_view name, ops::ValueId a, ops::ValueId b) const {
   if (value(a).width != value(b).width || value(a).domain != value(b).domain) {
@@ -251,6 +246,7 @@ ops::ValueId PlanBuilder::route(std::string_view name, ops::ValueId logits, cons
   }
   const ops::ValueId y = add_value(name, 2 * rule.n_used, value(logits).domain);
   ops::Route op{logits, bias, rule.gating, rule.n_used, rule.normalise, rule.scale, y, rule.n_groups, rule.n_groups_used, rule.group_by_best};
+  op.least_sum = rule.least_sum;
   if (!rule.expert_scales.empty()) op.expert_scales = weights_.vector(full_name(rule.expert_scales), value(logits).width);
   add_op(name, op);
   return y;

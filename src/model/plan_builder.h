@@ -10,7 +10,6 @@
 #include "gguf/file.h"
 #include "model/weights.h"
 #include "ops/activation.h"
-#include "ops/activation.h"
 #include "ops/plan.h"
 #include "ops/route.h"
 
@@ -35,11 +34,21 @@ struct RouteRule {
   double scale = 1;
   int64_t n_groups = 1, n_groups_used = 1;
   bool group_by_best = false;
+  double least_sum = 1e-20;  // beside which weights are divided by their sum
   std::string expert_scales = {};  // the tensor of this layer with a scale for each expert; empty: none
 };
 struct ExpertShape {
   int64_t n_experts = 0, n_used = 0, d_in = 0, width = 0;
   int64_t rows = 0, first_row = 0;  // of an expert in a fused tensor; rows 0: width
+};
+
+// The scan of Mamba: ops/selective_scan.h. a, d: tensors of this layer; n_a elements of a head's A.
+struct ScanRule {
+  ops::ValueId x, dt, b, c;
+  int64_t n_heads = 0, n_groups = 1, n_a = 1;
+};
+struct DeltaRuleInputs {  // ops/delta_rule.h
+  ops::ValueId q, k, v, decay, strength;
 };
 
 class PlanBuilder {
@@ -52,6 +61,7 @@ class PlanBuilder {
   ops::RopeId add_rope(ops::RopeSpec spec);  // equal ones become one
   void begin_layer(int32_t layer, const ops::CacheLayer& cache);
   void begin_layer_over(int32_t layer, int32_t cache);  // one that keeps nothing and reads the cache of an earlier layer
+  void begin_layer(int32_t layer) { begin_layer_over(layer, ops::kNone); }  // one without a cache
   int32_t cache() const noexcept { return cache_; }     // of the layer that was begun
   int32_t layer() const noexcept { return layer_; }
   bool has(std::string_view name) const { return weights_.has(full_name(name)); }  // a tensor of this layer, with its ending
@@ -87,6 +97,7 @@ class PlanBuilder {
   ops::ValueId softcap(std::string_view name, ops::ValueId x, double cap);
   ops::ValueId clamp(std::string_view name, ops::ValueId x, double limit);
   ops::ValueId gate(std::string_view name, ops::ValueId gate, ops::ValueId up, ops::ActivationFunction activation);
+  ops::ValueId product(std::string_view name, ops::ValueId a, ops::ValueId b) { return gate(name, a, b, ops::ActivationFunction::identity); }
   // Mixtures of experts: the router's choice; products with the chosen experts' rows [first_row, + width) of `weight` [n_experts, rows, d_in] and of its bias
   // where there is one; the sum over the ranks; each rank's own input.
   ops::ValueId route(std::string_view name, ops::ValueId logits, const RouteRule& rule);
@@ -99,6 +110,17 @@ class PlanBuilder {
   ops::ValueId join(std::string_view name, ops::ValueId a, ops::ValueId b, int64_t n_runs, int64_t width_b);
   // Every head of x by a matrix of its own: the tensor [n_heads, width, width(x) / n_heads].
   ops::ValueId linear_heads(std::string_view name, ops::ValueId x, int64_t n_heads, int64_t width);
+  // Ops with a state (ops/state.h), and what goes with them (plan_builder_state.cpp). Tensors are those of this layer, by name with ending.
+  ops::ValueId causal_conv(std::string_view name, std::string_view weight, std::string_view bias, ops::ValueId x, int64_t kernel);  // bias: where there is one
+  ops::ValueId selective_scan(std::string_view name, std::string_view a, std::string_view d, const ScanRule& rule);
+  ops::ValueId delta_rule(std::string_view name, const DeltaRuleInputs& in, int64_t n_heads, int64_t n_key_heads, bool tiled);
+  ops::ValueId l2_norm(std::string_view name, ops::ValueId x, int64_t d, float eps);  // over every d elements
+  ops::ValueId scale_columns(std::string_view name, std::string_view weight, ops::ValueId x, int64_t n);  // n factors, each for a run of columns
+  ops::ValueId add_columns(std::string_view name, std::string_view bias, ops::ValueId x);
+  ops::ValueId sparse_gate(std::string_view name, ops::ValueId x, double factor);
+  ops::ValueId match_magnitude(std::string_view name, ops::ValueId x, ops::ValueId like, double eps);
+  // Row block i_block of a stacked tensor [n_blocks, width, width(x)], whose blocks are matrices.
+  ops::ValueId linear_block(std::string_view name, std::string_view weight, ops::ValueId x, int64_t n_blocks, int64_t i_block, int64_t width);
   ops::ValueId select_outputs(std::string_view name, ops::ValueId x);
 
   // A matrix that follows the pooling of embeddings, by its full name; its rows.
@@ -110,10 +132,13 @@ class PlanBuilder {
 
  private:
   std::string full_name(std::string_view name) const;
+  int32_t add_state(const ops::StateLayer& layer);
   ops::ValueId like(std::string_view name, ops::ValueId x);  // as wide as x, of the same rows
   ops::ValueId add_value(std::string_view name, int64_t width, ops::RowDomain domain);
   template <class Record>
-  void add_op(std::string_view name, const Record& record);
+  void add_op(std::string_view name, const Record& record) {
+    plan_.ops.push_back({record, full_name(name), layer_});
+  }
   const ops::Value& value(ops::ValueId id) const { return plan_.values[static_cast<size_t>(id)]; }
   void check_same(std::string_view name, ops::ValueId a, ops::ValueId b) const;
 

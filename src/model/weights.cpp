@@ -79,8 +79,10 @@ ops::WeightId Weights::experts(const std::string& name, int64_t n_experts, int64
 }
 
 ops::WeightId Weights::matrix_rows(const std::string& name, int64_t rows, int64_t cols, int64_t begin, int64_t n) {
-  const ops::WeightId whole = matrix(name, rows, cols);
-  const std::string part_name = fmt::format("{} rows {}..{}", name, begin, begin + n);
+  return part_of_rows(matrix(name, rows, cols), fmt::format("{} rows {}..{}", name, begin, begin + n), begin, n, cols);
+}
+
+ops::WeightId Weights::part_of_rows(ops::WeightId whole, const std::string& part_name, int64_t begin, int64_t n, int64_t cols) {
   const auto [entry, is_new] = entered_.try_emplace(part_name, static_cast<ops::WeightId>(plan_->weights.size()));
   if (is_new) {
     ops::Weight part = plan_->weights[static_cast<size_t>(whole)];
@@ -95,12 +97,26 @@ ops::WeightId Weights::matrix_rows(const std::string& name, int64_t rows, int64_
   return entry->second;
 }
 
+ops::WeightId Weights::expert_matrix(const std::string& name, int64_t n_experts, int64_t rows, int64_t cols, int64_t i) {
+  const ops::WeightId whole = experts(name, n_experts, rows, cols);
+  return part_of_rows(whole, fmt::format("{} matrix {}", name, i), i * rows, rows, cols);
+}
+
 ops::WeightId Weights::stacked_vector(const std::string& name, int64_t rows, int64_t n) {
   const gguf::Tensor& tensor = require(name);
   const tensor::Shape& shape = tensor.view.shape;
   if (shape.rows() != rows || shape.cols() != n) throw Error(Errc::bad_file, fmt::format("{}: needs {} x {}, found {}", name, rows, n, describe(shape)));
   if (tensor.view.dtype != tensor::DType::F32) {
     throw Error(Errc::unsupported, fmt::format("{}: norms and biases are served in F32, found {}", name, traits(tensor.view.dtype).name));
+  }
+  return enter(tensor);
+}
+
+ops::WeightId Weights::elements(const std::string& name, int64_t n) {
+  const gguf::Tensor& tensor = require(name);
+  if (tensor.view.shape.elements() != n) throw Error(Errc::bad_file, fmt::format("{}: needs {} elements, found {}", name, n, describe(tensor.view.shape)));
+  if (tensor.view.dtype != tensor::DType::F32) {
+    throw Error(Errc::unsupported, fmt::format("{}: is served in F32, found {}", name, traits(tensor.view.dtype).name));
   }
   return enter(tensor);
 }

@@ -17,6 +17,8 @@ constexpr ActivationTraits kTraits[] = {
     {ActivationFunction::relu_squared, "squared ReLU", relu_squared64},
     {ActivationFunction::sigmoid, "a sigmoid", sigmoid64},
     {ActivationFunction::softplus, "softplus", softplus64},
+    {ActivationFunction::exponential, "an exponential", exponential64},
+    {ActivationFunction::identity, "no activation", identity64},
 };
 
 constexpr bool in_order() {
@@ -46,5 +48,9 @@ double relu_squared64(double x) noexcept { return x > 0 ? x * x : 0.0 * x; }
 double sigmoid64(double x) noexcept { return 1 / (1 + num::exp64(-x)); }
 
 double softplus64(double x) noexcept { return (x > 0 ? x : 0.0) + std::log1p(num::exp64(x > 0 ? -x : x)); }
+
+double exponential64(double x) noexcept { return num::exp64(x); }
+
+double identity64(double x) noexcept { return x; }
 
 }  // namespace assay::ops

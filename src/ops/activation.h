@@ -1,4 +1,4 @@
-// The activation functions of feed-forward layers. One table: a function without its reference, its float64 formula or (verify/) its bound does not
+// The activation functions of feed-forward layers, gates and decays. One table: a function without its reference, its float64 formula or (verify/) its bound does not
 // compile. Formulas: num/math.h, num/activations.h.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace assay::ops {
 
-enum class ActivationFunction : uint8_t { silu, gelu_tanh, gelu_erf, relu_squared, sigmoid, softplus, n_functions };  // n_functions counts them
+enum class ActivationFunction : uint8_t { silu, gelu_tanh, gelu_erf, relu_squared, sigmoid, softplus, exponential, identity, n_functions };  // n_functions counts them
 inline constexpr auto kNActivationFunctions = static_cast<size_t>(ActivationFunction::n_functions);
 
 // On host and device; the scalar reference. The compiler asks for a case of each.
@@ -23,6 +23,8 @@ ASSAY_FN float activate(ActivationFunction function, float x) noexcept {
     case ActivationFunction::relu_squared: return num::relu_squared(x);
     case ActivationFunction::sigmoid: return num::sigmoid(x);
     case ActivationFunction::softplus: return num::softplus(x);
+    case ActivationFunction::exponential: return num::exp(x);
+    case ActivationFunction::identity: return x;
     case ActivationFunction::n_functions: break;
   }
   return x - x;  // no function
@@ -43,5 +45,7 @@ double gelu_erf64(double x) noexcept;
 double relu_squared64(double x) noexcept;
 double sigmoid64(double x) noexcept;
 double softplus64(double x) noexcept;
+double exponential64(double x) noexcept;
+double identity64(double x) noexcept;
 
 }  // namespace assay::ops

@@ -19,6 +19,7 @@ class CheckScope {
   int64_t cols(WeightId id) const { return shape(id).cols(); }
   int64_t elements(WeightId id) const { return shape(id).elements(); }
   const CacheLayer& cache_layer(int32_t layer) const { return plan_.cache_layers[static_cast<size_t>(layer)]; }
+  const StateLayer& state(int32_t id) const { return plan_.states[static_cast<size_t>(id)]; }
   const RopeSpec& rope(RopeId id) const { return plan_.ropes[static_cast<size_t>(id)]; }
 
   // Error(unsupported), with the op's name.

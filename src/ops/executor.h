@@ -30,6 +30,7 @@ struct ExecutorOptions {
   int64_t n_positions_max = 0;  // of all sequences together, where the executor keeps them in pages; 0: n_ctx for each
   CacheType cache_k = CacheType::f16;
   CacheType cache_v = CacheType::f16;
+  int64_t checkpoint_interval = 256;  // positions from one checkpoint of states to the next
   bool weights_as_f32 = false;  // mode f32: every weight decoded, activations f32, Lanes32
   int planes = 2;               // modes exact and fast: 2 planes (15 bits) or 1 (8 bits)
   bool fast = false;            // mode fast: float weights and attention on a GPU's float tensor cores; other devices know no such mode
@@ -100,7 +101,8 @@ class Executor {
   // it hands on, valid until the next run. Each [n_tokens, width]; the plan says whether there are any.
   virtual std::span<float> input(int64_t /*n_tokens*/) { return {}; }
   virtual std::span<const float> handed() const { return {}; }
-  // Forgets the positions of a sequence from n_positions on.
+  // Forgets the positions of a sequence from n_positions on. A plan with states goes back further, to where a checkpoint of them was kept: n_positions()
+  // says how far (ops/state_store.h); the tokens from there on have to be run again.
   virtual void truncate(int sequence, int64_t n_positions) = 0;
   virtual int64_t n_positions(int sequence) const = 0;
 
@@ -118,7 +120,7 @@ class Executor {
   virtual bool append_page(int /*sequence*/, int64_t /*n_positions*/, std::span<const std::byte> /*image*/) { return false; }
 
   // The cache's bits, for digests and comparison: layer by layer, K of all positions, then V of all positions, position-major, in the
-  // cache's type whatever the layout in memory.
+  // cache's type whatever the layout in memory; then every state, where there are positions.
   virtual void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const = 0;
   virtual void set_observer(OpObserver* observer) = 0;  // nullptr: off. Must outlive the runs.
   // nullptr: off. Must outlive the runs. False where this executor cannot tell.

@@ -7,8 +7,10 @@ namespace {
 class Collector final : public FieldVisitor {
  public:
   OpValues values;
+  int32_t found_state = kNone;
   void reads(ValueId& id) override { values.inputs.push_back(id); }
   void writes(ValueId& id) override { values.output = id; }
+  void state(int32_t& id) override { found_state = id; }
 };
 
 }  // namespace
@@ -17,6 +19,12 @@ OpValues values_of(const Op& op) {
   Collector collector;
   op.record.fields(collector);
   return std::move(collector.values);
+}
+
+int32_t state_of(const Op& op) {
+  Collector collector;
+  op.record.fields(collector);
+  return collector.found_state;
 }
 
 int32_t n_layers(const Plan& plan) noexcept {

@@ -13,6 +13,9 @@ struct OpValues {
 };
 OpValues values_of(const Op& op);
 
+// The state that an op of Role::state keeps, as an index into Plan::states; else kNone.
+int32_t state_of(const Op& op);
+
 // KvStore, SelectOutputs: computes nothing, what it hands on was computed by another op.
 bool passes_on(const Op& op) noexcept;
 

@@ -53,6 +53,12 @@ struct CacheLayer {  // what one layer keeps per position
   int64_t stored_v_dim() const noexcept { return values_in_keys ? 0 : v_dim(); }
 };
 
+// What one op keeps of a sequence's past, whatever its length: n_units parts of unit_floats floats (a head, some columns) that do not depend on one another.
+struct StateLayer {
+  int64_t n_units = 0, unit_floats = 0;
+  int64_t n_floats() const noexcept { return n_units * unit_floats; }
+};
+
 struct Op {
   Record record;       // of any type of this room: ops/record.h
   std::string name;    // e.g. "blk.3.attn_q"
@@ -86,6 +92,7 @@ struct Plan {
   std::vector<Weight> weights;
   std::vector<RopeSpec> ropes;
   std::vector<CacheLayer> cache_layers;
+  std::vector<StateLayer> states;
   std::vector<Op> ops;
   ValueId logits = kNone;  // [n_outputs, vocab_size]; kNone: there is no head
   ValueId hidden = kNone;  // [n_outputs, d_model]: the rows that the head reads, of which embeddings are made; kNone: none are named

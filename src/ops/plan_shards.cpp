@@ -85,6 +85,7 @@ ShardScope::ShardScope(const Plan& whole, int n_shards)
     shard.plan.n_ctx_max = whole.n_ctx_max;
     shard.plan.causal = whole.causal;
     shard.plan.cache_layers = whole.cache_layers;
+    shard.plan.states = whole.states;  // each shard has them whole
     shard.kv_heads.resize(whole.cache_layers.size());
   }
 }

@@ -54,7 +54,7 @@ void check_caches(const Plan& part) {
 // Copies ops into a part and gives what they name the part's own numbers.
 class Part final : FieldVisitor {
  public:
-  explicit Part(const Plan& whole) : whole_(whole), values_(whole.values.size(), kNone), layers_(whole.cache_layers.size(), kNone) {
+  explicit Part(const Plan& whole) : whole_(whole), values_(whole.values.size(), kNone), layers_(whole.cache_layers.size(), kNone), states_(whole.states.size(), kNone) {
     plan_.weights = whole.weights;
     plan_.ropes = whole.ropes;
     plan_.vocab_size = whole.vocab_size;
@@ -88,11 +88,12 @@ class Part final : FieldVisitor {
   void reads(ValueId& id) override { value(id); }
   void writes(ValueId& id) override { value(id); }
   void cache_layer(int32_t& i) override { own_number(i, layers_, whole_.cache_layers, plan_.cache_layers); }
+  void state(int32_t& i) override { own_number(i, states_, whole_.states, plan_.states); }
 
   const Plan& whole_;
   Plan plan_;
   std::vector<ValueId> values_;   // of the whole plan -> of the part
-  std::vector<int32_t> layers_;
+  std::vector<int32_t> layers_, states_;
 };
 
 }  // namespace

@@ -13,6 +13,9 @@
 //   void run(const HostRows<double>&, int64_t begin, int64_t end) const noexcept;   its formula in float64, for the oracle
 //   static constexpr bool kInPlace;                 its output may take the memory of an input of the same width: it reads each run of elements whole
 //                                                   before it writes any of them
+// those of Role::state
+//   void run(const HostRows<float>&, const StateRun<float>&, int64_t begin, int64_t end) const noexcept;    the scalar reference: units begin .. end - 1
+//   void run(const HostRows<double>&, const StateRun<double>&, int64_t begin, int64_t end) const noexcept;  of consecutive tokens (ops/state.h)
 // The compiler refuses a record that lacks one. A device without a kernel for a row op runs its reference.
 #pragma once
 
@@ -35,6 +38,8 @@ class ShardScope;
 class WorkScope;
 template <class T>
 struct HostRows;
+template <class T>
+struct StateRun;
 
 // What one op of a run has to do at least (WorkScope: ops/work.h).
 struct OpWork {
@@ -52,6 +57,7 @@ enum class Role {
   store,      // writes the KV cache, no value
   select,     // rows of its input chosen by the batch
   gather,     // columns of all shards of a model
+  state,      // token by token in order, from what it keeps of the tokens before
 };
 
 // Told the ids that a record holds. What is not overridden is passed over.
@@ -63,6 +69,7 @@ class FieldVisitor {
   virtual void matrix(WeightId&) {}  // rows in any weight format
   virtual void vector(WeightId&) {}  // wanted as f32 whatever the file has: norms, biases; may be kNone
   virtual void cache_layer(int32_t&) {}
+  virtual void state(int32_t&) {}  // index into Plan::states
 };
 
 class Record {
@@ -116,6 +123,8 @@ class Record {
   OpWork work(const WorkScope& scope) const { return held_->work(scope); }
   void run(const HostRows<float>& rows, int64_t begin, int64_t end) const noexcept { held_->run(rows, begin, end); }
   void run(const HostRows<double>& rows, int64_t begin, int64_t end) const noexcept { held_->run(rows, begin, end); }
+  void run(const HostRows<float>& rows, const StateRun<float>& at, int64_t begin, int64_t end) const noexcept { held_->run(rows, at, begin, end); }
+  void run(const HostRows<double>& rows, const StateRun<double>& at, int64_t begin, int64_t end) const noexcept { held_->run(rows, at, begin, end); }
 
  private:
   struct Base {
@@ -131,6 +140,8 @@ class Record {
     virtual OpWork work(const WorkScope&) const = 0;
     virtual void run(const HostRows<float>&, int64_t begin, int64_t end) const noexcept = 0;
     virtual void run(const HostRows<double>&, int64_t begin, int64_t end) const noexcept = 0;
+    virtual void run(const HostRows<float>&, const StateRun<float>&, int64_t begin, int64_t end) const noexcept = 0;
+    virtual void run(const HostRows<double>&, const StateRun<double>&, int64_t begin, int64_t end) const noexcept = 0;
   };
   template <class R>
   static constexpr char kType = 0;
@@ -154,6 +165,12 @@ class Record {
     }
     void run(const HostRows<double>& rows, int64_t begin, int64_t end) const noexcept override {
       if constexpr (R::kRole == Role::row) record.run(rows, begin, end);
+    }
+    void run(const HostRows<float>& rows, const StateRun<float>& at, int64_t begin, int64_t end) const noexcept override {
+      if constexpr (R::kRole == Role::state) record.run(rows, at, begin, end);
+    }
+    void run(const HostRows<double>& rows, const StateRun<double>& at, int64_t begin, int64_t end) const noexcept override {
+      if constexpr (R::kRole == Role::state) record.run(rows, at, begin, end);
     }
     R record;
   };

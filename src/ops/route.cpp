@@ -109,7 +109,7 @@ void route_row(const Route& op, const T* logits, int64_t n_experts, const float*
   T sum = 0;
   for (int64_t i = 0; i < op.n_used; ++i) sum = sum + y[i];
   for (int64_t i = 0; i < op.n_used; ++i) {
-    if (op.normalise) y[i] = y[i] / (sum + static_cast<T>(1e-20));
+    if (op.normalise) y[i] = y[i] / (sum + static_cast<T>(op.least_sum));
     y[i] = y[i] * (std::is_same_v<T, float> ? static_cast<T>(static_cast<float>(op.scale)) : static_cast<T>(op.scale));
     if (expert_scales != nullptr) y[i] = y[i] * static_cast<T>(expert_scales[chosen[static_cast<size_t>(i)]]);
   }

@@ -28,6 +28,9 @@ class WorkScope {
   int64_t weight_bytes(WeightId weight) const {
     return weight == kNone ? 0 : static_cast<int64_t>(plan_.weights[static_cast<size_t>(weight)].view.data.size());
   }
+  int64_t state_bytes(int32_t state) const {  // of the sequences of the run
+    return shape_.n_sequences * plan_.states[static_cast<size_t>(state)].n_floats() * static_cast<int64_t>(sizeof(float));
+  }
   bool multiplies_integers(WeightId weight) const;  // in the executor's mode, by the weight's format
 
  private:

@@ -126,7 +126,7 @@ int64_t prompt_size(const Subject& subject, const StageRun& run) {
   if (run.prompt.empty() || !subject.encode) return 0;
   const auto n = static_cast<int64_t>(
       subject.encode(run.prompt, {.parse_special = false, .add_bos = std::nullopt, .add_eos = false}).size());
-  const int64_t n_ctx = subject.model->n_ctx_train();
+  const int64_t n_ctx = subject.model->state().n_ctx_usable();
   if (n > n_ctx) {
     throw Error(Errc::bad_request,
                 fmt::format("the prompt: needs at most the {} tokens of the model's context, found {}",
@@ -141,7 +141,7 @@ int64_t probe_size(const Subject& subject, const StageRun& run, int64_t quick, i
   for (const ops::CacheLayer& layer : subject.model->state().built.plan.cache_layers) {
     if (!run.quick && layer.window <= kProbedWindowMax) n = std::max(n, layer.window + kBeyond);
   }
-  return std::min(n, subject.model->n_ctx_train());
+  return std::min(n, subject.model->state().n_ctx_usable());
 }
 
 std::vector<TokenId> probe_ids(const Subject& subject, const StageRun& run, int64_t n_min,

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "engine/model_state.h"
+#include "ops/op_values.h"
 #include "verify/stage_support.h"
 
 namespace assay::verify {
@@ -149,6 +150,7 @@ std::string place_in_cache(const Subject& subject, int64_t at, int64_t total, in
   const ops::Plan& plan = subject.model->state().built.plan;
   const auto find = [&](const auto& bytes) -> std::optional<std::string> {
     int64_t begin = 0;
+    const int64_t element = bytes(false, 32) == 256 ? 8 : 4;  // of a state: the oracle's doubles, or floats
     std::optional<std::string> found;
     for (size_t layer = 0; layer < plan.cache_layers.size(); ++layer) {
       const ops::CacheLayer& of = plan.cache_layers[layer];
@@ -160,6 +162,12 @@ std::string place_in_cache(const Subject& subject, int64_t at, int64_t total, in
                               (at - begin) / row);
         begin = end;
       }
+    }
+    for (const ops::Op& op : plan.ops) {  // states stand in the order of their ops
+      if (ops::state_of(op) == ops::kNone) continue;
+      const int64_t end = begin + element * plan.states[static_cast<size_t>(ops::state_of(op))].n_floats();
+      if (at >= begin && at < end) found = fmt::format("the state of {}, element {}", op.name, (at - begin) / element);
+      begin = end;
     }
     return begin == total ? found : std::nullopt;
   };

@@ -143,7 +143,7 @@ void check_numbers(const std::vector<std::vector<float>>& logits, Findings& find
 VerifyStage check_logits(const Subject& subject, const StageRun& run) {
   return run_stage(run, "logits", "Logits", [&](Findings& findings) {
     const ops::Plan& plan = subject.model->state().built.plan;
-    const int64_t n = std::min(kLogitsTokens, subject.model->n_ctx_train());
+    const int64_t n = std::min(kLogitsTokens, subject.model->state().n_ctx_usable());
     const std::vector<TokenId> ids = probe_ids(subject, run, n, n);
     if (plan.logits == ops::kNone) return findings.skip("an encoder has no logits");
     const ops::Linear* head = find_head(plan);

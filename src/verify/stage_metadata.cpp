@@ -3,6 +3,8 @@
 // of measure/lint.h applied.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "measure/lint.h"
 #include "engine/model_state.h"
 #include "model/hparams.h"
@@ -31,7 +33,8 @@ void check_first_layer(const Model::State& state, Findings& findings) {
     if (attention == nullptr || op.layer != 0) continue;
     const ops::CacheLayer& cache = plan.cache_layers[static_cast<size_t>(attention->layer)];
     if (cache.values_in_keys) continue;  // latent attention: queries of other widths
-    check_rows(state.file, "blk.0.attn_q.weight", attention->n_heads * cache.head_dim,
+    const bool is_gated = std::ranges::any_of(plan.ops, [](const ops::Op& other) { return other.name == "blk.0.attn_q_gate"; });
+    if (!is_gated) check_rows(state.file, "blk.0.attn_q.weight", attention->n_heads * cache.head_dim,
                "attention.head_count times the head's elements", findings);
     check_rows(state.file, "blk.0.attn_k.weight", cache.n_kv_heads * cache.head_dim,
                "attention.head_count_kv times the head's elements", findings);

@@ -64,10 +64,10 @@ TextFindings check_text(const Subject& subject, const StageRun& run) {
     std::vector<TokenId> ids = subject.encode(
         english_paragraph(), {.parse_special = false, .add_bos = {}, .add_eos = false});
     const int64_t n = std::min({run.quick ? kQuickTextTokens : kTextTokens,
-                                static_cast<int64_t>(ids.size()), subject.model->n_ctx_train()});
+                                static_cast<int64_t>(ids.size()), subject.model->state().n_ctx_usable()});
     if (n < 8)
       return findings.skip(fmt::format("the model's context of {} is too short for a text",
-                                       subject.model->n_ctx_train()));
+                                       subject.model->state().n_ctx_usable()));
     ids.resize(static_cast<size_t>(n));
     const double nll = mean_nll(subject, ids, run);
     const double limit = std::min(kNatsMax, kShareMax * std::log(static_cast<double>(n_vocab)));

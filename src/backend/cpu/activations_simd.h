@@ -68,9 +68,11 @@ static inline Vec activate(Vec x) noexcept {
   else if constexpr (function == F::gelu_erf) return gelu_erf(x);
   else if constexpr (function == F::relu_squared) return relu_squared(x);
   else if constexpr (function == F::sigmoid) return sigmoid(x);
+  else if constexpr (function == F::softplus) return softplus(x);
+  else if constexpr (function == F::exponential) return exp(x);
   else {
-    static_assert(function == F::softplus, "an activation without its vector form");
-    return softplus(x);
+    static_assert(function == F::identity, "an activation without its vector form");
+    return x;
   }
 }
 

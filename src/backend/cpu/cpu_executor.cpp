@@ -35,7 +35,8 @@ class CpuExecutor final : public ops::Executor {
         options_(options),
         schedule_((ops::check_plan(plan, options), make_schedule(plan, options))),
         cache_(plan.cache_layers, options),
-        state_(plan, cpu.kernels, cache_, pool),
+        states_(plan, options),
+        state_(plan, cpu.kernels, cache_, states_, pool),
         shards_(cpu.shards),
         i_shard_(cpu.i_shard),
         n_positions_(static_cast<size_t>(options.n_sequences), 0) {
@@ -52,12 +53,14 @@ class CpuExecutor final : public ops::Executor {
 
   void run(const ops::Batch& batch) override {
     begin(batch);
+    states_.begin(state_.shape.token_runs);
     try {
       run_steps();
-    } catch (...) {
-      for (size_t i = 0; i < n_positions_.size(); ++i) cache_.truncate(static_cast<int64_t>(i), n_positions_[i]);
+    } catch (...) {  // pages were taken for the batch, and the states lie in the midst of it
+      for (size_t i = 0; i < n_positions_.size(); ++i) truncate(static_cast<int>(i), n_positions_[i]);
       throw;
     }
+    states_.end();
     n_positions_ = state_.shape.n_positions;
   }
 
@@ -97,7 +100,7 @@ class CpuExecutor final : public ops::Executor {
   void truncate(int sequence, int64_t n_positions) override {
     ops::check_sequence(sequence, options_);
     int64_t& kept = n_positions_[static_cast<size_t>(sequence)];
-    kept = std::clamp<int64_t>(n_positions, 0, kept);
+    kept = states_.truncate(sequence, std::clamp<int64_t>(n_positions, 0, kept), kept);
     cache_.truncate(sequence, kept);
   }
 
@@ -117,6 +120,7 @@ class CpuExecutor final : public ops::Executor {
   bool fork(int from, int64_t n_positions, int to) override {
     ops::check_sequence(from, options_);
     ops::check_sequence(to, options_);
+    if (!states_.empty()) return false;  // pages hold no states
     n_positions = std::clamp<int64_t>(n_positions, 0, n_positions_[static_cast<size_t>(from)]);
     if (from == to) return truncate(to, n_positions), true;
     truncate(to, 0);
@@ -132,7 +136,7 @@ class CpuExecutor final : public ops::Executor {
   }
   bool append_page(int sequence, int64_t n_more, std::span<const std::byte> image) override {
     int64_t& n = n_positions_[static_cast<size_t>((ops::check_sequence(sequence, options_), sequence))];
-    if (n % kCachePage != 0 || n_more < 1 || n_more > kCachePage || n + n_more > options_.n_ctx || image.size() != cache_.page_bytes() ||
+    if (!states_.empty() || n % kCachePage != 0 || n_more < 1 || n_more > kCachePage || n + n_more > options_.n_ctx || image.size() != cache_.page_bytes() ||
         cache_.tables().pool().n_free() == 0) {
       return false;
     }
@@ -144,6 +148,7 @@ class CpuExecutor final : public ops::Executor {
 
   void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const override {
     cache_.visit(sequence, n_positions(sequence), sink);
+    if (n_positions(sequence) > 0) states_.visit(sequence, sink);
   }
 
   void set_observer(ops::OpObserver* observer) override { observer_ = observer; }
@@ -157,7 +162,7 @@ class CpuExecutor final : public ops::Executor {
   std::vector<ops::KernelUse> kernels_of(int32_t i_op) const override {
     return kernel_uses({plan_, state_.kernel_set, schedule_, linear_steps_, *experts_}, i_op);
   }
-  size_t cache_bytes() const override { return cache_.bytes(); }
+  size_t cache_bytes() const override { return cache_.bytes() + states_.bytes(); }
   size_t arena_bytes() const override {
     size_t bytes = experts_->bytes() + arena_.size() + scratch_.size() + partials_.size() + small_weights_.size();
     for (const ops::RopeTable& table : state_.rope_tables) bytes += table.bytes();
@@ -172,6 +177,7 @@ class CpuExecutor final : public ops::Executor {
       case Step::Kind::linears: run_linear_step(state_, linear_steps_[i], state_.n_rows(step.domain)); break;
       case Step::Kind::attention: run_attention_step(state_, record<ops::Attention>(step), reinterpret_cast<float*>(partials_.data())); break;
       case Step::Kind::experts: experts_->run(record<ops::ExpertLinear>(step), state_.n_rows(step.domain)); break;
+      case Step::Kind::state: run_state_step(state_, step); break;
       case Step::Kind::gather: gather(record<ops::Gather>(step), state_.n_rows(step.domain)); break;
     }
   }
@@ -331,6 +337,7 @@ class CpuExecutor final : public ops::Executor {
   const ops::ExecutorOptions options_;
   const Schedule schedule_;
   KvCache cache_;
+  ops::StateStore<float> states_;
   RunState state_;
   ShardTable* const shards_;
   const int i_shard_;

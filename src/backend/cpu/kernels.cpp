@@ -64,6 +64,9 @@ Kernels make_kernels(KernelSet set) noexcept {
   kernels.softcap = ops::softcap_ref;
   kernels.expert_sum = ops::expert_sum_ref;
   kernels.layer_norm = ops::layer_norm_ref;
+  kernels.causal_conv = ops::causal_conv_ref;
+  kernels.delta_rule = ops::delta_rule_ref;
+  kernels.selective_scan = ops::selective_scan_ref;
   kernels.store_key = store_key_reference;
   kernels.store_value = store_value_reference;
   kernels.attention = attention_reference;

@@ -8,10 +8,13 @@
 #include "backend/cpu/kv_cache.h"
 #include "backend/cpu/linear.h"
 #include "ops/activate.h"
+#include "ops/causal_conv.h"
 #include "ops/clamped_gate.h"
+#include "ops/delta_rule.h"
 #include "ops/expert_sum.h"
 #include "ops/gate.h"
 #include "ops/layer_norm.h"
+#include "ops/selective_scan.h"
 #include "ops/softcap.h"
 
 namespace assay::backend::cpu {
@@ -49,6 +52,9 @@ struct Kernels {
   decltype(&ops::softcap_ref) softcap;
   decltype(&ops::expert_sum_ref) expert_sum;  // one token's row; y aliases nothing
   decltype(&ops::layer_norm_ref) layer_norm;  // one run of d elements
+  decltype(&ops::causal_conv_ref) causal_conv;        // one unit
+  decltype(&ops::delta_rule_ref) delta_rule;          // one token of one head
+  decltype(&ops::selective_scan_ref) selective_scan;  // likewise
   // One position of one KV head into the cache. scratch: cache_row_bytes.
   void (*store_key)(const CacheHead& head, int64_t position, const float* k, std::byte* scratch) noexcept;
   void (*store_value)(const CacheHead& head, int64_t position, const float* v, std::byte* scratch) noexcept;

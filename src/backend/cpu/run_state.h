@@ -14,18 +14,20 @@
 #include "ops/host_rows.h"
 #include "ops/plan.h"
 #include "ops/rope_table.h"
+#include "ops/state_store.h"
 #include "quant/activations.h"
 
 namespace assay::backend::cpu {
 
 struct RunState {
-  RunState(const ops::Plan& p, KernelSet set, KvCache& c, base::ThreadPool& threads)
-      : plan(p), kernel_set(set), kernels(make_kernels(set)), cache(c), pool(threads), shares(std::make_unique<base::RangeShares>(threads.n_threads())) {}
+  RunState(const ops::Plan& p, KernelSet set, KvCache& c, ops::StateStore<float>& s, base::ThreadPool& threads)
+      : plan(p), kernel_set(set), kernels(make_kernels(set)), cache(c), states(s), pool(threads), shares(std::make_unique<base::RangeShares>(threads.n_threads())) {}
 
   const ops::Plan& plan;
   const KernelSet kernel_set;
   const Kernels kernels;
   KvCache& cache;
+  ops::StateStore<float>& states;
   base::ThreadPool& pool;
   const std::unique_ptr<base::RangeShares> shares;  // of the step at work
   std::vector<float*> values;                  // per value of the plan

@@ -42,6 +42,7 @@ class Scheduler {
       add_attention_steps();
       add_single_steps(ops::Role::experts, Step::Kind::experts);
       add_single_steps(ops::Role::gather, Step::Kind::gather);
+      add_single_steps(ops::Role::state, Step::Kind::state);
       if (n_done_ == before) {
         const size_t stuck = static_cast<size_t>(std::find(done_.begin(), done_.end(), false) - done_.begin());
         throw Error(Errc::unsupported, "the plan's op " + plan_.ops[stuck].name + " waits for a value that no op writes");
@@ -167,6 +168,7 @@ class Scheduler {
       step.kind = kind;
       step.domain = domain_of(values.output);
       step.op = static_cast<int32_t>(i);
+      if (of == ops::Role::state) step.state = ops::state_of(plan_.ops[i]), step.state_kernel = state_kernel_of(plan_.ops[i]);
       take(i, values);
       schedule_.steps.push_back(std::move(step));
     }

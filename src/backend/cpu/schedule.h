@@ -5,6 +5,7 @@
 //   experts  one product of experts.
 //   attention one Attention op.
 //   gather   one Gather op, for which all shards of a model meet.
+//   state    one op that keeps a state: every thread takes some of its units through all tokens.
 // An op runs as soon as its inputs are there, which may be before an op that stands ahead of it in the plan; no bit depends on that order.
 #pragma once
 
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "backend/cpu/row_table.h"
+#include "backend/cpu/state_table.h"
 #include "ops/executor.h"
 #include "ops/plan.h"
 #include "quant/activations.h"
@@ -39,12 +41,14 @@ struct LinearWork {
 };
 
 struct Step {
-  enum class Kind { rows, linears, experts, attention, gather };
+  enum class Kind { rows, linears, experts, attention, gather, state };
   Kind kind = Kind::rows;
   ops::RowDomain domain = ops::RowDomain::tokens;  // of its rows
   std::vector<RowWork> rows;        // Kind::rows
   std::vector<LinearWork> linears;  // Kind::linears
-  int32_t op = ops::kNone;          // Kind::experts, Kind::attention, Kind::gather
+  int32_t op = ops::kNone;          // of the other kinds
+  int32_t state = ops::kNone;       // Kind::state: index into Plan::states, and the op's kernel
+  StateKernel state_kernel = nullptr;
 };
 
 // What a value's memory is for: from the step that writes it to the last that reads it.

@@ -5,6 +5,7 @@
 
 #include "backend/cpu/attention_simd.h"
 #include "backend/cpu/row_simd.h"
+#include "backend/cpu/state_simd.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -24,6 +25,9 @@ static void fill_table(Kernels& kernels) noexcept {
   kernels.softcap = softcap_rows;
   kernels.expert_sum = expert_sum;
   kernels.layer_norm = layer_norm;
+  kernels.causal_conv = causal_conv;
+  kernels.delta_rule = delta_rule;
+  kernels.selective_scan = selective_scan;
   kernels.store_key = store_key;
   kernels.store_value = store_value;
   kernels.attention = attention;

@@ -1,4 +1,4 @@
-// The three kinds of step (schedule.h), each one parallel region at most.
+// The kinds of step (schedule.h), each one parallel region at most.
 #pragma once
 
 #include <cstddef>
@@ -33,6 +33,9 @@ void run_linear_step(const RunState& state, const LinearStep& step, int64_t n_to
 
 // partials: memory for a query's segments when one token attends alone, [n_heads in blocks][segments] of partial_floats.
 void run_attention_step(const RunState& state, const ops::Attention& op, float* partials);
+// An op of Role::state, units shared out among the threads.
+void run_state_step(const RunState& state, const Step& step);
+
 size_t attention_partials_bytes(const ops::Attention& op, int64_t v_dim, int64_t n_ctx);
 
 }  // namespace assay::backend::cpu

@@ -21,6 +21,7 @@
 #include "ops/op_values.h"
 #include "ops/plan_check.h"
 #include "ops/select_outputs.h"
+#include "ops/state_store.h"
 #include "quant/format.h"
 
 namespace assay::backend::oracle {
@@ -40,7 +41,7 @@ class OracleExecutor final : public ops::Executor {
  public:
   OracleExecutor(const ops::Plan& plan, const ops::ExecutorOptions& options, base::ThreadPool& pool)
       : plan_(plan), options_(options), pool_(pool), slots_(plan, options.n_batch_max, options.n_outputs_max),
-        cache_(plan.cache_layers, options.n_ctx, options.n_sequences),
+        cache_(plan.cache_layers, options.n_ctx, options.n_sequences), states_(plan, options),
         matrix_(options.n_batch_max, widest_input(plan), pool.n_threads()),
         small_weights_(plan.weights.size()),
         small_pointers_(plan.weights.size(), nullptr),
@@ -58,18 +59,22 @@ class OracleExecutor final : public ops::Executor {
   void run(const ops::Batch& batch) override;
   std::span<const float> logits(int64_t i_output) const override;
   void read_logits(int64_t i_output, std::span<double> out) const override;
-  void truncate(int sequence, int64_t n_positions) override { cache_.truncate(sequence, n_positions); }
+  void truncate(int sequence, int64_t n_positions) override {
+    cache_.truncate(sequence, states_.truncate(sequence, n_positions, cache_.n_positions(sequence)));
+  }
   int64_t n_positions(int sequence) const override { return cache_.n_positions(sequence); }
   void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const override {
     cache_.visit(sequence, sink);
+    if (cache_.n_positions(sequence) > 0) states_.visit(sequence, sink);
   }
   void set_observer(ops::OpObserver* observer) override { observer_ = observer; }
-  size_t cache_bytes() const override { return cache_.bytes(); }
+  size_t cache_bytes() const override { return cache_.bytes() + states_.bytes(); }
   size_t arena_bytes() const override { return slots_.bytes() + matrix_.bytes(); }
 
  private:
-  void check_whole() const;
+  void check_batch(ops::BatchShape& shape) const;
   void run_op(const ops::Op& op);
+  void run_state(const ops::Op& op);
   void run_rows(const ops::Op& op);
   void run_op(const ops::Linear& op);
   void run_op(const ops::KvStore& op);
@@ -91,6 +96,7 @@ class OracleExecutor final : public ops::Executor {
   base::ThreadPool& pool_;
   Slots slots_;
   KvCache cache_;
+  ops::StateStore<double> states_;
   MatrixProduct matrix_;
   std::vector<double*> value_rows_;                      // per value, as host_rows_ has them
   std::vector<std::vector<float>> small_weights_;        // per weight: norms and biases
@@ -117,22 +123,26 @@ void OracleExecutor::run(const ops::Batch& batch) {
     throw Error(Errc::bad_request, "oracle: more tokens or outputs than the executor was made for");
   }
   host_rows_ = {&plan_, value_rows_, small_pointers_, {}, batch.tokens, batch.positions, output_tokens_};
-  if (!plan_.causal) check_whole();
+  if (!plan_.causal || !states_.empty()) {
+    ops::BatchShape shape;
+    check_batch(shape);
+    if (!plan_.causal) ops::check_whole(shape);
+    states_.begin(shape.token_runs);
+  }
   for (int64_t t = 0; t < n_tokens_; ++t) cache_.extend(sequence_of(t), batch.positions[static_cast<size_t>(t)] + 1);
   for (const ops::Op& op : plan_.ops) {
     run_op(op);
     if (observer_ != nullptr) [[unlikely]] observe(op);
   }
+  states_.end();
   const double* all = slots_.data(plan_.output());
   logits_f32_.assign(all, all + n_outputs_ * plan_.output_width());
 }
 
-void OracleExecutor::check_whole() const {
+void OracleExecutor::check_batch(ops::BatchShape& shape) const {
   std::vector<int64_t> n_positions;
   for (int sequence = 0; sequence < options_.n_sequences; ++sequence) n_positions.push_back(cache_.n_positions(sequence));
-  ops::BatchShape shape;
   ops::check_batch(batch_, options_, n_positions, shape);
-  ops::check_whole(shape);
 }
 
 std::span<const float> OracleExecutor::logits(int64_t i_output) const {
@@ -153,6 +163,7 @@ void OracleExecutor::observe(const ops::Op& op) {
 
 void OracleExecutor::run_op(const ops::Op& op) {
   if (op.record.role() == ops::Role::row) return run_rows(op);
+  if (op.record.role() == ops::Role::state) return run_state(op);
   if (const auto* linear = op.as<ops::Linear>()) return run_op(*linear);
   if (const auto* store = op.as<ops::KvStore>()) return run_op(*store);
   if (const auto* attention = op.as<ops::Attention>()) return run_op(*attention);
@@ -166,6 +177,13 @@ void OracleExecutor::run_rows(const ops::Op& op) {
   const int64_t n = n_rows(ops::values_of(op).output);
   pool_.run((n + kRowsPerRecordTask - 1) / kRowsPerRecordTask,
             [&](int64_t i, int) { op.record.run(host_rows_, i * kRowsPerRecordTask, std::min(n, (i + 1) * kRowsPerRecordTask)); });
+}
+
+void OracleExecutor::run_state(const ops::Op& op) {
+  const int32_t id = ops::state_of(op);
+  pool_.run(plan_.states[static_cast<size_t>(id)].n_units, [&](int64_t unit, int) {
+    states_.run(id, unit, unit + 1, [&](const ops::StateRun<double>& at) { op.record.run(host_rows_, at, unit, unit + 1); });
+  });
 }
 
 void OracleExecutor::run_op(const ops::Linear& op) {

@@ -134,6 +134,8 @@ ValueId Decoder::attend_heads(const Heads& heads, const AttentionRule& rule, std
   return o;
 }
 
+ValueId Decoder::wanted(std::string_view name, ValueId x) const { return is_last(p.layer()) ? p.select_outputs(fmt::format("{}_selected", name), x) : x; }
+
 ValueId Decoder::attn_output(ValueId o) const { return p.linear("attn_output", o, h.d_model, Bias::optional); }
 
 ValueId Decoder::attend(const Heads& heads, const AttentionRule& rule, std::initializer_list<ValueId*> residuals) const {

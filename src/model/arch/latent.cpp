@@ -91,13 +91,17 @@ ValueId LatentAttention::attend(ValueId x, const Rule& rule, std::initializer_li
   PlanBuilder& p = d_.p;
   const int64_t n = d_.n_heads(), nope = d_key_ - d_rope_;
   const ValueId q = queries(x);
-  const ValueId q_nope = p.slice("attn_q_nope", q, n, 0, nope), q_rope = p.rope("attn_q_rope", p.slice("attn_q_pe", q, n, nope, d_rope_), rule.rope, d_rope_);
+  const auto turned = [&](const char* name, ValueId part) { return rule.rope == kNone ? part : p.rope(name, part, rule.rope, d_rope_); };
+  const ValueId q_nope = p.slice("attn_q_nope", q, n, 0, nope), q_rope = turned("attn_q_rope", p.slice("attn_q_pe", q, n, nope, d_rope_));
   const ValueId c = p.rms_norm("attn_kv_a_norm", p.linear_rows("attn_kv_a_c", "attn_kv_a_mqa", x, d_c_ + d_rope_, 0, d_c_), kLatentEps);
-  const ValueId k_rope = p.rope("attn_k_rope", p.linear_rows("attn_k_pe", "attn_kv_a_mqa", x, d_c_ + d_rope_, d_c_, d_rope_), rule.rope, d_rope_);
+  const ValueId k_rope = turned("attn_k_rope", p.linear_rows("attn_k_pe", "attn_kv_a_mqa", x, d_c_ + d_rope_, d_c_, d_rope_));
   Heads heads = absorbed() ? absorbed_heads(q_nope, q_rope, c, k_rope) : expanded_heads(q_nope, q_rope, c, k_rope);
   if (rule.position_beta != 0) heads.q = p.scale_by_position("attn_q_scaled", heads.q, rule.position_beta, rule.position_period, 0);
   const ValueId o = d_.attend_heads(heads, {rule.score_scale / std::sqrt(static_cast<double>(d_key_))}, residuals);
-  return d_.attn_output(absorbed() ? p.linear_heads("attn_v_b", o, n, d_value(p.layer())) : o);
+  const ValueId values = absorbed() ? p.linear_heads("attn_v_b", o, n, d_value(p.layer())) : o;
+  if (!rule.gated) return d_.attn_output(values);
+  const ValueId gate = d_.wanted("attn_gate", p.linear("attn_gate", x, n, Bias::optional));
+  return d_.attn_output(p.gate("attn_gated", gate, values, ops::ActivationFunction::sigmoid));
 }
 
 ValueId latent_mixture(const ArchInput& input, PlanBuilder& p, bool softmax_groups_by_best) {

@@ -19,10 +19,11 @@ class LatentAttention {
   double yarn_score_scale() const;  // 1 without YaRN or multiplier
 
   struct Rule {
-    ops::RopeId rope;
+    ops::RopeId rope;                        // kNone: nothing turns
     double score_scale = 1;                  // beside 1 / sqrt(elements of a head's key)
     double position_beta = 0;                // queries grow with the position (ops/scale_by_position.h)
     int64_t position_period = 1;
+    bool gated = false;                      // each head's output times sigmoid(attn_gate x)
   };
   // Begins the layer and attends; as Decoder::attend keeps of the residuals, in the last layer, what logits want.
   void begin_layer(int32_t layer) const;

@@ -1,0 +1,89 @@
+// Where an executor keeps the states of a plan (ops/state.h), beside its KV cache: per sequence the states after its
+// last token, and checkpoints of them. A KV cache is cut by forgetting rows; a state has forgotten the rows itself. So
+// copies of all states are kept at fixed positions, the multiples of an interval, and what is cut goes back to the last
+// of them at or before the cut; the tokens from there on are run again (engine/replay_executor.h).
+//
+//   position     0    256   512   768   1024  1280  ..     interval 256
+//   slot               0     1     0      2     0          of the power of two in position / interval: each slot keeps
+//   the last position it was given
+//
+// So of the last positions all multiples are kept, of older ones fewer and fewer: who cuts off m tokens runs about m
+// again at most, or from 0, with a number of copies that grows as the logarithm of the context and ends at
+// kCheckpointsMax.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "ops/batch_shape.h"
+#include "ops/executor.h"
+#include "ops/plan.h"
+#include "ops/state.h"
+
+namespace assay::ops {
+
+inline constexpr int kCheckpointsMax = 5;  // of a sequence
+
+// T: float, or double for the oracle.
+template <class T>
+class StateStore {
+ public:
+  // Error(out_of_memory) where they do not fit. Memory is taken where it is touched.
+  StateStore(const Plan& plan, const ExecutorOptions& options);
+
+  // A run: begin(), then run() of every op with its units in any division, then end(). Where a run fails in between,
+  // truncate() must take its sequences back before they are run again: also to where they were their states have to
+  // come from a checkpoint.
+  void begin(std::span<const TokenRun> token_runs);
+  // Calls run(StateRun) for the tokens of the batch in order, of every sequence from its own state, and keeps copies
+  // where checkpoints lie.
+  template <class Run>
+  void run(int32_t state, int64_t unit_begin, int64_t unit_end, Run&& run) const {
+    for (const Piece& piece : pieces_) {
+      run(StateRun<T>{piece.begin, piece.end, states_of(piece.sequence, 0) + offsets_[static_cast<size_t>(state)]});
+      if (piece.slot > 0) keep(state, piece, unit_begin, unit_end);
+    }
+  }
+  void end();
+
+  // Forgets what came after n_positions of the n_held that the sequence has; how many it has then: n_positions, or
+  // those of a checkpoint before it.
+  int64_t truncate(int64_t sequence, int64_t n_positions, int64_t n_held);
+  // to becomes what from is, with its checkpoints.
+  void copy(int64_t from, int64_t to);
+  bool empty() const noexcept { return n_elements_ == 0; }
+  size_t bytes() const noexcept { return memory_.size(); }
+  // State by state, those of the plan in order.
+  void visit(int64_t sequence, const std::function<void(std::span<const std::byte>)>& sink) const;
+
+ private:
+  // Tokens of the batch up to where a checkpoint lies, and which slot takes it; 0: none (slot 0 of the memory is the
+  // present).
+  struct Piece {
+    int64_t begin = 0, end = 0, sequence = 0;
+    int slot = 0;
+    int64_t position = 0;  // after its last token
+  };
+  T* states_of(int64_t sequence, int slot) const noexcept;
+  int64_t& kept(int64_t sequence, int slot) noexcept {
+    return kept_[static_cast<size_t>(sequence * (n_slots_ + 1) + slot)];
+  }
+  int slot_of(int64_t position) const noexcept;
+  void keep(int32_t state, const Piece& piece, int64_t unit_begin, int64_t unit_end) const noexcept;
+
+  std::vector<StateLayer> layers_;
+  std::vector<int64_t> offsets_;  // of each state from the first, in elements
+  int64_t n_elements_ = 0;        // of all states of a sequence
+  int64_t interval_ = 0;
+  int n_slots_ = 0;
+  std::vector<uint8_t> running_;  // per sequence: a run of it has begun and not ended
+  std::vector<int64_t> kept_;     // per sequence and slot: the position of its checkpoint; 0: none
+  std::vector<Piece> pieces_;
+  mutable base::AlignedBuffer memory_;  // [sequence][1 + n_slots][n_elements]
+};
+
+}  // namespace assay::ops
