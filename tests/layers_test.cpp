@@ -42,7 +42,7 @@ const std::map<std::string, std::set<std::string>> kNamed = {
     {"api", {"constraint"}},
     {"serve", {"api"}},
     {"trace", {"engine"}},
-    {"verify", {"trace"}},
+    {"verify", {"trace", "convert"}},
     {"files", {"engine", "imatrix"}},
 };
 
