@@ -1,4 +1,5 @@
-// Folders of the goldens for tests: tensors by their names' hashes, as tools/goldens/convert.py makes them, and the files beside them.
+// Folders of the goldens for tests: tensors by their names' hashes, as tools/goldens/convert.py makes them, and the
+// files beside them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,7 +34,9 @@ inline uint64_t fnv(std::string_view bytes) {
   return h;
 }
 
-inline uint64_t fnv(std::span<const std::byte> bytes) { return fnv(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())); }
+inline uint64_t fnv(std::span<const std::byte> bytes) {
+  return fnv(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+}
 
 inline std::string string_of(const json::value& value) { return std::string(value.as_string()); }
 
@@ -57,12 +60,15 @@ inline std::string random_values(const std::string& name, int64_t n, const std::
       bytes.push_back(static_cast<char>(bits >> 24));
       continue;
     }
-    dtype == "F32" ? bytes.append(reinterpret_cast<const char*>(&bits), 4) : bytes.append(reinterpret_cast<const char*>(&half), 2);
+    dtype == "F32" ? bytes.append(reinterpret_cast<const char*>(&bits), 4)
+                   : bytes.append(reinterpret_cast<const char*>(&half), 2);
   }
   return bytes;
 }
 
-inline void write(const fs::path& path, std::string_view bytes) { std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size())); }
+inline void write(const fs::path& path, std::string_view bytes) {
+  std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+}
 
 struct StoredFact {
   std::string name, dtype;
@@ -76,7 +82,9 @@ inline void write_safetensors(const fs::path& path, const std::vector<StoredFact
     int64_t n = 1;
     for (const int64_t dim : t.shape) n *= dim;
     const std::string part = random_values(t.name, n, t.dtype);
-    header[t.name] = {{"dtype", t.dtype}, {"shape", json::value_from(t.shape)}, {"data_offsets", {data.size(), data.size() + part.size()}}};
+    header[t.name] = {{"dtype", t.dtype},
+                      {"shape", json::value_from(t.shape)},
+                      {"data_offsets", {data.size(), data.size() + part.size()}}};
     data += part;
   }
   const std::string head = json::serialize(header);
@@ -108,7 +116,8 @@ inline const json::value& facts() {
 // The tokenizer that all byte-level families share, less the members that one has otherwise.
 inline std::string patched(const json::object& patch) {
   json::object whole = facts().at("tokenizer.json").as_object();
-  for (const auto& [key, value] : patch) key == "ignore_merges" ? whole["model"].as_object()[key] = value : whole[key] = value;
+  for (const auto& [key, value] : patch)
+    key == "ignore_merges" ? whole["model"].as_object()[key] = value : whole[key] = value;
   return json::serialize(whole);
 }
 
@@ -116,12 +125,15 @@ inline std::string patched(const json::object& patch) {
 class ConvertedFolder {
  public:
   explicit ConvertedFolder(const std::string& family) : fact_(facts().at("families").at(family)) {
-    for (const json::value& t : fact_.at("tensors").as_array()) tensors_.push_back({string_of(t.at(0)), string_of(t.at(1)), json::value_to<std::vector<int64_t>>(t.at(2))});
+    for (const json::value& t : fact_.at("tensors").as_array())
+      tensors_.push_back({string_of(t.at(0)), string_of(t.at(1)), json::value_to<std::vector<int64_t>>(t.at(2))});
     write_weights();
     write_text("config.json", string_of(fact_.at("config")));
     for (const auto& [name, content] : facts().at("files").at(string_of(fact_.at("tokenizer"))).as_object()) {
       const std::string kind = string_of(content.at(0));
-      write_text(std::string(name), kind == "base64" ? from_base64(string_of(content.at(1))) : kind == "patch" ? patched(content.at(1).as_object()) : string_of(content.at(1)));
+      write_text(std::string(name), kind == "base64"  ? from_base64(string_of(content.at(1)))
+                                    : kind == "patch" ? patched(content.at(1).as_object())
+                                                      : string_of(content.at(1)));
     }
     if (const json::value* more = fact_.as_object().if_contains("files")) {
       for (const auto& [name, content] : more->as_object()) write_text(std::string(name), string_of(content));
