@@ -104,7 +104,7 @@ TEST(CliConvert, RefusesByName) {
   std::ofstream(folder / "model.safetensors", std::ios::binary) << std::string("\2\0\0\0\0\0\0\0{}", 10);
   const ProgramResult r = convert({folder.path(), folder / "out.gguf"});
   EXPECT_EQ(r.exit_code, 3);
-  EXPECT_THAT(r.err, HasSubstr("'MambaForCausalLM' is not known; assay converts LlamaForCausalLM, "));
+  EXPECT_THAT(r.err, HasSubstr("'MambaForCausalLM' is not known; assay converts AfmoeForCausalLM, "));
   EXPECT_FALSE(std::filesystem::exists(folder / "out.gguf"));
   EXPECT_THAT(convert({"--help"}).out, HasSubstr("Qwen2ForCausalLM"));
 }

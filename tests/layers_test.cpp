@@ -48,7 +48,7 @@ const std::map<std::string, std::set<std::string>> kNamed = {
     {"trace", {"engine"}},
     {"bounds", {"trace"}},
     {"faults", {"bounds"}},
-    {"verify", {"faults", "measure"}},
+    {"verify", {"faults", "measure", "convert"}},
     {"report", {"trace"}},
     {"kld", {"measure"}},
     {"files", {"measure", "imatrix", "kld", "convert"}},

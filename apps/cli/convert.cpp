@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "assay/error.h"
+#include "assay/verify.h"
 #include "commands.h"
 #include "options.h"
 #include "terminal.h"
@@ -24,7 +25,7 @@ struct ConvertFlags {
     flags.value("--pre", pre, "NAME", "The pre-tokenizer, where tokenizer.json has one that is not known");
     flags.on("--text-only", text_only, "Of a model that also sees or hears, its text model");
     flags.on("--keep-nonfinite", keep_nonfinite, "Writes NaN and infinity as they are (f32, f16, bf16)");
-    flags.on("--no-check", no_check, "Leaves out holding the new file's tokenizer against tokenizer.json");
+    flags.on("--no-check", no_check, "Leaves out holding the new file's tokenizer against tokenizer.json, and verify's stages of the file");
     flags.value("--effort", effort, "LEVEL", "Of a quantised type: fast, normal or best");
     flags.value("-t,--threads", n_threads, "N", "Threads; 0: one a core. The file does not depend on it");
   }
@@ -52,13 +53,36 @@ std::string known_classes() {
   return text + "\n";
 }
 
+// verify's stages of the new file: structure, keys, tokenizer, decoding. Whether they passed.
+bool check_written(const ConvertResult& r) {
+  VerifyOptions options;
+  options.file_only = true;
+  options.cancelled = [] { return interrupted() != 0; };
+  VerifyReport report;
+  try {
+    report = verify_model(r.path.string(), options);
+  } catch (const Error& error) {
+    notice(fmt::format("the new file cannot be opened as a model: {}", error.what()));
+    return false;
+  }
+  bool passed = true;
+  for (const VerifyStage& stage : report.stages) {
+    const bool is_foreign = stage.id == "tokenizer" && r.n_texts_checked == 0;  // of a kind that is not served: a note says so
+    if (stage.verdict != Verdict::fail || is_foreign) continue;
+    passed = false;
+    notice(stage.to_text());
+  }
+  return passed;
+}
+
 }  // namespace
 
 int convert_command(const Arguments& arguments) {
   Flags flags("convert",
               "Writes a model of Hugging Face, safetensors and tokenizer, as one GGUF file. What the folder has and the file cannot say is printed, or refused.",
               "  assay convert Qwen2.5-0.5B-Instruct qwen.gguf\n"
-              "  assay convert Llama-3.2-1B llama-Q4_K_M.gguf --outtype Q4_K_M\n");
+              "  assay convert Llama-3.2-1B llama-Q4_K_M.gguf --outtype Q4_K_M\n"
+              "  assay verify qwen.gguf --against Qwen2.5-0.5B-Instruct    every tensor against the folder's\n");
   ConvertFlags f;
   f.add(flags);
   if (!flags.parse(arguments)) {
@@ -79,8 +103,10 @@ int convert_command(const Arguments& arguments) {
   }
   for (const std::string& note : r.notes) notice(note);
   if (r.n_texts_checked > 0) notice(fmt::format("the file's tokenizer and tokenizer.json cut {} texts alike", r.n_texts_checked));
+  const bool passed = f.no_check || check_written(r);
   notice(fmt::format("{}: {}, {} tensors, {}, {:.2f} MiB", r.path.string(), r.architecture, r.n_tensors, r.type, static_cast<double>(r.bytes) / (1 << 20)));
-  return 0;
+  if (interrupted() != 0) return exit_code_of_signal(interrupted());
+  return passed ? 0 : kExitMismatch;
 }
 
 }  // namespace assay::cli

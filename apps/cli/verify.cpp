@@ -38,8 +38,8 @@ struct VerifyFlags {
     flags.on("--quick", quick, "Short probes: seconds in place of minutes for a large model");
     flags.value("-p,--prompt", prompt, "TEXT",
                 "The text that the operations are run on; default: one that touches every edge");
-    flags.values("--against", against, "DUMP|MODE",
-                 "What to compare with, repeatable: dumps of other engines, or modes of this one: "
+    flags.values("--against", against, "HF_FOLDER|DUMP|MODE",
+                 "What to compare with, repeatable: the folder of Hugging Face that the file was made of, dumps of other engines, or modes of this one: "
                  "f32, oracle, exact/8, exact/15, reference, avx2, avx512, neon, neon-i8mm, chunks/N");
     flags.value("--html", html, "FILE", "Also writes the report as one HTML page; - is standard output, then without the text");
     flags.value("--attention", attention, "LAYERS",

@@ -45,4 +45,36 @@ bool is_model_folder(const std::filesystem::path& path);
 // type cannot hold, with tensor, place and value; Error(bad_request) for an unknown type or pre-tokenizer; Error(io).
 ConvertResult convert(const std::filesystem::path& folder, const std::filesystem::path& out, const ConvertOptions& options);
 
+// One tensor of a file that is not what the folder has.
+struct FolderDifference {
+  std::string tensor, type;   // of the file; of a missing one the name it should have
+  std::string problem;        // how much differs, and where first
+  std::string cause;          // why, where it is known: rows not re-ordered, a norm without its 1, another tensor's values; empty: not known
+};
+
+struct FolderReport {
+  std::string architecture;           // that the folder's files get
+  int64_t n_tensors = 0;              // of the file
+  int64_t n_equal = 0;                // bit for bit, after the type's own rounding
+  int64_t n_near = 0;                 // of block formats: as near as the format's encoder comes
+  double worst_ratio = 0;             // of the near ones: the largest error over that of the encoder
+  std::string worst_tensor;
+  std::vector<FolderDifference> differences;
+  std::string overall;                // where one cause explains all: another model's file; empty: none does
+  std::vector<std::string> notes;
+  bool cancelled = false;
+
+  bool passed() const noexcept { return !cancelled && differences.empty(); }
+};
+
+struct FolderReportOptions {
+  int n_threads = 0;
+  std::function<bool()> cancelled = {};
+  std::function<void(const std::string& tensor, int64_t i, int64_t n)> progress = {};
+};
+
+// A GGUF file held against the folder that it was made of: every tensor decoded, the family's transforms done to the folder's. Error as convert() for a folder
+// that cannot be read, and as Model::load for the file.
+FolderReport hold_against_folder(const std::filesystem::path& file, const std::filesystem::path& folder, const FolderReportOptions& options = {});
+
 }  // namespace assay

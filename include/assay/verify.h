@@ -16,7 +16,7 @@ namespace assay {
 enum class Verdict { pass, warn, fail, skip };
 
 struct VerifyStage {
-  std::string id;       // "file", "metadata", "tokenizer", "template", "dequantisation", "ops", "kv_cache", "logits", "sampler",
+  std::string id;       // "file", "metadata", "tokenizer", "template", "dequantisation", "folder", "ops", "kv_cache", "logits", "sampler",
                         // "detokenizer", "text", "against"
   std::string title;    // for people
   Verdict verdict = Verdict::skip;
@@ -111,9 +111,11 @@ struct VerifyReport {
 
 struct VerifyOptions {
   ContextOptions context;             // what is verified
+  bool file_only = false;             // nothing is run: file, metadata, tokenizer, dequantisation and folders
   bool quick = false;                 // short probes: seconds in place of minutes for a large model
   std::string prompt;                 // empty: probes chosen to touch every edge
-  std::vector<std::string> against;   // dumps (paths), or modes: "f32", "exact/8", "exact/15", "oracle", "reference", "avx2", "chunks/N", ..
+  // Folders of Hugging Face that the file was made of, dumps (paths), or modes: "f32", "exact/8", "exact/15", "oracle", "reference", "avx2", "chunks/N", ..
+  std::vector<std::string> against;
   std::vector<int32_t> attention_layers;  // whose attention maps the report keeps
   bool suspect_file = true;           // search for faults of the file itself where the probe's text is unlikely
   std::function<void(const VerifyStage&)> on_stage;                        // after each

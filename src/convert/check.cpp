@@ -10,6 +10,7 @@
 #include "text/from_gguf.h"
 #include "text/splitter.h"
 #include "text/utf8.h"
+#include "text/word_piece.h"
 
 namespace assay::converting {
 namespace {
@@ -57,6 +58,16 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
 std::optional<ReferenceTokenizer> ReferenceTokenizer::make(const TokenizerJson& tokenizer, std::string& unknown) {
   ReferenceTokenizer all;
   all.tokenizer_ = &tokenizer;
+  for (const auto& [text, id] : tokenizer.vocab) all.ids_.emplace(text, id);
+  if (tokenizer.model == "WordPiece") {
+    if (tokenizer.normalizer.text("type") != "BertNormalizer" || tokenizer.pre_tokenizer.text("type") != "BertPreTokenizer") {
+      unknown = "a normalizer or pre-tokenizer other than BERT's";
+      return std::nullopt;
+    }
+    all.is_word_pieces_ = true;
+    all.lowers_ = tokenizer.normalizer.flag("lowercase");
+    return all;
+  }
   if (tokenizer.model != "BPE") {
     unknown = fmt::format("a {} model", tokenizer.model);
     return std::nullopt;
@@ -68,7 +79,6 @@ std::optional<ReferenceTokenizer> ReferenceTokenizer::make(const TokenizerJson& 
     if (unknown.empty()) unknown = "a normalizer or pre-tokenizer of its own";
     return std::nullopt;
   }
-  for (const auto& [text, id] : tokenizer.vocab) all.ids_.emplace(text, id);
   for (size_t i = 0; i < tokenizer.merges.size(); ++i) all.ranks_.try_emplace(pair_key(tokenizer.merges[i].first, tokenizer.merges[i].second), i);
   return all;
 }
@@ -108,9 +118,33 @@ void ReferenceTokenizer::merge(std::string_view word, std::vector<int64_t>& ids)
   }
 }
 
+// The longest token from the beginning on, then the longest with "##" before it; a word that cannot be spelled so is unknown.
+void ReferenceTokenizer::append_pieces(const std::string& word, std::vector<int64_t>& ids) const {
+  const size_t n_before = ids.size();
+  for (size_t begin = 0; begin < word.size();) {
+    size_t end = word.size();
+    auto found = ids_.end();
+    for (; end > begin; --end) {
+      found = ids_.find((begin == 0 ? "" : "##") + word.substr(begin, end - begin));
+      if (found != ids_.end()) break;
+    }
+    if (end == begin) {
+      ids.resize(n_before);
+      if (const auto unknown = ids_.find("[UNK]"); unknown != ids_.end()) ids.push_back(unknown->second);
+      return;
+    }
+    ids.push_back(found->second);
+    begin = end;
+  }
+}
+
 std::vector<int64_t> ReferenceTokenizer::encode_plain(std::string_view text) const {
   std::vector<int64_t> ids;
   if (text.empty()) return ids;
+  if (is_word_pieces_) {
+    for (const std::string& word : text::bert_words(text, lowers_)) append_pieces(word, ids);
+    return ids;
+  }
   if (!is_bytes_) {
     merge((blank_before_ ? std::string(kLowLine) : std::string()) + replaced(text, " ", kLowLine), ids);
     return ids;
@@ -166,8 +200,24 @@ const std::vector<std::string>& check_texts() {
   return kTexts;
 }
 
+std::optional<bool> puts_blank_before(const TokenizerJson& tokenizer) {
+  bool blank = false;
+  if (!reads_blanks(tokenizer.normalizer, blank) || !reads_blanks(tokenizer.pre_tokenizer, blank)) return std::nullopt;
+  return blank;
+}
+
+std::shared_ptr<const Tokenizer> served_tokenizer(const gguf::Metadata& metadata) {
+  if (metadata.find_string("tokenizer.ggml.model").value_or("") == "gemma4") return nullptr;
+  return text::make_tokenizer(metadata);
+}
+
 int64_t check_tokenizer(const gguf::Metadata& metadata, const TokenizerJson& tokenizer, std::vector<std::string>& notes) {
-  const std::shared_ptr<const Tokenizer> made = text::make_tokenizer(metadata);
+  const std::shared_ptr<const Tokenizer> made = served_tokenizer(metadata);
+  if (made == nullptr) {
+    notes.push_back(fmt::format("the file's tokenizer, \"{}\", is none that assay has: it was not held against tokenizer.json",
+                                metadata.find_string("tokenizer.ggml.model").value_or("")));
+    return 0;
+  }
   std::string unknown;
   const auto reference = ReferenceTokenizer::make(tokenizer, unknown);
   if (!reference) {

@@ -112,6 +112,20 @@ std::vector<std::string> Config::texts(std::string_view key) {
   return all;
 }
 
+std::vector<int64_t> Config::counts(std::string_view key) {
+  std::vector<int64_t> all;
+  const Json* found = find(key);
+  if (found == nullptr) return all;
+  if (found->array() == nullptr) throw Error(Errc::bad_file, fmt::format("config.json: {} is {}; needs an array of whole numbers", key, found->shown()));
+  for (const Json& one : *found->array()) {
+    if (one.number() == nullptr || !one.number()->integer || *one.number()->integer < 0) {
+      throw Error(Errc::bad_file, fmt::format("config.json: {} holds {}; needs whole numbers of 0 or more", key, one.shown()));
+    }
+    all.push_back(*one.number()->integer);
+  }
+  return all;
+}
+
 void Config::expect(std::string_view key, std::initializer_list<std::string_view> values) {
   const Json* found = find(key);
   if (found == nullptr) return;

@@ -32,6 +32,7 @@ class Config {
   bool flag(std::string_view key, bool otherwise);
   std::string text(std::string_view key);  // empty: none
   std::vector<std::string> texts(std::string_view key);
+  std::vector<int64_t> counts(std::string_view key);  // empty: none
   // Error(unsupported) where the key is there with a value that is none of these.
   void expect(std::string_view key, std::initializer_list<std::string_view> values);
   void expect_flag(std::string_view key, bool value);

@@ -17,7 +17,6 @@
 #include "convert/rows.h"
 #include "gguf/writer.h"
 #include "quant/encode/encoder.h"
-#include "text/from_gguf.h"
 
 namespace assay {
 namespace converting {
@@ -84,6 +83,7 @@ class Job {
       const int64_t n = std::min(slab, output.rows - begin);
       bad_.assign(static_cast<size_t>(n), -1);
       pool_.run(n, [&](int64_t i, int thread) {
+        if (output.scales != nullptr) return read_packed_row(output, begin + i, buffer_.data() + i * row_bytes);
         float* x = rows_[static_cast<size_t>(thread)].data();
         read_row(output, begin + i, x);
         bad_[static_cast<size_t>(i)] = bad_column(x, output.cols, limit);
@@ -106,10 +106,22 @@ class Job {
       const Place place = place_of(output, i);
       if (place.tensor == nullptr) return;
       if (output.rope_heads > 0) continue;  // small; its pages go with the file
-      const int64_t size = place.tensor->dtype == DType::F32 ? 4 : 2, last = std::min(begin + n - i, rows_left(output, i));
-      folder_.drop(*place.tensor, place.tensor->data.subspan(static_cast<size_t>(place.row * output.cols * size), static_cast<size_t>(last * output.cols * size)));
+      const int64_t last = std::min(begin + n - i, rows_left(output, i));
+      drop_rows(output, place, last);
       i += last - 1;
     }
+  }
+  // Of columns the whole block once the last one was read; n rows else.
+  void drop_rows(const Output& output, const Place& place, int64_t n) const {
+    const StoredTensor& t = *place.tensor;
+    if (output.scales != nullptr) return;  // its rows of gate and up take turns; the pages go with the file
+    const int64_t size = t.dtype == DType::F32 ? 4 : 2;
+    if (place.column < 0) {
+      const int64_t rows = (n - 1) * place.slice->step + 1;
+      return folder_.drop(t, t.data.subspan(static_cast<size_t>(place.row * output.cols * size), static_cast<size_t>(rows * output.cols * size)));
+    }
+    if (place.column + (n - 1) * place.slice->step + place.slice->step < t.cols()) return;
+    folder_.drop(t, t.data.subspan(static_cast<size_t>(place.row * t.cols() * size), static_cast<size_t>(output.cols * t.cols() * size)));
   }
   static int64_t rows_left(const Output& output, int64_t row) {  // in the slice that a row is in
     for (const Slice& slice : output.slices) {
@@ -148,7 +160,8 @@ std::vector<int64_t> ends_of_answers(const Folder& folder) {
 }
 
 void note_ends(const Folder& folder, const gguf::Metadata& metadata, std::vector<std::string>& notes) {
-  const std::shared_ptr<const Tokenizer> tokenizer = text::make_tokenizer(metadata);
+  const std::shared_ptr<const Tokenizer> tokenizer = served_tokenizer(metadata);
+  if (tokenizer == nullptr) return;
   for (const int64_t id : ends_of_answers(folder)) {
     if (id >= 0 && id < tokenizer->vocab_size() && tokenizer->is_end_of_generation(static_cast<TokenId>(id))) continue;
     notes.push_back(fmt::format("generation_config.json: token {} ends an answer there; GGUF has no place for it, and it does not end one by the file's own keys", id));

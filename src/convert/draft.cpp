@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "assay/error.h"
 #include "base/shown.h"
+#include "convert/arrange.h"
+#include "convert/rows.h"
 
 namespace assay::converting {
 namespace {
@@ -47,14 +50,23 @@ bool matches(std::string_view pattern, std::string_view name) {
   return false;
 }
 
-Draft::Draft(const Folder& from, std::string architecture, std::string_view defaults, bool text_only)
-    : folder(from), config(from.config(), defaults), architecture_(std::move(architecture)) {
-  head.set("general.architecture", gguf::Value::of(architecture_));
+void Draft::read_names(const Names& names) {
+  const bool is_bare = names.bare || folder.find("embed_tokens.weight") != nullptr;
   for (const StoredTensor& t : folder.tensors()) {
     std::string name = text_model_name(t.name);
+    if (!names.prefix.empty() && name.starts_with(names.prefix)) name.erase(0, names.prefix.size());
+    if (names.bare && name.ends_with(".gamma")) name.replace(name.size() - 5, 5, "weight");  // of old
+    if (names.bare && name.ends_with(".beta")) name.replace(name.size() - 4, 4, "bias");
+    if (is_bare && !name.starts_with("model.") && name != "lm_head.weight") name.insert(0, "model.");
     if (!by_name_.emplace(name, &t).second) throw Error(Errc::bad_file, fmt::format("{}: there are two tensors of this name", base::shown(name)));
     taken_.emplace(std::move(name), false);
   }
+}
+
+Draft::Draft(const Folder& from, std::string architecture, std::string_view defaults, bool text_only, const Names& names)
+    : folder(from), config(from.config(), defaults), architecture_(std::move(architecture)) {
+  head.set("general.architecture", gguf::Value::of(architecture_));
+  read_names(names);
   for (const char* none : {"*.rotary_emb.inv_freq", "*.attention.masked_bias", "*.attention.bias"}) leave(none);
   const bool sees = folder.config().find("vision_config") != nullptr || folder.config().find("audio_config") != nullptr;
   if (!sees) return;
@@ -81,16 +93,27 @@ void Draft::flags(std::string_view name, const std::vector<bool>& values) {
   head.set(fmt::format("{}.{}", architecture_, name), gguf::Value::of(values));
 }
 
-const StoredTensor* Draft::take_one(const std::string& name) {
+void Draft::counts(std::string_view name, const std::vector<int64_t>& values) {
+  std::vector<int32_t> all;
+  for (const int64_t value : values) {
+    if (value < 0 || value > int64_t{0x7FFFFFFF}) throw Error(Errc::bad_file, fmt::format("config.json: {} would hold {}", name, value));
+    all.push_back(static_cast<int32_t>(value));
+  }
+  head.set(fmt::format("{}.{}", architecture_, name), gguf::Value::of(all));
+}
+void Draft::set_plain(std::string_view key, const std::vector<float>& values) { head.set(std::string(key), gguf::Value::of(values)); }
+
+const StoredTensor* Draft::take_one(const std::string& name, bool packed) {
   const auto found = by_name_.find(name);
   if (found == by_name_.end()) return nullptr;
   const StoredTensor& t = *found->second;
-  if (!t.dtype) {
+  if (packed && t.type != "U8") throw Error(Errc::bad_file, fmt::format("{} is {}; packed MXFP4 is U8", base::shown(t.name), t.type));
+  if (!t.dtype && !packed) {
     throw Error(Errc::unsupported, fmt::format("{} is {}; assay converts F32, F16 and BF16. A quantised checkpoint has to be saved as one of them first",
                                                base::shown(t.name), t.type));
   }
-  if (t.shape.empty() || t.shape.size() > 4 || t.data.empty()) {
-    throw Error(Errc::bad_file, fmt::format("{} has the shape {}; needs 1 to 4 dimensions, none of them 0", base::shown(t.name), shape_text(t.shape)));
+  if (t.shape.size() > 4 || t.data.empty()) {
+    throw Error(Errc::bad_file, fmt::format("{} has the shape {}; needs at most 4 dimensions, none of them 0", base::shown(t.name), shape_text(t.shape)));
   }
   taken_[name] = true;
   return &t;
@@ -98,29 +121,21 @@ const StoredTensor* Draft::take_one(const std::string& name) {
 
 void Draft::shape_rows(Output& output, const Rule& rule, const std::vector<const StoredTensor*>& sources) const {
   const StoredTensor& first = *sources.front();
-  std::vector<int64_t> shape = first.shape;
   for (const StoredTensor* t : sources) {
-    if (t->shape != shape || t->dtype != first.dtype) {
+    if (t->shape != first.shape || t->dtype != first.dtype) {
       throw Error(Errc::bad_file, fmt::format("{} is {} {}, {} is {} {}: experts of one layer have one shape", base::shown(first.name), first.type,
                                               shape_text(first.shape), base::shown(t->name), t->type, shape_text(t->shape)));
     }
-    output.slices.push_back({t, 0, t->rows()});
   }
-  if (rule.as == As::gate || rule.as == As::up) {
-    if (shape.size() < 2 || shape[shape.size() - 2] % 2 != 0) {
-      throw Error(Errc::bad_file, fmt::format("{} has the shape {}; needs an even number of rows, gate above up", base::shown(first.name), shape_text(shape)));
-    }
-    const int64_t n = shape[shape.size() - 2] / 2, n_parts = first.rows() / (2 * n);
-    output.slices.clear();
-    for (int64_t i = 0; i < n_parts; ++i) output.slices.push_back({&first, 2 * n * i + (rule.as == As::up ? n : 0), n});
-    shape[shape.size() - 2] = n;
-  }
+  Arranged arranged = arrange(rule.as, sources, {n_heads, n_kv_heads});
+  std::vector<int64_t> shape = std::move(arranged.shape);
+  output.slices = std::move(arranged.slices);
   if (rule.from.find("{x}") != std::string_view::npos) shape.insert(shape.begin(), static_cast<int64_t>(sources.size()));
   if (shape.size() > 4) throw Error(Errc::bad_file, fmt::format("{} has {} dimensions", base::shown(first.name), shape.size()));
   output.shape.rank = static_cast<int>(shape.size());
   std::copy(shape.begin(), shape.end(), output.shape.dims.begin());
-  output.cols = output.shape.cols();
-  output.rows = output.shape.rows();
+  output.cols = arranged.as_column ? 1 : output.shape.cols();
+  output.rows = arranged.as_column ? output.shape.cols() * output.shape.rows() : output.shape.rows();
 }
 
 void Draft::add(const Rule& rule, const std::string& to, const std::vector<const StoredTensor*>& sources) {
@@ -134,7 +149,7 @@ void Draft::add(const Rule& rule, const std::string& to, const std::vector<const
     if (output.shape.rank == 1) {  // a bias: its elements are the rows
       output.rows = output.cols;
       output.cols = 1;
-      output.slices = {{sources.front(), 0, output.rows}};
+      output.slices = {{.tensor = sources.front(), .n_rows = output.rows}};
     }
     if (output.rope_heads <= 0 || output.rows % (2 * output.rope_heads) != 0) {
       throw Error(Errc::bad_file, fmt::format("{} has {} rows, which are not {} heads of an even width", base::shown(sources.front()->name), output.rows,
@@ -159,7 +174,7 @@ bool Draft::take_layer(const Rule& rule, int64_t layer) {
   return true;
 }
 
-void Draft::take(std::span<const Rule> rules, int64_t first, int64_t last) {
+void Draft::take_once(std::span<const Rule> rules) {
   for (const Rule& rule : rules) {
     if (rule.from.find("{}") != std::string_view::npos) continue;
     if (rule.as == As::tied && is_tied) {
@@ -168,17 +183,75 @@ void Draft::take(std::span<const Rule> rules, int64_t first, int64_t last) {
     }
     if (!take_layer(rule, 0) && rule.as == As::tied) throw Error(Errc::bad_file, fmt::format("needs the tensor {}: tie_word_embeddings is false", rule.from));
   }
+}
+
+void Draft::take(std::span<const Rule> rules, const std::vector<bool>& layers) {
+  take_once(rules);
+  const auto n_layers_taken = std::count(layers.begin(), layers.end(), true);
   std::vector<int64_t> n_taken(rules.size());
-  for (int64_t layer = first; layer < last; ++layer) {
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    if (!layers[layer]) continue;
     for (size_t i = 0; i < rules.size(); ++i) {
-      if (rules[i].from.find("{}") != std::string_view::npos && take_layer(rules[i], layer)) ++n_taken[i];
+      if (rules[i].from.find("{}") != std::string_view::npos && take_layer(rules[i], static_cast<int64_t>(layer))) ++n_taken[i];
     }
   }
   for (size_t i = 0; i < rules.size(); ++i) {
-    if (n_taken[i] != 0 && n_taken[i] != last - first) {
-      throw Error(Errc::bad_file, fmt::format("{} is in {} of {} layers; needs to be in all or none", rules[i].from, n_taken[i], last - first));
+    if (n_taken[i] != 0 && n_taken[i] != n_layers_taken) {
+      throw Error(Errc::bad_file, fmt::format("{} is in {} of {} layers; needs to be in all or none", rules[i].from, n_taken[i], n_layers_taken));
     }
   }
+}
+
+void Draft::take(std::span<const Rule> rules, int64_t first, int64_t last) {
+  std::vector<bool> layers(static_cast<size_t>(last));
+  std::fill(layers.begin() + static_cast<std::ptrdiff_t>(std::min(first, last)), layers.end(), true);
+  take(rules, layers);
+}
+
+const StoredTensor& Draft::need(const std::string& name, bool packed) {
+  const StoredTensor* t = take_one(name, packed);
+  if (t == nullptr) throw Error(Errc::bad_file, fmt::format("needs the tensor {}; the folder has none of this name", name));
+  return *t;
+}
+
+Output& Draft::add(std::string name, std::vector<int64_t> shape, std::vector<Slice> slices) {
+  Output output;
+  output.name = std::move(name);
+  output.shape.rank = static_cast<int>(shape.size());
+  std::copy(shape.begin(), shape.end(), output.shape.dims.begin());
+  output.cols = output.shape.cols();
+  output.rows = output.shape.rows();
+  output.slices = std::move(slices);
+  output.is_f32 = stays_f32(output.name, output.shape.rank);
+  outputs.push_back(std::move(output));
+  return outputs.back();
+}
+
+std::vector<float> Draft::values_of(const std::string& name) {
+  constexpr int64_t kValuesMax = 1 << 16;
+  const StoredTensor& t = need(name);
+  Output one;
+  one.rows = t.rows();
+  one.cols = t.cols();
+  if (one.rows * one.cols > kValuesMax) throw Error(Errc::bad_file, fmt::format("{} has the shape {}; its values become keys", base::shown(name), shape_text(t.shape)));
+  one.slices = {{.tensor = &t, .n_rows = one.rows}};
+  std::vector<float> values(static_cast<size_t>(one.rows * one.cols));
+  for (int64_t row = 0; row < one.rows; ++row) read_row(one, row, values.data() + row * one.cols);
+  return values;
+}
+
+void Draft::leave_layers(int64_t first, std::string_view what) {
+  int64_t n = 0;
+  for (auto& [name, is_taken] : taken_) {
+    constexpr std::string_view kBefore = "model.layers.";
+    if (is_taken || !name.starts_with(kBefore)) continue;
+    int64_t layer = -1;
+    const auto [end, error] = std::from_chars(name.data() + kBefore.size(), name.data() + name.size(), layer);
+    if (error != std::errc{} || end == name.data() + name.size() || *end != '.' || layer < first) continue;
+    is_taken = true;
+    ++n;
+  }
+  if (n > 0) notes.push_back(fmt::format("{} tensors of layers from {} on are left out: {}", n, first, what));
 }
 
 void Draft::make(std::string name, std::vector<float> values) {

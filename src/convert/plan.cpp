@@ -42,11 +42,15 @@ void choose_blocks(Plan& plan, const quantizing::Mix& mix, DType base) {
   Draft& d = *plan.draft;
   quantizing::ModelFacts facts{d.architecture(), d.n_layers, d.n_heads, d.n_kv_heads, d.n_experts};
   std::vector<quantizing::RecipeTensor> tensors;
-  for (const Output& output : d.outputs) tensors.push_back({output.name, output.is_f32 ? DType::F32 : base, output.shape});
+  for (const Output& output : d.outputs) tensors.push_back({output.name, output.scales != nullptr ? DType::MXFP4 : output.is_f32 ? DType::F32 : base, output.shape});
   quantizing::RecipeOptions recipe;
   recipe.mix = &mix;
   const std::vector<quantizing::Choice> choices = quantizing::choose_types(tensors, facts, recipe);
   for (size_t i = 0; i < choices.size(); ++i) {
+    if (d.outputs[i].scales != nullptr) {  // it is small already, and its bytes are kept
+      plan.types.push_back(DType::MXFP4);
+      continue;
+    }
     const quantizing::Choice& choice = choices[i];
     const std::string_view name = tensor::traits(choice.dtype).name;
     if (choice.dtype != tensors[i].dtype && (choice.needs_matrix || quant::encode::find_encoder(choice.dtype) == nullptr)) {
@@ -69,7 +73,7 @@ void choose_types(Plan& plan, const ConvertOptions& options) {
   std::stable_sort(d.outputs.begin(), d.outputs.end(), [](const Output& a, const Output& b) { return quantizing::goes_before(a.name, b.name); });
   plan.type = mix.name;
   if (mix.id == MixId::f32 || mix.id == MixId::f16 || mix.id == MixId::bf16) {
-    for (const Output& output : d.outputs) plan.types.push_back(output.is_f32 ? DType::F32 : mix.default_type);
+    for (const Output& output : d.outputs) plan.types.push_back(output.scales != nullptr ? DType::MXFP4 : output.is_f32 ? DType::F32 : mix.default_type);
   } else {
     if (options.keep_nonfinite) throw Error(Errc::bad_request, fmt::format("--keep-nonfinite: {} has no values that are not finite", mix.name));
     choose_blocks(plan, mix, own);
@@ -85,25 +89,37 @@ void note_config(Draft& d) {
 
 }  // namespace
 
-Plan make_plan(const Folder& folder, const ConvertOptions& options) {
-  Plan plan;
-  plan.family = &family_of(folder.config());
-  if (const Json* quantised = folder.config().find("quantization_config"); quantised != nullptr && !quantised->is_null()) {
+DrawnDraft draw_draft(const Folder& folder, bool text_only) {
+  DrawnDraft drawn;
+  drawn.family = &family_of(folder.config());
+  drawn.class_name = *folder.config().find("architectures")->array()->front().string();
+  const FamilyOptions& family = drawn.family->options;
+  const Json* quantised = folder.config().find("quantization_config");
+  if (quantised != nullptr && !quantised->is_null() && !(family.reads_mxfp4 && quantised->text("quant_method") == "mxfp4")) {
     throw Error(Errc::unsupported, fmt::format("config.json: quantization_config says {}; assay converts checkpoints of F32, F16 and BF16",
                                                base::shown(quantised->text("quant_method"))));
   }
-  plan.draft = std::make_unique<Draft>(folder, std::string(plan.family->architecture), plan.family->defaults, options.text_only);
+  drawn.draft = std::make_unique<Draft>(folder, std::string(drawn.family->architecture), drawn.family->defaults, text_only, Draft::Names{family.prefix, family.bare});
+  drawn.family->draw(*drawn.draft);
+  drawn.draft->check_all_taken();
+  return drawn;
+}
+
+Plan make_plan(const Folder& folder, const ConvertOptions& options) {
+  Plan plan;
+  DrawnDraft drawn = draw_draft(folder, options.text_only);
+  plan.family = drawn.family;
+  plan.draft = std::move(drawn.draft);
+  const FamilyOptions& family = plan.family->options;
   Draft& d = *plan.draft;
   d.head.set("general.type", gguf::Value::of("model"));
   std::filesystem::path name = std::filesystem::weakly_canonical(folder.path());
   if (name.filename().empty()) name = name.parent_path();
   d.head.set("general.name", gguf::Value::of(name.filename().string()));
   d.head.set("general.quantization_version", gguf::Value::of(uint32_t{2}));
-  plan.family->draw(d);
-  d.check_all_taken();
   if (folder.has("tokenizer.json")) plan.tokenizer = read_tokenizer_json(folder.text_of("tokenizer.json", kTokenizerBytesMax));
   const int64_t n_tokens = add_vocabulary(d, *plan.family, plan.tokenizer, {options.pre_tokenizer});
-  if (plan.family->architecture == "gemma3") d.limit_vocabulary(n_tokens);
+  if (family.cuts_vocabulary) d.limit_vocabulary(n_tokens);
   choose_types(plan, options);
   note_config(d);
   for (size_t i = 0; i < d.outputs.size(); ++i) d.head.declare(d.outputs[i].name, plan.types[i], d.outputs[i].shape);

@@ -20,6 +20,14 @@ struct Plan {
   std::string type;                        // as ConvertResult::type
 };
 
+// Keys and tensors alone, without the vocabulary and types.
+struct DrawnDraft {
+  const Family* family = nullptr;
+  std::string class_name;
+  std::unique_ptr<Draft> draft;
+};
+DrawnDraft draw_draft(const Folder& folder, bool text_only);
+
 // The folder must outlive the plan. Errors as convert().
 Plan make_plan(const Folder& folder, const ConvertOptions& options);
 

@@ -14,12 +14,42 @@ int64_t before_turns(const Output& output, int64_t i) noexcept {
   return head * width + (within % 2) * (width / 2) + within / 2;
 }
 
+// n elements, `stride` of them apart.
+void widen(const StoredTensor& t, int64_t first, int64_t stride, int64_t n, float* x) {
+  if (*t.dtype == tensor::DType::F32) {
+    const std::byte* from = t.data.data() + 4 * first;
+    if (stride == 1) {
+      std::memcpy(x, from, static_cast<size_t>(n) * sizeof(float));
+      return;
+    }
+    for (int64_t j = 0; j < n; ++j) std::memcpy(x + j, from + 4 * stride * j, sizeof(float));
+    return;
+  }
+  const std::byte* from = t.data.data() + 2 * first;
+  const auto each = [&](auto to_float) {
+    for (int64_t j = 0; j < n; ++j) {
+      uint16_t half;
+      std::memcpy(&half, from + 2 * stride * j, 2);
+      x[j] = to_float(half);
+    }
+  };
+  if (*t.dtype == tensor::DType::BF16) {
+    each([](uint16_t half) { return num::bf16_to_float(half); });
+  } else {
+    each([](uint16_t half) { return num::half_to_float(half); });
+  }
+}
+
 }  // namespace
 
 Place place_of(const Output& output, int64_t row) {
   int64_t at = before_turns(output, row);
   for (const Slice& slice : output.slices) {
-    if (at < slice.n_rows) return {slice.tensor, slice.first_row + at};
+    if (at < slice.n_rows) {
+      const int64_t place = slice.first + at * slice.step;
+      if (slice.from_columns) return {slice.tensor, slice.block_row, place, &slice};
+      return {slice.tensor, place, -1, &slice};
+    }
     at -= slice.n_rows;
   }
   return {};
@@ -31,27 +61,30 @@ void read_row(const Output& output, int64_t row, float* x) {
     return;
   }
   const Place place = place_of(output, row);
-  const tensor::DType dtype = *place.tensor->dtype;
-  const int64_t size = dtype == tensor::DType::F32 ? 4 : 2;
-  const std::byte* from = place.tensor->data.data() + place.row * output.cols * size;
-  const auto each_half = [&](auto widen) {
-    for (int64_t j = 0; j < output.cols; ++j) {
-      uint16_t half;
-      std::memcpy(&half, from + 2 * j, 2);
-      x[j] = widen(half);
-    }
-  };
-  if (dtype == tensor::DType::F32) {
-    std::memcpy(x, from, static_cast<size_t>(output.cols) * sizeof(float));
-  } else if (dtype == tensor::DType::BF16) {
-    each_half([](uint16_t half) { return num::bf16_to_float(half); });
+  const StoredTensor& t = *place.tensor;
+  if (place.column >= 0) {
+    widen(t, place.row * t.cols() + place.column, t.cols(), output.cols, x);
   } else {
-    each_half([](uint16_t half) { return num::half_to_float(half); });
+    widen(t, place.row * output.cols, 1, output.cols, x);
   }
   if (!output.plus_one) return;
   for (int64_t j = 0; j < output.cols; ++j) {
     x[j] += 1.0f;
-    if (dtype == tensor::DType::F16) x[j] = num::half_to_float(num::float_to_half(x[j]));
+    if (*t.dtype == tensor::DType::F16) x[j] = num::half_to_float(num::float_to_half(x[j]));
+  }
+}
+
+// The folder has 32 values as 16 bytes, value 2j in the low half of byte j; a GGUF block has its scale first, value j in the low half of byte j and value
+// 16 + j in the high one.
+void read_packed_row(const Output& output, int64_t row, std::byte* bytes) {
+  const Place place = place_of(output, row);
+  const int64_t n_blocks = output.cols / 32;
+  const std::byte* nibbles = place.tensor->data.data() + place.row * n_blocks * 16;
+  const std::byte* scale = output.scales->data.data() + place.row * n_blocks;
+  for (int64_t block = 0; block < n_blocks; ++block, nibbles += 16, bytes += 17) {
+    bytes[0] = scale[block];
+    const auto value = [&](size_t i) { return (i % 2 == 0 ? nibbles[i / 2] : nibbles[i / 2] >> 4) & std::byte{15}; };
+    for (size_t j = 0; j < 16; ++j) bytes[1 + j] = value(j) | value(16 + j) << 4;
   }
 }
 

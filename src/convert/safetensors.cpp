@@ -93,7 +93,7 @@ std::vector<Declared> read_header(std::string_view json, const std::string& what
       in.object([&](const std::string&) { in.string(); });
       return;
     }
-    if (entries.size() == kTensorsMax) in.fail(fmt::format("more than {} tensors", kTensorsMax));
+    if (entries.size() == kFileTensorsMax) in.fail(fmt::format("more than {} tensors", kFileTensorsMax));
     if (name.empty() || name.size() > 512) in.fail(fmt::format("a tensor's name has {} bytes; needs 1 to 512", name.size()));
     entries.push_back(read_entry(in, name));
   });

@@ -18,6 +18,7 @@ namespace assay::converting {
 
 inline constexpr uint64_t kHeaderBytesMax = 100'000'000;
 inline constexpr size_t kTensorsMax = size_t{1} << 20;  // of a folder: models of experts one by one have tens of thousands
+inline constexpr size_t kFileTensorsMax = 65'536;       // of one file
 
 struct StoredTensor {
   std::string name;

@@ -5,12 +5,19 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <ctime>
 
 #include "assay/error.h"
 #include "convert/json.h"
 
 namespace assay::converting {
 namespace {
+
+#ifdef NDEBUG
+constexpr double kPatience = 1;
+#else
+constexpr double kPatience = 20;  // with sanitizers, or without an optimiser
+#endif
 
 std::string file_of(const std::string& header, size_t n_data, std::optional<uint64_t> length = std::nullopt) {
   const uint64_t n = length.value_or(header.size());
@@ -81,6 +88,34 @@ TEST(Safetensors, WhatContradictsItselfIsNamed) {
       {refusal(file_of("{\"\":{}}", 0)), "name has 0 bytes"},
   };
   for (const Case& c : cases) EXPECT_NE(c.found.find(c.says), std::string::npos) << c.found << "\n  needs: " << c.says;
+}
+
+// Refused before memory or time is spent on what the header announces: in one line, in a tenth of a second of this thread's time.
+TEST(Safetensors, LargeHeadersAreRefusedAtOnce) {
+  std::string many = "{";
+  for (int i = 0; i < 1'000'000; ++i) many += fmt::format("{}\"t{}\":{{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}", i == 0 ? "" : ",", i);
+  many += "}";
+  struct Case {
+    std::string bytes;
+    const char* says;
+  };
+  const Case cases[] = {
+      {file_of("{}", 0, ~uint64_t{0}), "needs at most 100000000"},
+      {file_of("{}", 0, 100'000'001), "needs at most 100000000"},
+      {file_of("{\"t\":" + std::string(10'000, '[') + std::string(10'000, ']') + "}", 0), "needs an object"},
+      {file_of("{\"__metadata__\":" + std::string(10'000, '{'), 0), "needs"},
+      {file_of(many, 0), "more than 65536 tensors"},
+      {file_of("{\"" + std::string(100'000, 'x') + "\":{}}", 0), "name has 100000 bytes"},
+  };
+  for (const Case& c : cases) {
+    const std::clock_t begun = std::clock();
+    const std::string found = refusal(c.bytes);
+    const double seconds = static_cast<double>(std::clock() - begun) / CLOCKS_PER_SEC;
+    EXPECT_NE(found.find(c.says), std::string::npos) << found << "\n  needs: " << c.says;
+    EXPECT_EQ(found.find('\n'), std::string::npos) << found;
+    EXPECT_LT(found.size(), 400u) << found;
+    EXPECT_LT(seconds, 0.1 * kPatience) << c.says;
+  }
 }
 
 TEST(Safetensors, EveryPrefixOfAFileIsRefused) {

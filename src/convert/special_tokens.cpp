@@ -17,8 +17,8 @@ constexpr uint64_t kTemplateBytesMax = 1 << 20;
 
 class SpecialTokens {
  public:
-  SpecialTokens(Draft& draft, const std::optional<TokenizerJson>& tokenizer, std::optional<int64_t> n_vocab)
-      : draft_(draft), tokenizer_(tokenizer), n_vocab_(n_vocab), config_(draft.folder.json_of("tokenizer_config.json")) {}
+  SpecialTokens(Draft& draft, const Family& family, const std::optional<TokenizerJson>& tokenizer, std::optional<int64_t> n_vocab)
+      : draft_(draft), family_(family), tokenizer_(tokenizer), n_vocab_(n_vocab), config_(draft.folder.json_of("tokenizer_config.json")) {}
 
   void run() {
     if (config_) {
@@ -37,10 +37,41 @@ class SpecialTokens {
       }
       if (id != nullptr && id->number() != nullptr && id->number()->integer) set(type, *id->number()->integer);
     }
+    set_by_text();
     write();
+    if (tokenizer_) write_normalizer(tokenizer_->normalizer);
   }
 
  private:
+  // Where nothing says which token it is, the family does.
+  void set_by_text() {
+    for (const auto& [type, text] : family_.options.special_texts) {
+      if (ids_.contains(std::string(type)) || !tokenizer_) continue;
+      const auto found = std::find_if(tokenizer_->added.begin(), tokenizer_->added.end(), [&](const AddedToken& t) { return t.content == text; });
+      if (found == tokenizer_->added.end()) {
+        throw Error(Errc::bad_file, fmt::format("tokenizer.json: needs the added token {}, which is {} in models of {}; there is none", base::shown(text), type, draft_.architecture()));
+      }
+      set(std::string(type), found->id);
+    }
+  }
+
+  void write_normalizer(const Json& normalizer) {
+    const std::string_view type = normalizer.text("type");
+    const auto write_flag = [&](std::string_view from, std::string_view to) {
+      const Json* flag = normalizer.find(from);
+      if (flag != nullptr && flag->boolean() != nullptr) draft_.head.set(fmt::format("tokenizer.ggml.normalizer.{}", to), Value::of(*flag->boolean()));
+    };
+    if (type == "Lowercase") draft_.head.set("tokenizer.ggml.normalizer.lowercase", Value::of(true));
+    if (type == "StripAccents") draft_.head.set("tokenizer.ggml.normalizer.strip_accents", Value::of(true));
+    if (type == "BertNormalizer") {
+      write_flag("lowercase", "lowercase");
+      write_flag("strip_accents", "strip_accents");
+    }
+    const Json* parts = normalizer.find("normalizers");
+    if (type != "Sequence" || parts == nullptr || parts->array() == nullptr) return;
+    for (const Json& part : *parts->array()) write_normalizer(part);
+  }
+
   // A token of tokenizer_config.json, as text or as an object.
   std::string token_text(std::string_view type) const {
     const Json* entry = config_->find(fmt::format("{}_token", type));
@@ -182,7 +213,7 @@ class SpecialTokens {
 
   void write() {
     static const std::map<std::string, std::string> kKeys = {{"bos", "bos"},     {"eos", "eos"},   {"unk", "unknown"}, {"sep", "seperator"},
-                                                             {"pad", "padding"}, {"mask", "mask"}, {"eot", "eot"}};
+                                                             {"pad", "padding"}, {"mask", "mask"}, {"eot", "eot"}, {"eom", "eom"}};
     for (const auto& [type, id] : ids_) {
       const auto key = kKeys.find(type);
       if (key == kKeys.end()) continue;  // cls: GGUF has no key for it
@@ -195,6 +226,7 @@ class SpecialTokens {
   }
 
   Draft& draft_;
+  const Family& family_;
   const std::optional<TokenizerJson>& tokenizer_;
   std::optional<int64_t> n_vocab_;
   std::optional<Json> config_;
@@ -204,10 +236,50 @@ class SpecialTokens {
   std::map<std::string, bool> adds_;
 };
 
+std::vector<int64_t> ids_of(const Json* value) {
+  std::vector<int64_t> ids;
+  if (value == nullptr) return ids;
+  const auto add = [&](const Json& one) {
+    if (one.number() != nullptr && one.number()->integer && *one.number()->integer >= 0 && *one.number()->integer <= int64_t{0x7FFFFFFF}) ids.push_back(*one.number()->integer);
+  };
+  if (value->array() == nullptr) {
+    add(*value);
+  } else {
+    for (const Json& one : *value->array()) add(one);
+  }
+  return ids;
+}
+
+// What a family's files say whatever else does.
+void add_habits(Draft& d, const Family& family) {
+  const auto set = [&](std::string_view name, int64_t id) { d.head.set(fmt::format("tokenizer.ggml.{}_token_id", name), Value::of(static_cast<uint32_t>(id))); };
+  const auto set_missing = [&](std::string_view name, bool value) {
+    const std::string key = fmt::format("tokenizer.ggml.add_{}_token", name);
+    if (d.head.find(key) == nullptr) d.head.set(key, Value::of(value));
+  };
+  for (const auto& [name, id] : family.options.special_ids) set(name, id);
+  if (family.options.habit == TokenHabit::hunyuan) {
+    if (const std::vector<int64_t> end = ids_of(d.config.find("eod_token_id")); end.size() == 1) set("eos", end[0]);
+    const auto generation = d.folder.json_of("generation_config.json");
+    if (const std::vector<int64_t> ends = ids_of(generation ? generation->find("eos_token_id") : nullptr); ends.size() >= 2) set("eot", ends[0]);
+  }
+  if (family.options.habit == TokenHabit::laguna) {
+    const std::vector<int64_t> ends = ids_of(d.config.find("eos_token_id")), begins = ids_of(d.config.find("bos_token_id"));
+    const auto other = std::find_if(ends.begin(), ends.end(), [&](int64_t id) { return begins.empty() || id != begins.front(); });
+    if (ends.size() > 1 && other != ends.end()) set("eot", *other);
+    if (d.folder.has("chat_template.jinja")) d.head.set("tokenizer.chat_template", Value::of(d.folder.text_of("chat_template.jinja", kTemplateBytesMax)));
+  }
+  if (family.options.habit == TokenHabit::surrounded) {
+    for (const std::string_view name : {"bos", "eos", "sep"}) set_missing(name, true);
+  }
+  if (family.options.habit == TokenHabit::no_bos) set_missing("bos", false);
+}
+
 }  // namespace
 
-void add_special_tokens(Draft& draft, const std::optional<TokenizerJson>& tokenizer, std::optional<int64_t> n_vocab) {
-  SpecialTokens(draft, tokenizer, n_vocab).run();
+void add_special_tokens(Draft& draft, const Family& family, const std::optional<TokenizerJson>& tokenizer, std::optional<int64_t> n_vocab) {
+  SpecialTokens(draft, family, tokenizer, n_vocab).run();
+  add_habits(draft, family);
 }
 
 }  // namespace assay::converting

@@ -40,6 +40,23 @@ void read_merge(JsonCursor& in, TokenizerJson& all) {
   all.merges.emplace_back(both.substr(0, blank), both.substr(blank + 1));
 }
 
+// A token of a Unigram: its text and its logarithm of likelihood.
+void read_scored(JsonCursor& in, TokenizerJson& all) {
+  if (all.vocab.size() == kVocabSizeMax) in.fail(fmt::format("more than {} tokens", kVocabSizeMax));
+  int n = 0;
+  std::string text;
+  double score = 0;
+  in.array([&] {
+    if (n == 0) text = in.string();
+    else if (n == 1) score = in.number().value;
+    else in.fail("a token of a Unigram has a text and a score");
+    ++n;
+  });
+  if (n != 2) in.fail("a token of a Unigram needs a text and a score");
+  all.vocab.emplace_back(std::move(text), static_cast<int64_t>(all.vocab.size()));
+  all.scores.push_back(static_cast<float>(score));
+}
+
 void read_model(JsonCursor& in, TokenizerJson& all) {
   in.object([&](const std::string& key) {
     if (key == "type") {
@@ -49,6 +66,12 @@ void read_model(JsonCursor& in, TokenizerJson& all) {
         if (all.vocab.size() == kVocabSizeMax) in.fail(fmt::format("more than {} tokens", kVocabSizeMax));
         all.vocab.emplace_back(token, id_of(in));
       });
+    } else if (key == "vocab" && in.peek() == '[') {
+      in.array([&] { read_scored(in, all); });
+    } else if (key == "unk_token" && in.peek() == '"') {
+      all.unknown = in.string();
+    } else if (key == "unk_id" && in.peek() != 'n') {
+      all.unknown_id = id_of(in);
     } else if (key == "merges" && in.peek() == '[') {
       in.array([&] { read_merge(in, all); });
     } else if (key == "byte_fallback" && in.peek() != 'n') {
@@ -166,7 +189,7 @@ struct Preferred {
 constexpr std::array kPreferred = {
     Preferred{"olmo", "olmo"},        Preferred{"olmo2", "dbrx"},        Preferred{"exaone4", "exaone4"},  Preferred{"granite", "refact"},
     Preferred{"command-r", "command-r"}, Preferred{"starcoder2", "starcoder"}, Preferred{"stablelm", "stablelm2"}, Preferred{"phi2", "phi-2"},
-    Preferred{"llama4", "llama4"},    Preferred{"smollm3", "smaug-bpe"}, Preferred{"minimax-m2", "minimax-m2"}, Preferred{"mellum", "mellum"},
+    Preferred{"glm4", "glm4"},        Preferred{"llama4", "llama4"},    Preferred{"smollm3", "smaug-bpe"}, Preferred{"minimax-m2", "minimax-m2"}, Preferred{"mellum", "mellum"},
     Preferred{"", "llama-bpe"},       Preferred{"", "gpt-2"},            Preferred{"", "smollm"},          Preferred{"", "qwen2"},
     Preferred{"", "dbrx"},            Preferred{"", "glm4"},             Preferred{"", "gpt-4o"},          Preferred{"", "deepseek-v3"},
     Preferred{"", "bloom"},

@@ -23,14 +23,17 @@ struct AddedToken {
 
 struct TokenizerJson {
   std::string model;                                   // "BPE", "Unigram", ...
-  std::vector<std::pair<std::string, int64_t>> vocab;  // of a BPE
+  std::vector<std::pair<std::string, int64_t>> vocab;  // of a BPE or WordPiece; of a Unigram in the order of its list
+  std::vector<float> scores;                           // of a Unigram, beside `vocab`
+  std::optional<int64_t> unknown_id;                   // of a Unigram
+  std::string unknown;                                 // of a BPE; empty: none
   std::vector<std::pair<std::string, std::string>> merges;
   bool byte_fallback = false, ignore_merges = false;
   std::vector<AddedToken> added;
   Json normalizer, pre_tokenizer, post_processor, decoder;
 };
 
-// Error(bad_file). Of another model than BPE the type alone is read.
+// Error(bad_file).
 TokenizerJson read_tokenizer_json(std::string_view text);
 
 // The step of a pre-tokenizer as an expression whose matches are pieces of their own.

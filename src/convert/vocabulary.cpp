@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <set>
+#include <unordered_map>
 
 #include "assay/error.h"
 #include "base/shown.h"
+#include "convert/check.h"
 #include "convert/pieces.h"
 #include "text/pre_tokenizers.h"
 
@@ -68,7 +71,7 @@ int64_t vocab_size(Draft& draft, int64_t n_tokens) {
 
 void write(Draft& draft, std::string_view model, std::string_view pre, const Tokens& tokens, bool has_scores) {
   draft.head.set("tokenizer.ggml.model", Value::of(model));
-  draft.head.set("tokenizer.ggml.pre", Value::of(pre));
+  if (!pre.empty()) draft.head.set("tokenizer.ggml.pre", Value::of(pre));
   draft.head.set("tokenizer.ggml.tokens", Value::of(std::span<const std::string>(tokens.texts)));
   if (has_scores) draft.head.set("tokenizer.ggml.scores", Value::of(tokens.scores));
   draft.head.set("tokenizer.ggml.token_type", Value::of(tokens.kinds));
@@ -146,7 +149,7 @@ int64_t add_pieces(Draft& draft, const Family& family, const std::optional<Token
     }
   }
   write(draft, "llama", "default", tokens, true);
-  add_special_tokens(draft, tokenizer, static_cast<int64_t>(tokens.texts.size()));
+  add_special_tokens(draft, family, tokenizer, static_cast<int64_t>(tokens.texts.size()));
   add_end_of_turn(draft, tokens);
   return static_cast<int64_t>(tokens.texts.size());
 }
@@ -169,7 +172,7 @@ std::string describe(const PreTokenizer& pre) {
   return text.empty() ? "no cuts" : text;
 }
 
-std::string pre_tokenizer_of(Draft& draft, const TokenizerJson& tokenizer, const VocabularyOptions& options) {
+std::string pre_tokenizer_of(Draft& draft, const Family& family, const TokenizerJson& tokenizer, const VocabularyOptions& options) {
   if (options.pre_tokenizer) {
     if (!text::find_pre_tokenizer(*options.pre_tokenizer)) {
       throw Error(Errc::bad_request, fmt::format("--pre {}: no such pre-tokenizer; known are {}", base::shown(*options.pre_tokenizer),
@@ -187,7 +190,7 @@ std::string pre_tokenizer_of(Draft& draft, const TokenizerJson& tokenizer, const
     throw Error(Errc::unsupported, fmt::format("tokenizer.json: the pre-tokenizer has a part that is not known ({}); --pre NAME takes the pre-tokenizer NAME "
                                                "nonetheless", unknown));
   }
-  const auto name = pre_tokenizer_name(*pre, tokenizer.ignore_merges, draft.architecture());
+  const auto name = pre_tokenizer_name(*pre, tokenizer.ignore_merges, family.options.pre_of.empty() ? family.architecture : family.options.pre_of);
   if (!name) {
     throw Error(Errc::unsupported, fmt::format("tokenizer.json: no pre-tokenizer that assay knows cuts text by {}{}; --pre NAME takes the pre-tokenizer NAME "
                                                "nonetheless", describe(*pre), tokenizer.ignore_merges ? " and ignores merges" : ""));
@@ -225,15 +228,8 @@ void require_decoder_tokens(Draft& draft, const Tokens& tokens) {
   }
 }
 
-int64_t add_bpe(Draft& draft, const TokenizerJson& tokenizer, const VocabularyOptions& options) {
-  if (tokenizer.model != "BPE") {
-    throw Error(Errc::unsupported, fmt::format("tokenizer.json: a {} model; assay converts BPE, and SentencePiece from a tokenizer.model, of which the folder "
-                                               "has none", tokenizer.model.empty() ? "nameless" : tokenizer.model));
-  }
-  if (tokenizer.byte_fallback) {
-    throw Error(Errc::unsupported, "tokenizer.json: a vocabulary of SentencePiece, whose scores stand in tokenizer.model alone; the folder has none");
-  }
-  const std::string pre = pre_tokenizer_of(draft, tokenizer, options);
+// The tokens of tokenizer.json: its vocabulary, and the added ones over it.
+Tokens tokens_of(Draft& draft, const Family& family, const TokenizerJson& tokenizer) {
   int64_t n_tokens = 0;
   for (const auto& [text, id] : tokenizer.vocab) n_tokens = std::max(n_tokens, id + 1);
   for (const AddedToken& t : tokenizer.added) n_tokens = std::max(n_tokens, t.id + 1);
@@ -250,16 +246,30 @@ int64_t add_bpe(Draft& draft, const TokenizerJson& tokenizer, const VocabularyOp
     is_there[static_cast<size_t>(id)] = true;
     tokens.set(id, text, kNormal, 0);
   }
+  const bool ends_turns = family.options.habit == TokenHabit::laguna;
   for (const AddedToken& t : tokenizer.added) {
-    const bool is_special = t.special || looks_special(t.content);
+    const bool is_special = t.special || looks_special(t.content) || (ends_turns && t.content == "</assistant>");
     tokens.set(t.id, is_special ? t.content : with_blanks(t.content), is_special ? kControl : kUserDefined, 0);
   }
   require_decoder_tokens(draft, tokens);
+  return tokens;
+}
+
+int64_t add_bpe(Draft& draft, const Family& family, const TokenizerJson& tokenizer, const VocabularyOptions& options) {
+  if (tokenizer.model != "BPE") {
+    throw Error(Errc::unsupported, fmt::format("tokenizer.json: a {} model; assay converts BPE, and SentencePiece from a tokenizer.model, of which the folder "
+                                               "has none", tokenizer.model.empty() ? "nameless" : tokenizer.model));
+  }
+  if (tokenizer.byte_fallback) {
+    throw Error(Errc::unsupported, "tokenizer.json: a vocabulary of SentencePiece, whose scores stand in tokenizer.model alone; the folder has none");
+  }
+  const std::string pre = pre_tokenizer_of(draft, family, tokenizer, options);
+  const Tokens tokens = tokens_of(draft, family, tokenizer);
   write(draft, "gpt2", pre, tokens, false);
   const std::vector<std::string> merges = merge_lines(tokenizer);
   if (merges.empty()) throw Error(Errc::bad_file, "tokenizer.json: no merges");
   draft.head.set("tokenizer.ggml.merges", Value::of(std::span<const std::string>(merges)));
-  add_special_tokens(draft, tokenizer, std::nullopt);
+  add_special_tokens(draft, family, tokenizer, std::nullopt);
   const auto rules = text::find_pre_tokenizer(pre);
   if (rules->adds_bos && draft.head.find("tokenizer.ggml.add_bos_token") == nullptr) {  // readers would add one by the name alone
     draft.head.set("tokenizer.ggml.add_bos_token", Value::of(false));
@@ -267,10 +277,117 @@ int64_t add_bpe(Draft& draft, const TokenizerJson& tokenizer, const VocabularyOp
   return static_cast<int64_t>(tokens.texts.size());
 }
 
+// A text that is a byte: <0x0A>.
+bool is_byte(std::string_view text) noexcept {
+  const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'F') || (c >= 'a' && c <= 'f'); };
+  return text.size() == 6 && text.starts_with("<0x") && text.ends_with(">") && is_digit(text[3]) && is_digit(text[4]);
+}
+
+// SentencePiece's vocabulary by tokenizer.json alone. The scores are not there, but merges stand in their order, and only the order counts: a token's score is
+// the place of the first merge that makes it.
+int64_t add_ranked_pieces(Draft& draft, const Family& family, const TokenizerJson& tokenizer) {
+  constexpr int32_t kUnknown = 2, kByte = 6;
+  const std::optional<bool> blank = puts_blank_before(tokenizer);
+  if (!blank) throw Error(Errc::unsupported, "tokenizer.json: a vocabulary of SentencePiece with a normalizer or pre-tokenizer that is not known; needs a tokenizer.model");
+  std::unordered_map<std::string, float> scores;
+  for (size_t i = 0; i < tokenizer.merges.size(); ++i) scores.try_emplace(tokenizer.merges[i].first + tokenizer.merges[i].second, -static_cast<float>(i));
+  const float last = -static_cast<float>(tokenizer.merges.size());
+  Tokens tokens = tokens_of(draft, family, tokenizer);
+  std::fill(tokens.scores.begin(), tokens.scores.end(), last);
+  for (size_t i = 0; i < tokens.texts.size(); ++i) {
+    if (tokens.kinds[i] != kNormal && tokens.texts[i] != tokenizer.unknown) continue;
+    if (is_byte(tokens.texts[i])) tokens.kinds[i] = kByte;
+    if (!tokenizer.unknown.empty() && tokens.texts[i] == tokenizer.unknown) tokens.kinds[i] = kUnknown;
+    if (const auto found = scores.find(tokens.texts[i]); found != scores.end()) tokens.scores[i] = found->second;
+  }
+  draft.notes.push_back("tokenizer.model is not there: scores of tokens are the places of their merges in tokenizer.json");
+  write(draft, "llama", "default", tokens, true);
+  add_special_tokens(draft, family, tokenizer, static_cast<int64_t>(tokens.texts.size()));
+  if (!family.options.no_space_prefix) draft.head.set("tokenizer.ggml.add_space_prefix", Value::of(*blank));
+  add_end_of_turn(draft, tokens);
+  return static_cast<int64_t>(tokens.texts.size());
+}
+
+// The texts that tokenizer_config.json calls special, by their part or in a list.
+std::set<std::string, std::less<>> named_special(const Draft& draft) {
+  std::set<std::string, std::less<>> named;
+  const auto config = draft.folder.json_of("tokenizer_config.json");
+  if (!config) return named;
+  const auto add = [&](const Json& one) {
+    if (one.string() != nullptr) named.insert(*one.string());
+    if (const std::string_view content = one.text("content"); !content.empty()) named.emplace(content);
+  };
+  for (const char* part : {"bos", "eos", "unk", "sep", "pad", "cls", "mask"}) {
+    if (const Json* one = config->find(fmt::format("{}_token", part))) add(*one);
+  }
+  for (const char* list : {"additional_special_tokens", "extra_special_tokens"}) {
+    const Json* more = config->find(list);
+    if (more == nullptr) continue;
+    if (more->array() != nullptr) {
+      for (const Json& one : *more->array()) add(one);
+    }
+    if (more->object() != nullptr) {
+      for (const auto& [key, one] : *more->object()) add(one);
+    }
+  }
+  return named;
+}
+
+// Gemma 4's: merges over texts with U+2581 for blanks. Tokens by which tools and thoughts are told apart are text, so that readers of answers see them.
+int64_t add_merged_pieces(Draft& draft, const Family& family, const TokenizerJson& tokenizer) {
+  constexpr std::array<std::string_view, 7> kVisible = {"<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", "<|tool_response>", "<tool_response|>", "<|\"|>"};
+  constexpr int32_t kByte = 6;
+  constexpr float kScore = -1000.0f;  // none: merges decide
+  if (tokenizer.model != "BPE" || !tokenizer.byte_fallback) {
+    throw Error(Errc::unsupported, fmt::format("tokenizer.json: a {} model{}; {} files need BPE that falls back on bytes", tokenizer.model, tokenizer.byte_fallback ? "" : " without bytes to fall back on",
+                                               draft.architecture()));
+  }
+  int64_t n_tokens = 0;
+  for (const auto& [text, id] : tokenizer.vocab) n_tokens = std::max(n_tokens, id + 1);
+  for (const AddedToken& t : tokenizer.added) n_tokens = std::max(n_tokens, t.id + 1);
+  Tokens tokens;
+  tokens.fill(n_tokens, kScore);
+  const auto named = named_special(draft);
+  for (const auto& [text, id] : tokenizer.vocab) tokens.set(id, text, is_byte(text) ? kByte : named.contains(text) ? kControl : kNormal, kScore);
+  for (const AddedToken& t : tokenizer.added) {
+    const bool is_new = tokens.kinds[static_cast<size_t>(t.id)] == kUnused;
+    if (is_new) tokens.set(t.id, t.content, named.contains(t.content) ? kControl : kUserDefined, kScore);
+  }
+  for (size_t i = 0; i < tokens.texts.size(); ++i) {
+    if (tokens.kinds[i] == kUnused) throw Error(Errc::bad_file, fmt::format("tokenizer.json: no token has the id {}", i));
+    if (std::find(kVisible.begin(), kVisible.end(), tokens.texts[i]) != kVisible.end()) tokens.kinds[i] = kUserDefined;
+  }
+  write(draft, "gemma4", {}, tokens, true);
+  const std::vector<std::string> merges = merge_lines(tokenizer);
+  if (merges.empty()) throw Error(Errc::bad_file, "tokenizer.json: no merges");
+  draft.head.set("tokenizer.ggml.merges", Value::of(std::span<const std::string>(merges)));
+  add_special_tokens(draft, family, tokenizer, std::nullopt);
+  draft.head.set("tokenizer.ggml.add_bos_token", Value::of(true));
+  return static_cast<int64_t>(tokenizer.vocab.size() + tokenizer.added.size());
+}
+
+// A word's first piece gets a blank, which pieces within a word then lack in place of having "##".
+int64_t add_word_pieces(Draft& draft, const Family& family, const TokenizerJson& tokenizer) {
+  draft.head.set("tokenizer.ggml.token_type_count", Value::of(static_cast<uint32_t>(draft.config.find_count("type_vocab_size").value_or(1))));
+  Tokens tokens = tokens_of(draft, family, tokenizer);
+  for (size_t i = 0; i < tokens.texts.size(); ++i) {
+    std::string& text = tokens.texts[i];
+    if (tokens.kinds[i] == kControl) continue;
+    if (text.starts_with("##")) {
+      text.erase(0, 2);
+    } else {
+      text.insert(0, kLowLine);
+    }
+  }
+  write(draft, "bert", "jina-v2-en", tokens, false);
+  add_special_tokens(draft, family, tokenizer, static_cast<int64_t>(tokens.texts.size()));
+  return static_cast<int64_t>(tokens.texts.size());
+}
+
 // What only some classes' converters write.
 void add_family_keys(Draft& draft, const Family& family) {
-  if (family.vocabulary == VocabularyKind::pieces) draft.head.set("tokenizer.ggml.add_space_prefix", Value::of(false));
-  if (!family.reads_prefix_space) return;
+  if (family.options.no_space_prefix) draft.head.set("tokenizer.ggml.add_space_prefix", Value::of(false));
+  if (!family.options.reads_prefix_space) return;
   if (const auto config = draft.folder.json_of("tokenizer_config.json")) {
     if (const Json* prefix = config->find("add_prefix_space"); prefix != nullptr && prefix->boolean() != nullptr) {
       draft.head.set("tokenizer.ggml.add_space_prefix", Value::of(*prefix->boolean()));
@@ -282,19 +399,21 @@ void add_family_keys(Draft& draft, const Family& family) {
 }  // namespace
 
 int64_t add_vocabulary(Draft& draft, const Family& family, const std::optional<TokenizerJson>& tokenizer, const VocabularyOptions& options) {
-  const bool has_pieces = draft.folder.has("tokenizer.model");
-  if (family.vocabulary != VocabularyKind::bpe && has_pieces) {
-    const int64_t n = add_pieces(draft, family, tokenizer);
-    add_family_keys(draft, family);
-    return n;
+  using enum VocabularyKind;
+  const std::string folder = draft.folder.path().string();
+  const bool from_json = family.vocabulary == bpe || family.vocabulary == merged_pieces || family.vocabulary == word_pieces;
+  int64_t n = 0;
+  if (!from_json && draft.folder.has("tokenizer.model")) {
+    n = add_pieces(draft, family, tokenizer);
+  } else {
+    if (!tokenizer) throw Error(Errc::bad_file, fmt::format("{}: needs a tokenizer.json{}; the folder has none", folder, from_json ? "" : " or tokenizer.model"));
+    const bool is_ranked = !from_json && tokenizer->model == "BPE" && tokenizer->byte_fallback;
+    if (family.vocabulary == pieces && !is_ranked) throw Error(Errc::bad_file, fmt::format("{}: needs a tokenizer.model for {}; the folder has none", folder, draft.architecture()));
+    n = is_ranked ? add_ranked_pieces(draft, family, *tokenizer)
+        : family.vocabulary == merged_pieces ? add_merged_pieces(draft, family, *tokenizer)
+        : family.vocabulary == word_pieces && tokenizer->model == "WordPiece" ? add_word_pieces(draft, family, *tokenizer)
+                                                                             : add_bpe(draft, family, *tokenizer, options);
   }
-  if (family.vocabulary == VocabularyKind::pieces || family.vocabulary == VocabularyKind::pieces_and_added) {
-    if (!tokenizer || tokenizer->byte_fallback || family.vocabulary == VocabularyKind::pieces) {
-      throw Error(Errc::bad_file, fmt::format("{}: needs a tokenizer.model for {}; the folder has none", draft.folder.path().string(), draft.architecture()));
-    }
-  }
-  if (!tokenizer) throw Error(Errc::bad_file, fmt::format("{}: needs a tokenizer.json or tokenizer.model; the folder has neither", draft.folder.path().string()));
-  const int64_t n = add_bpe(draft, *tokenizer, options);
   add_family_keys(draft, family);
   return n;
 }

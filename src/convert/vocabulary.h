@@ -18,6 +18,6 @@ struct VocabularyOptions {
 int64_t add_vocabulary(Draft& draft, const Family& family, const std::optional<TokenizerJson>& tokenizer, const VocabularyOptions& options);
 
 // Ids of special tokens, whether BOS and EOS are added, and the chat templates. n_vocab: ids from there on are left out.
-void add_special_tokens(Draft& draft, const std::optional<TokenizerJson>& tokenizer, std::optional<int64_t> n_vocab);
+void add_special_tokens(Draft& draft, const Family& family, const std::optional<TokenizerJson>& tokenizer, std::optional<int64_t> n_vocab);
 
 }  // namespace assay::converting

@@ -87,12 +87,13 @@ WordPieceEncoder::WordPieceEncoder(const Vocabulary& vocabulary, TokenId unknown
   }
 }
 
-void WordPieceEncoder::encode(std::string_view text, bool, std::vector<TokenId>& out) const {
+std::vector<std::string> bert_words(std::string_view text, bool lowers) {
   std::vector<int32_t> points = cleaned(text);
-  if (lowers_) points = lowered(points);
+  if (lowers) points = lowered(points);
+  std::vector<std::string> words;
   std::string word;
   const auto end_word = [&] {
-    if (!word.empty()) append_word(word, out);
+    if (!word.empty()) words.push_back(std::move(word));
     word.clear();
   };
   for (const int32_t c : points) {
@@ -103,6 +104,11 @@ void WordPieceEncoder::encode(std::string_view text, bool, std::vector<TokenId>&
     if (stands_alone) end_word();
   }
   end_word();
+  return words;
+}
+
+void WordPieceEncoder::encode(std::string_view text, bool, std::vector<TokenId>& out) const {
+  for (const std::string& word : bert_words(text, lowers_)) append_word(word, out);
 }
 
 // Control and unknown tokens are no pieces of text, however it is spelled.

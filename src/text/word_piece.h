@@ -13,6 +13,9 @@
 
 namespace assay::text {
 
+// The words and punctuation marks of a text, cleaned and, with `lowers`, in lower case without accents.
+std::vector<std::string> bert_words(std::string_view text, bool lowers);
+
 class WordPieceEncoder final : public WordEncoder {
  public:
   // The vocabulary must outlive the encoder.

@@ -36,6 +36,9 @@ VerifyStage check_tokenizer(const Subject& subject, const StageRun& run);       
 VerifyStage check_template(const Subject& subject, const StageRun& run);        // render, encode
 VerifyStage check_dequantisation(const Subject& subject, const StageRun& run);  // decode_row
 
+// model_path: the file; folder: of Hugging Face, that it was made of.
+VerifyStage check_folder(const std::string& model_path, const std::string& folder, const StageRun& run);
+
 struct OpsFindings {
   VerifyStage stage;
   std::vector<OpFigures> ops;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "assay/bench.h"
+#include "assay/convert.h"
 #include "assay/error.h"
 #include "assay/model.h"
 #include "assay/version.h"
@@ -79,7 +80,7 @@ struct PlainStage {
 };
 
 void run_stages(const Loaded& loaded, const verify::Subject& subject, verify::StageRun& run,
-                Runner& runner, VerifyReport& report) {
+                Runner& runner, const VerifyOptions& options, const std::vector<std::string>& folders, VerifyReport& report) {
   constexpr PlainStage kBefore[] = {{"file", verify::check_file},
                                     {"metadata", verify::check_metadata},
                                     {"tokenizer", verify::check_tokenizer},
@@ -101,7 +102,14 @@ void run_stages(const Loaded& loaded, const verify::Subject& subject, verify::St
       return result;
     });
   };
-  for (const PlainStage& stage : kBefore) plain(stage);
+  for (const PlainStage& stage : kBefore) {
+    if (!options.file_only || stage.id != "template") plain(stage);
+  }
+  for (const std::string& folder : folders) {
+    run.progress = runner.progress_of("folder");
+    runner.stage("folder", [&] { return verify::check_folder(report.model_path, folder, run); });
+  }
+  if (options.file_only) return;
   run.progress = runner.progress_of("ops");
   runner.stage("ops", [&] {
     verify::OpsFindings found = verify::check_ops(subject, run);
@@ -159,14 +167,16 @@ VerifyReport verify_model(const std::string& path, const VerifyOptions& options)
     return report.cancelled;
   };
   Runner runner(options, report);
-  verify::require_sources(subject, options.context, options.against);
+  std::vector<std::string> folders, sources;  // of --against
+  for (const std::string& one : options.against) (is_model_folder(one) ? folders : sources).push_back(one);
+  verify::require_sources(subject, options.context, sources);
   verify::prompt_size(subject, run);  // refused before the first stage
-  run_stages(loaded, subject, run, runner, report);
-  if (!options.against.empty()) {
+  run_stages(loaded, subject, run, runner, options, folders, report);
+  if (!sources.empty() && !options.file_only) {
     run.progress = runner.progress_of("against");
     runner.stage("against", [&] {
       verify::AgainstFindings found =
-          verify::check_against(subject, options.context, options.against, run);
+          verify::check_against(subject, options.context, sources, run);
       report.against = std::move(found.sources);
       return std::move(found.stage);
     });
