@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -71,6 +73,7 @@ int diff_command(const Arguments& arguments) {
   FileWatch watch("diff");
   FileWatch tensors("diff --kld", "tensors", 1);
   DiffOptions options;
+  if (const char* folder = std::getenv("TMPDIR"); folder != nullptr && *folder != 0) options.temporary_folder = folder;
   options.watch = watch.hooks();
   options.kld = asked.kld;
   options.kld_estimate = asked.estimate;

@@ -49,6 +49,7 @@ struct DiffOptions {
   std::string kld_text = {};  // what the model runs over; empty: effect_text()
   int64_t n_chunk = 512, n_chunks_max = 1;  // of the text, as in TensorEffectOptions
   int n_threads = 0;
+  std::string temporary_folder = "/var/tmp";  // where a folder of Hugging Face becomes a file for as long as the call takes
   FileProgress watch = {};
   std::function<void(int64_t done, int64_t total, std::string_view tensor)> kld_progress = {};
 };

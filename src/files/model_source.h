@@ -12,8 +12,9 @@ namespace assay::files {
 
 class ModelSource {
  public:
-  // watch: of the conversion. Errors as convert().
-  ModelSource(const std::string& path, const FileProgress& watch);
+  // temporary_folder: where the file is made; models are large, so it should not lie in memory. watch: of the
+  // conversion. Errors as convert().
+  ModelSource(const std::string& path, const std::filesystem::path& temporary_folder, const FileProgress& watch);
   ~ModelSource();
   ModelSource(const ModelSource&) = delete;
   ModelSource& operator=(const ModelSource&) = delete;
