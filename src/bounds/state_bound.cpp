@@ -6,6 +6,7 @@
 
 #include "assay/error.h"
 #include "base/index.h"
+#include "bounds/rounding.h"
 #include "num/math64.h"
 #include "ops/causal_conv.h"
 #include "ops/delta_rule.h"
@@ -13,7 +14,6 @@
 #include "ops/host_rows.h"
 #include "ops/op_values.h"
 #include "ops/selective_scan.h"
-#include "bounds/rounding.h"
 
 namespace assay::verify {
 namespace {
