@@ -266,7 +266,8 @@ TEST_F(RankedDiff, ReportsAndSplitFiles) {
   const auto json = boost::json::parse(found.to_json());
   for (size_t i = 0; i < found.tensors.size(); ++i) {
     EXPECT_DOUBLE_EQ(json.at("tensors").at(i).at("kld").to_number<double>(), *found.tensors[i].kld);
-    EXPECT_EQ(json.at("tensors").at(i).at("kld_estimated").as_bool(), found.tensors[i].name.starts_with("blk.0."));
+    EXPECT_EQ(json.at("tensors").at(i).at("kld_estimated").as_bool(), found.tensors[i].name.starts_with("blk.0."))
+        << found.tensors[i].name;
   }
   EXPECT_DOUBLE_EQ(json.at("kld_all").to_number<double>(), *found.kld_all);
   EXPECT_EQ(json.at("tokens_scored").as_int64(), 63);
