@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -72,6 +73,7 @@ int diff_command(const Arguments& arguments) {
   FileWatch tensors("diff --kld", "tensors", 1);
   DiffOptions options;
   options.watch = watch.hooks();
+  if (const char* folder = std::getenv("TMPDIR")) options.temporary_folder = folder;
   options.kld = asked.kld;
   options.kld_estimate = asked.estimate;
   if (asked.file) options.kld_text = prompt_from_file(*asked.file);

@@ -304,7 +304,7 @@ DiffResult diff_files(const std::string& a, const std::string& b, const DiffOpti
   DiffResult result;
   result.a = a;
   result.b = b;
-  const files::ModelSource source_a(a, options.watch), source_b(b, options.watch);
+  const files::ModelSource source_a(a, options.temporary_folder, options.watch), source_b(b, options.temporary_folder, options.watch);
   for (const files::ModelSource* source : {&source_a, &source_b}) result.notes.insert(result.notes.end(), source->notes().begin(), source->notes().end());
   result.cancelled = source_a.cancelled() || source_b.cancelled();
   if (result.cancelled) return result;

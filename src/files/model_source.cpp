@@ -14,10 +14,8 @@ namespace assay::files {
 namespace {
 
 // Models are large: not the folder for small files, which may lie in memory.
-std::filesystem::path make_folder() {
-  const char* asked = std::getenv("TMPDIR");
-  std::string folder =
-      (std::filesystem::path(asked != nullptr && *asked != 0 ? asked : "/var/tmp") / "assay-XXXXXX").string();
+std::filesystem::path make_folder(const std::string& within) {
+  std::string folder = (std::filesystem::path(within.empty() ? "/var/tmp" : within) / "assay-XXXXXX").string();
   if (::mkdtemp(folder.data()) == nullptr) {
     throw Error(Errc::io,
                 fmt::format("{}: no folder can be made there for the model as a file: {}; TMPDIR names another place",
@@ -33,9 +31,10 @@ void remove_folder(const std::filesystem::path& folder) noexcept {
 
 }  // namespace
 
-ModelSource::ModelSource(const std::string& path, const FileProgress& watch) : file_(path) {
+ModelSource::ModelSource(const std::string& path, const std::string& temporary, const FileProgress& watch)
+    : file_(path) {
   if (!is_model_folder(path)) return;
-  folder_ = make_folder();
+  folder_ = make_folder(temporary);
   try {
     ConvertOptions options;
     options.check = false;

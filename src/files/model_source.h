@@ -12,8 +12,8 @@ namespace assay::files {
 
 class ModelSource {
  public:
-  // watch: of the conversion. Errors as convert().
-  ModelSource(const std::string& path, const FileProgress& watch);
+  // temporary: the folder for what is made. watch: of the conversion. Errors as convert().
+  ModelSource(const std::string& path, const std::string& temporary, const FileProgress& watch);
   ~ModelSource();
   ModelSource(const ModelSource&) = delete;
   ModelSource& operator=(const ModelSource&) = delete;
