@@ -1,5 +1,5 @@
 /* What archives and headers of a newer glibc ask of it and an older one has not, so that a wheel runs on systems from glibc 2.28 on. Linked only with
- * ASSAY_PYTHON_SYSROOT. The linker sends calls of exp, log and pow here (--wrap): the symbols that glibc 2.29 made new compute the same and only report errors
+ * ASSAY_PYTHON_SYSROOT. The linker sends calls of exp, log, log2 and pow here (--wrap): the symbols that glibc 2.29 made new compute the same and only report errors
  * another way. */
 #ifndef __x86_64__
 #error "the versions of symbols here are those of x86-64"
@@ -54,10 +54,13 @@ int pthread_cond_clockwait(pthread_cond_t *condition, pthread_mutex_t *mutex, cl
 
 double older_exp(double x);
 double older_log(double x);
+double older_log2(double x);
 double older_pow(double x, double y);
 __asm__(".symver older_exp, exp@GLIBC_2.2.5");
 __asm__(".symver older_log, log@GLIBC_2.2.5");
+__asm__(".symver older_log2, log2@GLIBC_2.2.5");
 __asm__(".symver older_pow, pow@GLIBC_2.2.5");
 double __wrap_exp(double x) { return older_exp(x); }
 double __wrap_log(double x) { return older_log(x); }
+double __wrap_log2(double x) { return older_log2(x); }
 double __wrap_pow(double x, double y) { return older_pow(x, y); }
