@@ -71,8 +71,8 @@ struct DiffResult {
   std::string to_json() const;  // one object; ends with a newline
 };
 
-// Either may be the first file of a split, or a folder of Hugging Face: that is converted first, with the types it has, into a file in the folder for temporary
-// files ($TMPDIR, else /var/tmp), which is gone when this returns. What says that a file is split is no difference. Throws as gguf files do that cannot be
+// Either may be the first file of a split, or a folder of Hugging Face: that is converted first, with the types it has, into a file in
+// DiffOptions::temporary_folder, which is gone when this returns. What says that a file is split is no difference. Throws as gguf files do that cannot be
 // opened, as convert() for folders and as Model::load and tensor_effects() where DiffOptions::kld is asked for.
 DiffResult diff_files(const std::string& a, const std::string& b, const DiffOptions& options = {});
 
