@@ -81,7 +81,9 @@ TEST(PrefixTree, AnyOrderAgainstAList) {
       for (const auto& [sequence, other] : held) longest = std::max<int64_t>(longest, n_common(other));
       const PrefixTree::Hit hit = tree.find("", tokens);
       ASSERT_EQ(hit.n, longest);
-      if (hit.n > 0) ASSERT_EQ(n_common(held.at(hit.sequence)), longest);
+      if (hit.n > 0) {
+        ASSERT_EQ(n_common(held.at(hit.sequence)), longest);
+      }
       if (random.below(3) == 0 && !held.empty()) {
         const int oldest = *tree.oldest();
         const int64_t left = tree.drop_page(oldest);
