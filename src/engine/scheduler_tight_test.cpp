@@ -58,7 +58,9 @@ TEST_F(TightScheduler, PreemptedRequestsHaveTheirAnswers) {
       EXPECT_GT(f.n_preempted, 0);
       EXPECT_EQ(f.n_swapped > 0, swap > 0);
       EXPECT_EQ(f.n_pages, 5);
-      if (!caches) EXPECT_EQ(f.n_pages_free, 5);
+      if (!caches) {
+        EXPECT_EQ(f.n_pages_free, 5);
+      }
     }
   }
 }
@@ -153,7 +155,9 @@ TEST_F(TightScheduler, GuessesChangeNoAnswer) {
     const SchedulerFigures f = scheduler.figures();
     EXPECT_GT(f.n_drafted, 0);
     EXPECT_LE(f.n_accepted, f.n_drafted);
-    if (c.model == model_) EXPECT_GT(f.n_accepted, f.n_drafted / 3);  // it draws with the same key
+    if (c.model == model_) {
+      EXPECT_GT(f.n_accepted, f.n_drafted / 3);  // it draws with the same key
+    }
     EXPECT_EQ(f.n_accepted_at.size(), 5u);
   }
 }
