@@ -139,8 +139,10 @@ TEST_F(CliStreams, DashIsAStream) {
 
 TEST_F(CliStreams, APageSaysWhenWhereAndOfWhichBytes) {
   const std::string page = assay({"verify", path_, "--quick", "-t", "1", "--html", "-"}).out;
-  const std::string digest = std::string(json::parse(assay({"show", path_, "--json"}).out).at("sha256").at(0).as_string());
-  EXPECT_THAT(page, AllOf(HasSubstr(digest), HasSubstr("--quick"), HasSubstr(" UTC<"), HasSubstr("assay 0."), HasSubstr("processor")));
+  const std::string digest =
+      std::string(json::parse(assay({"show", path_, "--json"}).out).at("sha256").at(0).as_string());
+  EXPECT_THAT(page, AllOf(HasSubstr(digest), HasSubstr("--quick"), HasSubstr(" UTC<"), HasSubstr("assay 0."),
+                          HasSubstr("processor")));
   EXPECT_THAT(page, HasSubstr("<code>&quot;"));  // tokens by their text
   EXPECT_THAT(assay({"verify", path_, "-t", "1", "--html", "-"}).out, Not(HasSubstr("--quick")));
 }
@@ -180,10 +182,13 @@ TEST_F(CliStreams, NothingIsSilentlyIgnored) {
               HasSubstr("--tools has no effect"));
   EXPECT_EQ(assay({"template", list, "--messages", list}).exit_code, 3);
   std::ofstream(folder_ / "t.jinja") << "{{ 'x' + messages[1].content }}";
-  std::ofstream(folder_ / "parts.json") << R"([{"role": "user", "content": "x"}, {"role": "user", "content": [{"type": "image_url"}]}])";
-  const ProgramResult parts = assay({"template", (folder_ / "t.jinja").string(), "--messages", (folder_ / "parts.json").string()});
+  std::ofstream(folder_ / "parts.json")
+      << R"([{"role": "user", "content": "x"}, {"role": "user", "content": [{"type": "image_url"}]}])";
+  const ProgramResult parts =
+      assay({"template", (folder_ / "t.jinja").string(), "--messages", (folder_ / "parts.json").string()});
   EXPECT_EQ(parts.exit_code, 2);
-  EXPECT_THAT(parts.err, HasSubstr("; messages[1].content is a list of parts, and this template may take a string alone\n"));
+  EXPECT_THAT(parts.err,
+              HasSubstr("; messages[1].content is a list of parts, and this template may take a string alone\n"));
 }
 
 TEST_F(CliStreams, AnEmptySystemMessageIsOne) {
@@ -241,7 +246,8 @@ TEST_F(CliStreams, ACutFileSaysSo) {
   // Its metadata is there all the same.
   const ProgramResult shown = assay({"inspect", path_});
   EXPECT_EQ(shown.exit_code, 3);
-  EXPECT_THAT(shown.out, AllOf(HasSubstr("talker: architecture llama"), HasSubstr("llama.context_length"), HasSubstr("0 unread")));
+  EXPECT_THAT(shown.out,
+              AllOf(HasSubstr("talker: architecture llama"), HasSubstr("llama.context_length"), HasSubstr("0 unread")));
   EXPECT_THAT(shown.err, HasSubstr(path_ + ": file: " + message));
   const ProgramResult lint = assay({"inspect", path_, "--lint"});
   EXPECT_EQ(lint.exit_code, 5);
