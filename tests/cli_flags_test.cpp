@@ -80,7 +80,7 @@ TEST(CliFlagsOfAll, NoCommandSplitsShortFlagsAndAllSayWhatTheyTake) {
     expect_refusal(assay({command, "--no-such-flag"}), "there is no flag --no-such-flag");
     const ProgramResult help = assay({command, "--help"});
     EXPECT_EQ(help.exit_code, 0) << command;
-    EXPECT_EQ(help.out, assay({"help", command}).out) << command;
+    EXPECT_THAT(help.out, StartsWith(assay({"help", command}).out)) << command;
     EXPECT_THAT(help.out, HasSubstr("\nExamples:\n  ")) << command;
   }
 }

@@ -25,6 +25,7 @@ BLOCK = re.compile(r'(?:^<!-- (not run: [^\n]*|slow) -->\n)?^```console\n(.*?)^`
 UNITS = r's|ms|min|h|MiB|GiB|tokens/s|GB/s|MiB/s|MB/s'
 VOLATILE = re.compile(rf'(?<![\w.])\d[\d.,]*(?:e[+-]?\d+)? (?:{UNITS})\b')
 TIME = re.compile(r'\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ')
+SECONDS = re.compile(r'  \([\d.]+ (?:ms|s|min)\)\s*$')  # how long a stage took, which short ones do not say
 COMMIT = re.compile(r'\((?:[0-9a-f]{7,}(?:-dirty)?)\)')
 COMMAND_SECONDS = 300
 FILLS = '--fill' in sys.argv
@@ -62,7 +63,7 @@ def matches(shown, printed):
 
 
 def without_blank_end(lines):
-    lines = [line.rstrip() for line in lines]
+    lines = [SECONDS.sub('', line).rstrip() for line in lines]
     while lines and not lines[-1]:
         lines.pop()
     return lines
@@ -161,6 +162,7 @@ def check_step(shell, home, step):
     if step.talks:
         lines = [line[2:] for line in step.shown if line.startswith('> ') and line != '> ']
         text, code = shell.talk(step.command, lines)
+        text = text.replace('^D', '')  # a terminal's echo
     else:
         text, code = shell.run(step.command)
     printed = without_blank_end(home.shown(text).split('\n'))
@@ -264,6 +266,7 @@ def main():
         return 77
     overview = subprocess.run([program, '--help'], capture_output=True, text=True, check=True).stdout
     COMMANDS.update(re.findall(r'^  ([a-z-]+)  ', overview, re.M))
+    assert unknown_flags(program, '```\nassay run m.gguf --no-such-flag -c 1\n```\n') == [('run', '--no-such-flag')]
     totals = [0, 0, 0]
     for page in pages:
         begin = time.monotonic()

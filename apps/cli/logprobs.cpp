@@ -5,11 +5,13 @@
 
 #include <cmath>
 
+#include "assay/utf8.h"
+
 namespace assay::cli {
 namespace {
 
 std::string label(const Tokenizer* tokenizer, TokenId id) {  // quoted, control characters escaped
-  return tokenizer == nullptr ? fmt::format("{}", id) : boost::json::serialize(boost::json::value(token_label(*tokenizer, id)));
+  return tokenizer == nullptr ? fmt::format("{}", id) : quoted_text(tokenizer->piece(id));
 }
 
 }  // namespace

@@ -9,12 +9,12 @@
 
 namespace assay {
 
-struct VerifyPageFacts {  // what is empty is left out
-  std::string date;       // "2026-11-26 22:57:09 UTC"
-  std::string machine;    // "AMD EPYC, 2 processors"
-  std::string program;    // "assay 0.1.0 (7065752)"
-  std::string sha256;     // of the model's file
-  bool quick = false;     // VerifyOptions::quick
+struct VerifyPageFacts {                           // what is empty is left out
+  std::string date;                                // "2026-11-26 22:57:09 UTC"
+  std::string machine;                             // "AMD EPYC, 2 processors"
+  std::string program;                             // "assay 0.1.0 (7065752)"
+  std::string sha256;                              // of the model's file
+  bool quick = false;                              // VerifyOptions::quick
   std::function<std::string(TokenId)> token_text;  // shown beside ids
 };
 

@@ -12,7 +12,7 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(Override, ValuesAreReadByTheirTypes) {
-  const auto all = parse_overrides("a.b=int:7,c=float:-0.5,d=bool:true,e=str:x, y=z,w=int:,f=str:");
+  const auto all = parse_overrides("a.b=int:7,c=float:-0.5,d=bool:true,e=str:x, y=z,f=str:");
   ASSERT_EQ(all.size(), 5u);
   EXPECT_EQ(all[0].key, "a.b");
   EXPECT_EQ(all[0].value, Value::of(uint32_t{7}));
