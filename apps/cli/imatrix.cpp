@@ -114,7 +114,7 @@ ImatrixResult run(const ImatrixFlags& asked) {
   options.n_chunk = context.n_ctx();
   options.n_chunks_max = std::max<int64_t>(asked.n_chunks, 0);
   options.process_output = asked.process_output;
-  options.dataset = std::filesystem::path(*asked.file).filename().string();
+  options.dataset = *asked.file;  // as it was given, as llama-imatrix has it
   options.cancelled = [] { return interrupted() != 0; };
   Imatrix before;
   if (asked.resume && std::filesystem::exists(*asked.out)) {

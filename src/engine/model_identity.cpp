@@ -52,7 +52,10 @@ pages::Digest digest_of_files(const std::vector<fs::path>& paths) {
 pages::Digest model_identity(const Model& model, const fs::path& folder) {
   const std::vector<fs::path> paths = model.state().file.paths();
   std::string key;
-  for (const fs::path& path : paths) key += (key.empty() ? "" : "|") + line_key(path);
+  for (const fs::path& path : paths) {
+    if (!key.empty()) key += '|';
+    key += line_key(path);
+  }
   std::ifstream kept(folder / kKept);
   for (std::string line; std::getline(kept, line);) {
     std::istringstream in(line);

@@ -32,9 +32,12 @@ struct Input {
   std::vector<std::string> weights;
   std::vector<double> sums;
   std::vector<int64_t> n_rows;  // by expert, or one
+  bool has_one_count = true;    // matrices that every token goes through have the same: llama-imatrix writes it once
 
   Input() = default;
-  Input(int64_t n_experts, int64_t n_columns) : sums(static_cast<size_t>(n_experts * n_columns)), n_rows(static_cast<size_t>(n_experts)) {}
+  Input(int64_t n_experts, int64_t n_columns, bool one_count)
+      : sums(static_cast<size_t>(n_experts * n_columns)), n_rows(static_cast<size_t>(n_experts)), has_one_count(one_count) {}
+  size_t n_counts() const noexcept { return has_one_count ? 1 : n_rows.size(); }
   void add_weight(const std::string& name) {
     if (std::ranges::find(weights, name) == weights.end()) weights.push_back(name);  // two products may share a matrix
   }
@@ -59,7 +62,7 @@ class Collector final : public ops::OpObserver {
       const auto weight = [&](ops::WeightId id) -> const std::string& { return plan.weights[static_cast<size_t>(id)].name; };
       if (const auto* linear = op.as<ops::Linear>(); linear && is_collected(weight(linear->w), process_output)) {
         const auto [it, is_new] = inputs_.try_emplace(linear->x);
-        if (is_new) it->second = Input(1, plan.values[static_cast<size_t>(linear->x)].width);
+        if (is_new) it->second = Input(1, plan.values[static_cast<size_t>(linear->x)].width, true);
         it->second.add_weight(weight(linear->w));
       } else if (const auto* experts = op.as<ops::ExpertLinear>(); experts && is_collected(weight(experts->w), process_output)) {
         add_experts(*experts, weight(experts->w));
@@ -91,7 +94,7 @@ class Collector final : public ops::OpObserver {
     std::vector<ImatrixEntry> entries;
     each_input([&](const Input& input) {
       for (const std::string& weight : input.weights)
-        entries.push_back({weight, std::vector<float>(input.sums.size()), std::vector<float>(input.n_rows.size())});
+        entries.push_back({weight, std::vector<float>(input.sums.size()), std::vector<float>(input.n_counts())});
     });
     std::ranges::sort(entries, {}, &ImatrixEntry::name);
     return entries;
@@ -101,7 +104,7 @@ class Collector final : public ops::OpObserver {
   std::vector<ImatrixEntry> take() {
     std::vector<ImatrixEntry> entries;
     each_input([&](Input& input) {
-      const std::vector<float> sums(input.sums.begin(), input.sums.end()), counts(input.n_rows.begin(), input.n_rows.end());
+      const std::vector<float> sums(input.sums.begin(), input.sums.end()), counts(input.n_rows.begin(), input.n_rows.begin() + static_cast<int64_t>(input.n_counts()));
       for (size_t i = 0; i < sums.size(); ++i) {
         if (!std::isfinite(sums[i])) throw Error(Errc::bad_file, fmt::format("{}: column {} of its input is no finite number", input.weights.front(), i));
       }
@@ -119,7 +122,7 @@ class Collector final : public ops::OpObserver {
       return e.x == op.x && e.routes == op.routes && static_cast<int64_t>(e.input.n_rows.size()) == op.n_experts;
     });
     if (it == expert_inputs_.end()) {
-      it = expert_inputs_.insert(it, {op.x, op.routes, op.y, op.n_used, Input(op.n_experts, op.d_in)});
+      it = expert_inputs_.insert(it, {op.x, op.routes, op.y, op.n_used, Input(op.n_experts, op.d_in, op.routes == ops::kNone)});
       kept_[op.x];
       if (op.routes != ops::kNone) kept_[op.routes];
     }

@@ -158,9 +158,10 @@ TEST_F(WeighingTest, ExpertsThatNoTokenCameToAreListed) {
   matrix_.entries[0].counts[1] = 0;
   const QuantizePlan plan = run().plan;
   EXPECT_THAT(plan.tensors[0].experts_without_data, testing::ElementsAre(1));
+  const std::vector<float> all_one(kColumns, 1.0f);
   const gguf::File from = gguf::File::open(in()), to = gguf::File::open(out());
-  EXPECT_TRUE(
-      same_row(*to.find(kExpertsDown), kRows, encoded(from.find(kExpertsDown)->view, kRows, DType::Q4_0, nullptr)));
+  EXPECT_TRUE(same_row(*to.find(kExpertsDown), kRows,
+                       encoded(from.find(kExpertsDown)->view, kRows, DType::Q4_0, all_one.data())));
 }
 
 TEST_F(WeighingTest, ColumnsThatTheTextDidNotUseKeepAShare) {

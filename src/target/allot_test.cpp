@@ -54,7 +54,8 @@ TEST(Allot, TakesTheStepThatSavesMostForAByte) {
   EXPECT_EQ(allot(all, 30), (std::vector<size_t>{0, 0, 0}));
   EXPECT_EQ(allot(all, 40), (std::vector<size_t>{1, 0, 0}));
   EXPECT_EQ(allot(all, 49), (std::vector<size_t>{1, 0, 0}));
-  EXPECT_EQ(allot(all, 60), (std::vector<size_t>{1, 1, 0}));
+  EXPECT_EQ(allot(all, 50), (std::vector<size_t>{1, 1, 0}));
+  EXPECT_EQ(allot(all, 60), (std::vector<size_t>{2, 0, 0}));
   EXPECT_EQ(allot(all, 70), (std::vector<size_t>{2, 1, 0}));
   EXPECT_EQ(least_bytes(all), 30u);
 }

@@ -74,11 +74,12 @@ class Chooser {
         weighing_(file_, quantize_),
         plan_(quantizing::make_plan(file_, quantize_, weighing_.given())),
         pool_(quantize_.n_threads == 0 ? base::physical_cores() : quantize_.n_threads),
-        divergence_(model_, ids.first(std::min(ids.size(), static_cast<size_t>(options.n_tokens_max))), pool_) {}
+        ids_(ids.first(std::min(ids.size(), static_cast<size_t>(options.n_tokens_max)))) {}
 
   TargetChoice choose() {
     sort_out();
     const uint64_t limit = limit_of_candidates();
+    divergence_.emplace(model_, ids_, pool_);
     for (size_t i = 0; i < tensors_.size(); ++i) {
       if (options_.cancelled && options_.cancelled()) {
         TargetChoice choice;
@@ -167,7 +168,7 @@ class Chooser {
       throw Error(Errc::bad_file, fmt::format("{}: value {} is {}: such weights are not quantised",
                                               base::shown(t.planned->source->name), bad->index, bad->value));
     }
-    const double measured = divergence_.with(t.planned->source->name, t.types[reference], bytes);
+    const double measured = divergence_->with(t.planned->source->name, t.types[reference], bytes);
     if (measured < 0) {  // not read in a run: as the mix has it
       keep_of_mix(t);
       return;
@@ -225,7 +226,8 @@ class Chooser {
   quantizing::Weighing weighing_;
   quantizing::Plan plan_;
   base::ThreadPool pool_;
-  target::Divergence divergence_;
+  std::span<const TokenId> ids_;
+  std::optional<target::Divergence> divergence_;  // once the size is known to be possible
   std::vector<Tensor> tensors_;
   uint64_t n_elements_ = 0, n_chosen_elements_ = 0;
   uint64_t fixed_bytes_ = 0;       // of the file: head, and tensors without a choice

@@ -323,6 +323,31 @@ struct CodebookRows {
   uint8_t signs[32];
 };
 
+// Signs::even_4, of two parts whose eight signs are to be made even: in each the best row with its own signs, and with
+// the cheapest one wrong.
+struct FoundPair {
+  FoundRow right[2], wrong[2];
+  int flip[2];
+};
+
+// find(part, wx): the best row of a part with these products.
+template <class Find>
+ASSAY_FN FoundPair find_pair_of_rows(const CodebookInput& in, int pair, const Find& find) noexcept {
+  FoundPair found{};
+  for (int i = 0; i < 2; ++i) {
+    const int part = 2 * pair + i;
+    float wx[4];
+    for (int j = 0; j < 4; ++j) {
+      wx[j] = in.wx[part * 4 + j];
+      if (wx[j] < wx[found.flip[i]]) found.flip[i] = j;
+    }
+    found.right[i] = find(part, wx);
+    wx[found.flip[i]] = -wx[found.flip[i]];
+    found.wrong[i] = find(part, wx);
+  }
+  return found;
+}
+
 template <class L, class Shape>
 CodebookRows rows_of_choice(const typename Shape::Table& table, const CodebookInput& in,
                             const CodebookChoice<Shape>& c) noexcept {
@@ -337,37 +362,22 @@ CodebookRows rows_of_choice(const typename Shape::Table& table, const CodebookIn
     return best_row<L, Shape>(table, in.w + part * kWidth, wx, in.odd[part * kWidth / 8], c.unit * t[lane],
                               kShifts[lane]);
   };
-  const auto level = [&](int part, int j) { return table.level[out.row[part] / 16][j][out.row[part] % 16]; };
   for (int part = 0; part < Shape::kParts; ++part) {
     if (Shape::kSigns == Signs::even_4 && in.odd[part / 2]) continue;
-    out.row[part] = find(part, in.wx + part * kWidth).row;
+    const int row = out.row[part] = find(part, in.wx + part * kWidth).row;
     if (Shape::kSigns != Signs::even_8 || !in.odd[part]) continue;
     float products[8];
-    for (int j = 0; j < kWidth; ++j) products[j] = in.wx[part * kWidth + j] * level(part, j);
+    for (int j = 0; j < kWidth; ++j) products[j] = in.wx[part * kWidth + j] * table.level[row / 16][j][row % 16];
     out.signs[part] = static_cast<uint8_t>(out.signs[part] ^ (1 << cheapest_flip(products)));
   }
-  if constexpr (Shape::kSigns ==
-                Signs::even_4) {  // the wrong sign is in the first four or in the last: the cheapest of each
+  if constexpr (Shape::kSigns == Signs::even_4) {  // the wrong sign is among the first four or the last
     for (int pair = 0; pair < 32; ++pair) {
       if (!in.odd[pair]) continue;
-      FoundRow right[2], wrong[2];
-      int flip[2];
-      for (int i = 0; i < 2; ++i) {
-        const int part = 2 * pair + i;
-        float wx[4];
-        flip[i] = 0;
-        for (int j = 0; j < 4; ++j) {
-          wx[j] = in.wx[part * kWidth + j];
-          if (wx[j] < wx[flip[i]]) flip[i] = j;
-        }
-        right[i] = find(part, wx);
-        wx[flip[i]] = -wx[flip[i]];
-        wrong[i] = find(part, wx);
-      }
-      const int i_wrong = wrong[0].value + right[1].value <= right[0].value + wrong[1].value ? 0 : 1;
-      out.row[2 * pair + i_wrong] = wrong[i_wrong].row;
-      out.row[2 * pair + 1 - i_wrong] = right[1 - i_wrong].row;
-      out.signs[pair] = static_cast<uint8_t>(out.signs[pair] ^ (1 << (4 * i_wrong + flip[i_wrong])));
+      const FoundPair f = find_pair_of_rows(in, pair, find);
+      const int i = f.wrong[0].value + f.right[1].value <= f.right[0].value + f.wrong[1].value ? 0 : 1;
+      out.row[2 * pair + i] = f.wrong[i].row;
+      out.row[2 * pair + 1 - i] = f.right[1 - i].row;
+      out.signs[pair] = static_cast<uint8_t>(out.signs[pair] ^ (1 << (4 * i + f.flip[i])));
     }
   }
   return out;

@@ -8,8 +8,36 @@
 namespace assay::quant::encode {
 namespace {  // compiled for AVX2: nothing here may be handed to another file
 
+// The operations of eight that a search needs.
+struct Avx2Narrow {
+  static constexpr int kLanes = 8;
+  __m256 a;
+
+  static Avx2Narrow splat(float x) noexcept { return {_mm256_set1_ps(x)}; }
+  static Avx2Narrow load(const float* x) noexcept { return {_mm256_loadu_ps(x)}; }
+  void store(float* out) const noexcept { _mm256_storeu_ps(out, a); }
+  friend Avx2Narrow operator+(const Avx2Narrow& x, const Avx2Narrow& y) noexcept { return {_mm256_add_ps(x.a, y.a)}; }
+  friend Avx2Narrow operator-(const Avx2Narrow& x, const Avx2Narrow& y) noexcept { return {_mm256_sub_ps(x.a, y.a)}; }
+  friend Avx2Narrow operator*(const Avx2Narrow& x, const Avx2Narrow& y) noexcept { return {_mm256_mul_ps(x.a, y.a)}; }
+  static Avx2Narrow min(const Avx2Narrow& x, const Avx2Narrow& y) noexcept { return {_mm256_min_ps(x.a, y.a)}; }
+  static Avx2Narrow max(const Avx2Narrow& x, const Avx2Narrow& y) noexcept { return {_mm256_max_ps(x.a, y.a)}; }
+  static Avx2Narrow where_above(const Avx2Narrow& x, const Avx2Narrow& t, const Avx2Narrow& v) noexcept {
+    return {_mm256_and_ps(_mm256_cmp_ps(x.a, t.a, _CMP_GT_OQ), v.a)};
+  }
+  static Avx2Narrow inverse(const Avx2Narrow& x) noexcept {
+    const __m256 zero = _mm256_setzero_ps();
+    return {_mm256_andnot_ps(_mm256_cmp_ps(x.a, zero, _CMP_EQ_OQ), _mm256_div_ps(_mm256_set1_ps(1.0f), x.a))};
+  }
+  int first_smallest() const noexcept {
+    const __m256 m4 = _mm256_min_ps(a, _mm256_permute2f128_ps(a, a, 1)), m2 = _mm256_min_ps(m4, _mm256_permute_ps(m4, 0x4E));
+    const __m256 m1 = _mm256_min_ps(m2, _mm256_permute_ps(m2, 0xB1));
+    return __builtin_ctz(static_cast<unsigned>(_mm256_movemask_ps(_mm256_cmp_ps(a, m1, _CMP_EQ_OQ))));
+  }
+};
+
 struct Avx2Lanes {
   static constexpr int kLanes = 16;
+  using Narrow = Avx2Narrow;
   __m256 a, b;
 
   static Avx2Lanes splat(float x) noexcept { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }

@@ -1,4 +1,4 @@
-// Sixteen candidates side by side, in plain C++: lane k of every operation is that operation on lane k. The encoders are written once over such
+// Sixteen candidates (or eight: Narrow) side by side, in plain C++: lane k of every operation is that operation on lane k. The encoders are written once over such
 // a type; lanes_avx2.h has the same in registers. Every operation rounds once and none is fused, so both give the same bits.
 #pragma once
 
@@ -6,17 +6,19 @@
 
 namespace assay::quant::encode {
 
-struct PlainLanes {
-  static constexpr int kLanes = 16;
+template <int n_lanes>
+struct PlainLanesOf {
+  static constexpr int kLanes = n_lanes;
+  using Narrow = PlainLanesOf<8>;
   float v[kLanes];
 
-  static PlainLanes splat(float x) noexcept {
-    PlainLanes r;
+  static PlainLanesOf splat(float x) noexcept {
+    PlainLanesOf r;
     for (float& lane : r.v) lane = x;
     return r;
   }
-  static PlainLanes load(const float* x) noexcept {
-    PlainLanes r;
+  static PlainLanesOf load(const float* x) noexcept {
+    PlainLanesOf r;
     for (int k = 0; k < kLanes; ++k) r.v[k] = x[k];
     return r;
   }
@@ -25,38 +27,38 @@ struct PlainLanes {
   }
 
   template <class F>
-  static PlainLanes each(const PlainLanes& a, const PlainLanes& b, F f) noexcept {
-    PlainLanes r;
+  static PlainLanesOf each(const PlainLanesOf& a, const PlainLanesOf& b, F f) noexcept {
+    PlainLanesOf r;
     for (int k = 0; k < kLanes; ++k) r.v[k] = f(a.v[k], b.v[k]);
     return r;
   }
-  friend PlainLanes operator+(const PlainLanes& a, const PlainLanes& b) noexcept { return each(a, b, [](float x, float y) { return x + y; }); }
-  friend PlainLanes operator-(const PlainLanes& a, const PlainLanes& b) noexcept { return each(a, b, [](float x, float y) { return x - y; }); }
-  friend PlainLanes operator*(const PlainLanes& a, const PlainLanes& b) noexcept { return each(a, b, [](float x, float y) { return x * y; }); }
-  friend PlainLanes operator/(const PlainLanes& a, const PlainLanes& b) noexcept { return each(a, b, [](float x, float y) { return x / y; }); }
-  static PlainLanes min(const PlainLanes& a, const PlainLanes& b) noexcept { return each(a, b, [](float x, float y) { return x < y ? x : y; }); }
-  static PlainLanes max(const PlainLanes& a, const PlainLanes& b) noexcept { return each(a, b, [](float x, float y) { return x > y ? x : y; }); }
+  friend PlainLanesOf operator+(const PlainLanesOf& a, const PlainLanesOf& b) noexcept { return each(a, b, [](float x, float y) { return x + y; }); }
+  friend PlainLanesOf operator-(const PlainLanesOf& a, const PlainLanesOf& b) noexcept { return each(a, b, [](float x, float y) { return x - y; }); }
+  friend PlainLanesOf operator*(const PlainLanesOf& a, const PlainLanesOf& b) noexcept { return each(a, b, [](float x, float y) { return x * y; }); }
+  friend PlainLanesOf operator/(const PlainLanesOf& a, const PlainLanesOf& b) noexcept { return each(a, b, [](float x, float y) { return x / y; }); }
+  static PlainLanesOf min(const PlainLanesOf& a, const PlainLanesOf& b) noexcept { return each(a, b, [](float x, float y) { return x < y ? x : y; }); }
+  static PlainLanesOf max(const PlainLanesOf& a, const PlainLanesOf& b) noexcept { return each(a, b, [](float x, float y) { return x > y ? x : y; }); }
   // a where x > t, else 0.
-  static PlainLanes where_above(const PlainLanes& x, const PlainLanes& t, const PlainLanes& a) noexcept {
-    PlainLanes r;
+  static PlainLanesOf where_above(const PlainLanesOf& x, const PlainLanesOf& t, const PlainLanesOf& a) noexcept {
+    PlainLanesOf r;
     for (int k = 0; k < kLanes; ++k) r.v[k] = x.v[k] > t.v[k] ? a.v[k] : 0.0f;
     return r;
   }
   // a where x > t, else b.
-  static PlainLanes select_above(const PlainLanes& x, const PlainLanes& t, const PlainLanes& a, const PlainLanes& b) noexcept {
-    PlainLanes r;
+  static PlainLanesOf select_above(const PlainLanesOf& x, const PlainLanesOf& t, const PlainLanesOf& a, const PlainLanesOf& b) noexcept {
+    PlainLanesOf r;
     for (int k = 0; k < kLanes; ++k) r.v[k] = x.v[k] > t.v[k] ? a.v[k] : b.v[k];
     return r;
   }
   // 1 / x; 0 where x is 0.
-  static PlainLanes inverse(const PlainLanes& x) noexcept {
-    PlainLanes r;
+  static PlainLanesOf inverse(const PlainLanesOf& x) noexcept {
+    PlainLanesOf r;
     for (int k = 0; k < kLanes; ++k) r.v[k] = x.v[k] == 0.0f ? 0.0f : 1.0f / x.v[k];
     return r;
   }
   // Rounded to half precision.
-  static PlainLanes half(const PlainLanes& x) noexcept {
-    PlainLanes r;
+  static PlainLanesOf half(const PlainLanesOf& x) noexcept {
+    PlainLanesOf r;
     for (int k = 0; k < kLanes; ++k) r.v[k] = num::half_to_float(num::float_to_half(x.v[k]));
     return r;
   }
@@ -83,5 +85,6 @@ struct PlainLanes {
     return best;
   }
 };
+using PlainLanes = PlainLanesOf<16>;
 
 }  // namespace assay::quant::encode

@@ -97,6 +97,31 @@ L affine_errors(const Values& v, const L& s, const L& m) noexcept {
   return sum;
 }
 
+// Of n candidate scales the one whose levels fit best by least squares, and that fit: with levels q the best scale is A / B, and it leaves
+// sum w x^2 - A^2 / B, where A = sum w x q, B = sum w q^2.
+template <class L, class Levels>
+float fitted_scale(const Values& v, const L& s) noexcept {
+  const L inverse = L::inverse(s);
+  L a = L::splat(0), b = a;
+  if (v.w == nullptr) {
+    for (int j = 0; j < v.n; ++j) {
+      const L x = L::splat(v.x[j]), q = Levels::nearest(x * inverse);
+      a = a + x * q;
+      b = b + q * q;
+    }
+  } else {
+    for (int j = 0; j < v.n; ++j) {
+      const L q = Levels::nearest(L::splat(v.x[j]) * inverse), wq = L::splat(v.w[j]) * q;
+      a = a + wq * L::splat(v.x[j]);
+      b = b + wq * q;
+    }
+  }
+  const L fit = a * L::inverse(b);
+  float scales[L::kLanes];
+  fit.store(scales);
+  return scales[(L::splat(0) - fit * a).first_smallest()];
+}
+
 struct Found {
   float scale = 0, min = 0;
   float error = 0;

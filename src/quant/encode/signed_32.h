@@ -1,5 +1,6 @@
-// Formats of 32 weights around zero with one half-precision scale: Q4_0, Q5_0, Q8_0, IQ4_NL. Sixteen scales around the one that puts the
-// farthest weight on the end level; then, twice, the one that fits best to the levels so found; with more effort sixteen around that, and so on.
+// Formats of 32 weights around zero with one half-precision scale: Q4_0, Q5_0, Q8_0, IQ4_NL. Eight scales around the one that puts the farthest
+// weight on the end level (sixteen where errors are weighted): of the levels that each gives, those that fit best by least squares, and their fit. The best effort has sixteen, and more
+// around the best of them, eight times.
 #pragma once
 
 #include "quant/encode/search.h"
@@ -10,26 +11,34 @@
 
 namespace assay::quant::encode {
 
-// first: factors of the first sixteen scales, on d = farthest / end; a negative one puts the farthest weight on the other side. second: the
-// spread of the next sixteen, narrowed by `narrowing` each round. normal_rounds: of sixteen scales, with the normal effort.
+// few: factors of the eight scales, on d = farthest / end; a negative one puts the farthest weight on the other side. first: of the sixteen. second:
+// the spread of the next sixteen, narrowed each round.
 struct SignedSearch {
+  float few[8];
   float first[16];
-  float second, narrowing;
-  int normal_rounds;
+  float second;
 };
 
 template <class L, class Levels>
 Found find_scale(const Values& v, float unit, const SignedSearch& search, Effort effort) noexcept {
-  const int rounds = effort == Effort::fast ? 1 : effort == Effort::normal ? search.normal_rounds : 8;
+  if (effort != Effort::best) {
+    using Narrow = typename L::Narrow;
+    const bool few = v.w == nullptr || effort == Effort::fast;
+    Found found;
+    found.scale = half_of<L>(few ? fitted_scale<Narrow, Levels>(v, Narrow::splat(unit) * Narrow::load(search.few))
+                                 : fitted_scale<L, Levels>(v, L::splat(unit) * L::load(search.first)));
+    return found;
+  }
   const L first = within_half(L::splat(unit) * L::load(search.first));
   Found best = best_of(scale_errors<L, Levels>(v, first), first);
+  const L fit = L::splat(half_of<L>(fitted_scale<L, Levels>(v, L::splat(unit) * L::load(search.first))));
+  if (const Found found = best_of(scale_errors<L, Levels>(v, fit), fit); found.error < best.error) best = found;
   float spread = search.second;
-  for (int round = 1; round < rounds; ++round, spread *= search.narrowing) {
+  for (int round = 1; round < 8; ++round, spread *= 0.7f) {
     const L next = within_half(around<L>(refitted_scale<L, Levels>(v, best.scale), spread));
     const Found found = best_of(scale_errors<L, Levels>(v, next), next);
     if (found.error < best.error) best = found;
   }
-  if (effort == Effort::fast) return best;
   best.error = scale_error<L, Levels>(v, best.scale);
   for (int i = 0; i < 2; ++i) {
     const float scale = half_of<L>(refitted_scale<L, Levels>(v, best.scale));
@@ -41,14 +50,18 @@ Found find_scale(const Values& v, float unit, const SignedSearch& search, Effort
   return best;
 }
 
-constexpr SignedSearch kSearch4 = {{0.80f, 0.83f, 0.86f, 0.89f, 0.92f, 0.95f, 0.975f, 1.0f, 1.03f, 1.06f, 1.09f, 1.13f, -0.98f, -1.04f, -1.10f, -1.143f},
-                                   0.003f, 0.7f, 1};
-constexpr SignedSearch kSearch5 = {{0.88f, 0.90f, 0.92f, 0.94f, 0.96f, 0.98f, 1.0f, 1.02f, 1.04f, 1.06f, 1.08f, 1.10f, -1.0f, -1.03f, -1.06f, -1.09f},
-                                   0.002f, 0.7f, 1};
-constexpr SignedSearch kSearch8 = {{1.0f, 0.998f, 1.004f, 1.008f, 1.012f, 1.016f, 1.02f, 1.024f, 1.028f, 1.032f, 1.036f, 1.04f, 1.045f, 1.05f, 1.055f, 1.06f},
-                                   0.0004f, 0.7f, 2};
-constexpr SignedSearch kSearchIq4 = {{0.80f, 0.83f, 0.86f, 0.89f, 0.92f, 0.95f, 0.975f, 1.0f, 1.03f, 1.07f, -0.80f, -0.86f, -0.92f, -0.98f, -1.04f, -1.12f},
-                                     0.003f, 0.7f, 2};
+constexpr SignedSearch kSearch4 = {{0.85f, 0.91f, 0.96f, 1.0f, 1.05f, 1.11f, -1.02f, -1.12f},
+                                   {0.80f, 0.83f, 0.86f, 0.89f, 0.92f, 0.95f, 0.975f, 1.0f, 1.03f, 1.06f, 1.09f, 1.13f, -0.98f, -1.04f, -1.10f, -1.143f},
+                                   0.003f};
+constexpr SignedSearch kSearch5 = {{0.92f, 0.95f, 0.975f, 1.0f, 1.03f, -0.99f, -1.03f, -1.07f},
+                                   {0.88f, 0.90f, 0.92f, 0.94f, 0.96f, 0.98f, 1.0f, 1.02f, 1.04f, 1.06f, 1.08f, 1.10f, -1.0f, -1.03f, -1.06f, -1.09f},
+                                   0.002f};
+constexpr SignedSearch kSearch8 = {{1.0f, 1.005f, 1.010f, 1.015f, 1.02f, 1.025f, 1.03f, 1.035f},
+                                   {1.0f, 0.998f, 1.004f, 1.008f, 1.012f, 1.016f, 1.02f, 1.024f, 1.028f, 1.032f, 1.036f, 1.04f, 1.045f, 1.05f, 1.055f, 1.06f},
+                                   0.0004f};
+constexpr SignedSearch kSearchIq4 = {{0.83f, 0.89f, 0.95f, 1.0f, 1.05f, -0.85f, -0.95f, -1.06f},
+                                     {0.80f, 0.83f, 0.86f, 0.89f, 0.92f, 0.95f, 0.975f, 1.0f, 1.03f, 1.07f, -0.80f, -0.86f, -0.92f, -0.98f, -1.04f, -1.12f},
+                                     0.003f};
 
 // Levels above the lowest.
 template <class L, class Levels>
