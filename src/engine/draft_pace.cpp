@@ -6,8 +6,8 @@
 namespace assay::engine {
 namespace {
 
-constexpr double kNewShare = 0.25;
-constexpr int64_t kSeenFirst = 4;  // runs before it judges
+constexpr double kLatestShare = 0.25;
+constexpr int64_t kJudgedFrom = 4;  // runs before it judges
 constexpr int64_t kPauseFirst = 16, kPauseMax = 256;
 
 }  // namespace
@@ -21,7 +21,7 @@ int64_t DraftPace::next(int64_t n_max) noexcept {
 }
 
 void DraftPace::add_cost(double relative) noexcept {
-  if (relative > 0) cost_ = cost_ == 0 ? relative : cost_ + kNewShare * (relative - cost_);
+  if (relative > 0) cost_ = cost_ == 0 ? relative : cost_ + kLatestShare * (relative - cost_);
 }
 
 void DraftPace::add(int64_t n_guessed, int64_t n_accepted) noexcept {
@@ -29,8 +29,8 @@ void DraftPace::add(int64_t n_guessed, int64_t n_accepted) noexcept {
   n_ = n_accepted == n_guessed ? n_ * 2 : std::max<int64_t>(2, n_accepted + 2);
   n_ = std::min<int64_t>(n_, 256);
   const double yield = 1 + static_cast<double>(n_accepted);
-  yield_ = n_seen_ == 0 ? yield : yield_ + kNewShare * (yield - yield_);
-  if (++n_seen_ < kSeenFirst) return;
+  yield_ = n_seen_ == 0 ? yield : yield_ + kLatestShare * (yield - yield_);
+  if (++n_seen_ < kJudgedFrom) return;
   if (yield_ >= cost_) {
     pause_ = 0;
     return;

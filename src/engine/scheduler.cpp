@@ -55,6 +55,9 @@ ContextOptions context_options(const SchedulerOptions& asked, const std::shared_
 }
 
 int64_t swap_bytes(const SchedulerOptions& options, const engine::SequenceTables& tables) {
+  if (!tables.has_pages() && options.swap_bytes_max > 0) {
+    throw Error(Errc::bad_request, "memory for requests that wait (--swap-space): only a cache on the CPU is made of pages, which are what is kept there");
+  }
   if (!tables.has_pages()) return 0;
   return options.swap_bytes_max >= 0 ? options.swap_bytes_max : tables.n_pages() * static_cast<int64_t>(tables.page_bytes()) / 4;
 }
