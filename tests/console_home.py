@@ -48,7 +48,7 @@ class Home:
         for path in (self.work, self.bin, self.models):
             path.mkdir(parents=True)
         (self.bin / 'assay').symlink_to(program)
-        (self.bin / 'faulty_dump').symlink_to(program.parent / 'tests/faults/faulty_dump')  # an engine with faults, for docs/verify.md
+        (self.bin / 'faulty_dump').symlink_to(program.parent / 'tests/faulty/faulty_dump')  # an engine with faults, for docs/verify.md
         (self.models / SMOLLM2.name).symlink_to(SMOLLM2)
         for name in STAND_INS:
             (self.work / name).symlink_to(SMOLLM2)
