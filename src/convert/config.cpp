@@ -11,6 +11,8 @@
 namespace assay::converting {
 namespace {
 
+constexpr int64_t kCountMax = 0x7FFFFFFF;  // the product of any two still fits
+
 // Keys that say nothing about what the weights compute: training, caching, what transformers returns, who saved it.
 constexpr std::array kWithoutEffect = {
     "_attn_implementation", "_attn_implementation_autoset", "_name_or_path", "_sliding_window_pattern", "architectures", "attention_dropout", "auto_map",
@@ -30,6 +32,13 @@ constexpr std::array kWithoutEffect = {
 double number_of(const Json& value, std::string_view key) {
   if (value.number() == nullptr) throw Error(Errc::bad_file, fmt::format("config.json: {} is {}; needs a number", key, value.shown()));
   return value.number()->value;
+}
+
+int64_t whole_of(double value, std::string_view key) {
+  if (!(value >= 0) || value > static_cast<double>(kCountMax)) {
+    throw Error(Errc::bad_file, fmt::format("config.json: {} gives {}; needs a number of 0 to {}", key, value, kCountMax));
+  }
+  return static_cast<int64_t>(value);
 }
 
 Config::Config(const Json& root, std::string_view defaults) {
@@ -63,8 +72,8 @@ std::optional<int64_t> Config::find_count(std::string_view key) {
   const Json* found = find(key);
   if (found == nullptr) return std::nullopt;
   const JsonNumber* n = found->number();
-  if (n == nullptr || !n->integer || *n->integer < 0) {
-    throw Error(Errc::bad_file, fmt::format("config.json: {} is {}; needs a whole number of 0 or more", key, found->shown()));
+  if (n == nullptr || !n->integer || *n->integer < 0 || *n->integer > kCountMax) {
+    throw Error(Errc::bad_file, fmt::format("config.json: {} is {}; needs a whole number of 0 to {}", key, found->shown(), kCountMax));
   }
   return *n->integer;
 }
@@ -118,8 +127,8 @@ std::vector<int64_t> Config::counts(std::string_view key) {
   if (found == nullptr) return all;
   if (found->array() == nullptr) throw Error(Errc::bad_file, fmt::format("config.json: {} is {}; needs an array of whole numbers", key, found->shown()));
   for (const Json& one : *found->array()) {
-    if (one.number() == nullptr || !one.number()->integer || *one.number()->integer < 0) {
-      throw Error(Errc::bad_file, fmt::format("config.json: {} holds {}; needs whole numbers of 0 or more", key, one.shown()));
+    if (one.number() == nullptr || !one.number()->integer || *one.number()->integer < 0 || *one.number()->integer > kCountMax) {
+      throw Error(Errc::bad_file, fmt::format("config.json: {} holds {}; needs whole numbers of 0 to {}", key, one.shown(), kCountMax));
     }
     all.push_back(*one.number()->integer);
   }

@@ -50,5 +50,7 @@ class Config {
 
 // Of a number somewhere in the config; Error(bad_file) else.
 double number_of(const Json& value, std::string_view key);
+// The whole part of a number; Error(bad_file) where it is below 0 or beyond what a count may be.
+int64_t whole_of(double value, std::string_view key);
 
 }  // namespace assay::converting

@@ -85,6 +85,7 @@ struct RopeOptions {
   std::string_view known_type = {};                  // a kind of scaling that the family sees to itself
 };
 void rope(Draft& draft, const RopeOptions& options = {});
+double share(double value, std::string_view key);  // Error(bad_file) unless above 0 and at most 1
 double rotary_share(Draft& draft, std::initializer_list<std::string_view> keys, std::optional<double> otherwise = std::nullopt);  // of a head, that turns
 void require_usual_base(Draft& draft, std::string_view key, std::string_view known_type = {});  // 10000, and no scaling: the file has no keys for them
 void long_factors(Draft& draft, const Json& scaling, int64_t n);   // rope_factors_long and _short, of LongRoPE

@@ -178,7 +178,10 @@ void ernie4_5_moe(Draft& d) {
             "config.json: moe_layer_interval is {}; assay converts models with experts in every layer behind the first",
             step));
   if (const Json* last = c.find("moe_layer_end_index"); last != nullptr) {
-    const auto end = static_cast<int64_t>(number_of(*last, "moe_layer_end_index"));
+    if (last->number() == nullptr || !last->number()->integer) {
+      throw Error(Errc::bad_file, fmt::format("config.json: moe_layer_end_index is {}", last->shown()));
+    }
+    const int64_t end = *last->number()->integer;
     if (end >= 0 && end != d.n_layers - 1)
       throw Error(Errc::unsupported,
                   fmt::format("config.json: moe_layer_end_index is {} of {} layers; files have no key for it", end,
@@ -459,8 +462,9 @@ void laguna(Draft& d) {
     const Json* params = c.find("rope_parameters");
     const Json* own = params == nullptr ? nullptr : params->find(kind);
     const Json* share = own == nullptr ? nullptr : own->find("partial_rotary_factor");
-    return static_cast<int64_t>((share == nullptr ? 1.0 : number_of(*share, "partial_rotary_factor")) *
-                                static_cast<double>(c.count("head_dim")));
+    return static_cast<int64_t>(
+        (share == nullptr ? 1.0 : parts::share(number_of(*share, "partial_rotary_factor"), "partial_rotary_factor")) *
+        static_cast<double>(c.count("head_dim")));
   };
   d.count("rope.dimension_count", turned("full_attention"));
   if (std::find(windows.begin(), windows.end(), true) != windows.end())

@@ -38,11 +38,12 @@ void phi3(Draft& d) {
   if (params == nullptr) params = &kNone;
   const auto own = [&](std::string_view key) { return params->find(key) != nullptr ? params->find(key) : c.find(key); };
   const Json* original = own("original_max_position_embeddings");
-  const int64_t n_original = original == nullptr
-                                 ? c.count("max_position_embeddings")
-                                 : static_cast<int64_t>(number_of(*original, "original_max_position_embeddings"));
+  const int64_t n_original = original == nullptr ? c.count("max_position_embeddings")
+                                                 : whole_of(number_of(*original, "original_max_position_embeddings"),
+                                                            "original_max_position_embeddings");
   const Json* partial = own("partial_rotary_factor");
-  const double share = partial == nullptr ? 1.0 : number_of(*partial, "partial_rotary_factor");
+  const double share =
+      partial == nullptr ? 1.0 : parts::share(number_of(*partial, "partial_rotary_factor"), "partial_rotary_factor");
   const int64_t rope_dim = static_cast<int64_t>(share * static_cast<double>(c.count("hidden_size"))) / d.n_heads;
   d.count("rope.scaling.original_context_length", n_original);
   d.count("rope.dimension_count", rope_dim);

@@ -219,8 +219,9 @@ void cohere2(Draft& d) {
   cohere_keys(d);
   d.count("attention.sliding_window", d.config.count("sliding_window"));
   d.count("vocab_size", d.config.count("vocab_size"));
-  d.count("rope.dimension_count", static_cast<int64_t>(d.config.find_number("rotary_pct").value_or(1.0) *
-                                                       static_cast<double>(d.config.count("hidden_size") / d.n_heads)));
+  d.count("rope.dimension_count",
+          static_cast<int64_t>(parts::share(d.config.find_number("rotary_pct").value_or(1.0), "rotary_pct") *
+                               static_cast<double>(d.config.count("hidden_size") / d.n_heads)));
   const std::vector<bool> windows = parts::window_layers(d, [](int64_t layer) { return (layer + 1) % 4 != 0; });
   d.take(rules::kEnds);
   d.take(kCohere);

@@ -49,7 +49,7 @@ void yarn(Draft& draft, const Json& scaling, double factor) {
   if (original == nullptr || original->is_null()) original = draft.config.find("original_max_position_embeddings");
   if (original == nullptr || original->is_null()) original = draft.config.find("max_position_embeddings");
   if (original == nullptr) throw Error(Errc::bad_file, "config.json: rope scaling yarn needs original_max_position_embeddings");
-  draft.count("rope.scaling.original_context_length", static_cast<int64_t>(number_of(*original, "original_max_position_embeddings")));
+  draft.count("rope.scaling.original_context_length", whole_of(number_of(*original, "original_max_position_embeddings"), "original_max_position_embeddings"));
   const auto optional = [&](std::string_view from, std::string_view to) {
     if (const Json* value = scaling.find(from); value != nullptr && !value->is_null()) draft.number(to, number_of(*value, from));
   };
@@ -205,12 +205,17 @@ void llama_keys(Draft& d) {
   d.config.expect("hidden_act", {"silu"});
 }
 
+double share(double value, std::string_view key) {
+  if (!(value > 0) || value > 1) throw Error(Errc::bad_file, fmt::format("config.json: {} is {}; needs more than 0, at most 1", key, value));
+  return value;
+}
+
 double rotary_share(Draft& d, std::initializer_list<std::string_view> keys, std::optional<double> otherwise) {
   if (const Json* params = d.config.find("rope_parameters")) {
-    if (const Json* share = params->find("partial_rotary_factor")) return number_of(*share, "partial_rotary_factor");
+    if (const Json* found = params->find("partial_rotary_factor")) return share(number_of(*found, "partial_rotary_factor"), "partial_rotary_factor");
   }
   for (const std::string_view key : keys) {
-    if (const auto share = d.config.find_number(key)) return *share;
+    if (const auto found = d.config.find_number(key)) return share(*found, key);
   }
   if (otherwise) return *otherwise;
   throw Error(Errc::bad_file, fmt::format("config.json: needs {}", *keys.begin()));
