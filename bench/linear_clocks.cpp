@@ -35,12 +35,14 @@ double chain() {
 
 void measure(const bench::LinearSetting& s) {
   bench::LinearCase c(s);
-  backend::cpu::LinearThread thread(s.set, c.scratch.data());
-  thread.rows(c.task, 0, s.rows);
+  const backend::cpu::LinearChoice choice(s.set, c.task);
+  const backend::cpu::LinearRange& range = choice.at(s.tokens);
+  backend::cpu::LinearThread thread(c.scratch.data());
+  thread.rows(range, c.task, 0, s.rows);
   std::vector<double> clocks;
   for (int i = 0; i < kRuns; ++i) {
     const double before = chain(), begin = now();
-    thread.rows(c.task, 0, s.rows);
+    thread.rows(range, c.task, 0, s.rows);
     const double took = now() - begin, after = chain();
     if (std::abs(before - after) < 0.02 * before) clocks.push_back(took / (before + after) * 2 * kChain);
   }

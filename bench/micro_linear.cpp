@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "backend/cpu/linear_thread.h"
 #include "linear_case.h"
 
 namespace {
@@ -14,8 +15,10 @@ using Setting = bench::LinearSetting;
 
 void run(benchmark::State& state, const Setting& s) {
   bench::LinearCase c(s);
+  const backend::cpu::LinearChoice choice(s.set, c.task);
+  const backend::cpu::LinearRange& range = choice.at(s.tokens);
   for (auto _ : state) {
-    backend::cpu::linear_rows(s.set, c.task, 0, s.rows, c.scratch.data());
+    backend::cpu::LinearThread(c.scratch.data()).rows(range, c.task, 0, s.rows);
     benchmark::ClobberMemory();
   }
   const auto n = static_cast<double>(state.iterations());

@@ -32,6 +32,11 @@ target_include_directories(assay_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PRO
 
 set_property(GLOBAL PROPERTY ASSAY_ROOMS "")
 
+set(test_environment "")
+if(ASSAY_SANITIZE MATCHES thread)
+  set(test_environment ENVIRONMENT "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/support/thread_sanitizer.txt")
+endif()
+
 if(ASSAY_TESTS)
   enable_testing()
   include(GoogleTest)
@@ -68,7 +73,7 @@ function(assay_test_program name label)
   endif()
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} assay_test_paths GTest::gmock GTest::gtest_main)
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS ${label} TIMEOUT 1200)
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS ${label} TIMEOUT 1200 ${test_environment})
   if(label STREQUAL fast)
     add_dependencies(fast_tests ${name})
   endif()

@@ -22,7 +22,8 @@ const std::map<std::string, std::set<std::string>> kNamed = {
     {"tensor", {"num"}},
     {"gguf", {"tensor"}},
     {"store", {"gguf"}},
-    {"doctor", {"store", "engine"}},
+    {"measure", {"engine"}},
+    {"doctor", {"store", "measure"}},
     {"imatrix", {"gguf"}},
     {"quant", {"tensor"}},
     {"quant/encode", {"quant"}},
@@ -42,8 +43,11 @@ const std::map<std::string, std::set<std::string>> kNamed = {
     {"api", {"constraint"}},
     {"serve", {"api"}},
     {"trace", {"engine"}},
-    {"verify", {"trace"}},
-    {"files", {"engine", "imatrix"}},
+    {"bounds", {"trace"}},
+    {"faults", {"bounds"}},
+    {"verify", {"faults", "measure"}},
+    {"report", {"trace"}},
+    {"files", {"measure", "imatrix"}},
 };
 
 std::set<std::string> reachable(const std::string& room) {

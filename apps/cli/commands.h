@@ -24,6 +24,7 @@ int logits_command(const Arguments& arguments);
 int embed_command(const Arguments& arguments);
 int trace_command(const Arguments& arguments);
 int inspect_command(const Arguments& arguments);
+int plan_command(const Arguments& arguments);
 int verify_command(const Arguments& arguments);
 int bench_command(const Arguments& arguments);
 int perplexity_command(const Arguments& arguments);

@@ -43,6 +43,7 @@ constexpr Command kCommands[] = {
     {"embed", embed_command, "Texts to vectors: pooled embeddings"},
     {"trace", trace_command, "What every operation of a run computed: statistics, or all values"},
     {"inspect", inspect_command, "What a file holds, and the memory it needs"},
+    {"plan", plan_command, "The operations of a model, and the kernels that run them here"},
     {"verify", verify_command, "Every part of the chain checked, the first wrong operation named"},
     {"bench", bench_command, "Tokens per second, share of bandwidth, memory"},
     {"perplexity", perplexity_command,

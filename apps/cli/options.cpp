@@ -96,6 +96,8 @@ void RuntimeFlags::add_lists(Flags& flags, RuntimeLists& lists) {
   flags.value(kGpuLayerNames, lists.gpu_layers, "N,...", std::string(kAboutGpuLayers) + "." + kList);
 }
 
+std::vector<std::string> kernel_set_names() { return {"auto", "reference", "avx2", "avx512", "neon", "neon-i8mm"}; }
+
 void RuntimeFlags::add(Flags& flags, const std::string& about_n_ctx, RuntimeLists* lists) {
   flags.group("Running");
   flags.value("-c,--ctx-size", n_ctx, "N", about_n_ctx).at_least(0);
@@ -123,8 +125,9 @@ void RuntimeFlags::add(Flags& flags, const std::string& about_n_ctx, RuntimeList
       .one_of({"none", "layer", "tensor"});
   flags.value("-ts,--tensor-split", tensor_split, "LIST",
               "How much of the layers each GPU of the list has, e.g. 3,1; with --split-mode tensor all have the same");
-  flags.value("--kernels", kernels, "SET", "auto, reference, avx2, avx512, neon or neon-i8mm. Never changes a result")
-      .one_of({"auto", "reference", "avx2", "avx512", "neon", "neon-i8mm"});
+  if (has_kernels_flag) {
+    flags.value("--kernels", kernels, "SET", "auto, reference, avx2, avx512, neon or neon-i8mm. Never changes a result").one_of(kernel_set_names());
+  }
   flags.on("--pin-threads", pin, "Binds each thread to one processor");
   flags.on("-v,--verbose", verbose, "Says on standard error what runs, and which ASSAY_ variables no flag has");
   flags.habit("-fa,--flash-attn", "WHEN", {"on", "off", "auto", "1", "0"});

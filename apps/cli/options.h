@@ -32,6 +32,8 @@ struct RuntimeLists {
   std::optional<std::string> gpu_layers;
 };
 
+std::vector<std::string> kernel_set_names();  // what --kernels takes
+
 // Where and how numbers are computed.
 struct RuntimeFlags {
   int64_t n_ctx = 0, n_threads = 0, n_batch = 2048, n_ubatch = 512, activations = 15;
@@ -40,6 +42,7 @@ struct RuntimeFlags {
   std::string cache_k = "f16", cache_v = "f16", backend = "auto", kernels = "auto";
   std::optional<std::string> numerics;
   bool pin = false, verbose = false;
+  bool has_kernels_flag = true;  // false: the command declares --kernels by itself
 
   // about_n_ctx: what -c means to the command. lists: where they are given, they take the place of the members.
   void add(Flags& flags,

@@ -52,6 +52,7 @@ class ReplayExecutor final : public ops::Executor {
   void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const override {
     inner_->visit_cache(sequence, sink);
   }
+  std::vector<ops::KernelUse> kernels_of(int32_t i_op) const override { return inner_->kernels_of(i_op); }
   size_t cache_bytes() const override { return inner_->cache_bytes(); }
   size_t arena_bytes() const override { return inner_->arena_bytes(); }
 

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "ops/plan.h"
 
@@ -51,6 +53,13 @@ class StepTimer {
   virtual void on_step(std::span<const int32_t> i_ops, int64_t nanoseconds) = 0;
 };
 
+// A kernel that an executor runs an op with, for a range of tokens.
+struct KernelUse {
+  int64_t tokens_min = 1, tokens_max = 0;  // 0: any number
+  std::string name;
+  bool borrowed = false;  // the op's scalar reference, where the device has no kernel of its own
+};
+
 // A logit and whose it is.
 struct RankedLogit {
   int32_t token = 0;
@@ -88,6 +97,8 @@ class Executor {
   virtual void set_observer(OpObserver* observer) = 0;  // nullptr: off. Must outlive the runs.
   // nullptr: off. Must outlive the runs. False where this executor cannot tell.
   virtual bool set_step_timer(StepTimer* timer) { return timer == nullptr; }
+  // Of the op at that place of the plan, ascending by tokens; none where this executor cannot tell.
+  virtual std::vector<KernelUse> kernels_of(int32_t /*i_op*/) const { return {}; }
   virtual size_t cache_bytes() const = 0;
   virtual size_t arena_bytes() const = 0;  // activations and scratch
 };

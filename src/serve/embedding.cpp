@@ -70,7 +70,8 @@ asio::awaitable<void> Server::State::embed(Connection& c, Exchange& e) {
   const auto job = std::make_shared<Job>();
   const auto timer = std::make_shared<asio::steady_timer>(io);
   job->texts = asked.texts;
-  asio::post(embedding, [this, job, timer, deadline] {
+  // Nothing of the job stays on that thread: what was thrown there is read and freed on this one.
+  asio::post(embedding, [this, job = job, timer = timer, deadline]() mutable {
     try {
       if (embedder == nullptr) embedder = std::make_unique<Embedder>(model, embed_options(options, scheduler.context()));
       embedder->set_cancel([this, job, deadline] { return job->client_gone || embedding_ends || Clock::now() > deadline; });
@@ -79,7 +80,7 @@ asio::awaitable<void> Server::State::embed(Connection& c, Exchange& e) {
       job->failure = std::current_exception();
     }
     if (embedder != nullptr) embedder->set_cancel({});
-    asio::post(io, [job, timer] {
+    asio::post(io, [job = std::move(job), timer = std::move(timer)] {
       job->done = true;
       timer->cancel();
     });

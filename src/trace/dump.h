@@ -38,7 +38,7 @@ struct Declared {
   ops::CacheType cache_k = ops::CacheType::f16;
   ops::CacheType cache_v = ops::CacheType::f16;
   bool as_llama_cpp = false;           // activations of 8 bits (activation_block 0), f16 and bf16 are made as llama.cpp makes them, step by step:
-                                       // verify then repeats them (verify/known_activations.h)
+                                       // verify then repeats them (bounds/known_activations.h)
   bool gelu_table_f16 = false;         // GELU through a table of half precision (llama.cpp)
   bool rope_angle_f32 = false;         // RoPE's angles are made in f32: that of pair i is off by up to (2 i + 3) unit roundoffs of itself
                                        // (llama.cpp multiplies step by step; transformers rounds the frequencies)

@@ -17,7 +17,7 @@
 #include "engine/model_state.h"
 #include "ops/op_values.h"
 #include "verify/against_outliers.h"
-#include "verify/dictionary.h"
+#include "faults/dictionary.h"
 #include "verify/dump_source.h"
 #include "verify/modes.h"
 #include "verify/source_watch.h"

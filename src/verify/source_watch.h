@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "assay/verify.h"
-#include "verify/op_checker.h"
+#include "bounds/op_checker.h"
 
 namespace assay::verify {
 

@@ -1,11 +1,11 @@
 // Hyper-parameters against the tensors' shapes and against what known models have. That shapes fit
 // was checked on loading; here the inequalities that a wrong key survives are stated, and the rules
-// of engine/lint.h applied.
+// of measure/lint.h applied.
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "engine/lint.h"
+#include "measure/lint.h"
 #include "engine/model_state.h"
 #include "model/hparams.h"
 #include "ops/attention.h"
@@ -58,7 +58,7 @@ VerifyStage check_metadata(const Subject& subject, const StageRun& run) {
                  "the number of tokenizer.ggml.tokens", findings);
     }
     for (const LintFinding& finding :
-         engine::lint_metadata({state.file, &h, subject.model->tokenizer().get(), nullptr})) {
+         measure::lint_metadata({state.file, &h, subject.model->tokenizer().get(), nullptr})) {
       finding.level == LintLevel::error ? findings.fail(finding.message)
                                         : findings.warn(finding.message);
     }

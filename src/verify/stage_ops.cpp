@@ -9,8 +9,8 @@
 #include "engine/model_state.h"
 #include "ops/op_values.h"
 #include "verify/attention_maps.h"
-#include "verify/dictionary.h"
-#include "verify/op_checker.h"
+#include "faults/dictionary.h"
+#include "bounds/op_checker.h"
 #include "verify/stage_support.h"
 #include "verify/token_risk.h"
 

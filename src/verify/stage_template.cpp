@@ -1,4 +1,4 @@
-// The chat template: parsed, looked over (engine/lint.h), rendered, and its prompt's ids against
+// The chat template: parsed, looked over (measure/lint.h), rendered, and its prompt's ids against
 // those that the pieces ask for.
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 
 #include "assay/error.h"
 #include "base/shown.h"
-#include "engine/lint.h"
+#include "measure/lint.h"
 #include "engine/model_state.h"
 #include "verify/naive_tokenizer.h"
 #include "verify/probes.h"
@@ -136,7 +136,7 @@ VerifyStage check_template(const Subject& subject, const StageRun& run) {
     if (!subject.render) return findings.skip("the model was loaded without its vocabulary");
     const Tokenizer& tokenizer = *subject.model->tokenizer();
     for (const LintFinding& finding :
-         engine::lint_template({state.file, nullptr, &tokenizer, chat.get()})) {
+         measure::lint_template({state.file, nullptr, &tokenizer, chat.get()})) {
       if (finding.rule == "bos_twice" && finding.level == LintLevel::warning)
         continue;  // here the prompt itself is looked at
       finding.level == LintLevel::error ? findings.fail(finding.message)
@@ -154,7 +154,7 @@ VerifyStage check_template(const Subject& subject, const StageRun& run) {
     }
     check_injection(subject, findings);
     check_system_role(subject, findings);
-    const auto end = engine::find_end_of_turn(tokenizer, *chat);
+    const auto end = measure::find_end_of_turn(tokenizer, *chat);
     if (end && !subject.is_end_of_generation(*end)) {
       findings.fail(
           fmt::format("the template ends answers with token {} {}, which does not end a generation",

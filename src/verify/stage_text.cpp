@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "engine/model_state.h"
-#include "verify/dictionary.h"
+#include "faults/dictionary.h"
 #include "verify/probes.h"
 #include "verify/stage_support.h"
 

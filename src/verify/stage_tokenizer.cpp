@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "base/shown.h"
-#include "engine/lint.h"
+#include "measure/lint.h"
 #include "engine/model_state.h"
 #include "verify/naive_tokenizer.h"
 #include "verify/probes.h"
@@ -156,7 +156,7 @@ VerifyStage check_tokenizer(const Subject& subject, const StageRun& run) {
     check_bos_and_ends(subject, naive, findings);
     check_pieces(subject, run, findings);
     for (const LintFinding& finding :
-         engine::lint_tokenizer({state.file, nullptr, &tokenizer, nullptr})) {
+         measure::lint_tokenizer({state.file, nullptr, &tokenizer, nullptr})) {
       finding.level == LintLevel::error ? findings.fail(finding.message)
                                         : findings.warn(finding.message);
     }

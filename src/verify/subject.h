@@ -19,7 +19,7 @@
 #include "assay/tokenizer.h"
 #include "ops/executor.h"
 #include "quant/format.h"
-#include "verify/local_op.h"
+#include "bounds/local_op.h"
 
 namespace assay::verify {
 

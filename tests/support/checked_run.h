@@ -14,7 +14,7 @@
 #include "backend/oracle/oracle_executor.h"
 #include "ops/executor.h"
 #include "support/random_numbers.h"
-#include "verify/op_checker.h"
+#include "bounds/op_checker.h"
 
 namespace assay::test {
 

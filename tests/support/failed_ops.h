@@ -18,7 +18,7 @@
 #include "ops/executor.h"
 #include "ops/kv_store.h"
 #include "ops/op_values.h"
-#include "verify/op_checker.h"
+#include "bounds/op_checker.h"
 
 namespace assay::test {
 

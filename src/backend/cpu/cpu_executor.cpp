@@ -10,6 +10,7 @@
 
 #include "assay/error.h"
 #include "backend/cpu/expert_step.h"
+#include "backend/cpu/kernel_uses.h"
 #include "backend/cpu/run_state.h"
 #include "backend/cpu/schedule.h"
 #include "backend/cpu/shard_table.h"
@@ -119,6 +120,9 @@ class CpuExecutor final : public ops::Executor {
       for (const Step& step : schedule_.steps) step_ops_.push_back(ops_of(step));
     }
     return true;
+  }
+  std::vector<ops::KernelUse> kernels_of(int32_t i_op) const override {
+    return kernel_uses({plan_, state_.kernel_set, schedule_, linear_steps_, *experts_}, i_op);
   }
   size_t cache_bytes() const override { return cache_.bytes() + states_.bytes(); }
   size_t arena_bytes() const override {
@@ -231,14 +235,11 @@ class CpuExecutor final : public ops::Executor {
   }
 
   void place_scratch() {
-    size_t bytes = 64, partials = 0;
+    size_t bytes = std::max<size_t>(64, experts_->scratch_bytes()), partials = 0;
     for (const LinearStep& step : linear_steps_) {
-      for (const LinearTask& task : step.tasks) bytes = std::max(bytes, linear_scratch_bytes(state_.kernel_set, task));
+      for (size_t i = 0; i < step.tasks.size(); ++i) bytes = std::max(bytes, step.choices[i].scratch_bytes(step.tasks[i]));
     }
     for (const ops::Op& op : plan_.ops) {
-      if (const auto* experts = op.as<ops::ExpertLinear>()) {
-        bytes = std::max(bytes, linear_scratch_bytes(state_.kernel_set, ExpertSteps::task_of(state_, *experts, options_)));
-      }
       const auto* record = op.as<ops::Attention>();
       if (record == nullptr) continue;
       const int64_t v_dim = plan_.cache_layers[static_cast<size_t>(record->layer)].v_dim();

@@ -23,17 +23,17 @@ int64_t pairs_max(const RunState& state, const ops::ExpertLinear& op, const ops:
 
 }  // namespace
 
-LinearTask ExpertSteps::task_of(const RunState& state, const ops::ExpertLinear& op, const ops::ExecutorOptions& options) {
-  const tensor::TensorView& weights = state.plan.weights[static_cast<size_t>(op.w)].view;
+LinearTask ExpertSteps::task_of(const ops::ExpertLinear& op) const {
+  const tensor::TensorView& weights = state_.plan.weights[static_cast<size_t>(op.w)].view;
   LinearTask task;
   task.format = quant::find_format(weights.dtype);
   task.weights = weights.data.data();
   task.row_bytes = weights.row_bytes();
   task.k = op.d_in;
-  task.as_f32 = as_floats(state, op, options);
-  task.n_tokens = pairs_max(state, op, options);
+  task.as_f32 = as_floats(state_, op, options_);
+  task.n_tokens = pairs_max(state_, op, options_);
   task.x.kind = task.format->activation == quant::Activation::f32 ? quant::Activation::a32 : task.format->activation;
-  task.x.planes = options.planes;
+  task.x.planes = options_.planes;
   task.x.k = op.d_in;
   task.x.n_rows = task.n_tokens;
   task.y = tensor::Mat{nullptr, task.n_tokens, op.d_out, op.d_out};
@@ -49,7 +49,9 @@ ExpertSteps::ExpertSteps(const RunState& state, const ops::ExecutorOptions& opti
     const int64_t n = pairs_max(state, *op, options);
     x_bytes_ = std::max(x_bytes_, round_up(static_cast<size_t>(n * op->d_in) * sizeof(float)));
     y_bytes_ = std::max(y_bytes_, round_up(static_cast<size_t>(n * op->d_out) * sizeof(float)));
-    const LinearTask task = task_of(state, *op, options);
+    const LinearTask task = task_of(*op);
+    const LinearChoice& choice = choices_.emplace(op, LinearChoice(state.kernel_set, task)).first->second;
+    scratch_bytes_ = std::max(scratch_bytes_, choice.scratch_bytes(task));
     if (!task.as_f32) integer_bytes = std::max(integer_bytes, quant::activations_bytes(task.x.kind, options.planes, n, op->d_in));
     n_pairs = std::max(n_pairs, static_cast<size_t>(n));
     n_experts = std::max(n_experts, static_cast<size_t>(op->n_experts));
@@ -89,7 +91,7 @@ void ExpertSteps::sort_pairs(const ops::ExpertLinear& op, int64_t n_rows) {
 }
 
 LinearTask ExpertSteps::expert_task(const ops::ExpertLinear& op, int64_t expert) const {
-  LinearTask task = task_of(state_, op, options_);
+  LinearTask task = task_of(op);
   const int64_t begin = first_pair_[static_cast<size_t>(expert)], n = first_pair_[static_cast<size_t>(expert) + 1] - begin;
   task.weights += op.row_of(expert) * task.row_bytes;
   task.n_tokens = n;
@@ -111,7 +113,8 @@ LinearTask ExpertSteps::expert_task(const ops::ExpertLinear& op, int64_t expert)
 void ExpertSteps::run(const ops::ExpertLinear& op, int64_t n_rows) {
   sort_pairs(op, n_rows);
   const int64_t n_pairs = n_rows * op.n_used, stride_x = state_.width(op.x) == op.d_in ? 0 : op.d_in;
-  const LinearTask any = task_of(state_, op, options_);
+  const LinearTask any = task_of(op);
+  const LinearChoice& choice = choice_of(op);
   if (!any.as_f32) quantised_ = quant::carve(any.x.kind, options_.planes, n_pairs, op.d_in, integers_);
   state_.pool.run(n_pairs, [&](int64_t p, int) {
     const Pair pair = pairs_[static_cast<size_t>(p)];
@@ -121,13 +124,13 @@ void ExpertSteps::run(const ops::ExpertLinear& op, int64_t n_rows) {
 
   const auto n_used = static_cast<int64_t>(used_.size());
   const int64_t unit_bytes = std::max(kExpertUnitBytesMin, n_used * op.d_out * any.row_bytes / (kExpertUnitsPerThread * state_.pool.n_threads()));
-  const int64_t row_step = linear_row_step(state_.kernel_set, any);
+  const int64_t row_step = choice.row_step(any.n_tokens);
   const int64_t rows_per_unit = (std::max<int64_t>(1, unit_bytes / any.row_bytes) + row_step - 1) / row_step * row_step;
   const int64_t units_per_expert = (op.d_out + rows_per_unit - 1) / rows_per_unit;
   state_.pool.run(n_used * units_per_expert, [&](int64_t unit, int thread) {
     const int64_t begin = unit % units_per_expert * rows_per_unit;
-    LinearThread once(state_.kernel_set, state_.scratch[static_cast<size_t>(thread)]);
-    once.rows(expert_task(op, used_[static_cast<size_t>(unit / units_per_expert)]), begin, std::min(op.d_out, begin + rows_per_unit));
+    const LinearTask task = expert_task(op, used_[static_cast<size_t>(unit / units_per_expert)]);
+    LinearThread(state_.scratch[static_cast<size_t>(thread)]).rows(choice.at(task.n_tokens), task, begin, std::min(op.d_out, begin + rows_per_unit));
   });
   state_.pool.run(n_pairs, [&](int64_t p, int) {
     const Pair pair = pairs_[static_cast<size_t>(p)];

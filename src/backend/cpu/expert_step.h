@@ -5,8 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
+#include "backend/cpu/linear_table.h"
 #include "backend/cpu/run_state.h"
 #include "base/aligned_buffer.h"
 #include "ops/executor.h"
@@ -21,18 +23,22 @@ class ExpertSteps {
 
   void run(const ops::ExpertLinear& op, int64_t n_rows);
   size_t bytes() const noexcept { return memory_.size(); }
-  // For scratch of the threads: the task of one expert with as many tokens as there can be.
-  static LinearTask task_of(const RunState& state, const ops::ExpertLinear& op, const ops::ExecutorOptions& options);
+  size_t scratch_bytes() const noexcept { return scratch_bytes_; }  // of a thread
+  const LinearChoice& choice_of(const ops::ExpertLinear& op) const { return choices_.at(&op); }
 
  private:
   struct Pair {
     int32_t row = 0, rank = 0;
   };
+  // The task of one expert with as many tokens as there can be.
+  LinearTask task_of(const ops::ExpertLinear& op) const;
   void sort_pairs(const ops::ExpertLinear& op, int64_t n_rows);
   LinearTask expert_task(const ops::ExpertLinear& op, int64_t expert) const;
 
   const RunState& state_;
   const ops::ExecutorOptions options_;
+  std::map<const ops::ExpertLinear*, LinearChoice> choices_;  // the plan's
+  size_t scratch_bytes_ = 0;
   base::AlignedBuffer memory_;
   size_t x_bytes_ = 0, y_bytes_ = 0;
   float *x_ = nullptr, *y_ = nullptr;  // rows of pairs

@@ -6,12 +6,6 @@
 
 namespace assay::backend::cpu {
 
-// How many tokens a kernel is the fastest for.
-struct FewKernel {
-  GemmKernel kernel;
-  int64_t tokens_min = 0, tokens_max = 0;
-};
-
 // Without run where there is no kernel for the format. Formats with blocks of 32, superblocks of 256.
 GemmKernel few_a32_avx512(tensor::DType dtype, int planes) noexcept;
 GemmKernel few_a256_avx512(tensor::DType dtype, int planes) noexcept;

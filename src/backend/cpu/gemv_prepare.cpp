@@ -139,6 +139,7 @@ GemvOperand gemv_prepare(const LinearTask& task, int64_t token, int tokens, cons
   const bool a32 = x.block() == 32, lanes = !a32 && layout.group_lanes > 0;
   GemvOperand operand;
   operand.chain = gemv_chain(task.k / x.block());
+  operand.walk = layout.walk;
   operand.planes = x.planes;
   operand.tokens = tokens;
   const int64_t steps = operand.chain.steps;

@@ -30,10 +30,20 @@ struct GemvChain {
   int32_t place[kRowsOfLastStepMax][kLanes];  // of a row of the last step: where the terms of its lanes are
 };
 
+// How a thread goes through its rows, and how far ahead of its reads it fetches; no bit depends on it. A processor's memory decides which is the faster.
+//
+//   by parts          row 0, row n/3, row 2n/3 by turns of some 512 bytes; then row 1, ..    each part is a stream of its own to the memory
+//   one by one        row 0 whole, row 1 whole, ..; rows that share their last step together  one stream, fetched far ahead
+struct GemvWalk {
+  bool one_by_one = false;
+  int64_t ahead_bytes = 2048;  // by parts a row's bytes where these are more
+};
+
 // Activations of up to kGemvColumnsMax columns in the order of the steps, in 64-byte aligned scratch. Column = token * planes + plane.
 // Places without a block hold zeros. The last step is in the order of its places, but for d, which is by lanes there too.
 struct GemvOperand {
   GemvChain chain;
+  GemvWalk walk;
   int planes = 1;
   int tokens = 1;
   // A32: [steps][columns][4][64]: first halves (elements 0..15) of the blocks of lanes 0 4 1 5, their second halves, then lanes
@@ -63,6 +73,7 @@ inline constexpr int kGroupLanesAvx2 = 2, kGroupLanesAvx512 = 4;
 struct GemvLayout {
   int group_lanes = 0;
   bool joined = false;
+  GemvWalk walk = {};
 };
 
 // Fills scratch with tokens [token, token + tokens) of the task.

@@ -11,11 +11,10 @@
 namespace assay::backend::cpu {
 namespace {
 
-// Where reads from memory were fastest: the rows of three parts of a range (four where two or more rows share their last step) by turns of about 512 bytes, fetched ahead by a row and not less than 2 KiB. A
+// A walk by parts (GemvWalk) goes through the rows of three parts of a range, four where rows share their last step, by turns of about 512 bytes: a
 // processor's own prefetching follows each part, and what one of them keeps in flight does not fill the memory's pipe.
 constexpr int64_t kStreams = 3, kStreamsMax = kRowsOfLastStepMax;
 constexpr int64_t kTurnBytes = 704;
-constexpr int64_t kAheadBytesMin = 2048;
 
 // The blocks that one step handles: p[i] is block number first[i] + add of its row.
 struct StepBlocks {
@@ -26,9 +25,10 @@ struct StepBlocks {
   const std::byte* ahead;  // what to fetch while the step works: as many bytes as it reads
 };
 
-// Fetches one of kParts parts of kBytes, so that a step may spread them between its arithmetic.
+// Fetches one of kParts parts of kBytes, so that a step may spread them between its arithmetic. Inlined early: out of line the compiler takes a function
+// that only fetches for one without effect and drops its calls (tests/prefetches.py looks).
 template <int kParts, int kBytes>
-inline void prefetch_part(const StepBlocks& blocks, int part) noexcept {
+[[gnu::always_inline]] inline void prefetch_part(const StepBlocks& blocks, int part) noexcept {
   const std::byte* from = blocks.ahead + part * (kBytes / kParts);
   for (int at = 0; at < kBytes / kParts; at += 64) __builtin_prefetch(from + at);
 }
@@ -52,6 +52,7 @@ inline Floats8 superblock_term(const Scales& scales, const Ints8* dot, const Int
 struct BlockPlaces {
   alignas(64) int64_t at_first[kLanes], at_last[kLanes];
   int64_t block_bytes, steps_of_turn;
+  int64_t ahead;  // from a row to what is fetched while its first step works
 };
 
 // A row at work: the chains of its tokens.
@@ -131,7 +132,7 @@ template <class Format, int kPlanes, int kTokens>
   int n = 0;
   for (int64_t r = row; r < row_end; r += part, ++n) {
     streams[n].row = task.weights + r * task.row_bytes;
-    streams[n].ahead = streams[n].row + std::max(task.row_bytes, kAheadBytesMin);
+    streams[n].ahead = streams[n].row + places.ahead;
     for (int t = 0; t < kTokens; ++t) streams[n].c[t] = zero_8();
   }
   for (int64_t step = 0; step < chain.full_steps; step += places.steps_of_turn) {
@@ -159,7 +160,15 @@ void gemv_rows(const LinearTask& task, const GemvOperand& x, int64_t token, int6
     places.at_first[lane] = x.chain.first[lane] * places.block_bytes;
     places.at_last[lane] = x.chain.last[lane] * places.block_bytes;
   }
-  const int64_t n_streams = x.chain.rows_of_last_step > 1 ? kStreamsMax : kStreams;
+  places.ahead = x.walk.one_by_one ? x.walk.ahead_bytes : std::max(task.row_bytes, x.walk.ahead_bytes);
+  const int64_t together = x.chain.rows_of_last_step;
+  if (x.walk.one_by_one) {
+    for (int64_t i = row_begin; i < row_end; i += together) {
+      gemv_streams<Format, kPlanes, kTokens>(task, x, token, places, i, std::min(i + together, row_end), 1);
+    }
+    return;
+  }
+  const int64_t n_streams = together > 1 ? kStreamsMax : kStreams;
   const int64_t part = (row_end - row_begin + n_streams - 1) / n_streams;
   for (int64_t i = row_begin; i < row_begin + part; ++i) gemv_streams<Format, kPlanes, kTokens>(task, x, token, places, i, row_end, part);
 }

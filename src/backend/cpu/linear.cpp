@@ -1,4 +1,4 @@
-// Choice of kernel for a matrix product, and the scalar reference that stands behind every empty slot.
+// The sets of kernels, and how a product's rows are run: by the range that was chosen for it, or by the scalar reference.
 #include "backend/cpu/linear.h"
 
 #include <algorithm>
@@ -21,23 +21,6 @@ void linear_rows_reference(const LinearTask& task, int64_t row_begin, int64_t ro
       task.y(t, r) = task.bias == nullptr ? dot : dot + task.bias[r];
     }
   }
-}
-
-GemvKernel find_gemv(KernelSet set, const LinearTask& task) noexcept {
-  const SetFunctions* functions = functions_of(set);
-  return functions == nullptr ? nullptr : functions->gemv(task);
-}
-
-FewKernel find_few(KernelSet set, const LinearTask& task) noexcept {
-  const SetFunctions* functions = functions_of(set);
-  return functions == nullptr || functions->few == nullptr ? FewKernel{} : functions->few(task);
-}
-
-GemmKernel find_gemm(KernelSet set, const LinearTask& task) noexcept {
-  const FewKernel few = find_few(set, task);
-  if (few.kernel.run != nullptr && task.n_tokens >= few.tokens_min && task.n_tokens <= few.tokens_max) return few.kernel;
-  const SetFunctions* functions = functions_of(set);
-  return functions == nullptr ? GemmKernel{} : functions->gemm(task);
 }
 
 std::vector<KernelSet> find_sets() {
@@ -73,43 +56,28 @@ const SetFunctions* functions_of(KernelSet set) noexcept {
   return nullptr;
 }
 
-void LinearThread::rows(const LinearTask& task, int64_t row_begin, int64_t row_end) noexcept {
-  if (const GemmKernel gemm = find_gemm(set_, task); gemm.run != nullptr) {
+void LinearThread::rows(const LinearRange& range, const LinearTask& task, int64_t row_begin, int64_t row_end) noexcept {
+  const LinearKernel& kernel = range.kernel;
+  if (kernel.matrix.run != nullptr) {
     laid_out_ = nullptr;
-    return gemm.run(task, row_begin, row_end, scratch_);
+    return kernel.matrix.run(task, row_begin, row_end, scratch_);
   }
-  const GemvKernel gemv = find_gemv(set_, task);
-  if (gemv == nullptr) return linear_rows_reference(task, row_begin, row_end);
-  const SetFunctions& set = *functions_of(set_);
-  const GemvLayout layout = {set.superblock_lanes, task.x.planes == 2 && set.joins_planes != nullptr && set.joins_planes(task.format->dtype)};
+  if (kernel.vector == nullptr) return linear_rows_reference(task, row_begin, row_end);
   for (int64_t token = 0; token < task.n_tokens;) {
     const int tokens = gemv_tokens(task, token);
-    if (laid_out_ != task.x.q || (layout.joined && operand_.joined == nullptr)) operand_ = gemv_prepare(task, token, tokens, layout, scratch_);
+    const bool is_laid_out = laid_out_ == task.x.q && (!range.layout.joined || operand_.joined != nullptr);
+    if (!is_laid_out) operand_ = gemv_prepare(task, token, tokens, range.layout, scratch_);
     laid_out_ = tokens == task.n_tokens ? task.x.q : nullptr;
-    gemv(task, operand_, token, row_begin, row_end);
+    kernel.vector(task, operand_, token, row_begin, row_end);
     token += tokens;
   }
 }
 
-void linear_rows(KernelSet set, const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept {
-  LinearThread(set, scratch).rows(task, row_begin, row_end);
+void linear_rows(KernelSet set, const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) {
+  LinearThread(scratch).rows(LinearChoice(set, task).at(task.n_tokens), task, row_begin, row_end);
 }
 
-size_t linear_scratch_bytes(KernelSet set, const LinearTask& task) noexcept {
-  size_t bytes = find_gemv(set, task) != nullptr ? gemv_scratch_bytes(task) : 0;
-  if (const GemmKernel gemm = find_gemm(set, task); gemm.run != nullptr) bytes = std::max(bytes, gemm.scratch_bytes(task));
-  if (const FewKernel few = find_few(set, task); few.kernel.run != nullptr && task.n_tokens >= few.tokens_min) {
-    LinearTask largest = task;
-    largest.n_tokens = std::min(task.n_tokens, few.tokens_max);
-    bytes = std::max(bytes, few.kernel.scratch_bytes(largest));
-  }
-  return bytes;
-}
-
-int64_t linear_row_step(KernelSet set, const LinearTask& task) noexcept {
-  const GemmKernel gemm = find_gemm(set, task);
-  return gemm.run != nullptr ? gemm.row_step : 1;
-}
+size_t linear_scratch_bytes(KernelSet set, const LinearTask& task) { return LinearChoice(set, task).scratch_bytes(task); }
 
 void quantise_rows(KernelSet set, tensor::ConstMat x, const quant::Activations& out, int64_t row_begin, int64_t row_end) noexcept {
   if (const SetFunctions* functions = functions_of(set)) return functions->quantise_rows(x, out, row_begin, row_end);

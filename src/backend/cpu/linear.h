@@ -44,13 +44,9 @@ struct LinearTask {
   tensor::Mat y;                // [n_tokens, rows]
 };
 
-// Writes y[:, row_begin..row_end). Threads may share a task on disjoint rows, each with its own scratch of linear_scratch_bytes, aligned
-// to 64. row_begin is a multiple of linear_row_step; row_end is one too, or the number of rows.
-void linear_rows(KernelSet set, const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept;
-
-// Both hold for any number of tokens up to the task's.
-size_t linear_scratch_bytes(KernelSet set, const LinearTask& task) noexcept;
-int64_t linear_row_step(KernelSet set, const LinearTask& task) noexcept;
+// For one product alone, by the set's kernel for so many tokens (linear_table.h): writes y[:, row_begin..row_end). scratch: aligned to 64.
+void linear_rows(KernelSet set, const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch);
+size_t linear_scratch_bytes(KernelSet set, const LinearTask& task);  // holds for any number of tokens up to the task's
 
 // Quantises rows [row_begin, row_end) of x [n, out.k] into the same rows of out; the bits of quant::quantise_row_ref.
 void quantise_rows(KernelSet set, tensor::ConstMat x, const quant::Activations& out, int64_t row_begin, int64_t row_end) noexcept;

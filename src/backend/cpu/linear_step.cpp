@@ -32,14 +32,15 @@ LinearTask make_task(const RunState& state, const ops::Linear& op, const LinearW
   return task;
 }
 
-LinearSplit make_split(const RunState& state, const std::vector<LinearTask>& tasks, int64_t units_per_thread) {
+LinearSplit make_split(const RunState& state, const LinearStep& step, int64_t units_per_thread) {
   int64_t bytes = 0;
-  for (const LinearTask& task : tasks) bytes += task.y.cols * task.row_bytes;
+  for (const LinearTask& task : step.tasks) bytes += task.y.cols * task.row_bytes;
   const int64_t unit_bytes = std::max(kUnitBytesMin, bytes / (units_per_thread * state.pool.n_threads()));
   LinearSplit split;
   split.first_chunk.push_back(0);
-  for (const LinearTask& task : tasks) {
-    const int64_t row_step = linear_row_step(state.kernel_set, task);
+  for (size_t i = 0; i < step.tasks.size(); ++i) {
+    const LinearTask& task = step.tasks[i];
+    const int64_t row_step = step.choices[i].row_step(task.n_tokens);
     const int64_t rows = std::max<int64_t>(1, unit_bytes / std::max<int64_t>(1, task.row_bytes));
     split.chunk_rows.push_back((rows + row_step - 1) / row_step * row_step);
     split.first_chunk.push_back(split.first_chunk.back() + (task.y.cols + split.chunk_rows.back() - 1) / split.chunk_rows.back());
@@ -54,10 +55,11 @@ LinearStep make_linear_step(const RunState& state, const Step& step, const ops::
   for (const LinearWork& work : step.linears) {
     const auto& op = state.plan.ops[static_cast<size_t>(work.op)].get<ops::Linear>();
     made.tasks.push_back(make_task(state, op, work, options));
+    made.choices.emplace_back(state.kernel_set, made.tasks.back());
     made.quantised.push_back(work.quantised);
   }
-  made.for_few = make_split(state, made.tasks, kUnitsPerThread);
-  made.for_many = make_split(state, made.tasks, kUnitsPerThreadMany);
+  made.for_few = make_split(state, made, kUnitsPerThread);
+  made.for_many = make_split(state, made, kUnitsPerThreadMany);
   return made;
 }
 
@@ -75,19 +77,19 @@ void run_linear_step(const RunState& state, const LinearStep& step, int64_t n_to
       task.x_f32.rows = n_tokens;
       task.y.rows = n_tokens;
       const auto row_of = [&](int64_t unit) { return std::min(task.y.cols, (unit - split.first_chunk[i]) * split.chunk_rows[i]); };
-      thread.rows(task, row_of(units.begin), row_of(units.end));
+      thread.rows(step.choices[i].at(n_tokens), task, row_of(units.begin), row_of(units.end));
     }
   };
   const int64_t n_units = split.first_chunk.back();
   if (many) {
     return state.pool.run(n_units, [&](int64_t unit, int thread) {
-      LinearThread once(state.kernel_set, state.scratch[static_cast<size_t>(thread)]);
+      LinearThread once(state.scratch[static_cast<size_t>(thread)]);
       run(once, {unit, unit + 1});
     });
   }
   state.shares->reset(n_units);
   state.pool.run(state.pool.n_threads(), [&](int64_t, int thread) {
-    LinearThread own(state.kernel_set, state.scratch[static_cast<size_t>(thread)]);
+    LinearThread own(state.scratch[static_cast<size_t>(thread)]);
     for (auto units = state.shares->take(thread); !units.empty(); units = state.shares->take(thread)) run(own, units);
   });
 }

@@ -118,19 +118,25 @@ struct Case {
     linear_rows(KernelSet::reference, task, 0, rows, nullptr);
   }
 
+  int64_t compare(KernelSet set, int64_t n, bool with_bias) const {
+    LinearTask part = task;
+    part.n_tokens = n;
+    return compare(name(set), LinearChoice(set, part), n, with_bias);
+  }
+
   // Runs the first n tokens in two ranges of rows and compares; returns how many values were compared.
-  int64_t compare(KernelSet set, int64_t n, bool with_bias) {
+  int64_t compare(std::string_view by, const LinearChoice& choice, int64_t n, bool with_bias) const {
     LinearTask part = task;
     part.n_tokens = n;
     part.bias = with_bias ? bias.data() : nullptr;
     const int64_t stride = rows + 3;
     std::vector<float> y(static_cast<size_t>(n * stride), -12345.0f);
     part.y = tensor::Mat{y.data(), n, rows, stride};
-    const int64_t step = linear_row_step(set, part);
+    const int64_t step = choice.row_step(n);
     const int64_t cut = std::min(rows, (rows / 2 + step - 1) / step * step);
-    const Bytes scratch = aligned_bytes(linear_scratch_bytes(set, part));
-    linear_rows(set, part, 0, cut, scratch.get());
-    linear_rows(set, part, cut, rows, scratch.get());
+    const Bytes scratch = aligned_bytes(choice.scratch_bytes(part));
+    LinearThread(scratch.get()).rows(choice.at(n), part, 0, cut);
+    LinearThread(scratch.get()).rows(choice.at(n), part, cut, rows);
     int64_t wrong = 0;
     for (int64_t t = 0; t < n; ++t) {
       for (int64_t r = 0; r < rows; ++r) {
@@ -138,7 +144,7 @@ struct Case {
         const float wanted = with_bias ? dot + bias[static_cast<size_t>(r)] : dot;
         const float got = y[static_cast<size_t>(t * stride + r)];
         if (!same(wanted, got) && wrong++ == 0) {
-          ADD_FAILURE() << tensor::traits(format.dtype).name << " " << name(set) << " k " << k << " rows " << rows << " tokens " << n
+          ADD_FAILURE() << tensor::traits(format.dtype).name << " " << by << ", " << choice.at(n).name << ", k " << k << " rows " << rows << " tokens " << n
                         << " planes " << planes << ": token " << t << " row " << r << " is " << got << " instead of " << wanted;
         }
       }
@@ -222,6 +228,54 @@ TEST_P(LinearKernels, EqualTheReferenceInModeF32) {
   EXPECT_EQ(compared, std::ssize(fast_kernel_sets()) * per_set);
 }
 
+// Every row of the tables alone, also where another goes before it, at the ends of its range of tokens.
+TEST(LinearTable, EveryRowEqualsTheReference) {
+  for (const KernelSet set : fast_kernel_sets()) {
+    for (const LinearRow& row : linear_table(set)) {
+      int64_t compared = 0;
+      for (const Format& format : quant::all_formats()) {
+        for (const int planes : {0, 1, 2}) {
+          if (planes > 0 && format.activation == quant::Activation::f32) continue;
+          const int64_t block = std::max<int64_t>(32, tensor::traits(format.dtype).block_elements);
+          const int64_t k = std::max((row.k_min + block - 1) / block * block, 9 * block), last = std::min(row.tokens_max, row.tokens_min + 14);
+          Case c(format, k, 35, last, planes, static_cast<uint64_t>(k + planes));
+          c.prepare();
+          if (!row.takes(c.task)) continue;
+          for (const int64_t n : {row.tokens_min, last}) compared += c.compare(name(set), LinearChoice(set, row, c.task), n, n == last);
+        }
+      }
+      EXPECT_GT(compared, 0) << name(set) << ": no format has the row \"" << row.name << "\"";
+    }
+  }
+}
+
+// Ranges follow one another from one token to any number, each with the first row that takes it.
+TEST(LinearTable, RangesHaveTheFirstRowThatTakesThem) {
+  for (const KernelSet set : fast_kernel_sets()) {
+    for (const Format& format : quant::all_formats()) {
+      for (const int planes : {0, 1, 2}) {
+        if (planes > 0 && format.activation == quant::Activation::f32) continue;
+        for (const int64_t k : {256, 4096}) {
+          Case c(format, k, 1, 1, planes, 3);
+          c.prepare();
+          const LinearChoice choice(set, c.task);
+          ASSERT_EQ(choice.ranges().front().tokens_min, 1);
+          ASSERT_EQ(choice.ranges().back().tokens_max, kAnyTokens);
+          for (int64_t n = 1; n <= 40; ++n) {
+            std::string_view wanted = "reference";
+            for (const LinearRow& row : linear_table(set)) {
+              if (row.is_wanted != nullptr && !row.is_wanted()) continue;
+              if (wanted == "reference" && row.takes(c.task) && row.tokens_min <= n && n <= row.tokens_max) wanted = row.name;
+            }
+            EXPECT_EQ(choice.at(n).name, wanted) << name(set) << " " << tensor::traits(format.dtype).name << " planes " << planes << " tokens " << n;
+            EXPECT_TRUE(choice.at(n).tokens_min <= n && n <= choice.at(n).tokens_max);
+          }
+        }
+      }
+    }
+  }
+}
+
 // More activations than the kernels lay out at a time.
 TEST(LinearPasses, EqualTheReference) {
   constexpr struct {
@@ -247,13 +301,13 @@ TEST(LinearPasses, LaidOutActivationsServeEveryFormat) {
         size_t bytes = 0;
         for (const Case& c : cases) bytes = std::max(bytes, linear_scratch_bytes(set, c.task));
         const Bytes scratch = aligned_bytes(bytes);
-        LinearThread thread(set, scratch.get());
+        LinearThread thread(scratch.get());
         for (const Case& c : cases) {
           std::vector<float> y(5);
           LinearTask task = c.task;
           task.x = cases.front().task.x;
           task.y = tensor::Mat{y.data(), 1, 5, 5};
-          thread.rows(task, 0, 5);
+          thread.rows(LinearChoice(set, task).at(1), task, 0, 5);
           for (size_t r = 0; r < 5; ++r) {
             EXPECT_TRUE(same(y[r], c.expected[r])) << tensor::traits(c.format.dtype).name << " " << name(set) << " planes " << planes << " row " << r;
           }

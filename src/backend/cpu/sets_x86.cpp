@@ -1,8 +1,7 @@
 // The kernel sets of x86-64 processors.
 #include <cpuid.h>
 
-#include <algorithm>
-
+#include "backend/cpu/few.h"
 #include "backend/cpu/quantise.h"
 #include "backend/cpu/set_functions.h"
 #include "backend/cpu/simd_kernels.h"
@@ -21,74 +20,110 @@ bool has_avx512() noexcept {
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
 }
 
-GemvKernel gemv_avx2(const LinearTask& task) noexcept {
-  if (task.as_f32) return nullptr;
-  return is_a32(task) ? gemv_a32_avx2(task.format->dtype) : gemv_a256_avx2(task.format->dtype);
+using tensor::DType;
+using enum WeightKind;
+
+// What a row says of a task: its format's kernel, chosen by format alone or by format and planes.
+template <GemvKernel (*kFind)(DType) noexcept>
+LinearKernel vector(const LinearTask& t) noexcept {
+  return {kFind(t.format->dtype), {}};
+}
+template <GemmKernel (*kFind)(DType) noexcept>
+LinearKernel matrix(const LinearTask& t) noexcept {
+  return {nullptr, kFind(t.format->dtype)};
+}
+template <GemmKernel (*kFind)(DType, int) noexcept>
+LinearKernel matrix_by_planes(const LinearTask& t) noexcept {
+  return {nullptr, kFind(t.format->dtype, t.x.planes)};
 }
 
-GemvKernel gemv_avx512(const LinearTask& task) noexcept {
-  if (task.as_f32) return nullptr;
-  return is_a32(task) ? gemv_a32_avx512(task.format->dtype) : gemv_a256_avx512(task.format->dtype);
+// A vector kernel takes kGemvColumnsMax columns in one pass; where there are more, a panel of rows, once unpacked, serves them all.
+constexpr int64_t kPanels1 = kGemvColumnsMax + 1, kPanels2 = kGemvColumnsMax / 2 + 1;
+
+// Zen 5 and later (family 26 on): one row after another, fetched far ahead, was the fastest on such a processor; by parts on the others that were measured.
+bool reads_one_by_one() noexcept {
+  static const bool reads = [] {
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    if (!__builtin_cpu_is("amd") || __get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return false;
+    const unsigned family = (eax >> 8 & 15) + (eax >> 20 & 255);
+    return family >= 26;
+  }();
+  return reads;
+}
+constexpr GemvWalk kOneByOneBlocks = {true, 8 * 1024}, kOneByOneSuperblocks = {true, 16 * 1024};
+
+// With AVX2 tiles are the same in the walks of panels and of few tokens, and the latter is the faster for many too, where a chunk of K is long enough that
+// chains in memory do not count. Not so for blocks of 32 in bytes, whose chains stay in registers.
+constexpr int64_t kLongRow = 2048;
+
+LinearKernel floats_avx2(const LinearTask&) noexcept { return {nullptr, {&float_rows_avx2, &float_scratch_bytes_avx2, kFloatRowStep}}; }
+
+// Of the formats that have no kernel by bytes.
+LinearKernel few_words_avx2(const LinearTask& t) noexcept {
+  return gemm_a32_bytes_avx2(t.format->dtype).run != nullptr ? LinearKernel{} : matrix_by_planes<few_a32_avx2>(t);
 }
 
-GemmKernel gemm_avx2(const LinearTask& task) noexcept {
-  const tensor::DType dtype = task.format->dtype;
-  if (task.as_f32) return {&float_rows_avx2, &float_scratch_bytes_avx2, kFloatRowStep};
-  if (is_few_columns(task)) return {};
-  if (is_a32(task)) {
-    const GemmKernel bytes = task.x.planes == 1 ? gemm_a32_bytes_avx2(dtype) : GemmKernel{};
-    return bytes.run != nullptr ? bytes : gemm_a32_avx2(dtype, task.x.planes);
-  }
-  if (task.x.planes == 2) return gemm_a256_words_avx2(dtype);
-  const GemmKernel bytes = gemm_a256_bytes_avx2(dtype);
-  return bytes.run != nullptr ? bytes : gemm_a256_avx2(dtype);
+// Of few tokens with two planes Q4_K has bytes, which take less unpacking than words, but not for so many tokens.
+template <bool kOfQ4K>
+LinearKernel few_two_planes_avx2(const LinearTask& t) noexcept {
+  return (t.format->dtype == DType::Q4_K) == kOfQ4K ? matrix_by_planes<few_a256_avx2>(t) : LinearKernel{};
 }
 
-constexpr int64_t kColumnsTokensMin = 8;  // from here on float_columns_avx512 is faster
+constexpr LinearRow kRowsAvx2[] = {
+    {"floats", floats, 0, 1, kAnyTokens, 1, 1, &floats_avx2},
 
-GemmKernel gemm_avx512(const LinearTask& task) noexcept {
-  if (task.as_f32) {
-    const auto scratch_bytes = [](const LinearTask& any) noexcept {
-      return std::max(float_scratch_bytes_avx512(any), float_columns_scratch_bytes_avx512(any));  // whichever runs for fewer tokens
-    };
-    return {task.n_tokens >= kColumnsTokensMin && task.k % 32 == 0 ? &float_columns_avx512 : &float_rows_avx512, scratch_bytes, kGemmRowStep};
-  }
-  if (is_few_columns(task)) return {};
-  if (is_a32(task)) return gemm_a32_avx512(task.format->dtype);
-  return task.x.planes == 2 ? gemm_a256_words_avx512(task.format->dtype) : gemm_a256_avx512(task.format->dtype);
-}
+    {"few", superblocks, 1, 5, kAnyTokens, kLongRow, 1, &matrix_by_planes<few_a256_avx2>},
+    {"few of short rows", superblocks, 1, 5, 32, 1, 1, &matrix_by_planes<few_a256_avx2>},
+    {"few", superblocks, 2, 2, 12, 1, 1, &few_two_planes_avx2<false>},
+    {"few of Q4_K", superblocks, 2, 2, 3, 1, 1, &few_two_planes_avx2<true>},
+    {"panels of bytes", superblocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix<gemm_a256_bytes_avx2>},
+    {"panels", superblocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix<gemm_a256_avx2>},
+    {"panels of words", superblocks, 2, kPanels2, kAnyTokens, 1, 1, &matrix<gemm_a256_words_avx2>},
+    {"vector one by one", superblocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a256_avx2>, kOneByOneSuperblocks, &reads_one_by_one},
+    {"vector", superblocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a256_avx2>},
 
-// For how many tokens the kernels for few of them are the fastest: [formats with blocks of 32][planes - 1]. Below, a row is read
-// for every two or four columns; above, panels in the second-level cache meet larger tiles.
-struct FewTokens {
-  int64_t min, max;
+    {"few by bytes", blocks, 1, 5, 16, 1, 1, &matrix<few_a32_bytes_avx2>},
+    {"few", blocks, 1, 5, kAnyTokens, kLongRow, 1, &few_words_avx2},
+    {"few of short rows", blocks, 1, 5, 16, 1, 1, &few_words_avx2},
+    {"few", blocks, 2, 3, kAnyTokens, kLongRow, 1, &matrix_by_planes<few_a32_avx2>},
+    {"few of short rows", blocks, 2, 3, 16, 1, 1, &matrix_by_planes<few_a32_avx2>},
+    {"panels of bytes", blocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix<gemm_a32_bytes_avx2>},
+    {"panels", blocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix_by_planes<gemm_a32_avx2>},
+    {"panels", blocks, 2, kPanels2, kAnyTokens, 1, 1, &matrix_by_planes<gemm_a32_avx2>},
+    {"vector one by one", blocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a32_avx2>, kOneByOneBlocks, &reads_one_by_one},
+    {"vector", blocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a32_avx2>},
 };
-constexpr FewTokens kFewAvx512[2][2] = {{{3, 4}, {2, 12}}, {{5, 16}, {2, 32}}};
+
 constexpr int64_t kFewRowBytesMax = 1 << 26;  // rows of a strip are reached by offsets of 32 bits
 
-FewKernel few_avx512(const LinearTask& task) noexcept {
-  if (task.as_f32 || task.row_bytes > kFewRowBytesMax) return {};
-  const auto [min, max] = kFewAvx512[is_a32(task) ? 1 : 0][task.x.planes - 1];
-  const tensor::DType dtype = task.format->dtype;
-  return {is_a32(task) ? few_a32_avx512(dtype, task.x.planes) : few_a256_avx512(dtype, task.x.planes), min, max};
+template <GemmKernel (*kFind)(DType, int) noexcept>
+LinearKernel few_avx512(const LinearTask& t) noexcept {
+  return t.row_bytes > kFewRowBytesMax ? LinearKernel{} : matrix_by_planes<kFind>(t);
 }
 
-// With AVX2 tiles are the same in both walks, and the one for few tokens is the faster for many too, where a chunk of K is long enough that chains in
-// memory do not count. Not so for blocks of 32 in bytes, whose chains stay in registers.
-constexpr int64_t kLongRow = 2048, kAnyNumber = int64_t{1} << 62;
-
-FewKernel few_avx2(const LinearTask& task) noexcept {
-  if (task.as_f32) return {};
-  const tensor::DType dtype = task.format->dtype;
-  const bool long_row = task.k >= kLongRow;
-  if (!is_a32(task)) {
-    if (task.x.planes == 1) return {few_a256_avx2(dtype, 1), 5, long_row ? kAnyNumber : 32};
-    return {few_a256_avx2(dtype, 2), 2, dtype == tensor::DType::Q4_K ? 3 : 12};  // bytes, which take less unpacking than words
-  }
-  const GemmKernel bytes = task.x.planes == 1 ? few_a32_bytes_avx2(dtype) : GemmKernel{};
-  if (bytes.run != nullptr) return {bytes, 5, 16};
-  return {few_a32_avx2(dtype, task.x.planes), task.x.planes == 1 ? 5 : 3, long_row ? kAnyNumber : 16};
+LinearKernel float_columns(const LinearTask&) noexcept {
+  return {nullptr, {&float_columns_avx512, &float_columns_scratch_bytes_avx512, kGemmRowStep}};
 }
+LinearKernel floats_avx512(const LinearTask&) noexcept { return {nullptr, {&float_rows_avx512, &float_scratch_bytes_avx512, kGemmRowStep}}; }
+
+constexpr LinearRow kRowsAvx512[] = {
+    {"float columns", floats, 0, 8, kAnyTokens, 1, 32, &float_columns},
+    {"floats", floats, 0, 1, kAnyTokens, 1, 1, &floats_avx512},
+
+    {"few", superblocks, 1, 3, 4, 1, 1, &few_avx512<few_a256_avx512>},
+    {"few", superblocks, 2, 2, 12, 1, 1, &few_avx512<few_a256_avx512>},
+    {"panels", superblocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix<gemm_a256_avx512>},
+    {"panels of words", superblocks, 2, kPanels2, kAnyTokens, 1, 1, &matrix<gemm_a256_words_avx512>},
+    {"vector one by one", superblocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a256_avx512>, kOneByOneSuperblocks, &reads_one_by_one},
+    {"vector", superblocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a256_avx512>},
+
+    {"few", blocks, 1, 5, 16, 1, 1, &few_avx512<few_a32_avx512>},
+    {"few", blocks, 2, 2, 32, 1, 1, &few_avx512<few_a32_avx512>},
+    {"panels", blocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix<gemm_a32_avx512>},
+    {"panels", blocks, 2, kPanels2, kAnyTokens, 1, 1, &matrix<gemm_a32_avx512>},
+    {"vector one by one", blocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a32_avx512>, kOneByOneBlocks, &reads_one_by_one},
+    {"vector", blocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a32_avx512>},
+};
 
 void add_both_kernels(Kernels& kernels) noexcept {
   add_avx2_kernels(kernels);
@@ -96,10 +131,8 @@ void add_both_kernels(Kernels& kernels) noexcept {
 }
 
 constexpr SetFunctions kSets[] = {
-    {KernelSet::avx2, &has_avx2, &gemv_avx2, kGroupLanesAvx2, &gemm_avx2, &quantise_rows_avx2, &add_avx2_kernels, &peak_loops_avx2, &few_avx2,
-     &joins_planes_avx2},
-    {KernelSet::avx512, &has_avx512, &gemv_avx512, kGroupLanesAvx512, &gemm_avx512, &quantise_rows_avx2, &add_both_kernels, &peak_loops_avx512,
-     &few_avx512},
+    {KernelSet::avx2, &has_avx2, kRowsAvx2, kGroupLanesAvx2, &quantise_rows_avx2, &add_avx2_kernels, &peak_loops_avx2, &joins_planes_avx2},
+    {KernelSet::avx512, &has_avx512, kRowsAvx512, kGroupLanesAvx512, &quantise_rows_avx2, &add_both_kernels, &peak_loops_avx512},
 };
 
 }  // namespace

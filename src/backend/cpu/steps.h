@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "backend/cpu/linear_table.h"
 #include "backend/cpu/run_state.h"
 #include "backend/cpu/schedule.h"
 #include "ops/attention.h"
@@ -23,6 +24,7 @@ struct LinearSplit {
 // The linears of one step with all that does not change from run to run.
 struct LinearStep {
   std::vector<LinearTask> tasks;
+  std::vector<LinearChoice> choices;  // per task: its kernels
   std::vector<int32_t> quantised;  // per task: index into RunState::quantised, or kNone
   LinearSplit for_few, for_many;   // tokens
 };

@@ -1,0 +1,138 @@
+// assay plan: the operations of a model, and the kernels that run them here.
+#include "assay/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+
+#include "assay/utf8.h"
+#include "commands.h"
+#include "json_text.h"
+#include "options.h"
+#include "terminal.h"
+
+namespace assay::cli {
+namespace {
+
+namespace json = boost::json;
+
+std::string weight_text(const PlanWeight& weight) {
+  std::string shape;
+  for (const int64_t n : weight.shape) shape += fmt::format("{}{}", shape.empty() ? "" : "x", n);
+  return weight.type + " " + shape;
+}
+
+// "1..4 avx2 vector, 5.. avx2 few"
+std::string kernels_text(const std::vector<PlanKernel>& kernels) {
+  if (kernels.empty()) return "not told by this device";
+  std::string text;
+  for (const PlanKernel& k : kernels) {
+    std::string tokens;
+    if (kernels.size() > 1)
+      tokens =
+          k.tokens_max == 0 ? fmt::format("{}.. ", k.tokens_min) : fmt::format("{}..{} ", k.tokens_min, k.tokens_max);
+    text += fmt::format("{}{}{}{}", text.empty() ? "" : ", ", tokens, k.name, k.borrowed ? " (borrowed)" : "");
+  }
+  return text;
+}
+
+std::string line_of(const PlannedOp& op, bool with_kernels) {
+  std::string operands;
+  for (const std::string& read : op.reads) operands += fmt::format("{}{}", operands.empty() ? "" : ", ", read);
+  for (const PlanWeight& weight : op.weights)
+    operands += fmt::format("{}{}", operands.empty() ? "" : ", ", weight_text(weight));
+  std::string line = fmt::format("{:<24} {:<16} {:>6} <- {}", op.name, op.kind,
+                                 op.writes.empty() ? "" : fmt::format("{}", op.width), operands);
+  line = printable(line) + "\n";
+  return with_kernels ? line + std::string(32, ' ') + kernels_text(op.kernels) + "\n" : line;
+}
+
+json::object to_json(const PlannedOp& op) {
+  json::array weights, kernels;
+  for (const PlanWeight& w : op.weights)
+    weights.push_back({{"name", w.name}, {"type", w.type}, {"shape", json::value_from(w.shape)}});
+  for (const PlanKernel& k : op.kernels) {
+    json::value last = nullptr;
+    if (k.tokens_max != 0) last = k.tokens_max;
+    kernels.push_back({{"name", k.name}, {"tokens_min", k.tokens_min}, {"tokens_max", last}, {"borrowed", k.borrowed}});
+  }
+  json::object made = {{"name", op.name},
+                       {"kind", op.kind},
+                       {"layer", nullptr},
+                       {"reads", json::value_from(op.reads)},
+                       {"writes", nullptr}};
+  if (op.layer >= 0) made["layer"] = op.layer;
+  if (!op.writes.empty()) made["writes"] = op.writes;
+  made["width"] = op.width;
+  made["weights"] = std::move(weights);
+  made["bytes"] = op.work.bytes;
+  made["multiply_adds"] = op.work.multiply_adds;
+  made["kernels"] = std::move(kernels);
+  return made;
+}
+
+std::string total_text(const std::vector<PlannedOp>& plan, int64_t n_tokens) {
+  Work all;
+  int64_t n_borrowed = 0;
+  for (const PlannedOp& op : plan) {
+    all += op.work;
+    n_borrowed += std::ranges::any_of(op.kernels, [](const PlanKernel& k) { return k.borrowed; }) ? 1 : 0;
+  }
+  std::string text =
+      fmt::format("{} operations; {} read{} {:.1f} MB and multipl{} {:.1f} million times", plan.size(),
+                  count_of(n_tokens, "token"), n_tokens == 1 ? "s" : "", static_cast<double>(all.bytes) * 1e-6,
+                  n_tokens == 1 ? "ies" : "y", static_cast<double>(all.multiply_adds) * 1e-6);
+  if (n_borrowed > 0) text += fmt::format("; {} of them run a reference that this device borrows", n_borrowed);
+  return text + "\n";
+}
+
+}  // namespace
+
+int plan_command(const Arguments& arguments) {
+  Flags flags("plan",
+              "Lists the operations that a model's forward pass consists of, and with --kernels which kernel runs each "
+              "on this device, by the number of tokens.",
+              "  assay plan model.gguf\n"
+              "  assay plan model.gguf --kernels --backend cpu\n"
+              "  assay plan model.gguf --tokens 512 --json | jq '[.ops[].bytes] | add'\n");
+  ModelFlag model;
+  RuntimeFlags runtime;
+  int64_t n_tokens = 1;
+  bool as_json = false;
+  std::string kernels;
+  model.add(flags);
+  flags.value("--tokens", n_tokens, "N", "Tokens of the run whose bytes and multiply-adds are counted").at_least(1);
+  flags.choice("--kernels", kernels, "SET", kernel_set_names(),
+               "The kernel of each operation, by the number of tokens; of a set: auto, reference, avx2, avx512, neon, "
+               "neon-i8mm");
+  flags.on("--json", as_json, "One JSON object");
+  runtime.has_kernels_flag = false;
+  runtime.add(flags, "Positions of the context that is made; 0: as many as --tokens");
+  if (!flags.parse(arguments)) {
+    Output().write(flags.help());
+    return 0;
+  }
+  const std::shared_ptr<const Model> loaded = Model::load(model.resolved(), {.tokenizer = false});
+  if (!kernels.empty()) runtime.kernels = kernels;
+  ContextOptions options = runtime.options();
+  if (options.n_ctx == 0) options.n_ctx = n_tokens;
+  Context context = make_context(loaded, options, runtime.verbose);
+  const std::vector<PlannedOp> plan = plan_of(context, n_tokens);
+  if (as_json) {
+    json::array ops;
+    for (const PlannedOp& op : plan) ops.push_back(to_json(op));
+    Output().write(to_text(json::object{{"architecture", loaded->architecture()},
+                                        {"tokens", n_tokens},
+                                        {"numerics", numerics_json(context)},
+                                        {"ops", std::move(ops)}}) +
+                   "\n");
+    return 0;
+  }
+  std::string text;
+  for (const PlannedOp& op : plan) text += line_of(op, !kernels.empty());
+  Output().write(text + total_text(plan, n_tokens));
+  return 0;
+}
+
+}  // namespace assay::cli

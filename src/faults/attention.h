@@ -1,0 +1,52 @@
+// Attention with one thing changed, for the entries about it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "faults/table.h"
+
+namespace assay::verify::dictionary {
+
+// Keys and values of one sequence as the cache gives them back: [n, width].
+struct KeyValues {
+  std::vector<double> k, v;
+  int64_t n = 0, width = 0;
+};
+using Cache = std::map<int, std::shared_ptr<const KeyValues>>;
+
+struct Range {
+  int64_t begin = 0, end = 0;
+};
+
+// Called with the scaled scores of the visible keys; leaves shares.
+using Shares = std::function<void(std::span<double> scores)>;
+void softmax(std::span<double> scores);
+
+struct AttentionRule {
+  double scale = 1;
+  Cache cache;
+  std::function<int(int64_t row)> sequence;
+  std::function<Range(int64_t row)> visible;  // positions; cut to what the cache holds
+  std::function<int64_t(int64_t head)> kv_head;
+  std::function<double(double raw)> score;      // q k before the scale; empty: unchanged
+  std::function<double(double scaled)> capped;  // empty: unchanged
+  Shares shares = softmax;
+  bool half_sums = false;  // outputs summed in f16
+};
+
+// Whether the failed op has the history that attention needs.
+bool has_history(const Case& c);
+AttentionRule right_attention(const Case& c);
+RowFunction attention_with(const Case& c, AttentionRule rule);
+
+// The history as a cache of these types gives it back.
+Cache cache_as(const Case& c, ops::CacheType k, ops::CacheType v);
+using Change = std::function<void(int sequence, KeyValues& kv)>;
+Cache changed_cache(const Cache& cache, const Change& change);
+
+}  // namespace assay::verify::dictionary

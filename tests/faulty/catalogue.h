@@ -1,0 +1,42 @@
+// The catalogue of faults that engines really had, one row each: how the fault is
+// put into a subject, and what verify must answer. 80 rows; those that cannot be expressed say why.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "faulty/fault.h"
+#include "faulty/model_file.h"
+#include "ops/executor.h"
+#include "verify/subject.h"
+
+namespace assay::faults {
+
+struct Row {
+  const char* id;        // "C21"
+  const char* source;    // public issues (repository#number) or commits where it was found
+  const char* what;      // the bug
+  const char* injected;  // how it is put in
+  ModelSpec (*model)() = k_quants;
+
+  // One of these, or why_not.
+  Fault fault = Fault::none;                                     // of the engine that runs the plan and decodes the rows
+  void (*change_subject)(verify::Subject& subject) = nullptr;    // of the parts around it (faulty_subject.h)
+  void (*change_file)(ModelFile& file) = nullptr;                // of the file that our own engine is given
+  const char* why_not = nullptr;
+
+  int activation_bits = 0;  // of the faulty engine, as EngineOptions
+  ops::CacheType cache = ops::CacheType::f32;
+
+  // What verify must find: the first stage that fails, the first op that is out of its bound ("": not asked), and ids of the dictionary or
+  // words of the stage's finding, any of which names the cause (empty: no name is expected).
+  const char* stage = "ops";
+  const char* op = "";
+  std::vector<const char*> named_by = {};
+};
+
+const std::vector<Row>& catalogue();
+const std::vector<Row>& further_rows();  // faults beside the catalogue: X1, X2, ...
+
+}  // namespace assay::faults

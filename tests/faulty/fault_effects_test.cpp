@@ -1,0 +1,35 @@
+// Every fault of the faulty engine changes what it computes: a mutation that does nothing would be found by nobody.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "faulty/catalogue.h"
+#include "faulty/probe_run.h"
+
+namespace assay::faults {
+namespace {
+
+TEST(FaultEffects, EveryFaultChangesTheResult) {
+  ModelSpec (*of)() = nullptr;  // what `right` belongs to
+  std::pair<ops::CacheType, int> at;
+  std::vector<double> right;
+  for (const Row& row : catalogue()) {
+    if (row.fault == Fault::none) continue;
+    const auto model = load(row.model());
+    EngineOptions options;
+    options.cache = row.cache;
+    options.activation_bits = row.activation_bits;
+    if (row.model != of || std::pair(options.cache, options.activation_bits) != at) right = faulty_logits(*model, options);
+    of = row.model;
+    at = {options.cache, options.activation_bits};
+    options.fault = row.fault;
+    const double difference = relative_difference(faulty_logits(*model, options), right);
+    EXPECT_GT(difference, 1e-6) << row.id;
+    RecordProperty(row.id, std::to_string(difference));
+  }
+}
+
+}  // namespace
+}  // namespace assay::faults
