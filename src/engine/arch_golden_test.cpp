@@ -33,7 +33,9 @@ TEST_P(ArchGolden, FollowsTransformers) {
   ASSAY_REQUIRE_FILE(file(GetParam(), ".gguf"));
   const test::TinyGolden golden = test::read_tiny_golden(file(GetParam(), ".json"));
   const auto model = Model::load(file(GetParam(), ".gguf"), {.tokenizer = false});
-  for (const auto& [numerics, tolerance] : {std::pair(Numerics::f32, 2e-4), std::pair(Numerics::oracle, 1e-6)}) {
+  // Its A, up to 16 and in the exponent of every token, is float32 in the file: what that rounds is seen.
+  const double oracle_tolerance = std::string(GetParam()) == "mamba" ? 4e-6 : 1e-6;
+  for (const auto& [numerics, tolerance] : {std::pair(Numerics::f32, 2e-4), std::pair(Numerics::oracle, oracle_tolerance)}) {
     ContextOptions options;
     options.numerics = numerics;
     options.cache_k = options.cache_v = KvType::f32;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/truncate_all.h"
+#include "ops/attention.h"
 #include "ops/plan_split.h"
 
 namespace assay::engine {
@@ -35,7 +36,7 @@ class PartObserver final : public ops::OpObserver {
 class SplitExecutor final : public ops::Executor {
  public:
   SplitExecutor(const ops::Plan& plan, const ops::ExecutorOptions& options, std::span<const int32_t> borders, const MakePart& make)
-      : parts_(ops::split_plan(plan, borders)), n_kept_(static_cast<size_t>(options.n_sequences)) {
+      : parts_(ops::split_plan(plan, borders)), cache_k_(options.cache_k), cache_v_(options.cache_v), n_kept_(static_cast<size_t>(options.n_sequences)) {
     for (const ops::PlanPart& part : parts_) {
       executors_.push_back(make(part.plan, static_cast<int>(executors_.size())));
       observers_.emplace_back(plan, part);
@@ -61,7 +62,18 @@ class SplitExecutor final : public ops::Executor {
   }
   int64_t n_positions(int sequence) const override { return executors_.back()->n_positions(sequence); }
   void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const override {
-    for (const auto& executor : executors_) executor->visit_cache(sequence, sink);
+    const bool has_states = std::any_of(parts_.begin(), parts_.end(), [](const ops::PlanPart& part) { return !part.plan.states.empty(); });
+    if (!has_states) {
+      for (const auto& executor : executors_) executor->visit_cache(sequence, sink);
+      return;
+    }
+    // As of one executor: keys and values of all parts, then their states.
+    std::vector<std::vector<std::byte>> bytes(parts_.size());
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      executors_[i]->visit_cache(sequence, [&](std::span<const std::byte> some) { bytes[i].insert(bytes[i].end(), some.begin(), some.end()); });
+    }
+    for (size_t i = 0; i < parts_.size(); ++i) sink(std::span(bytes[i]).first(kv_bytes(i, sequence)));
+    for (size_t i = 0; i < parts_.size(); ++i) sink(std::span(bytes[i]).subspan(kv_bytes(i, sequence)));
   }
   void set_observer(ops::OpObserver* observer) override {
     for (size_t i = 0; i < executors_.size(); ++i) {
@@ -81,6 +93,13 @@ class SplitExecutor final : public ops::Executor {
       executors_[i]->run(batch);
     }
   }
+  size_t kv_bytes(size_t i_part, int sequence) const {
+    int64_t bytes = 0;
+    for (const ops::CacheLayer& layer : parts_[i_part].plan.cache_layers) {
+      bytes += layer.n_kv_heads * (ops::cache_row_bytes(cache_k_, layer.head_dim) + ops::cache_row_bytes(cache_v_, layer.stored_v_dim()));
+    }
+    return static_cast<size_t>(bytes * n_positions(sequence));
+  }
   size_t sum(size_t (ops::Executor::*bytes)() const) const {
     size_t all = 0;
     for (const auto& executor : executors_) all += (executor.get()->*bytes)();
@@ -88,6 +107,7 @@ class SplitExecutor final : public ops::Executor {
   }
 
   const std::vector<ops::PlanPart> parts_;  // the executors look into their plans
+  const ops::CacheType cache_k_, cache_v_;
   std::vector<std::unique_ptr<ops::Executor>> executors_;
   std::vector<PartObserver> observers_;
   std::vector<int64_t> n_kept_;  // per sequence, before the running batch
