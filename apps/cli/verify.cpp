@@ -11,7 +11,7 @@
 #include <optional>
 #include <thread>
 
-#include "assay/bench.h"
+#include "assay/devices.h"
 #include "assay/error.h"
 #include "assay/store.h"
 #include "assay/tokenizer.h"

@@ -119,7 +119,6 @@ inline constexpr int64_t kStartTokens = 5;
 std::vector<StartTiming> measure_start(const std::string& path, const ContextOptions& options, int64_t n_repetitions,
                                        const std::function<bool()>& cancelled = {});
 
-int64_t peak_memory_bytes();   // of this process so far, pages of mapped files that it touched among them
-std::string processor_name();  // as the operating system calls it; empty where it does not say
+int64_t peak_memory_bytes();  // of this process so far, pages of mapped files that it touched among them
 
 }  // namespace assay

@@ -21,5 +21,6 @@ struct DeviceList {
 };
 
 DeviceList list_devices();
+std::string processor_name();  // as the operating system calls it; empty where it does not say
 
 }  // namespace assay

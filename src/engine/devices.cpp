@@ -4,9 +4,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <fstream>
+#include <string>
 #include <utility>
 
-#include "assay/bench.h"
 #include "backend/cpu/linear.h"
 #include "backend/cuda/cuda.h"
 #include "base/processors.h"
@@ -33,6 +34,15 @@ DeviceList list_devices() {
                               d.memory_bytes, d.free_bytes});
   }
   return result;
+}
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return {};
 }
 
 }  // namespace assay

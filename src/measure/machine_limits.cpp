@@ -107,13 +107,4 @@ int64_t peak_memory_bytes() {
   return static_cast<int64_t>(usage.ru_maxrss) * 1024;
 }
 
-std::string processor_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    const size_t colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return {};
-}
-
 }  // namespace assay

@@ -166,4 +166,10 @@ std::string VerifyReport::to_text() const {
   return out + outcome_text();
 }
 
+bool VerifyReport::passed() const noexcept {
+  return !cancelled && std::none_of(stages.begin(), stages.end(), [](const VerifyStage& stage) {
+    return stage.verdict == Verdict::fail;
+  });
+}
+
 }  // namespace assay

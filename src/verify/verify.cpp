@@ -132,12 +132,6 @@ void run_stages(const Loaded& loaded, const verify::Subject& subject, verify::St
 
 }  // namespace
 
-bool VerifyReport::passed() const noexcept {
-  return !cancelled && std::none_of(stages.begin(), stages.end(), [](const VerifyStage& stage) {
-    return stage.verdict == Verdict::fail;
-  });
-}
-
 VerifyReport verify_model(const std::string& path, const VerifyOptions& options) {
   const Clock::time_point start = Clock::now();
   const Loaded loaded = load(path);
