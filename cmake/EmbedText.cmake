@@ -2,6 +2,7 @@
 #   Run as a script (-P) it writes the source; the function adds the command.
 if(CMAKE_SCRIPT_MODE_FILE)
   set(source "// Written by cmake/EmbedText.cmake.\n#include <string_view>\n\nnamespace ${NAMESPACE} {\n")
+  string(REPLACE "|" ";" FILES "${FILES}")
   foreach(file IN LISTS FILES)
     get_filename_component(name ${file} NAME)
     string(MAKE_C_IDENTIFIER ${name} name)
@@ -19,7 +20,7 @@ endif()
 set(embed_script ${CMAKE_CURRENT_LIST_FILE})
 function(assay_embed target out namespace)
   list(TRANSFORM ARGN PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ OUTPUT_VARIABLE files)
-  string(REPLACE ";" "\;" list "${files}")
+  list(JOIN files "|" list)
   add_custom_command(OUTPUT ${out} COMMAND ${CMAKE_COMMAND} -DOUT=${out} -DNAMESPACE=${namespace} "-DFILES=${list}" -P ${embed_script}
                      DEPENDS ${files} ${embed_script} VERBATIM)
   target_sources(${target} PRIVATE ${out})
