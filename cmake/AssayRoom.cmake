@@ -67,8 +67,10 @@ function(assay_test_program name label)
     target_compile_options(${name} PRIVATE -fno-sanitize=undefined)  # half the time went into checks of tests
   endif()
   assay_unite(${name})
-  if(ASSAY_QUICK_BUILD)
-    target_compile_options(${name} PRIVATE $<IF:$<BOOL:${ASSAY_SANITIZE}>,-O0,-O1>)  # sanitized code is slow whatever it is
+  if(ASSAY_QUICK_BUILD AND ASSAY_SANITIZE)
+    target_compile_options(${name} PRIVATE -O0)  # sanitized code is slow whatever it is
+  elseif(ASSAY_QUICK_BUILD)
+    target_compile_options(${name} PRIVATE -O1)
   endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(${name} PRIVATE -Wno-restrict)  # a false alarm of g++ 12 at short strings that are joined

@@ -51,8 +51,8 @@ TEST_F(BenchTestOnTiny, RunsEverySequence) {
   for (int sequence = 0; sequence < 3; ++sequence) EXPECT_EQ(context.n_past(sequence), 5 + 4 + 2);
   EXPECT_NEAR(result.samples_ts[0], 3 * (4 + 2) * 1e9 / static_cast<double>(result.samples_ns[0]), 1e-6 * result.samples_ts[0]);
   EXPECT_THAT(refusal([&] { bench.run({4, 2, 5, 4}, 1, false); }), HasSubstr("4 sequences: the context holds 3"));
-  EXPECT_THAT(refusal([&] { bench.run({30, 2, 5, 1}, 1, false); }), HasSubstr("-c"));
-  EXPECT_THAT(refusal([&] { bench.run({INT64_MAX, INT64_MAX, 5, 1}, 1, false); }), HasSubstr("-c"));
+  EXPECT_THAT(refusal([&] { bench.run({30, 2, 5, 1}, 1, false); }), HasSubstr("n_ctx"));
+  EXPECT_THAT(refusal([&] { bench.run({INT64_MAX, INT64_MAX, 5, 1}, 1, false); }), HasSubstr("n_ctx"));
   EXPECT_THAT(refusal([&] { bench.run({0, 0, 5, 1}, 1, false); }), HasSubstr("at least one token"));
   EXPECT_THAT(refusal([&] { bench.run({4, 0, 0, 1}, 0, false); }), HasSubstr("0 repetitions"));
 }
