@@ -64,7 +64,7 @@ TEST_F(CliQuantize, RefusesByName) {
       {{out(), "Q4_9"}, "there is no type 'Q4_9': needs one of F32, F16"},
       {{out(), "IQ1_M"}, "IQ1_M is a format that assay neither reads nor writes"},
       {{out()}, "needs IN, OUT and TYPE"},
-      {{out(), "IQ2_XXS"}, "would be IQ2_XXS, a format that assay reads but does not write"},
+      {{out(), "IQ2_XXS"}, "would be IQ2_XXS, which is of no use without an importance matrix: needs --imatrix FILE"},
       {{out(), "Q2_K_S"}, "would be Q2_K, which is of no use without an importance matrix"},
       {{out(), "Q4_0", "--effort", "all"}, "--effort all: needs fast, normal or best"},
       {{out(), "Q4_0", "--tensor-type", "ffn"}, "needs REGEX=TYPE"},

@@ -38,7 +38,7 @@ struct Format;
 // How calls are written. It is found by rendering calls with the template and reading what stands around their names
 // and arguments. `generic` where the template has no place for calls, or writes their arguments in a way that is not
 // read here: then tools stand in the system message, with the form that calls are to have.
-class ToolFormat {
+class ToolFormat {  // any number of threads at a time
  public:
   // ends: texts of the end-of-generation tokens.
   static std::shared_ptr<const ToolFormat> find(const ChatTemplate& chat_template, std::string_view source,
@@ -91,7 +91,7 @@ struct AnswerPiece {
 };
 
 // Reads an answer, however it is cut into pieces.
-class AnswerReader {
+class AnswerReader {  // one thread at a time
  public:
   struct Options {
     std::shared_ptr<const ToolFormat> format;  // null: no calls

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <fstream>
 
-#include "convert/test_folder.h"
+#include "support/convert_folder.h"
 #include "gguf/file.h"
 
 namespace assay {

@@ -6,7 +6,7 @@
 #include <array>
 #include <set>
 
-#include "convert/test_folder.h"
+#include "support/convert_folder.h"
 #include "gguf/file.h"
 #include "text/from_gguf.h"
 

@@ -13,11 +13,8 @@
 namespace assay::converting {
 namespace {
 
-#ifdef NDEBUG
-constexpr double kPatience = 1;
-#else
-constexpr double kPatience = 20;  // with sanitizers, or without an optimiser
-#endif
+// Of 0.1 s of processor time on a machine of its own: shared ones and sanitizers take several times as much, what grows with the size far more.
+constexpr double kPatience = 20;
 
 std::string file_of(const std::string& header, size_t n_data, std::optional<uint64_t> length = std::nullopt) {
   const uint64_t n = length.value_or(header.size());
