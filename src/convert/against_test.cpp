@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <fstream>
 
-#include "support/convert_folder.h"
 #include "gguf/file.h"
+#include "support/convert_folder.h"
 
 namespace assay {
 namespace {
