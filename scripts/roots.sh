@@ -8,7 +8,7 @@ debian_root() {
   (packages=(debootstrap) && ensure_packages)
   say "making a Debian ($1) in $2"
   rm -rf "$2"
-  debootstrap --variant=minbase --include=ca-certificates "$1" "$2" http://deb.debian.org/debian >"$2.log" 2>&1 || { tail -n 20 "$2.log" >&2; return 1; }
+  debootstrap --variant=minbase --include=ca-certificates "$1" "$2" >"$2.log" 2>&1 || { tail -n 20 "$2.log" >&2; return 1; }
   chroot "$2" apt-get update -q >&2
   touch "$2/ready"
 }
@@ -32,7 +32,7 @@ debian_libc() {
   (packages=(debootstrap) && ensure_packages)
   say "fetching the C library of Debian ($1) into $2"
   rm -rf "$2"
-  debootstrap --foreign --variant=minbase --include=libc6-dev "$1" "$2" http://deb.debian.org/debian >"$2.log" 2>&1 || { tail -n 20 "$2.log" >&2; return 1; }
+  debootstrap --foreign --variant=minbase --include=libc6-dev "$1" "$2" >"$2.log" 2>&1 || { tail -n 20 "$2.log" >&2; return 1; }
   local package
   for package in "$2"/var/cache/apt/archives/{libc6,libc6-dev,libcrypt1,libcrypt-dev,linux-libc-dev}_*.deb; do dpkg-deb -x "$package" "$2"; done
   local link  # absolute links would lead to this machine's own library
