@@ -159,6 +159,7 @@ LineEditor::End LineEditor::read(const std::string& prompt, std::string& line) {
   state_->prompt = prompt;
   state_->dropped = false;
   state_->ask_for_brackets(true);
+  el_set(state_->editor, EL_PREP_TERM, 1);  // before the prompt: what is typed between it and el_gets()'s own call would be echoed twice
   int n = 0;
   const char* text = el_gets(state_->editor, &n);
   state_->ask_for_brackets(false);
