@@ -386,7 +386,12 @@ void afmoe(Draft& d) {
   for (const char* key : {"global_attn_every_n_layers", "num_expert_groups", "num_limited_groups",
                           "load_balance_coeff", "use_grouped_mm"})
     c.mark_read(key);
-  const std::vector<bool> windows = parts::window_layers(d, [](int64_t layer) { return (layer + 1) % 4 != 0; });
+  constexpr auto usual = [](int64_t layer) { return (layer + 1) % 4 != 0; };
+  const std::vector<bool> windows = parts::window_layers(d, usual);
+  for (int64_t layer = 0; layer < d.n_layers; ++layer) {
+    if (windows[static_cast<size_t>(layer)] != usual(layer))
+      throw Error(Errc::unsupported, "config.json: layer_types are not three windows and a full layer in turn; afmoe files have no key for them");
+  }
   const std::vector<bool> sparse = sparse_layers(d, c.count("num_dense_layers"));
   d.take(rules::kEnds);
   d.take(kAfmoe);

@@ -266,7 +266,7 @@ def expert_families(llama, spm, gpt):
     yield "cohere2moe", "Cohere2MoeConfig", llama(head_dim=16, num_experts=4, num_experts_per_tok=2, num_shared_experts=1, first_k_dense_replace=1, logit_scale=0.25,
                                                   prefix_dense_intermediate_size=80, norm_topk_prob=True, **windows), gpt, "BF16"
     yield "afmoe", "AfmoeConfig", llama(head_dim=32, mup_enabled=True, num_experts=4, num_experts_per_tok=2, num_shared_experts=1, num_dense_layers=1, moe_intermediate_size=32, n_group=1,
-                                        topk_group=1, route_scale=2.0, **windows), gpt, "BF16"
+                                        topk_group=1, route_scale=2.0, **dict(windows, layer_types=["sliding_attention"] * 2)), gpt, "BF16"
     yield "laguna", "LagunaConfig", llama(head_dim=32, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, shared_expert_intermediate_size=48,
                                           num_attention_heads_per_layer=[4, 2], moe_routed_scaling_factor=2.5, mlp_layer_types=["dense", "sparse"], gating="per-head",
                                           sliding_window=64, layer_types=["full_attention", "sliding_attention"], rope_parameters=dict(
