@@ -9,7 +9,7 @@ constexpr std::string_view kBase = "rope.freq_base", kEps = "attention.layer_nor
                            kScale = "attention.scale", kScoreCap = "attn_logit_softcapping",
                            kLogitCap = "final_logit_softcapping", kLogitScale = "logit_scale",
                            kEmbedScale = "embedding_scale", kResidualScale = "residual_scale",
-                           kPattern = "attention.sliding_window_pattern", kRouteScale = "expert_weights_scale";
+                           kRouteScale = "expert_weights_scale";
 
 constexpr UsualValue kValues[] = {
     {"", kBase, {1e4, 1e5, 1.3e5, 2.5e5, 5e5, 1e6, 2e6, 4e6, 5e6, 8e6, 1e7, 1e8, 1e9}},
