@@ -166,6 +166,17 @@ void weigh(const ops::Route& op, const Scores& s, std::span<const int32_t> exper
   }
 }
 
+// The first rank at which the experts differ, if any does. moved: how far an expert's choice may have been moved.
+template <class Moved>
+void note_tie(const Scores& s, std::span<const int32_t> found, std::span<const int32_t> exact, int64_t row, bool of_chain, Moved moved, std::vector<RouteTie>& ties) {
+  for (size_t rank = 0; rank < found.size(); ++rank) {
+    if (found[rank] == exact[rank]) continue;
+    const size_t a = at(exact[rank]), b = at(found[rank]);
+    ties.push_back({row, static_cast<int64_t>(rank), found[rank], exact[rank], s.choice[a] - s.choice[b], moved(a) + moved(b), of_chain});
+    return;
+  }
+}
+
 }  // namespace
 
 Expected local_route(const OpInputs& in, const ops::Route& op, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options) {
@@ -179,6 +190,8 @@ Expected local_route(const OpInputs& in, const ops::Route& op, const Declared& d
   Expected e;
   e.y.assign(at(n * width), 0), e.bound.assign(at(n * width), 0);
   if (options.chain != nullptr) options.chain->y.assign(at(n * width), 0);
+  std::vector<std::vector<RouteTie>> ties(at(n));
+  const float* const chosen_by = bias.empty() ? nullptr : bias_f32.data();
   pool.run(n, [&](int64_t row, int) {
     const auto x = in.a.values.subspan(at(row * n_experts), at(n_experts));
     const auto dx = in.a.error.empty() ? in.a.error : in.a.error.subspan(at(row * n_experts), at(n_experts));
@@ -187,16 +200,22 @@ Expected local_route(const OpInputs& in, const ops::Route& op, const Declared& d
     double* bound = e.bound.data() + row * width;
     std::vector<int32_t> experts;
     const bool follows = !in.found.empty() && are_right(op, s, in.found.subspan(at(row * width + op.n_used), at(op.n_used)), experts);
-    if (!follows) experts = best_experts(op, route_plainly(op, x, bias.empty() ? nullptr : bias_f32.data()));
+    const std::vector<int32_t> exact = best_experts(op, route_plainly(op, x, chosen_by));
+    if (!follows) experts = exact;
+    note_tie(s, experts, exact, row, false, [&](size_t i) { return s.choice_error[i]; }, ties[at(row)]);
     weigh(op, s, experts, x, dx, u, scales, y, bound);
     for (int64_t i = 0; i < op.n_used; ++i) y[op.n_used + i] = experts[at(i)];
     if (options.chain == nullptr) return;
     const auto of_chain = options.chain->a.values.subspan(at(row * n_experts), at(n_experts));
+    const Scores chain = scores_of(op, of_chain, {}, bias, u);
+    note_tie(chain, experts, best_experts(op, route_plainly(op, of_chain, chosen_by)), row, true,
+             [&](size_t i) { return std::fabs(chain.choice[i] - s.choice[i]) + s.choice_error[i]; }, ties[at(row)]);
     double* chained = options.chain->y.data() + row * width;
     std::vector<double> unused(at(op.n_used));
-    weigh(op, scores_of(op, of_chain, {}, bias, u), experts, of_chain, {}, u, scales, chained, unused.data());
+    weigh(op, chain, experts, of_chain, {}, u, scales, chained, unused.data());
     for (int64_t i = 0; i < op.n_used; ++i) chained[op.n_used + i] = experts[at(i)];
   });
+  for (const std::vector<RouteTie>& of_row : ties) e.ties.insert(e.ties.end(), of_row.begin(), of_row.end());
   return e;
 }
 

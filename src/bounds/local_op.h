@@ -51,11 +51,21 @@ struct OpInputs {
   std::span<const double> found = {};         // what was found, where it was: a choice within rounding is followed
 };
 
+// A choice of experts that rounding alone decides: what was found was followed.
+struct RouteTie {
+  int64_t row = 0, rank = 0;
+  int32_t found = 0, exact = 0;  // experts
+  double margin = 0;             // of the expert that float64 takes, before the one that was taken
+  double bound = 0;              // how far rounding may have moved the two
+  bool of_chain = false;         // it is the float64 chain that takes another; bound: how far its scores lie from those found
+};
+
 struct Expected {
   std::vector<double> y;      // [n rows of the output, width]
   std::vector<double> bound;  // as many
   // The test "as declared"; empty where it does not apply.
   std::vector<double> declared_y, declared_bound;
+  std::vector<RouteTie> ties;  // Route alone
 };
 
 // Another set of inputs for the same op, evaluated without bounds in the same pass over the weights: the float64 chain's.

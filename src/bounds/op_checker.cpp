@@ -11,6 +11,7 @@
 #include "assay/error.h"
 #include "base/index.h"
 #include "ops/attention.h"
+#include "ops/causal_conv.h"
 #include "ops/kv_store.h"
 #include "ops/linear.h"
 #include "ops/op_values.h"
@@ -177,6 +178,7 @@ struct OpChecker::State {
   std::unique_ptr<FailedOp> failed;
   std::optional<Place> place;
   std::vector<double> chain_logits;
+  std::vector<RoutingTie> ties;
 };
 
 OpChecker::State::State(const ops::Plan& p, const Declared& d, int64_t ctx, int sequences_max,
@@ -366,6 +368,7 @@ void OpChecker::State::run(int32_t i_op, std::span<const double> found) {
                       history,
                       found};
     Held& out = held[at(values.output)];
+    std::vector<RouteTie> expected_ties;
     if (as<ops::Linear>(current) != nullptr && !found.empty()) {
       run_linear_blocks(i_op, in, found, out);
     } else {
@@ -373,6 +376,7 @@ void OpChecker::State::run(int32_t i_op, std::span<const double> found) {
       Expected expected =
           local_op(in, declared, pool,
                    {.as_declared = !found.empty(), .chain = options.cumulative ? &chain : nullptr});
+      expected_ties = std::move(expected.ties);
       if (!found.empty()) {
         judge_block(i_op, {found, n_rows(values.output), width(values.output), 0,
                            width(values.output), expected, chain.y});
@@ -384,6 +388,9 @@ void OpChecker::State::run(int32_t i_op, std::span<const double> found) {
       out.chain = std::move(chain.y);
     }
     if (!found.empty() && batch_tally[at(i_op)].n_outside > 0) note_failure(i_op, in, found);
+    if (!found.empty() && batch_tally[at(i_op)].n_outside == 0) {
+      for (const RouteTie& tie : expected_ties) ties.push_back({i_op, in.positions[at(tie.row)], in.tokens[at(tie.row)], tie});
+    }
     if (values.output == plan.output()) {
       chain_logits = out.n_readers > 0 ? out.chain : std::move(out.chain);
     }
@@ -399,6 +406,10 @@ void OpChecker::State::run_state(int32_t i_op, std::span<const double> found) {
     if (options.cumulative) in.chain.push_back(chain_rows(id));
   }
   Held& out = held[at(values.output)];
+  std::map<int, std::vector<double>> before;
+  if (as<ops::CausalConv>(op(i_op)) != nullptr && !found.empty()) {
+    for (const int32_t sequence : sequences) before[sequence] = states[at(ops::state_of(op(i_op)))][at(sequence)].state;
+  }
   Expected expected = local_state(in, declared, states[at(ops::state_of(op(i_op)))], pool, options.cumulative ? &out.chain : nullptr);
   if (!found.empty()) {
     judge_block(i_op, {found, n_rows(values.output), width(values.output), 0, width(values.output), expected, out.chain});
@@ -406,6 +417,7 @@ void OpChecker::State::run_state(int32_t i_op, std::span<const double> found) {
     if (batch_tally[at(i_op)].n_outside > 0) {
       const OpInputs first{plan, op(i_op), in.observed[0], {}, tokens, positions, {}, found};
       note_failure(i_op, first, found, &expected);
+      if (failed->i_op == i_op && failed->i_batch == i_batch) failed->state_before = std::move(before);
     }
   } else {
     out.observed = std::move(expected.y);
@@ -546,7 +558,7 @@ void OpChecker::State::note_failure(int32_t i_op, const OpInputs& in,
   }
   failed->batch_starts = batch_starts;
   if (of_state != nullptr) {
-    failed->expected = {gather(of_state->y, n_columns, kept), gather(of_state->bound, n_columns, kept), {}, {}};
+    failed->expected = {gather(of_state->y, n_columns, kept), gather(of_state->bound, n_columns, kept), {}, {}, {}};
     return make_place(i_op, worst);
   }
   const std::vector<double> a_error = gather(in.a.error, in.a.width, kept),
@@ -627,6 +639,7 @@ void OpChecker::end() { state_->end(); }
 const std::vector<OpFigures>& OpChecker::figures() const noexcept { return state_->figures; }
 const FailedOp* OpChecker::first_failure() const noexcept { return state_->failed.get(); }
 const std::optional<Place>& OpChecker::place() const noexcept { return state_->place; }
+const std::vector<RoutingTie>& OpChecker::ties() const noexcept { return state_->ties; }
 std::span<const double> OpChecker::chain_logits() const noexcept { return state_->chain_logits; }
 
 }  // namespace assay::verify

@@ -29,8 +29,16 @@ struct FailedOp {
   int64_t n_rows = 0, a_width = 0, b_width = 0, width = 0;
   std::vector<int32_t> tokens, positions, sequences;  // of those rows
   std::map<int, KvHistory> history;                   // of its layer, by sequence; Attention only
+  std::map<int, std::vector<double>> state_before;  // CausalConv only: what it kept of each sequence before this batch (ops/causal_conv.h)
   std::vector<std::map<int, int64_t>> batch_starts;  // per batch so far: sequence -> first position
   Expected expected;
+};
+
+// A token's choice of experts that rounding decided.
+struct RoutingTie {
+  int32_t i_op = -1;
+  int32_t position = 0, token = 0;
+  RouteTie tie;
 };
 
 struct CheckerOptions {
@@ -56,6 +64,7 @@ class OpChecker final : public ops::OpObserver {
       const noexcept;  // one per op of the plan that was announced, in the plan's order
   const FailedOp* first_failure() const noexcept;      // nullptr: none
   const std::optional<Place>& place() const noexcept;  // of the first failure: its worst element
+  const std::vector<RoutingTie>& ties() const noexcept;  // of all runs; those of ops that were out of their bounds are left out
   std::span<const double> chain_logits()
       const noexcept;  // of the last run's outputs: the float64 chain's [n_outputs, vocab_size]
 

@@ -47,7 +47,7 @@ void offer_normed(const Case& c, Sink& out) {
   const ops::ValueId residual = c.record<ops::Add>().a;
   for (const ops::Op& other : c.plan.ops) {
     const auto* norm = other.as<ops::RmsNorm>();
-    if (norm == nullptr || norm->x != residual) continue;
+    if (norm == nullptr || norm->x != residual || norm->w == ops::kNone) continue;
     out.add_rows(
         fmt::format("the residual is taken after {}; it is what that norm reads", other.name),
         [&c, w = c.vector(norm->w), eps = static_cast<double>(norm->eps), d = norm->d](int64_t row,

@@ -12,6 +12,10 @@
 #include "num/f16.h"
 #include "num/math64.h"
 #include "ops/attention.h"
+#include "ops/expert_linear.h"
+#include "ops/float64.h"
+#include "ops/rope.h"
+#include "ops/slice.h"
 #include "quant/format.h"
 #include "quant/q8_0.h"
 
@@ -19,6 +23,9 @@ namespace assay::verify::dictionary {
 namespace {
 
 const ops::Attention& op_of(const Case& c) { return c.record<ops::Attention>(); }
+const ops::CacheLayer& cache_layer(const Case& c) {
+  return c.plan.cache_layers[static_cast<size_t>(op_of(c).layer)];
+}
 
 // In place; rows of `width` in blocks of 32 as the cache keeps them.
 void round_as(ops::CacheType type, std::vector<double>& values) {
@@ -49,12 +56,12 @@ void scores_of(const AttentionRule& rule, const double* q, const KeyValues& kv, 
   }
 }
 
-void sum_values(const AttentionRule& rule, const KeyValues& kv, int64_t first, int64_t head_dim,
+void sum_values(const AttentionRule& rule, const KeyValues& kv, int64_t first, int64_t v_dim,
                 int64_t begin, std::span<const double> shares, double* y) {
-  std::fill_n(y, head_dim, 0.0);
+  std::fill_n(y, v_dim, 0.0);
   for (size_t i = 0; i < shares.size(); ++i) {
-    const double* v = kv.v.data() + (begin + static_cast<int64_t>(i)) * kv.width + first;
-    for (int64_t d = 0; d < head_dim; ++d)
+    const double* v = kv.v.data() + (begin + static_cast<int64_t>(i)) * kv.v_width + first;
+    for (int64_t d = 0; d < v_dim; ++d)
       y[d] = rule.half_sums ? as_f16(y[d] + as_f16(shares[i] * v[d])) : y[d] + shares[i] * v[d];
   }
 }
@@ -72,24 +79,30 @@ void softmax(std::span<double> scores) {
 
 bool has_history(const Case& c) {
   const ops::Attention& op = op_of(c);
+  const int64_t v_dim = cache_layer(c).v_dim();
   for (int64_t row = 0; row < c.failed.n_rows; ++row) {
     const auto found = c.failed.history.find(c.sequence(row));
     if (found == c.failed.history.end() || found->second.width != op.n_kv_heads * op.head_dim ||
-        found->second.v.size() != found->second.k.size() ||
+        static_cast<int64_t>(found->second.v.size()) != found->second.n_positions() * op.n_kv_heads * v_dim ||
         found->second.n_positions() <= c.position(row) || c.position(row) < 0) {
       return false;
     }
   }
-  return c.failed.a_width == op.n_heads * op.head_dim && c.failed.width == c.failed.a_width;
+  return c.failed.a_width == op.n_heads * op.head_dim && c.failed.width == op.n_heads * v_dim;
+}
+
+bool has_plain_cache(const Case& c) {
+  const ops::CacheLayer& layer = cache_layer(c);
+  return has_history(c) && layer.v_dim() == layer.head_dim && !layer.values_in_keys;
 }
 
 Cache cache_as(const Case& c, ops::CacheType k, ops::CacheType v) {
   Cache cache;
   for (const auto& [sequence, history] : c.failed.history) {
     auto kv = std::make_shared<KeyValues>(
-        KeyValues{history.k, history.v, history.n_positions(), history.width});
+        KeyValues{history.k, history.v, history.n_positions(), history.width, cache_layer(c).n_kv_heads * cache_layer(c).v_dim()});
     round_as(k, kv->k);
-    round_as(v, kv->v);
+    round_as(cache_layer(c).values_in_keys ? k : v, kv->v);
     cache[sequence] = std::move(kv);
   }
   return cache;
@@ -118,35 +131,75 @@ AttentionRule right_attention(const Case& c) {
     return Range{ops::first_visible(c.position(row), op), ops::last_visible(c.position(row), kAll, op) + 1};
   };
   rule.kv_head = [&op](int64_t head) { return head / (op.n_heads / op.n_kv_heads); };
+  if (op.softcap > 0) rule.capped = [cap = op.softcap](double s) { return cap * num::tanh64(s / cap); };
+  if (op.sinks != ops::kNone) rule.sinks = c.vector(op.sinks);
   return rule;
 }
 
+namespace {
+
+// Heads of a row, or of every row of keys, turned by the plan's rope; heads that are narrower than what it turns stay.
+std::vector<double> turned(const Case& c, ops::RopeId id, std::span<const double> heads, int64_t position) {
+  std::vector<double> y(heads.begin(), heads.end());
+  const ops::RopeSpec& spec = c.plan.ropes[static_cast<size_t>(id)];
+  const int64_t head_dim = op_of(c).head_dim;
+  ops::rotate64(spec, static_cast<double>(position), static_cast<int64_t>(heads.size()) / head_dim, head_dim, heads, y);
+  return y;
+}
+
+}  // namespace
+
 RowFunction attention_with(const Case& c, AttentionRule rule) {
+  if (rule.rotated_by != ops::kNone) {
+    rule.cache = changed_cache(rule.cache, [&](int, KeyValues& kv) {
+      for (int64_t p = 0; p < kv.n; ++p) {
+        const std::span<double> row = std::span(kv.k).subspan(static_cast<size_t>(p * kv.width), static_cast<size_t>(kv.width));
+        std::ranges::copy(turned(c, rule.rotated_by, row, p), row.begin());
+      }
+    });
+  }
   return [&c, rule = std::move(rule)](int64_t row, double* y) {
     const ops::Attention& op = op_of(c);
+    const int64_t v_dim = cache_layer(c).v_dim();
     const KeyValues& kv = *rule.cache.at(rule.sequence(row));
     const Range keys = cut(rule.visible(row), kv);
-    std::vector<double> scores;
+    std::vector<double> q(c.a(row), c.a(row) + c.failed.a_width), scores;
+    if (rule.rotated_by != ops::kNone) q = turned(c, rule.rotated_by, q, c.position(row));
     for (int64_t head = 0; head < op.n_heads; ++head) {
-      const int64_t first =
-          std::clamp<int64_t>(rule.kv_head(head), 0, kv.width / op.head_dim - 1) * op.head_dim;
-      scores_of(rule, c.a(row) + head * op.head_dim, kv, first, op.head_dim, keys, scores);
+      const int64_t kv_head = std::clamp<int64_t>(rule.kv_head(head), 0, kv.width / op.head_dim - 1);
+      scores_of(rule, q.data() + head * op.head_dim, kv, kv_head * op.head_dim, op.head_dim, keys, scores);
+      if (!rule.sinks.empty()) scores.push_back(rule.sinks[static_cast<size_t>(head)]);
       rule.shares(scores);
-      sum_values(rule, kv, first, op.head_dim, keys.begin, scores, y + head * op.head_dim);
+      if (!rule.sinks.empty()) scores.pop_back();
+      sum_values(rule, kv, kv_head * v_dim, v_dim, keys.begin, scores, y + head * v_dim);
     }
   };
 }
 
 namespace {
 
+// Of latent attention: what its heads are made of, with and without the rotated part. The scale is of the whole key before it is absorbed.
+std::vector<double> latent_widths(const Case& c) {
+  std::vector<double> widths;
+  for (const ops::Op& other : c.plan.ops) {
+    const auto* product = other.as<ops::ExpertLinear>();
+    if (product == nullptr || product->routes != ops::kNone || other.layer != c.op().layer) continue;
+    for (const int64_t width : {product->d_in, product->d_out}) widths.push_back(static_cast<double>(width));
+  }
+  for (const ops::Op& other : c.plan.ops) {
+    const auto* slice = other.as<ops::Slice>();
+    if (slice == nullptr || other.layer != c.op().layer || slice->n_runs != op_of(c).n_heads) continue;
+    widths.push_back(static_cast<double>(c.plan.values[static_cast<size_t>(slice->y)].width / slice->n_runs));
+    widths.push_back(static_cast<double>(c.plan.values[static_cast<size_t>(slice->x)].width / slice->n_runs));
+  }
+  return widths;
+}
+
 void offer_scale(const Case& c, Sink& out) {
   const ops::Attention& op = op_of(c);
   const auto d = static_cast<double>(op.head_dim), model = static_cast<double>(c.plan.d_model),
              heads = static_cast<double>(op.n_heads);
-  const struct {
-    const char* what;
-    double scale;
-  } scales[] = {
+  const std::pair<const char*, double> scales[] = {
       {"missing", 1.0},
       {"applied twice", op.scale * op.scale},
       {"1 / head_dim", 1 / d},
@@ -156,9 +209,12 @@ void offer_scale(const Case& c, Sink& out) {
       {"1 / sqrt(n_kv_heads * head_dim)", 1 / std::sqrt(static_cast<double>(op.n_kv_heads) * d)},
       {"multiplied by the root, not divided", std::sqrt(d)},
       {"the root of what is right", std::sqrt(op.scale)},
+      {"1 / sqrt(the width of a value)", 1 / std::sqrt(static_cast<double>(cache_layer(c).v_dim()))},
   };
+  std::vector<std::pair<std::string, double>> all(std::begin(scales), std::end(scales));
+  for (const double width : latent_widths(c)) all.emplace_back(fmt::format("1 / sqrt({:g})", width), 1 / std::sqrt(width));
   std::vector<double> tried = {op.scale};
-  for (const auto& [what, scale] : scales) {
+  for (const auto& [what, scale] : all) {
     const auto same = [s = scale](double x) { return std::abs(x / s - 1) < 1e-9; };
     if (std::any_of(tried.begin(), tried.end(), same)) continue;
     tried.push_back(scale);
@@ -285,12 +341,13 @@ void offer_heads(const Case& c, Sink& out) {
        [=](int64_t h) { return h / n; });
   with("query head h meets key head h: keys are taken as if there were as many",
        [=](int64_t h) { return h; });
+  if (!has_plain_cache(c)) return;
   // More heads than a position has: what follows in memory is the next position's.
   AttentionRule beyond = right_attention(c);
   beyond.kv_head = [](int64_t h) { return h; };
   beyond.cache = changed_cache(beyond.cache, [&op](int, KeyValues& kv) {
     const KeyValues old = kv;
-    kv.width = op.n_heads * op.head_dim;
+    kv.width = kv.v_width = op.n_heads * op.head_dim;
     for (auto [to, from] : {std::pair(&kv.k, &old.k), std::pair(&kv.v, &old.v)}) {
       to->assign(static_cast<size_t>(kv.n * kv.width), 0.0);
       for (int64_t p = 0; p < kv.n; ++p) {
@@ -324,8 +381,9 @@ void offer_softmax_axis(const Case& c, Sink& out) {
                    for (size_t h = 0; h < scores.size(); ++h) scores[h][j] = column[h];
                  }
                  for (int64_t h = 0; h < op.n_heads; ++h) {
-                   sum_values(rule, kv, rule.kv_head(h) * op.head_dim, op.head_dim, keys.begin,
-                              scores[static_cast<size_t>(h)], y + h * op.head_dim);
+                   const int64_t v_dim = cache_layer(c).v_dim();
+                   sum_values(rule, kv, rule.kv_head(h) * v_dim, v_dim, keys.begin,
+                              scores[static_cast<size_t>(h)], y + h * v_dim);
                  }
                });
 }
@@ -424,8 +482,39 @@ void offer_overflow(const Case& c, Sink& out) {
                attention_with(c, rule));
 }
 
+void offer_own_softcap(const Case& c, Sink& out, double cap) {
+  const auto with = [&](std::string text, std::function<double(double)> score, std::function<double(double)> capped) {
+    AttentionRule rule = right_attention(c);
+    rule.score = std::move(score), rule.capped = std::move(capped);
+    out.add_rows(std::move(text), attention_with(c, std::move(rule)));
+  };
+  const auto right = [cap](double s) { return cap * num::tanh64(s / cap); };
+  with(fmt::format("scores are not capped; the file's cap is {:g}", cap), {}, {});
+  with(fmt::format("scores are capped at {:g} before they are scaled; after is right", cap), right, {});
+  with(fmt::format("scores are multiplied by tanh(s / {0:g}); {0:g} tanh(s / {0:g}) is right", cap), {}, [cap](double s) { return s * num::tanh64(s / cap); });
+  with(fmt::format("scores become tanh(s / {:g}): the product with the cap is missing", cap), {}, [cap](double s) { return num::tanh64(s / cap); });
+  with(fmt::format("scores become {:g} tanh(s): the division by the cap is missing", cap), {}, [cap](double s) { return cap * num::tanh64(s); });
+  with("scores are capped twice", {}, [right](double s) { return right(right(s)); });
+  AttentionRule rule = right_attention(c);
+  rule.capped = {};
+  rule.shares = [right](std::span<double> s) {
+    softmax(s);
+    std::transform(s.begin(), s.end(), s.begin(), right);
+  };
+  out.add_rows("the cap is applied to the shares; it belongs before the softmax", attention_with(c, std::move(rule)));
+}
+
 void offer_softcap(const Case& c, Sink& out) {
+  const double own = op_of(c).softcap;
+  if (own > 0) offer_own_softcap(c, out, own);
   for (const double cap : {50.0, 30.0, 20.0}) {
+    if (own > 0) {
+      if (cap == own) continue;
+      AttentionRule rule = right_attention(c);
+      rule.capped = [cap](double s) { return cap * num::tanh64(s / cap); };
+      out.add_rows(fmt::format("scores are capped at {:g} in place of the file's {:g}", cap, own), attention_with(c, rule));
+      continue;
+    }
     AttentionRule rule = right_attention(c);
     rule.capped = [cap](double s) { return cap * num::tanh64(s / cap); };
     out.add_rows(
@@ -441,6 +530,43 @@ void offer_softcap(const Case& c, Sink& out) {
   }
 }
 
+void offer_sinks(const Case& c, Sink& out) {
+  if (op_of(c).sinks == ops::kNone) return;
+  AttentionRule rule = right_attention(c);
+  rule.sinks.clear();
+  out.add_rows("the heads' sinks take no share of the softmax: they are forgotten", attention_with(c, rule));
+  rule = right_attention(c);
+  for (double& sink : rule.sinks) sink *= op_of(c).scale;
+  out.add_rows("the heads' sinks are scaled as scores are; they enter the softmax as they stand", attention_with(c, rule));
+  rule = right_attention(c);
+  std::rotate(rule.sinks.begin(), rule.sinks.begin() + 1, rule.sinks.end());
+  out.add_rows("every head has the next one's sink", attention_with(c, rule));
+}
+
+// Layers without positions, whose queries and keys no op turns.
+void offer_nope(const Case& c, Sink& out) {
+  const ops::Attention& op = op_of(c);
+  for (const ops::Op& other : c.plan.ops) {
+    if (other.layer == c.op().layer && other.is<ops::Rope>()) return;
+  }
+  for (size_t i = 0; i < c.plan.ropes.size(); ++i) {
+    if (c.plan.ropes[i].dim > op.head_dim) continue;
+    AttentionRule rule = right_attention(c);
+    rule.rotated_by = static_cast<ops::RopeId>(i);
+    out.add_rows("queries and keys are rotated in a layer that has no positions (NoPE)", attention_with(c, rule));
+  }
+}
+
+void offer_chunk(const Case& c, Sink& out) {
+  const ops::Attention& op = op_of(c);
+  if (op.chunk <= 0) return;
+  offer_visible(c, out, fmt::format("the chunks of {} keys are not applied: all earlier keys are seen", op.chunk), [&c](int64_t row) {
+    return Range{0, c.position(row) + 1};
+  });
+  offer_visible(c, out, fmt::format("the {0} last keys are seen (a window); those of the query's own chunk of {0} are right", op.chunk),
+                [&c, n = op.chunk](int64_t row) { return Range{std::max<int64_t>(0, c.position(row) + 1 - n), c.position(row) + 1}; });
+}
+
 constexpr Entry kEntries[] = {
     {"attention_scale", "C53", offer_scale},
     {"attention_mask", "R8", offer_mask},
@@ -451,6 +577,9 @@ constexpr Entry kEntries[] = {
     {"attention_softmax_axis", "", offer_softmax_axis},
     {"attention_overflow", "C38", offer_overflow},
     {"attention_softcap", "C52", offer_softcap},
+    {"attention_sinks", "", offer_sinks},
+    {"attention_nope", "", offer_nope},
+    {"attention_chunk", "C50", offer_chunk},
 };
 
 }  // namespace

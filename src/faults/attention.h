@@ -12,10 +12,10 @@
 
 namespace assay::verify::dictionary {
 
-// Keys and values of one sequence as the cache gives them back: [n, width].
+// Keys and values of one sequence as the cache gives them back: [n, width], [n, v_width].
 struct KeyValues {
   std::vector<double> k, v;
-  int64_t n = 0, width = 0;
+  int64_t n = 0, width = 0, v_width = 0;
 };
 using Cache = std::map<int, std::shared_ptr<const KeyValues>>;
 
@@ -23,7 +23,7 @@ struct Range {
   int64_t begin = 0, end = 0;
 };
 
-// Called with the scaled scores of the visible keys; leaves shares.
+// Called with the scaled scores of the visible keys, and the head's sink behind them where it has one; leaves shares.
 using Shares = std::function<void(std::span<double> scores)>;
 void softmax(std::span<double> scores);
 
@@ -35,12 +35,15 @@ struct AttentionRule {
   std::function<int64_t(int64_t head)> kv_head;
   std::function<double(double raw)> score;      // q k before the scale; empty: unchanged
   std::function<double(double scaled)> capped;  // empty: unchanged
+  std::vector<double> sinks;                    // of each head; empty: none
+  ops::RopeId rotated_by = ops::kNone;          // queries and keys are turned by it first; kNone: they are not
   Shares shares = softmax;
   bool half_sums = false;  // outputs summed in f16
 };
 
-// Whether the failed op has the history that attention needs.
+// Whether the failed op has the history that attention needs; and whether keys and values are of one width, as the entries about caches take them.
 bool has_history(const Case& c);
+bool has_plain_cache(const Case& c);
 AttentionRule right_attention(const Case& c);
 RowFunction attention_with(const Case& c, AttentionRule rule);
 

@@ -209,7 +209,7 @@ void offer_other_sequence(const Case& c, Sink& out) {
   rule = right;
   rule.cache = changed_cache(
       right.cache, [&right](int sequence, KeyValues& kv) {  // the others' visible keys in front
-        KeyValues all{{}, {}, 0, kv.width};
+        KeyValues all{{}, {}, 0, kv.width, kv.v_width};
         for (const auto& [other, keys] : right.cache) {
           if (other == sequence) continue;
           all.k.insert(all.k.end(), keys->k.begin(), keys->k.end());

@@ -13,15 +13,27 @@
 
 #include "backend/oracle/oracle_ops.h"
 #include "num/f16.h"
+#include "ops/activate.h"
 #include "ops/add.h"
 #include "ops/attention.h"
+#include "ops/causal_conv.h"
+#include "ops/clamped_gate.h"
 #include "ops/embed.h"
+#include "ops/expert_linear.h"
+#include "ops/expert_scale.h"
+#include "ops/expert_sum.h"
 #include "ops/float64.h"
 #include "ops/gate.h"
+#include "ops/layer_norm.h"
 #include "ops/linear.h"
 #include "ops/op_values.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
+#include "ops/route.h"
+#include "ops/scale.h"
+#include "ops/scale_by_position.h"
+#include "ops/slice.h"
+#include "ops/softcap.h"
 #include "faults/attention.h"
 #include "faults/linear.h"
 #include "faults/table.h"
@@ -87,16 +99,53 @@ SampleFunction by_rows(const Case& c, RowFunction compute) {
   };
 }
 
+namespace {
+
+struct TableRow {
+  const void* op;  // its type
+  std::span<const Entry> (*entries)() noexcept;
+};
+template <class R>
+constexpr TableRow row(std::span<const Entry> (*entries)() noexcept) {
+  return {ops::Record::type_of<R>(), entries};
+}
+
+}  // namespace
+
 std::vector<std::span<const Entry>> tables_of(const Case& c) {
-  const ops::Op& op = c.op();
-  if (op.is<ops::Embed>()) return {embed_entries(), any_entries()};
-  if (op.is<ops::RmsNorm>()) return {norm_entries(), any_entries()};
-  if (op.is<ops::Linear>()) return {linear_weight_entries(), linear_entries(), kernel_entries(), any_entries()};
-  if (op.is<ops::Rope>()) return {rope_entries(), any_entries()};
-  if (op.is<ops::Attention>() && has_history(c)) return {attention_entries(), attention_cache_entries(), any_entries()};
-  if (op.is<ops::Gate>()) return {gate_entries(), any_entries()};
-  if (op.is<ops::Add>()) return {add_entries(), any_entries()};
-  return {any_entries()};
+  static const TableRow kTables[] = {
+      row<ops::Embed>(embed_entries),
+      row<ops::RmsNorm>(norm_entries),
+      row<ops::LayerNorm>(layer_norm_entries),
+      row<ops::Linear>(linear_weight_entries),
+      row<ops::Linear>(linear_entries),
+      row<ops::Linear>(linear_input_entries),
+      row<ops::Linear>(kernel_entries),
+      row<ops::Rope>(rope_entries),
+      row<ops::Gate>(gate_entries),
+      row<ops::ClampedGate>(clamped_gate_entries),
+      row<ops::Activate>(activate_entries),
+      row<ops::Add>(add_entries),
+      row<ops::Scale>(scale_entries),
+      row<ops::ScaleByPosition>(scale_by_position_entries),
+      row<ops::Softcap>(softcap_entries),
+      row<ops::Slice>(slice_entries),
+      row<ops::Route>(route_entries),
+      row<ops::ExpertLinear>(expert_linear_entries),
+      row<ops::ExpertSum>(expert_sum_entries),
+      row<ops::ExpertScale>(expert_scale_entries),
+      row<ops::CausalConv>(conv_entries),
+  };
+  std::vector<std::span<const Entry>> tables;
+  for (const TableRow& table : kTables) {
+    if (table.op == c.op().record.type()) tables.push_back(table.entries());
+  }
+  if (c.op().is<ops::Attention>() && has_history(c)) {
+    tables.push_back(attention_entries());
+    if (has_plain_cache(c)) tables.push_back(attention_cache_entries());
+  }
+  tables.push_back(any_entries());
+  return tables;
 }
 
 void for_each_entry(const Case& c, const std::function<void(std::vector<Candidate>)>& take) {

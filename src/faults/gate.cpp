@@ -49,11 +49,13 @@ std::vector<Named> all_activations() {
 template <class Formula>  // (gate, up) -> y
 RowFunction each(const Case& c, Formula formula) {
   return [&c, formula](int64_t row, double* y) {
-    for (int64_t j = 0; j < c.failed.width; ++j) y[j] = formula(c.a(row)[j], c.b(row)[j]);
+    const int64_t run = c.failed.width / c.failed.a_width;  // of outputs that share a gate
+    for (int64_t j = 0; j < c.failed.width; ++j) y[j] = formula(c.a(row)[j / run], c.b(row)[j]);
   };
 }
 
 void offer_swapped(const Case& c, Sink& out) {
+  if (c.failed.a_width != c.failed.width) return;
   const Named right = right_activation(c);
   out.add_rows(
       fmt::format("gate and up are swapped: {} is taken of up, and gate multiplies", right.name),
@@ -98,6 +100,7 @@ void offer_table(const Case& c, Sink& out) {
 // gate and up of one fused matrix: even and odd outputs instead of the first and the second half,
 // and the reverse.
 void offer_interleaved(const Case& c, Sink& out) {
+  if (c.failed.a_width != c.failed.width) return;
   const Named right = right_activation(c);
   const auto both = [&c](int64_t row, int64_t i) {
     return i < c.failed.width ? c.a(row)[i] : c.b(row)[i - c.failed.width];

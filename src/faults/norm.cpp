@@ -23,10 +23,13 @@ struct NormRule {
   int64_t lost_begin = 0, lost_end = 0;  // columns of the input that are zero
 };
 
+// A norm without weights multiplies by 1.
+std::vector<double> weights_of(const Case& c, ops::WeightId w) { return w == ops::kNone ? std::vector<double>{1.0} : c.vector(w); }
+
 NormRule right_rule(const Case& c) {
   const auto& op = c.record<ops::RmsNorm>();
   NormRule rule;
-  rule.w = c.vector(op.w);
+  rule.w = weights_of(c, op.w);
   rule.eps = static_cast<double>(op.eps);
   rule.d = op.d;
   return rule;
@@ -99,6 +102,7 @@ void offer_weight_shift(const Case& c, Sink& out) {
 }
 
 void offer_weight_missing(const Case& c, Sink& out) {
+  if (c.record<ops::RmsNorm>().w == ops::kNone) return;
   NormRule rule = right_rule(c);
   rule.w.assign(rule.w.size(), 1.0);
   out.add_rows("the norm is not multiplied by its weight", norm_with(c, rule));
@@ -165,11 +169,12 @@ void offer_weight_rounded(const Case& c, Sink& out) {
 
 void offer_other_weight(const Case& c, Sink& out) {
   const auto& op = c.record<ops::RmsNorm>();
+  if (op.w == ops::kNone) return;
   const size_t length = right_rule(c).w.size();
   std::vector<ops::WeightId> tried = {op.w};
   for (const ops::Op& other : c.plan.ops) {
     const auto* norm = other.as<ops::RmsNorm>();
-    if (norm == nullptr || std::find(tried.begin(), tried.end(), norm->w) != tried.end()) continue;
+    if (norm == nullptr || norm->w == ops::kNone || std::find(tried.begin(), tried.end(), norm->w) != tried.end()) continue;
     tried.push_back(norm->w);
     NormRule rule = right_rule(c);
     rule.w = c.vector(norm->w);

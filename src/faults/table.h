@@ -124,6 +124,19 @@ std::span<const Entry> attention_entries() noexcept;
 std::span<const Entry> attention_cache_entries() noexcept;
 std::span<const Entry> gate_entries() noexcept;
 std::span<const Entry> add_entries() noexcept;
+std::span<const Entry> layer_norm_entries() noexcept;
+std::span<const Entry> route_entries() noexcept;
+std::span<const Entry> expert_linear_entries() noexcept;
+std::span<const Entry> expert_sum_entries() noexcept;
+std::span<const Entry> expert_scale_entries() noexcept;
+std::span<const Entry> scale_entries() noexcept;
+std::span<const Entry> scale_by_position_entries() noexcept;
+std::span<const Entry> softcap_entries() noexcept;
+std::span<const Entry> activate_entries() noexcept;
+std::span<const Entry> clamped_gate_entries() noexcept;
+std::span<const Entry> slice_entries() noexcept;
+std::span<const Entry> conv_entries() noexcept;
+std::span<const Entry> linear_input_entries() noexcept;
 std::span<const Entry> any_entries() noexcept;
 
 // The tables that the failed op is looked up in, the likeliest first.

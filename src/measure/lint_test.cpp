@@ -1,9 +1,16 @@
 // Lint on real vocabularies and small models: silent on right ones, and each rule on a file made to
 // break it.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <set>
+
 #include "assay/inspect.h"
+#include "model/arch/list.h"
+#include "model/arch/usual.h"
 #include "support/gguf_edit.h"
 #include "support/shared_data.h"
 #include "support/temp_folder.h"
@@ -143,6 +150,46 @@ TEST(Lint, RulesOfHyperParameters) {
   wide.d_ff = 32 * wide.d_model;
   wide.n_layers = 1;
   EXPECT_THAT(rules_of(lint_of(test::TinyLlamaWriter(wide).file())), Contains("d_ff"));
+}
+
+// Every architecture that has a small model here, each of its keys with usual values: another value is said, by key and value.
+TEST(Lint, UnusualValuesOfEveryFamilyShow) {
+  ASSAY_REQUIRE_FILE(test::shared("goldens/arch/qwen2.gguf"));
+  std::set<std::string> architectures;
+  for (const auto& entry : std::filesystem::directory_iterator(test::shared("goldens/arch"))) {
+    if (entry.path().extension() != ".gguf") continue;
+    const gguf::File file = gguf::File::open(entry.path());
+    const std::string architecture(file.metadata().find_string("general.architecture").value());
+    if (!architectures.insert(architecture).second) continue;
+    const auto is_served = std::ranges::any_of(model::architectures(), [&](const auto& a) { return a.name == architecture; });
+    for (const model::UsualValue& row : model::usual_values()) {
+      if (!is_served || (row.architecture != architecture && !row.architecture.empty())) continue;
+      const std::string key = architecture + "." + std::string(row.key);
+      const auto old = std::ranges::find(file.metadata().entries(), key, &gguf::Entry::key);
+      if (old == file.metadata().entries().end() || old->type == gguf::ValueType::array) continue;
+      test::GgufWriter edited = test::edited_copy(file, {key});
+      const double odd = 1.375 * row.values[0];
+      if (old->type == gguf::ValueType::f32) {
+        edited.set(key, static_cast<float>(odd));
+      } else {
+        edited.set(key, static_cast<uint32_t>(odd));
+      }
+      const std::string shown = fmt::format("{:g}", old->type == gguf::ValueType::f32 ? static_cast<double>(static_cast<float>(odd)) : std::floor(odd));
+      EXPECT_THAT(lint_of(edited), Contains(testing::Field(&LintFinding::message, testing::AllOf(HasSubstr(shown), HasSubstr("known " + architecture + " models have")))))
+          << key;
+    }
+  }
+  EXPECT_GE(architectures.size(), 60u);
+}
+
+TEST(Lint, UsualValuesAreOfArchitecturesThatThereAre) {
+  for (const model::UsualValue& row : model::usual_values()) {
+    EXPECT_TRUE(row.architecture.empty() || std::ranges::any_of(model::architectures(), [&](const auto& a) { return a.name == row.architecture; })) << row.architecture;
+    EXPECT_NE(row.values[0], 0.0) << row.architecture << " " << row.key;
+  }
+  for (const model::UsualRotation& row : model::usual_rotations()) {
+    EXPECT_TRUE(std::ranges::any_of(model::architectures(), [&](const auto& a) { return a.name == row.architecture; })) << row.architecture;
+  }
 }
 
 TEST(Lint, AMissingOrRepeatedHeadShows) {

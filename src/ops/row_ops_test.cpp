@@ -2,6 +2,7 @@
 // more than accuracy, its order.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -13,10 +14,12 @@
 #include "ops/host_rows.h"
 #include "ops/join.h"
 #include "ops/linear.h"
+#include "ops/match_magnitude.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/select_outputs.h"
 #include "ops/slice.h"
+#include "ops/sparse_gate.h"
 #include "support/random_weights.h"
 
 namespace assay::ops {
@@ -162,6 +165,57 @@ TEST(SliceAndJoin, CopyColumnsOfEveryRun) {
   EXPECT_EQ(joined, (std::vector<float>{1, 2, 100, 6, 7, 101, 11, 12, 102, 16, 17, 103, 21, 22, 104, 26, 27, 105}));
   Join{1, 3, 3, 5}.run(rows, 0, 2);
   EXPECT_EQ(with_shared, (std::vector<float>{1, 2, 200, 6, 7, 200, 11, 12, 200, 16, 17, 201, 21, 22, 201, 26, 27, 201}));
+}
+
+// A row op of two inputs or one over plain rows: the reference in float, and its formula in double.
+template <class Op>
+void expect_near_double(const Op& op, int64_t d, double tolerance) {
+  Plan plan;
+  plan.values = {{"x", d}, {"like", d}, {"y", d}};
+  std::vector<float> x = test::random_activations(3 * d, 5), like = test::random_activations(3 * d, 6), y(static_cast<size_t>(3 * d));
+  std::vector<double> wide_x(x.begin(), x.end()), wide_like(like.begin(), like.end()), wide_y(y.size());
+  float* const values[] = {x.data(), like.data(), y.data()};
+  double* const wide[] = {wide_x.data(), wide_like.data(), wide_y.data()};
+  HostRows<float> rows;
+  rows.plan = &plan, rows.values = values;
+  HostRows<double> wide_rows;
+  wide_rows.plan = &plan, wide_rows.values = wide;
+  op.run(rows, 0, 3);
+  op.run(wide_rows, 0, 3);
+  double size = 0;
+  for (const double value : wide_y) size = std::max(size, std::fabs(value));
+  for (size_t i = 0; i < y.size(); ++i) EXPECT_NEAR(y[i], wide_y[i], tolerance * size) << "width " << d << ", element " << i;
+}
+
+TEST(SparseGate, AgreesWithDoubleAndKeepsWhatIsAboveTheCut) {
+  for (const int64_t d : {1, 2, 31, 33, 64, 1000}) {
+    for (const double factor : {0.0, 1.6448536269514722, -0.5}) expect_near_double(SparseGate{0, factor, 2}, d, 0x1p-19);
+  }
+  Plan plan;
+  plan.values = {{"x", 4}, {"y", 4}};
+  float x[] = {1, 2, 3, 10}, y[4] = {};  // mean 4, standard deviation sqrt(12.5)
+  float* const values[] = {x, y};
+  HostRows<float> rows;
+  rows.plan = &plan, rows.values = values;
+  SparseGate{0, 1.0, 1}.run(rows, 0, 1);
+  for (size_t j = 0; j < 3; ++j) EXPECT_EQ(y[j], 0.0f);
+  EXPECT_NEAR(y[3], 6 - std::sqrt(12.5), 1e-6);
+}
+
+TEST(MatchMagnitude, AgreesWithDoubleAndTakesTheOthersSize) {
+  for (const int64_t d : {1, 2, 31, 33, 64, 1000}) expect_near_double(MatchMagnitude{0, 1, 1e-5, 2}, d, 0x1p-19);
+  Plan plan;
+  plan.values = {{"x", 2}, {"like", 2}, {"y", 2}};
+  float x[] = {3, 4}, like[] = {30, 40}, y[2] = {};
+  float* const values[] = {x, like, y};
+  HostRows<float> rows;
+  rows.plan = &plan, rows.values = values;
+  MatchMagnitude{0, 1, 1e-5, 2}.run(rows, 0, 1);
+  EXPECT_FLOAT_EQ(y[0], 30.0f);
+  EXPECT_FLOAT_EQ(y[1], 40.0f);
+  x[0] = x[1] = 0;  // nothing to scale: the divisor ends at eps
+  MatchMagnitude{0, 1, 1e-5, 2}.run(rows, 0, 1);
+  EXPECT_EQ(y[0], 0.0f);
 }
 
 TEST(Linear, AddsTheBiasLast) {

@@ -146,6 +146,23 @@ std::string not_reached(const ops::Plan& plan, int64_t n_tokens) {
   return fmt::format("; the edge of windows of {} positions is not reached", longest);
 }
 
+// Routers whose choice rounding decided: no fault. A few word for word, the others as a number.
+void tell_ties(const ops::Plan& plan, const std::vector<RoutingTie>& ties, Findings& findings) {
+  constexpr int64_t kShown = 3;
+  for (const bool of_chain : {false, true}) {
+    int64_t n = 0;
+    for (const RoutingTie& t : ties) {
+      if (t.tie.of_chain != of_chain || ++n > kShown) continue;
+      findings.note(fmt::format("routing is a tie within rounding: {}, position {} (token {}), rank {}: expert {} was taken, {} takes {}; their scores differ by {:.3g}, "
+                                "{} {:.3g}; what was taken is followed",
+                                plan.ops[static_cast<size_t>(t.i_op)].name, t.position, t.token, t.tie.rank, t.tie.found,
+                                of_chain ? "the float64 run of the whole chain" : "float64", t.tie.exact, t.tie.margin,
+                                of_chain ? "its scores lie apart from those found by" : "rounding may move them by", t.tie.bound));
+    }
+    if (n > kShown) findings.note(fmt::format("and {} more such ties{}", n - kShown, of_chain ? " of the whole chain" : ""));
+  }
+}
+
 void tell_failures(const OpsFindings& found, Findings& findings) {
   for (const OpFigures& op : found.ops) {
     if (op.n_non_finite > 0) {
@@ -188,6 +205,7 @@ OpsFindings check_ops(const Subject& subject, const StageRun& run) {
     if (checker.first_failure() != nullptr && !is_cancelled(run))
       out.causes = find_causes(plan, *checker.first_failure(), subject.declared, run.pool);
     tell_failures(out, findings);
+    tell_ties(plan, checker.ties(), findings);
     end_if_cancelled(run);
     int64_t n_values = 0;
     double worst = 0;

@@ -230,8 +230,8 @@ std::vector<Row> rows_attention() {
       {.id = "C58", .source = "1Cat-vLLM#280", .what = "recycled block not cleared", .injected = "attention after a truncation",
        .fault = Fault::stale_cells, .stage = "kv_cache",
        .named_by = {"truncat"}},
-      {.id = "C59", .source = "Jlama#201; sglang-jax#1282; mlx-lm#508", .what = "MoE outputs not weighted", .injected = "",
-       .why_not = "the Plan has no op for experts yet; a model with experts is refused by name when it is loaded"},
+      {.id = "C59", .source = "Jlama#201; deliverance#87; sglang-jax#1282; mlx-lm#508", .what = "MoE outputs not weighted", .injected = "sum of the experts",
+       .golden = "mixtral", .fault = Fault::experts_unweighted, .op = "blk.0.ffn_moe", .named_by = {"expert_weights"}},
       {.id = "C60", .source = "realizar#101", .what = "shortcut for the empty cache", .injected = "attention at position 0",
        .fault = Fault::first_position_short, .op = "blk.0.attention", .named_by = {"attention_first_position"}},
   };

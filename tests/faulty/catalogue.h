@@ -19,8 +19,10 @@ struct Row {
   const char* what;      // the bug
   const char* injected;  // how it is put in
   ModelSpec (*model)() = k_quants;
+  const char* golden = nullptr;  // in place of model: a file of goldens/arch
 
   // One of these, or why_not.
+  void (*change_plan)(ops::Plan& plan) = nullptr;                // the engine of this folder runs another plan
   Fault fault = Fault::none;                                     // of the engine that runs the plan and decodes the rows
   void (*change_subject)(verify::Subject& subject) = nullptr;    // of the parts around it (faulty_subject.h)
   void (*change_file)(ModelFile& file) = nullptr;                // of the file that our own engine is given
@@ -38,5 +40,6 @@ struct Row {
 
 const std::vector<Row>& catalogue();
 const std::vector<Row>& further_rows();  // faults beside the catalogue: X1, X2, ...
+const std::vector<Row>& family_rows();   // of how families are put together: F1, F2, ... (family_rows.cpp)
 
 }  // namespace assay::faults

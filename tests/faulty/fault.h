@@ -68,6 +68,7 @@ enum class Fault {
   scores_f16,             // summed in half precision, scaled afterwards
   packed_strides,         // the cache's stride between heads taken from the rows in use
   kv_heads_tiled,         // head h reads KV head h % n_kv_heads
+  softcap_before_scale,  // scores are capped first, then scaled
   window_ignored,
   window_plus_one,
   scale_of_d_model,       // 1 / sqrt(d_model / n_heads)
@@ -75,6 +76,16 @@ enum class Fault {
   decode_sees_itself,     // a run of one token sees no earlier one
   ring_off_by_one,        // a resumed prefill finds earlier rows one place further
   stale_cells,            // cells that were truncated are seen again, up to the end of their block
+
+  // Experts (plain_experts.cpp)
+  route_bias_in_weight,    // the bias that serves to choose is in the weight too
+  route_best_passed_over,  // ranks counted from the second
+  route_ties_high,         // among equals the higher expert first: another order, no fault
+  experts_unweighted,      // results added as they are
+
+  // States (plain_states.cpp)
+  state_not_reset,       // a sequence that is cut goes on from the state that it had
+  conv_tail_off_by_one,  // what a convolution kept lies one place too far back when the next run begins
 
   // Middle of the feed-forward layer, residual stream, head
   gelu_for_silu,

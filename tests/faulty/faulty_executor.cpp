@@ -13,19 +13,25 @@
 
 #include "faulty/plain_attention.h"
 #include "faulty/plain_cache.h"
+#include "faulty/plain_experts.h"
 #include "faulty/plain_formats.h"
 #include "faulty/plain_linear.h"
+#include "faulty/plain_states.h"
 #include "ops/activation.h"
 #include "ops/add.h"
 #include "ops/attention.h"
 #include "ops/embed.h"
+#include "ops/expert_linear.h"
+#include "ops/expert_sum.h"
 #include "ops/gate.h"
 #include "ops/gather.h"
+#include "ops/host_rows.h"
 #include "ops/kv_store.h"
 #include "ops/linear.h"
 #include "ops/op_values.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
+#include "ops/route.h"
 #include "ops/select_outputs.h"
 
 namespace assay::faults {
@@ -55,18 +61,30 @@ void order_rows(PlainMatrix& w, int64_t head_dim, int64_t head_dim_taken) {
   }
 }
 
+ops::Plan changed(const ops::Plan& plan, const EngineOptions& options) {
+  ops::Plan own = plan;
+  if (options.change_plan != nullptr) options.change_plan(own);
+  return own;
+}
+
 class FaultyExecutor final : public ops::Executor {
  public:
   FaultyExecutor(const ops::Plan& plan, const EngineOptions& options, int64_t n_ctx, int n_sequences)
-      : plan_(plan), options_(options), cache_(plan.cache_layers, options.cache, n_ctx, n_sequences, options.fault),
-        values_(plan.values.size()) {
-    for (const ops::Op& op : plan.ops) {
+      : plan_(changed(plan, options)), options_(options), cache_(plan_.cache_layers, options.cache, n_ctx, n_sequences, options.fault),
+        states_(plan_, n_sequences, options.fault), values_(plan_.values.size()) {
+    for (const ops::Op& op : plan_.ops) {
       if (const auto* attention = op.as<ops::Attention>()) queries_.insert(attention->q);
       if (const auto* embed = op.as<ops::Embed>()) {
         table_ = load(embed->table, is(Fault::row_stride) ? Fault::none : options.fault);
       }
       if (const auto* linear = op.as<ops::Linear>()) matrices_.emplace(&op, load_linear(op, *linear));
+      if (const auto* experts = op.as<ops::ExpertLinear>()) {
+        PlainMatrix w = load(experts->w, options.fault);
+        w.bias = floats_of(plan_, experts->bias);
+        matrices_.emplace(&op, std::move(w));
+      }
     }
+    load_vectors();
     order_projections();
   }
 
@@ -79,10 +97,14 @@ class FaultyExecutor final : public ops::Executor {
     const std::span<const float> row = logits(i_output);
     std::copy(row.begin(), row.end(), out.begin());
   }
-  void truncate(int sequence, int64_t n_positions) override { cache_.truncate(sequence, n_positions); }
+  void truncate(int sequence, int64_t n_positions) override {
+    cache_.truncate(sequence, n_positions);
+    states_.truncate(sequence, n_positions);
+  }
   int64_t n_positions(int sequence) const override { return cache_.n_positions(sequence); }
   void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const override {
     cache_.visit(sequence, sink);
+    states_.visit(sequence, sink);
   }
   void set_observer(ops::OpObserver* observer) override { observer_ = observer; }
   size_t cache_bytes() const override { return cache_.bytes(); }
@@ -102,6 +124,11 @@ class FaultyExecutor final : public ops::Executor {
   void run_op(const ops::Op& op, const ops::Add& r);
   void run_op(const ops::Op& op, const ops::Gate& r);
   void run_op(const ops::Op& op, const ops::SelectOutputs& r);
+  void run_op(const ops::Op& op, const ops::Route& r);
+  void run_op(const ops::Op& op, const ops::ExpertLinear& r);
+  void run_op(const ops::Op& op, const ops::ExpertSum& r);
+  void run_formula(const ops::Op& op);
+  void load_vectors();
   template <class Record>
   bool ran(const ops::Op& op) {
     const Record* record = op.as<Record>();
@@ -110,8 +137,9 @@ class FaultyExecutor final : public ops::Executor {
   }
   void run_any(const ops::Op& op) {
     if (!(ran<ops::Embed>(op) || ran<ops::RmsNorm>(op) || ran<ops::Linear>(op) || ran<ops::Rope>(op) || ran<ops::KvStore>(op) ||
-          ran<ops::Attention>(op) || ran<ops::Add>(op) || ran<ops::Gate>(op) || ran<ops::SelectOutputs>(op))) {
-      throw std::logic_error(op.name + ": this engine has no " + op.record.kind());
+          ran<ops::Attention>(op) || ran<ops::Add>(op) || ran<ops::Gate>(op) || ran<ops::SelectOutputs>(op) || ran<ops::Route>(op) ||
+          ran<ops::ExpertLinear>(op) || ran<ops::ExpertSum>(op))) {
+      run_formula(op);
     }
   }
 
@@ -136,6 +164,9 @@ class FaultyExecutor final : public ops::Executor {
     value(id).assign(static_cast<size_t>(n_rows(id) * width(id)), 0.0f);
     return value(id);
   }
+  std::span<const float> row(ops::ValueId id, int64_t i) {
+    return std::span<const float>(value(id)).subspan(static_cast<size_t>(i * width(id)), static_cast<size_t>(width(id)));
+  }
   int sequence_of(int64_t token) const { return batch_.sequences.empty() ? 0 : batch_.sequences[static_cast<size_t>(token)]; }
   int64_t position_of(int64_t token) const { return batch_.positions[static_cast<size_t>(token)]; }
 
@@ -143,9 +174,11 @@ class FaultyExecutor final : public ops::Executor {
     int64_t start = 0, n_tokens = 0;
   };
 
-  const ops::Plan& plan_;
+  const ops::Plan plan_;
   EngineOptions options_;
   PlainCache cache_;
+  PlainStates states_;
+  std::vector<std::vector<float>> vectors_;  // per weight: norms, biases and the like; empty for matrices
   PlainMatrix table_;
   std::map<const ops::Op*, PlainMatrix> matrices_;
   std::set<ops::ValueId> queries_;
@@ -207,6 +240,7 @@ void FaultyExecutor::run(const ops::Batch& batch) {
     const auto [part, is_new] = parts_.try_emplace(sequence_of(t), Part{position_of(t), 0});
     ++part->second.n_tokens;
   }
+  states_.begin_run();
   bool torn = false;
   for (const ops::Op& op : plan_.ops) {
     if (is(Fault::layer_boundary) && op.layer == 1 && !std::exchange(torn, true)) tear_first_layers_result();
@@ -250,7 +284,7 @@ void FaultyExecutor::run_op(const ops::Op&, const ops::Embed& r) {
 void FaultyExecutor::run_op(const ops::Op&, const ops::RmsNorm& r) {
   std::vector<float>& y = result(r.y);
   const std::vector<float>& x = value(r.x);
-  const std::vector<float> w = floats_of(plan_, r.w);
+  const std::vector<float> w = r.w == ops::kNone ? std::vector<float>(static_cast<size_t>(r.d), 1.0f) : floats_of(plan_, r.w);
   const double eps = is(Fault::eps_1e_6) ? 1e-6 : static_cast<double>(r.eps);
   for (size_t begin = 0; begin < x.size(); begin += static_cast<size_t>(r.d)) {
     const std::span<const float> row(x.data() + begin, static_cast<size_t>(r.d));
@@ -337,19 +371,21 @@ void FaultyExecutor::run_op(const ops::Op& op, const ops::Rope& r) {
 
 void FaultyExecutor::run_op(const ops::Op&, const ops::KvStore& r) {
   for (int64_t t = 0; t < n_tokens_; ++t) {
-    cache_.store(sequence_of(t), r.layer, position_of(t), value(r.k).data() + t * width(r.k), value(r.v).data() + t * width(r.v));
+    const float *k = value(r.k).data() + t * width(r.k), *v = r.v == ops::kNone ? nullptr : value(r.v).data() + t * width(r.v);
+    cache_.store(sequence_of(t), r.layer, position_of(t), k, v);
   }
 }
 
 void FaultyExecutor::run_op(const ops::Op&, const ops::Attention& r) {
   std::vector<float>& y = result(r.y);
+  const std::vector<float> sinks = floats_of(plan_, r.sinks);
+  const int64_t v_dim = plan_.cache_layers[static_cast<size_t>(r.layer)].v_dim();
   for (int64_t i = 0; i < n_rows(r.q); ++i) {
     const int64_t token = token_of(r.q, i);
     const Part& part = parts_.at(sequence_of(token));
-    const PlainAttention query{r, cache_, options_.fault, plan_.d_model, sequence_of(token), position_of(token), part.start, part.n_tokens};
+    const PlainAttention query{r, cache_, options_.fault, plan_.d_model, v_dim, sinks, sequence_of(token), position_of(token), part.start, part.n_tokens};
     for (int64_t head = 0; head < r.n_heads; ++head) {
-      const int64_t at = i * width(r.q) + head * r.head_dim;
-      query.run(value(r.q).data() + at, head, y.data() + at);
+      query.run(value(r.q).data() + i * width(r.q) + head * r.head_dim, head, y.data() + i * width(r.y) + head * v_dim);
     }
   }
 }
@@ -359,11 +395,12 @@ void FaultyExecutor::run_op(const ops::Op&, const ops::Add& r) {
   std::transform(value(r.a).begin(), value(r.a).end(), value(r.b).begin(), y.begin(), [](float a, float b) { return a + b; });
 }
 
-void FaultyExecutor::run_op(const ops::Op&, const ops::Gate& r) {
+void FaultyExecutor::run_op(const ops::Op& op, const ops::Gate& r) {
+  const bool own = r.activation == ops::ActivationFunction::silu || r.activation == ops::ActivationFunction::gelu_tanh;
+  if (!own || width(r.gate) != width(r.up)) return run_formula(op);
   std::vector<float>& y = result(r.y);
   const std::vector<float>& gate = value(is(Fault::gate_up_swapped) ? r.up : r.gate);
   const std::vector<float>& up = value(is(Fault::gate_up_swapped) ? r.gate : r.up);
-  if (r.activation != ops::ActivationFunction::silu && r.activation != ops::ActivationFunction::gelu_tanh) throw std::logic_error("no such function here");
   const bool silu = r.activation == ops::ActivationFunction::silu && !is(Fault::gelu_for_silu) && !is(Fault::gpt_graph);
   for (size_t i = 0; i < y.size(); ++i) {
     const double x = gate[i];
@@ -378,6 +415,63 @@ void FaultyExecutor::run_op(const ops::Op&, const ops::SelectOutputs& r) {
   for (size_t i = 0; i < outputs_.size(); ++i) {
     std::copy_n(value(r.x).begin() + outputs_[i] * width(r.x), width(r.x), y.begin() + static_cast<int64_t>(i) * width(r.x));
   }
+}
+
+void FaultyExecutor::run_op(const ops::Op&, const ops::Route& r) {
+  std::vector<float>& y = result(r.y);
+  const std::vector<float> bias = floats_of(plan_, r.bias), scales = floats_of(plan_, r.expert_scales);
+  for (int64_t i = 0; i < n_rows(r.y); ++i) route_plain(r, row(r.logits, i), bias, scales, options_.fault, y.data() + i * width(r.y));
+}
+
+void FaultyExecutor::run_op(const ops::Op& op, const ops::ExpertLinear& r) {
+  std::vector<float>& y = result(r.y);
+  const PlainMatrix& w = matrices_.at(&op);
+  for (int64_t i = 0; i < n_rows(r.y); ++i) {
+    const std::span<const float> routes = r.routes == ops::kNone ? std::span<const float>() : row(r.routes, i);
+    expert_linear_plain(r, w.decoded, w.bias, row(r.x, i), routes, y.data() + i * width(r.y));
+  }
+}
+
+void FaultyExecutor::run_op(const ops::Op&, const ops::ExpertSum& r) {
+  std::vector<float>& y = result(r.y);
+  for (int64_t i = 0; i < n_rows(r.y); ++i) {
+    expert_sum_plain(r, row(r.x, i), row(r.routes, i), options_.fault, std::span(y).subspan(static_cast<size_t>(i * width(r.y)), static_cast<size_t>(width(r.y))));
+  }
+}
+
+// What ops read as vectors, whatever the file keeps them as.
+void FaultyExecutor::load_vectors() {
+  struct Vectors final : ops::FieldVisitor {
+    std::set<ops::WeightId> found;
+    void vector(ops::WeightId& id) override {
+      if (id != ops::kNone) found.insert(id);
+    }
+  } vectors;
+  for (const ops::Op& op : plan_.ops) op.record.fields(vectors);
+  vectors_.resize(plan_.weights.size());
+  for (const ops::WeightId id : vectors.found) vectors_[static_cast<size_t>(id)] = floats_of(plan_, id);
+}
+
+// An op of a few families, by its own formula in float64.
+void FaultyExecutor::run_formula(const ops::Op& op) {
+  const ops::OpValues ids = ops::values_of(op);
+  std::vector<std::vector<double>> wide(plan_.values.size());
+  for (const ops::ValueId id : ids.inputs) wide[static_cast<size_t>(id)].assign(value(id).begin(), value(id).end());
+  wide[static_cast<size_t>(ids.output)].resize(result(ids.output).size());
+  std::vector<double*> rows_of(plan_.values.size(), nullptr);
+  for (size_t i = 0; i < wide.size(); ++i) rows_of[i] = wide[i].data();
+  std::vector<const float*> small(plan_.weights.size(), nullptr);
+  for (size_t i = 0; i < small.size(); ++i) small[i] = vectors_[i].empty() ? nullptr : vectors_[i].data();
+  const ops::HostRows<double> rows{&plan_, rows_of, small, {}, batch_.tokens, batch_.positions, outputs_};
+  if (op.record.role() == ops::Role::state) {
+    for (int64_t t = 0; t < n_tokens_; ++t) states_.run(op, rows, t, sequence_of(t), position_of(t));
+  } else if (op.record.role() == ops::Role::row) {
+    op.record.run(rows, 0, n_rows(ids.output));
+  } else {
+    throw std::logic_error(op.name + ": this engine has no " + op.record.kind());
+  }
+  const std::vector<double>& y = wide[static_cast<size_t>(ids.output)];
+  std::transform(y.begin(), y.end(), value(ids.output).begin(), [](double x) { return static_cast<float>(x); });
 }
 
 }  // namespace

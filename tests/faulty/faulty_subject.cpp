@@ -81,6 +81,7 @@ Subject faulty_subject(const Row& row, std::shared_ptr<const Model> model) {
   engine.fault = row.fault;
   engine.activation_bits = row.activation_bits;
   engine.cache = row.cache;
+  engine.change_plan = row.change_plan;
   if (row.change_subject != nullptr) {
     row.change_subject(subject);
   } else {

@@ -9,6 +9,7 @@
 #include "assay/error.h"
 #include "assay/verify.h"
 #include "faulty/faulty_subject.h"
+#include "support/shared_data.h"
 #include "verify/stages.h"
 
 namespace assay::faults {
@@ -62,7 +63,8 @@ std::string table_row(const Row& row, const Outcome& outcome) {
   if (row.why_not != nullptr) return fmt::format("| {} | {} | {} | not expressed: {} | | | |\n", row.id, row.what, row.source, row.why_not);
   const std::string name = outcome.name_of_cause(row);
   const std::string where = outcome.op.empty() ? outcome.stage : outcome.stage == "ops" ? outcome.op : outcome.stage + ", " + outcome.op;
-  return fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", row.id, row.what, row.source, row.injected,
+  const std::string into = row.golden == nullptr ? row.injected : fmt::format("{} of {}", row.injected, row.golden);
+  return fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", row.id, row.what, row.source, into,
                      outcome.detected() ? where : "**nothing**", mark(outcome.localised(row)),
                      name.empty() ? "" : fmt::format("`{}`", name));
 }
@@ -105,8 +107,24 @@ Outcome Judge::run_file(const Row& row) {
   return outcome;
 }
 
+// A golden is a model's file, not a text's: operations and cache are asked alone.
+Outcome Judge::run_golden(const Row& row) {
+  std::shared_ptr<const Model>& loaded = goldens_[row.golden];
+  if (!loaded) loaded = Model::load(test::shared(fmt::format("goldens/arch/{}.gguf", row.golden)).string());
+  Outcome outcome;
+  StageRun run{pool_};
+  run.quick = true;
+  const Subject subject = faulty_subject(row, loaded);
+  const verify::OpsFindings ops = verify::check_ops(subject, run);
+  note(ops.stage, outcome);
+  note(ops.first_failure, ops.causes, outcome);
+  if (!outcome.detected()) note(verify::check_kv_cache(subject, run), outcome);
+  return outcome;
+}
+
 Outcome Judge::run(const Row& row) {
   if (row.change_file != nullptr) return run_file(row);
+  if (row.golden != nullptr) return run_golden(row);
   Outcome outcome;
   StageRun run{pool_};
   run.prompt = "Once upon a time, 3333 people and 77 cats met; naïve café 👍.\n";  // about 60 tokens: several chunks, single tokens
@@ -131,7 +149,7 @@ Outcome Judge::judge_healthy(ModelSpec (*spec)(), int activation_bits, ops::Cach
   return judge(row);
 }
 
-std::string markdown(const std::vector<Outcome>& outcomes, const std::vector<Outcome>& further) {
+std::string markdown(const std::vector<Outcome>& outcomes, const std::vector<Outcome>& further, const std::vector<Outcome>& families) {
   const std::vector<Row>& rows = catalogue();
   std::string text = kTableHead;
   int n_detected = 0, n_localised = 0, n_named = 0, n_expressed = 0;
@@ -147,6 +165,8 @@ std::string markdown(const std::vector<Outcome>& outcomes, const std::vector<Out
                       n_localised, n_named);
   text += std::string("\nBeside the catalogue:\n\n") + kTableHead;
   for (size_t i = 0; i < further.size(); ++i) text += table_row(further_rows()[i], further[i]);
+  text += std::string("\nIn families, each on a small random model of one:\n\n") + kTableHead;
+  for (size_t i = 0; i < families.size(); ++i) text += table_row(family_rows()[i], families[i]);
   return text;
 }
 

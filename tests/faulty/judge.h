@@ -34,14 +34,16 @@ class Judge {
  private:
   Outcome run(const Row& row);
   Outcome run_file(const Row& row);
+  Outcome run_golden(const Row& row);
   std::shared_ptr<const Model> model(ModelSpec (*spec)());
 
   test::TempFolder folder_;
   base::ThreadPool pool_{1};
   std::map<ModelSpec (*)(), std::shared_ptr<const Model>> models_;
+  std::map<std::string, std::shared_ptr<const Model>> goldens_;
 };
 
 // The matrix as a Markdown table with its totals.
-std::string markdown(const std::vector<Outcome>& outcomes, const std::vector<Outcome>& further);
+std::string markdown(const std::vector<Outcome>& outcomes, const std::vector<Outcome>& further, const std::vector<Outcome>& families);
 
 }  // namespace assay::faults

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "faulty/judge.h"
+#include "support/shared_data.h"
 
 namespace assay::faults {
 namespace {
@@ -54,8 +55,9 @@ std::vector<Outcome> judge_all(Judge& judge, const std::vector<Row>& rows) {
 
 TEST(Matrix, EveryFaultIsFound) {
   Judge judge;
-  const std::vector<Outcome> outcomes = judge_all(judge, catalogue()), further = judge_all(judge, further_rows());
-  const std::string found = markdown(outcomes, further);
+  ASSAY_REQUIRE_FILE(test::shared("goldens/arch/mixtral.gguf"));
+  const std::vector<Outcome> outcomes = judge_all(judge, catalogue()), further = judge_all(judge, further_rows()), families = judge_all(judge, family_rows());
+  const std::string found = markdown(outcomes, further, families);
   std::ofstream(ASSAY_MATRIX) << found;
   EXPECT_EQ(found, matrix_of_document()) << "docs/verify.md shows another matrix: run the target docs-verify";
 }

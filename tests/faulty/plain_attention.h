@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "faulty/fault.h"
@@ -16,12 +17,14 @@ struct PlainAttention {
   const PlainCache& cache;
   Fault fault;
   int64_t d_model;
+  int64_t v_dim;  // elements of a value
+  std::span<const float> sinks;  // of every head, or none
   int sequence;
   int64_t position;
   int64_t run_start;     // the first position of this sequence in the running batch
   int64_t run_n_tokens;  // how many of its tokens run
 
-  // q, y: head_dim floats of one query head.
+  // q, y: head_dim and v_dim floats of one query head.
   void run(const float* q, int64_t head, float* y) const;
 
  private:

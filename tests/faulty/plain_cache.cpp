@@ -20,8 +20,11 @@ void round_q8_0(std::vector<float>& x, Fault fault) {
   }
 }
 
+// Of one head and position, so that both planes have the same cells.
+int64_t cell_floats(const ops::CacheLayer& shape) { return std::max(shape.head_dim, shape.v_dim()); }
+
 // Keys, or values: four times what is used, so that the faults that read beyond it stay inside and find zeros.
-int64_t plane_of(const ops::CacheLayer& shape, int64_t n_ctx) { return 4 * shape.n_kv_heads * n_ctx * shape.head_dim; }
+int64_t plane_of(const ops::CacheLayer& shape, int64_t n_ctx) { return 4 * shape.n_kv_heads * n_ctx * cell_floats(shape); }
 
 // Re-packed for another instruction set: four runs of eight become eight of four.
 void repack(std::vector<float>& x) {
@@ -50,19 +53,24 @@ std::vector<float> PlainCache::round(const float* x, int64_t head_dim, bool is_k
 
 // Where a head's elements of a position begin.
 int64_t PlainCache::cell(const ops::CacheLayer& shape, int64_t kv_head, int64_t position, int64_t n_ctx_taken) const {
-  if (fault_ == Fault::n_kv_heads_is_n_heads) return (position * shape.n_kv_heads + kv_head) * shape.head_dim;
-  return (kv_head * n_ctx_taken + position) * shape.head_dim;
+  if (fault_ == Fault::n_kv_heads_is_n_heads) return (position * shape.n_kv_heads + kv_head) * cell_floats(shape);
+  return (kv_head * n_ctx_taken + position) * cell_floats(shape);
 }
 
 void PlainCache::store(int sequence, int32_t i_layer, int64_t position, const float* k, const float* v) {
   Sequence& s = sequences_[static_cast<size_t>(sequence)];
   Layer& l = s.layers[static_cast<size_t>(i_layer)];
-  const int64_t d = l.shape.head_dim, plane = plane_of(l.shape, n_ctx_);
+  const int64_t d = l.shape.head_dim, d_v = l.shape.v_dim(), plane = plane_of(l.shape, n_ctx_);
   for (int64_t head = 0; head < l.shape.n_kv_heads; ++head) {
     const int64_t at = cell(l.shape, head, position, n_ctx_);
-    const std::vector<float> key = round(k + head * d, d, true), value = round(v + head * d, d, false);
+    const std::vector<float> key = round(k + head * d, d, true);
     std::copy(key.begin(), key.end(), l.memory.begin() + at);
-    std::copy(value.begin(), value.end(), l.memory.begin() + plane + at);
+    if (l.shape.values_in_keys) {
+      std::copy_n(key.begin(), d_v, l.memory.begin() + plane + at);
+    } else {
+      const std::vector<float> value = round(v + head * d_v, d_v, false);
+      std::copy(value.begin(), value.end(), l.memory.begin() + plane + at);
+    }
   }
   s.n_positions = std::max(s.n_positions, position + 1);
   s.n_ever_stored = std::max(s.n_ever_stored, position + 1);
@@ -91,7 +99,7 @@ void PlainCache::visit(int sequence, const std::function<void(std::span<const st
         for (int64_t head = 0; head < shape.n_kv_heads; ++head) {
           const int64_t at = (values ? plane_of(shape, n_ctx_) : 0) + cell(shape, head, position, n_ctx_);
           const float* row = layer(sequence, i).memory.data() + at;
-          const std::span<const float> floats(row, static_cast<size_t>(shape.head_dim));
+          const std::span<const float> floats(row, static_cast<size_t>(values ? shape.stored_v_dim() : shape.head_dim));
           std::vector<uint16_t> halves;
           if (type_ == ops::CacheType::f16) std::transform(floats.begin(), floats.end(), std::back_inserter(halves), half_bits);
           sink(type_ == ops::CacheType::f16 ? std::as_bytes(std::span(halves)) : std::as_bytes(floats));

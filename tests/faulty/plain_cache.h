@@ -17,9 +17,9 @@ class PlainCache {
  public:
   PlainCache(std::span<const ops::CacheLayer> layers, ops::CacheType type, int64_t n_ctx, int n_sequences, Fault fault);
 
-  // k, v: [n_kv_heads * head_dim] of one position.
+  // k, v: [n_kv_heads * head_dim] and [n_kv_heads * v_dim] of one position; v: null where values lie in the keys.
   void store(int sequence, int32_t layer, int64_t position, const float* k, const float* v);
-  // head_dim floats. n_in_use: positions that the sequence has, which a fault takes for the stride.
+  // head_dim and v_dim floats. n_in_use: positions that the sequence has, which a fault takes for the stride.
   const float* key(int sequence, int32_t layer, int64_t kv_head, int64_t position, int64_t n_in_use) const;
   const float* value(int sequence, int32_t layer, int64_t kv_head, int64_t position, int64_t n_in_use) const;
 

@@ -45,6 +45,11 @@ int64_t Decoder::window() const { return input.keys.find_count("attention.slidin
 
 std::vector<bool> Decoder::windowed_layers(int64_t period, bool last_full) const {
   std::vector<bool> windowed = input.keys.windowed_layers(h.n_layers, period, last_full);
+  const bool some = std::ranges::find(windowed, true) != windowed.end();
+  if (some && input.keys.find_count("attention.sliding_window", 0, kContextMax) == 0) {
+    throw Error(Errc::bad_file, fmt::format("{}: needs at least 1 position for the layers with a window, found 0; a model without windows has no such key",
+                                            input.keys.key("attention.sliding_window")));
+  }
   if (window() == 0) windowed.assign(windowed.size(), false);
   return windowed;
 }
@@ -232,9 +237,10 @@ ValueId Decoder::ffn_plain(ValueId x, ops::ActivationFunction activation) const 
 }
 
 FileScales Decoder::scales() const {
-  FileScales s{input.keys.number("embedding_scale", 1), input.keys.number("residual_scale", 1),
+  FileScales s{input.keys.find_positive("embedding_scale", 1e30).value_or(1), input.keys.find_positive("residual_scale", 1e30).value_or(1),
                1 / input.keys.find_positive("logit_scale", 1e30).value_or(1), scaled()};
   if (const double scale = input.keys.number("attention.scale", 0); scale != 0) s.attention.scale = scale;
+  if (s.attention.scale < 0) throw Error(Errc::bad_file, fmt::format("{}: needs a value above 0, found {}", input.keys.key("attention.scale"), s.attention.scale));
   return s;
 }
 
