@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "assay/devices.h"
+#include "assay/embed.h"
 #include "assay/error.h"
 #include "backend/cpu/cpu_executor.h"
 #include "backend/cuda/cuda.h"
@@ -178,7 +179,28 @@ INSTANTIATE_TEST_SUITE_P(Families, CudaArch, ::testing::ValuesIn(families()), []
 });
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CudaArch);
 
-// An op that no backend has a kernel for: y = 1 - x, and its past's count of tokens is no part of it.
+// Embeddings of several texts together, pooled.
+TEST(CudaEmbeddings, HaveTheCpusBits) {
+  ASSAY_REQUIRE_A_GPU();
+  for (const char* name : {"bert", "modernbert", "qwen3-embed", "gemma-embed"}) {
+    const std::filesystem::path path = test::shared(std::string("goldens/arch/") + name + ".gguf");
+    ASSAY_REQUIRE_FILE(path.string());
+    const auto model = Model::load(path.string(), {.tokenizer = false});
+    std::vector<std::vector<std::vector<double>>> found;
+    for (const Backend backend : {Backend::cpu, Backend::cuda}) {
+      EmbedOptions options;
+      options.context.n_ctx = 32;
+      options.context.n_threads = 1;
+      options.context.backend = backend;
+      Embedder embedder(model, options);
+      found.push_back(embedder.embed(
+          std::vector<std::vector<TokenId>>{{1, 2, 3, 4, 5}, {7}, {9, 8, 7, 6, 5, 4, 3, 2, 1, 10, 11, 12}}));
+    }
+    EXPECT_EQ(found[0], found[1]) << name;
+  }
+}
+
+// An op that no backend has a kernel for: y = 1 - x.
 struct Toy {
   ops::ValueId x, y;
   static constexpr const char* kKind = "toy";
