@@ -128,14 +128,13 @@ void check_fast(const ContextOptions& options, int64_t n_layers) {
 
 // The backend that runs: never automatic.
 Backend choose_backend(const ContextOptions& options) {
-  const bool needs_cpu = options.embeddings || options.numerics == Numerics::oracle || options.kernels != Kernels::best || options.n_gpu_layers == 0;
+  const bool needs_cpu = options.numerics == Numerics::oracle || options.kernels != Kernels::best || options.n_gpu_layers == 0;
   if (options.backend == Backend::cpu) return Backend::cpu;
   if (options.backend == Backend::automatic) {
     if (needs_cpu || backend::cuda::find_devices().list.empty()) return Backend::cpu;
   } else if (needs_cpu) {
-    throw Error(Errc::bad_request, fmt::format("backend cuda: embeddings, mode oracle, a named kernel set and -ngl 0 are the CPU's; found mode {}, "
-                                               "kernels {}, -ngl {}{}", name(options.numerics), name(options.kernels), options.n_gpu_layers,
-                                               options.embeddings ? ", embeddings" : ""));
+    throw Error(Errc::bad_request, fmt::format("backend cuda: mode oracle, a named kernel set and -ngl 0 are the CPU's; found mode {}, kernels {}, -ngl {}",
+                                               name(options.numerics), name(options.kernels), options.n_gpu_layers));
   }
   return Backend::cuda;
 }
@@ -224,6 +223,11 @@ ContextOptions resolve(const ContextOptions& asked, const Model& model) {
   if (options.numerics == Numerics::fast) check_fast(options, model.n_layers());
   options.backend = choose_backend(options);
   check_devices(options);
+  const bool is_divided = options.devices.size() > 1 || (options.n_gpu_layers >= 0 && options.n_gpu_layers < model.n_layers());
+  if (options.embeddings && options.backend == Backend::cuda && is_divided) {
+    throw Error(Errc::bad_request, fmt::format("embeddings on the GPU: need all {} layers on one GPU, found -ngl {} and {} GPUs; --backend cpu needs none",
+                                               model.n_layers(), options.n_gpu_layers, std::max<size_t>(options.devices.size(), 1)));
+  }
   if (!engine::has_pages(options) && (options.n_positions_max > 0 || options.n_kept > 0)) {
     throw Error(Errc::bad_request, fmt::format("{} positions of all sequences (--max-total-tokens), {} kept sequences: only a cache on the CPU is "
                                                "made of pages; this one is on {}", options.n_positions_max, options.n_kept,

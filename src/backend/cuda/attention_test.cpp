@@ -110,7 +110,7 @@ Result run_case(const Case& c, Kernel kernel) {
         const int64_t position = c.n_past + t;
         ops::attention_ref(q.data() + at, {keys.data() + kv_head * c.head_dim, n_all, c.head_dim, kv_width},
                            {values.data() + kv_head * c.head_dim, n_all, c.head_dim, kv_width}, ops::first_visible(position, c.window), position,
-                           task.scale, expected.data() + at);
+                           {.scale = task.scale}, expected.data() + at);
       }
     }
   }

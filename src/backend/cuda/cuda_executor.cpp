@@ -50,6 +50,7 @@ class CudaExecutor final : public ops::Executor {
 
   void run(const ops::Batch& batch) override {
     ops::check_batch(batch, state_.options, n_positions_, state_.shape);
+    if (!state_.plan.causal) ops::check_whole(state_.shape);
     if (batch.tokens.empty()) return;
     choose_device();
     const bool is_under_way = on_all_shards(next_.is(batch, [this](int64_t i) { return best_of(i); }));
@@ -58,6 +59,7 @@ class CudaExecutor final : public ops::Executor {
     fetched_.assign(fetched_.size(), 0);
     state_.take_batch(batch);
     state_.fill_rope_tables();
+    if (state_.borrower->any()) return run_borrowing(batch);
     keeps_ = n_ranked_ == 1 && is_graph() && state_.keeps_logits() && is_one_each(state_.shape, state_.n_tokens);
     place_of_.assign(state_.shape.selected.size(), 0);
     for (size_t i = 0; keeps_ && i < place_of_.size(); ++i) place_of_[i] = batch.positions[i] % 2;
@@ -71,9 +73,30 @@ class CudaExecutor final : public ops::Executor {
     n_ranked_run_ = n_ranked_;
   }
 
+  // Some ops run on the host, so the batch is queued step by step; the states that they keep are as far as the batch is, or go back.
+  void run_borrowing(const ops::Batch& batch) {
+    state_.borrower->begin(batch, state_.shape, state_.rope_tables);
+    ops::StateStore<float>& states = state_.borrower->states();
+    states.begin(state_.shape.token_runs);
+    keeps_ = false;
+    place_of_.assign(state_.shape.selected.size(), 0);
+    try {
+      start_run(false);
+      wait_for_run();
+    } catch (...) {
+      for (size_t i = 0; i < n_positions_.size(); ++i) truncate(static_cast<int>(i), n_positions_[i]);
+      throw;
+    }
+    states.end();
+    is_settled_ = true;
+    n_positions_ = state_.shape.n_positions;
+    n_ranked_run_ = n_ranked_;
+  }
+
   std::span<const float> logits(int64_t i_output) const override {
     fetch_logits(i_output);
-    return {state_.logits_host.as<const float>() + i_output * state_.plan.vocab_size, static_cast<size_t>(state_.plan.vocab_size)};
+    const int64_t width = state_.plan.output_width();
+    return {state_.logits_host.as<const float>() + i_output * width, static_cast<size_t>(width)};
   }
   void read_logits(int64_t i_output, std::span<double> out) const override {
     const std::span<const float> row = logits(i_output);
@@ -115,7 +138,7 @@ class CudaExecutor final : public ops::Executor {
   void truncate(int sequence, int64_t n_positions) override {
     ops::check_sequence(sequence, state_.options);
     int64_t& kept = n_positions_[static_cast<size_t>(sequence)];
-    kept = std::clamp<int64_t>(n_positions, 0, kept);
+    kept = state_.borrower->states().truncate(sequence, std::clamp<int64_t>(n_positions, 0, kept), kept);
   }
   int64_t n_positions(int sequence) const override {
     ops::check_sequence(sequence, state_.options);
@@ -125,12 +148,17 @@ class CudaExecutor final : public ops::Executor {
     choose_device();
     state_.stream.wait();  // the cache is read beside the stream
     state_.cache.visit(sequence, n_positions(sequence), sink);
+    if (n_positions(sequence) > 0) state_.borrower->states().visit(sequence, sink);
   }
   void set_observer(ops::OpObserver* observer) override {
     next_.forget();
     observer_ = observer;
   }
-  size_t cache_bytes() const override { return state_.cache.bytes(); }
+  std::vector<ops::KernelUse> kernels_of(int32_t i_op) const override {
+    const bool borrowed = state_.borrower->is_borrowed(i_op);
+    return {{1, 0, borrowed ? "reference" : "cuda", borrowed}};
+  }
+  size_t cache_bytes() const override { return state_.cache.bytes() + state_.borrower->states().bytes(); }
   size_t arena_bytes() const override { return state_.arena_bytes(); }
 
  private:
@@ -156,14 +184,14 @@ class CudaExecutor final : public ops::Executor {
     if (n_rows <= 0 || fetched_[static_cast<size_t>(i_fetch)] != 0) return;
     choose_device();
     if (keeps_) {
-      const size_t bytes = row_bytes(state_.plan.logits);
+      const size_t bytes = row_bytes(state_.plan.output());
       for (int64_t i = begin; i < begin + n_rows; ++i) {
         const float* row = state_.kept_logits(place_of_[static_cast<size_t>(i)], i);
         check(cudaMemcpyAsync(state_.logits_host.data() + static_cast<size_t>(i) * bytes, row, bytes, cudaMemcpyDeviceToHost, state_.stream.get()),
               "reading rows");
       }
     } else {
-      read(state_.plan.logits, begin, n_rows, state_.logits_host);
+      read(state_.plan.output(), begin, n_rows, state_.logits_host);
     }
     state_.stream.wait();
     fetched_[static_cast<size_t>(i_fetch)] = 1;
@@ -278,7 +306,7 @@ class CudaExecutor final : public ops::Executor {
   // The gathers of shards are recorded only where they need nothing of the host.
   bool is_graph() const {
     const bool fits = !is_shard() || (!state_.landings.empty() && state_.n_tokens <= state_.landings.n_rows_max());
-    return observer_ == nullptr && state_.tokens_alone && fits;
+    return observer_ == nullptr && state_.tokens_alone && fits && !state_.borrower->any();
   }
 
   // recorded: for a graph. A kernel that waits for another GPU is never queued otherwise: what loads a kernel may wait for those before.

@@ -128,7 +128,7 @@ void check_case(const Case& c) {
   for (int64_t h = 0; h < c.n_heads; ++h) {
     const int64_t kv = h / (c.n_heads / c.n_kv_heads) * c.head_dim;
     ops::attention_ref(heads_q.rotated.data() + h * c.head_dim, {keys.data() + kv, n, c.head_dim, kv_width},
-                       {values.data() + kv, n, c.head_dim, kv_width}, ops::first_visible(c.n_past, c.window), c.n_past, task.scale,
+                       {values.data() + kv, n, c.head_dim, kv_width}, ops::first_visible(c.n_past, c.window), c.n_past, {.scale = task.scale},
                        expected.data() + h * c.head_dim);
   }
   for (const int multiprocessors : {132, 1}) {  // of few, heads are taken four at a time; the second run finds the counters as the first did

@@ -11,6 +11,7 @@
 #include "backend/cuda/fast_decode.h"
 #include "ops/add.h"
 #include "ops/attention.h"
+#include "ops/expert_linear.h"
 #include "ops/gate.h"
 #include "ops/gather.h"
 #include "ops/kv_store.h"
@@ -77,7 +78,8 @@ class Grouper {
   void find_served() {
     own_.assign(s_.quantised.size(), true);
     for (const Unit& unit : s_.units) {
-      if (unit.kind == Unit::Kind::linears && unit.quantised != kNone && !serves(unit)) own_[index(unit.quantised)] = false;
+      const bool reads = unit.quantised != kNone && reads_quantised(unit.kind);
+      if (reads && (unit.kind == Unit::Kind::experts || !serves(unit))) own_[index(unit.quantised)] = false;
     }
   }
   bool is_made_by_readers(int32_t quantised) const { return quantised != kNone && own_[index(quantised)]; }
@@ -99,13 +101,16 @@ class Grouper {
     if (norm.kind != Unit::Kind::norm || !is_product(linears) || record<ops::RmsNorm>(norm.norm).y != row_of(*linears)) return false;
     const ops::ValueId y = row_of(*linears);
     int n_readers = 0;
-    for (const Unit& unit : s_.units) n_readers += unit.kind == Unit::Kind::linears && row_of(unit) == y;
+    for (const Unit& unit : s_.units) {
+      n_readers += unit.kind == Unit::Kind::linears && row_of(unit) == y;
+      n_readers += unit.kind == Unit::Kind::experts && record<ops::ExpertLinear>(unit.ops.front()).x == y;  // it wants the norm's integers
+    }
     return n_readers == 1;
   }
   bool is_gate_of(const Unit* gate, const Unit& linears) const {
     if (gate == nullptr || linears.ops.size() != 2 || gate->ops.size() != 1) return false;
     const auto* r = plan_.ops[index(gate->ops.front())].as<ops::Gate>();
-    if (r == nullptr || (gate->quantised != kNone && !is_made_by_readers(gate->quantised))) return false;
+    if (r == nullptr || !is_usual(plan_, *r) || (gate->quantised != kNone && !is_made_by_readers(gate->quantised))) return false;
     const auto dtype_of = [&](size_t i) { return matrix_of(linears.ops[i]).dtype; };
     if (dtype_of(0) != dtype_of(1) || dtype_of(0) == tensor::DType::F32) return false;  // F32: two rows want too much shared memory
     const ops::ValueId a = record<ops::Linear>(linears.ops[0]).y, b = record<ops::Linear>(linears.ops[1]).y;
@@ -144,7 +149,7 @@ class Grouper {
       }
     } else {
       group.alone = unit;
-      if (unit.kind != Unit::Kind::linears && is_made_by_readers(unit.quantised)) group.alone.quantised = kNone;
+      if (!reads_quantised(unit.kind) && is_made_by_readers(unit.quantised)) group.alone.quantised = kNone;
       if (group.alone.kind == Unit::Kind::gate && group.alone.quantised == kNone) group.alone.kind = Unit::Kind::op;
     }
     for (size_t k = 0; k < n; ++k) group.units.push_back(static_cast<int32_t>(i + k));
@@ -168,7 +173,7 @@ class Grouper {
   size_t reader_of(ops::ValueId value) const {
     size_t reader = s_.decode.size();
     for (size_t g = 0; g < s_.decode.size(); ++g) {
-      bool reads = value == plan_.logits;
+      bool reads = value == plan_.output();
       for (const int32_t unit : s_.decode[g].units) {
         for (const int32_t op : s_.units[index(unit)].ops) {
           const std::vector<ops::ValueId> inputs = ops::values_of(plan_.ops[index(op)]).inputs;
@@ -247,7 +252,7 @@ class Grouper {
     }
   }
   int n_readers(ops::ValueId value) const {
-    int n = value == plan_.logits || value == plan_.handed ? 1 : 0;
+    int n = value == plan_.output() || value == plan_.handed ? 1 : 0;
     for (const ops::Op& op : plan_.ops) {
       const std::vector<ops::ValueId> inputs = ops::values_of(op).inputs;
       n += static_cast<int>(std::count(inputs.begin(), inputs.end(), value));
@@ -269,7 +274,7 @@ class Grouper {
         if (values.output != kNone) made_in[index(values.output)] = s_.group_of_unit[u];
       }
     }
-    for (const ops::ValueId id : {plan_.logits, plan_.handed}) {
+    for (const ops::ValueId id : {plan_.output(), plan_.handed}) {
       if (id != kNone) s_.read_by_other_groups[index(id)] = true;
     }
   }

@@ -9,6 +9,7 @@
 #include "ops/attention.h"
 #include "ops/buffer_plan.h"
 #include "ops/embed.h"
+#include "ops/expert_linear.h"
 #include "ops/linear.h"
 #include "ops/plan_check.h"
 
@@ -35,7 +36,8 @@ DeviceState::DeviceState(const ops::Plan& p, const ops::ExecutorOptions& o, cons
       landings(p, schedule.column_linears, place.peers.get(), place.i_shard, kSplitTokensMax),
       weights(p, o, landings.empty() ? std::span<const int32_t>{} : schedule.column_linears, stream.get()),
       cache(p.cache_layers, o),
-      logits_host(bytes_max(p.logits), "the logits"),
+      borrower(std::make_unique<Borrower>(p, o, schedule)),
+      logits_host(bytes_max(p.output()), "the logits"),
       input_host(bytes_max(p.input), "the rows of the part before"),
       handed_host(bytes_max(p.handed), "the rows for the next part") {
   shape.reserve(o);
@@ -44,7 +46,8 @@ DeviceState::DeviceState(const ops::Plan& p, const ops::ExecutorOptions& o, cons
   place_tables();
   place_floats();
   hopper = HopperMemory(options.fast || !schedule.quantised.empty());
-  const bool is_whole = (place.peers == nullptr || !landings.empty()) && plan.input == ops::kNone && plan.handed == ops::kNone;
+  const bool is_whole = (place.peers == nullptr || !landings.empty()) && plan.input == ops::kNone && plan.handed == ops::kNone &&
+                        plan.logits != ops::kNone && !borrower->any();  // a reference wants the batch on the host
   if (is_whole) kept_logits_ = DeviceBuffer(2 * static_cast<size_t>(n_rows_kept() * plan.vocab_size) * sizeof(float), "the logits of two runs");
 }
 
@@ -65,7 +68,7 @@ bool DeviceState::decodes(const Matrix& w) const noexcept {
 }
 
 size_t DeviceState::arena_bytes() const noexcept {
-  size_t bytes = arena_.size() + partials.size() + arrived.size() + panel.size() + hopper.bytes() + floats.bytes() + batch_device_.size() + landings.bytes() + logits_host.size() +
+  size_t bytes = arena_.size() + partials.size() + arrived.size() + panel.size() + hopper.bytes() + floats.bytes() + borrower->bytes() + batch_device_.size() + landings.bytes() + logits_host.size() +
                  kept_logits_.size() + input_host.size() + handed_host.size();
   for (const DeviceBuffer& table : rope_device) bytes += table.size();
   return bytes;
@@ -95,7 +98,7 @@ void DeviceState::place_values() {
     const auto id = static_cast<ops::ValueId>(i);
     const Lifetime& life = schedule.lifetimes[i];
     const bool is_of_next = token_table != nullptr && id == token_table->y;  // the last kernel writes it, for the next run
-    const bool stays = id == plan.logits || id == plan.handed || is_of_next;
+    const bool stays = id == plan.output() || id == plan.handed || is_of_next;
     const auto first = is_of_next ? 0 : life.first_step, last = stays ? static_cast<int32_t>(schedule.decode.size()) : life.last_step;
     wanted.push_back({{bytes_max(id), first, last, -1}, id, ops::kNone});
   }
@@ -134,13 +137,16 @@ void DeviceState::place_tables() {
   size_t partials_bytes = 0, panel_bytes = 0, panel_row_bytes = 0, arrived_bytes = 0;
   for (const ops::Op& op : plan.ops) {
     if (const auto* attention = op.as<ops::Attention>()) {
-      if (attention->head_dim > kHeadDimMax) {
-        throw Error(Errc::unsupported, op.name + ": heads of " + std::to_string(attention->head_dim) +
-                                           " elements; the CUDA backend serves up to " + std::to_string(kHeadDimMax) + ", --backend cpu any");
-      }
+      if (!is_usual(plan, *attention)) continue;
       const int64_t rows = alone_max() * attention->n_heads * segments_of(options.n_ctx);
       partials_bytes = std::max(partials_bytes, static_cast<size_t>(rows * (attention->head_dim + 2)) * sizeof(float));
       arrived_bytes = std::max(arrived_bytes, static_cast<size_t>(attention->n_heads) * sizeof(uint32_t));
+    }
+    const auto* experts = op.as<ops::ExpertLinear>();
+    if (experts != nullptr && decodes(weights.matrix(experts->w))) {
+      const Matrix& w = weights.matrix(experts->w);
+      panel_bytes = std::max(panel_bytes, static_cast<size_t>(w.rows * w.cols) * sizeof(float));
+      panel_row_bytes = std::max(panel_row_bytes, static_cast<size_t>(w.rows / experts->n_experts * w.cols) * sizeof(float));  // an expert at least
     }
     const auto* linear = op.as<ops::Linear>();
     if (linear == nullptr || !decodes(weights.matrix(linear->w))) continue;

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "backend/cuda/attention.h"
+#include "backend/cuda/borrow.h"
 #include "backend/cuda/device_memory.h"
 #include "backend/cuda/device_weights.h"
 #include "backend/cuda/fast_linear.h"
@@ -38,7 +40,7 @@ struct DeviceState {
   int64_t n_rows_kept() const noexcept { return std::min(options.n_outputs_max, alone_max()); }
   // Of an output in one of two places.
   const float* kept_logits(int which, int64_t i_output) const noexcept {
-    return kept_logits_.as<const float>() + (which * n_rows_kept() + i_output) * plan.vocab_size;
+    return kept_logits_.as<const float>() + (which * n_rows_kept() + i_output) * plan.output_width();
   }
   void set_round(uint32_t round) { *batch_host_.as<uint32_t>() = round; }  // of the shards, before send_batch
   void fill_rope_tables();  // up to the positions of the batch and one further
@@ -74,6 +76,7 @@ struct DeviceState {
   Landings landings;                           // of a shard
   DeviceWeights weights;
   KvCache cache;
+  std::unique_ptr<Borrower> borrower;          // never null
   bool lands = false;                          // the batch's gathers are written there by all shards
   // The op whose rows rank_rows makes for the next run, of a plan that is neither divided nor a shard's; null where it cannot. No other value has
   // its y's memory.

@@ -9,6 +9,8 @@
 #include "backend/cuda/row_kernels.h"
 #include "backend/cuda/upload.h"
 #include "ops/embed.h"
+#include "ops/embed_position.h"
+#include "ops/expert_linear.h"
 #include "ops/linear.h"
 #include "ops/plan_check.h"
 #include "quant/format.h"
@@ -20,13 +22,15 @@ constexpr size_t kAlignment = 256;
 
 size_t round_up(size_t n) noexcept { return (n + kAlignment - 1) / kAlignment * kAlignment; }
 
-// Which weights are read as matrices: tables and the w of linears.
+// Which weights are read as matrices: tables and the w of products. What a borrowed op reads stays on the host.
 std::vector<ops::WeightId> matrices_of(const ops::Plan& plan, std::span<const int32_t> column_linears) {
   std::vector<ops::WeightId> ids;
   for (const int32_t op : column_linears) ids.push_back(plan.ops[static_cast<size_t>(op)].get<ops::Linear>().columns);
   for (const ops::Op& op : plan.ops) {
     if (const auto* embed = op.as<ops::Embed>()) ids.push_back(embed->table);
+    if (const auto* positions = op.as<ops::EmbedPosition>()) ids.push_back(positions->table);
     if (const auto* linear = op.as<ops::Linear>()) ids.push_back(linear->w);
+    if (const auto* experts = op.as<ops::ExpertLinear>()) ids.push_back(experts->w);
   }
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());

@@ -100,7 +100,7 @@ TEST(CudaFused, GatesHaveTheReferencesBits) {
         for (size_t i = 0; i < gate.size(); i += 7) gate[i] *= 40.0f;  // exponentials that underflow, or nearly
         gate[70] = std::numeric_limits<float>::quiet_NaN();
         gate[static_cast<size_t>(k) + 900 % static_cast<size_t>(k)] = -std::numeric_limits<float>::infinity();
-        (activation == ops::ActivationFunction::silu ? ops::gate_silu_ref : ops::gate_gelu_tanh_ref)(gate.data(), up.data(), n_rows * k, expected.data());
+        ops::gate_ref(activation)(gate.data(), up.data(), n_rows * k, expected.data());
         const DeviceBuffer on_gate = upload(gate), on_up = upload(up), to_y = poisoned(gate.size());
         const Integers integers(kind, planes, n_rows, k);
         gate_rows(on_gate.as<float>(), on_up.as<float>(), activation, n_rows, to_y.as<float>(), integers.view, Queue());

@@ -2,6 +2,7 @@
 // chunks of the contract and walk its blocks, so every chain is summed in place and the tree is three shuffles at the end.
 #include <algorithm>
 
+#include "backend/cuda/expert_pick.cuh"
 #include "backend/cuda/format_list.cuh"
 #include "backend/cuda/gemv_formats.cuh"
 #include "backend/cuda/launch.cuh"
@@ -106,11 +107,17 @@ __device__ float term_of(const Lane32& lane, const LaneX<Format, kPlanes>& x) {
   return quant::block_term(Format::kHasMin, lane.scale, f, g);
 }
 
+// Up to kTokens rows of activations, and where their results go: row r of the matrix to y[t * y_width + r].
+struct GemvTokens {
+  int x_row, n;
+  float* y;
+  int64_t y_width;
+};
+
 // Rows row, row + row_step, ... of a matrix against kTokens tokens, by a warp. The weights of the next two steps are on their way while
 // the current ones are multiplied, from row to row too.
 template <class Format, int kPlanes, int kTokens>
-__device__ void run_rows(const GemvTask& task, const quant::Activations& x, int n_tokens, int row, int row_step) {
-  const int token_0 = static_cast<int>(blockIdx.y) * kTokens;
+__device__ void run_rows(const GemvTask& task, const quant::Activations& x, const GemvTokens& tokens, int row, int row_step) {
   const int lane = threadIdx.x % 32, chunk = lane / 4, part = lane % 4;
   constexpr int kStep = Format::kBlock == 256 ? 1 : 4;  // blocks that the four lanes take at a time
   const int offset = kStep == 4 ? part : 0;
@@ -130,7 +137,7 @@ __device__ void run_rows(const GemvTask& task, const quant::Activations& x, int 
   wait_for_previous();
   LaneX<Format, kPlanes> share;
   const bool x_stays = kTokens == 1 && longest <= kStep;  // a row is one step: its activations are loaded once
-  if (x_stays) share.load(x, block_at(0), part);
+  if (x_stays) share.load(x, int64_t{tokens.x_row} * task.n_blocks + block_at(0), part);
   for (; row < task.n_rows; row += row_step) {
     float c[kTokens] = {};
     for (int i = 0; i < longest; i += kStep) {
@@ -141,7 +148,7 @@ __device__ void run_rows(const GemvTask& task, const quant::Activations& x, int 
       if (ahead.row < task.n_rows) next = load(ahead.row, ahead.i);
 #pragma unroll
       for (int t = 0; t < kTokens; ++t) {
-        const int64_t x_at = int64_t{min(token_0 + t, n_tokens - 1)} * task.n_blocks + at;
+        const int64_t x_at = int64_t{tokens.x_row + min(t, tokens.n - 1)} * task.n_blocks + at;
         if (!x_stays) share.load(x, x_at, part);
         const float term = term_of<Format, kPlanes>(w, share), d = share.d;
         if constexpr (kStep == 1) {
@@ -161,8 +168,8 @@ __device__ void run_rows(const GemvTask& task, const quant::Activations& x, int 
       float y = c[t];
 #pragma unroll
       for (int width = 4; width <= 16; width *= 2) y = y + __shfl_xor_sync(kWholeWarp, y, width);  // the tree over the chunks
-      if (lane == 0 && token_0 + t < n_tokens) {
-        task.y[int64_t{token_0 + t} * task.n_rows + row] = task.bias == nullptr ? y : y + task.bias[row];
+      if (lane == 0 && t < tokens.n) {
+        tokens.y[t * tokens.y_width + row] = task.bias == nullptr ? y : y + task.bias[row];
       }
     }
   }
@@ -171,9 +178,9 @@ __device__ void run_rows(const GemvTask& task, const quant::Activations& x, int 
 template <class... F>
 struct Formats : FormatList<F...> {
   template <int kPlanes, int kTokens>
-  __device__ static void run(const GemvTask& task, const quant::Activations& x, int n_tokens, int row, int row_step) {
+  __device__ static void run(const GemvTask& task, const quant::Activations& x, const GemvTokens& tokens, int row, int row_step) {
     int i = 0;
-    ((task.format == i++ ? run_rows<F, kPlanes, kTokens>(task, x, n_tokens, row, row_step) : void()), ...);
+    ((task.format == i++ ? run_rows<F, kPlanes, kTokens>(task, x, tokens, row, row_step) : void()), ...);
   }
 };
 using Formats32 = Formats<GemvQ4_0, GemvQ4_1, GemvQ8_0>;
@@ -186,7 +193,36 @@ __global__ void __launch_bounds__(32 * kWarps, kTokens == 1 ? kThreadBlocksPerSm
   while (i + 1 < tasks.n && static_cast<int>(blockIdx.x) >= tasks.task[i + 1].first_block) ++i;
   const GemvTask& task = tasks.task[i];
   const int row = (static_cast<int>(blockIdx.x) - task.first_block) * kWarps + static_cast<int>(threadIdx.x / 32);
-  List::template run<kPlanes, kTokens>(task, tasks.x, tasks.n_tokens, row, task.n_thread_blocks * kWarps);
+  const int first = static_cast<int>(blockIdx.y) * kTokens;
+  const GemvTokens tokens{first, min(tasks.n_tokens - first, kTokens), task.y + int64_t{first} * task.n_rows, task.n_rows};
+  List::template run<kPlanes, kTokens>(task, tasks.x, tokens, row, task.n_thread_blocks * kWarps);
+}
+
+// The rows of a pair's expert (expert_linear.h): as many blocks of threads for each pair.
+template <class List, int kPlanes>
+__global__ void __launch_bounds__(32 * kWarps, kThreadBlocksPerSm) expert_gemv_kernel(GemvTask task, const __grid_constant__ ExpertPick pick,
+                                                                                     const __grid_constant__ quant::Activations x, int d_out) {
+  let_next_start();
+  wait_for_previous();  // for the routes
+  const int64_t pair = blockIdx.x / task.n_thread_blocks;
+  const auto first = static_cast<int>(pick.row_begin(pick.expert(pair)));
+  task.n_rows = first + d_out;
+  const int row = first + static_cast<int>(blockIdx.x % task.n_thread_blocks) * kWarps + static_cast<int>(threadIdx.x / 32);
+  const GemvTokens tokens{static_cast<int>(pick.row_of_x(pair)), 1, task.y + pair * d_out - first, 0};
+  List::template run<kPlanes, 1>(task, x, tokens, row, task.n_thread_blocks * kWarps);
+}
+
+template <class List>
+bool try_experts(const ExpertTask& t, const quant::Activations& x, const Queue& queue) {
+  const int format = t.w->parts.n < 2 ? -1 : List::find(t.w->dtype);
+  if (format < 0 || t.w->rows > INT32_MAX / 2 || t.n_pairs > INT32_MAX / 2) return false;
+  constexpr int64_t kBlocksMin = 16;  // of threads, for a pair
+  const int64_t whole = (t.d_out + kWarps - 1) / kWarps, share = std::min(whole, std::max(kThreadBlocksMax / t.n_pairs, kBlocksMin));
+  const GemvTask task{t.w->parts, format, 0, static_cast<int32_t>(t.d_in / x.block()), 0, static_cast<int32_t>(share), t.bias, t.y};
+  const dim3 grid(static_cast<unsigned>(t.n_pairs * share));
+  const auto kernel = x.planes == 2 ? expert_gemv_kernel<List, 2> : expert_gemv_kernel<List, 1>;
+  launch(queue, kernel, grid, 32 * kWarps, 0, task, ExpertPick(t), x, static_cast<int>(t.d_out));
+  return true;
 }
 
 template <class List, int kPlanes>
@@ -227,6 +263,10 @@ bool try_list(std::span<const LinearTask> linears, const quant::Activations& x, 
 bool can_overlap() {
   cudaFuncAttributes attributes{};
   return cudaFuncGetAttributes(&attributes, gemv_kernel<Formats32, 1, 1>) == cudaSuccess && attributes.ptxVersion >= 90;
+}
+
+bool expert_linear_gemv(const ExpertTask& task, const quant::Activations& x, const Queue& queue) {
+  return x.kind == quant::Activation::a256 ? try_experts<Formats256>(task, x, queue) : try_experts<Formats32>(task, x, queue);
 }
 
 bool linear_gemv(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Queue& queue) {

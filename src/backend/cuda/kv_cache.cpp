@@ -35,17 +35,20 @@ Layout lay_out(std::span<const ops::CacheLayer> layers, const ops::ExecutorOptio
   const int64_t n_positions = round_up(options.n_ctx, kKeyTile);
   for (const ops::CacheLayer& layer : layers) {
     check_type(options.cache_k, layer.head_dim, "K", layout.layers.size());
-    check_type(options.cache_v, layer.head_dim, "V", layout.layers.size());
+    check_type(options.cache_v, layer.stored_v_dim(), "V", layout.layers.size());
     CacheView view;
     view.type_k = options.cache_k;
     view.type_v = options.cache_v;
     view.n_kv_heads = layer.n_kv_heads;
     view.head_dim = layer.head_dim;
+    view.v_dim = layer.v_dim();
+    view.values_in_keys = layer.values_in_keys;
+    const int64_t stored = layer.stored_v_dim();
     view.n_pieces = round_up(layer.head_dim * element_bytes(view.type_k), kPieceBytes) / kPieceBytes;
     view.k_tile_bytes = view.n_pieces * kKeyTile * kPieceBytes;
-    view.v_row_bytes = layer.head_dim * element_bytes(view.type_v);
+    view.v_row_bytes = stored * element_bytes(view.type_v);
     if (view.type_k == ops::CacheType::q8_0) view.k_tile_bytes += layer.head_dim / kQ8Elements * kKeyTile * 2;
-    if (view.type_v == ops::CacheType::q8_0) view.v_row_bytes += layer.head_dim / kQ8Elements * 2;
+    if (view.type_v == ops::CacheType::q8_0) view.v_row_bytes += stored / kQ8Elements * 2;
     view.v_row_bytes = round_up(view.v_row_bytes, kPieceBytes);
     view.k_head_bytes = n_positions / kKeyTile * view.k_tile_bytes;
     view.v_head_bytes = n_positions * view.v_row_bytes;
@@ -80,11 +83,11 @@ void get_key(const CacheView& view, const std::byte* head, int64_t position, std
 void get_value(const CacheView& view, const std::byte* head, int64_t position, std::byte* row) {
   const std::byte* place = head + position * view.v_row_bytes;
   if (view.type_v != ops::CacheType::q8_0) {
-    std::memcpy(row, place, static_cast<size_t>(view.head_dim * element_bytes(view.type_v)));
+    std::memcpy(row, place, static_cast<size_t>(view.v_dim * element_bytes(view.type_v)));
     return;
   }
-  for (int64_t block = 0; block < view.head_dim / kQ8Elements; ++block, row += kQ8Bytes) {
-    std::memcpy(row, place + view.head_dim + 2 * block, 2);
+  for (int64_t block = 0; block < view.v_dim / kQ8Elements; ++block, row += kQ8Bytes) {
+    std::memcpy(row, place + view.v_dim + 2 * block, 2);
     std::memcpy(row + 2, place + block * kQ8Elements, kQ8Elements);
   }
 }
@@ -110,7 +113,8 @@ void KvCache::visit(int64_t sequence, int64_t n_positions, const std::function<v
   std::vector<std::byte> copy, row;
   for (const CacheView& view : layers_) {
     for (const bool keys : {true, false}) {
-      row.resize(static_cast<size_t>(ops::cache_row_bytes(keys ? view.type_k : view.type_v, view.head_dim)));
+      if (!keys && view.values_in_keys) continue;
+      row.resize(static_cast<size_t>(ops::cache_row_bytes(keys ? view.type_k : view.type_v, keys ? view.head_dim : view.v_dim)));
       const int64_t head_bytes = keys ? view.k_head_bytes : view.v_head_bytes;
       copy.resize(static_cast<size_t>(view.n_kv_heads * head_bytes));
       check(cudaMemcpy(copy.data(), (keys ? view.k : view.v) + sequence * view.n_kv_heads * head_bytes, copy.size(), cudaMemcpyDeviceToHost),

@@ -23,10 +23,12 @@ inline constexpr int kPieceBytes = 16;  // of a key
 // One layer of all sequences; the head `h` of sequence `s` is head s * n_kv_heads + h.
 //   Key tile i of a head begins at k + head * k_head_bytes + i * k_tile_bytes: pieces [n_pieces][32][16 bytes]; q8_0: then f16 scales
 //   [head_dim / 32][32].
-//   Value row t of a head begins at v + head * v_head_bytes + t * v_row_bytes; q8_0: int8 [head_dim], then its f16 scales [head_dim / 32].
+//   Value row t of a head begins at v + head * v_head_bytes + t * v_row_bytes; q8_0: int8 [v_dim], then its f16 scales [v_dim / 32].
 struct CacheView {
   ops::CacheType type_k = ops::CacheType::f16, type_v = ops::CacheType::f16;
   int64_t n_kv_heads = 0, head_dim = 0, n_pieces = 0;
+  int64_t v_dim = 0;            // elements of a value
+  bool values_in_keys = false;  // they are the first of its key: nothing lies at v
   int64_t k_tile_bytes = 0, k_head_bytes = 0, v_row_bytes = 0, v_head_bytes = 0;
   std::byte* k = nullptr;
   std::byte* v = nullptr;
@@ -49,7 +51,8 @@ class KvCache {
   DeviceBuffer memory_;
 };
 
-// Writes the keys and values of the batch's tokens into the cache. k, v f32 [n_tokens, n_kv_heads * head_dim].
+// Writes the keys and values of the batch's tokens into the cache. k, v f32 [n_tokens, n_kv_heads * head_dim or v_dim];
+// v null where values lie in keys.
 void kv_store(const CacheView& cache, const float* k, const float* v, const int32_t* positions, const int32_t* sequences, int64_t n_tokens,
               cudaStream_t stream);
 

@@ -26,7 +26,7 @@ __device__ inline Place key_place(const CacheView& c, int64_t head, int64_t posi
 }
 __device__ inline Place value_place(const CacheView& c, int64_t head, int64_t position, int64_t j) {
   std::byte* row = c.v + head * c.v_head_bytes + position * c.v_row_bytes;
-  return {row + j * element_bytes(c.type_v), row + c.head_dim + j / 32 * 2};
+  return {row + j * element_bytes(c.type_v), row + c.v_dim + j / 32 * 2};
 }
 
 // num::float_to_half: the instruction gives all its bits but those of a NaN.

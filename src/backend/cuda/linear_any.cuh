@@ -6,6 +6,7 @@
 #include "backend/cuda/warp.cuh"
 #include "num/lanes.h"
 #include "quant/activations.h"
+#include "quant/blocks.h"
 #include "quant/steps.h"
 
 namespace assay::backend::cuda {

@@ -104,7 +104,7 @@ void check_exact(const Case& c) {
   for (int64_t h = 0; h < c.n_heads; ++h) {
     const int64_t kv = h / (c.n_heads / c.n_kv_heads) * c.head_dim, width = c.n_kv_heads * c.head_dim, n = c.n_past + 1;
     ops::attention_ref(context.q.data() + h * c.head_dim, {keys.data() + kv, n, c.head_dim, width}, {values.data() + kv, n, c.head_dim, width},
-                       ops::first_visible(c.n_past, c.window), c.n_past, context.scale(), expected.data() + h * c.head_dim);
+                       ops::first_visible(c.n_past, c.window), c.n_past, {.scale = context.scale()}, expected.data() + h * c.head_dim);
   }
   EXPECT_TRUE(same_floats(download<float>(context.y.data(), expected.size()), expected)) << c;
 }

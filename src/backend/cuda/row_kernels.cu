@@ -27,11 +27,12 @@ struct RowsTask {
   int64_t cols = 0;
   const int32_t* rows = nullptr;  // of tokens
   int64_t row_begin = 0, n_rows = 0;
+  bool repeats = false;  // row_begin for all
   bool scaled = false;
   float scale = 1.0f;
   float* y = nullptr;
 
-  __device__ int64_t row(int64_t i) const { return rows != nullptr ? rows[i] : row_begin + i; }
+  __device__ int64_t row(int64_t i) const { return rows != nullptr ? rows[i] : row_begin + (repeats ? 0 : i); }
   // Behind rows of tokens the next kernel may start when this one's wait is over, no earlier: kernels read the batch ahead of their own wait. A
   // matrix that is decoded the next one may fetch before it waits, so it does not start ahead.
   __device__ void wait() const {
@@ -112,7 +113,7 @@ __global__ void rms_norm_kernel(const float* x, const float* w, float eps, int64
   sum = __shfl_sync(kWholeWarp, fold_lanes(sum), 0);
   const float r = 1.0f / sqrtf(sum / static_cast<float>(d) + eps);
 #pragma unroll 8
-  for (int64_t j = lane; j < d; j += 32) y[j] = (x[j] * r) * w[j];
+  for (int64_t j = lane; j < d; j += 32) y[j] = w == nullptr ? x[j] * r : (x[j] * r) * w[j];
 }
 
 // One thread a pair; the elements beyond dim are pairs of their own.
@@ -167,6 +168,11 @@ __global__ void cut_kernel(const uint8_t* blocks, int64_t n_blocks, int block_by
 
 void embed(const Matrix& table, const int32_t* tokens, int64_t n_tokens, float scale, float* y, const Queue& queue) {
   decode(table, {.rows = tokens, .n_rows = n_tokens, .scaled = true, .scale = scale, .y = y}, queue);
+}
+
+void embed_position(const Matrix& table, const int32_t* positions, int64_t row, int64_t n_tokens, float* y, const Queue& queue) {
+  if (row < 0) return decode(table, {.rows = positions, .n_rows = n_tokens, .y = y}, queue);
+  decode(table, {.row_begin = row, .n_rows = n_tokens, .repeats = true, .y = y}, queue.stream);
 }
 
 void decode_rows(const Matrix& matrix, int64_t row_begin, int64_t n_rows, float* out, cudaStream_t stream) {

@@ -15,7 +15,9 @@
 namespace assay::backend::cuda {
 
 void embed(const Matrix& table, const int32_t* tokens, int64_t n_tokens, float scale, float* y, const Queue& queue);
-void rms_norm(const float* x, const float* w, float eps, int64_t d, int64_t n_runs, float* y, cudaStream_t stream);
+// The row of each token's position, or row `row` for all where it is not below 0.
+void embed_position(const Matrix& table, const int32_t* positions, int64_t row, int64_t n_tokens, float* y, const Queue& queue);
+void rms_norm(const float* x, const float* w, float eps, int64_t d, int64_t n_runs, float* y, cudaStream_t stream);  // w null: all 1
 
 // table: row p is position p, dim / 2 cosines, then as many sines.
 struct RopeShape {

@@ -164,10 +164,10 @@ TEST(CudaRows, GatesAndSumsHaveTheReferencesBits) {
   const auto n = static_cast<int64_t>(up.size());
   std::vector<float> expected(up.size());
   const DeviceBuffer device_gate = upload(gate_in), device_up = upload(up), y = poisoned(up.size());
-  ops::gate_silu_ref(gate_in.data(), up.data(), n, expected.data());
+  ops::gate_ref(ops::ActivationFunction::silu)(gate_in.data(), up.data(), n, expected.data());
   gate(device_gate.as<float>(), device_up.as<float>(), ops::ActivationFunction::silu, n, y.as<float>(), nullptr);
   EXPECT_TRUE(same_floats(download<float>(y.data(), up.size()), expected)) << "silu";
-  ops::gate_gelu_tanh_ref(gate_in.data(), up.data(), n, expected.data());
+  ops::gate_ref(ops::ActivationFunction::gelu_tanh)(gate_in.data(), up.data(), n, expected.data());
   gate(device_gate.as<float>(), device_up.as<float>(), ops::ActivationFunction::gelu_tanh, n, y.as<float>(), nullptr);
   EXPECT_TRUE(same_floats(download<float>(y.data(), up.size()), expected)) << "gelu";
   for (size_t i = 0; i < up.size(); ++i) expected[i] = gate_in[i] + up[i];

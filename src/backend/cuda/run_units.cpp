@@ -6,19 +6,20 @@
 
 #include "assay/error.h"
 
+#include "backend/cuda/borrow.h"
+#include "backend/cuda/expert_linear.h"
 #include "backend/cuda/fast_attention.h"
 #include "backend/cuda/float_few.h"
 #include "backend/cuda/row_kernels.h"
+#include "backend/cuda/run_ops.h"
 #include "ops/add.h"
 #include "ops/attention.h"
-#include "ops/embed.h"
+#include "ops/expert_linear.h"
 #include "ops/gate.h"
-#include "ops/gather.h"
 #include "ops/kv_store.h"
 #include "ops/linear.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
-#include "ops/select_outputs.h"
 
 namespace assay::backend::cuda {
 namespace {
@@ -31,11 +32,6 @@ constexpr int64_t kGemvTokensMax = 8;  // from here on the weights are unpacked 
 template <class Record>
 const Record& record_of(const DeviceState& s, int32_t op) {
   return s.plan.ops[static_cast<size_t>(op)].get<Record>();
-}
-
-RopeShape shape_of(const DeviceState& s, const ops::Rope& r) {
-  const ops::RopeSpec& spec = s.plan.ropes[static_cast<size_t>(r.rope)];
-  return {r.n_heads, r.head_dim, spec.dim, spec.interleaved};
 }
 
 class Runner {
@@ -51,49 +47,9 @@ class Runner {
       case Unit::Kind::gate: return run_gate();
       case Unit::Kind::attention: return run_attention();
       case Unit::Kind::linears: return run_linears();
+      case Unit::Kind::experts: return run_experts();
+      case Unit::Kind::borrowed: return s_.borrower->run(s_, unit_.ops.front());
     }
-  }
-
-  void operator()(const ops::Embed& r) const {
-    if (s_.has_token_rows) return;
-    embed(s_.weights.matrix(r.table), s_.tokens(), s_.n_tokens, static_cast<float>(r.scale), s_.value(r.y), queue_);
-  }
-  void operator()(const ops::RmsNorm& r) const {
-    rms_norm(s_.value(r.x), s_.weights.small(r.w), r.eps, r.d, s_.n_rows(r.y) * (s_.width(r.x) / r.d), s_.value(r.y), queue_.stream);
-  }
-  void operator()(const ops::Rope& r) const {
-    const auto i = static_cast<size_t>(r.rope);
-    rope(s_.value(r.x), s_.rope_device[i].as<const float>(), s_.positions(), s_.n_rows(r.y), shape_of(s_, r), s_.value(r.y), queue_.stream);
-  }
-  void operator()(const ops::KvStore& r) const {
-    kv_store(s_.cache.layer(r.layer), s_.value(r.k), s_.value(r.v), s_.positions(), s_.sequences(), s_.n_tokens, queue_.stream);
-  }
-  void operator()(const ops::Add& r) const {
-    add(s_.value(r.a), s_.value(r.b), s_.n_rows(r.y) * s_.width(r.y), s_.value(r.y), queue_.stream);
-  }
-  void operator()(const ops::Gate& r) const {
-    const int64_t n = s_.n_rows(r.y) * s_.width(r.y);
-    if (const tensor::DType dtype = halves_for_next(r.y); dtype != tensor::DType::F32) {
-      return gate_to(dtype, s_.value(r.gate), s_.value(r.up), r.activation, n, wanted_.observed ? s_.value(r.y) : nullptr, s_.floats.view().x, queue_);
-    }
-    gate(s_.value(r.gate), s_.value(r.up), r.activation, n, s_.value(r.y), queue_.stream);
-  }
-  void operator()(const ops::SelectOutputs& r) const {
-    select_rows(s_.value(r.x), s_.selected(), static_cast<int64_t>(s_.shape.selected.size()), s_.width(r.x), s_.value(r.y), queue_.stream);
-  }
-  void operator()(const ops::Gather& r) const {
-    const int64_t n_rows = s_.n_rows(r.y), own_width = s_.width(r.x), width = s_.width(r.y);
-    if (n_rows == 0) return;
-    if (s_.place.peers == nullptr) throw Error(Errc::bad_request, "a shard of a model needs the others to run");
-    if (!s_.lands) {
-      return s_.place.peers->copy_columns(s_.place.i_shard, s_.value(r.x), own_width, r.column, width, n_rows, s_.value(r.y), queue_.stream);
-    }
-    GatherTask task = s_.landings.task(r, s_.round());
-    task.x = s_.value(r.x);
-    task.own_width = static_cast<int32_t>(own_width);
-    task.width = static_cast<int32_t>(width);
-    task.n_rows = static_cast<int32_t>(n_rows);
-    gather_columns(task, true, queue_);
   }
 
  private:
@@ -101,18 +57,29 @@ class Runner {
   const Record& record(int32_t op) const {
     return record_of<Record>(s_, op);
   }
-  template <class Record>
-  bool ran(const ops::Op& op) const {
-    const Record* record = op.as<Record>();
-    if (record != nullptr) (*this)(*record);
-    return record != nullptr;
-  }
   void run_op(const ops::Op& op) const {
-    if (ran<ops::Embed>(op) || ran<ops::RmsNorm>(op) || ran<ops::Rope>(op) || ran<ops::KvStore>(op) || ran<ops::Add>(op) || ran<ops::Gate>(op) ||
-        ran<ops::SelectOutputs>(op) || ran<ops::Gather>(op)) {
-      return;
+    const auto* r = op.as<ops::Gate>();
+    const tensor::DType dtype = r != nullptr && is_usual(s_.plan, *r) ? halves_for_next(r->y) : tensor::DType::F32;
+    if (dtype == tensor::DType::F32) return run_alone(s_, op, queue_);
+    const int64_t n = s_.n_rows(r->y) * s_.width(r->y);
+    gate_to(dtype, s_.value(r->gate), s_.value(r->up), r->activation, n, wanted_.observed ? s_.value(r->y) : nullptr, s_.floats.view().x, queue_);
+  }
+
+  void run_experts() const {
+    const auto& r = record<ops::ExpertLinear>(unit_.ops.front());
+    const ExpertTask task = expert_task(s_, r);
+    if (task.n_pairs == 0) return;
+    if (unit_.quantised != kNone) return expert_linear(task, integers(), queue_);
+    const Matrix& w = *task.w;
+    if (!s_.decodes(w)) return expert_linear_float(task, w.dtype, w.parts.base[0], 0, r.n_experts, queue_);
+    // Whole experts decoded at a time, and the pairs that go to them.
+    const int64_t rows_each = w.rows / r.n_experts;
+    const auto n_at_once = std::max<int64_t>(1, static_cast<int64_t>(s_.panel.size()) / (rows_each * w.cols * static_cast<int64_t>(sizeof(float))));
+    for (int64_t expert = 0; expert < r.n_experts; expert += n_at_once) {
+      const int64_t n = std::min(n_at_once, r.n_experts - expert);
+      decode_rows(w, expert * rows_each, n * rows_each, s_.panel.as<float>(), queue_.stream);
+      expert_linear_float(task, tensor::DType::F32, s_.panel.data(), expert, n, queue_);
     }
-    throw Error(Errc::unsupported, op.name + ": no kernel on this device for " + op.record.kind());
   }
 
   const quant::Activations& integers() const { return s_.activations[static_cast<size_t>(unit_.quantised)]; }
@@ -208,6 +175,7 @@ class Runner {
     if (&unit_ == s_.schedule.units.data() || s_.n_tokens == 1) return false;
     const Unit& before = *(&unit_ - 1);
     const auto* gate = before.kind == Unit::Kind::op ? s_.plan.ops[static_cast<size_t>(before.ops.front())].as<ops::Gate>() : nullptr;
+    if (gate != nullptr && !is_usual(s_.plan, *gate)) return false;
     const bool makes = gate != nullptr ? gate->y == x : before.kind == Unit::Kind::norm && record<ops::RmsNorm>(before.norm).y == x;
     return makes && halves_from(before, x) != tensor::DType::F32;
   }
@@ -356,6 +324,21 @@ AttentionTask attention_task(const DeviceState& s, const Unit& unit) {
   task.n_tiles = s.n_tiles;
   task.partials = s.partials.as<float>();
   task.n_segments = r.window > 0 ? std::min(s.n_segments, r.window / ops::kAttentionSegment + 2) : s.n_segments;
+  return task;
+}
+
+ExpertTask expert_task(const DeviceState& s, const ops::ExpertLinear& r) {
+  ExpertTask task;
+  task.w = &s.weights.matrix(r.w);
+  if (r.bias != kNone) task.bias = s.weights.small(r.bias);
+  if (r.routes != kNone) task.routes = s.value(r.routes);
+  task.x = s.value(r.x);
+  task.y = s.value(r.y);
+  task.n_pairs = s.n_rows(r.y) * r.n_used;
+  task.d_in = r.d_in, task.d_out = r.d_out;
+  task.rows_per_expert = r.rows_per_expert == 0 ? r.d_out : r.rows_per_expert, task.first_row = r.first_row;
+  task.n_used = static_cast<int32_t>(r.n_used);
+  task.is_wide = s.width(r.x) != r.d_in;
   return task;
 }
 

@@ -5,9 +5,11 @@
 
 #include "backend/cuda/attention.h"
 #include "backend/cuda/device_state.h"
+#include "backend/cuda/expert_linear.h"
 #include "backend/cuda/fused.h"
 #include "backend/cuda/linear.h"
 #include "backend/cuda/queue.h"
+#include "ops/expert_linear.h"
 #include "ops/linear.h"
 
 namespace assay::backend::cuda {
@@ -26,6 +28,7 @@ void run_unit(const DeviceState& state, const Unit& unit, const Wanted& wanted, 
 NormTask norm_task(const DeviceState& state, const Unit& norm, const Wanted& wanted);
 HeadsTask heads_task(const DeviceState& state, const Unit& heads, const Wanted& wanted);
 AttentionTask attention_task(const DeviceState& state, const Unit& attention);
+ExpertTask expert_task(const DeviceState& state, const ops::ExpertLinear& experts);
 LinearTask linear_task(const DeviceState& state, const ops::Linear& linear);
 
 }  // namespace assay::backend::cuda

@@ -10,10 +10,12 @@
 #include "backend/cuda/decode_groups.h"
 #include "backend/cuda/fused.h"
 #include "backend/cuda/linear.h"
+#include "backend/cuda/run_ops.h"
 #include "ops/activation.h"
 #include "ops/add.h"
 #include "ops/attention.h"
 #include "ops/embed.h"
+#include "ops/expert_linear.h"
 #include "ops/gate.h"
 #include "ops/gather.h"
 #include "ops/kv_store.h"
@@ -65,13 +67,13 @@ class Scheduler {
   }
   int64_t width(ops::ValueId value) const { return plan_.values[index(value)].width; }
   bool is_free(int32_t op) const { return op != kNone && unit_of_[index(op)] == kNone; }
-  bool read_once(ops::ValueId value) const { return n_readers_[index(value)] == 1 && value != plan_.logits && value != plan_.handed; }
+  bool read_once(ops::ValueId value) const { return n_readers_[index(value)] == 1 && value != plan_.output() && value != plan_.handed; }
 
   int32_t enter(Unit unit) {
     const auto id = static_cast<int32_t>(units_.size());
     std::sort(unit.ops.begin(), unit.ops.end());
     for (const int32_t op : unit.ops) unit_of_[index(op)] = id;
-    const bool makes = unit.quantised != kNone && unit.kind != Unit::Kind::linears;
+    const bool makes = unit.quantised != kNone && !reads_quantised(unit.kind);
     if (makes) maker_[index(unit.quantised)] = id;
     units_.push_back(std::move(unit));
     return id;
@@ -81,13 +83,15 @@ class Scheduler {
     twin_of_linear_.assign(plan_.ops.size(), kNone);
     for (size_t i = 0; i < plan_.ops.size(); ++i) {
       const auto* linear = record<ops::Linear>(static_cast<int32_t>(i));
-      if (linear == nullptr || options_.weights_as_f32) continue;
-      const quant::Activation kind = quant::find_format(plan_.weights[index(linear->w)].view.dtype)->activation;
+      const auto* experts = record<ops::ExpertLinear>(static_cast<int32_t>(i));
+      if ((linear == nullptr && experts == nullptr) || options_.weights_as_f32) continue;
+      const ops::ValueId x = linear != nullptr ? linear->x : experts->x;
+      const quant::Activation kind = quant::find_format(plan_.weights[index(linear != nullptr ? linear->w : experts->w)].view.dtype)->activation;
       if (kind == quant::Activation::f32) continue;
-      int32_t twin = twin_of(linear->x, kind);
+      int32_t twin = twin_of(x, kind);
       if (twin == kNone) {
         twin = static_cast<int32_t>(schedule_.quantised.size());
-        schedule_.quantised.push_back({linear->x, kind, 0, 0});
+        schedule_.quantised.push_back({x, kind, 0, 0});
       }
       twin_of_linear_[i] = twin;
     }
@@ -107,7 +111,7 @@ class Scheduler {
 
   bool is_row_norm(int32_t op) const {
     const auto* norm = record<ops::RmsNorm>(op);
-    return norm != nullptr && is_free(op) && norm->d == width(norm->x) && norm->d <= kNormWidthMax;
+    return norm != nullptr && norm->w != kNone && is_free(op) && norm->d == width(norm->x) && norm->d <= kNormWidthMax;
   }
 
   void find_norm(int32_t i) {
@@ -133,7 +137,7 @@ class Scheduler {
   int32_t head_norm(const ops::Rope& rope) const {
     const int32_t before = producer_[index(rope.x)];
     const auto* norm = record<ops::RmsNorm>(before);
-    return norm != nullptr && is_free(before) && norm->d == rope.head_dim && read_once(rope.x) ? before : kNone;
+    return norm != nullptr && norm->w != kNone && is_free(before) && norm->d == rope.head_dim && read_once(rope.x) ? before : kNone;
   }
 
   void find_heads(int32_t i) {
@@ -143,6 +147,9 @@ class Scheduler {
     for (size_t op = 0; op < plan_.ops.size(); ++op) {
       const auto* store = record<ops::KvStore>(static_cast<int32_t>(op));
       if (store != nullptr && store->layer == attention->layer) unit.store = static_cast<int32_t>(op);
+      // A cache that later layers read too: its keys are made with the queries of the first.
+      const auto* other = record<ops::Attention>(static_cast<int32_t>(op));
+      if (other != nullptr && other->layer == attention->layer && static_cast<int32_t>(op) < i) return;
     }
     const auto* store = record<ops::KvStore>(unit.store);
     if (store == nullptr || !is_free(unit.store)) return;
@@ -152,7 +159,8 @@ class Scheduler {
     const auto* k = record<ops::Rope>(unit.k_rope);
     const auto& layer = plan_.cache_layers[index(store->layer)];
     if (q == nullptr || k == nullptr || q->rope != k->rope || !is_free(unit.q_rope) || !is_free(unit.k_rope) || !read_once(k->y) ||
-        k->head_dim != layer.head_dim || q->head_dim != layer.head_dim || k->n_heads != layer.n_kv_heads) {
+        k->head_dim != layer.head_dim || q->head_dim != layer.head_dim || k->n_heads != layer.n_kv_heads || layer.stored_v_dim() != layer.head_dim ||
+        layer.head_dim > kHeadDimMax) {
       return;
     }
     unit.q_norm = head_norm(*q);
@@ -179,12 +187,19 @@ class Scheduler {
   void find_rest(int32_t i) {
     if (!is_free(i)) return;
     Unit unit{Unit::Kind::op, {i}};
-    if (const auto* gate = record<ops::Gate>(i)) {
+    const auto* gate = record<ops::Gate>(i);
+    const auto* attention = record<ops::Attention>(i);
+    if (gate != nullptr && is_usual(plan_, *gate)) {
       unit.quantised = any_twin_of(gate->y);
       if (unit.quantised != kNone) unit.kind = Unit::Kind::gate;
-    } else if (const auto* attention = record<ops::Attention>(i)) {
+    } else if (attention != nullptr && is_usual(plan_, *attention)) {
       unit.kind = Unit::Kind::attention;
       unit.quantised = any_twin_of(attention->y);
+    } else if (record<ops::ExpertLinear>(i) != nullptr) {
+      unit.kind = Unit::Kind::experts;
+      unit.quantised = twin_of_linear_[index(i)];
+    } else if (!has_op_kernel(plan_.ops[index(i)])) {
+      unit.kind = Unit::Kind::borrowed;
     }
     enter(std::move(unit));
   }
@@ -193,6 +208,7 @@ class Scheduler {
   bool is_ready(const Unit& unit, const std::vector<bool>& value_made, const std::vector<bool>& twin_made, const std::vector<bool>& stored) const {
     if (unit.kind == Unit::Kind::quantise) return value_made[index(schedule_.quantised[index(unit.quantised)].x)];
     if (unit.kind == Unit::Kind::linears && unit.quantised != kNone) return twin_made[index(unit.quantised)];
+    if (unit.kind == Unit::Kind::experts && unit.quantised != kNone && !twin_made[index(unit.quantised)]) return false;
     for (const int32_t op : unit.ops) {
       for (const ops::ValueId x : ops::values_of(plan_.ops[index(op)]).inputs) {
         const int32_t from = producer_[index(x)];
@@ -261,7 +277,7 @@ class Scheduler {
       if (unit.quantised == kNone) continue;
       QuantisedValue& twin = schedule_.quantised[index(unit.quantised)];
       if (unit.kind == Unit::Kind::quantise) read(twin.x, true);
-      if (unit.kind != Unit::Kind::linears) twin.first_step = now;
+      if (!reads_quantised(unit.kind)) twin.first_step = now;
       twin.last_step = now;
     }
     for (size_t g = 0; g < schedule_.decode.size(); ++g) {
@@ -269,7 +285,7 @@ class Scheduler {
       const ops::ValueId own = record<ops::Gather>(schedule_.decode[g].waits)->x;
       schedule_.lifetimes[index(own)].last_step = std::max(schedule_.lifetimes[index(own)].last_step, static_cast<int32_t>(g));
     }
-    for (const ops::ValueId id : {plan_.logits, plan_.handed}) {
+    for (const ops::ValueId id : {plan_.output(), plan_.handed}) {
       if (id != kNone) schedule_.read_outside[index(id)] = true;
     }
   }
@@ -287,35 +303,18 @@ class Scheduler {
 
 }  // namespace
 
-namespace {
-
-// Whether this device has a kernel for the op as it stands.
-bool has_kernel(const ops::Plan& plan, const ops::Op& op) {
-  if (const auto* norm = op.as<ops::RmsNorm>()) return norm->w != ops::kNone;
-  if (const auto* gate = op.as<ops::Gate>()) {
-    const bool known = gate->activation == ops::ActivationFunction::silu || gate->activation == ops::ActivationFunction::gelu_tanh;
-    return known && plan.values[static_cast<size_t>(gate->gate)].width == plan.values[static_cast<size_t>(gate->y)].width;
-  }
-  if (const auto* attention = op.as<ops::Attention>()) {
-    const ops::CacheLayer& cache = plan.cache_layers[static_cast<size_t>(attention->layer)];
-    return attention->softcap == 0 && attention->sinks == ops::kNone && attention->chunk == 0 && attention->causal && cache.v_dim() == cache.head_dim;
-  }
-  return op.is<ops::Embed>() || op.is<ops::Linear>() || op.is<ops::Rope>() || op.is<ops::KvStore>() || op.is<ops::Add>() ||
-         op.is<ops::SelectOutputs>() || op.is<ops::Gather>();
+bool is_usual(const ops::Plan& plan, const ops::Attention& attention) noexcept {
+  const ops::CacheLayer& cache = plan.cache_layers[static_cast<size_t>(attention.layer)];
+  return attention.softcap == 0 && attention.sinks == kNone && attention.chunk == 0 && attention.causal && cache.stored_v_dim() == cache.head_dim &&
+         cache.head_dim <= kHeadDimMax;
 }
 
-void require_kernels(const ops::Plan& plan) {
-  if (plan.output() != plan.logits) throw Error(Errc::unsupported, "embeddings: this device gives logits alone; run the model on the CPU (-ngl 0)");
-  for (const ops::Op& op : plan.ops) {
-    if (has_kernel(plan, op)) continue;
-    throw Error(Errc::unsupported, op.name + ": this device has no kernel for " + op.record.kind() + " of this kind; run the model on the CPU (-ngl 0)");
-  }
+bool is_usual(const ops::Plan& plan, const ops::Gate& gate) noexcept {
+  const bool known = gate.activation == ops::ActivationFunction::silu || gate.activation == ops::ActivationFunction::gelu_tanh;
+  return known && plan.values[static_cast<size_t>(gate.gate)].width == plan.values[static_cast<size_t>(gate.y)].width;
 }
-
-}  // namespace
 
 Schedule make_schedule(const ops::Plan& plan, const ops::ExecutorOptions& options) {
-  require_kernels(plan);
   return Scheduler(plan, options).run();
 }
 

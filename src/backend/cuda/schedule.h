@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "ops/attention.h"
 #include "ops/executor.h"
+#include "ops/gate.h"
 #include "ops/linear.h"
 #include "ops/plan.h"
 #include "quant/activations.h"
@@ -27,10 +29,12 @@ struct Unit {
     gate,       // gate, integers
     attention,  // attention [, integers]
     linears,    // products of the same activations
+    experts,    // one product by the experts of each token, alone
+    borrowed,   // one op that has no kernel here: its reference runs on the host (borrow.h)
   };
   Kind kind = Kind::op;
   std::vector<int32_t> ops;           // in the plan's order, in which an observer sees them
-  int32_t quantised = ops::kNone;     // what the unit makes; of linears: what they read, kNone: the floats
+  int32_t quantised = ops::kNone;     // what the unit makes; of linears and experts: what they read, kNone: the floats
   // Of norm and heads: which op is which, kNone where there is none.
   int32_t pre_norm = ops::kNone, add = ops::kNone, norm = ops::kNone;
   int32_t q_norm = ops::kNone, q_rope = ops::kNone, k_norm = ops::kNone, k_rope = ops::kNone, store = ops::kNone;
@@ -74,6 +78,14 @@ struct Schedule {
   std::vector<bool> read_by_other_groups;    // the same for groups, whose products read floats
   std::vector<ops::ValueId> selected_from;   // per value: of which it is the selected rows, or kNone
 };
+
+// Whether the unit's `quantised` is what it reads.
+constexpr bool reads_quantised(Unit::Kind kind) noexcept { return kind == Unit::Kind::linears || kind == Unit::Kind::experts; }
+
+// Attention and its cache as the fast kernels know them; others run attention_any (attention.h).
+bool is_usual(const ops::Plan& plan, const ops::Attention& attention) noexcept;
+// A gate that may be fused with what is around it: SiLU or GELU by tanh, element by element.
+bool is_usual(const ops::Plan& plan, const ops::Gate& gate) noexcept;
 
 Schedule make_schedule(const ops::Plan& plan, const ops::ExecutorOptions& options);
 
