@@ -67,7 +67,7 @@ TEST_F(CliQuantize, HoldsWhatItWroteAgainstVerify) {
   EXPECT_EQ(quantize(unchecked).exit_code, 0);
 
   const std::string foreign = folder_ / "foreign.gguf";
-  const std::vector<std::string> edit = {"edit", folder_ / "in.gguf", "-o", foreign, "--force", "--set", "general.architecture=nothing"};
+  const std::vector<std::string> edit = {"edit", folder_ / "in.gguf", "-o", foreign, "--force", "--set", "llama.attention.head_count=7"};
   ASSERT_EQ(test::run_program(ASSAY_PROGRAM, edit).exit_code, 0);
   const ProgramResult r = test::run_program(ASSAY_PROGRAM, {"quantize", foreign, out(), "Q8_0"});
   EXPECT_EQ(r.exit_code, 0) << r.err;
