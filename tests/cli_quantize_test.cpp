@@ -56,6 +56,24 @@ TEST_F(CliQuantize, WritesTheFile) {
   EXPECT_THAT(quantize({folder_ / "best.gguf", "Q4_0", "--effort", "best"}).err, HasSubstr("of that of --effort normal"));
 }
 
+// verify's stages of the new file: what the flags have broken is said; what the old file had is not the command's fault.
+TEST_F(CliQuantize, HoldsWhatItWroteAgainstVerify) {
+  const std::vector<std::string> breaks = {out(), "Q8_0", "--override-kv", "llama.attention.head_count=int:7"};
+  const ProgramResult broken = quantize(breaks);
+  EXPECT_EQ(broken.exit_code, 5);
+  EXPECT_THAT(broken.err, HasSubstr("the new file cannot be opened as a model: "));
+  std::vector<std::string> unchecked = breaks;
+  unchecked.push_back("--no-check");
+  EXPECT_EQ(quantize(unchecked).exit_code, 0);
+
+  const std::string foreign = folder_ / "foreign.gguf";
+  const std::vector<std::string> edit = {"edit", folder_ / "in.gguf", "-o", foreign, "--force", "--set", "llama.attention.head_count=7"};
+  ASSERT_EQ(test::run_program(ASSAY_PROGRAM, edit).exit_code, 0);
+  const ProgramResult r = test::run_program(ASSAY_PROGRAM, {"quantize", foreign, out(), "Q8_0"});
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  EXPECT_THAT(r.err, HasSubstr("no more than the old one, and is not checked: "));
+}
+
 TEST_F(CliQuantize, RefusesByName) {
   const struct {
     std::vector<std::string> arguments;

@@ -28,7 +28,7 @@ const std::map<std::string, std::set<std::string>> kNamed = {
     {"quant", {"tensor"}},
     {"quant/encode", {"quant"}},
     {"quantize", {"gguf", "imatrix", "quant/encode"}},
-    {"target", {"measure", "quantize"}},
+    {"target", {"kld", "quantize"}},
     {"convert", {"text", "quantize"}},
     {"ops", {"quant"}},
     {"text", {"gguf", "base", "num"}},

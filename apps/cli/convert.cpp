@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
-#include "assay/error.h"
-#include "assay/verify.h"
+#include "check_written.h"
 #include "commands.h"
+#include "file_progress.h"
 #include "options.h"
 #include "terminal.h"
 
@@ -53,28 +53,6 @@ std::string known_classes() {
   return text + "\n";
 }
 
-// verify's stages of the new file: structure, keys, tokenizer, decoding. Whether they passed.
-bool check_written(const ConvertResult& r) {
-  VerifyOptions options;
-  options.file_only = true;
-  options.cancelled = [] { return interrupted() != 0; };
-  VerifyReport report;
-  try {
-    report = verify_model(r.path.string(), options);
-  } catch (const Error& error) {
-    notice(fmt::format("the new file cannot be opened as a model: {}", error.what()));
-    return false;
-  }
-  bool passed = true;
-  for (const VerifyStage& stage : report.stages) {
-    const bool is_foreign = stage.id == "tokenizer" && r.n_texts_checked == 0;  // of a kind that is not served: a note says so
-    if (stage.verdict != Verdict::fail || is_foreign) continue;
-    passed = false;
-    notice(stage.to_text());
-  }
-  return passed;
-}
-
 }  // namespace
 
 int convert_command(const Arguments& arguments) {
@@ -91,19 +69,13 @@ int convert_command(const Arguments& arguments) {
   }
   if (f.folder.empty() || f.out.empty()) throw UsageError("needs HF_FOLDER and OUT");
   ConvertOptions options = f.options();
-  Progress progress("converting", "bytes");
-  options.progress = [&](const std::string& tensor, int64_t i, int64_t n, uint64_t done, uint64_t total) {
-    progress.update(static_cast<int64_t>(done), static_cast<int64_t>(total), fmt::format("{} ({} of {})", tensor, i + 1, n));
-  };
-  catch_interrupts();
+  FileWatch watch("converting");
+  options.progress = watch.tensor_hook();
   const ConvertResult r = convert(f.folder, f.out, options);
-  if (r.cancelled) {
-    notice("interrupted: nothing was written");
-    return exit_code_of_signal(interrupted());
-  }
+  if (r.cancelled) return end_of_interrupted();
   for (const std::string& note : r.notes) notice(note);
   if (r.n_texts_checked > 0) notice(fmt::format("the file's tokenizer and tokenizer.json cut {} texts alike", r.n_texts_checked));
-  const bool passed = f.no_check || check_written(r);
+  const bool passed = f.no_check || check_converted(r);
   notice(fmt::format("{}: {}, {} tensors, {}, {:.2f} MiB", r.path.string(), r.architecture, r.n_tensors, r.type, static_cast<double>(r.bytes) / (1 << 20)));
   if (interrupted() != 0) return exit_code_of_signal(interrupted());
   return passed ? 0 : kExitMismatch;

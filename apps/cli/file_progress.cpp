@@ -20,6 +20,12 @@ FileProgress FileWatch::hooks() {
           [] { return interrupted() != 0; }};
 }
 
+std::function<void(const std::string&, int64_t, int64_t, uint64_t, uint64_t)> FileWatch::tensor_hook() {
+  return [this](const std::string& tensor, int64_t i, int64_t n, uint64_t done, uint64_t total) {
+    update(static_cast<int64_t>(done), static_cast<int64_t>(total), fmt::format("{} ({} of {})", tensor, i + 1, n));
+  };
+}
+
 void FileWatch::update(int64_t done, int64_t total, std::string_view thing) {
   if (stderr_is_terminal()) {
     line_.update(done / unit_size_, total / unit_size_, std::string(thing));
@@ -31,6 +37,11 @@ void FileWatch::update(int64_t done, int64_t total, std::string_view thing) {
   const double seconds = std::chrono::duration<double>(now - start_).count();
   const double left = seconds * static_cast<double>(total - done) / static_cast<double>(std::max<int64_t>(done, 1));
   to_stderr(fmt::format("{}: {} of {} {} ({} %, {:.0f} s left), {}\n", what_, done / unit_size_, total / unit_size_, unit_, done * 100 / std::max<int64_t>(total, 1), left, thing));
+}
+
+int end_of_interrupted() {
+  notice("interrupted: nothing was written");
+  return exit_code_of_signal(interrupted());
 }
 
 }  // namespace assay::cli

@@ -6,9 +6,11 @@
 #include <charconv>
 #include <sstream>
 
-#include "assay/error.h"
 #include "assay/convert.h"
+#include "assay/error.h"
+#include "check_written.h"
 #include "commands.h"
+#include "file_progress.h"
 #include "options.h"
 #include "quantize_target.h"
 #include "terminal.h"
@@ -23,7 +25,7 @@ struct QuantizeFlags {
   std::string effort = "normal";
   TargetFlags target;
   int64_t n_threads = 0, memory_mib = 256;
-  bool pure = false, leave_output_tensor = false, allow_requantize = false, keep_split = false, dry_run = false, resume = false;
+  bool pure = false, leave_output_tensor = false, allow_requantize = false, keep_split = false, dry_run = false, resume = false, no_check = false;
 
   void add(Flags& flags) {
     flags.positional("IN", in, "GGUF file of float weights, of a split one the first; or a folder of Hugging Face");
@@ -33,6 +35,7 @@ struct QuantizeFlags {
     flags.value("--effort", effort, "LEVEL", "fast, normal or best: how many candidates are tried for each block");
     flags.on("--dry-run", dry_run, "Prints type, bytes and bits per weight of every tensor, and writes nothing");
     flags.on("--resume", resume, "Goes on where a killed run with the same source and flags stopped");
+    flags.on("--no-check", no_check, "Leaves out verify's stages of the new file: structure, keys, tokenizer, decoding");
     flags.value("--max-memory", memory_mib, "MIB", "Bound of the buffers");
     flags.group("Importance matrix");
     flags.value("--imatrix", imatrix, "FILE", "Weighs the errors of a weight's columns, as assay imatrix or llama-imatrix found them to matter; of this model");
@@ -163,22 +166,19 @@ int quantize_folder(const QuantizeFlags& f) {
   const QuantizeOptions asked = f.options();
   ConvertOptions options;
   options.outtype = f.type;
+  options.check = !f.no_check;
   options.effort = asked.effort;
   options.n_threads = asked.n_threads;
   options.cancelled = asked.cancelled;
-  Progress progress("quantising", "bytes");
-  options.progress = [&](const std::string& tensor, int64_t i, int64_t n, uint64_t done, uint64_t total) {
-    progress.update(static_cast<int64_t>(done), static_cast<int64_t>(total), fmt::format("{} ({} of {})", tensor, i + 1, n));
-  };
-  catch_interrupts();
+  FileWatch watch("quantising");
+  options.progress = watch.tensor_hook();
   const ConvertResult r = convert(f.in, f.out, options);
-  if (r.cancelled) {
-    notice("interrupted: nothing was written");
-    return exit_code_of_signal(interrupted());
-  }
+  if (r.cancelled) return end_of_interrupted();
   for (const std::string& note : r.notes) notice(note);
+  const bool passed = f.no_check || check_converted(r);
   notice(fmt::format("{}: {}, {} tensors, {}, {}", r.path.string(), r.architecture, r.n_tensors, r.type, mib(r.bytes)));
-  return 0;
+  if (interrupted() != 0) return exit_code_of_signal(interrupted());
+  return passed ? 0 : kExitMismatch;
 }
 
 int dry_run(const std::string& in, const QuantizeOptions& options) {
@@ -217,24 +217,20 @@ int quantize_command(const Arguments& arguments) {
   QuantizeOptions options = f.options();
   if (f.target.is_asked()) {
     catch_interrupts();
-    if (!choose_by_target(existing(f.in), f.target, options)) return exit_code_of_signal(interrupted());
+    if (!choose_by_target(existing(f.in), f.target, options)) return end_of_interrupted();
   }
   if (f.dry_run) return dry_run(f.in, options);
   say_fallbacks(plan_quantize(existing(f.in), options));
-  Progress progress("quantising", "bytes");
-  options.progress = [&](const std::string& tensor, int64_t i, int64_t n, uint64_t done, uint64_t total) {
-    progress.update(static_cast<int64_t>(done), static_cast<int64_t>(total), fmt::format("{} ({} of {})", tensor, i + 1, n));
-  };
-  catch_interrupts();
+  FileWatch watch("quantising");
+  options.progress = watch.tensor_hook();
   const QuantizeResult r = quantize(f.in, f.out, options);
-  if (r.cancelled) {
-    notice("interrupted: nothing was written");
-    return exit_code_of_signal(interrupted());
-  }
+  if (r.cancelled) return end_of_interrupted();
   if (r.n_resumed > 0) notice(fmt::format("{} tensors were there already", r.n_resumed));
   if (r.error_beside_normal) notice(fmt::format("root mean square error: {:.4f} of that of --effort normal", *r.error_beside_normal));
+  const bool passed = f.no_check || check_made_of(r.paths.front(), existing(f.in));
   notice(fmt::format("{}: {} -> {}, {:.4f} bits a weight", r.paths.front().string(), mib(r.plan.source_bytes), mib(r.plan.bytes), r.plan.bits_per_weight()));
-  return 0;
+  if (interrupted() != 0) return exit_code_of_signal(interrupted());
+  return passed ? 0 : kExitMismatch;
 }
 
 }  // namespace assay::cli

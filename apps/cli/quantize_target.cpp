@@ -80,10 +80,7 @@ bool choose_by_target(const std::string& in, const TargetFlags& asked, QuantizeO
   };
   const TargetChoice choice =
       choose_types(in, tokenizer->encode(asked.text ? prompt_from_file(*asked.text) : kTargetText), target);
-  if (choice.cancelled) {
-    notice("interrupted: nothing was written");
-    return false;
-  }
+  if (choice.cancelled) return false;
   std::string lines;
   for (const auto& [regex, type] : choice.rules()) lines += fmt::format("{}={}\n", regex, type);
   Output().write(lines);

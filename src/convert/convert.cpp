@@ -100,12 +100,16 @@ class Job {
     }
   }
 
-  // Gives back what was read. Re-ordered rows are read within one head, so a slab's rows lie close together.
+  // Gives back what was read. Where rows were re-ordered or take turns, all of their tensors: what is read again is read from the kernel's cache.
   void drop(const Output& output, int64_t begin, int64_t n) const {
+    if (output.rope_heads > 0 || output.scales != nullptr) {
+      for (const Slice& slice : output.slices) folder_.drop(*slice.tensor, slice.tensor->data);
+      if (output.scales != nullptr) folder_.drop(*output.scales, output.scales->data);
+      return;
+    }
     for (int64_t i = begin; i < begin + n; ++i) {
       const Place place = place_of(output, i);
       if (place.tensor == nullptr) return;
-      if (output.rope_heads > 0) continue;  // small; its pages go with the file
       const int64_t last = std::min(begin + n - i, rows_left(output, i));
       drop_rows(output, place, last);
       i += last - 1;
@@ -114,7 +118,6 @@ class Job {
   // Of columns the whole block once the last one was read; n rows else.
   void drop_rows(const Output& output, const Place& place, int64_t n) const {
     const StoredTensor& t = *place.tensor;
-    if (output.scales != nullptr) return;  // its rows of gate and up take turns; the pages go with the file
     const int64_t size = t.dtype == DType::F32 ? 4 : 2;
     if (place.column < 0) {
       const int64_t rows = (n - 1) * place.slice->step + 1;

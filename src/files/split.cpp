@@ -46,7 +46,7 @@ SplitResult split_file(const std::string& path, const std::string& prefix, const
 
 SplitResult merge_files(const std::string& first, const std::string& out, const FileProgress& watch) {
   const gguf::File file = gguf::File::open(first);
-  if (file.n_shards() == 1) throw Error(Errc::bad_request, fmt::format("{}: is no split file; there is nothing to merge", first));
+  if (file.n_shards() == 1 && !file.metadata().has("split.count")) throw Error(Errc::bad_request, fmt::format("{}: is no split file; there is nothing to merge", first));
   require_others(file, {out});
   const gguf::Head head(file);
   SplitResult result = describe({head}, {out});

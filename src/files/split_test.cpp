@@ -12,6 +12,7 @@
 #include "gguf/file.h"
 #include "support/content.h"
 #include "support/gguf_writer.h"
+#include "support/shared_data.h"
 #include "support/temp_folder.h"
 
 namespace assay {
@@ -61,6 +62,34 @@ TEST_F(SplitFileTest, MergedAgainItIsTheSameFile) {
     EXPECT_EQ(merged.files[0].n_tensors, 7);
     EXPECT_EQ(content(out()), content(in())) << alignment;
     EXPECT_EQ(n_files(), 5u);
+  }
+}
+
+// FNV-1a.
+uint64_t digest(const std::string& bytes) {
+  uint64_t h = 0xCBF29CE484222325u;
+  for (const char c : bytes) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
+  return h;
+}
+
+// The parts that llama-gguf-split of llama.cpp 0.5.0 makes of two goldens (--split --split-max-tensors 10, --split-max-size 1M), byte for byte.
+TEST_F(SplitFileTest, PartsAreThoseOfLlamaGgufSplit) {
+  const struct {
+    const char* file;
+    SplitOptions options;
+    std::vector<uint64_t> parts;
+  } cases[] = {
+      {"llama-rope-yarn", {.n_tensors_max = 10}, {0x733BE07EA7E8EEEFu, 0x845D45B390F7D8CFu, 0xE99E3CDBBE568DE4u}},
+      {"gemma3", {.bytes_max = 1'000'000}, {0x8ED8755D984A6B32u, 0xA70BB2CA12FD228Au}},
+      {"llama-rope-yarn", {.bytes_max = 1'000'000}, {0x10B0A6AF7CC18D39u}},
+  };
+  for (const auto& c : cases) {
+    const fs::path golden = test::data(fmt::format("goldens/tiny/{}.gguf", c.file));
+    const SplitResult result = split_file(golden.string(), prefix(), c.options);
+    ASSERT_EQ(result.files.size(), c.parts.size()) << c.file;
+    for (size_t i = 0; i < c.parts.size(); ++i) EXPECT_EQ(digest(content(result.files[i].path)), c.parts[i]) << result.files[i].path;
+    merge_files(result.files.front().path, out());
+    EXPECT_EQ(content(out()), content(golden)) << c.file;
   }
 }
 

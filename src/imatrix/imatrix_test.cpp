@@ -40,6 +40,7 @@ std::string refusal(std::span<const std::byte> bytes) {
 }
 
 // Files by Python's gguf package (tools/goldens/make_gguf.py).
+// The file as llama-imatrix of llama.cpp 0.5.0 writes it (`--in-file` of one by gguf.py): ours has its bytes.
 TEST(Imatrix, ReadsAndWritesTheGgufForm) {
   const Imatrix found = read_imatrix(test::data("imatrix/python.gguf").string());
   EXPECT_THAT(found.datasets, ElementsAre("calibration.txt"));

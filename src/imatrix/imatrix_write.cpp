@@ -26,8 +26,10 @@ void write_gguf(const Imatrix& imatrix, const std::string& path) {
   head.set("imatrix.chunk_size", Value::of(static_cast<uint32_t>(imatrix.chunk_size)));
   for (const ImatrixEntry& entry : imatrix.entries) {
     const auto n_rows = static_cast<int64_t>(entry.counts.size());
-    head.declare(entry.name + ".in_sum2", tensor::DType::F32, {{n_rows, entry.n_columns(), 1, 1}, 2});
-    head.declare(entry.name + ".counts", tensor::DType::F32, {{n_rows, 1, 1, 1}, 2});
+    const int64_t n_columns = entry.n_columns();
+    const bool is_one = n_rows == 1;  // then one dimension, as llama-imatrix has it
+    head.declare(entry.name + ".in_sum2", tensor::DType::F32, is_one ? tensor::Shape{{n_columns, 1, 1, 1}, 1} : tensor::Shape{{n_rows, n_columns, 1, 1}, 2});
+    head.declare(entry.name + ".counts", tensor::DType::F32, {{n_rows, 1, 1, 1}, is_one ? 1 : 2});
   }
   gguf::Writer writer(path, std::move(head));
   for (const ImatrixEntry& entry : imatrix.entries) {

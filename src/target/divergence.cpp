@@ -1,12 +1,11 @@
 #include "target/divergence.h"
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
+#include <utility>
 
-#include "assay/score.h"
+#include "assay/error.h"
 #include "engine/model_state.h"
-#include "num/math64.h"
 
 namespace assay::target {
 namespace {
@@ -28,17 +27,6 @@ std::optional<tensor::TensorView> in_other_type(const tensor::TensorView& view, 
   return other;
 }
 
-// sum p_base (log p_base - log p) of one position.
-double divergence_of_row(std::span<const double> base, std::span<const double> logits) {
-  const double base_total = log_sum_exp(base), total = log_sum_exp(logits);
-  double sum = 0;
-  for (size_t i = 0; i < base.size(); ++i) {
-    const double p = num::exp64(base[i] - base_total);
-    if (p != 0) sum += p * ((base[i] - base_total) - (logits[i] - total));
-  }
-  return std::max(sum, 0.0);
-}
-
 }  // namespace
 
 Divergence::Divergence(std::shared_ptr<const Model> model, std::span<const TokenId> ids, base::ThreadPool& pool)
@@ -49,10 +37,18 @@ Divergence::Divergence(std::shared_ptr<const Model> model, std::span<const Token
   options.n_outputs_max = options.n_ctx;
   options.n_threads = pool.n_threads();
   options_ = engine::resolve(options, *model_);
-  base_ = logits_of(model_->state().built.plan);
+  base_.emplace(std::max<int64_t>(static_cast<int64_t>(ids_.size()) - kFirstPosition, 0), model_->vocab_size());
+  std::vector<uint8_t> is_set(static_cast<size_t>(base_->n_rows()), 0);
+  run(model_->state().built.plan, [&](int64_t row, std::span<const float> logits) {
+    is_set[static_cast<size_t>(row)] = base_->set(row, logits) ? 1 : 0;
+  });
+  if (!std::ranges::all_of(is_set, [](uint8_t set) { return set != 0; })) {
+    throw Error(Errc::bad_file, "the model's logits are no finite numbers: nothing can be measured from them");
+  }
 }
 
-std::vector<float> Divergence::logits_of(const ops::Plan& plan) const {
+template <class Use>
+void Divergence::run(const ops::Plan& plan, const Use& use) const {
   const engine::ChosenExecutor chosen = engine::make_executor(*model_, options_, pool_, &plan);
   const auto n = static_cast<int64_t>(ids_.size());
   std::vector<int32_t> positions(ids_.size()), sequences(ids_.size(), 0);
@@ -60,12 +56,7 @@ std::vector<float> Divergence::logits_of(const ops::Plan& plan) const {
   for (int64_t i = 0; i < n; ++i) positions[static_cast<size_t>(i)] = static_cast<int32_t>(i);
   std::fill(outputs.begin() + kFirstPosition, outputs.end(), uint8_t{1});
   chosen.executor->run({ids_, positions, sequences, outputs});
-  std::vector<float> all;
-  for (int64_t i = 0; i < n - kFirstPosition; ++i) {
-    const std::span<const float> row = chosen.executor->logits(i);
-    all.insert(all.end(), row.begin(), row.end());
-  }
-  return all;
+  pool_.run(base_->n_rows(), [&](int64_t row, int) { use(row, chosen.executor->logits(row)); });
 }
 
 double Divergence::with(std::string_view tensor, tensor::DType dtype, std::span<const std::byte> bytes) const {
@@ -79,20 +70,13 @@ double Divergence::with(std::string_view tensor, tensor::DType dtype, std::span<
     is_read = true;
   }
   if (!is_read) return -1;
-  const std::vector<float> logits = logits_of(plan);
-  const auto width = static_cast<size_t>(model_->vocab_size());
-  const auto n_rows = static_cast<int64_t>(base_.size() / width);
-  std::vector<double> rows(static_cast<size_t>(n_rows));
-  pool_.run(n_rows, [&](int64_t i, int) {
-    const auto wide = [&](const std::vector<float>& from) {
-      const auto begin = from.begin() + i * static_cast<int64_t>(width);
-      return std::vector<double>(begin, begin + static_cast<int64_t>(width));
-    };
-    rows[static_cast<size_t>(i)] = divergence_of_row(wide(base_), wide(logits));
+  std::vector<double> rows(static_cast<size_t>(base_->n_rows()));
+  run(plan, [&](int64_t row, std::span<const float> logits) {
+    rows[static_cast<size_t>(row)] = base_->divergence(row, logits);
   });
   double sum = 0;
   for (const double row : rows) sum += row;
-  return sum / static_cast<double>(n_rows);
+  return sum / static_cast<double>(rows.size());
 }
 
 }  // namespace assay::target

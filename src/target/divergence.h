@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "base/thread_pool.h"
 #include "engine/context_options.h"
 #include "gguf/file.h"
+#include "kld/base_rows.h"
 
 namespace assay::target {
 
@@ -23,13 +25,15 @@ class Divergence {
   double with(std::string_view tensor, tensor::DType dtype, std::span<const std::byte> bytes) const;
 
  private:
-  std::vector<float> logits_of(const ops::Plan& plan) const;
+  // use(row, logits): of each position compared, in any order, from several threads.
+  template <class Use>
+  void run(const ops::Plan& plan, const Use& use) const;
 
   std::shared_ptr<const Model> model_;
   base::ThreadPool& pool_;
   ContextOptions options_;
   std::vector<TokenId> ids_;
-  std::vector<float> base_;  // [positions, vocabulary]: logits
+  std::optional<kld::BaseRows> base_;  // a row for each position compared
 };
 
 }  // namespace assay::target

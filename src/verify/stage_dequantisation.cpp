@@ -90,6 +90,7 @@ VerifyStage check_dequantisation(const Subject& subject, const StageRun& run) {
                         check.first_wrong % t.block_elements, shown_value(check.found),
                         shown_value(check.expected)));
       }
+      subject.model->state().file.drop(weight.view.data);
       show_progress(run, ++n_done, static_cast<int64_t>(plan.weights.size()));
     }
     std::string formats;

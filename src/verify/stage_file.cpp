@@ -20,6 +20,7 @@ namespace {
 constexpr double kRmsMax = 1e3;           // of a tensor's values: models have 1e-3 to 1e2
 constexpr int64_t kTailBytes = 16 << 10;  // zeros at the end of the last tensor that no model has
 constexpr int64_t kBlocksMax = 4096;      // looked at for the order of bytes
+constexpr int64_t kDropBytes = 16 << 20;  // of a tensor looked at before their pages are given back
 
 void check_layout(const gguf::File& file, Findings& findings) {
   std::vector<const gguf::Tensor*> in_order;
@@ -120,16 +121,37 @@ FirstFloat first_float(tensor::DType dtype) {
   }
 }
 
+// Gives back what was read of a tensor from the front: the kernel maps many pages around each that is looked at.
+class Behind {
+ public:
+  Behind(const gguf::File& file, std::span<const std::byte> data) : file_(file), data_(data) {}
+  ~Behind() { file_.drop(data_); }
+  Behind(const Behind&) = delete;
+  Behind& operator=(const Behind&) = delete;
+  void reached(int64_t at) {
+    if (at - kept_ < kDropBytes) return;
+    file_.drop(data_.subspan(static_cast<size_t>(kept_), static_cast<size_t>(at - kept_)));
+    kept_ = at;
+  }
+
+ private:
+  const gguf::File& file_;
+  std::span<const std::byte> data_;
+  int64_t kept_ = 0;
+};
+
 // All blocks of a quantised tensor, blocks at a stride of one of floats: whether their scales are
 // numbers.
-void check_scales(const gguf::Tensor& tensor, bool quick, Findings& findings) {
+void check_scales(const gguf::File& file, const gguf::Tensor& tensor, bool quick, Findings& findings) {
   const tensor::DTypeTraits& t = tensor::traits(tensor.view.dtype);
   const auto n_blocks = static_cast<int64_t>(tensor.view.data.size()) / t.block_bytes;
   const int64_t n_looked_at = quick ? 1 << 16 : t.block_elements == 1 ? 1 << 20 : n_blocks;
   const int64_t stride = std::max<int64_t>(1, n_blocks / std::max<int64_t>(1, n_looked_at));
   const int64_t blocks_per_row = std::max<int64_t>(1, tensor.view.shape.cols() / t.block_elements);
   int64_t n_bad = 0, first_bad = -1;
+  Behind behind(file, tensor.view.data);
   for (int64_t i = 0; i < n_blocks; i += stride) {
+    behind.reached(i * t.block_bytes);
     if (scales_are_finite(t.dtype, tensor.view.data.data() + i * t.block_bytes)) continue;
     if (n_bad++ == 0) first_bad = i;
   }
@@ -141,14 +163,26 @@ void check_scales(const gguf::Tensor& tensor, bool quick, Findings& findings) {
                   first_bad / blocks_per_row, first_bad % blocks_per_row));
 }
 
+bool is_all_zero(const gguf::File& file, std::span<const std::byte> data) {
+  Behind behind(file, data);
+  for (size_t at = 0; at < data.size(); at += kDropBytes) {
+    behind.reached(static_cast<int64_t>(at));
+    const auto part = data.subspan(at, std::min<size_t>(kDropBytes, data.size() - at));
+    if (!std::all_of(part.begin(), part.end(), [](std::byte b) { return b == std::byte{0}; })) return false;
+  }
+  return true;
+}
+
 // The size of a tensor's values, from blocks spread over it.
-void check_size(const gguf::Tensor& tensor, Findings& findings) {
+void check_size(const gguf::File& file, const gguf::Tensor& tensor, Findings& findings) {
   const tensor::DTypeTraits& t = tensor::traits(tensor.view.dtype);
   const auto n_blocks = static_cast<int64_t>(tensor.view.data.size()) / t.block_bytes;
   const int64_t n_wanted = std::max<int64_t>(8, 2048 / t.block_elements);
   const int64_t stride = std::max<int64_t>(1, n_blocks / n_wanted);
   double squares = 0, n = 0;
+  Behind behind(file, tensor.view.data);
   for (int64_t i = 0; i < n_blocks; i += stride) {
+    behind.reached(i * t.block_bytes);
     for (int64_t j = 0; j < t.block_elements; ++j) {
       const double value = defined_value(t.dtype, tensor.view.data.data() + i * t.block_bytes, j);
       squares += value * value;
@@ -161,9 +195,7 @@ void check_size(const gguf::Tensor& tensor, Findings& findings) {
         "{} ({}): the root mean square of its values is {:.3g}; weights of models lie below {:g}",
         tensor.name, t.name, rms, kRmsMax));
   }
-  const bool is_zero = std::all_of(tensor.view.data.begin(), tensor.view.data.end(),
-                                   [](std::byte b) { return b == std::byte{0}; });
-  if (is_zero) findings.warn(fmt::format("{} ({}): every byte is zero", tensor.name, t.name));
+  if (is_all_zero(file, tensor.view.data)) findings.warn(fmt::format("{} ({}): every byte is zero", tensor.name, t.name));
 }
 
 void check_byte_order(const gguf::File& file, Findings& findings) {
@@ -174,7 +206,9 @@ void check_byte_order(const gguf::File& file, Findings& findings) {
     if (where.n_bytes == 0 || !has_definition(t.dtype)) continue;
     const auto n_blocks = static_cast<int64_t>(tensor.view.data.size()) / t.block_bytes;
     const int64_t stride = std::max<int64_t>(1, n_blocks / kBlocksMax);
+    Behind behind(file, tensor.view.data);
     for (int64_t i = 0; i < n_blocks; i += stride) {
+      behind.reached(i * t.block_bytes);
       orders[t.dtype].add(tensor.view.data.data() + i * t.block_bytes + where.offset, where.n_bytes,
                           where.exponent_bits);
     }
@@ -202,8 +236,8 @@ VerifyStage check_file(const Subject& subject, const StageRun& run) {
     for (const gguf::Tensor& tensor : file.tensors()) {
       end_if_cancelled(run);
       if (has_definition(tensor.view.dtype)) {
-        check_scales(tensor, run.quick, findings);
-        check_size(tensor, findings);
+        check_scales(file, tensor, run.quick, findings);
+        check_size(file, tensor, findings);
       }
       show_progress(run, ++n_done, static_cast<int64_t>(file.tensors().size()));
     }
