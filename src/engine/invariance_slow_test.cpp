@@ -51,7 +51,7 @@ void check_real_model(const std::filesystem::path& path) {
   for (const test::Setting& setting : test::all_settings()) {
     std::vector<test::Way> ways = main_ways();
     if (setting.cache == KvType::f16) {
-      add_partitions(ways, golden.ids.size(), is_default(setting) ? 20 : 5);  // the small models see twenty in every setting
+      add_partitions(ways, golden.ids.size(), is_default(setting) ? 10 : 2);  // the small models see twenty in every setting
     } else {
       ways.resize(3);
     }

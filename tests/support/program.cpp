@@ -47,16 +47,10 @@ bool drain(int fd, std::string& text) {
 
 [[noreturn]] void become(const std::string& path, const std::vector<std::string>& arguments,
                          const ProgramOptions& options, Pipe& in, Pipe& out, Pipe& err) {
-  ::signal(SIGPIPE, SIG_DFL);
   ::dup2(in.read_end, 0);
   ::dup2(out.write_end, 1);
   ::dup2(err.write_end, 2);
-  for (const auto& [name, value] : options.environment) ::setenv(name.c_str(), value.c_str(), 1);
-  std::vector<char*> argv{const_cast<char*>(path.c_str())};
-  for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
-  argv.push_back(nullptr);
-  ::execv(path.c_str(), argv.data());
-  ::_exit(127);
+  become_program(path, arguments, options.environment);
 }
 
 }  // namespace
@@ -102,6 +96,23 @@ ProgramResult run_program(const std::string& path, const std::vector<std::string
   ::waitpid(child, &status, 0);
   result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return result;
+}
+
+void become_program(const std::string& path, const std::vector<std::string>& arguments,
+                    const std::map<std::string, std::string>& environment) {
+  std::vector<std::string> settings;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string name = std::string(*entry).substr(0, std::string(*entry).find('='));
+    if (name.starts_with("ASSAY_") && name != "ASSAY_MODELS") settings.push_back(name);
+  }
+  ::signal(SIGPIPE, SIG_DFL);
+  for (const std::string& name : settings) ::unsetenv(name.c_str());
+  for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
+  std::vector<char*> argv{const_cast<char*>(path.c_str())};
+  for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
+  argv.push_back(nullptr);
+  ::execv(path.c_str(), argv.data());
+  ::_exit(127);
 }
 
 }  // namespace assay::test

@@ -28,4 +28,8 @@ struct ProgramOptions {
 ProgramResult run_program(const std::string& path, const std::vector<std::string>& arguments,
                           const ProgramOptions& options = {});
 
+// In a child process: becomes the program, without the settings that the tests' own environment has for it (ASSAY_..., but for the folder of models).
+[[noreturn]] void become_program(const std::string& path, const std::vector<std::string>& arguments,
+                                 const std::map<std::string, std::string>& environment);
+
 }  // namespace assay::test

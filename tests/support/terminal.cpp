@@ -11,28 +11,16 @@
 #include <chrono>
 #include <stdexcept>
 
+#include "support/program.h"
+
 namespace assay::test {
-namespace {
-
-[[noreturn]] void become(const std::string& path, const std::vector<std::string>& arguments,
-                         const std::map<std::string, std::string>& environment) {
-  ::signal(SIGPIPE, SIG_DFL);
-  for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
-  std::vector<char*> argv{const_cast<char*>(path.c_str())};
-  for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
-  argv.push_back(nullptr);
-  ::execv(path.c_str(), argv.data());
-  ::_exit(127);
-}
-
-}  // namespace
 
 TerminalResult run_on_terminal(const std::string& path, const std::vector<std::string>& arguments,
                                const std::string& input, const std::map<std::string, std::string>& environment) {
   int terminal = -1;
   const pid_t child = ::forkpty(&terminal, nullptr, nullptr, nullptr);
   if (child < 0) throw std::runtime_error("forkpty");
-  if (child == 0) become(path, arguments, environment);
+  if (child == 0) become_program(path, arguments, environment);
   if (!input.empty() && ::write(terminal, input.data(), input.size()) < 0)
     throw std::runtime_error("write to a terminal");
   TerminalResult result;

@@ -9,6 +9,8 @@
 
 #include <stdexcept>
 
+#include "support/program.h"
+
 namespace assay::test {
 
 using Clock = std::chrono::steady_clock;
@@ -22,12 +24,7 @@ TerminalProgram::TerminalProgram(const std::string& path, const std::vector<std:
   if (pid_ < 0) throw std::runtime_error("forkpty");
   if (pid_ > 0) return;
   ::setenv("TERM", "xterm", 1);
-  for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
-  std::vector<char*> argv{const_cast<char*>(path.c_str())};
-  for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
-  argv.push_back(nullptr);
-  ::execv(path.c_str(), argv.data());
-  ::_exit(127);
+  become_program(path, arguments, environment);
 }
 
 TerminalProgram::~TerminalProgram() {
