@@ -139,7 +139,7 @@ std::string Api::logprobs_of(const Asked& asked, std::span<const TokenLogprobs> 
   return asked.is_chat() ? logprobs_json(model_->tokenizer().get(), logprobs) : legacy_logprobs(logprobs, offset);
 }
 
-std::string Api::response_usage(const Asked& asked, const Choice& choice) const {
+std::string Api::response_usage(const Choice& choice) const {
   const RequestFinished& f = choice.finished;
   return fmt::format(R"({{"input_tokens":{},"input_tokens_details":{{"cached_tokens":{}}},"output_tokens":{},"output_tokens_details":{{"reasoning_tokens":{}}},"total_tokens":{}}})",
                      f.n_prompt, f.n_prompt_cached, f.n_answer, choice.n_reasoning, f.n_prompt + f.n_answer);

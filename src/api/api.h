@@ -107,7 +107,7 @@ class Api {
   std::string chunk_end(const Asked& asked, size_t i_choice, const Choice& choice) const;
   std::string chunk_usage(const Asked& asked, const std::vector<Choice>& choices) const;
 
-  std::string response_usage(const Asked& asked, const Choice& choice) const;
+  std::string response_usage(const Choice& choice) const;
 
   std::string tokenize(std::string_view body) const;
   std::string detokenize(std::string_view body) const;

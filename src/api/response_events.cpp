@@ -89,7 +89,7 @@ std::string ResponseEvents::finish(const Choice& choice) {
   status_ = is_cut ? "incomplete" : "completed";
   reason_ = is_cut ? "max_output_tokens" : "";
   out += close(status_);
-  usage_ = api_.response_usage(asked_, choice);
+  usage_ = api_.response_usage(choice);
   return out + of_response(fmt::format("response.{}", status_));
 }
 
