@@ -56,7 +56,9 @@ class RandomSchedule : public SchedulerTest {
     EXPECT_GT(f.n_preempted, 0);
     EXPECT_GT(f.n_cancelled, 0);
     EXPECT_EQ(f.n_failed, 0);
-    if (!options_.caches_prompts) EXPECT_EQ(f.n_pages_free, f.n_pages);
+    if (!options_.caches_prompts) {
+      EXPECT_EQ(f.n_pages_free, f.n_pages);
+    }
     // What is kept of prompts holds no page that is wanted.
     Request all;
     all.prompt = tokens(200, 5);
