@@ -84,11 +84,12 @@ struct RopeOptions {
   std::optional<double> local_theta = std::nullopt;  // window layers have a base of their own, by default this; 0: the other layers'
   std::string_view known_type = {};                  // a kind of scaling that the family sees to itself
 };
-void rope(Draft& draft, const RopeOptions& options = {});
+double rope(Draft& draft, const RopeOptions& options = {});
 double share(double value, std::string_view key);  // Error(bad_file) unless above 0 and at most 1
 double rotary_share(Draft& draft, std::initializer_list<std::string_view> keys, std::optional<double> otherwise = std::nullopt);  // of a head, that turns
 void require_usual_base(Draft& draft, std::string_view key, std::string_view known_type = {});  // 10000, and no scaling: the file has no keys for them
 void long_factors(Draft& draft, const Json& scaling, int64_t n);   // rope_factors_long and _short, of LongRoPE
+double long_rope_factor(int64_t context, int64_t original);  // LongRoPE's factor of queries and keys
 int64_t head_dim(Draft& draft);            // as config.json has it, else hidden_size / num_attention_heads
 void key_lengths(Draft& draft);            // of a head_dim that is there
 void derive_head_dim(Draft& draft);        // of one that is not there as well: classes that derive it say it nonetheless

@@ -380,7 +380,10 @@ void afmoe(Draft& d) {
   if (c.has("route_norm")) d.flag("expert_weights_norm", c.flag("route_norm", true));
   if (const auto scale = c.find_number("route_scale")) d.number("expert_weights_scale", *scale);
   if (const auto window = c.find_count("sliding_window")) d.count("attention.sliding_window", *window);
-  for (const char* key : {"global_attn_every_n_layers", "mup_enabled", "num_expert_groups", "num_limited_groups",
+  if (!c.flag("mup_enabled", false)) {
+    throw Error(Errc::unsupported, "config.json: mup_enabled is false; readers of afmoe files multiply embeddings by the root of hidden_size");
+  }
+  for (const char* key : {"global_attn_every_n_layers", "num_expert_groups", "num_limited_groups",
                           "load_balance_coeff", "use_grouped_mm"})
     c.mark_read(key);
   const std::vector<bool> windows = parts::window_layers(d, [](int64_t layer) { return (layer + 1) % 4 != 0; });

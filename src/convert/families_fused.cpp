@@ -24,9 +24,7 @@ void long_rope(Draft& d, const Json& scaling, int64_t original, int64_t rope_dim
   if (type.empty() || type == "default") return;
   if (type != "longrope" && type != "su")
     throw Error(Errc::unsupported, fmt::format("config.json: rope scaling \"{}\" is not known for phi3", type));
-  const double scale = static_cast<double>(d.config.count("max_position_embeddings")) / static_cast<double>(original);
-  d.number("rope.scaling.attn_factor",
-           scale > 1 ? std::sqrt(1 + std::log(scale) / std::log(static_cast<double>(original))) : 1.0);
+  d.number("rope.scaling.attn_factor", parts::long_rope_factor(d.config.count("max_position_embeddings"), original));
   parts::long_factors(d, scaling, rope_dim / 2);
 }
 
@@ -211,6 +209,7 @@ constexpr std::array kFalcon = {
     Rule{"transformer.word_embeddings.weight", "token_embd.weight"},
     Rule{"transformer.ln_f.weight", "output_norm.weight"},
     Rule{"transformer.ln_f.bias", "output_norm.bias"},
+    Rule{"lm_head.weight", "output.weight", As::tied},
     Rule{"transformer.h.{}.self_attention.query_key_value.weight", "blk.{}.attn_qkv.weight", As::groups_apart},
     Rule{"transformer.h.{}.self_attention.dense.weight", "blk.{}.attn_output.weight"},
     Rule{"transformer.h.{}.mlp.dense_h_to_4h.weight", "blk.{}.ffn_up.weight"},
@@ -232,7 +231,7 @@ void falcon(Draft& d) {
   const bool is_new = c.flag("new_decoder_architecture", false);
   parts::layers_and_heads(d, c.has("num_hidden_layers") ? "num_hidden_layers" : "n_layer",
                           c.has("num_attention_heads") ? "num_attention_heads" : "n_head");
-  d.is_tied = true;
+  d.is_tied = c.flag("tie_word_embeddings", true);
   const char* kv_key = c.has("num_kv_heads") ? "num_kv_heads" : "n_head_kv";
   d.n_kv_heads = !is_new && c.flag("multi_query", true) ? 1 : c.find_count(kv_key).value_or(d.n_heads);
   c.mark_read("num_kv_heads");
@@ -256,7 +255,6 @@ void falcon(Draft& d) {
   c.expect_flag("bias", false);
   c.expect_flag("parallel_attn", true);
   c.mark_read("num_ln_in_parallel_attn");
-  d.leave("lm_head.weight");
   d.take(kFalcon);
   if (is_new && d.has("transformer.h.0.ln_attn.weight")) {
     d.take(kFalconNorms);

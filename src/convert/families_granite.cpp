@@ -1,6 +1,9 @@
 // Granite: Llama with scales; windows and sinks; experts.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <functional>
+
 #include "assay/error.h"
 #include "convert/families.h"
 #include "convert/family_rules.h"
@@ -8,7 +11,7 @@
 namespace assay::converting {
 namespace {
 
-void granite_keys(Draft& d) {
+double granite_keys(Draft& d) {  // the rotation's base
   parts::sizes(d);
   d.count("vocab_size", d.config.count("vocab_size"));
   d.config.mark_read("head_dim");  // the class reads none
@@ -17,7 +20,7 @@ void granite_keys(Draft& d) {
     throw Error(Errc::bad_file,
                 fmt::format("config.json: hidden_size is {}, which {} heads do not divide", width, d.n_heads));
   d.count("rope.dimension_count", width / d.n_heads);
-  parts::rope(d);
+  const double base = parts::rope(d);
   d.config.expect("hidden_act", {"silu"});
   const auto scale = [&](std::string_view from, std::string_view to) {
     if (const auto value = d.config.find_number(from); value && *value != 0) d.number(to, *value);
@@ -26,6 +29,7 @@ void granite_keys(Draft& d) {
   scale("embedding_multiplier", "embedding_scale");
   scale("residual_multiplier", "residual_scale");
   scale("logits_scaling", "logit_scale");
+  return base;
 }
 
 void granite_attention(Draft& d) {
@@ -42,20 +46,40 @@ void granite(Draft& d) {
   parts::check_bias(d, "mlp_bias", "blk.0.ffn_up.bias");
 }
 
+// Which layers rotate. transformers reads layer_rope_theta, 0 where one does not; others have no_rope_layers, 1 where one does. A file has one base for all.
+void rope_pattern(Draft& d, double rope_theta) {
+  const auto flags_of = [&](const char* key, const std::function<bool(double)>& turns) {
+    std::vector<bool> pattern;
+    const Json* found = d.config.find(key);
+    if (found == nullptr || found->array() == nullptr || found->array()->empty()) return pattern;
+    for (const Json& one : *found->array()) pattern.push_back(turns(number_of(one, key)));
+    if (pattern.size() != static_cast<size_t>(d.n_layers)) {
+      throw Error(Errc::bad_file, fmt::format("config.json: {} has {} entries, the model {} layers", key, pattern.size(),
+                                              d.n_layers));
+    }
+    return pattern;
+  };
+  const std::vector<bool> named = flags_of("no_rope_layers", [](double flag) { return flag != 0; });
+  const std::vector<bool> turned = flags_of("layer_rope_theta", [&](double theta) {
+    if (theta != 0 && theta != rope_theta) {
+      throw Error(Errc::unsupported, fmt::format("config.json: layer_rope_theta has {}, rope_theta is {}; granite_swa "
+                                                 "files have one base for all layers",
+                                                 theta, rope_theta));
+    }
+    return theta != 0;
+  });
+  if (!named.empty() && !turned.empty() && named != turned)
+    throw Error(Errc::bad_file, "config.json: layer_rope_theta and no_rope_layers name other layers that rotate");
+  const std::vector<bool>& pattern = turned.empty() ? named : turned;
+  const bool all = std::find(pattern.begin(), pattern.end(), false) == pattern.end();
+  if (!named.empty() || !all) d.flags("attention.rope_pattern", pattern);
+}
+
 void granite_swa(Draft& d) {
-  granite_keys(d);
+  const double rope_theta = granite_keys(d);
   d.count("attention.sliding_window", d.config.count("sliding_window"));
   d.flags("attention.sliding_window_pattern", parts::window_layers(d, [](int64_t layer) { return layer % 4 != 0; }));
-  if (const Json* turns = d.config.find("no_rope_layers");
-      turns != nullptr && turns->array() != nullptr && !turns->array()->empty()) {
-    std::vector<bool> pattern;
-    for (const Json& one : *turns->array()) pattern.push_back(number_of(one, "no_rope_layers") != 0);
-    if (pattern.size() != static_cast<size_t>(d.n_layers)) {
-      throw Error(Errc::bad_file, fmt::format("config.json: no_rope_layers has {} entries, the model {} layers",
-                                              pattern.size(), d.n_layers));
-    }
-    d.flags("attention.rope_pattern", pattern);
-  }
+  rope_pattern(d, rope_theta);
   constexpr std::array kSinks = {Rule{"model.layers.{}.self_attn.sinks", "blk.{}.attn_sinks.weight"}};
   granite_attention(d);
   d.take(kSinks);

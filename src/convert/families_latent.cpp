@@ -140,6 +140,13 @@ void minicpm3(Draft& d) {
   if (const Json* scaling = c.find_any({"rope_parameters", "rope_scaling"});
       scaling != nullptr && scaling->find("long_factor") != nullptr) {
     parts::long_factors(d, *scaling, turned / 2);
+    const Json* first = scaling->find("original_max_position_embeddings");
+    const int64_t context = c.count("max_position_embeddings");
+    const int64_t original = first == nullptr ? context : whole_of(number_of(*first, "original_max_position_embeddings"), "original_max_position_embeddings");
+    if (original != context) {  // else readers find what they need in the context's length
+      d.count("rope.scaling.original_context_length", original);
+      d.number("rope.scaling.attn_factor", parts::long_rope_factor(context, original));
+    }
   }
   const auto fixed = [&](std::string_view key, double value) {
     if (const auto found = c.find_number(key); found && *found != value) {
@@ -163,16 +170,19 @@ void minicpm3(Draft& d) {
 }
 
 constexpr std::string_view kDeepseekDefaults = R"({"kv_lora_rank":512,"rms_norm_eps":1e-6})";
+// Classes whose routers know no other function: where config.json does not name it, the file does.
+constexpr std::string_view kSigmoidDefaults = R"({"kv_lora_rank":512,"rms_norm_eps":1e-6,"scoring_func":"sigmoid","norm_topk_prob":true})";
 
 }  // namespace
 
 std::vector<Family> latent_families() {
   using enum VocabularyKind;
   return {
-      {"deepseek2", {"DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM"}, kDeepseekDefaults, bpe, deepseek2},
+      {"deepseek2", {"DeepseekV2ForCausalLM"}, kDeepseekDefaults, bpe, deepseek2},
+      {"deepseek2", {"DeepseekV3ForCausalLM"}, kSigmoidDefaults, bpe, deepseek2},
       {"deepseek2",
        {"Glm4MoeLiteForCausalLM"},
-       kDeepseekDefaults,
+       kSigmoidDefaults,
        bpe,
        deepseek2,
        {.pre_of = "glm4",

@@ -140,7 +140,10 @@ void hunyuan_rope(Draft& d, double alpha_otherwise, int64_t dim) {
   const Json* params = c.find_any({"rope_parameters", "rope_scaling"});
   std::string_view type = params == nullptr ? std::string_view() : params->text("rope_type");
   if (type.empty() && params != nullptr) type = params->text("type");
-  if (type != "dynamic") return parts::rope(d);
+  if (type != "dynamic") {
+    parts::rope(d);
+    return;
+  }
   const Json* given = params->find("alpha");
   const Json* theta = params->find("rope_theta") != nullptr ? params->find("rope_theta") : c.find("rope_theta");
   const double alpha = given == nullptr || given->is_null() ? alpha_otherwise : number_of(*given, "alpha");

@@ -135,7 +135,7 @@ void key_lengths(Draft& d) {
   }
 }
 
-void rope(Draft& d, const RopeOptions& options) {
+double rope(Draft& d, const RopeOptions& options) {
   Config& c = d.config;
   static const Json kNone;
   const Json* params = c.find("rope_parameters");
@@ -157,16 +157,23 @@ void rope(Draft& d, const RopeOptions& options) {
   }
   std::string_view type = params->text("rope_type");
   if (type.empty()) type = params->text("type");
-  if (type.empty() || type == "default" || type == options.known_type) return;
-  if (type == "llama3" && options.llama3) return d.make("rope_freqs.weight", llama3_factors(d, *params, base));
+  if (type.empty() || type == "default" || type == options.known_type) return base;
+  if (type == "llama3" && options.llama3) {
+    d.make("rope_freqs.weight", llama3_factors(d, *params, base));
+    return base;
+  }
   const Json* factor = params->find("factor");
   if ((type != "linear" && type != "yarn") || factor == nullptr) {
     throw Error(Errc::unsupported, fmt::format("config.json: rope scaling \"{}\"{} is not known for {}", type, factor == nullptr ? " without a factor" : "",
                                                d.architecture()));
   }
-  if (type == "yarn") return yarn(d, *params, number_of(*factor, "factor"));
+  if (type == "yarn") {
+    yarn(d, *params, number_of(*factor, "factor"));
+    return base;
+  }
   d.text("rope.scaling.type", "linear");
   d.number("rope.scaling.factor", number_of(*factor, "factor"));
+  return base;
 }
 
 std::vector<bool> window_layers(Draft& d, bool (*otherwise)(int64_t layer)) {
@@ -244,6 +251,11 @@ void long_factors(Draft& d, const Json& scaling, int64_t n) {
     for (const Json& one : *found->array()) factors.push_back(static_cast<float>(number_of(one, key)));
     d.make(fmt::format("rope_factors_{}.weight", part), std::move(factors));
   }
+}
+
+double long_rope_factor(int64_t context, int64_t original) {
+  if (original < 2 || context <= original) return 1;
+  return std::sqrt(1 + std::log(static_cast<double>(context) / static_cast<double>(original)) / std::log(static_cast<double>(original)));
 }
 
 // The folder's list of what follows the model names the pooling's own folder.

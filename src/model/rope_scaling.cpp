@@ -37,7 +37,6 @@ void read_yarn(const KeyReader& keys, const Hparams& h, RopeScaling& scaling) {
   scaling.beta_fast = keys.find_positive("rope.scaling.yarn_beta_fast", 1e6).value_or(32.0);
   scaling.beta_slow = keys.find_positive("rope.scaling.yarn_beta_slow", 1e6).value_or(1.0);
   refuse_if_set(keys, "rope.scaling.yarn_ext_factor", 1.0);
-  refuse_if_set(keys, "rope.scaling.yarn_attn_factor", 1.0);
   scaling.magnitude = yarn_magnitude(scaling.factor, 1.0);
   const std::string log_multiplier_key = keys.key("rope.scaling.yarn_log_multiplier");
   const double log_multiplier = keys.metadata().find_float(log_multiplier_key).value_or(0.0);
@@ -45,6 +44,8 @@ void read_yarn(const KeyReader& keys, const Hparams& h, RopeScaling& scaling) {
     throw Error(Errc::bad_file, fmt::format("{}: needs a finite value from 0, found {}", log_multiplier_key, log_multiplier));
   }
   if (log_multiplier != 0) scaling.magnitude /= yarn_magnitude(scaling.factor, log_multiplier);
+  // A configuration that states the magnitude means it, as in transformers; llama.cpp reads the key and computes the magnitude nonetheless.
+  if (const auto stated = keys.find_positive("rope.scaling.yarn_attn_factor", 1e6)) scaling.magnitude = *stated;
 }
 
 }  // namespace

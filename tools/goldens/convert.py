@@ -233,11 +233,11 @@ def dense_families(llama, spm, gpt):
     yield "olmo", "OlmoConfig", llama(clip_qkv=8.0, **one), ("bpe", "olmo"), "F32"
     yield "nemotron", "NemotronConfig", llama(partial_rotary_factor=0.5, **one), spm, "BF16"
     yield "apertus", "ApertusConfig", llama(rope_parameters=llama3), gpt, "BF16"
-    yield "granite_swa", "GraniteSWAConfig", llama(sliding_window=64, layer_types=["sliding_attention", "full_attention"], no_rope_layers=[1, 0], attention_multiplier=0.25,
+    yield "granite_swa", "GraniteSWAConfig", llama(sliding_window=64, layer_types=["sliding_attention", "full_attention"], no_rope_layers=[1, 0], layer_rope_theta=[10000.0, 0], attention_multiplier=0.25,
                                                   embedding_multiplier=12.0, residual_multiplier=0.22, logits_scaling=8.0), ("bpe", "refact"), "BF16"
     yield "jais2", "Jais2Config", llama(**one), gpt, "F32"
     yield "minicpm3", "MiniCPM3Config", llama(num_key_value_heads=4, q_lora_rank=32, kv_lora_rank=24, qk_nope_head_dim=16, qk_rope_head_dim=16, v_head_dim=16,
-                                              rope_parameters=dict(long_rope, rope_theta=10000.0), **one), spm, "BF16"
+                                              rope_parameters=dict(long_rope, rope_theta=10000.0, original_max_position_embeddings=512), **one), spm, "BF16"
 
 
 def expert_families(llama, spm, gpt):
@@ -265,7 +265,7 @@ def expert_families(llama, spm, gpt):
                                                  first_k_dense_replace=1, scoring_func="sigmoid", norm_topk_prob=True, **windows), gpt, "BF16"
     yield "cohere2moe", "Cohere2MoeConfig", llama(head_dim=16, num_experts=4, num_experts_per_tok=2, num_shared_experts=1, first_k_dense_replace=1, logit_scale=0.25,
                                                   prefix_dense_intermediate_size=80, norm_topk_prob=True, **windows), gpt, "BF16"
-    yield "afmoe", "AfmoeConfig", llama(head_dim=32, num_experts=4, num_experts_per_tok=2, num_shared_experts=1, num_dense_layers=1, moe_intermediate_size=32, n_group=1,
+    yield "afmoe", "AfmoeConfig", llama(head_dim=32, mup_enabled=True, num_experts=4, num_experts_per_tok=2, num_shared_experts=1, num_dense_layers=1, moe_intermediate_size=32, n_group=1,
                                         topk_group=1, route_scale=2.0, **windows), gpt, "BF16"
     yield "laguna", "LagunaConfig", llama(head_dim=32, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, shared_expert_intermediate_size=48,
                                           num_attention_heads_per_layer=[4, 2], moe_routed_scaling_factor=2.5, mlp_layer_types=["dense", "sparse"], gating="per-head",
@@ -278,9 +278,9 @@ def expert_families(llama, spm, gpt):
     yield "hy_v3", "HYV3Config", llama(head_dim=32, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, num_shared_experts=1, first_k_dense_replace=1,
                                        router_scaling_factor=2.5), gpt, "BF16"
     yield "deepseek2_lite", "DeepseekV2Config", llama(**dict(latent, q_lora_rank=None, topk_method="greedy", scoring_func="softmax", norm_topk_prob=False)), gpt, "BF16"
-    yield "deepseek3", "DeepseekV3Config", llama(**latent, n_group=2, topk_group=1, routed_scaling_factor=2.5, norm_topk_prob=True, rope_parameters=dict(
+    yield "deepseek3", "DeepseekV3Config", llama(**latent, scoring_func="sigmoid", n_group=2, topk_group=1, routed_scaling_factor=2.5, norm_topk_prob=True, rope_parameters=dict(
         yarn, mscale=1.0, mscale_all_dim=1.0)), ("bpe", "llama-bpe"), "BF16"
-    yield "glm4_moe_lite", "Glm4MoeLiteConfig", llama(**latent, routed_scaling_factor=1.8, norm_topk_prob=True, n_group=1, topk_group=1), ("glm", "glm4"), "BF16"
+    yield "glm4_moe_lite", "Glm4MoeLiteConfig", llama(**latent, scoring_func="sigmoid", routed_scaling_factor=1.8, norm_topk_prob=True, n_group=1, topk_group=1), ("glm", "glm4"), "BF16"
     yield "mistral4", "Mistral4Config", llama(**latent, norm_topk_prob=True, rope_parameters=dict(yarn, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1)), ("bpe", "llama-bpe"), "BF16", dict(
         config=dict(architectures=["Mistral3ForConditionalGeneration"]))
 

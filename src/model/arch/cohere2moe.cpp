@@ -7,7 +7,8 @@ ops::ValueId cohere2moe(const ArchInput& input, PlanBuilder& p) {
   using ops::ValueId;
   const Decoder d(input, p);
   const double logit_scale = input.keys.find_positive("logit_scale", 1e30).value_or(1);
-  const RouteRule rule = d.route_rule(ops::Gating::softmax, true);
+  RouteRule rule = d.route_rule(ops::Gating::softmax, true);
+  if (rule.gating == ops::Gating::softmax) rule.normalise = true;  // the softmax is over the chosen alone, whatever the file says
   const int64_t lead = d.leading_dense();
   const int64_t window = d.window();
   const std::vector<bool> windowed = d.windowed_layers(4, false);
