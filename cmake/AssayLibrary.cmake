@@ -10,7 +10,7 @@ target_compile_features(assay PUBLIC cxx_std_20)
 target_include_directories(assay PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
                                         $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_link_libraries(assay PRIVATE $<BUILD_INTERFACE:assay_flags>)
-target_link_libraries(assay PUBLIC Threads::Threads PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::XXHASH Boost::json OpenSSL::Crypto ${CMAKE_DL_LIBS}
+target_link_libraries(assay PUBLIC Threads::Threads PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::XXHASH Boost::json OpenSSL::Crypto OpenSSL::SSL ${CMAKE_DL_LIBS}
                                    fmt::fmt)
 
 if(ASSAY_CUDA)

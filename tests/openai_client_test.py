@@ -159,13 +159,87 @@ def reasoning_is_apart(client, model):
         assert message.content.endswith("</think>Yes."), message
 
 
+RESPONSE_TOOLS = [{"type": "function", **t["function"]} for t in TOOLS]
+
+
+@check
+def responses_are_as_chat(client, model):
+    asked = dict(model=model, temperature=0, seed=1)
+    answer = client.responses.create(model=model, input="Name a colour.", instructions="Be brief.", temperature=0, max_output_tokens=12, extra_body={"seed": 1})
+    chat = client.chat.completions.create(messages=[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Name a colour."}], max_tokens=12, **asked)
+    assert answer.output_text == chat.choices[0].message.content and answer.output_text, (answer, chat)
+    assert answer.usage.input_tokens == chat.usage.prompt_tokens and answer.usage.output_tokens == chat.usage.completion_tokens
+    assert answer.status == ("incomplete" if chat.choices[0].finish_reason == "length" else "completed")
+    again = client.responses.create(model=model, input=[{"role": "user", "content": "Name a colour."}] + answer.output + [{"role": "user", "content": "And another."}], max_output_tokens=4)
+    assert again.output and not again.store
+
+
+@check
+def response_streams_tell_the_same(client, model):
+    asked = dict(model=model, input="Count to five.", temperature=0, max_output_tokens=20, include=["message.output_text.logprobs"], top_logprobs=2)
+    whole = client.responses.create(**asked)
+    events = list(client.responses.create(stream=True, **asked))
+    assert [e.sequence_number for e in events] == list(range(len(events)))
+    assert events[0].type == "response.created" and events[-1].type == f"response.{whole.status}", [e.type for e in events]
+    assert "".join(e.delta for e in events if e.type == "response.output_text.delta") == whole.output_text == events[-1].response.output_text
+    assert len(whole.output[0].content[0].logprobs) > 3 and len(whole.output[0].content[0].logprobs[0].top_logprobs) == 2
+
+
+@check
+def response_helpers_parse(client, model):
+    answer = client.responses.parse(model=model, input="Describe a toy car.", text_format=Thing, max_output_tokens=400, extra_body={"seed": 1})
+    assert isinstance(answer.output_parsed, Thing), answer
+    with client.responses.stream(model=model, input="Describe a wheel.", text_format=Part, max_output_tokens=200, extra_body={"seed": 2}) as stream:
+        for _ in stream:
+            pass
+        assert isinstance(stream.get_final_response().output_parsed, Part)
+
+
+@check
+def response_calls_come_and_go_back(client, model):
+    asked = dict(model=model, input=QUESTION, tools=RESPONSE_TOOLS, tool_choice="required", parallel_tool_calls=False, max_output_tokens=200, extra_body={"seed": 3})
+    answer = client.responses.create(**asked)
+    call = next(item for item in answer.output if item.type == "function_call")
+    json.loads(call.arguments)
+    events = list(client.responses.create(stream=True, **asked))
+    pieces = [e.delta for e in events if e.type == "response.function_call_arguments.delta"]
+    assert len(pieces) > 1 and "".join(pieces) == call.arguments, (pieces, call)
+    named = client.responses.create(**{**asked, "tool_choice": {"type": "function", "name": "add"}})
+    assert [i.name for i in named.output if i.type == "function_call"] == ["add"]
+    history = QUESTION + answer.output + [{"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}]
+    assert client.responses.create(model=model, input=history, tools=RESPONSE_TOOLS, max_output_tokens=8).output
+
+
+@check
+def responses_store_nothing(client, model):
+    for changed, param in ((dict(store=True), "store"), (dict(previous_response_id="resp_1"), "previous_response_id"), (dict(tools=[{"type": "web_search"}]), "tools[0].type"),
+                           (dict(truncation="auto"), "truncation"), (dict(background=True), "background")):
+        try:
+            client.responses.create(model=model, input="a", max_output_tokens=1, **changed)
+        except openai.BadRequestError as error:
+            assert error.param == param, (error.param, param)
+        else:
+            raise AssertionError(f"{param} was served")
+
+
+@check
+def other_endpoints_answer(client, model):
+    assert client.completions.create(model=model, prompt="The sea", max_tokens=3, logprobs=1).choices[0].logprobs.tokens
+    assert "".join(c.choices[0].text for c in client.completions.create(model=model, prompt="The sea", max_tokens=3, stream=True) if c.choices)
+    assert client.models.retrieve(model).id == model
+    chunks = list(client.chat.completions.create(model=model, messages=QUESTION, max_tokens=3, stream=True, stream_options={"include_usage": True}))
+    assert chunks[-1].usage.completion_tokens == 3 and chunks[-1].usage.completion_tokens_details is not None
+    vectors = [client.embeddings.create(model=model, input=["a shoal of fish"], encoding_format=form).data[0].embedding for form in ("float", "base64")]
+    assert len(vectors[0]) > 0 and len(vectors[1]) > 0
+
+
 def main():
     program, path = sys.argv[1:3]
     if not Path(path).exists():
         print(f"skipped: there is no {path}")
         return SKIPPED
     # A template that knows marks of reasoning, else the model's own habits.
-    server = subprocess.Popen([program, "serve", path, "--port", "0", "-c", "1024", "-np", "2", "--log-disable"] + sys.argv[3:], stderr=subprocess.PIPE, text=True)
+    server = subprocess.Popen([program, "serve", path, "--port", "0", "-c", "1024", "-np", "2", "--pooling", "mean", "--log-disable"] + sys.argv[3:], stderr=subprocess.PIPE, text=True)
     try:
         line = server.stderr.readline()
         port = re.search(r"http://127\.0\.0\.1:(\d+)", line)

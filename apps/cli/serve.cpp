@@ -26,13 +26,13 @@ struct ServeFlags {
   SamplingFlags sampling;
   DraftFlags drafts;
   ReasoningFlags reasoning;
-  std::optional<std::string> chat_template, chat_template_file, key, key_file, pooling, prompt_folder;
+  std::optional<std::string> chat_template, chat_template_file, key, key_file, pooling, prompt_folder, certificate, certificate_key;
   std::vector<std::string> aliases, allowed_hosts, origins;
   std::string host = "127.0.0.1";
   int64_t port = 8080, n_parallel = 4, n_queue = 0, body_max = 16 << 20, n_connections = 1024, n_positions = 0;
   std::optional<double> swap_gb;
   double prompt_folder_gb = 8, gap_ms = 250, drain_s = 30, request_s = 600;
-  bool no_key = false, no_cache = false, lenient = false, quiet = false;
+  bool no_key = false, no_cache = false, shares_cache = false, lenient = false, quiet = false;
 
   void add(Flags& flags) {
     model.add(flags);
@@ -51,12 +51,15 @@ struct ServeFlags {
     flags.value("--pooling", pooling, "KIND", "How a text's rows become its embedding").one_of({"mean", "cls", "last"}).shows("what the file says");
     flags.habit("--embeddings,--embedding");
     flags.on("--no-cache-prompt", no_cache, "Keeps nothing of a prompt for the next one. Never changes a result");
+    flags.on("--share-cache", shares_cache, "Requests of different keys share what the cache holds of their prompts, though one could guess another's by the time they take");
     flags.value("--prompt-cache-dir", prompt_folder, "DIR", "Beginnings of prompts outlive the server there, in the clear");
     flags.value("--prompt-cache-size", prompt_folder_gb, "GB", "Of that folder at most; the least recently used goes first");
     flags.on("--lenient", lenient, "Unknown fields are listed in x-ignored-params, not refused");
     flags.group("Access");
     flags.value("--api-key", key, "KEY", "Requests need this key");
     flags.value("--api-key-file", key_file, "FILE", "Keys, one a line: KEY [name=N] [weight=W]");
+    flags.value("--ssl-cert-file", certificate, "FILE", "HTTPS: the server's certificate and those above it, PEM");
+    flags.value("--ssl-key-file", certificate_key, "FILE", "Its private key, PEM");
     flags.on("--no-key", no_key, "Serves anybody who can reach the address");
     flags.values("--allow-host", allowed_hosts, "NAME", "A further name of this machine in the header Host; may be repeated");
     flags.values("--cors-origin", origins, "ORIGIN", "Pages from there may ask, e.g. https://example.org; may be repeated");
@@ -91,6 +94,7 @@ struct ServeFlags {
     positive("--request-timeout", request_s);
     positive("--drain-timeout", drain_s);
     if (key && key_file) throw UsageError("--api-key and --api-key-file exclude each other");
+    if (certificate.has_value() != certificate_key.has_value()) throw UsageError("--ssl-cert-file and --ssl-key-file need each other");
     if (chat_template && chat_template_file) throw UsageError("--chat-template and --chat-template-file exclude each other");
     ServerOptions o;
     o.scheduler.context = runtime.options();
@@ -118,9 +122,12 @@ struct ServeFlags {
     if (key) o.keys = {{*key, "key 1", 1}};
     if (key_file) o.keys = parse_api_keys(read_file(*key_file));
     if (key_file && o.keys.empty()) throw UsageError(fmt::format("--api-key-file {}: it holds no key", *key_file));
+    o.certificate_file = certificate.value_or("");
+    o.key_file = certificate_key.value_or("");
     o.without_key = no_key;
     o.allowed_hosts = allowed_hosts;
     o.cors_origins = origins;
+    o.share_cache = shares_cache;
     o.lenient = lenient;
     o.body_bytes_max = static_cast<size_t>(body_max);
     o.n_connections_max = n_connections;
@@ -153,8 +160,8 @@ int serve_command(const Arguments& arguments) {
   const ServerOptions options = f.options(*model);
   Server server(model, options);
   const Context& context = server.context();
-  notice(fmt::format("serving {} at http://{}:{}, {} requests at once, {} positions each{}", options.names.empty() ? std::filesystem::path(path).stem().string() : options.names.front(),
-                     options.host, server.port(), context.options().n_sequences, context.n_ctx(),
+  notice(fmt::format("serving {} at {}://{}:{}, {} requests at once, {} positions each{}", options.names.empty() ? std::filesystem::path(path).stem().string() : options.names.front(),
+                     options.certificate_file.empty() ? "http" : "https", options.host, server.port(), context.options().n_sequences, context.n_ctx(),
                      options.scheduler.context.n_positions_max > 0 ? fmt::format(", {} in all", options.scheduler.context.n_positions_max) : ""));
   server.run([] { return interrupted() != 0; });
   return interrupted() != 0 ? exit_code_of_signal(interrupted()) : 0;

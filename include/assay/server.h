@@ -37,15 +37,21 @@ struct ServerOptions {
   std::vector<std::string> names;   // that the model is served under; none: its file's name
   std::string host = "127.0.0.1";
   uint16_t port = 8080;             // 0: any free one
+  std::string certificate_file, key_file;  // PEM, of TLS: both or neither
   std::vector<ApiKey> keys;         // none: nobody needs one
   bool without_key = false;         // beyond loopback without keys is refused unless this says that it is meant
   std::vector<std::string> allowed_hosts;  // in Host and Origin, besides loopback and `host`
   std::vector<std::string> cors_origins;   // pages of these may call, e.g. "https://example.org"
+  bool share_cache = false;         // requests of different keys share what the cache holds of their prompts
   bool lenient = false;             // unknown fields are listed in x-ignored-params, not refused
   size_t body_bytes_max = 16 << 20;
   int64_t n_connections_max = 1024;
   double request_s_max = 600;       // from a request's coming to its answer's end
   double drain_s_max = 30;
+  double head_s_max = 10;             // for a request's headers, whatever comes of them when
+  double body_bytes_per_s = 1024;     // at least, over the whole of a body, after as long as for headers
+  double idle_s_max = 60;             // between requests
+  double unsent_s_max = 60;           // for a client to take what was sent to it
   std::string version;
   std::function<void(std::string_view line)> log;  // a line of JSON for every request; called by the thread of run
 };

@@ -8,6 +8,7 @@
 #include "api/api.h"
 #include "api/error.h"
 #include "api/json_text.h"
+#include "api/response_events.h"
 #include "engine/bits_digest.h"
 
 namespace assay::api {
@@ -55,16 +56,17 @@ std::string number_or_null(double x) { return std::isfinite(x) ? fmt::format("{}
 }  // namespace
 
 ChoiceReader::ChoiceReader(const Asked& asked, size_t i_choice) : id_(fmt::format("{} {}", asked.id, i_choice)) {
-  if (asked.is_chat && (asked.reading.format || asked.reading.marks)) reader_.emplace(asked.reading);
+  if (asked.is_chat() && (asked.reading.format || asked.reading.marks)) reader_.emplace(asked.reading);
 }
 
 std::vector<AnswerPiece> ChoiceReader::add(std::vector<AnswerPiece> pieces) {
   for (AnswerPiece& p : pieces) {
+    if (p.kind == AnswerPiece::Kind::call) p.id = call_id(id_, p.i_call);
+    if (!p.text.empty()) choice_.pieces.push_back({p, std::exchange(coming_, {})});
     switch (p.kind) {
       case AnswerPiece::Kind::reasoning: choice_.reasoning += p.text; break;
       case AnswerPiece::Kind::text: choice_.text += p.text; break;
       case AnswerPiece::Kind::call:
-        p.id = call_id(id_, p.i_call);
         choice_.calls.push_back({p.id, p.text, ""});
         break;
       case AnswerPiece::Kind::arguments: choice_.calls.at(p.i_call).arguments += p.text; break;
@@ -74,7 +76,7 @@ std::vector<AnswerPiece> ChoiceReader::add(std::vector<AnswerPiece> pieces) {
 }
 
 std::vector<AnswerPiece> ChoiceReader::token(const RequestToken& token) {
-  if (token.logprobs) choice_.logprobs.push_back(*token.logprobs);
+  if (token.logprobs) choice_.logprobs.push_back(*token.logprobs), coming_.push_back(*token.logprobs);
   if (!reader_) return token.text.empty() ? std::vector<AnswerPiece>() : add({{AnswerPiece::Kind::text, token.text}});
   const bool was_inside = reader_->in_reasoning();
   auto pieces = add(reader_->push(token.text));
@@ -104,7 +106,7 @@ std::string Api::usage(const Asked& asked, const std::vector<Choice>& choices) c
     n_answer += f.n_answer, n_accepted += f.n_accepted, n_drafted += f.n_drafted;
     n_reasoning += choices[i].n_reasoning;
   }
-  const std::string reasoning = asked.is_chat ? fmt::format(R"("reasoning_tokens":{},)", n_reasoning) : "";
+  const std::string reasoning = asked.is_chat() ? fmt::format(R"("reasoning_tokens":{},)", n_reasoning) : "";
   return fmt::format(R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},"prompt_tokens_details":{{"cached_tokens":{}}},)"
                      R"("completion_tokens_details":{{{}"accepted_prediction_tokens":{},"rejected_prediction_tokens":{}}}}})",
                      n_prompt, n_answer, n_prompt + n_answer, n_cached, reasoning, n_accepted, n_drafted - n_accepted);
@@ -134,40 +136,54 @@ std::string Api::legacy_logprobs(std::span<const TokenLogprobs> logprobs, size_t
 
 std::string Api::logprobs_of(const Asked& asked, std::span<const TokenLogprobs> logprobs, size_t offset) const {
   if (!asked.draft.logprobs) return "null";
-  return asked.is_chat ? logprobs_json(model_->tokenizer().get(), logprobs) : legacy_logprobs(logprobs, offset);
+  return asked.is_chat() ? logprobs_json(model_->tokenizer().get(), logprobs) : legacy_logprobs(logprobs, offset);
+}
+
+std::string Api::response_usage(const Choice& choice) const {
+  const RequestFinished& f = choice.finished;
+  return fmt::format(R"({{"input_tokens":{},"input_tokens_details":{{"cached_tokens":{}}},"output_tokens":{},"output_tokens_details":{{"reasoning_tokens":{}}},"total_tokens":{}}})",
+                     f.n_prompt, f.n_prompt_cached, f.n_answer, choice.n_reasoning, f.n_prompt + f.n_answer);
 }
 
 std::string Api::answer(const Asked& asked, const std::vector<Choice>& choices) const {
+  if (asked.where == kResponses) {
+    ResponseEvents events(*this, asked);
+    for (const Choice& choice : choices) {
+      for (const Choice::Piece& piece : choice.pieces) events.add(piece.piece, piece.logprobs);
+      events.finish(choice);
+    }
+    return events.response();
+  }
   std::string list;
   for (size_t i = 0; i < choices.size(); ++i) {
     const Choice& c = choices[i];
     list += fmt::format(R"({}{{"index":{},{},"logprobs":{},"finish_reason":{}}})", i > 0 ? "," : "", i,
-                        asked.is_chat ? message_json(c) : fmt::format(R"("text":{})", json_quoted(c.text)), logprobs_of(asked, c.logprobs, 0), finish_reason(c));
+                        asked.is_chat() ? message_json(c) : fmt::format(R"("text":{})", json_quoted(c.text)), logprobs_of(asked, c.logprobs, 0), finish_reason(c));
   }
-  return envelope(asked, asked.is_chat ? "chat.completion" : "text_completion", list, fmt::format(R"(,"usage":{})", usage(asked, choices)));
+  return envelope(asked, asked.is_chat() ? "chat.completion" : "text_completion", list, fmt::format(R"(,"usage":{})", usage(asked, choices)));
 }
 
 std::string Api::chunk_head(const Asked& asked, size_t i_choice) const {
-  if (!asked.is_chat) return {};
+  if (!asked.is_chat()) return {};
   return envelope(asked, "chat.completion.chunk",
                   fmt::format(R"({{"index":{},"delta":{{"role":"assistant","content":""}},"logprobs":null,"finish_reason":null}})", i_choice), "");
 }
 
 std::string Api::chunk(const Asked& asked, size_t i_choice, const AnswerPiece& piece, std::span<const TokenLogprobs> logprobs, size_t offset) const {
-  return envelope(asked, asked.is_chat ? "chat.completion.chunk" : "text_completion",
+  return envelope(asked, asked.is_chat() ? "chat.completion.chunk" : "text_completion",
                   fmt::format(R"({{"index":{},{},"logprobs":{},"finish_reason":null}})", i_choice,
-                              asked.is_chat ? "\"delta\":" + delta_json(piece) : fmt::format(R"("text":{})", json_quoted(piece.text)),
+                              asked.is_chat() ? "\"delta\":" + delta_json(piece) : fmt::format(R"("text":{})", json_quoted(piece.text)),
                               logprobs_of(asked, logprobs, offset)), "");
 }
 
 std::string Api::chunk_end(const Asked& asked, size_t i_choice, const Choice& choice) const {
-  return envelope(asked, asked.is_chat ? "chat.completion.chunk" : "text_completion",
-                  fmt::format(R"({{"index":{},{},"logprobs":null,"finish_reason":{}}})", i_choice, asked.is_chat ? R"("delta":{})" : R"("text":"")",
+  return envelope(asked, asked.is_chat() ? "chat.completion.chunk" : "text_completion",
+                  fmt::format(R"({{"index":{},{},"logprobs":null,"finish_reason":{}}})", i_choice, asked.is_chat() ? R"("delta":{})" : R"("text":"")",
                               finish_reason(choice)), "");
 }
 
 std::string Api::chunk_usage(const Asked& asked, const std::vector<Choice>& choices) const {
-  return envelope(asked, asked.is_chat ? "chat.completion.chunk" : "text_completion", "", fmt::format(R"(,"usage":{})", usage(asked, choices)));
+  return envelope(asked, asked.is_chat() ? "chat.completion.chunk" : "text_completion", "", fmt::format(R"(,"usage":{})", usage(asked, choices)));
 }
 
 std::string Api::model(std::string_view name) const {

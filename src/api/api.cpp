@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <random>
 
@@ -11,6 +12,7 @@
 #include "api/form.h"
 #include "api/json_reader.h"
 #include "api/json_text.h"
+#include "api/responses.h"
 #include "assay/utf8.h"
 
 namespace assay::api {
@@ -85,19 +87,12 @@ std::string text_of(const json::value* content) {
   return text;
 }
 
-std::string string_of(const json::object& object, const char* name) {
-  const json::value* v = object.if_contains(name);
-  return v != nullptr && v->is_string() ? std::string(view(v->get_string())) : std::string();
-}
-
 const json::array* array_of(const json::object& object, const char* name) {
   const json::value* v = object.if_contains(name);
   return v != nullptr && v->is_array() ? &v->get_array() : nullptr;
 }
 
-}  // namespace
-
-std::vector<Message> Api::messages_of(const json::object& body) const {
+std::vector<Message> messages_of(const json::object& body) {
   std::vector<Message> messages;
   for (const json::value& item : body.at("messages").get_array()) {
     const json::object& m = item.get_object();
@@ -108,7 +103,7 @@ std::vector<Message> Api::messages_of(const json::object& body) const {
       }
     };
     Message message;
-    const std::string role = string_of(m, "role");
+    const std::string role = text_member(m, "role");
     message.role = role == "developer" ? "system" : role;
     message.content = text_of(m.if_contains("content"));
     only_of("tool_calls", "assistant", role);
@@ -118,32 +113,44 @@ std::vector<Message> Api::messages_of(const json::object& body) const {
     if (const json::array* calls = array_of(m, "tool_calls")) {
       for (const json::value& call : *calls) {
         const json::object& function = call.get_object().at("function").get_object();
-        message.tool_calls.push_back({string_of(call.get_object(), "id"), string_of(function, "name"), string_of(function, "arguments")});
+        message.tool_calls.push_back({text_member(call.get_object(), "id"), text_member(function, "name"), text_member(function, "arguments")});
       }
     }
     const json::value* content = m.if_contains("content");
     if ((content == nullptr || content->is_null()) && message.tool_calls.empty()) {
       throw ApiError(400, fmt::format("{}.content is missing: needs a string or an array", at), at + ".content", "missing_required_parameter");
     }
-    if (role == "tool" && string_of(m, "tool_call_id").empty()) {
+    if (role == "tool" && text_member(m, "tool_call_id").empty()) {
       throw ApiError(400, fmt::format("{}.tool_call_id is missing: needs the id of the call that it answers", at), at + ".tool_call_id", "missing_required_parameter");
     }
-    message.reasoning_content = string_of(m, "reasoning_content");
-    message.tool_call_id = string_of(m, "tool_call_id");
-    message.name = string_of(m, "name");
+    message.reasoning_content = text_member(m, "reasoning_content");
+    message.tool_call_id = text_member(m, "tool_call_id");
+    message.name = text_member(m, "name");
     messages.push_back(std::move(message));
   }
   return messages;
 }
 
-// The template's further variables.
-std::string Api::variables_of(const json::object& body) const {
+// Whether a template's text has this name as a word of its own.
+bool has_word(std::string_view text, std::string_view name) {
+  const auto is_part = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
+  for (size_t at = text.find(name); !name.empty() && at != std::string_view::npos; at = text.find(name, at + 1)) {
+    const size_t end = at + name.size();
+    if ((at == 0 || !is_part(text[at - 1])) && (end == text.size() || !is_part(text[end]))) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+// The template's further variables. effort: reasoning_effort, and the field that has it.
+std::string Api::variables_of(const json::object& body, std::string_view effort_field) const {
   constexpr std::string_view kOurs[] = {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"};
   json::object variables;
   if (!options_.template_variables.empty()) variables = json::parse(options_.template_variables).get_object();
   const std::string source = template_source();
   const auto add = [&](const std::string& name, const std::string& field, const json::value& value) {
-    if (source.find(name) == std::string::npos || std::find(std::begin(kOurs), std::end(kOurs), name) != std::end(kOurs)) {
+    if (!has_word(source, name) || std::find(std::begin(kOurs), std::end(kOurs), name) != std::end(kOurs)) {
       throw ApiError(400, fmt::format("{}: the model's chat template does not know {}", field, name), field, "unsupported_parameter");
     }
     variables[name] = value;
@@ -151,17 +158,19 @@ std::string Api::variables_of(const json::object& body) const {
   if (const json::value* v = body.if_contains("chat_template_kwargs"); v != nullptr && v->is_object()) {
     for (const auto& [key, value] : v->get_object()) add(std::string(key), fmt::format("chat_template_kwargs.{}", std::string(key)), value);
   }
-  if (const json::value* v = body.if_contains("reasoning_effort"); v != nullptr && v->is_string()) add("reasoning_effort", "reasoning_effort", *v);
+  const json::value* reasoning = member(body, "reasoning");
+  const json::value* effort = reasoning != nullptr ? member(reasoning->get_object(), "effort") : member(body, "reasoning_effort");
+  if (effort != nullptr) add("reasoning_effort", std::string(effort_field), *effort);
   if (options_.n_reasoning_max == 0 && !variables.contains("enable_thinking") && source.find("enable_thinking") != std::string::npos) {
     variables["enable_thinking"] = false;
   }
   return variables.empty() ? "" : json::serialize(variables);
 }
 
-std::vector<TextPiece> Api::rendered(const json::object& body, const std::vector<Tool>& tools) const {
+std::vector<TextPiece> Api::rendered(const std::vector<Message>& messages, const PromptExtras& extras) const {
   if (!chat_template_) throw ApiError(400, "the model has no chat template: /v1/completions takes raw text");
   const TemplateInput input = with_token_texts(*model_, {});
-  return tool_format_->render(*chat_template_, messages_of(body), {tools, variables_of(body)}, input.bos_token, input.eos_token);
+  return tool_format_->render(*chat_template_, messages, extras, input.bos_token, input.eos_token);
 }
 
 std::vector<std::vector<TokenId>> Api::texts_of(const json::object& body, std::string_view name, int64_t n_max, std::optional<bool> add_eos) const {
@@ -195,8 +204,8 @@ void Api::check_room(size_t n_prompt, const Draft& draft) const {
   if (n + draft.max_tokens.value_or(1) - 1 <= options_.n_ctx) return;
   throw ApiError(400,
                  fmt::format("the prompt has {} tokens{}, the context holds {}: -c of the server raises it", n,
-                             draft.max_tokens ? fmt::format(" and max_tokens is {}", *draft.max_tokens) : "", options_.n_ctx),
-                 draft.max_tokens ? "max_tokens" : "", "context_length_exceeded");
+                             draft.max_tokens ? fmt::format(" and {} is {}", draft.max_tokens_field, *draft.max_tokens) : "", options_.n_ctx),
+                 std::string(draft.max_tokens_field), "context_length_exceeded");
 }
 
 Asked Api::read(Where where, std::string_view text, const std::string& client, double weight) const {
@@ -209,15 +218,16 @@ Asked Api::read(Where where, std::string_view text, const std::string& client, d
     throw ApiError(400, fmt::format("{} is an encoder: it writes no text; /v1/embeddings gives its embeddings", options_.names.front()), "model",
                    "unsupported_model");
   }
-  asked.is_chat = where == kChat;
-  if (asked.is_chat && draft.n_top_logprobs > 0 && !draft.logprobs) {
-    throw ApiError(400, "top_logprobs: needs logprobs to be true", "top_logprobs", "invalid_value");
+  asked.where = where;
+  if (where == kResponses) read_included(body, draft);
+  if (draft.n_top_logprobs > 0 && !draft.logprobs) {
+    throw ApiError(400, where == kChat ? "top_logprobs: needs logprobs to be true" : "top_logprobs: needs message.output_text.logprobs in include", "top_logprobs", "invalid_value");
   }
   if (draft.include_usage && !draft.stream) {
     throw ApiError(400, "stream_options.include_usage: needs stream to be true", "stream_options.include_usage", "invalid_value");
   }
   asked.seed = draft.seed ? *draft.seed : options_.seed ? *options_.seed : random_bits() >> 11;  // below 2^53
-  asked.id = fmt::format("{}-{:016x}{:016x}", asked.is_chat ? "chatcmpl" : "cmpl", random_bits(), random_bits());
+  asked.id = fmt::format("{}{:016x}{:016x}", where == kChat ? "chatcmpl-" : where == kResponses ? "resp_" : "cmpl-", random_bits(), random_bits());
   asked.created = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   GenerateOptions& generate = draft.generate;
   generate.sampling.seed = asked.seed;
@@ -228,14 +238,16 @@ Asked Api::read(Where where, std::string_view text, const std::string& client, d
     throw ApiError(400, fmt::format("logit_bias.{}: the vocabulary has ids 0 to {}", bias.token, model_->vocab_size() - 1),
                    fmt::format("logit_bias.{}", bias.token), "invalid_value");
   }
-  const std::vector<Tool> tools = asked.is_chat ? tools_of(body) : std::vector<Tool>();
+  const FormAsked wanted = where == kResponses ? response_form(body) : chat_form(body, where == kChat);
   const auto prompts = as_bad_request([&]() -> std::vector<std::vector<TokenId>> {
-    if (!asked.is_chat) return texts_of(body, "prompt", kPromptsMax, false);
-    return {encode_rendered(*model_, rendered(body, forbids_calls(body) ? std::vector<Tool>() : tools))};
+    if (where == kCompletions) return texts_of(body, "prompt", kPromptsMax, false);
+    return {encode_rendered(*model_, where == kChat ? rendered(messages_of(body), {wanted.callable(), variables_of(body, "reasoning_effort")})
+                                                    : rendered(response_messages(body), {wanted.callable(), variables_of(body, "reasoning.effort")}))};
   });
-  const auto form = form_of(body, asked.is_chat, tools);
-  asked.has_tools = !tools.empty() && !forbids_calls(body);
-  for (const Tool& tool : tools) asked.reading.names.push_back(tool.name);
+  const auto form = form_of(wanted, asked.is_chat());
+  asked.has_tools = !wanted.callable().empty();
+  for (const Tool& tool : wanted.tools) asked.reading.names.push_back(tool.name);
+  if (where == kResponses) asked.told = told_of_response(body, draft);
   for (const std::vector<TokenId>& prompt : prompts) {
     check_room(prompt.size(), draft);
     for (int64_t i = 0; i < draft.n; ++i) {
@@ -286,7 +298,7 @@ std::string Api::apply_template(std::string_view text) const {
   check_model(read_draft(body, kTemplate, {}).model);
   return as_bad_request([&] {
     std::string prompt;
-    for (const TextPiece& piece : rendered(body, tools_of(body))) prompt += piece.text;
+    for (const TextPiece& piece : rendered(messages_of(body), {chat_form(body, true).tools, variables_of(body, "reasoning_effort")})) prompt += piece.text;
     return fmt::format(R"({{"prompt":{}}})", json_quoted(prompt));
   });
 }

@@ -15,6 +15,7 @@
 
 #include "api/error.h"
 #include "api/fields.h"
+#include "api/form.h"
 #include "assay/constraint.h"
 #include "assay/scheduler.h"
 #include "assay/session.h"
@@ -38,7 +39,7 @@ struct ApiOptions {
 // One HTTP request for answers. Choice i of prompt p is request p * n + i.
 struct Asked {
   Draft draft;
-  bool is_chat = false;
+  Where where = kChat;
   uint64_t seed = 0;
   std::string id;         // "chatcmpl-..."
   int64_t created = 0;    // seconds since 1970
@@ -46,6 +47,8 @@ struct Asked {
   std::vector<std::string> ignored;
   AnswerReader::Options reading;  // of a chat's answers
   bool has_tools = false;         // calls may come
+  std::string told = {};          // of a response: the members that tell what was asked
+  bool is_chat() const noexcept { return where != kCompletions; }  // a conversation, through the template
 };
 
 // One HTTP request for embeddings.
@@ -60,6 +63,11 @@ struct AskedEmbeddings {
 struct Choice {
   std::string text, reasoning;
   std::vector<ToolCall> calls;
+  struct Piece {
+    AnswerPiece piece;
+    std::vector<TokenLogprobs> logprobs;  // of the tokens that made it certain
+  };
+  std::vector<Piece> pieces;  // all of these as they came
   std::vector<TokenLogprobs> logprobs;
   int64_t n_reasoning = 0;  // tokens
   RequestFinished finished;
@@ -78,6 +86,7 @@ class ChoiceReader {
 
   std::string id_;  // that calls' ids are made of
   std::optional<AnswerReader> reader_;
+  std::vector<TokenLogprobs> coming_;  // of tokens whose text is not certain yet
   Choice choice_;
 };
 
@@ -98,6 +107,8 @@ class Api {
   std::string chunk_end(const Asked& asked, size_t i_choice, const Choice& choice) const;
   std::string chunk_usage(const Asked& asked, const std::vector<Choice>& choices) const;
 
+  std::string response_usage(const Choice& choice) const;
+
   std::string tokenize(std::string_view body) const;
   std::string detokenize(std::string_view body) const;
   std::string apply_template(std::string_view body) const;
@@ -111,11 +122,10 @@ class Api {
  private:
   boost::json::object checked_body(Where where, std::string_view body, std::vector<std::string>& ignored) const;
   void check_model(const std::string& name) const;
-  std::vector<Message> messages_of(const boost::json::object& body) const;
-  std::vector<TextPiece> rendered(const boost::json::object& body, const std::vector<Tool>& tools) const;
-  std::string variables_of(const boost::json::object& body) const;
+  std::vector<TextPiece> rendered(const std::vector<Message>& messages, const PromptExtras& extras) const;
+  std::string variables_of(const boost::json::object& body, std::string_view effort_field) const;
   // form.cpp
-  std::shared_ptr<const Constraint> form_of(const boost::json::object& body, bool is_chat, const std::vector<Tool>& tools) const;
+  std::shared_ptr<const Constraint> form_of(const FormAsked& asked, bool is_chat) const;
   std::shared_ptr<const Constraint> compiled(const std::string& key, const std::function<std::shared_ptr<const Constraint>()>& compile) const;
   std::shared_ptr<const TokenTree> token_tree() const;
   void hold(Asked& asked, const std::shared_ptr<const Constraint>& form, std::span<const TokenId> prompt, GenerateOptions& generate) const;

@@ -124,7 +124,7 @@ TEST_F(ApiTest, AnswersAreJson) {
   EXPECT_EQ(c.at("logprobs").at("content").at(0).at("top_logprobs").at(0).at("logprob"), -0.25);
   EXPECT_EQ(v.at("usage").at("total_tokens"), 8);
   EXPECT_EQ(v.at("usage").at("prompt_tokens_details").at("cached_tokens"), 2);
-  asked.is_chat = false;
+  asked.where = kCompletions;
   const json::value legacy = json::parse(api().answer(asked, {choice}));
   EXPECT_EQ(legacy.at("object"), "text_completion");
   EXPECT_EQ(legacy.at("choices").at(0).at("logprobs").at("tokens").at(0), "a");

@@ -136,6 +136,7 @@ class Check {
       check_string(f, v, name);
     } else if (v.is_array()) {
       check_size(f, v.get_array().size(), name, "items");
+      if (f.is_free) return;
       items(f, v.get_array(), name);
     } else if (v.is_object()) {
       check_size(f, v.get_object().size(), name, "members");

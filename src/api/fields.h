@@ -14,7 +14,7 @@
 
 namespace assay::api {
 
-enum Where : unsigned { kChat = 1, kCompletions = 2, kTokenize = 4, kDetokenize = 8, kTemplate = 16, kEmbeddings = 32 };
+enum Where : unsigned { kChat = 1, kCompletions = 2, kTokenize = 4, kDetokenize = 8, kTemplate = 16, kEmbeddings = 32, kResponses = 64 };
 enum Type : unsigned { kBoolean = 1, kInteger = 2, kNumber = 4, kString = 8, kArray = 16, kObject = 32 };
 
 // What the fields of a body ask for. Fields without a line here are read where they are used: prompts and messages.
@@ -22,6 +22,7 @@ struct Draft {
   GenerateOptions generate;  // begins as the server's defaults
   std::optional<uint64_t> seed;
   std::optional<int64_t> max_tokens;
+  std::string_view max_tokens_field;  // that said so
   std::string model, cache_salt, user;
   bool stream = false, include_usage = false;
   bool logprobs = false, base64 = false;
@@ -40,7 +41,7 @@ struct Field {
   std::string_view about = {};
   std::string_view refused = {};          // why it is not served; then it may only be null or one of `neutral`
   std::string_view neutral = {};          // JSON texts between bars
-  bool is_free = false;                   // an object whose inside is read elsewhere, and may be anything here
+  bool is_free = false;                   // an object or array whose inside is read elsewhere, and may be anything here
   void (*apply)(Draft&, const boost::json::value&) = nullptr;
 };
 

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 namespace assay::engine {
 namespace {
@@ -70,6 +71,64 @@ TEST(FairQueue, WhoWasAwayHasNothingSaved) {
   }
   EXPECT_LE(n_b, 5);  // turns, not all of them to b
   EXPECT_GE(n_b, 4);
+}
+
+// Clients that always have something waiting, on several places at once, with requests of unlike and unknown lengths.
+TEST(FairQueue, SharesOnManyPlacesAreWithinATenth) {
+  FairQueue queue;
+  const std::map<std::string, double> weights = {{"a", 1}, {"b", 2}, {"c", 0.5}, {"d", 1}};
+  std::map<uint64_t, std::string> whose;
+  uint64_t next = 0;
+  const auto add = [&](const std::string& client) {
+    whose[++next] = client;
+    queue.push(next, client, weights.at(client));
+  };
+  for (const auto& [client, weight] : weights) {
+    for (int i = 0; i < 20; ++i) add(client);
+  }
+  std::map<std::string, double> n_tokens;
+  struct Place {
+    std::string client;
+    int64_t left = 0;
+  };
+  std::vector<Place> places(8);
+  uint64_t random = 1;
+  double total = 0;
+  for (int step = 0; step < 40'000; ++step) {
+    for (Place& p : places) {
+      if (p.left == 0) {
+        const auto id = queue.pop();
+        ASSERT_TRUE(id.has_value());
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        p = {whose.at(*id), 1 + static_cast<int64_t>((random >> 33) % (whose.at(*id) == "a" ? 300 : 40))};
+        add(p.client);
+      }
+      queue.charge(p.client, 1);
+      ++n_tokens[p.client], ++total;
+      if (--p.left == 0) queue.over(p.client);
+    }
+  }
+  for (const auto& [client, weight] : weights)
+    EXPECT_NEAR(n_tokens[client] / total, weight / 4.5, 0.1 * weight / 4.5) << client;
+}
+
+// Who comes with one request at a time is no better off than who has them wait.
+TEST(FairQueue, DebtsOutlastAShortAbsence) {
+  FairQueue queue;
+  uint64_t id = 0;
+  for (int i = 0; i < 3; ++i) queue.push(++id, "steady", 1);
+  queue.push(1000000, "guest", 1);
+  double n_guest = 0, n_all = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const bool is_guest = *queue.pop() >= 1000000;
+    const std::string client = is_guest ? "guest" : "steady";
+    const int64_t n = is_guest ? 200 : 20;
+    queue.charge(client, n);
+    queue.over(client);
+    n_all += static_cast<double>(n), n_guest += is_guest ? static_cast<double>(n) : 0;
+    queue.push(is_guest ? 1000000 : ++id, client, 1);  // the guest had gone
+  }
+  EXPECT_NEAR(n_guest / n_all, 0.5, 0.05);
 }
 
 }  // namespace

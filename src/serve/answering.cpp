@@ -1,10 +1,12 @@
 // Answers of the model: whole, and in pieces as server-sent events.
 #include <fmt/format.h>
+#include <poll.h>
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
+#include "api/stream.h"
 #include "serve/server_state.h"
 #include "serve/workers.h"
 
@@ -18,9 +20,13 @@ using serve::Response;
 
 namespace asio = boost::asio;
 
-bool serve::is_gone(asio::ip::tcp::socket& socket) {
+bool serve::is_gone(Connection& c) {
+  if (c.tls) {  // its farewell lies unread before the end
+    pollfd end{c.socket.native_handle(), POLLRDHUP, 0};
+    return ::poll(&end, 1, 0) > 0;
+  }
   char byte = 0;
-  const ssize_t n = ::recv(socket.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  const ssize_t n = ::recv(c.socket.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
@@ -36,8 +42,6 @@ api::ApiError ending_error(const RequestFinished& finished, const ServerOptions&
   return api::ApiError(503, fmt::format("the server ended while the answer was written, after {} s of waiting: --drain-timeout raises it", options.drain_s_max), "", "draining");
 }
 
-bool is_whole(const RequestFinished& finished) { return finished.reason == FinishReason::stop || finished.reason == FinishReason::length; }
-
 // Until something came, at most for a short time.
 asio::awaitable<std::vector<Flow::Item>> next_items(Flow& flow) {
   std::vector<Flow::Item> items = flow.take();
@@ -49,13 +53,6 @@ asio::awaitable<std::vector<Flow::Item>> next_items(Flow& flow) {
   }
   co_return items;
 }
-
-// One choice of a stream: logprobs of tokens whose text is not certain yet.
-struct Pending {
-  std::vector<TokenLogprobs> logprobs;
-  size_t n_sent = 0;
-  bool over = false;
-};
 
 std::vector<api::ChoiceReader> readers_of(const api::Asked& asked) {
   std::vector<api::ChoiceReader> readers;
@@ -75,17 +72,30 @@ void Server::State::cancel(const std::vector<RequestId>& ids) {
   for (const RequestId id : ids) scheduler.cancel(id);
 }
 
-void Server::State::measure(const Flow::Item& item, const Exchange& e, Clock::time_point& last) {
-  const auto seconds = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };
-  if (const auto* started = std::get_if<RequestStarted>(&item.event)) metrics.in_queue.add(started->queue_ms / 1000);
-  if (std::get_if<RequestToken>(&item.event) != nullptr) {
-    if (last == Clock::time_point()) {
-      metrics.first_token.add(seconds(item.at - e.begun));
+void Server::State::measure(const Flow::Item& item, const Exchange& e, serve::Progress& progress) {
+  const auto in_seconds = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };
+  if (const auto* started = std::get_if<RequestStarted>(&item.event)) {
+    metrics.in_queue.add(started->queue_ms / 1000);
+    progress.has_started = true;
+  } else if (std::get_if<RequestToken>(&item.event) != nullptr) {
+    if (progress.last_token == Clock::time_point()) {
+      metrics.first_token.add(in_seconds(item.at - e.begun));
     } else {
-      metrics.between_tokens.add(seconds(item.at - last));
+      metrics.between_tokens.add(in_seconds(item.at - progress.last_token));
     }
-    last = item.at;
+    progress.last_token = item.at;
+  } else {
+    progress.is_over = true;
   }
+}
+
+void Server::State::client_gone(Exchange& e, const std::vector<RequestId>& ids, const std::vector<serve::Progress>& choices) {
+  cancel(ids);
+  for (const serve::Progress& p : choices) {
+    if (!p.is_over) ++metrics.cancelled[!p.has_started ? "queued" : p.last_token == Clock::time_point() ? "prefill" : "decode"];
+  }
+  e.finish = "client gone";
+  e.closes = true;
 }
 
 asio::awaitable<void> Server::State::complete(Connection& c, Exchange& e, api::Where where) {
@@ -103,6 +113,7 @@ asio::awaitable<void> Server::State::complete(Connection& c, Exchange& e, api::W
   for (size_t i = 0; i < asked.requests.size(); ++i) {
     Request request = asked.requests[i];
     request.deadline = deadline;
+    if (options.share_cache) request.salt = asked.draft.cache_salt;
     std::optional<RequestId> id;
     try {
       id = scheduler.submit(std::move(request), flow->sink(i));
@@ -127,18 +138,18 @@ asio::awaitable<void> Server::State::complete(Connection& c, Exchange& e, api::W
 asio::awaitable<void> Server::State::whole_answer(Connection& c, Exchange& e, const api::Asked& asked, std::shared_ptr<Flow> flow,
                                                   std::vector<RequestId> ids) {
   std::vector<api::ChoiceReader> readers = readers_of(asked);
-  std::vector<Clock::time_point> last(ids.size());
+  std::vector<serve::Progress> choices(ids.size());
   std::optional<api::ApiError> failure;
   size_t n_over = 0;
   while (n_over < readers.size()) {
     const std::vector<Flow::Item> items = co_await next_items(*flow);
     for (const Flow::Item& item : items) {
-      measure(item, e, last[item.i_choice]);
+      measure(item, e, choices[item.i_choice]);
       if (const auto* token = std::get_if<RequestToken>(&item.event)) {
         readers[item.i_choice].token(*token);
       } else if (const auto* finished = std::get_if<RequestFinished>(&item.event)) {
         readers[item.i_choice].finish(*finished);
-        if (!is_whole(*finished) && !failure) failure = ending_error(*finished, options);
+        if (!api::is_whole(*finished) && !failure) failure = ending_error(*finished, options);
         ++n_over;
       } else if (const auto* failed = std::get_if<RequestFailed>(&item.event)) {
         if (!failure) failure = serve::to_api_error(failed->error);
@@ -146,21 +157,19 @@ asio::awaitable<void> Server::State::whole_answer(Connection& c, Exchange& e, co
       }
     }
     if (failure) cancel(ids);
-    if (n_over < readers.size() && is_gone(c.socket)) {
-      cancel(ids);
-      e.finish = "client gone";
-      e.closes = true;
+    if (n_over < readers.size() && is_gone(c)) {
+      client_gone(e, ids, choices);
       co_return;
     }
   }
   if (failure) throw *failure;
-  const std::vector<api::Choice> choices = choices_of(readers);
-  for (const api::Choice& choice : choices) {
+  const std::vector<api::Choice> said = choices_of(readers);
+  for (const api::Choice& choice : said) {
     e.n_prompt += choice.finished.n_prompt, e.n_cached += choice.finished.n_prompt_cached, e.n_answer += choice.finished.n_answer;
     e.finish = name(choice.finished.reason);
     ++metrics.finished[e.finish];
   }
-  Response response{200, api.answer(asked, choices)};
+  Response response{200, api.answer(asked, said)};
   if (!asked.ignored.empty()) response.headers.emplace_back("x-ignored-params", serve::header_list(asked.ignored));
   co_await send(c, e, std::move(response));
 }
@@ -169,12 +178,6 @@ asio::awaitable<void> Server::State::stream_answer(Connection& c, Exchange& e, c
                                                    std::vector<RequestId> ids) {
   const bool chunked = !e.request->is_http_1_0;
   if (!chunked) e.closes = true;
-  std::string out;
-  const auto put = [&](const std::string& json) {
-    if (json.empty()) return;
-    const std::string event = fmt::format("data: {}\n\n", json);
-    out += chunked ? fmt::format("{:x}\r\n{}\r\n", event.size(), event) : event;
-  };
   Response head{200, "", "text/event-stream"};
   head.headers = {{"x-request-id", e.id}};
   if (const std::string origin = access.cors_origin(*e.request); !origin.empty()) {
@@ -183,66 +186,48 @@ asio::awaitable<void> Server::State::stream_answer(Connection& c, Exchange& e, c
   }
   if (!asked.ignored.empty()) head.headers.emplace_back("x-ignored-params", serve::header_list(asked.ignored));
   e.status = 200;
-  out = serve::head_text(head, e.closes, true);
-  std::vector<Pending> pending(ids.size());
-  std::vector<api::ChoiceReader> readers = readers_of(asked);
-  std::vector<Clock::time_point> last(ids.size());
-  for (size_t i = 0; i < ids.size(); ++i) put(api.chunk_head(asked, i));
-  std::optional<api::ApiError> failure;
-  const auto send_pieces = [&](size_t i, const std::vector<AnswerPiece>& pieces) {
-    Pending& p = pending[i];
-    for (const AnswerPiece& piece : pieces) {
-      put(api.chunk(asked, i, piece, p.logprobs, p.n_sent));
-      p.n_sent += piece.text.size();
-      p.logprobs.clear();
-    }
+  std::string out = serve::head_text(head, e.closes, true);
+  const auto put = [&](const std::string& events) {
+    if (!events.empty()) out += chunked ? fmt::format("{:x}\r\n{}\r\n", events.size(), events) : events;
   };
+  const std::unique_ptr<api::StreamWriter> writer = api::stream_writer(api, asked);
+  std::vector<serve::Progress> choices(ids.size());
+  size_t n_over = 0;
+  put(writer->begin());
+  std::optional<api::ApiError> failure;
   const auto on_item = [&](const Flow::Item& item) {
-    measure(item, e, last[item.i_choice]);
-    Pending& p = pending[item.i_choice];
-    api::ChoiceReader& reader = readers[item.i_choice];
+    measure(item, e, choices[item.i_choice]);
     if (const auto* token = std::get_if<RequestToken>(&item.event)) {
-      if (token->logprobs) p.logprobs.push_back(*token->logprobs);
-      send_pieces(item.i_choice, reader.token(*token));
+      put(writer->token(item.i_choice, *token));
     } else if (const auto* finished = std::get_if<RequestFinished>(&item.event)) {
-      p.over = true;
-      send_pieces(item.i_choice, reader.finish(*finished));
-      if (!p.logprobs.empty()) send_pieces(item.i_choice, {{AnswerPiece::Kind::text, ""}});
+      ++n_over;
+      put(writer->finish(item.i_choice, *finished));
       e.n_prompt += finished->n_prompt, e.n_cached += finished->n_prompt_cached, e.n_answer += finished->n_answer;
       e.finish = name(finished->reason);
-      if (is_whole(*finished)) {
-        put(api.chunk_end(asked, item.i_choice, reader.choice()));
+      if (api::is_whole(*finished)) {
         ++metrics.finished[e.finish];
       } else if (!failure) {
         failure = ending_error(*finished, options);
       }
     } else if (const auto* failed = std::get_if<RequestFailed>(&item.event)) {
-      p.over = true;
+      ++n_over;
       if (!failure) failure = serve::to_api_error(failed->error);
     }
   };
-  const auto all_over = [&] { return std::all_of(pending.begin(), pending.end(), [](const Pending& p) { return p.over; }); };
-  while (!all_over()) {
+  while (n_over < ids.size()) {
     const std::vector<Flow::Item> items = co_await next_items(*flow);
     for (const Flow::Item& item : items) on_item(item);
     if (failure) cancel(ids);
     bool open = true;
     if (!out.empty()) open = co_await write(c, std::exchange(out, {}));
-    if (!open || is_gone(c.socket)) {
-      if (open && all_over()) break;
-      cancel(ids);
-      e.finish = "client gone";
-      e.closes = true;
+    if (!open || is_gone(c)) {
+      if (open && n_over == ids.size()) break;
+      client_gone(e, ids, choices);
       co_return;
     }
   }
-  if (failure) {
-    e.finish = failure->code.empty() ? "error" : failure->code;
-    put(api::error_json(*failure));
-  } else if (asked.draft.include_usage) {
-    put(api.chunk_usage(asked, choices_of(readers)));
-  }
-  put("[DONE]");
+  if (failure) e.finish = failure->code.empty() ? "error" : failure->code;
+  put(writer->end(failure));
   if (chunked) out += "0\r\n\r\n";
   co_await write(c, std::move(out));
 }

@@ -92,7 +92,7 @@ asio::awaitable<void> Server::State::embed(Connection& c, Exchange& e) {
     boost::system::error_code cancelled;
     timer->expires_after(serve::kLookAgain);
     co_await timer->async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
-    if (!job->client_gone && !job->done && serve::is_gone(c.socket)) job->client_gone = true;
+    if (!job->client_gone && !job->done && serve::is_gone(c)) job->client_gone = true;
   }
   if (job->failure) std::rethrow_exception(job->failure);
   if (job->vectors.empty()) {

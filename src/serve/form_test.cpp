@@ -135,6 +135,47 @@ TEST_F(FormTest, ThirtyTwoAtOnceHaveTheBitsTheyHaveAlone) {
   }
 }
 
+// Calls of tools and answers by schemas, among others of their kind and free ones: what each has when nobody else asks
+// and nothing is kept of earlier prompts, to the last bit of its logprobs.
+TEST_F(FormTest, CallsAmongThirtyTwoHaveTheBitsTheyHaveAlone) {
+  options_.scheduler.caches_prompts = false;
+  start();
+  const auto body_of = [](size_t i) {
+    std::string asked =
+        R"({"messages": [{"role": "user", "content": "ab"}], "max_tokens": 60, "temperature": 1.5, "logprobs": true, "top_logprobs": 2, "seed": )" +
+        std::to_string(i);
+    if (i % 4 != 3)
+      asked += std::string(R"(, "tools": )") + kTools + R"(, "tool_choice": )" +
+               (i % 4 == 0 ? R"("auto")" : R"("required")");
+    if (i % 8 == 3)
+      asked += R"(, "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": )" +
+               std::string(kSchema) + "}}";
+    return asked + "}";
+  };
+  const auto choice_of = [](const Reply& r) {
+    EXPECT_EQ(r.status, 200) << r.body;
+    json::value v = json::parse(r.body).at("choices").at(0);
+    if (json::value* calls = v.at("message").as_object().if_contains("tool_calls")) {
+      for (json::value& call : calls->as_array()) call.as_object().erase("id");  // of each answer its own
+    }
+    return json::serialize(v);
+  };
+  std::vector<std::thread> clients;
+  std::vector<Reply> replies(32);
+  for (size_t i = 0; i < replies.size(); ++i) {
+    clients.emplace_back([&, i] { replies[i] = ask(post("/v1/chat/completions", body_of(i))); });
+  }
+  for (std::thread& t : clients) t.join();
+  size_t n_calls = 0;
+  for (size_t i = 0; i < replies.size(); ++i) {
+    SCOPED_TRACE(i);
+    const std::string choice = choice_of(replies[i]);
+    EXPECT_EQ(choice, choice_of(ask(post("/v1/chat/completions", body_of(i)))));
+    n_calls += choice.find("tool_calls") != std::string::npos;
+  }
+  EXPECT_GE(n_calls, 16u);
+}
+
 TEST_F(FormTest, CallsAreHeldAndStreamed) {
   start();
   for (const char* choice : {R"("required")", R"({"type": "function", "function": {"name": "wait"}})"}) {

@@ -69,7 +69,7 @@ std::string Metrics::text(const SchedulerFigures& f, int64_t n_connections) cons
          value("generation_tokens_total", "counter", "Tokens of answers", d(f.n_answer_tokens)) +
          by_label("request_success_total", "finished_reason", "Answers that came to an end", finished) +
          by_label("requests_rejected_total", "reason", "Requests that were not served", refused) +
-         value("requests_cancelled_total", "counter", "Answers whose client had gone", d(f.n_cancelled)) +
+         by_label("requests_cancelled_total", "phase", "Choices whose client had gone, by where they were then", cancelled) +
          first_token.text("time_to_first_token_seconds", "From a request's coming to its first token") +
          between_tokens.text("inter_token_latency_seconds", "Between two tokens of an answer") +
          whole_request.text("e2e_request_latency_seconds", "From a request's coming to its answer's end") +

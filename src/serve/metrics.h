@@ -26,6 +26,7 @@ struct Metrics {
   Histogram first_token, between_tokens, whole_request, in_queue;
   std::map<std::string, int64_t> refused;   // by what: the status or the error's code
   std::map<std::string, int64_t> finished;  // by finish reason
+  std::map<std::string, int64_t> cancelled = {{"queued", 0}, {"prefill", 0}, {"decode", 0}};  // whose client had gone, by phase
 
   std::string text(const SchedulerFigures& figures, int64_t n_connections) const;
 };

@@ -89,6 +89,17 @@ std::string_view plain_path(const HttpRequest& request) {
   return path.starts_with("/v1/") ? path.substr(3) : path;
 }
 
+}  // namespace
+
+std::optional<api::Where> answers_at(std::string_view path) noexcept {
+  if (path == "/chat/completions") return api::kChat;
+  if (path == "/completions") return api::kCompletions;
+  if (path == "/responses") return api::kResponses;
+  return std::nullopt;
+}
+
+namespace {
+
 bool is_open(std::string_view path) { return path == "/health" || find_page(path) != nullptr; }
 
 struct Route {
@@ -97,12 +108,12 @@ struct Route {
 
 constexpr Route kRoutes[] = {
     {"/health", "GET, HEAD"}, {"/models", "GET, HEAD"},       {"/props", "GET, HEAD"},      {"/metrics", "GET, HEAD"},
-    {"/openapi.json", "GET, HEAD"}, {"/chat/completions", "POST"}, {"/completions", "POST"}, {"/embeddings", "POST"}, {"/tokenize", "POST"},
+    {"/openapi.json", "GET, HEAD"}, {"/chat/completions", "POST"}, {"/completions", "POST"}, {"/responses", "POST"}, {"/embeddings", "POST"}, {"/tokenize", "POST"},
     {"/detokenize", "POST"},  {"/apply-template", "POST"},   {"/", "GET, HEAD"},           {"/app.js", "GET, HEAD"},  {"/style.css", "GET, HEAD"},
 };
 
 // What others have and this server has not, by name.
-constexpr std::string_view kNotServed[] = {"/responses", "/rerank", "/infill", "/slots", "/lora-adapters"};
+constexpr std::string_view kNotServed[] = {"/rerank", "/infill", "/slots", "/lora-adapters"};
 
 // "%41" to "A", in a model's name.
 std::string decoded(std::string_view text) {

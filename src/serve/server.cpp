@@ -13,6 +13,7 @@
 
 #include "api/json_text.h"
 #include "serve/server_state.h"
+#include "serve/tls.h"
 #include "serve/workers.h"
 
 namespace assay {
@@ -26,10 +27,9 @@ using serve::Response;
 
 namespace {
 
-constexpr auto kIdle = std::chrono::seconds(60);
-constexpr auto kHeaderTime = std::chrono::seconds(10);
-constexpr double kBodyBytesPerSecond = 1024;
-constexpr auto kWriteTime = std::chrono::seconds(60);
+Clock::duration seconds(double s) { return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s)); }
+
+constexpr auto kFarewell = std::chrono::seconds(1);
 constexpr auto kWatch = std::chrono::milliseconds(100);
 constexpr size_t kReadBytes = 16 << 10;
 
@@ -83,6 +83,7 @@ Server::State::State(std::shared_ptr<const Model> loaded, const ServerOptions& a
       access(options) {
   if (model->tokenizer() == nullptr) throw Error(Errc::bad_request, "the model was loaded without its tokenizer, which a server needs");
   limits.body_bytes = options.body_bytes_max;
+  if (!options.certificate_file.empty()) tls = serve::tls_context(options.certificate_file, options.key_file);
   listen();
 }
 
@@ -106,6 +107,7 @@ asio::awaitable<void> Server::State::accept() {
     boost::system::error_code ec;
     tcp::socket socket = co_await acceptor.async_accept(asio::redirect_error(asio::use_awaitable, ec));
     if (ec == asio::error::operation_aborted) co_return;
+    if (ec == asio::error::no_descriptors && make_room_for_connections()) continue;
     if (ec) {  // out of descriptors: wait until some are free
       asio::steady_timer pause(io, kWatch);
       co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ec));
@@ -125,6 +127,19 @@ asio::awaitable<void> Server::State::accept() {
   }
 }
 
+// Where descriptors are short, who has waited the longest without a request goes. False: nobody waits so.
+bool Server::State::make_room_for_connections() {
+  std::shared_ptr<Connection> oldest;
+  for (const auto& c : connections) {
+    if (c->is_idle && (oldest == nullptr || c->deadline < oldest->deadline)) oldest = c;
+  }
+  if (oldest == nullptr) return false;
+  oldest->is_idle = false;
+  boost::system::error_code ignored;
+  oldest->socket.close(ignored);
+  return true;
+}
+
 // Deadlines, and the end of it all.
 asio::awaitable<void> Server::State::watch(std::function<bool()> ends) {
   Clock::time_point drain_end = Clock::time_point::max();
@@ -138,7 +153,7 @@ asio::awaitable<void> Server::State::watch(std::function<bool()> ends) {
     }
     if (!draining && (ends() || has_failed)) {
       draining = true;
-      drain_end = now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(has_failed ? 0 : options.drain_s_max));
+      drain_end = now + seconds(has_failed ? 0 : options.drain_s_max);
     }
     if (draining && (n_busy == 0 || now > drain_end + std::chrono::seconds(2))) break;
     if (draining && now > drain_end) scheduler.cancel_all(), embedding_ends = true;
@@ -147,9 +162,13 @@ asio::awaitable<void> Server::State::watch(std::function<bool()> ends) {
 }
 
 asio::awaitable<bool> Server::State::write(Connection& c, std::string text) {
-  c.deadline = Clock::now() + kWriteTime;
+  c.deadline = Clock::now() + seconds(options.unsent_s_max);
   boost::system::error_code ec;
-  co_await asio::async_write(c.socket, asio::buffer(text), asio::redirect_error(asio::use_awaitable, ec));
+  if (c.tls) {
+    co_await asio::async_write(*c.tls, asio::buffer(text), asio::redirect_error(asio::use_awaitable, ec));
+  } else {
+    co_await asio::async_write(c.socket, asio::buffer(text), asio::redirect_error(asio::use_awaitable, ec));
+  }
   c.deadline = Clock::time_point::max();
   co_return !ec;
 }
@@ -198,21 +217,47 @@ asio::awaitable<bool> Server::State::read(Connection& c, serve::RequestReader& r
     }
     if (reader.begun() && head_begun == Clock::time_point()) head_begun = Clock::now();
     if (reader.has_head()) {
-      const std::chrono::duration<double> allowed(10 + n_body / kBodyBytesPerSecond);
-      c.deadline = body_begun + std::chrono::duration_cast<Clock::duration>(allowed);
+      c.deadline = body_begun + seconds(options.head_s_max + n_body / options.body_bytes_per_s);
     } else {
-      c.deadline = reader.begun() ? head_begun + kHeaderTime : Clock::now() + kIdle;
+      c.deadline = reader.begun() ? head_begun + seconds(options.head_s_max) : Clock::now() + seconds(options.idle_s_max);
     }
+    c.is_idle = !reader.begun();
     char buffer[kReadBytes];
     boost::system::error_code ec;
-    const size_t n_read = co_await c.socket.async_read_some(asio::buffer(buffer), asio::redirect_error(asio::use_awaitable, ec));
+    size_t n_read = 0;
+    if (c.tls) {
+      n_read = co_await c.tls->async_read_some(asio::buffer(buffer), asio::redirect_error(asio::use_awaitable, ec));
+    } else {
+      n_read = co_await c.socket.async_read_some(asio::buffer(buffer), asio::redirect_error(asio::use_awaitable, ec));
+    }
+    c.is_idle = false;
     if (ec) co_return false;
     c.inbox.append(buffer, n_read);
   }
 }
 
+asio::awaitable<bool> Server::State::greet(Connection& c) {
+  if (tls == nullptr) co_return true;
+  c.tls = std::make_unique<asio::ssl::stream<tcp::socket&>>(c.socket, *tls);
+  c.deadline = Clock::now() + seconds(options.head_s_max);
+  boost::system::error_code ec;
+  co_await c.tls->async_handshake(asio::ssl::stream_base::server, asio::redirect_error(asio::use_awaitable, ec));
+  co_return !ec;
+}
+
+// The end of a connection that came to a good one.
+asio::awaitable<void> Server::State::part(Connection& c) {
+  boost::system::error_code ignored;
+  if (c.tls) {
+    c.deadline = Clock::now() + kFarewell;
+    co_await c.tls->async_shutdown(asio::redirect_error(asio::use_awaitable, ignored));
+  }
+  c.socket.shutdown(tcp::socket::shutdown_send, ignored);
+}
+
 asio::awaitable<void> Server::State::serve_connection(std::shared_ptr<Connection> c) {
-  bool goes_on = true;
+  bool goes_on = co_await greet(*c);
+  if (!goes_on) co_return;
   while (goes_on) {
     serve::RequestReader reader(limits);
     Exchange e;
@@ -244,8 +289,7 @@ asio::awaitable<void> Server::State::serve_connection(std::shared_ptr<Connection
     note(e);
     goes_on = !e.closes;
   }
-  boost::system::error_code ignored;
-  c->socket.shutdown(tcp::socket::shutdown_send, ignored);
+  co_await part(*c);
 }
 
 asio::awaitable<void> Server::State::answer(Connection& c, Exchange& e) {
@@ -255,12 +299,8 @@ asio::awaitable<void> Server::State::answer(Connection& c, Exchange& e) {
     std::optional<Response> response = quick(*e.request);
     const std::string path(e.request->path().starts_with("/v1/") ? e.request->path().substr(3) : e.request->path());
     const std::string& body = e.request->body;
-    if (!response && path == "/chat/completions") {
-      co_await complete(c, e, api::kChat);
-      co_return;
-    }
-    if (!response && path == "/completions") {
-      co_await complete(c, e, api::kCompletions);
+    if (const auto where = serve::answers_at(path); !response && where) {
+      co_await complete(c, e, *where);
       co_return;
     }
     if (!response && path == "/embeddings") {
@@ -282,6 +322,8 @@ asio::awaitable<void> Server::State::answer(Connection& c, Exchange& e) {
     failure = serve::to_api_error(error);
   } catch (const std::bad_alloc&) {
     failure.emplace(503, "no memory for this request");
+  } catch (const std::exception& error) {  // a fault of ours, which ends nobody else's request
+    failure.emplace(500, error.what());
   }
   if (e.status == 200) {  // the head of a stream is out: only the end of the connection is left to say it with
     e.closes = true;

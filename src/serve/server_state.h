@@ -4,6 +4,8 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <atomic>
@@ -42,8 +44,8 @@ Response error_response(const api::ApiError& error);
 // Names from outside in a header: what could end it becomes "?", and it ends after 1 KiB.
 std::string header_list(const std::vector<std::string>& names);
 std::string head_text(const Response& response, bool closes, bool is_stream);
-// Whether the other end has closed: what it said before, and is not read yet, hides that.
-bool is_gone(asio::ip::tcp::socket& socket);
+// Which API's answers a path without its /v1 has; nothing: none.
+std::optional<api::Where> answers_at(std::string_view path) noexcept;
 inline constexpr auto kLookAgain = std::chrono::milliseconds(50);  // for a client that has gone
 
 struct Connection {
@@ -51,8 +53,14 @@ struct Connection {
   asio::ip::tcp::socket socket;
   Clock::time_point deadline = Clock::time_point::max();  // then it is closed
   std::string inbox;                                      // read and not yet taken
+  bool is_idle = false;                                   // nothing of a next request is there
   std::string local;                                      // the address it came in on
+  std::unique_ptr<asio::ssl::stream<asio::ip::tcp::socket&>> tls;  // null: in the clear
 };
+
+// Whether the other end has closed: in the clear, what it said before and is not read yet hides that.
+bool is_gone(Connection& c);
+
 
 // One request at work, for the log.
 struct Exchange {
@@ -66,6 +74,12 @@ struct Exchange {
   bool closes = false;
 };
 
+// How far a choice is.
+struct Progress {
+  bool has_started = false, is_over = false;
+  Clock::time_point last_token;
+};
+
 }  // namespace serve
 
 struct Server::State {
@@ -76,6 +90,8 @@ struct Server::State {
   boost::asio::awaitable<void> accept();
   boost::asio::awaitable<void> watch(std::function<bool()> ends);
   boost::asio::awaitable<void> serve_connection(std::shared_ptr<serve::Connection> c);
+  boost::asio::awaitable<bool> greet(serve::Connection& c);  // false: no TLS came about
+  boost::asio::awaitable<void> part(serve::Connection& c);
   boost::asio::awaitable<bool> read(serve::Connection& c, serve::RequestReader& reader, std::optional<api::ApiError>& refusal);
   boost::asio::awaitable<bool> write(serve::Connection& c, std::string text);
   boost::asio::awaitable<bool> send(serve::Connection& c, serve::Exchange& e, serve::Response response);
@@ -91,8 +107,10 @@ struct Server::State {
   // embedding.cpp
   boost::asio::awaitable<void> embed(serve::Connection& c, serve::Exchange& e);
 
-  void measure(const serve::Flow::Item& item, const serve::Exchange& e, serve::Clock::time_point& last);
+  void measure(const serve::Flow::Item& item, const serve::Exchange& e, serve::Progress& progress);
   void cancel(const std::vector<RequestId>& ids);
+  void client_gone(serve::Exchange& e, const std::vector<RequestId>& ids, const std::vector<serve::Progress>& choices);
+  bool make_room_for_connections();
 
   // routes.cpp
   void check_access(const serve::HttpRequest& request, serve::Exchange& e, const std::string& local) const;
@@ -107,6 +125,7 @@ struct Server::State {
   serve::Access access;
   serve::Metrics metrics;
   serve::HttpLimits limits;
+  std::unique_ptr<boost::asio::ssl::context> tls;  // null: HTTP in the clear
   boost::asio::io_context io{1};
   boost::asio::ip::tcp::acceptor acceptor{io};
   boost::asio::thread_pool workers{2};  // bodies, templates, tokenizers

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
+#include <cstdlib>
 #include <map>
 #include <thread>
 
@@ -125,7 +126,8 @@ TEST_F(ServerTest, PathsAnswerAndErrorsAreOpenAis) {
   EXPECT_EQ(unknown.status, 400);
   EXPECT_EQ(json::parse(unknown.body), json::parse(R"({"error": {"message": "there is no field colour", "type": "invalid_request_error", "param": "colour", "code": "unknown_parameter"}})"));
   EXPECT_EQ(ask(get("/v2/x")).status, 404);
-  EXPECT_EQ(ask(post("/v1/responses", "{}")).status, 404);
+  EXPECT_EQ(ask(post("/v1/responses", "{}")).status, 400);
+  EXPECT_EQ(ask(post("/v1/rerank", "{}")).status, 404);
   const Reply method = ask(get("/v1/completions"));
   EXPECT_EQ(method.status, 405);
   EXPECT_THAT(method.head, HasSubstr("Allow: POST\r\n"));
@@ -177,6 +179,59 @@ TEST_F(ServerTest, KeysAreNeededWhereThereAreAny) {
   EXPECT_THAT(log(), Not(HasSubstr("sesame")));
 }
 
+TEST_F(ServerTest, KeysShareTheCacheOnlyWhereThatIsMeant) {
+  options_.keys = parse_api_keys("one\ntwo");
+  for (const bool shares : {false, true}) {
+    options_.share_cache = shares;
+    ends_ = false;
+    start();
+    const auto n_cached = [&](const std::string& key, const std::string& salt) {
+      const Reply r = ask(post("/v1/completions", "{\"prompt\": \"" + std::string(150, 'a') + "bbab\", \"max_tokens\": 1" + salt + "}", "Authorization: Bearer " + key + "\r\n"));
+      EXPECT_EQ(r.status, 200) << r.body;
+      return json::parse(r.body).at("usage").at("prompt_tokens_details").at("cached_tokens").as_int64();
+    };
+    EXPECT_EQ(n_cached("one", ""), 0);
+    EXPECT_GT(n_cached("one", ""), 0);
+    EXPECT_EQ(n_cached("two", "") > 0, shares);
+    EXPECT_EQ(n_cached("two", R"(, "cache_salt": "x")"), 0);
+    stop();
+  }
+}
+
+// Cut at any moment, streamed or whole, one choice or three: what was held is free again.
+TEST_F(ServerTest, RandomCutsLeaveNothingBehind) {
+  options_.scheduler.context.n_ctx = 2048;
+  options_.scheduler.context.n_sequences = 2;
+  options_.scheduler.caches_prompts = false;  // every page is free where nobody runs
+  start();
+  const char* rounds = std::getenv("ASSAY_CUTS");
+  const int n_cuts = rounds != nullptr ? std::atoi(rounds) : 50;
+  uint64_t random = 7;
+  const auto below = [&](uint64_t n) { return random = random * 6364136223846793005u + 1442695040888963407u, (random >> 33) % n; };
+  const std::string prompts[] = {std::string(700, 'a') + "b", "ab", "b"};
+  for (int i = 0; i < n_cuts; ++i) {
+    std::vector<std::unique_ptr<Client>> clients;
+    for (uint64_t k = 0, n = 1 + below(4); k < n; ++k) {
+      clients.push_back(std::make_unique<Client>(server_->port()));
+      const std::string request = post("/v1/completions", "{\"prompt\": \"" + prompts[below(3)] + "\", \"ignore_eos\": true, \"n\": " + std::to_string(1 + 2 * below(2)) +
+                                                              ", \"max_tokens\": 1000, \"stream\": " + (below(2) ? "true}" : "false}"));
+      const bool is_half = below(8) == 0;
+      clients.back()->send(is_half ? request.substr(0, 1 + below(request.size() - 1)) : request);
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(below(20'000)));  // where it is cut is what varies, not what is found
+  }
+  const auto value = [&](const std::string& name) {
+    const std::string metrics = ask(get("/metrics")).body;
+    return std::stoll(metrics.substr(metrics.find("\nassay_" + name + " ") + name.size() + 8));
+  };
+  for (int i = 0; i < 3000 && value("num_requests_running") + value("num_requests_waiting") > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(value("num_requests_running"), 0);
+  EXPECT_EQ(value("num_requests_waiting"), 0);
+  EXPECT_EQ(value("kv_cache_pages_free"), value("kv_cache_pages"));
+  EXPECT_EQ(ask(post("/v1/completions", R"({"prompt": "a", "max_tokens": 2})")).status, 200);
+  EXPECT_LE(value("num_connections"), 2);
+}
+
 TEST_F(ServerTest, ClientsThatGoFreeTheirPlaces) {
   options_.scheduler.context.n_ctx = 100'000;
   options_.scheduler.context.n_sequences = 1;
@@ -190,7 +245,14 @@ TEST_F(ServerTest, ClientsThatGoFreeTheirPlaces) {
     }
   }
   EXPECT_EQ(ask(post("/v1/completions", R"({"prompt": "a", "max_tokens": 2})")).status, 200);  // it could not run beside them
-  EXPECT_THAT(ask(get("/metrics")).body, HasSubstr("assay_requests_cancelled_total 2\n"));
+  const std::string metrics = ask(get("/metrics")).body;
+  int n_cancelled = 0;
+  for (const char* phase : {"queued", "prefill", "decode"}) {
+    const std::string name = std::string("assay_requests_cancelled_total{phase=\"") + phase + "\"} ";
+    ASSERT_THAT(metrics, HasSubstr(name));
+    n_cancelled += std::stoi(metrics.substr(metrics.find(name) + name.size()));
+  }
+  EXPECT_EQ(n_cancelled, 2);
 }
 
 TEST_F(ServerTest, AFullQueueTellsWhenToComeAgain) {

@@ -3,10 +3,12 @@
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -45,6 +47,16 @@ class Client {
 
   void send(std::string_view text) {
     EXPECT_EQ(::send(fd_, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
+  }
+  bool send_quietly(std::string_view text) {  // false: the other end has closed
+    return ::send(fd_, text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
+  }
+  // Whether the other end closes within this time; what it says is dropped.
+  bool is_over(std::chrono::milliseconds patience) {
+    pollfd waits{fd_, POLLIN, 0};
+    if (::poll(&waits, 1, static_cast<int>(patience.count())) <= 0) return false;
+    char buffer[4096];
+    return ::recv(fd_, buffer, sizeof buffer, 0) <= 0;
   }
   bool receive() {  // false at the end
     char buffer[4096];

@@ -1,0 +1,131 @@
+"""Clients back to back against `assay serve` and llama-server, in turns on one machine: tokens a second and gaps between tokens, medians of the rounds.
+
+Usage: bench/serve.py MODEL.gguf --assay PROGRAM [--peer LLAMA_SERVER] [--clients 1 8 32] [--rounds 5] [--tokens 64] [--threads 2]
+Each round starts neither server anew: both stay loaded, one rests while the other is asked. Every client asks for the next answer as soon as it has one, for --seconds.
+Rounds alternate, so that what else the machine does meets both. With --idle N each round has N idle connections beside the clients."""
+import argparse
+import http.client
+import json
+import re
+import socket
+import statistics
+import subprocess
+import threading
+import time
+
+PATIENCE_S = 600
+
+
+def start_assay(program, model, clients, threads):
+    process = subprocess.Popen([program, "serve", model, "--port", "0", "-c", "2048", "-np", str(clients), "-t", str(threads), "--max-queue", "1024", "--log-disable"], stderr=subprocess.PIPE, text=True)
+    line = process.stderr.readline()
+    found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
+    assert found, line
+    threading.Thread(target=process.stderr.read, daemon=True).start()
+    return process, int(found[1])
+
+
+def start_peer(program, model, clients, threads):
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    process = subprocess.Popen([program, "-m", model, "--port", str(port), "-c", str(2048 * clients), "-np", str(clients), "-t", str(threads), "-tb", str(threads)],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+            connection.request("GET", "/health")
+            if connection.getresponse().status == 200:
+                return process, port
+        except OSError:
+            pass
+        assert process.poll() is None and time.monotonic() < end, "the peer did not start"
+        time.sleep(0.2)
+
+
+def client(port, number, tokens, until, tally, lock):
+    n = 0
+    while time.monotonic() < until:
+        body = {"messages": [{"role": "user", "content": f"Tell me a story about the number {number * 1000 + n}."}], "max_tokens": tokens, "temperature": 0, "stream": True, "ignore_eos": True}
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+        begun = last = time.monotonic()
+        connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
+        reply = connection.getresponse()
+        assert reply.status == 200, (reply.status, reply.read())
+        first, gaps, count = None, [], 0
+        for line in reply:
+            if not line.startswith(b"data: {"):
+                continue
+            choices = json.loads(line[6:]).get("choices")
+            if not choices or not choices[0]["delta"].get("content"):
+                continue
+            now = time.monotonic()
+            count += 1
+            if first is None:
+                first = now - begun
+            else:
+                gaps.append(now - last)
+            last = now
+        connection.close()
+        n += 1
+        with lock:
+            # An answer has `tokens` tokens (ignore_eos); pieces may hold several.
+            tally["tokens"] += tokens
+            tally["first"].append(first or 0)
+            tally["gaps"] += gaps
+
+
+def round_of(port, clients, tokens, seconds, n_idle):
+    idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(n_idle)]
+    tally, lock = {"tokens": 0, "first": [], "gaps": []}, threading.Lock()
+    begun = time.monotonic()
+    threads = [threading.Thread(target=client, args=(port, i, tokens, begun + seconds, tally, lock)) for i in range(clients)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    took = time.monotonic() - begun
+    for s in idle:
+        s.close()
+    gaps = sorted(tally["gaps"]) or [0]
+    return tally["tokens"] / took, 1000 * gaps[int(0.99 * (len(gaps) - 1))], 1000 * statistics.median(tally["first"])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--assay", required=True)
+    parser.add_argument("--peer")
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--idle", type=int, default=0)
+    asked = parser.parse_args()
+    print("| clients | server | tokens/s | p99 between tokens, ms | first token, ms |\n|---|---|---|---|---|")
+    for clients in asked.clients:
+        servers = {"assay": start_assay(asked.assay, asked.model, clients, asked.threads)}
+        if asked.peer:
+            servers["llama-server"] = start_peer(asked.peer, asked.model, clients, asked.threads)
+        found = {name: [] for name in servers}
+        try:
+            for _ in range(asked.rounds):
+                for name, (_, port) in servers.items():
+                    found[name].append(round_of(port, clients, asked.tokens, asked.seconds, asked.idle))
+        finally:
+            for process, _ in servers.values():
+                process.terminate()
+            for process, _ in servers.values():
+                process.wait(timeout=PATIENCE_S)
+        medians = {name: [statistics.median(column) for column in zip(*rows)] for name, rows in found.items()}
+        for name, (rate, gap, first) in medians.items():
+            print(f"| {clients} | {name} | {rate:.1f} | {gap:.0f} | {first:.0f} |", flush=True)
+        if len(medians) == 2:
+            ratios = [a[0] / b[0] for a, b in zip(found["assay"], found["llama-server"])]
+            print(f"| {clients} | ratio, median of rounds | {statistics.median(ratios):.2f} | | |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

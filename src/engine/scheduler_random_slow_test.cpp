@@ -1,0 +1,14 @@
+// Random schedules of 10,000 steps each.
+#include "support/random_schedule.h"
+
+namespace assay {
+namespace {
+
+class LongRandomSchedule : public test::RandomSchedule {};
+
+TEST_F(LongRandomSchedule, EndsWithEveryAnswerAndNoPage) {
+  for (uint64_t seed = 1; seed <= 6; ++seed) walk(10'000, seed);
+}
+
+}  // namespace
+}  // namespace assay

@@ -1,0 +1,14 @@
+// A random schedule, shortly; scheduler_random_slow_test.cpp has the long one.
+#include "support/random_schedule.h"
+
+namespace assay {
+namespace {
+
+class ShortRandomSchedule : public test::RandomSchedule {};
+
+TEST_F(ShortRandomSchedule, EndsWithEveryAnswerAndNoPage) {
+  for (uint64_t seed = 1; seed <= 4; ++seed) walk(250, seed);
+}
+
+}  // namespace
+}  // namespace assay
