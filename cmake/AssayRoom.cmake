@@ -11,9 +11,9 @@ target_compile_options(assay_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-ffp-cont
 if(ASSAY_WERROR)
   target_compile_options(assay_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wno-psabi -Werror>)
 endif()
-# For CI: several sources of a room as one and the tests' own code hardly optimised take half the compiler's time. A name in an unnamed namespace then
+# For CI: several sources of a room as one and the tests' own code not optimised take half the compiler's time. A name in an unnamed namespace then
 # stands once a room, and a change compiles its neighbours again.
-option(ASSAY_QUICK_BUILD "Compile the sources of a room together, and tests with -O1: a whole build is quicker, one after a change is slower" OFF)
+option(ASSAY_QUICK_BUILD "Compile the sources of a room together, and tests without optimisation: a whole build is quicker, one after a change is slower" OFF)
 set(unity_batch 8)
 if(ASSAY_QUICK_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # to whom what a source includes is a header
   target_compile_options(assay_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
@@ -67,10 +67,8 @@ function(assay_test_program name label)
     target_compile_options(${name} PRIVATE -fno-sanitize=undefined)  # half the time went into checks of tests
   endif()
   assay_unite(${name})
-  if(ASSAY_QUICK_BUILD AND ASSAY_SANITIZE)
-    target_compile_options(${name} PRIVATE -O0)  # sanitized code is slow whatever it is
-  elseif(ASSAY_QUICK_BUILD)
-    target_compile_options(${name} PRIVATE -O1)
+  if(ASSAY_QUICK_BUILD)
+    target_compile_options(${name} PRIVATE -O0)
   endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(${name} PRIVATE -Wno-restrict)  # a false alarm of g++ 12 at short strings that are joined

@@ -381,16 +381,20 @@ void afmoe(Draft& d) {
   if (const auto scale = c.find_number("route_scale")) d.number("expert_weights_scale", *scale);
   if (const auto window = c.find_count("sliding_window")) d.count("attention.sliding_window", *window);
   if (!c.flag("mup_enabled", false)) {
-    throw Error(Errc::unsupported, "config.json: mup_enabled is false; readers of afmoe files multiply embeddings by the root of hidden_size");
+    throw Error(
+        Errc::unsupported,
+        "config.json: mup_enabled is false; readers of afmoe files multiply embeddings by the root of hidden_size");
   }
-  for (const char* key : {"global_attn_every_n_layers", "num_expert_groups", "num_limited_groups",
-                          "load_balance_coeff", "use_grouped_mm"})
+  for (const char* key : {"global_attn_every_n_layers", "num_expert_groups", "num_limited_groups", "load_balance_coeff",
+                          "use_grouped_mm"})
     c.mark_read(key);
   constexpr auto usual = [](int64_t layer) { return (layer + 1) % 4 != 0; };
   const std::vector<bool> windows = parts::window_layers(d, usual);
   for (int64_t layer = 0; layer < d.n_layers; ++layer) {
     if (windows[static_cast<size_t>(layer)] != usual(layer))
-      throw Error(Errc::unsupported, "config.json: layer_types are not three windows and a full layer in turn; afmoe files have no key for them");
+      throw Error(
+          Errc::unsupported,
+          "config.json: layer_types are not three windows and a full layer in turn; afmoe files have no key for them");
   }
   const std::vector<bool> sparse = sparse_layers(d, c.count("num_dense_layers"));
   d.take(rules::kEnds);

@@ -46,7 +46,8 @@ void granite(Draft& d) {
   parts::check_bias(d, "mlp_bias", "blk.0.ffn_up.bias");
 }
 
-// Which layers rotate. transformers reads layer_rope_theta, 0 where one does not; others have no_rope_layers, 1 where one does. A file has one base for all.
+// Which layers rotate. transformers reads layer_rope_theta, 0 where one does not; others have no_rope_layers, 1 where
+// one does. A file has one base for all.
 void rope_pattern(Draft& d, double rope_theta) {
   const auto flags_of = [&](const char* key, const std::function<bool(double)>& turns) {
     std::vector<bool> pattern;
@@ -54,8 +55,8 @@ void rope_pattern(Draft& d, double rope_theta) {
     if (found == nullptr || found->array() == nullptr || found->array()->empty()) return pattern;
     for (const Json& one : *found->array()) pattern.push_back(turns(number_of(one, key)));
     if (pattern.size() != static_cast<size_t>(d.n_layers)) {
-      throw Error(Errc::bad_file, fmt::format("config.json: {} has {} entries, the model {} layers", key, pattern.size(),
-                                              d.n_layers));
+      throw Error(Errc::bad_file,
+                  fmt::format("config.json: {} has {} entries, the model {} layers", key, pattern.size(), d.n_layers));
     }
     return pattern;
   };

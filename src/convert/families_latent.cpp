@@ -142,7 +142,9 @@ void minicpm3(Draft& d) {
     parts::long_factors(d, *scaling, turned / 2);
     const Json* first = scaling->find("original_max_position_embeddings");
     const int64_t context = c.count("max_position_embeddings");
-    const int64_t original = first == nullptr ? context : whole_of(number_of(*first, "original_max_position_embeddings"), "original_max_position_embeddings");
+    const int64_t original = first == nullptr ? context
+                                              : whole_of(number_of(*first, "original_max_position_embeddings"),
+                                                         "original_max_position_embeddings");
     if (original != context) {  // else readers find what they need in the context's length
       d.count("rope.scaling.original_context_length", original);
       d.number("rope.scaling.attn_factor", parts::long_rope_factor(context, original));
@@ -171,7 +173,8 @@ void minicpm3(Draft& d) {
 
 constexpr std::string_view kDeepseekDefaults = R"({"kv_lora_rank":512,"rms_norm_eps":1e-6})";
 // Classes whose routers know no other function: where config.json does not name it, the file does.
-constexpr std::string_view kSigmoidDefaults = R"({"kv_lora_rank":512,"rms_norm_eps":1e-6,"scoring_func":"sigmoid","norm_topk_prob":true})";
+constexpr std::string_view kSigmoidDefaults =
+    R"({"kv_lora_rank":512,"rms_norm_eps":1e-6,"scoring_func":"sigmoid","norm_topk_prob":true})";
 
 }  // namespace
 
