@@ -206,18 +206,8 @@ std::optional<bool> puts_blank_before(const TokenizerJson& tokenizer) {
   return blank;
 }
 
-std::shared_ptr<const Tokenizer> served_tokenizer(const gguf::Metadata& metadata) {
-  if (metadata.find_string("tokenizer.ggml.model").value_or("") == "gemma4") return nullptr;
-  return text::make_tokenizer(metadata);
-}
-
 int64_t check_tokenizer(const gguf::Metadata& metadata, const TokenizerJson& tokenizer, std::vector<std::string>& notes) {
-  const std::shared_ptr<const Tokenizer> made = served_tokenizer(metadata);
-  if (made == nullptr) {
-    notes.push_back(fmt::format("the file's tokenizer, \"{}\", is none that assay has: it was not held against tokenizer.json",
-                                metadata.find_string("tokenizer.ggml.model").value_or("")));
-    return 0;
-  }
+  const std::shared_ptr<const Tokenizer> made = text::make_tokenizer(metadata);
   std::string unknown;
   const auto reference = ReferenceTokenizer::make(tokenizer, unknown);
   if (!reference) {

@@ -39,9 +39,6 @@ const std::vector<std::string>& check_texts();  // code, digits, blanks, several
 // Whether SentencePiece's blank is put before a text; nullopt: by a part that this does not know.
 std::optional<bool> puts_blank_before(const TokenizerJson& tokenizer);
 
-// nullptr: of a kind that convert writes and assay does not serve.
-std::shared_ptr<const Tokenizer> served_tokenizer(const gguf::Metadata& metadata);
-
 // The number of texts on which both agree; 0 where tokenizer.json cannot be followed, which is noted. Error(bad_file) naming the first text that differs.
 int64_t check_tokenizer(const gguf::Metadata& metadata, const TokenizerJson& tokenizer, std::vector<std::string>& notes);
 

@@ -17,6 +17,7 @@
 #include "convert/rows.h"
 #include "gguf/writer.h"
 #include "quant/encode/encoder.h"
+#include "text/from_gguf.h"
 
 namespace assay {
 namespace converting {
@@ -163,8 +164,7 @@ std::vector<int64_t> ends_of_answers(const Folder& folder) {
 }
 
 void note_ends(const Folder& folder, const gguf::Metadata& metadata, std::vector<std::string>& notes) {
-  const std::shared_ptr<const Tokenizer> tokenizer = served_tokenizer(metadata);
-  if (tokenizer == nullptr) return;
+  const std::shared_ptr<const Tokenizer> tokenizer = text::make_tokenizer(metadata);
   for (const int64_t id : ends_of_answers(folder)) {
     if (id >= 0 && id < tokenizer->vocab_size() && tokenizer->is_end_of_generation(static_cast<TokenId>(id))) continue;
     notes.push_back(fmt::format("generation_config.json: token {} ends an answer there; GGUF has no place for it, and it does not end one by the file's own keys", id));

@@ -85,7 +85,7 @@ TEST(BadVocabulary, UnknownKindsAreNamed) {
   Parts no_model;
   no_model.model = false;
   for (const char* model :
-       {"t5", "rwkv", "plamo2", "no_vocab", "none", "gemma4", "hybriddna", ""}) {
+       {"t5", "rwkv", "plamo2", "no_vocab", "none", "hybriddna", ""}) {
     expect_error(file_of(spm(), no_model).set("tokenizer.ggml.model", model), Errc::unsupported,
                  "\"" + std::string(model) + "\"");
   }
@@ -98,6 +98,9 @@ TEST(BadVocabulary, UnknownKindsAreNamed) {
   Parts no_merges;
   no_merges.merges = false;
   expect_error(file_of(bpe(), no_merges), Errc::bad_file, "tokenizer.ggml.merges");
+  Parts other_model;
+  other_model.model = false;
+  expect_error(file_of(spm(), other_model).set("tokenizer.ggml.model", "gemma4"), Errc::bad_file, "tokenizer.ggml.merges");
   Parts no_scores;
   no_scores.scores = false;
   expect_error(file_of(spm(), no_scores), Errc::bad_file, "tokenizer.ggml.scores");

@@ -11,7 +11,6 @@
 
 #include "assay/error.h"
 #include "text/byte_alphabet.h"
-#include "text/pair_queue.h"
 #include "text/utf8.h"
 
 namespace assay::text {
@@ -87,16 +86,44 @@ int32_t MergeTable::find_rank(TokenId left, TokenId right) const noexcept {
   return ranks_.of(hash).find(hash, [&](int32_t rank) { return is_of(rank, left, right); });
 }
 
-// Buffers that words of one text share.
-struct BpeEncoder::Work {
-  struct Symbol {
-    TokenId id = -1;  // -1: merged into the one before
-    int32_t previous = -1;
-    int32_t next = -1;
+void PairMerger::add(TokenId id) {
+  const auto i = static_cast<int32_t>(symbols_.size());
+  symbols_.push_back({id, i - 1, i + 1});
+}
+
+void PairMerger::merge_into(const MergeTable& merges, std::vector<TokenId>& out) {
+  if (symbols_.empty()) return;
+  symbols_.back().next = -1;
+  queue_.clear();
+  const auto key_at =
+      [&](int32_t left) -> std::optional<uint64_t> {  // nullopt: the pair at left does not merge
+    if (left < 0 || symbols_[left].next < 0) return std::nullopt;
+    const int32_t rank = merges.find_rank(symbols_[left].id, symbols_[symbols_[left].next].id);
+    if (rank < 0) return std::nullopt;
+    return (static_cast<uint64_t>(rank) << 32) | static_cast<uint32_t>(left);
   };
-  std::vector<Symbol> symbols;
-  PairQueue queue;  // by rank
-};
+  for (int32_t i = 0; i + 1 < static_cast<int32_t>(symbols_.size()); ++i) {
+    if (const auto key = key_at(i)) queue_.add(*key);
+  }
+  queue_.sort_in();
+  while (!queue_.empty()) {
+    const uint64_t key = queue_.pop();
+    const auto i = static_cast<int32_t>(key & 0xFFFFFFFFu);
+    const MergeTable::Merge& merge = merges[static_cast<uint32_t>(key >> 32)];
+    Symbol& left = symbols_[i];
+    if (left.id != merge.left || left.next < 0 || symbols_[left.next].id != merge.right) continue;
+    Symbol& right = symbols_[left.next];
+    left.id = merge.result;
+    right.id = -1;
+    left.next = right.next;
+    if (left.next >= 0) symbols_[left.next].previous = i;
+    for (const int32_t changed : {left.previous, i}) {
+      if (const auto pair = key_at(changed)) queue_.push(*pair);
+    }
+  }
+  for (int32_t i = 0; i >= 0; i = symbols_[i].next) out.push_back(symbols_[i].id);
+  symbols_.clear();
+}
 
 BpeEncoder::BpeEncoder(const Vocabulary& vocabulary, std::span<const std::string_view> merges,
                        const PreTokenizerRules& rules, base::ThreadPool& pool)
@@ -116,15 +143,15 @@ void BpeEncoder::encode(std::string_view text, bool /*opens*/, std::vector<Token
     repaired = repaired_utf8(text);
     text = repaired;
   }
-  Work work;
+  PairMerger merger;
   uint32_t begin = 0;
   for (const uint32_t end : splitter_.split(text)) {
-    encode_word(text.substr(begin, end - begin), work, out);
+    encode_word(text.substr(begin, end - begin), merger, out);
     begin = end;
   }
 }
 
-void BpeEncoder::encode_word(std::string_view word, Work& work, std::vector<TokenId>& out) const {
+void BpeEncoder::encode_word(std::string_view word, PairMerger& merger, std::vector<TokenId>& out) const {
   if (ignores_merges_ && word.size() <= vocabulary_.token_bytes_max()) {
     const TokenId whole = vocabulary_.find_id(kByteAlphabet.spell(word));
     if (whole >= 0 && vocabulary_.kind(whole) != TokenKind::control) {
@@ -132,45 +159,10 @@ void BpeEncoder::encode_word(std::string_view word, Work& work, std::vector<Toke
       return;
     }
   }
-  auto& symbols = work.symbols;
-  auto& queue = work.queue;
-  symbols.clear();
-  queue.clear();
   for (const char byte : word) {
-    const TokenId id = byte_token_[static_cast<uint8_t>(byte)];
-    const auto i = static_cast<int32_t>(symbols.size());
-    if (id >= 0) symbols.push_back({id, i - 1, i + 1});
+    if (const TokenId id = byte_token_[static_cast<uint8_t>(byte)]; id >= 0) merger.add(id);
   }
-  if (symbols.empty()) return;
-  symbols.back().next = -1;
-
-  const auto key_at =
-      [&](int32_t left) -> std::optional<uint64_t> {  // nullopt: the pair at left does not merge
-    if (left < 0 || symbols[left].next < 0) return std::nullopt;
-    const int32_t rank = merges_.find_rank(symbols[left].id, symbols[symbols[left].next].id);
-    if (rank < 0) return std::nullopt;
-    return (static_cast<uint64_t>(rank) << 32) | static_cast<uint32_t>(left);
-  };
-  for (int32_t i = 0; i + 1 < static_cast<int32_t>(symbols.size()); ++i) {
-    if (const auto key = key_at(i)) queue.add(*key);
-  }
-  queue.sort_in();
-  while (!queue.empty()) {
-    const uint64_t key = queue.pop();
-    const auto i = static_cast<int32_t>(key & 0xFFFFFFFFu);
-    const MergeTable::Merge& merge = merges_[static_cast<uint32_t>(key >> 32)];
-    auto& left = symbols[i];
-    if (left.id != merge.left || left.next < 0 || symbols[left.next].id != merge.right) continue;
-    auto& right = symbols[left.next];
-    left.id = merge.result;
-    right.id = -1;
-    left.next = right.next;
-    if (left.next >= 0) symbols[left.next].previous = i;
-    for (const int32_t changed : {left.previous, i}) {
-      if (const auto pair = key_at(changed)) queue.push(*pair);
-    }
-  }
-  for (int32_t i = 0; i >= 0; i = symbols[i].next) out.push_back(symbols[i].id);
+  merger.merge_into(merges_, out);
 }
 
 void BpeEncoder::append_bytes(TokenId id, std::string& out) const {

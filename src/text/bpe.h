@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "text/pair_queue.h"
 #include "text/splitter.h"
 #include "text/tagged_table.h"
 #include "text/vocabulary.h"
@@ -49,6 +50,23 @@ class MergeTable {
   SplitTable ranks_;  // by pair
 };
 
+// The symbols of one word, merged by rank. One object serves many words, for its buffers.
+class PairMerger {
+ public:
+  void add(TokenId id);  // a symbol behind those added since the last word
+  // Merges until no pair does, appends what is left and forgets the word.
+  void merge_into(const MergeTable& merges, std::vector<TokenId>& out);
+
+ private:
+  struct Symbol {
+    TokenId id = -1;  // -1: merged into the one before
+    int32_t previous = -1;
+    int32_t next = -1;
+  };
+  std::vector<Symbol> symbols_;
+  PairQueue queue_;  // by rank
+};
+
 class BpeEncoder final : public WordEncoder {
  public:
   // The vocabulary must outlive the encoder.
@@ -60,8 +78,7 @@ class BpeEncoder final : public WordEncoder {
   bool adds_space() const noexcept override { return false; }
 
  private:
-  struct Work;
-  void encode_word(std::string_view word, Work& work, std::vector<TokenId>& out) const;
+  void encode_word(std::string_view word, PairMerger& merger, std::vector<TokenId>& out) const;
 
   const Vocabulary& vocabulary_;
   MergeTable merges_;

@@ -19,16 +19,18 @@ struct SpecialIds {
 };
 
 struct VocabularyFacts {
-  std::string_view model;          // tokenizer.ggml.model: "llama", "gpt2", "bert"
+  std::string_view model;          // tokenizer.ggml.model: "llama", "gpt2", "gemma4", "bert"
   std::string_view pre_tokenizer;  // tokenizer.ggml.pre
   std::string_view model_name;     // general.name
   PackedTexts tokens;
   std::vector<TokenKind> kinds;          // empty: all normal
   std::vector<float> scores;             // "llama"
-  std::vector<std::string_view> merges;  // "gpt2": "left right", the earlier the stronger
+  std::vector<std::string_view> merges;  // "gpt2", "gemma4": "left right", the earlier the stronger
   SpecialIds special;
   std::optional<bool> add_bos, add_eos, add_separator, add_space_prefix, remove_extra_whitespaces;
 };
+
+bool is_served(std::string_view model) noexcept;  // whether a tokenizer is made of this tokenizer.ggml.model
 
 // Throws Error(bad_file) for facts that contradict each other, Error(unsupported) for kinds of
 // tokenizer that are not served.

@@ -92,8 +92,7 @@ std::vector<TokenKind> read_kinds(const Metadata& metadata) {
 VocabularyFacts read_facts(const Metadata& metadata) {
   VocabularyFacts facts;
   facts.model = metadata.require_string("tokenizer.ggml.model");
-  if (facts.model != "llama" && facts.model != "gpt2" && facts.model != "bert")
-    return facts;  // refused by name where the tokenizer is made
+  if (!is_served(facts.model)) return facts;  // refused by name where the tokenizer is made
   facts.pre_tokenizer = metadata.find_string("tokenizer.ggml.pre").value_or("");
   facts.model_name = metadata.find_string("general.name").value_or("");
   const gguf::StringArray tokens = metadata.require_string_array("tokenizer.ggml.tokens");

@@ -9,6 +9,7 @@
 #include "assay/error.h"
 #include "text/bpe.h"
 #include "text/facts.h"
+#include "text/piece_bpe.h"
 #include "text/pre_tokenizers.h"
 #include "text/special_tokens.h"
 #include "text/spm.h"
@@ -106,6 +107,14 @@ void make_gpt2(const VocabularyFacts& facts, Tokenizer::State& state, base::Thre
   set_jina_strips(state);
 }
 
+// A text of this kind begins with BOS, also where a file says otherwise, as the first ones did.
+void make_gemma4(const VocabularyFacts& facts, const SpecialIds& special, Tokenizer::State& state, base::ThreadPool& pool) {
+  if (facts.merges.empty())
+    throw Error(Errc::bad_file, "tokenizer.ggml.merges is missing, a \"gemma4\" vocabulary needs it");
+  state.words = std::make_unique<PieceBpeEncoder>(state.vocabulary, facts.merges, special.unknown.value_or(-1), pool);
+  state.adds_bos = state.bos.has_value();
+}
+
 // [CLS] stands where others have BOS, [SEP] where they have EOS, and both belong to a text unless the file says otherwise.
 void make_bert(const VocabularyFacts& facts, const SpecialIds& special, Tokenizer::State& state) {
   const auto or_named = [&](std::optional<TokenId> id, std::optional<TokenId> other, std::string_view text) {
@@ -121,11 +130,13 @@ void make_bert(const VocabularyFacts& facts, const SpecialIds& special, Tokenize
 
 }  // namespace
 
+bool is_served(std::string_view model) noexcept { return model == "llama" || model == "gpt2" || model == "gemma4" || model == "bert"; }
+
 std::shared_ptr<const Tokenizer> make_tokenizer(VocabularyFacts facts) {
   const bool is_llama = facts.model == "llama", is_bert = facts.model == "bert";
-  if (!is_llama && !is_bert && facts.model != "gpt2") {
+  if (!is_served(facts.model)) {
     throw Error(Errc::unsupported,
-                fmt::format("tokenizer model \"{}\" is not served; \"llama\", \"gpt2\" and \"bert\" are",
+                fmt::format("tokenizer model \"{}\" is not served; \"llama\", \"gpt2\", \"gemma4\" and \"bert\" are",
                             facts.model));
   }
   const bool has_scores = !facts.scores.empty();
@@ -146,6 +157,8 @@ std::shared_ptr<const Tokenizer> make_tokenizer(VocabularyFacts facts) {
     make_llama(facts, special, *state);
   } else if (is_bert) {
     make_bert(facts, special, *state);
+  } else if (facts.model == "gemma4") {
+    make_gemma4(facts, special, *state, pool);
   } else {
     make_gpt2(facts, *state, pool);
   }

@@ -13,8 +13,6 @@
 namespace assay::text {
 namespace {
 
-constexpr std::string_view kBlank = "\xE2\x96\x81";  // U+2581
-
 int hex_digit(char c) noexcept {
   if (c >= '0' && c <= '9') return c - '0';
   if (c >= 'A' && c <= 'F') return c - 'A' + 10;
@@ -45,13 +43,9 @@ uint32_t priority_of(float score) noexcept {
 
 }  // namespace
 
-SpmEncoder::SpmEncoder(const Vocabulary& vocabulary, SpmRules rules, TokenId unknown)
-    : vocabulary_(vocabulary), rules_(rules), unknown_(unknown) {
-  for (int byte = 0; byte < 256; ++byte) {
-    const char one = static_cast<char>(byte);
-    const TokenId spelled = vocabulary.find_id(fmt::format("<0x{:02X}>", byte));
-    byte_token_[byte] = spelled >= 0 ? spelled : vocabulary.find_id({&one, 1});
-  }
+std::array<TokenId, 256> spelled_bytes(const Vocabulary& vocabulary) {
+  std::array<TokenId, 256> tokens{};
+  for (int byte = 0; byte < 256; ++byte) tokens[byte] = vocabulary.find_id(fmt::format("<0x{:02X}>", byte));
   for (TokenId id = 0; id < vocabulary.size(); ++id) {
     if (vocabulary.kind(id) != TokenKind::byte) continue;
     const int byte = byte_of(vocabulary.text(id));
@@ -61,7 +55,30 @@ SpmEncoder::SpmEncoder(const Vocabulary& vocabulary, SpmRules rules, TokenId unk
           fmt::format("token {} is a byte token but its text \"{}\" is not <0x00> to <0xFF>", id,
                       vocabulary.text(id)));
     }
-    byte_token_[byte] = id;
+    tokens[byte] = id;
+  }
+  return tokens;
+}
+
+void append_spelled(const Vocabulary& vocabulary, TokenId id, std::string& out) {
+  const std::string_view text = vocabulary.text(id);
+  if (vocabulary.kind(id) == TokenKind::byte) {
+    out.push_back(static_cast<char>(byte_of(text)));
+    return;
+  }
+  size_t at = 0;
+  for (size_t blank; (blank = text.find(kSpelledBlank, at)) != std::string_view::npos;
+       at = blank + kSpelledBlank.size()) {
+    out.append(text, at, blank - at).push_back(' ');
+  }
+  out.append(text, at);
+}
+
+SpmEncoder::SpmEncoder(const Vocabulary& vocabulary, SpmRules rules, TokenId unknown)
+    : vocabulary_(vocabulary), rules_(rules), unknown_(unknown), byte_token_(spelled_bytes(vocabulary)) {
+  for (int byte = 0; byte < 256; ++byte) {
+    const char one = static_cast<char>(byte);
+    if (byte_token_[byte] < 0) byte_token_[byte] = vocabulary.find_id({&one, 1});
   }
 }
 
@@ -77,21 +94,21 @@ TokenId SpmEncoder::find_piece(std::string_view text) const noexcept {
 
 std::string SpmEncoder::escaped(std::string_view text, bool opens) const {
   std::string out;
-  out.reserve(text.size() + text.size() / 2 + kBlank.size());
-  if (rules_.add_space_prefix && opens) out += kBlank;
+  out.reserve(text.size() + text.size() / 2 + kSpelledBlank.size());
+  if (rules_.add_space_prefix && opens) out += kSpelledBlank;
   const bool collapse = rules_.remove_extra_whitespaces;
   bool after_blank = true;
   for (const char c : text) {
     if (c != ' ') {
       out += c;
     } else if (!collapse || !after_blank) {
-      out += kBlank;
+      out += kSpelledBlank;
     }
     after_blank = c == ' ';
   }
   if (collapse && after_blank && !text.empty() &&
       text.find_first_not_of(' ') != std::string_view::npos) {
-    out.resize(out.size() - kBlank.size());
+    out.resize(out.size() - kSpelledBlank.size());
   }
   return out;
 }
@@ -175,18 +192,6 @@ void SpmEncoder::append_symbol(std::string_view text, std::vector<TokenId>& out)
   }
 }
 
-void SpmEncoder::append_bytes(TokenId id, std::string& out) const {
-  const std::string_view text = vocabulary_.text(id);
-  if (vocabulary_.kind(id) == TokenKind::byte) {
-    out.push_back(static_cast<char>(byte_of(text)));
-    return;
-  }
-  size_t at = 0;
-  for (size_t blank; (blank = text.find(kBlank, at)) != std::string_view::npos;
-       at = blank + kBlank.size()) {
-    out.append(text, at, blank - at).push_back(' ');
-  }
-  out.append(text, at);
-}
+void SpmEncoder::append_bytes(TokenId id, std::string& out) const { append_spelled(vocabulary_, id, out); }
 
 }  // namespace assay::text

@@ -14,6 +14,13 @@
 
 namespace assay::text {
 
+inline constexpr std::string_view kSpelledBlank = "\xE2\x96\x81";  // U+2581
+
+// The tokens "<0xXX>" of all bytes, -1 for one without. Throws Error(bad_file) for a byte token that is not spelled so.
+std::array<TokenId, 256> spelled_bytes(const Vocabulary& vocabulary);
+// Appends the bytes of a token in whose text blanks are U+2581 and that may be a byte "<0xXX>".
+void append_spelled(const Vocabulary& vocabulary, TokenId id, std::string& out);
+
 struct SpmRules {
   bool add_space_prefix = true;           // a blank before a text that opens
   bool remove_extra_whitespaces = false;  // blanks at the ends go, others become one

@@ -54,7 +54,8 @@ std::optional<TokenId> find_id(const gguf::Metadata& metadata, std::string_view 
 
 NaiveTokenizer::NaiveTokenizer(const gguf::Metadata& metadata, const Tokenizer& tokenizer)
     : tokenizer_(&tokenizer) {
-  is_bpe_ = metadata.require_string("tokenizer.ggml.model") == "gpt2";
+  const std::string_view model = metadata.require_string("tokenizer.ggml.model");
+  is_bpe_ = model == "gpt2" || model == "gemma4";
   const std::vector<std::string_view> tokens = metadata.require_strings("tokenizer.ggml.tokens");
   for (size_t i = 0; i < tokens.size(); ++i) {
     const auto id = static_cast<TokenId>(i);
@@ -75,20 +76,23 @@ NaiveTokenizer::NaiveTokenizer(const gguf::Metadata& metadata, const Tokenizer& 
         metadata.find_strings("tokenizer.ggml.merges").value_or(std::vector<std::string_view>{});
     for (size_t rank = 0; rank < merges.size(); ++rank)
       ranks_.emplace(std::string(merges[rank]), rank);
+    adds_space_ = false;
+    adds_bos_ = bos_.has_value();
+  }
+  if (model == "gpt2") {
     const auto rules = text::find_pre_tokenizer(metadata.require_string("tokenizer.ggml.pre"));
     if (!rules) throw Error(Errc::unsupported, "tokenizer.ggml.pre: not one of those served");
     splitter_ = std::make_unique<const text::Splitter>(*rules);
     ignores_merges_ = rules->ignores_merges;
-    adds_space_ = false;
     adds_bos_ = rules->adds_bos && bos_.has_value();
-  } else {
+  } else if (!is_bpe_) {
     scores_ = metadata.find_floats("tokenizer.ggml.scores")
                   .value_or(std::vector<float>(tokens.size(), 0.0f));
     adds_space_ = metadata.find_bool("tokenizer.ggml.add_space_prefix").value_or(true);
     joins_blanks_ = metadata.find_bool("tokenizer.ggml.remove_extra_whitespaces").value_or(false);
     adds_bos_ = bos_.has_value();
   }
-  adds_bos_ = metadata.find_bool("tokenizer.ggml.add_bos_token").value_or(adds_bos_);
+  adds_bos_ = metadata.find_bool("tokenizer.ggml.add_bos_token").value_or(adds_bos_) || (model == "gemma4" && bos_.has_value());
   adds_eos_ = metadata.find_bool("tokenizer.ggml.add_eos_token").value_or(false);
 }
 
@@ -169,7 +173,7 @@ void NaiveTokenizer::append_part(const std::string& part, std::vector<TokenId>& 
 
 void NaiveTokenizer::encode_pieces(std::string_view raw, bool opens,
                                    std::vector<TokenId>& out) const {
-  std::string plain(raw);
+  std::string plain(is_bpe_ && !text::is_utf8(raw) ? text::repaired_utf8(raw) : raw);
   if (joins_blanks_) {
     const auto both_blank = [](char a, char b) { return a == ' ' && b == ' '; };
     plain.erase(std::unique(plain.begin(), plain.end(), both_blank), plain.end());
@@ -221,7 +225,7 @@ std::vector<TokenId> NaiveTokenizer::encode(std::span<const TextPiece> pieces,
   const auto flush = [&](size_t end) {
     if (end == begin) return;
     const std::string_view between = std::string_view(text).substr(begin, end - begin);
-    is_bpe_ ? encode_words(between, out) : encode_pieces(between, opens, out);
+    splitter_ ? encode_words(between, out) : encode_pieces(between, opens, out);
     opens = false;
   };
   for (size_t at = 0; at < text.size();) {
@@ -247,11 +251,11 @@ std::vector<TokenId> NaiveTokenizer::encode(std::string_view text, bool parse_sp
 }
 
 std::optional<std::string> NaiveTokenizer::round_trip(std::string_view text) const {
-  if (!is_bpe_) {
+  if (!splitter_) {
     const std::vector<TokenId> ids = encode(text, false, false);
     const bool has_unknown = unknown_ && std::find(ids.begin(), ids.end(), *unknown_) != ids.end();
     if (has_unknown || joins_blanks_ || !writes_blanks_) return std::nullopt;
-    return std::string(text);
+    return is_bpe_ && !text::is_utf8(text) ? text::repaired_utf8(text) : std::string(text);
   }
   std::string expected;
   for (const char c : text::is_utf8(text) ? std::string(text) : text::repaired_utf8(text)) {

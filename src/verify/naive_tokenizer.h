@@ -32,7 +32,7 @@ class NaiveTokenizer {
   bool adds_bos() const noexcept { return adds_bos_; }
   bool adds_eos() const noexcept { return adds_eos_; }
   // Whether every blank can be written: of sentence pieces the mark U+2581 is one. Without it the mark's bytes come back in a blank's place.
-  bool writes_blanks() const noexcept { return is_bpe_ || writes_blanks_; }
+  bool writes_blanks() const noexcept { return splitter_ != nullptr || writes_blanks_; }
   // What decode(encode(text)) has to be; nullopt where characters become the unknown token or
   // blanks are changed.
   std::optional<std::string> round_trip(std::string_view text) const;
@@ -51,7 +51,7 @@ class NaiveTokenizer {
                             const std::vector<bool>& parsed) const;
 
   const Tokenizer* tokenizer_;
-  bool is_bpe_ = false;
+  bool is_bpe_ = false;  // pairs by the rank of merges; with a splitter, of bytes in words, else of characters
   std::unordered_map<std::string_view, TokenId> ids_;
   std::unordered_map<std::string, size_t> ranks_;  // "left right" -> rank
   std::vector<float> scores_;

@@ -167,7 +167,9 @@ VerifyStage check_tokenizer(const Subject& subject, const StageRun& run) {
     findings.summary(fmt::format(
         "{} \"{}\", {} tokens: {} texts there and back and against a naive encoder, special "
         "tokens, BOS and ends",
-        tokenizer.model() == "gpt2" ? "byte pairs" : "sentence pieces",
+        tokenizer.model() == "gpt2"     ? "byte pairs"
+        : tokenizer.model() == "gemma4" ? "character pairs"
+                                        : "sentence pieces",
         tokenizer.pre_tokenizer().empty() ? tokenizer.model() : tokenizer.pre_tokenizer(),
         tokenizer.vocab_size(), texts.size()));
   });

@@ -80,8 +80,8 @@ void add_pre_tokenizers(const VocabularyFacts& right, std::vector<Candidate>& al
 
 std::vector<Candidate> candidates(const VocabularyFacts& right) {
   std::vector<Candidate> all;
-  if (right.model == "gpt2") {
-    add_pre_tokenizers(right, all);
+  if (right.model == "gpt2" || right.model == "gemma4") {
+    if (right.model == "gpt2") add_pre_tokenizers(right, all);
     all.push_back({"the order of the merges is reversed", [](VocabularyFacts& f) { std::reverse(f.merges.begin(), f.merges.end()); }});
     all.push_back({"the last merges are lost", [](VocabularyFacts& f) { f.merges.resize(f.merges.size() / 2); }});
   } else {
