@@ -2,7 +2,7 @@
 
 usage: memory_test.py PROGRAM [GIB] [FOLDER]
 
-Of a llama whose weights are holes in a sparse file (0.3 GiB; docs/quantize.md has figures of 2 and 20): convert, quantize of the folder and of the file, diff,
+Of a llama whose weights are holes in a sparse file (0.3 GiB; docs/quantize.md has what was measured): convert, quantize of the folder and of the file, diff,
 edit, split, merge. Prints the peak of each in MiB and exits with 1 where one is above."""
 import json
 import math
