@@ -277,6 +277,364 @@ constexpr std::string_view kQwen35MoeDefaults =
         "linear_key_head_dim":128,"linear_value_head_dim":128,"linear_num_key_heads":16,"linear_num_value_heads":32,"num_key_value_heads":2,
         "moe_intermediate_size":512,"shared_expert_intermediate_size":512,"num_experts":256,"num_experts_per_tok":8})";
 
+constexpr std::array kKimiDelta = {
+    Rule{"model.layers.{}.self_attn.q_proj.weight", "blk.{}.attn_q.weight"},
+    Rule{"model.layers.{}.self_attn.k_proj.weight", "blk.{}.attn_k.weight"},
+    Rule{"model.layers.{}.self_attn.v_proj.weight", "blk.{}.attn_v.weight"},
+    Rule{"model.layers.{}.self_attn.A_log", "blk.{}.ssm_a", As::negative_exp},
+    Rule{"model.layers.{}.self_attn.dt_bias", "blk.{}.ssm_dt.bias"},
+    Rule{"model.layers.{}.self_attn.f_a_proj.weight", "blk.{}.ssm_f_a.weight"},
+    Rule{"model.layers.{}.self_attn.f_b_proj.weight", "blk.{}.ssm_f_b.weight"},
+    Rule{"model.layers.{}.self_attn.g_a_proj.weight", "blk.{}.ssm_g_a.weight"},
+    Rule{"model.layers.{}.self_attn.g_b_proj.weight", "blk.{}.ssm_g_b.weight"},
+    Rule{"model.layers.{}.self_attn.b_proj.weight", "blk.{}.ssm_beta.weight"},
+    Rule{"model.layers.{}.self_attn.o_norm.weight", "blk.{}.ssm_norm.weight"},
+    Rule{"model.layers.{}.self_attn.o_proj.weight", "blk.{}.attn_output.weight"},
+};
+constexpr std::array kKimiLatent = {
+    Rule{"model.layers.{}.self_attn.q_proj.weight", "blk.{}.attn_q.weight"},
+    Rule{"model.layers.{}.self_attn.kv_a_proj_with_mqa.weight", "blk.{}.attn_kv_a_mqa.weight"},
+    Rule{"model.layers.{}.self_attn.kv_a_layernorm.weight", "blk.{}.attn_kv_a_norm.weight"},
+    Rule{"model.layers.{}.self_attn.o_proj.weight", "blk.{}.attn_output.weight"},
+};
+constexpr std::array kKimiDense = {
+    // as transformers saves them; the published ones are mlp.*
+    Rule{"model.layers.{}.block_sparse_moe.gate_proj.weight", "blk.{}.ffn_gate.weight"},
+    Rule{"model.layers.{}.block_sparse_moe.up_proj.weight", "blk.{}.ffn_up.weight"},
+    Rule{"model.layers.{}.block_sparse_moe.down_proj.weight", "blk.{}.ffn_down.weight"},
+};
+constexpr std::array kKimiRouterBias = {
+    Rule{"model.layers.{}.block_sparse_moe.gate.e_score_correction_bias", "blk.{}.exp_probs_b.bias"},
+};
+constexpr std::array kKimiShared = {
+    Rule{"model.layers.{}.block_sparse_moe.shared_experts.gate_proj.weight", "blk.{}.ffn_gate_shexp.weight"},
+    Rule{"model.layers.{}.block_sparse_moe.shared_experts.up_proj.weight", "blk.{}.ffn_up_shexp.weight"},
+    Rule{"model.layers.{}.block_sparse_moe.shared_experts.down_proj.weight", "blk.{}.ffn_down_shexp.weight"},
+};
+
+struct KimiShape {
+  int64_t head_dim = 0, kernel = 0;
+  std::vector<bool> states;
+};
+
+// Layers of linear_attn_config, counted from 1.
+void mark_layers(const Json& all, std::string_view key, bool value, std::vector<bool>& states,
+                 std::vector<bool>& said) {
+  const Json* list = all.find(key);
+  if (list == nullptr || list->array() == nullptr)
+    throw Error(Errc::bad_file, fmt::format("config.json: linear_attn_config needs {}, an array of layers", key));
+  for (const Json& one : *list->array()) {
+    const int64_t layer = whole_of(number_of(one, key), key);
+    if (layer < 1 || layer > static_cast<int64_t>(states.size()) || said[static_cast<size_t>(layer - 1)])
+      throw Error(Errc::bad_file,
+                  fmt::format("config.json: {} has layer {} of {}, or has it twice", key, layer, states.size()));
+    states[static_cast<size_t>(layer - 1)] = value;
+    said[static_cast<size_t>(layer - 1)] = true;
+  }
+}
+
+KimiShape kimi_shape(Draft& d) {
+  Config& c = d.config;
+  KimiShape shape;
+  const Json* own = c.find("linear_attn_config");
+  if (own == nullptr || own->object() == nullptr) {
+    shape.head_dim = c.count("linear_head_dim");
+    shape.kernel = c.count("linear_conv_kernel_dim");
+    shape.states = state_layers(d, 4);
+    if (c.count("linear_num_heads") != d.n_heads)
+      throw Error(
+          Errc::unsupported,
+          fmt::format(
+              "config.json: linear_num_heads is {}, num_attention_heads {}; kimi-linear files have one number for both",
+              c.count("linear_num_heads"), d.n_heads));
+    if (!c.has("layer_types")) throw Error(Errc::bad_file, "config.json: needs linear_attn_config or layer_types");
+    return shape;
+  }
+  for (const auto& [key, value] : *own->object()) {
+    constexpr std::array kKnown = {"head_dim", "num_heads", "short_conv_kernel_size", "full_attn_layers", "kda_layers"};
+    if (std::find(kKnown.begin(), kKnown.end(), key) == kKnown.end())
+      throw Error(Errc::unsupported, fmt::format("config.json: linear_attn_config has {} = {}, which is not known",
+                                                 base::shown(key), value.shown()));
+  }
+  const auto count = [&](std::string_view key) {
+    const Json* value = own->find(key);
+    if (value == nullptr) throw Error(Errc::bad_file, fmt::format("config.json: linear_attn_config needs {}", key));
+    return whole_of(number_of(*value, key), key);
+  };
+  shape.head_dim = count("head_dim");
+  shape.kernel = count("short_conv_kernel_size");
+  if (count("num_heads") != d.n_heads)
+    throw Error(Errc::unsupported, fmt::format("config.json: linear_attn_config has num_heads = {}, "
+                                               "num_attention_heads is {}; kimi-linear files have one number for both",
+                                               count("num_heads"), d.n_heads));
+  shape.states.assign(static_cast<size_t>(d.n_layers), false);
+  std::vector<bool> said(shape.states);
+  mark_layers(*own, "kda_layers", true, shape.states, said);
+  mark_layers(*own, "full_attn_layers", false, shape.states, said);
+  if (const auto missing = std::find(said.begin(), said.end(), false); missing != said.end())
+    throw Error(Errc::bad_file,
+                fmt::format("config.json: linear_attn_config says nothing of layer {}", missing - said.begin() + 1));
+  for (const char* key : {"linear_head_dim", "linear_num_heads", "linear_conv_kernel_dim", "layer_types"})
+    c.mark_read(key);
+  return shape;
+}
+
+KimiShape kimi_keys(Draft& d) {
+  Config& c = d.config;
+  parts::sizes(d, {.context_key = c.has("model_max_length") ? "model_max_length" : "max_position_embeddings"});
+  KimiShape shape = kimi_shape(d);
+  if (d.n_kv_heads != d.n_heads)
+    throw Error(
+        Errc::unsupported,
+        fmt::format("config.json: num_key_value_heads is {}, num_attention_heads {}; kimi-linear files have as many",
+                    d.n_kv_heads, d.n_heads));
+  if (const auto theta = c.find_number("rope_theta")) d.number("rope.freq_base", *theta);
+  std::vector<int64_t> heads;
+  for (const bool is_state : shape.states) heads.push_back(is_state ? 0 : 1);
+  d.counts("attention.head_count_kv", heads);
+  d.count("vocab_size", c.count("vocab_size"));
+  d.count("ssm.conv_kernel", shape.kernel);
+  d.count("kda.head_dim", shape.head_dim);
+  const int64_t rank = c.count("kv_lora_rank"), turned = c.count("qk_rope_head_dim");
+  d.count("attention.kv_lora_rank", rank);
+  d.count("rope.dimension_count", turned);
+  d.count("attention.key_length", rank + turned);
+  if (const auto dim = c.find_count("head_dim")) d.count("attention.value_length", *dim);
+  d.count("attention.key_length_mla", c.count("qk_nope_head_dim") + turned);
+  d.count("attention.value_length_mla", c.count("v_head_dim"));
+  d.count("expert_feed_forward_length", c.count("moe_intermediate_size"));
+  d.count("expert_shared_count", c.count("num_shared_experts"));
+  d.count("leading_dense_block_count", c.count("first_k_dense_replace"));
+  d.number("expert_weights_scale", c.number("routed_scaling_factor"));
+  if (const auto groups = c.find_count("num_expert_group"); groups && *groups > 1)
+    d.count("expert_group_count", *groups);
+  return shape;
+}
+
+// What the file has no key for.
+void kimi_requirements(Draft& d) {
+  Config& c = d.config;
+  if (c.has("q_lora_rank"))
+    throw Error(Errc::unsupported, "config.json: q_lora_rank is there; needs null: queries from the width itself");
+  c.expect_flag("mla_use_nope", true);
+  c.expect_flag("attention_bias", false);
+  parts::require_norm_of_router(d, "moe_renormalize");
+  c.expect("hidden_act", {"silu"});
+  c.expect("topk_method", {"noaux_tc"});
+  c.expect("moe_router_activation_func", {"sigmoid"});
+  if (c.find_count("moe_layer_freq").value_or(1) != 1)
+    throw Error(Errc::unsupported, "config.json: moe_layer_freq is not 1; kimi-linear files have no key for it");
+  const std::vector<std::string> kinds = c.texts("mlp_layer_types");
+  const auto lead = static_cast<size_t>(c.count("first_k_dense_replace"));
+  for (size_t layer = 0; layer < kinds.size(); ++layer) {
+    if (kinds[layer] != (layer < lead ? "dense" : "sparse"))
+      throw Error(
+          Errc::unsupported,
+          fmt::format(
+              "config.json: mlp_layer_types has {} at layer {}, first_k_dense_replace is {}; files have one number",
+              base::shown(kinds[layer]), layer, lead));
+  }
+  for (const char* key : {"use_grouped_topk", "num_nextn_predict_layers", "qk_head_dim"}) c.mark_read(key);
+}
+
+void kimi_linear(Draft& d) {
+  const KimiShape shape = kimi_keys(d);
+  kimi_requirements(d);
+  const int64_t lead = d.config.count("first_k_dense_replace");
+  if (lead > d.n_layers)
+    throw Error(Errc::bad_file, fmt::format("config.json: first_k_dense_replace is {} of {} layers", lead, d.n_layers));
+  d.leave_layers(d.n_layers, "they predict further tokens");
+  d.take(rules::kEnds);
+  d.take(rules::kNormsBefore);
+  d.take(kKimiDelta, shape.states);
+  d.take(kKimiLatent, inverted(shape.states));
+  for (int64_t layer = 0; layer < d.n_layers; ++layer) {
+    if (!shape.states[static_cast<size_t>(layer)]) {
+      parts::split_expansion(d, layer);
+      continue;
+    }
+    for (const char* part : {"q", "k", "v"}) {
+      const StoredTensor& t = d.need(fmt::format("model.layers.{}.self_attn.{}_conv1d.weight", layer, part));
+      if (t.rows() != d.n_heads * shape.head_dim || t.cols() != shape.kernel)
+        throw Error(Errc::bad_file,
+                    fmt::format("{} has {} rows of {}; needs {} heads of {}, {} wide", base::shown(t.name), t.rows(),
+                                t.cols(), d.n_heads, shape.head_dim, shape.kernel));
+      d.add(fmt::format("blk.{}.ssm_conv1d_{}.weight", layer, part), {1, t.rows(), 1, t.cols()},
+            {{.tensor = &t, .n_rows = t.rows()}});
+    }
+  }
+  if (lead > 0) {
+    if (d.has("model.layers.0.block_sparse_moe.gate_proj.weight")) {
+      d.take(kKimiDense, 0, lead);
+    } else {
+      d.take(rules::kGatedFfn, 0, lead);
+    }
+  }
+  if (lead == d.n_layers) return;
+  d.take(rules::kSparseMoe, lead, d.n_layers);
+  d.take(kKimiRouterBias, lead, d.n_layers);
+  if (d.config.count("num_shared_experts") > 0) d.take(kKimiShared, lead, d.n_layers);
+}
+
+constexpr std::array kGemma3n = {
+    Rule{"model.embed_tokens.weight", "token_embd.weight"},
+    Rule{"model.norm.weight", "output_norm.weight"},
+    Rule{"model.embed_tokens_per_layer.weight", "per_layer_token_embd.weight"},
+    Rule{"model.per_layer_model_projection.weight", "per_layer_model_proj.weight"},
+    Rule{"model.per_layer_projection_norm.weight", "per_layer_proj_norm.weight"},
+    Rule{"model.layers.{}.input_layernorm.weight", "blk.{}.attn_norm.weight"},
+    Rule{"model.layers.{}.post_attention_layernorm.weight", "blk.{}.post_attention_norm.weight"},
+    Rule{"model.layers.{}.pre_feedforward_layernorm.weight", "blk.{}.ffn_norm.weight"},
+    Rule{"model.layers.{}.post_feedforward_layernorm.weight", "blk.{}.post_ffw_norm.weight"},
+    Rule{"model.layers.{}.per_layer_input_gate.weight", "blk.{}.inp_gate.weight"},
+    Rule{"model.layers.{}.per_layer_projection.weight", "blk.{}.proj.weight"},
+    Rule{"model.layers.{}.post_per_layer_input_norm.weight", "blk.{}.post_norm.weight"},
+    Rule{"model.layers.{}.altup.correction_coefs.weight", "blk.{}.altup_correct_coef.weight"},
+    Rule{"model.layers.{}.altup.prediction_coefs.weight", "blk.{}.altup_predict_coef.weight"},
+    Rule{"model.layers.{}.altup.modality_router.weight", "blk.{}.altup_router.weight"},
+    Rule{"model.layers.{}.altup.router_norm.weight", "blk.{}.altup_router_norm.weight"},
+    Rule{"model.layers.{}.laurel.linear_left.weight", "blk.{}.laurel_l.weight"},
+    Rule{"model.layers.{}.laurel.linear_right.weight", "blk.{}.laurel_r.weight"},
+    Rule{"model.layers.{}.laurel.post_laurel_norm.weight", "blk.{}.laurel_post_norm.weight"},
+    Rule{"model.layers.{}.self_attn.q_proj.weight", "blk.{}.attn_q.weight"},
+    Rule{"model.layers.{}.self_attn.q_norm.weight", "blk.{}.attn_q_norm.weight"},
+    Rule{"model.layers.{}.self_attn.o_proj.weight", "blk.{}.attn_output.weight"},
+};
+constexpr std::array kGemma3nScale = {
+    Rule{"model.layers.{}.altup.correct_output_scale", "blk.{}.altup_correct_scale.weight"},
+};
+constexpr std::array kGemma3nKeys = {
+    Rule{"model.layers.{}.self_attn.k_proj.weight", "blk.{}.attn_k.weight"},
+    Rule{"model.layers.{}.self_attn.v_proj.weight", "blk.{}.attn_v.weight"},
+    Rule{"model.layers.{}.self_attn.k_norm.weight", "blk.{}.attn_k_norm.weight"},
+};
+// Layers that read the cache of another one; the published folders have them nonetheless.
+constexpr std::array kGemma3nUnusedKeys = {
+    Rule{"model.layers.{}.self_attn.k_proj.weight", "blk.{}.attn_k.weight", As::plain, true},
+    Rule{"model.layers.{}.self_attn.v_proj.weight", "blk.{}.attn_v.weight", As::plain, true},
+    Rule{"model.layers.{}.self_attn.k_norm.weight", "blk.{}.attn_k_norm.weight", As::plain, true},
+};
+
+// The inverse of the error function, by Newton's method from Winitzki's guess.
+double inverse_erf(double y) {
+  if (std::abs(y) >= 1) return std::copysign(std::numeric_limits<double>::infinity(), y);
+  const double l = std::log1p(-y * y), a = 2 / (std::numbers::pi * 0.147) + l / 2;
+  double x = std::copysign(std::sqrt(std::sqrt(a * a - l / 0.147) - a), y);
+  for (int i = 0; i < 6; ++i) x -= (std::erf(x) - y) * std::sqrt(std::numbers::pi) / 2 * std::exp(x * x);
+  return x;
+}
+
+// By how many deviations the gates that are kept stand out, from the share that is not; in float32, as the other
+// converters have it. No share: minus infinity.
+void sparsity_keys(Draft& d) {
+  std::vector<double> shares;
+  const Json* given = d.config.find("activation_sparsity_pattern");
+  if (given == nullptr) {
+    for (int64_t layer = 0; layer < d.n_layers; ++layer) shares.push_back(d.n_layers > 10 && layer < 10 ? 0.95 : 0.0);
+  } else if (given->array() != nullptr) {
+    for (const Json& one : *given->array()) shares.push_back(number_of(one, "activation_sparsity_pattern"));
+  } else {
+    shares.assign(static_cast<size_t>(d.n_layers), number_of(*given, "activation_sparsity_pattern"));
+  }
+  if (shares.size() != static_cast<size_t>(d.n_layers))
+    throw Error(Errc::bad_file,
+                fmt::format("config.json: activation_sparsity_pattern has {} entries, the model {} layers",
+                            shares.size(), d.n_layers));
+  std::vector<float> scales;
+  for (const double share : shares) {
+    if (!(share >= 0 && share < 1))
+      throw Error(Errc::bad_file,
+                  fmt::format("config.json: activation_sparsity_pattern holds {}; needs 0 or more, below 1", share));
+    const float y = 2 * static_cast<float>(share) - 1;
+    scales.push_back(static_cast<float>(inverse_erf(static_cast<double>(y))) * static_cast<float>(std::numbers::sqrt2));
+  }
+  d.set_plain(fmt::format("{}.activation_sparsity_scale", d.architecture()), scales);
+}
+
+int64_t gemma3n_keys(Draft& d) {
+  Config& c = d.config;
+  parts::sizes(d, {.has_experts = false, .has_ffn_width = false});
+  parts::key_lengths(d);
+  parts::rope(d, {.local_theta = 10000});
+  const Json* width = c.find("intermediate_size");
+  std::vector<int64_t> widths =
+      width != nullptr && width->array() != nullptr
+          ? c.counts("intermediate_size")
+          : std::vector<int64_t>(static_cast<size_t>(d.n_layers), c.count("intermediate_size"));
+  if (widths.size() != static_cast<size_t>(d.n_layers))
+    throw Error(Errc::bad_file, fmt::format("config.json: intermediate_size has {} entries, the model {} layers",
+                                            widths.size(), d.n_layers));
+  d.counts("feed_forward_length", widths);
+  const int64_t n_shared = c.count("num_kv_shared_layers"), n_streams = c.count("altup_num_inputs"),
+                active = c.count("altup_active_idx");
+  if (n_shared >= d.n_layers)
+    throw Error(Errc::bad_file,
+                fmt::format("config.json: num_kv_shared_layers is {} of {} layers", n_shared, d.n_layers));
+  if (n_streams < 2 || n_streams > 64 || active >= n_streams)
+    throw Error(Errc::bad_file,
+                fmt::format("config.json: altup_num_inputs is {}, altup_active_idx {}; needs 2 to 64, and one of them",
+                            n_streams, active));
+  if (const auto cap = c.find_number("final_logit_softcapping"); cap && *cap != 0)
+    d.number("final_logit_softcapping", *cap);
+  d.count("attention.sliding_window", c.count("sliding_window"));
+  d.count("altup.active_idx", active);
+  d.count("altup.num_inputs", n_streams);
+  d.count("embedding_length_per_layer_input", c.count("hidden_size_per_layer_input"));
+  d.count("attention.shared_kv_layers", n_shared);
+  sparsity_keys(d);
+  d.flags("attention.sliding_window_pattern", parts::window_layers(d, [](int64_t layer) { return layer % 5 != 4; }));
+  c.expect("hidden_activation", {"gelu_pytorch_tanh"});
+  c.expect_flag("attention_bias", false);
+  c.expect_flag("use_bidirectional_attention", false);
+  if (!c.flag("tie_word_embeddings", true))
+    throw Error(Errc::unsupported,
+                "config.json: tie_word_embeddings is false; gemma3n files have no head of their own");
+  for (const char* key : {"altup_coef_clip", "laurel_rank", "vocab_size_per_layer_input", "audio_config",
+                          "query_pre_attn_scalar", "audio_soft_tokens_per_image", "vision_soft_tokens_per_image",
+                          "audio_token_id", "boa_token_id", "eoa_token_id", "eoi_token_id"})
+    c.mark_read(key);
+  return n_streams;
+}
+
+void gemma3n(Draft& d) {
+  const int64_t n_streams = gemma3n_keys(d), width = d.config.count("hidden_size");
+  d.leave("lm_head.weight");
+  d.take(kGemma3n);
+  d.take(rules::kGatedFfn);
+  if (d.config.flag("altup_correct_scale", true)) {
+    d.take(kGemma3nScale);
+  } else {
+    d.leave("model.layers.*.altup.correct_output_scale");
+  }
+  const int64_t first = d.n_layers - d.config.count("num_kv_shared_layers");
+  d.take(kGemma3nKeys, 0, first);
+  d.take(kGemma3nUnusedKeys, first, d.n_layers);
+  const auto stacked = [&](std::string_view from, std::string_view to) {
+    std::vector<Slice> slices;
+    for (int64_t i = 0; i + 1 < n_streams; ++i) {
+      const StoredTensor& t = d.need(fmt::format("model.{}.{}.weight", from, i));
+      if (t.shape != std::vector<int64_t>{width, width})
+        throw Error(Errc::bad_file, fmt::format("{} has the shape [{}]; needs [{}, {}]", base::shown(t.name),
+                                                fmt::join(t.shape, ", "), width, width));
+      slices.push_back({.tensor = &t, .n_rows = width});
+    }
+    d.add(std::string(to), {n_streams - 1, width, width}, std::move(slices));
+  };
+  stacked("altup_projections", "altup_proj.weight");
+  stacked("altup_unembed_projections", "altup_unembd_proj.weight");
+  for (const char* name : {"token_embd.weight", "per_layer_token_embd.weight"})
+    d.fill_up(name, d.config.count("vocab_size"));
+}
+
+constexpr std::string_view kKimiDefaults =
+    R"({"model_max_length":1048576,"rms_norm_eps":1e-5,"tie_word_embeddings":false,"num_shared_experts":1,"routed_scaling_factor":2.446,"first_k_dense_replace":1,
+        "kv_lora_rank":512,"qk_rope_head_dim":64,"qk_nope_head_dim":128,"v_head_dim":128,"moe_intermediate_size":1024,"num_experts_per_token":8,"topk_group":1,
+        "moe_router_activation_func":"sigmoid","linear_head_dim":128,"linear_num_heads":32,"linear_conv_kernel_dim":4})";
+constexpr std::string_view kGemma3nDefaults =
+    R"({"vocab_size":262400,"hidden_size":2048,"intermediate_size":16384,"num_hidden_layers":35,"num_attention_heads":8,"num_key_value_heads":2,"head_dim":256,
+        "max_position_embeddings":32768,"rms_norm_eps":1e-6,"tie_word_embeddings":true,"sliding_window":512,"final_logit_softcapping":30.0,
+        "hidden_size_per_layer_input":256,"altup_active_idx":0,"altup_num_inputs":4,"num_kv_shared_layers":15,"rope_theta":1000000.0})";
+
 }  // namespace
 
 std::vector<Family> delta_families() {
@@ -285,6 +643,13 @@ std::vector<Family> delta_families() {
       {"qwen3next", {"Qwen3NextForCausalLM"}, kQwen3NextDefaults, bpe, qwen3next},
       {"qwen35", {"Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"}, kQwen35Defaults, bpe, qwen35},
       {"qwen35moe", {"Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"}, kQwen35MoeDefaults, bpe, qwen35},
+      {"kimi-linear", {"KimiLinearForCausalLM", "KimiLinearModel"}, kKimiDefaults, bpe, kimi_linear},
+      {"gemma3n",
+       {"Gemma3nForCausalLM", "Gemma3nForConditionalGeneration"},
+       kGemma3nDefaults,
+       pieces,
+       gemma3n,
+       {.no_space_prefix = true}},
   };
 }
 

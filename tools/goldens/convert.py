@@ -298,6 +298,19 @@ def state_families(llama, gpt):
     yield "qwen35moe", "Qwen3_5MoeTextConfig", {k: v for k, v in llama(**delta, **shared, **two).items() if k != "intermediate_size"}, ("bpe", "qwen35"), "F16"
     yield "qwen35moe_fused", "Qwen3_5MoeTextConfig", {k: v for k, v in llama(**delta, **shared, **two).items() if k != "intermediate_size"}, ("bpe", "qwen35"), "BF16", dict(
         tensors_of=fused_experts)
+    kimi = dict(head_dim=16, num_heads=4, short_conv_kernel_size=4, full_attn_layers=[2], kda_layers=[1, 3])
+    yield "kimi_linear", "KimiLinearConfig", llama(num_key_value_heads=4) | dict(num_hidden_layers=3, num_experts=4, num_experts_per_token=2, moe_intermediate_size=32,
+        num_shared_experts=1, kv_lora_rank=24, qk_rope_head_dim=8, qk_nope_head_dim=16, v_head_dim=12, linear_attn_config=kimi, first_k_dense_replace=1,
+        rope_theta=10000.0, moe_router_activation_func="sigmoid"), gpt, "BF16", dict(tensors_of=published_dense)
+    wide = dict(head_dim=16, hidden_size_per_layer_input=32, laurel_rank=8, sliding_window=16, layer_types=["sliding_attention", "full_attention"] * 2)
+    yield "gemma3n", "Gemma3nTextConfig", llama(num_kv_shared_layers=2, vocab_size_per_layer_input=480, activation_sparsity_pattern=[0.95, 0.9, 0.0, 0.5],
+                                                **wide) | dict(num_hidden_layers=4), ("gemma", None), "BF16"
+
+
+def published_dense(tensors):
+    """The first layers' FFN has another name in the published checkpoints than where transformers saves it."""
+    for name, dtype, shape in tensors:
+        yield name.replace(".block_sparse_moe.", ".mlp.") if ".0.block_sparse_moe." in name else name, dtype, shape
 
 
 def fused_experts(tensors):
