@@ -545,6 +545,12 @@ void sparsity_keys(Draft& d) {
     if (!(share >= 0 && share < 1))
       throw Error(Errc::bad_file,
                   fmt::format("config.json: activation_sparsity_pattern holds {}; needs 0 or more, below 1", share));
+    if (share > 0 && share <= 0.5)
+      throw Error(
+          Errc::unsupported,
+          fmt::format("config.json: activation_sparsity_pattern holds {}; gemma3n files say shares above 0.5, or "
+                      "0: readers take a cut at or below the mean as none",
+                      share));
     const float y = 2 * static_cast<float>(share) - 1;
     scales.push_back(static_cast<float>(inverse_erf(static_cast<double>(y))) * static_cast<float>(std::numbers::sqrt2));
   }

@@ -303,7 +303,7 @@ def state_families(llama, gpt):
         num_shared_experts=1, kv_lora_rank=24, qk_rope_head_dim=8, qk_nope_head_dim=16, v_head_dim=12, linear_attn_config=kimi, first_k_dense_replace=1,
         rope_theta=10000.0, moe_router_activation_func="sigmoid"), gpt, "BF16", dict(tensors_of=published_dense)
     wide = dict(head_dim=16, hidden_size_per_layer_input=32, laurel_rank=8, sliding_window=16, layer_types=["sliding_attention", "full_attention"] * 2)
-    yield "gemma3n", "Gemma3nTextConfig", llama(num_kv_shared_layers=2, vocab_size_per_layer_input=480, activation_sparsity_pattern=[0.95, 0.9, 0.0, 0.5],
+    yield "gemma3n", "Gemma3nTextConfig", llama(num_kv_shared_layers=2, vocab_size_per_layer_input=480, activation_sparsity_pattern=[0.95, 0.9, 0.0, 0.75],
                                                 **wide) | dict(num_hidden_layers=4), ("gemma", None), "BF16"
 
 
