@@ -65,6 +65,7 @@ class CauseSearch {
     if (expected_.slices.empty() || expected_.scales != nullptr) return {};
     std::string cause = by_rotation();
     if (cause.empty()) cause = by_one();
+    if (cause.empty()) cause = by_state();
     if (cause.empty()) cause = by_other_tensor();
     if (cause.empty()) cause = by_order();
     if (cause.empty()) cause = by_turning();
@@ -117,6 +118,29 @@ class CauseSearch {
                  ? "the norm lacks the 1 that is added to it: the checkpoint's class multiplies by 1 + weight"
                  : "1 was added to it: the checkpoint's class multiplies by the weight alone";
     }
+    return {};
+  }
+
+  // Of layers with a state: a decay as its logarithm, heads in the order of the checkpoint.
+  std::string by_state() const {
+    Output other = expected_;
+    other.negative_exp = false;
+    if (expected_.negative_exp && is(other))
+      return "it holds what the checkpoint does, the logarithm of a decay; files have minus its exponential";
+    other = expected_;
+    other.columns = {};
+    if (expected_.columns.n_groups > 0 && is(other))
+      return fmt::format("its columns stand as in the checkpoint, by key head; {} has value heads in turns",
+                         draft_.architecture());
+    other = expected_;
+    std::stable_sort(other.slices.begin(), other.slices.end(),
+                     [](const Slice& a, const Slice& b) { return a.first < b.first; });
+    const bool is_one = std::all_of(other.slices.begin(), other.slices.end(), [&](const Slice& slice) {
+      return slice.tensor == other.slices.front().tensor && !slice.from_columns;
+    });
+    if (is_one && expected_.slices.size() > 1 && is(other))
+      return fmt::format("its rows stand in the order of the checkpoint; {} has them sorted otherwise",
+                         draft_.architecture());
     return {};
   }
 

@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
 #include <fstream>
 
 #include "gguf/file.h"
@@ -53,8 +56,8 @@ void expect_cause(const FolderDifference& found, std::string_view tensor, std::s
 }
 
 TEST(AgainstFolder, WhatWasConvertedIsEqualInEveryFloatType) {
-  for (const char* family :
-       {"llama", "gemma2", "gpt2", "gptneox", "gpt_oss", "gpt_oss_mxfp4", "deepseek3", "llama4", "bert"}) {
+  for (const char* family : {"llama", "gemma2", "gpt2", "gptneox", "gpt_oss", "gpt_oss_mxfp4", "deepseek3", "llama4",
+                             "bert", "qwen3next", "qwen35", "qwen35moe_fused", "kimi_linear", "gemma3n"}) {
     const ConvertedFolder folder(family);
     for (const char* type : {"f32", "f16", "bf16"}) {
       folder.convert(type);
@@ -104,6 +107,47 @@ TEST(AgainstFolder, ANormWithoutItsOneIsNamed) {
   }
   put(folder.out(), "blk.0.ffn_norm.weight", bytes);
   expect_cause(only(folder), "blk.0.ffn_norm.weight", "lacks the 1");
+}
+
+// Value heads of one key head next to one another, as the checkpoint has them: here two key heads with two each.
+TEST(AgainstFolder, HeadsInTheOrderOfTheCheckpointAndDecaysAsLogarithmsAreNamed) {
+  const ConvertedFolder folder("qwen35");
+  constexpr std::array<size_t, 4> kOrder = {0, 2, 1, 3};
+  const auto heads_again = [&](const std::vector<std::byte>& bytes, size_t first, size_t size) {
+    std::vector<std::byte> old = bytes;
+    for (size_t i = 0; i < 4; ++i)
+      std::copy_n(bytes.begin() + static_cast<std::ptrdiff_t>(first + kOrder[i] * size), size,
+                  old.begin() + static_cast<std::ptrdiff_t>(first + i * size));
+    return old;
+  };
+  const auto ruin = [&](const std::string& name, auto change) {
+    folder.convert("f32");
+    put(folder.out(), name, change(bytes_of(folder.out(), name)));
+    return only(folder);
+  };
+  constexpr size_t kWidth = 64 * 4, kHead = 24;
+  expect_cause(ruin("blk.0.attn_gate.weight", [&](const auto& b) { return heads_again(b, 0, kHead * kWidth); }),
+               "blk.0.attn_gate.weight", "order of the checkpoint");
+  expect_cause(
+      ruin("blk.0.attn_qkv.weight", [&](const auto& b) { return heads_again(b, 64 * kWidth, kHead * kWidth); }),
+      "blk.0.attn_qkv.weight", "order of the checkpoint");
+  expect_cause(ruin("blk.0.ssm_out.weight",
+                    [&](std::vector<std::byte> b) {
+                      for (size_t row = 0; row < 64; ++row) b = heads_again(b, row * 4 * kHead * 4, kHead * 4);
+                      return b;
+                    }),
+               "blk.0.ssm_out.weight", "columns stand as in the checkpoint");
+  expect_cause(ruin("blk.0.ssm_a",
+                    [&](std::vector<std::byte> b) {
+                      for (size_t at = 0; at < b.size(); at += 4) {
+                        float x;
+                        std::memcpy(&x, b.data() + at, 4);
+                        x = std::log(-x);
+                        std::memcpy(b.data() + at, &x, 4);
+                      }
+                      return b;
+                    }),
+               "blk.0.ssm_a", "logarithm of a decay");
 }
 
 TEST(AgainstFolder, SwappedTensorsNameOneAnother) {

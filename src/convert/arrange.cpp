@@ -55,6 +55,12 @@ void every_other(const StoredTensor& t, int64_t first, Arranged& all) {
   all.as_column = true;
 }
 
+void filters(const StoredTensor& t, Arranged& all) {
+  if (t.shape.size() != 3 || t.shape[1] != 1) refuse_shape(t, "channels, 1 and the width of the filter");
+  all.slices.push_back({.tensor = &t, .n_rows = t.rows()});
+  all.shape = {t.shape[0], t.shape[2]};
+}
+
 // n_groups times: n_queries heads of queries, one of keys, one of values.
 void apart(const StoredTensor& t, int64_t n_groups, int64_t n_queries, Arranged& all) {
   const int64_t rows = t.shape.size() == 1 ? t.cols() : t.rows();
@@ -100,6 +106,10 @@ Arranged arrange(As as, std::span<const StoredTensor* const> sources, const Head
       case As::groups_apart:
         apart(*t, heads.n_kv_heads, heads.n_kv_heads > 0 ? heads.n_heads / heads.n_kv_heads : 0, all);
         break;
+      case As::filters:
+        filters(*t, all);
+        break;
+      case As::negative_exp:
       case As::plain:
       case As::rope_q:
       case As::rope_k:

@@ -16,7 +16,8 @@ namespace {
 // Types: as llama.cpp's converter, from the name in the new file.
 bool stays_f32(std::string_view name, int rank) {
   if (rank <= 1 || name.ends_with("_norm.weight") || !name.ends_with(".weight")) return true;
-  for (const std::string_view part : {".ffn_gate_inp.weight", ".ffn_gate_inp_shexp.weight"}) {
+  for (const std::string_view part : {".ffn_gate_inp.weight", ".ffn_gate_inp_shexp.weight", ".ssm_conv1d.weight", ".ssm_conv1d_q.weight", ".ssm_conv1d_k.weight", ".ssm_conv1d_v.weight",
+                                      ".altup_correct_coef.weight", ".altup_predict_coef.weight"}) {
     if (name.ends_with(part)) return true;
   }
   return name == "position_embd.weight" || name == "token_types.weight";
@@ -75,7 +76,7 @@ Draft::Draft(const Folder& from, std::string architecture, std::string_view defa
   }
   for (const char* other : {"vision_tower.*", "model.vision_tower.*", "vision_model.*", "model.vision_model.*", "multi_modal_projector.*",
                             "model.multi_modal_projector.*", "visual.*", "model.visual.*", "audio_tower.*", "model.audio_tower.*", "embed_vision.*",
-                            "model.embed_vision.*", "model.connector.*"}) {
+                            "model.embed_vision.*", "embed_audio.*", "model.embed_audio.*", "model.connector.*"}) {
     leave(other);
   }
 }
@@ -144,6 +145,7 @@ void Draft::add(const Rule& rule, const std::string& to, const std::vector<const
   shape_rows(output, rule, sources);
   output.is_f32 = stays_f32(output.name, output.shape.rank);
   output.plus_one = rule.as == As::plus_one;
+  output.negative_exp = rule.as == As::negative_exp;
   if (rule.as == As::rope_q || rule.as == As::rope_k) {
     output.rope_heads = rule.as == As::rope_q ? n_heads : n_kv_heads;
     if (output.shape.rank == 1) {  // a bias: its elements are the rows
@@ -262,6 +264,14 @@ void Draft::make(std::string name, std::vector<float> values) {
   output.is_f32 = true;
   output.values = std::move(values);
   outputs.push_back(std::move(output));
+}
+
+void Draft::fill_up(std::string_view name, int64_t n_rows) {
+  for (Output& output : outputs) {
+    if (output.name != name || output.rows >= n_rows) continue;
+    notes.push_back(fmt::format("{}: {} rows of zeros behind the {} of the folder", output.name, n_rows - output.rows, output.rows));
+    output.rows = output.shape.dims[0] = n_rows;
+  }
 }
 
 void Draft::leave(std::string_view pattern) {

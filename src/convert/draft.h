@@ -24,6 +24,11 @@ struct Slice {
   int64_t block_row = 0;
 };
 
+// Columns by head: those of one group stand together in the folder, and in the file the first heads of all groups come first, then the second ones.
+struct HeadTurns {
+  int64_t n_groups = 0, n_each = 1, width = 0;  // 0 groups: they stay as they are
+};
+
 struct Output {
   std::string name;
   tensor::Shape shape;
@@ -32,6 +37,8 @@ struct Output {
   std::vector<Slice> slices;       // in the order of its rows
   int64_t rope_heads = 0;          // above 0: in each of so many heads the rows of its two halves take turns
   bool plus_one = false;
+  bool negative_exp = false;       // -exp(x)
+  HeadTurns columns;
   const StoredTensor* scales = nullptr;  // the slices are of MXFP4's packed nibbles, and these their scales: kept as they are, whatever type was asked for
   std::vector<float> values;       // made here, where there are no slices
 };
@@ -53,6 +60,8 @@ enum class As {
   odd,
   heads_apart,   // a head's queries, keys and values stand together; in the file all queries come first, then all keys, all values
   groups_apart,  // the same, where the queries of a group share one key and one value
+  filters,     // of a convolution, one a channel: the dimension of 1 between is taken out
+  negative_exp,         // -exp(x): what decays a state
   tied,     // the head: absent where the embedding is one
   vocabulary,  // rows beyond the tokenizer's tokens are left out
 };
@@ -102,6 +111,7 @@ class Draft {
   // The tensors of layers from `first` on are left: heads that predict further tokens.
   void leave_layers(int64_t first, std::string_view what);
   void make(std::string name, std::vector<float> values);  // a tensor of one dimension
+  void fill_up(std::string_view name, int64_t n_rows);      // rows of zeros behind those of the folder
   // Tensors whose names match: known to be of no use. A '*' stands for any characters.
   void leave(std::string_view pattern);
   void limit_vocabulary(int64_t n_tokens);  // for As::vocabulary

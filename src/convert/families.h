@@ -62,6 +62,7 @@ std::vector<Family> fused_families();
 std::vector<Family> expert_families();
 std::vector<Family> latent_families();
 std::vector<Family> encoder_families();
+std::vector<Family> delta_families();
 
 const std::vector<Family>& families();
 // Error(unsupported), listing the known classes.
@@ -74,6 +75,8 @@ namespace parts {
 struct SizeOptions {
   bool has_experts = true;
   bool has_kv_heads = true;
+  bool has_ffn_width = true;  // false: the family sees to it itself
+  std::string_view context_key = "max_position_embeddings";
 };
 void sizes(Draft& draft, const SizeOptions& options = {});
 void layers_and_heads(Draft& draft, std::string_view layers_key, std::string_view heads_key);  // of classes with other names; sets no keys
@@ -101,6 +104,8 @@ void pooling(Draft& draft);                // from modules.json and classifier_p
 void check_bias(Draft& draft, std::string_view flag, std::string_view tensor, bool otherwise = false);
 void note_window(Draft& draft, std::string_view key);    // a window that config.json has and the family's file has no key for
 void require_no_window(Draft& draft);
+void require_experts_everywhere(Draft& draft);           // mlp_only_layers, decoder_sparse_step
+void split_expansion(Draft& draft, int64_t layer);       // of latent attention: keys and values apart, keys turned
 void require_norm_of_router(Draft& draft, std::string_view key);  // the family's file has no key, and readers normalise
 
 }  // namespace parts

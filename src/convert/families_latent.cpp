@@ -7,6 +7,24 @@
 #include "convert/family_rules.h"
 
 namespace assay::converting {
+
+// A head's rows of kv_b_proj are those of its keys, then those of its values.
+void parts::split_expansion(Draft& d, int64_t layer) {
+  const int64_t nope = d.config.count("qk_nope_head_dim"), width = d.config.count("v_head_dim"), head = nope + width;
+  const StoredTensor& t = d.need(fmt::format("model.layers.{}.self_attn.kv_b_proj.weight", layer));
+  if (t.shape.size() != 2 || nope == 0 || width == 0 || t.rows() != d.n_heads * head) {
+    throw Error(Errc::bad_file,
+                fmt::format("{} has {} rows; needs {} heads of {} + {}", t.name, t.rows(), d.n_heads, nope, width));
+  }
+  std::vector<Slice> keys, values;
+  for (int64_t i = 0; i < d.n_heads; ++i) {
+    keys.push_back({.tensor = &t, .n_rows = t.cols(), .from_columns = true, .block_row = i * head});
+    values.push_back({.tensor = &t, .first = i * head + nope, .n_rows = width});
+  }
+  d.add(fmt::format("blk.{}.attn_k_b.weight", layer), {d.n_heads, t.cols(), nope}, std::move(keys));
+  d.add(fmt::format("blk.{}.attn_v_b.weight", layer), {d.n_heads, width, t.cols()}, std::move(values));
+}
+
 namespace {
 
 constexpr std::array kLatent = {
@@ -31,25 +49,6 @@ constexpr std::array kFusedExperts = {
     Rule{"model.layers.{}.mlp.experts.gate_up_proj", "blk.{}.ffn_gate_up_exps.weight"},
     Rule{"model.layers.{}.mlp.experts.down_proj", "blk.{}.ffn_down_exps.weight"},
 };
-
-// A head's rows of kv_b_proj are those of its keys, then those of its values.
-void split_expansion(Draft& d) {
-  const int64_t nope = d.config.count("qk_nope_head_dim"), width = d.config.count("v_head_dim"), head = nope + width;
-  for (int64_t layer = 0; layer < d.n_layers; ++layer) {
-    const StoredTensor& t = d.need(fmt::format("model.layers.{}.self_attn.kv_b_proj.weight", layer));
-    if (t.shape.size() != 2 || nope == 0 || width == 0 || t.rows() != d.n_heads * head) {
-      throw Error(Errc::bad_file,
-                  fmt::format("{} has {} rows; needs {} heads of {} + {}", t.name, t.rows(), d.n_heads, nope, width));
-    }
-    std::vector<Slice> keys, values;
-    for (int64_t i = 0; i < d.n_heads; ++i) {
-      keys.push_back({.tensor = &t, .n_rows = t.cols(), .from_columns = true, .block_row = i * head});
-      values.push_back({.tensor = &t, .first = i * head + nope, .n_rows = width});
-    }
-    d.add(fmt::format("blk.{}.attn_k_b.weight", layer), {d.n_heads, t.cols(), nope}, std::move(keys));
-    d.add(fmt::format("blk.{}.attn_v_b.weight", layer), {d.n_heads, width, t.cols()}, std::move(values));
-  }
-}
 
 void latent_keys(Draft& d) {
   Config& c = d.config;
@@ -98,7 +97,7 @@ void latent_tensors(Draft& d) {
   } else {
     d.take(kQueriesAtOnce);
   }
-  split_expansion(d);
+  for (int64_t layer = 0; layer < d.n_layers; ++layer) parts::split_expansion(d, layer);
   d.take(rules::kGatedFfn, 0, first);
   if (first == d.n_layers) return;
   if (d.has(fmt::format("model.layers.{}.mlp.experts.gate_up_proj", first))) {

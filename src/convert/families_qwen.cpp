@@ -37,30 +37,12 @@ void qwen3(Draft& d) {
   parts::pooling(d);
 }
 
-// Families of experts in every layer: layers without them have no place in the file's keys.
-void require_experts_everywhere(Draft& d) {
-  const Json* dense = d.config.find("mlp_only_layers");
-  if ((dense != nullptr && dense->array() != nullptr && !dense->array()->empty()) ||
-      d.config.find_count("decoder_sparse_step").value_or(1) != 1) {
-    throw Error(Errc::unsupported, fmt::format("config.json: mlp_only_layers or decoder_sparse_step leave layers "
-                                               "without experts; {} files have them in all",
-                                               d.architecture()));
-  }
-}
-
-constexpr std::array kSharedExpert = {
-    Rule{"model.layers.{}.mlp.shared_expert_gate.weight", "blk.{}.ffn_gate_inp_shexp.weight"},
-    Rule{"model.layers.{}.mlp.shared_expert.gate_proj.weight", "blk.{}.ffn_gate_shexp.weight"},
-    Rule{"model.layers.{}.mlp.shared_expert.up_proj.weight", "blk.{}.ffn_up_shexp.weight"},
-    Rule{"model.layers.{}.mlp.shared_expert.down_proj.weight", "blk.{}.ffn_down_shexp.weight"},
-};
-
 void qwen2moe(Draft& d) {
   parts::sizes(d);
   parts::key_lengths(d);
   parts::rope(d);
   parts::require_no_window(d);
-  require_experts_everywhere(d);
+  parts::require_experts_everywhere(d);
   d.config.expect("hidden_act", {"silu"});
   d.config.expect_flag("norm_topk_prob", false);
   d.count("expert_feed_forward_length", d.config.count("moe_intermediate_size"));
@@ -69,7 +51,7 @@ void qwen2moe(Draft& d) {
   d.take(rules::kNormsBefore);
   d.take(rules::kAttention);
   d.take(rules::kExperts);
-  d.take(kSharedExpert);
+  d.take(rules::kGatedSharedExpert);
 }
 
 void qwen3moe(Draft& d) {
@@ -77,7 +59,7 @@ void qwen3moe(Draft& d) {
   parts::key_lengths(d);
   parts::rope(d);
   parts::require_no_window(d);
-  require_experts_everywhere(d);
+  parts::require_experts_everywhere(d);
   d.config.expect("hidden_act", {"silu"});
   if (!d.config.flag("norm_topk_prob", false)) {
     throw Error(Errc::unsupported,

@@ -109,9 +109,9 @@ void sizes(Draft& d, const SizeOptions& options) {
   d.is_tied = c.flag("tie_word_embeddings", false);
   if (d.n_kv_heads == 0) throw Error(Errc::bad_file, "config.json: needs at least one head");
   d.count("block_count", d.n_layers);
-  d.count("context_length", c.count("max_position_embeddings"));
+  d.count("context_length", c.count(options.context_key));
   d.count("embedding_length", c.count("hidden_size"));
-  d.count("feed_forward_length", c.count("intermediate_size"));
+  if (options.has_ffn_width) d.count("feed_forward_length", c.count("intermediate_size"));
   d.count("attention.head_count", d.n_heads);
   if (options.has_kv_heads) d.count("attention.head_count_kv", d.n_kv_heads);
   if (const auto eps = c.find_number("rms_norm_eps")) d.number("attention.layer_norm_rms_epsilon", *eps);
@@ -306,6 +306,15 @@ void require_no_window(Draft& d) {
   }
   d.config.mark_read("sliding_window");
   d.config.mark_read("layer_types");
+}
+
+// Families of experts in every layer: layers without them have no place in the file's keys.
+void require_experts_everywhere(Draft& d) {
+  const Json* dense = d.config.find("mlp_only_layers");
+  if ((dense != nullptr && dense->array() != nullptr && !dense->array()->empty()) || d.config.find_count("decoder_sparse_step").value_or(1) != 1) {
+    throw Error(Errc::unsupported, fmt::format("config.json: mlp_only_layers or decoder_sparse_step leave layers without experts; {} files have them in all",
+                                               d.architecture()));
+  }
 }
 
 void require_norm_of_router(Draft& d, std::string_view key) {

@@ -75,6 +75,13 @@ inline constexpr std::array kSharedExperts = {
     Rule{"model.layers.{}.mlp.shared_experts.up_proj.weight", "blk.{}.ffn_up_shexp.weight"},
     Rule{"model.layers.{}.mlp.shared_experts.down_proj.weight", "blk.{}.ffn_down_shexp.weight"},
 };
+// One beside the experts, behind a gate of its own.
+inline constexpr std::array kGatedSharedExpert = {
+    Rule{"model.layers.{}.mlp.shared_expert_gate.weight", "blk.{}.ffn_gate_inp_shexp.weight"},
+    Rule{"model.layers.{}.mlp.shared_expert.gate_proj.weight", "blk.{}.ffn_gate_shexp.weight"},
+    Rule{"model.layers.{}.mlp.shared_expert.up_proj.weight", "blk.{}.ffn_up_shexp.weight"},
+    Rule{"model.layers.{}.mlp.shared_expert.down_proj.weight", "blk.{}.ffn_down_shexp.weight"},
+};
 // Experts in the way of Mixtral.
 inline constexpr std::array kSparseMoe = {
     Rule{"model.layers.{}.block_sparse_moe.gate.weight", "blk.{}.ffn_gate_inp.weight"},

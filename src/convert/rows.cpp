@@ -1,5 +1,7 @@
 #include "convert/rows.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "num/f16.h"
@@ -40,6 +42,23 @@ void widen(const StoredTensor& t, int64_t first, int64_t stride, int64_t n, floa
   }
 }
 
+// What is computed is rounded to F16 where the folder has that, as the other converters do it.
+template <class Operation>
+void each(const Output& output, const StoredTensor& t, float* x, Operation operation) {
+  const bool rounds = *t.dtype == tensor::DType::F16;
+  for (int64_t j = 0; j < output.cols; ++j) {
+    x[j] = operation(x[j]);
+    if (rounds) x[j] = num::half_to_float(num::float_to_half(x[j]));
+  }
+}
+
+// A row whose heads stand in turns, each read from its place in the folder.
+void widen_in_turns(const HeadTurns& turns, const StoredTensor& t, int64_t first, float* x) {
+  for (int64_t i = 0; i < turns.n_each; ++i) {
+    for (int64_t group = 0; group < turns.n_groups; ++group, x += turns.width) widen(t, first + (group * turns.n_each + i) * turns.width, 1, turns.width, x);
+  }
+}
+
 }  // namespace
 
 Place place_of(const Output& output, int64_t row) {
@@ -61,17 +80,21 @@ void read_row(const Output& output, int64_t row, float* x) {
     return;
   }
   const Place place = place_of(output, row);
+  if (place.tensor == nullptr) {  // behind the folder's rows
+    std::fill_n(x, output.cols, 0.0f);
+    return;
+  }
   const StoredTensor& t = *place.tensor;
   if (place.column >= 0) {
     widen(t, place.row * t.cols() + place.column, t.cols(), output.cols, x);
+  } else if (output.columns.n_groups > 0) {
+    widen_in_turns(output.columns, t, place.row * output.cols, x);
   } else {
     widen(t, place.row * output.cols, 1, output.cols, x);
   }
-  if (!output.plus_one) return;
-  for (int64_t j = 0; j < output.cols; ++j) {
-    x[j] += 1.0f;
-    if (*t.dtype == tensor::DType::F16) x[j] = num::half_to_float(num::float_to_half(x[j]));
-  }
+  if (output.plus_one) each(output, t, x, [](float value) { return value + 1.0f; });
+  if (output.negative_exp)
+    each(output, t, x, [](float value) { return static_cast<float>(-std::exp(static_cast<double>(value))); });
 }
 
 // The folder has 32 values as 16 bytes, value 2j in the low half of byte j; a GGUF block has its scale first, value j in the low half of byte j and value

@@ -24,6 +24,7 @@ PATTERNS = {
     "llama-bpe": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     "qwen2": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 }
+PATTERNS["qwen35"] = PATTERNS["qwen2"].replace("\\p{L}+", "[\\p{L}\\p{M}]+").replace("[^\\s\\p{L}\\p{N}]+", "[^\\s\\p{L}\\p{M}\\p{N}]+")
 PATTERNS["dbrx"] = PATTERNS["smaug-bpe"] = PATTERNS["glm4"] = PATTERNS["llama-bpe"]
 PATTERNS["gpt-4o"] = PATTERNS["llama4"] = PATTERNS["minimax-m2"] = (
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
@@ -108,7 +109,7 @@ def patch_of(pre, base):
         patch["ignore_merges"] = True
         patch["added_tokens"] = base["added_tokens"] + [dict(base["added_tokens"][0], id=base["added_tokens"][-1]["id"] + 1 + i, content=text)
                                                         for i, text in enumerate(["[gMASK]", "<|user|>", "<|observation|>"])]
-    if pre == "qwen2":
+    if pre in ("qwen2", "qwen35"):
         patch["normalizer"] = {"type": "NFC"}
     return patch
 
@@ -198,6 +199,7 @@ def families():
     yield "olmoe", "OlmoeConfig", llama(num_hidden_layers=1, num_experts=4, num_experts_per_tok=2), gpt, "BF16"
     yield from dense_families(llama, spm, gpt)
     yield from expert_families(llama, spm, gpt)
+    yield from state_families(llama, gpt)
     yield from encoders(llama, gpt)
 
 
@@ -283,6 +285,44 @@ def expert_families(llama, spm, gpt):
     yield "glm4_moe_lite", "Glm4MoeLiteConfig", llama(**latent, scoring_func="sigmoid", routed_scaling_factor=1.8, norm_topk_prob=True, n_group=1, topk_group=1), ("glm", "glm4"), "BF16"
     yield "mistral4", "Mistral4Config", llama(**latent, norm_topk_prob=True, rope_parameters=dict(yarn, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1)), ("bpe", "llama-bpe"), "BF16", dict(
         config=dict(architectures=["Mistral3ForConditionalGeneration"]))
+
+
+def state_families(llama, gpt):
+    delta = dict(head_dim=32, linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=16, linear_value_head_dim=24, linear_conv_kernel_dim=4)
+    shared = dict(EXPERTS, shared_expert_intermediate_size=48)
+    two = dict(layer_types=["linear_attention", "full_attention"])
+    sections = dict(rope_type="default", rope_theta=10000000.0, partial_rotary_factor=0.25, mrope_interleaved=True, mrope_section=[2, 1, 1])
+    yield "qwen3next", "Qwen3NextConfig", llama(**delta, **shared, **two), ("bpe", "qwen2"), "BF16"
+    yield "qwen35", "Qwen3_5TextConfig", llama(tie_word_embeddings=True, rope_parameters=sections, **dict(delta, linear_num_value_heads=4)) | dict(num_hidden_layers=4), ("bpe", "qwen35"), "BF16"
+    yield "qwen35_heads", "Qwen3_5TextConfig", llama(attention_bias=True, **dict(delta, linear_num_value_heads=2), **two), ("bpe", "qwen35"), "F32"
+    yield "qwen35moe", "Qwen3_5MoeTextConfig", {k: v for k, v in llama(**delta, **shared, **two).items() if k != "intermediate_size"}, ("bpe", "qwen35"), "F16"
+    yield "qwen35moe_fused", "Qwen3_5MoeTextConfig", {k: v for k, v in llama(**delta, **shared, **two).items() if k != "intermediate_size"}, ("bpe", "qwen35"), "BF16", dict(
+        tensors_of=fused_experts)
+    kimi = dict(head_dim=16, num_heads=4, short_conv_kernel_size=4, full_attn_layers=[2], kda_layers=[1, 3])
+    yield "kimi_linear", "KimiLinearConfig", llama(num_key_value_heads=4) | dict(num_hidden_layers=3, num_experts=4, num_experts_per_token=2, moe_intermediate_size=32,
+        num_shared_experts=1, kv_lora_rank=24, qk_rope_head_dim=8, qk_nope_head_dim=16, v_head_dim=12, linear_attn_config=kimi, first_k_dense_replace=1,
+        rope_theta=10000.0, moe_router_activation_func="sigmoid"), gpt, "BF16", dict(tensors_of=published_dense)
+    wide = dict(head_dim=16, hidden_size_per_layer_input=32, laurel_rank=8, sliding_window=16, layer_types=["sliding_attention", "full_attention"] * 2)
+    yield "gemma3n", "Gemma3nTextConfig", llama(num_kv_shared_layers=2, vocab_size_per_layer_input=480, activation_sparsity_pattern=[0.95, 0.9, 0.0, 0.75],
+                                                **wide) | dict(num_hidden_layers=4), ("gemma", None), "BF16"
+
+
+def published_dense(tensors):
+    """The first layers' FFN has another name in the published checkpoints than where transformers saves it."""
+    for name, dtype, shape in tensors:
+        yield name.replace(".block_sparse_moe.", ".mlp.") if ".0.block_sparse_moe." in name else name, dtype, shape
+
+
+def fused_experts(tensors):
+    """As the published checkpoints have them: one tensor for the gates and ups of a layer, one for its downs."""
+    for name, dtype, shape in tensors:
+        at, _, part = name.partition(".experts.")
+        if not part:
+            yield name, dtype, shape
+        elif part == "0.gate_proj.weight":
+            yield at + ".experts.gate_up_proj", dtype, [EXPERTS["num_experts"], 2 * shape[0], shape[1]]
+        elif part == "0.down_proj.weight":
+            yield at + ".experts.down_proj", dtype, [EXPERTS["num_experts"], *shape]
 
 
 def packed_experts(tensors):
@@ -499,6 +539,8 @@ def converter(llama_cpp):
         norms = yield from plain(self, *tensor)
         yield from norms or ()
     StableLMModel.modify_tensors = with_norms
+    torch_exp = torch.exp
+    torch.exp = lambda x: torch_exp(x.double()).to(x.dtype)  # in float32 its last bit depends on the machine's vectors
     types = {"f32": gguf.LlamaFileType.ALL_F32, "f16": gguf.LlamaFileType.MOSTLY_F16, "bf16": gguf.LlamaFileType.MOSTLY_BF16}
 
     from conversion.hunyuan import HunYuanMoEModel
@@ -510,6 +552,7 @@ def converter(llama_cpp):
         with torch.inference_mode():
             config = json.loads((folder / "config.json").read_text()) if as_published else ModelBase.load_hparams(folder, False)
             model_class = get_model_class(get_model_architecture(config, ModelType.TEXT))
+            model_class.no_mtp = True  # heads that predict further tokens, which these folders lack
             model_class(folder, types[outtype], out, **(dict(hparams=config) if as_published else {})).write()
     return convert
 

@@ -32,9 +32,9 @@ std::vector<double> sparsities(const Decoder& d) {
                                               keys.key("activation_sparsity_scale"), d.h.n_layers, found.size()));
     }
     for (const double value : found) {
-      if (!std::isfinite(value))
-        throw Error(Errc::bad_file,
-                    fmt::format("{}: needs finite values, found {}", keys.key("activation_sparsity_scale"), value));
+      if (std::isnan(value) || value == HUGE_VAL)  // minus infinity: every gate is kept
+        throw Error(Errc::bad_file, fmt::format("{}: needs numbers below infinity, found {}",
+                                                keys.key("activation_sparsity_scale"), value));
     }
     return found;
   }
