@@ -16,7 +16,7 @@ namespace {
 // Types: as llama.cpp's converter, from the name in the new file.
 bool stays_f32(std::string_view name, int rank) {
   if (rank <= 1 || name.ends_with("_norm.weight") || !name.ends_with(".weight")) return true;
-  for (const std::string_view part : {".ffn_gate_inp.weight", ".ffn_gate_inp_shexp.weight"}) {
+  for (const std::string_view part : {".ffn_gate_inp.weight", ".ffn_gate_inp_shexp.weight", ".ssm_conv1d.weight", ".shortconv.conv.weight"}) {
     if (name.ends_with(part)) return true;
   }
   return name == "position_embd.weight" || name == "token_types.weight";
@@ -80,6 +80,11 @@ Draft::Draft(const Folder& from, std::string architecture, std::string_view defa
   }
 }
 
+void Draft::set_architecture(std::string name) {
+  architecture_ = std::move(name);
+  head.set("general.architecture", gguf::Value::of(architecture_));
+}
+
 void Draft::count(std::string_view name, int64_t value) {
   if (value < 0 || value > int64_t{0xFFFFFFFF}) throw Error(Errc::bad_file, fmt::format("config.json: {} would be {}", name, value));
   head.set(fmt::format("{}.{}", architecture_, name), gguf::Value::of(static_cast<uint32_t>(value)));
@@ -127,7 +132,7 @@ void Draft::shape_rows(Output& output, const Rule& rule, const std::vector<const
                                               shape_text(first.shape), base::shown(t->name), t->type, shape_text(t->shape)));
     }
   }
-  Arranged arranged = arrange(rule.as, sources, {n_heads, n_kv_heads});
+  Arranged arranged = arrange(rule.as, sources, {n_heads, n_kv_heads, n_state_groups});
   std::vector<int64_t> shape = std::move(arranged.shape);
   output.slices = std::move(arranged.slices);
   if (rule.from.find("{x}") != std::string_view::npos) shape.insert(shape.begin(), static_cast<int64_t>(sources.size()));
@@ -144,6 +149,7 @@ void Draft::add(const Rule& rule, const std::string& to, const std::vector<const
   shape_rows(output, rule, sources);
   output.is_f32 = stays_f32(output.name, output.shape.rank);
   output.plus_one = rule.as == As::plus_one;
+  output.negative_exp = rule.as == As::negative_exp || rule.as == As::negative_exp_column;
   if (rule.as == As::rope_q || rule.as == As::rope_k) {
     output.rope_heads = rule.as == As::rope_q ? n_heads : n_kv_heads;
     if (output.shape.rank == 1) {  // a bias: its elements are the rows

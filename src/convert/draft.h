@@ -24,6 +24,12 @@ struct Slice {
   int64_t block_row = 0;
 };
 
+// What the rows up to `end` are multiplied by, one after the other.
+struct Factors {
+  int64_t end = 0;
+  std::vector<float> values;
+};
+
 struct Output {
   std::string name;
   tensor::Shape shape;
@@ -32,6 +38,8 @@ struct Output {
   std::vector<Slice> slices;       // in the order of its rows
   int64_t rope_heads = 0;          // above 0: in each of so many heads the rows of its two halves take turns
   bool plus_one = false;
+  bool negative_exp = false;       // -exp(x)
+  std::vector<Factors> factors;    // of rows, in order; empty: none
   const StoredTensor* scales = nullptr;  // the slices are of MXFP4's packed nibbles, and these their scales: kept as they are, whatever type was asked for
   std::vector<float> values;       // made here, where there are no slices
 };
@@ -54,6 +62,11 @@ enum class As {
   heads_apart,   // a head's queries, keys and values stand together; in the file all queries come first, then all keys, all values
   groups_apart,  // the same, where the queries of a group share one key and one value
   tied,     // the head: absent where the embedding is one
+  filters,     // of a convolution, one a channel: the dimension of 1 between is taken out
+  negative_exp,         // -exp(x): what decays a state
+  negative_exp_column,  // the same, a vector as one of columns of 1
+  column,      // a vector as one of columns of 1
+  state_groups,  // a vector as rows, one for each group of a state's heads
   vocabulary,  // rows beyond the tokenizer's tokens are left out
 };
 
@@ -77,10 +90,11 @@ class Draft {
   gguf::Head head;
   std::vector<Output> outputs;
   std::vector<std::string> notes;  // what the user should know
-  int64_t n_layers = 0, n_heads = 0, n_kv_heads = 0, n_experts = 0;
+  int64_t n_layers = 0, n_heads = 0, n_kv_heads = 0, n_experts = 0, n_state_groups = 0;
   bool is_tied = false;
 
   const std::string& architecture() const noexcept { return architecture_; }
+  void set_architecture(std::string name);  // before any key: where a class's models go by several
   // Under "ARCHITECTURE.NAME"; counts are u32, numbers f32, as the other converters write them.
   void count(std::string_view name, int64_t value);
   void number(std::string_view name, double value);

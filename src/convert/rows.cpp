@@ -1,5 +1,6 @@
 #include "convert/rows.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "num/f16.h"
@@ -40,6 +41,27 @@ void widen(const StoredTensor& t, int64_t first, int64_t stride, int64_t n, floa
   }
 }
 
+// What is computed is rounded to F16 where the folder has that, as the other converters do it.
+template <class Operation>
+void each_value(const Output& output, const StoredTensor& t, float* x, Operation operation) {
+  const bool rounds = *t.dtype == tensor::DType::F16;
+  for (int64_t j = 0; j < output.cols; ++j) {
+    x[j] = operation(x[j]);
+    if (rounds) x[j] = num::half_to_float(num::float_to_half(x[j]));
+  }
+}
+
+void compute(const Output& output, int64_t row, const StoredTensor& t, float* x) {
+  if (output.plus_one) each_value(output, t, x, [](float value) { return value + 1.0f; });
+  if (output.negative_exp)
+    each_value(output, t, x, [](float value) { return static_cast<float>(-std::exp(static_cast<double>(value))); });
+  for (const Factors& factors : output.factors) {
+    if (row >= factors.end) continue;
+    for (const float factor : factors.values) each_value(output, t, x, [&](float value) { return value * factor; });
+    break;
+  }
+}
+
 }  // namespace
 
 Place place_of(const Output& output, int64_t row) {
@@ -67,11 +89,7 @@ void read_row(const Output& output, int64_t row, float* x) {
   } else {
     widen(t, place.row * output.cols, 1, output.cols, x);
   }
-  if (!output.plus_one) return;
-  for (int64_t j = 0; j < output.cols; ++j) {
-    x[j] += 1.0f;
-    if (*t.dtype == tensor::DType::F16) x[j] = num::half_to_float(num::float_to_half(x[j]));
-  }
+  compute(output, row, t, x);
 }
 
 // The folder has 32 values as 16 bytes, value 2j in the low half of byte j; a GGUF block has its scale first, value j in the low half of byte j and value

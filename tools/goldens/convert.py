@@ -199,6 +199,25 @@ def families():
     yield from dense_families(llama, spm, gpt)
     yield from expert_families(llama, spm, gpt)
     yield from encoders(llama, gpt)
+    yield from state_families(llama, spm, gpt)
+
+
+def state_families(llama, spm, gpt):
+    """Layers that keep a state. transformers has other names for their kinds than the published files, whose names the converter reads."""
+    one = dict(num_hidden_layers=1)
+    lfm = dict(layer_types=["conv", "full_attention"], conv_L_cache=3)
+    mamba2 = dict(mamba_n_heads=8, mamba_d_head=16, mamba_d_state=16, mamba_n_groups=2)
+    granite = dict(mamba2, mamba_n_groups=1, layer_types=["mamba", "attention"], attention_multiplier=0.25, embedding_multiplier=12.0, residual_multiplier=0.22, logits_scaling=8.0)
+    hybrid = dict(config=dict(layer_types=["mamba", "attention"]), as_published=True)
+    yield "lfm2", "Lfm2Config", llama(block_multiple_of=32, block_ffn_dim_multiplier=1.3, **lfm), ("bpe", "llama-bpe"), "BF16"
+    yield "lfm2_as_is", "Lfm2Config", llama(block_auto_adjust_ff_dim=False, tie_word_embeddings=False, **lfm), ("bpe", "llama-bpe"), "F16"
+    yield "lfm2moe", "Lfm2MoeConfig", llama(num_dense_layers=1, **EXPERTS, **lfm), ("bpe", "llama-bpe"), "BF16"
+    yield "granitehybrid", "GraniteMoeHybridConfig", llama(num_local_experts=0, num_experts_per_tok=0, shared_intermediate_size=96, **granite), spm, "BF16", hybrid
+    yield "granitehybrid_moe", "GraniteMoeHybridConfig", llama(num_local_experts=4, num_experts_per_tok=2, shared_intermediate_size=48, **granite), spm, "F16", hybrid
+    yield "granitehybrid_attention", "GraniteMoeHybridConfig", dict(llama(num_local_experts=0, num_experts_per_tok=0, shared_intermediate_size=96, position_embedding_type="rope",
+                                                                     **granite), layer_types=["attention"] * 2), spm, "BF16", dict(config=dict(layer_types=["attention"] * 2), as_published=True)
+    yield "mamba", "MambaConfig", dict(hidden_size=64, num_hidden_layers=2), spm, "BF16"
+    yield "mamba2", "Mamba2Config", dict(hidden_size=64, num_heads=8, head_dim=16, state_size=16, n_groups=2, num_hidden_layers=2), spm, "F32"
 
 
 def dense_families(llama, spm, gpt):
@@ -500,6 +519,9 @@ def converter(llama_cpp):
         yield from norms or ()
     StableLMModel.modify_tensors = with_norms
     types = {"f32": gguf.LlamaFileType.ALL_F32, "f16": gguf.LlamaFileType.MOSTLY_F16, "bf16": gguf.LlamaFileType.MOSTLY_BF16}
+
+    exp = torch.exp
+    torch.exp = lambda x: exp(x.double()).to(x.dtype)  # rounded once; the vector code of some builds is a bit off
 
     from conversion.hunyuan import HunYuanMoEModel
     HunYuanMoEModel.set_vocab = TextModel._set_vocab_gpt2  # its own reads a file of ranks that only remote code understands
