@@ -111,16 +111,6 @@ int64_t groups_of(Draft& d, std::string_view key) {
   return n;
 }
 
-// transformers' class takes one mean over all groups, the models' own code and all readers one of each.
-void note_group_norm(Draft& d, int64_t n_groups) {
-  if (n_groups < 2) return;
-  d.notes.push_back(
-      fmt::format("config.json: {} groups: readers of {} files norm each group of the state by itself, as the "
-                  "state-spaces code does; "
-                  "Hugging Face's class norms all as one, so that its numbers differ",
-                  n_groups, d.architecture()));
-}
-
 constexpr std::array kBackboneEnds = {
     Rule{"backbone.embeddings.weight", "token_embd.weight"},
     Rule{"backbone.norm_f.weight", "output_norm.weight"},
@@ -295,7 +285,6 @@ void granitehybrid_state(Draft& d) {
   c.expect_flag("mamba_conv_bias", true);
   c.expect_flag("mamba_proj_bias", false);
   require_no_time_limit(d);
-  note_group_norm(d, groups);
 }
 
 void granitehybrid(Draft& d) {
@@ -318,7 +307,9 @@ void granitehybrid(Draft& d) {
   d.take(rules::kEnds);
   d.take(rules::kNormsBefore);
   kv_heads(d, without(states));
-  granitehybrid_state(d);
+  if (is_hybrid) granitehybrid_state(d);
+  ignore(d, {"mamba_d_conv", "mamba_expand", "mamba_d_state", "mamba_n_heads", "mamba_n_groups", "mamba_conv_bias",
+             "mamba_proj_bias", "time_step_limit"});
   d.take(kMamba2, states);
   d.take(rules::kAttentionPairs, without(states));
   const auto first = std::find(states.begin(), states.end(), false);
@@ -375,10 +366,325 @@ void mamba2(Draft& d) {
   }
   state_sizes(d, {c.count("conv_kernel"), inner, c.count("state_size"), heads, groups});
   require_no_time_limit(d);
-  note_group_norm(d, groups);
   c.mark_read("time_step_rank");
   d.take(kBackboneEnds);
   d.take(kMixer2);
+}
+
+// One block a layer: Mamba 2, attention, a feed-forward layer or experts.
+enum class Block { state, attention, dense, experts };
+
+Block block_of(std::string_view kind) {
+  if (kind == "M" || kind == "mamba" || kind == "linear_attention") return Block::state;
+  if (kind == "*" || kind == "attention" || kind == "full_attention") return Block::attention;
+  if (kind == "-" || kind == "mlp") return Block::dense;
+  if (kind == "E" || kind == "moe") return Block::experts;
+  throw Error(Errc::unsupported,
+              fmt::format("config.json: a layer is of the kind {}; known are M, *, - and E of hybrid_override_pattern, "
+                          "and mamba, linear_attention, attention, full_attention, mlp and moe of layers_block_type",
+                          base::shown(kind)));
+}
+
+std::vector<Block> nemotron_blocks(Draft& d) {
+  std::vector<Block> blocks;
+  const std::string pattern = d.config.text("hybrid_override_pattern");
+  for (const char one : pattern) blocks.push_back(block_of(std::string_view(&one, 1)));
+  for (const char* key : {"layers_block_type", "layer_types"}) {
+    const std::vector<std::string> kinds = d.config.texts(key);
+    if (!blocks.empty()) continue;
+    for (const std::string& kind : kinds) blocks.push_back(block_of(kind));
+  }
+  d.n_layers = static_cast<int64_t>(blocks.size());
+  if (blocks.empty() || blocks.size() > 4096) {
+    throw Error(Errc::bad_file, fmt::format("config.json: hybrid_override_pattern or layers_block_type name {} layers; "
+                                            "needs 1 to 4096",
+                                            blocks.size()));
+  }
+  return blocks;
+}
+
+std::vector<bool> layers_of(const std::vector<Block>& blocks, Block kind) {
+  std::vector<bool> layers;
+  for (const Block block : blocks) layers.push_back(block == kind);
+  return layers;
+}
+
+// Nothing turns: rows are re-ordered because the other converters do it.
+constexpr std::array kNemotronAttention = {
+    Rule{"backbone.layers.{}.mixer.q_proj.weight", "blk.{}.attn_q.weight", As::rope_q},
+    Rule{"backbone.layers.{}.mixer.k_proj.weight", "blk.{}.attn_k.weight", As::rope_k},
+    Rule{"backbone.layers.{}.mixer.v_proj.weight", "blk.{}.attn_v.weight"},
+    Rule{"backbone.layers.{}.mixer.o_proj.weight", "blk.{}.attn_output.weight"},
+};
+constexpr std::array kNemotronDense = {
+    Rule{"backbone.layers.{}.mixer.up_proj.weight", "blk.{}.ffn_up.weight"},
+    Rule{"backbone.layers.{}.mixer.down_proj.weight", "blk.{}.ffn_down.weight"},
+};
+constexpr std::array kNemotronExperts = {
+    Rule{"backbone.layers.{}.mixer.gate.weight", "blk.{}.ffn_gate_inp.weight"},
+    Rule{"backbone.layers.{}.mixer.gate.e_score_correction_bias", "blk.{}.exp_probs_b.bias"},
+    Rule{"backbone.layers.{}.mixer.experts.{x}.up_proj.weight", "blk.{}.ffn_up_exps.weight"},
+    Rule{"backbone.layers.{}.mixer.experts.{x}.down_proj.weight", "blk.{}.ffn_down_exps.weight"},
+    Rule{"backbone.layers.{}.mixer.shared_experts.up_proj.weight", "blk.{}.ffn_up_shexp.weight"},
+    Rule{"backbone.layers.{}.mixer.shared_experts.down_proj.weight", "blk.{}.ffn_down_shexp.weight"},
+};
+constexpr std::array kNemotronLatent = {
+    Rule{"backbone.layers.{}.mixer.fc1_latent_proj.weight", "blk.{}.ffn_latent_down.weight"},
+    Rule{"backbone.layers.{}.mixer.fc2_latent_proj.weight", "blk.{}.ffn_latent_up.weight"},
+};
+
+void nemotron_expert_keys(Draft& d) {
+  Config& c = d.config;
+  parts::n_experts(d, "n_routed_experts");
+  d.count("expert_used_count", c.count("num_experts_per_tok"));
+  d.count("expert_group_count", c.count("n_group"));
+  d.count("expert_group_used_count", c.count("topk_group"));
+  d.count("expert_feed_forward_length", c.count("moe_intermediate_size"));
+  d.count("expert_shared_feed_forward_length", c.count("moe_shared_expert_intermediate_size"));
+  d.count("expert_shared_count", c.count("n_shared_experts"));
+  d.flag("expert_weights_norm", c.flag("norm_topk_prob", true));
+  d.number("expert_weights_scale", c.number("routed_scaling_factor"));
+  if (const auto latent = c.find_count("moe_latent_size")) d.count("moe_latent_size", *latent);
+}
+
+void nemotron_keys(Draft& d, const std::vector<Block>& blocks) {
+  Config& c = d.config;
+  d.n_heads = c.count("num_attention_heads");
+  d.n_kv_heads = c.find_count("num_key_value_heads").value_or(d.n_heads);
+  if (d.n_heads == 0 || d.n_heads > 65536 || d.n_kv_heads == 0)
+    throw Error(Errc::bad_file,
+                fmt::format("config.json: {} heads, {} for keys; needs 1 to 65536", d.n_heads, d.n_kv_heads));
+  d.is_tied = c.flag("tie_word_embeddings", false);
+  std::vector<int64_t> widths;
+  for (const Block block : blocks) {
+    widths.push_back(block == Block::dense     ? c.count("intermediate_size")
+                     : block == Block::experts ? c.count("moe_intermediate_size")
+                                               : 0);
+  }
+  d.count("block_count", d.n_layers);
+  d.count("context_length", kAnyContext);
+  d.count("embedding_length", c.count("hidden_size"));
+  d.counts("feed_forward_length", widths);
+  d.count("attention.head_count", d.n_heads);
+  kv_heads(d, layers_of(blocks, Block::attention));
+  d.number("attention.layer_norm_epsilon", c.number("layer_norm_epsilon"));
+  d.count("vocab_size", c.count("vocab_size"));
+  d.count("rope.dimension_count", c.count("hidden_size") / d.n_heads);
+  d.flag("rope.scaling.finetuned", false);
+  const int64_t dim = c.has("head_dim") ? c.count("head_dim") : c.count("attention_head_dim");
+  d.count("attention.key_length", dim);
+  d.count("attention.value_length", dim);
+  const int64_t heads = c.count("mamba_num_heads");
+  state_sizes(d, {c.count("conv_kernel"), heads * c.count("mamba_head_dim"), c.count("ssm_state_size"), heads,
+                  groups_of(d, "n_groups")});
+}
+
+void nemotron_h(Draft& d) {
+  Config& c = d.config;
+  const std::vector<Block> blocks = nemotron_blocks(d);
+  const bool has_experts = std::find(blocks.begin(), blocks.end(), Block::experts) != blocks.end();
+  if (has_experts) d.set_architecture("nemotron_h_moe");
+  nemotron_keys(d, blocks);
+  if (has_experts) nemotron_expert_keys(d);
+  c.expect("mlp_hidden_act", {"relu2"});
+  c.expect("mamba_hidden_act", {"silu"});
+  for (const char* bias : {"attention_bias", "mlp_bias", "use_bias", "mamba_proj_bias"}) c.expect_flag(bias, false);
+  c.expect_flag("use_conv_bias", true);
+  require_no_time_limit(d);
+  if (c.has("sliding_window")) parts::note_window(d, "sliding_window");
+  for (const std::string_view key : kTraining) c.mark_read(key);
+  ignore(d, {"num_hidden_layers",
+             "max_position_embeddings",
+             "expand",
+             "intermediate_size",
+             "moe_intermediate_size",
+             "moe_shared_expert_overlap",
+             "moe_shared_expert_intermediate_size",
+             "n_routed_experts",
+             "n_shared_experts",
+             "num_experts_per_tok",
+             "n_group",
+             "topk_group",
+             "norm_topk_prob",
+             "routed_scaling_factor",
+             "moe_latent_size",
+             "num_nextn_predict_layers",
+             "mtp_layers_block_type",
+             "mtp_hybrid_override_pattern",
+             "rms_norm_eps",
+             "norm_eps",
+             "attention_head_dim",
+             "num_query_groups",
+             "partial_rotary_factor"});
+  d.take(kBackboneEnds);
+  d.take(kMixer2, layers_of(blocks, Block::state));
+  d.take(kNemotronAttention, layers_of(blocks, Block::attention));
+  d.take(kNemotronDense, layers_of(blocks, Block::dense));
+  if (has_experts) d.take(kNemotronExperts, layers_of(blocks, Block::experts));
+  if (has_experts && c.has("moe_latent_size")) d.take(kNemotronLatent, layers_of(blocks, Block::experts));
+  if (c.find_count("num_nextn_predict_layers").value_or(0) > 0)
+    d.notes.push_back("config.json: num_nextn_predict_layers: the head that predicts further tokens is left out");
+  d.leave("mtp.*");
+}
+
+constexpr std::array kFalconH1 = {
+    Rule{"model.embed_tokens.weight", "token_embd.weight"},
+    Rule{"model.final_layernorm.weight", "output_norm.weight"},
+    Rule{"lm_head.weight", "output.weight", As::tied},
+    Rule{"model.layers.{}.input_layernorm.weight", "blk.{}.attn_norm.weight"},
+    Rule{"model.layers.{}.pre_ff_layernorm.weight", "blk.{}.ffn_norm"},
+    Rule{"model.layers.{}.feed_forward.gate_proj.weight", "blk.{}.ffn_gate.weight"},
+    Rule{"model.layers.{}.feed_forward.up_proj.weight", "blk.{}.ffn_up.weight"},
+    Rule{"model.layers.{}.feed_forward.down_proj.weight", "blk.{}.ffn_down.weight"},
+    Rule{"model.layers.{}.self_attn.q_proj.weight", "blk.{}.attn_q.weight"},
+    Rule{"model.layers.{}.self_attn.k_proj.weight", "blk.{}.attn_k.weight"},
+    Rule{"model.layers.{}.self_attn.v_proj.weight", "blk.{}.attn_v.weight"},
+    Rule{"model.layers.{}.self_attn.o_proj.weight", "blk.{}.attn_output.weight"},
+};
+
+// Multipliers of a key, 1 where there are none.
+std::vector<float> multipliers(Draft& d, std::string_view key, size_t n) {
+  std::vector<float> all(n, 1.0f);
+  const Json* found = d.config.find(key);
+  if (found == nullptr) return all;
+  if (found->array() == nullptr || found->array()->size() != n)
+    throw Error(Errc::bad_file,
+                fmt::format("config.json: {} is {}; needs an array of {} numbers", key, found->shown(), n));
+  for (size_t i = 0; i < n; ++i) all[i] = static_cast<float>(number_of((*found->array())[i], key));
+  return all;
+}
+
+// The class multiplies what goes into and comes out of its parts; readers find that in the weights.
+void fold_multipliers(Draft& d, int64_t inner, int64_t of_groups) {
+  const auto number = [&](std::string_view key) { return static_cast<float>(d.config.find_number(key).value_or(1)); };
+  const std::vector<float> mlp = multipliers(d, "mlp_multipliers", 2), ssm = multipliers(d, "ssm_multipliers", 5);
+  const float attention_in = number("attention_in_multiplier"), ssm_in = number("ssm_in_multiplier"),
+              key = number("key_multiplier"), attention_out = number("attention_out_multiplier"),
+              ssm_out = number("ssm_out_multiplier"), head = number("lm_head_multiplier"),
+              embedding = number("embedding_multiplier");
+  if (d.is_tied && head != embedding) {  // one matrix, two multipliers
+    const StoredTensor& t = d.need("model.embed_tokens.weight");
+    d.add("output.weight", t.shape, {{.tensor = &t, .n_rows = t.rows()}});
+  }
+  for (Output& output : d.outputs) {
+    const auto whole = [&](std::vector<float> values) { output.factors = {{output.rows, std::move(values)}}; };
+    const std::string_view name = output.name;
+    if (name == "token_embd.weight") whole({embedding});
+    if (name == "output.weight") whole({head});
+    if (name.ends_with(".ffn_gate.weight")) whole({mlp[0]});
+    if (name.ends_with(".ffn_down.weight")) whole({mlp[1]});
+    if (name.ends_with(".attn_q.weight") || name.ends_with(".attn_v.weight")) whole({attention_in});
+    if (name.ends_with(".attn_k.weight")) whole({key, attention_in});
+    if (name.ends_with(".attn_output.weight")) whole({attention_out});
+    if (name.ends_with(".ssm_out.weight")) whole({ssm_out});
+    if (!name.ends_with(".ssm_in.weight")) continue;
+    const std::array ends = {inner, 2 * inner, 2 * inner + of_groups, 2 * inner + 2 * of_groups, output.rows};
+    for (size_t i = 0; i < ends.size(); ++i) output.factors.push_back({ends[i], {ssm_in, ssm[i]}});
+  }
+}
+
+void falcon_h1(Draft& d) {
+  Config& c = d.config;
+  parts::sizes(d);
+  parts::derive_head_dim(d);
+  parts::rope(d);
+  d.count("vocab_size", c.count("vocab_size"));
+  const int64_t inner = c.has("mamba_d_ssm") ? c.count("mamba_d_ssm") : expanded(d, "mamba_expand"),
+                groups = groups_of(d, "mamba_n_groups"), state = c.count("mamba_d_state");
+  state_sizes(d, {c.count("mamba_d_conv"), inner, state, c.count("mamba_n_heads"), groups});
+  c.expect("hidden_act", {"silu"});
+  c.expect_flag("mamba_conv_bias", true);
+  for (const char* bias : {"attention_bias", "mlp_bias", "projectors_bias", "mamba_proj_bias"})
+    c.expect_flag(bias, false);
+  const bool norms = c.flag("mamba_rms_norm", false);
+  if (norms) c.expect_flag("mamba_norm_before_gate", false);
+  require_no_time_limit(d);
+  for (const std::string_view key : kTraining) c.mark_read(key);
+  ignore(d, {"mamba_d_head", "mamba_expand", "mamba_norm_before_gate", "mamba_use_mlp", "layer_types",
+             "layers_block_type", "mlp_expansion_factor", "time_step_rank"});
+  d.take(kFalconH1);
+  d.take(kMamba2);
+  const bool found = std::any_of(d.outputs.begin(), d.outputs.end(),
+                                 [](const Output& o) { return o.name == "blk.0.ssm_norm.weight"; });
+  if (found != norms) {
+    throw Error(Errc::bad_file,
+                fmt::format("config.json: mamba_rms_norm is {}, but the folder has {} norm of the state", norms,
+                            found ? "a" : "no"));
+  }
+  fold_multipliers(d, inner, groups * state);
+}
+
+constexpr std::array kJamba = {
+    Rule{"model.embed_tokens.weight", "token_embd.weight"},
+    Rule{"model.final_layernorm.weight", "output_norm.weight"},
+    Rule{"lm_head.weight", "output.weight", As::tied},
+    Rule{"model.layers.{}.input_layernorm.weight", "blk.{}.attn_norm.weight"},
+    Rule{"model.layers.{}.pre_ff_layernorm.weight", "blk.{}.ffn_norm.weight"},
+};
+constexpr std::array kJambaState = {
+    Rule{"model.layers.{}.mamba.in_proj.weight", "blk.{}.ssm_in.weight"},
+    Rule{"model.layers.{}.mamba.conv1d.weight", "blk.{}.ssm_conv1d.weight", As::filters},
+    Rule{"model.layers.{}.mamba.conv1d.bias", "blk.{}.ssm_conv1d.bias"},
+    Rule{"model.layers.{}.mamba.x_proj.weight", "blk.{}.ssm_x.weight"},
+    Rule{"model.layers.{}.mamba.dt_layernorm.weight", "blk.{}.ssm_dt_norm.weight"},
+    Rule{"model.layers.{}.mamba.dt_proj.weight", "blk.{}.ssm_dt.weight"},
+    Rule{"model.layers.{}.mamba.dt_proj.bias", "blk.{}.ssm_dt.bias"},
+    Rule{"model.layers.{}.mamba.b_layernorm.weight", "blk.{}.ssm_b_norm.weight"},
+    Rule{"model.layers.{}.mamba.c_layernorm.weight", "blk.{}.ssm_c_norm.weight"},
+    Rule{"model.layers.{}.mamba.A_log", "blk.{}.ssm_a", As::negative_exp},
+    Rule{"model.layers.{}.mamba.D", "blk.{}.ssm_d"},
+    Rule{"model.layers.{}.mamba.out_proj.weight", "blk.{}.ssm_out.weight"},
+};
+constexpr std::array kNoRotation = {
+    Rule{"model.layers.{}.self_attn.q_proj.weight", "blk.{}.attn_q.weight"},
+    Rule{"model.layers.{}.self_attn.k_proj.weight", "blk.{}.attn_k.weight"},
+    Rule{"model.layers.{}.self_attn.v_proj.weight", "blk.{}.attn_v.weight"},
+    Rule{"model.layers.{}.self_attn.o_proj.weight", "blk.{}.attn_output.weight"},
+};
+constexpr std::array kJambaDense = {
+    Rule{"model.layers.{}.feed_forward.gate_proj.weight", "blk.{}.ffn_gate.weight"},
+    Rule{"model.layers.{}.feed_forward.up_proj.weight", "blk.{}.ffn_up.weight"},
+    Rule{"model.layers.{}.feed_forward.down_proj.weight", "blk.{}.ffn_down.weight"},
+};
+constexpr std::array kJambaExperts = {
+    Rule{"model.layers.{}.feed_forward.router.weight", "blk.{}.ffn_gate_inp.weight"},
+    Rule{"model.layers.{}.feed_forward.experts.{x}.gate_proj.weight", "blk.{}.ffn_gate_exps.weight"},
+    Rule{"model.layers.{}.feed_forward.experts.{x}.up_proj.weight", "blk.{}.ffn_up_exps.weight"},
+    Rule{"model.layers.{}.feed_forward.experts.{x}.down_proj.weight", "blk.{}.ffn_down_exps.weight"},
+};
+
+// Layers offset, offset + period, ...
+std::vector<bool> every(Draft& d, std::string_view period_key, std::string_view offset_key) {
+  const int64_t period = d.config.count(period_key), offset = d.config.count(offset_key);
+  if (offset >= period) {
+    throw Error(Errc::bad_file, fmt::format("config.json: {} is {}, {} is {}; the offset needs to be below the period",
+                                            period_key, period, offset_key, offset));
+  }
+  std::vector<bool> layers;
+  for (int64_t layer = 0; layer < d.n_layers; ++layer) layers.push_back(layer % period == offset);
+  return layers;
+}
+
+void jamba(Draft& d) {
+  Config& c = d.config;
+  parts::sizes(d);
+  const std::vector<bool> attention = every(d, "attn_layer_period", "attn_layer_offset");
+  std::vector<bool> sparse = every(d, "expert_layer_period", "expert_layer_offset");
+  if (d.n_experts < 2) sparse.assign(sparse.size(), false);
+  kv_heads(d, attention);
+  state_sizes(d, {c.count("mamba_d_conv"), expanded(d, "mamba_expand"), c.count("mamba_d_state"),
+                  step_rank(d, "mamba_dt_rank"), 0});
+  c.expect("hidden_act", {"silu"});
+  c.expect_flag("mamba_conv_bias", true);
+  c.expect_flag("mamba_proj_bias", false);
+  for (const std::string_view key : kTraining) c.mark_read(key);
+  ignore(d, {"layers_block_type", "layer_types", "sliding_window", "mamba_inner_layernorms",
+             "calc_logits_for_entire_prompt"});
+  d.take(kJamba);
+  d.take(kJambaState, without(attention));
+  d.take(kNoRotation, attention);
+  d.take(kJambaDense, without(sparse));
+  d.take(kJambaExperts, sparse);
 }
 
 constexpr std::string_view kLfm2Defaults =
@@ -398,6 +704,19 @@ constexpr std::string_view kMambaDefaults =
 constexpr std::string_view kMamba2Defaults =
     R"({"num_heads":128,"head_dim":64,"hidden_size":4096,"state_size":128,"num_hidden_layers":64,"layer_norm_epsilon":1e-5,"expand":2,"conv_kernel":4,
         "n_groups":8})";
+constexpr std::string_view kNemotronHDefaults =
+    R"({"vocab_size":131072,"hidden_size":4096,"num_attention_heads":32,"num_key_value_heads":8,"head_dim":128,"intermediate_size":21504,
+        "mlp_hidden_act":"relu2","ssm_state_size":128,"mamba_num_heads":128,"mamba_head_dim":64,"n_groups":8,"conv_kernel":4,"n_routed_experts":8,
+        "n_shared_experts":1,"moe_intermediate_size":7688,"moe_shared_expert_intermediate_size":7688,"num_experts_per_tok":2,
+        "routed_scaling_factor":1.0,"n_group":1,"topk_group":1,"layer_norm_epsilon":1e-5})";
+constexpr std::string_view kFalconH1Defaults =
+    R"({"vocab_size":128000,"hidden_size":4096,"intermediate_size":14336,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,
+        "rms_norm_eps":1e-5,"max_position_embeddings":8192,"rope_theta":10000.0,"mamba_n_heads":128,"mamba_n_groups":1,"mamba_d_state":256,
+        "mamba_d_conv":4,"mamba_expand":2})";
+constexpr std::string_view kJambaDefaults =
+    R"({"hidden_size":4096,"intermediate_size":14336,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"rms_norm_eps":1e-6,
+        "max_position_embeddings":262144,"num_experts_per_tok":2,"num_experts":16,"expert_layer_period":2,"expert_layer_offset":1,
+        "attn_layer_period":8,"attn_layer_offset":4,"mamba_d_state":16,"mamba_d_conv":4,"mamba_expand":2})";
 
 }  // namespace
 
@@ -414,6 +733,9 @@ std::vector<Family> state_families() {
        {.pre_of = "granite"}},
       {"mamba", {"MambaForCausalLM"}, kMambaDefaults, pieces_or_bpe, mamba},
       {"mamba2", {"Mamba2ForCausalLM"}, kMamba2Defaults, pieces_or_bpe, mamba2, {.prefix = "model."}},
+      {"nemotron_h", {"NemotronHForCausalLM"}, kNemotronHDefaults, bpe, nemotron_h},
+      {"falcon-h1", {"FalconH1ForCausalLM"}, kFalconH1Defaults, bpe, falcon_h1},
+      {"jamba", {"JambaForCausalLM"}, kJambaDefaults, pieces_or_bpe, jamba},
   };
 }
 
