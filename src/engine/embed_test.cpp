@@ -139,8 +139,6 @@ TEST(Embed, RefusesByName) {
   EXPECT_THAT(refusal([&] { one(embedder, {1, 320}); }), HasSubstr("found 320"));
   EXPECT_THAT(refusal([&] { one(embedder, std::vector<TokenId>(65, 1)); }), HasSubstr("65 tokens"));
   EXPECT_EQ(one(embedder, {1, 2}).size(), 64u);  // and goes on after them
-  options.context.backend = Backend::cuda;
-  EXPECT_THAT(refusal([&] { Embedder on_gpu(model, options); }), HasSubstr("embeddings"));
   EXPECT_THAT(refusal([] { parse_pooling("max"); }), HasSubstr("mean, cls, last"));
 }
 

@@ -7,7 +7,7 @@ namespace {
 class LongRandomSchedule : public test::RandomSchedule {};
 
 TEST_F(LongRandomSchedule, EndsWithEveryAnswerAndNoPage) {
-  for (uint64_t seed = 1; seed <= 6; ++seed) walk(10'000, seed);
+  for (uint64_t seed = 1; seed <= 2; ++seed) walk(10'000, seed);
 }
 
 }  // namespace

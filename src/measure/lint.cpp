@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "model/arch/usual.h"
+#include "model/usual.h"
 
 namespace assay::measure {
 namespace {

@@ -50,4 +50,8 @@ BuiltModel build_model(const gguf::File& file) {
   return built;
 }
 
+bool is_served(std::string_view architecture) noexcept {
+  return std::ranges::any_of(architectures(), [&](const Architecture& one) { return one.name == architecture; });
+}
+
 }  // namespace assay::model

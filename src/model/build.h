@@ -1,6 +1,7 @@
 // A file's Plan: hyper-parameters and tensors checked, the architecture's graph written out.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "gguf/file.h"
@@ -17,5 +18,6 @@ struct BuiltModel {
 
 // Error(unsupported) for an architecture that is not served, with those that are; Error(bad_file) where keys or tensors do not fit.
 BuiltModel build_model(const gguf::File& file);
+bool is_served(std::string_view architecture) noexcept;
 
 }  // namespace assay::model

@@ -1,5 +1,5 @@
 // See usual.h. Source: config.json of the public models that docs/families.md names.
-#include "model/arch/usual.h"
+#include "model/usual.h"
 
 namespace assay::model {
 namespace {
