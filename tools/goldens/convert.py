@@ -221,7 +221,7 @@ def state_families(llama, spm, gpt):
     nemotron = dict(hidden_size=64, intermediate_size=96, num_attention_heads=4, num_key_value_heads=2, head_dim=16, mamba_num_heads=8, mamba_head_dim=16,
                     ssm_state_size=16, n_groups=2)
     yield "nemotron_h", "NemotronHConfig", dict(nemotron, layers_block_type=["mamba", "mlp", "attention"]), ("glm", "llama-bpe"), "BF16", dict(
-        config=dict(hybrid_override_pattern="M-*", num_hidden_layers=3), drop=["num_experts_per_tok", "layers_block_type", "layer_types"], as_published=True)
+        config=dict(hybrid_override_pattern="M-*", num_hidden_layers=3), drop=["num_experts_per_tok", "n_routed_experts", "n_group", "topk_group", "layers_block_type", "layer_types"], as_published=True)
     yield "nemotron_h_moe", "NemotronHConfig", dict(nemotron, layers_block_type=["mamba", "moe", "attention"], n_routed_experts=4, num_experts_per_tok=2,
         moe_intermediate_size=32, moe_shared_expert_intermediate_size=48, routed_scaling_factor=2.5), ("glm", "llama-bpe"), "BF16", dict(as_published=True)
     yield "falcon_h1", "FalconH1Config", llama(head_dim=16, mamba_d_ssm=128, embedding_multiplier=5.5, lm_head_multiplier=0.03, key_multiplier=0.4, attention_in_multiplier=0.9,
