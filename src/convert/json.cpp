@@ -29,7 +29,7 @@ char JsonCursor::peek() {
   blanks();
   if (at_ == text_.size()) fail("the JSON ends here, where a value is due");
   const char c = text_[at_];
-  if (c != '{' && c != '[' && c != '"' && c != 't' && c != 'f' && c != 'n' && c != '-' && !is_digit(c)) fail("no JSON value begins here");
+  if (c != '{' && c != '[' && c != '"' && c != 't' && c != 'f' && c != 'n' && c != 'I' && c != '-' && !is_digit(c)) fail("no JSON value begins here");
   return c;
 }
 
