@@ -118,11 +118,11 @@ TEST(CliConvert, RefusesByName) {
   EXPECT_EQ(convert({folder.path()}).exit_code, 2);
   EXPECT_NE(convert({folder / "absent", folder / "out.gguf"}).exit_code, 0);
   EXPECT_THAT(convert({folder.path(), folder / "out.gguf"}).err, HasSubstr("needs a config.json"));
-  std::ofstream(folder / "config.json") << R"({"architectures": ["MambaForCausalLM"]})";
+  std::ofstream(folder / "config.json") << R"({"architectures": ["RwkvForCausalLM"]})";
   std::ofstream(folder / "model.safetensors", std::ios::binary) << std::string("\2\0\0\0\0\0\0\0{}", 10);
   const ProgramResult r = convert({folder.path(), folder / "out.gguf"});
   EXPECT_EQ(r.exit_code, 3);
-  EXPECT_THAT(r.err, HasSubstr("'MambaForCausalLM' is not known; assay converts AfmoeForCausalLM, "));
+  EXPECT_THAT(r.err, HasSubstr("'RwkvForCausalLM' is not known; assay converts AfmoeForCausalLM, "));
   EXPECT_FALSE(std::filesystem::exists(folder / "out.gguf"));
   EXPECT_THAT(convert({"--help"}).out, HasSubstr("Qwen2ForCausalLM"));
 }

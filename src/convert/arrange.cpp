@@ -55,12 +55,6 @@ void every_other(const StoredTensor& t, int64_t first, Arranged& all) {
   all.as_column = true;
 }
 
-void filters(const StoredTensor& t, Arranged& all) {
-  if (t.shape.size() != 3 || t.shape[1] != 1) refuse_shape(t, "channels, 1 and the width of the filter");
-  all.slices.push_back({.tensor = &t, .n_rows = t.rows()});
-  all.shape = {t.shape[0], t.shape[2]};
-}
-
 // n_groups times: n_queries heads of queries, one of keys, one of values.
 void apart(const StoredTensor& t, int64_t n_groups, int64_t n_queries, Arranged& all) {
   const int64_t rows = t.shape.size() == 1 ? t.cols() : t.rows();
@@ -77,6 +71,20 @@ void apart(const StoredTensor& t, int64_t n_groups, int64_t n_queries, Arranged&
   part((n_queries + 1) * head, head);
   all.shape = t.shape;
   all.as_column = t.shape.size() == 1;
+}
+
+void filters(const StoredTensor& t, Arranged& all) {
+  if (t.shape.size() != 3 || t.shape[1] != 1) refuse_shape(t, "channels, 1 and the width of the filter");
+  all.slices.push_back({.tensor = &t, .n_rows = t.rows()});
+  all.shape = {t.shape[0], t.shape[2]};
+}
+
+// A vector as n_rows rows.
+void vector_rows(const StoredTensor& t, int64_t n_rows, Arranged& all) {
+  if (t.shape.size() != 1 || n_rows <= 0 || t.cols() % n_rows != 0)
+    refuse_shape(t, n_rows > 0 ? fmt::format("one dimension, a multiple of {}", n_rows) : "one dimension");
+  all.slices.push_back({.tensor = &t, .n_rows = n_rows});
+  all.shape = {n_rows, t.cols() / n_rows};
 }
 
 }  // namespace
@@ -109,8 +117,15 @@ Arranged arrange(As as, std::span<const StoredTensor* const> sources, const Head
       case As::filters:
         filters(*t, all);
         break;
-      case As::negative_exp:
+      case As::column:
+      case As::negative_exp_column:
+        vector_rows(*t, t->shape.size() == 1 ? t->cols() : 0, all);
+        break;
+      case As::state_groups:
+        vector_rows(*t, heads.n_state_groups, all);
+        break;
       case As::plain:
+      case As::negative_exp:
       case As::rope_q:
       case As::rope_k:
       case As::plus_one:

@@ -9,7 +9,7 @@
 namespace assay::converting {
 
 struct HeadCounts {
-  int64_t n_heads = 0, n_kv_heads = 0;
+  int64_t n_heads = 0, n_kv_heads = 0, n_state_groups = 0;
 };
 
 struct Arranged {

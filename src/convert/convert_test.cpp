@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <fstream>
+#include <iterator>
 #include <set>
 
 #include "support/convert_folder.h"
@@ -241,13 +243,49 @@ TEST(Convert, QuantisedCheckpointsAreRefusedByName) {
   EXPECT_NE(refusal.find("o_proj.weight"), std::string::npos) << refusal;
 }
 
+TEST(Convert, StatesThatAFileCannotDescribeAreRefusedByName) {
+  const auto refuses = [](const char* family, const char* key, const json::value& value, Errc code = Errc::unsupported) {
+    ConvertedFolder folder(family);
+    folder.set(key, value);
+    const std::string refusal = folder.refusal(code);
+    EXPECT_NE(refusal.find(key), std::string::npos) << family << ": " << refusal;
+  };
+  refuses("mamba", "use_bias", true);
+  refuses("mamba", "use_conv_bias", false);
+  refuses("mamba", "hidden_act", "gelu");
+  refuses("mamba2", "time_step_limit", json::array{0.001, 0.1});
+  refuses("mamba2", "num_heads", 7, Errc::bad_file);
+  refuses("mamba2", "n_groups", 0, Errc::bad_file);
+  refuses("lfm2", "conv_bias", true);
+  refuses("lfm2", "layer_types", json::array{"conv", "sliding_attention"});
+  refuses("lfm2", "layer_types", json::array{"conv"}, Errc::bad_file);
+  refuses("granitehybrid", "mamba_proj_bias", true);
+  refuses("granitehybrid_attention", "position_embedding_type", "nope");
+  refuses("nemotron_h", "hybrid_override_pattern", "M-X");
+  refuses("nemotron_h", "mlp_hidden_act", "silu");
+  refuses("falcon_h1", "ssm_multipliers", json::array{1, 2}, Errc::bad_file);
+  refuses("falcon_h1_norm", "mamba_norm_before_gate", true);
+  refuses("jamba", "attn_layer_offset", 2, Errc::bad_file);
+}
+
+// Python writes Infinity into config.json as it is, transformers 5 an object for it.
+TEST(Convert, AnInfiniteTimeStepIsNoLimit) {
+  ConvertedFolder folder("mamba2");
+  folder.set("time_step_limit", json::array{0.0, "@"});
+  std::ifstream in(folder.path() / "config.json");
+  std::string text((std::istreambuf_iterator<char>(in)), {});
+  text.replace(text.find("\"@\""), 3, "Infinity");
+  folder.write_text("config.json", text);
+  EXPECT_GT(folder.convert("f16").bytes, 0u);
+}
+
 TEST(Convert, FoldersThatAreRefusedSayWhy) {
   const auto says = [](const std::string& found, const std::string& part) { EXPECT_NE(found.find(part), std::string::npos) << found << "\n  needs: " << part; };
   {
     ConvertedFolder folder("llama");
-    folder.set("architectures", {"MambaForCausalLM"});
+    folder.set("architectures", {"RwkvForCausalLM"});
     const std::string refusal = folder.refusal(Errc::unsupported);
-    says(refusal, "'MambaForCausalLM' is not known");
+    says(refusal, "'RwkvForCausalLM' is not known");
     says(refusal, "LlamaForCausalLM, ");
     folder.set("hidden_act", "gelu");
     says(folder.refusal(Errc::unsupported), "hidden_act is 'gelu'");

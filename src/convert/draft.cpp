@@ -16,7 +16,7 @@ namespace {
 // Types: as llama.cpp's converter, from the name in the new file.
 bool stays_f32(std::string_view name, int rank) {
   if (rank <= 1 || name.ends_with("_norm.weight") || !name.ends_with(".weight")) return true;
-  for (const std::string_view part : {".ffn_gate_inp.weight", ".ffn_gate_inp_shexp.weight", ".ssm_conv1d.weight", ".ssm_conv1d_q.weight", ".ssm_conv1d_k.weight", ".ssm_conv1d_v.weight",
+  for (const std::string_view part : {".ffn_gate_inp.weight", ".ffn_gate_inp_shexp.weight", ".ssm_conv1d.weight", ".shortconv.conv.weight", ".ssm_conv1d_q.weight", ".ssm_conv1d_k.weight", ".ssm_conv1d_v.weight",
                                       ".altup_correct_coef.weight", ".altup_predict_coef.weight"}) {
     if (name.ends_with(part)) return true;
   }
@@ -81,6 +81,11 @@ Draft::Draft(const Folder& from, std::string architecture, std::string_view defa
   }
 }
 
+void Draft::set_architecture(std::string name) {
+  architecture_ = std::move(name);
+  head.set("general.architecture", gguf::Value::of(architecture_));
+}
+
 void Draft::count(std::string_view name, int64_t value) {
   if (value < 0 || value > int64_t{0xFFFFFFFF}) throw Error(Errc::bad_file, fmt::format("config.json: {} would be {}", name, value));
   head.set(fmt::format("{}.{}", architecture_, name), gguf::Value::of(static_cast<uint32_t>(value)));
@@ -128,7 +133,7 @@ void Draft::shape_rows(Output& output, const Rule& rule, const std::vector<const
                                               shape_text(first.shape), base::shown(t->name), t->type, shape_text(t->shape)));
     }
   }
-  Arranged arranged = arrange(rule.as, sources, {n_heads, n_kv_heads});
+  Arranged arranged = arrange(rule.as, sources, {n_heads, n_kv_heads, n_state_groups});
   std::vector<int64_t> shape = std::move(arranged.shape);
   output.slices = std::move(arranged.slices);
   if (rule.from.find("{x}") != std::string_view::npos) shape.insert(shape.begin(), static_cast<int64_t>(sources.size()));
@@ -145,7 +150,7 @@ void Draft::add(const Rule& rule, const std::string& to, const std::vector<const
   shape_rows(output, rule, sources);
   output.is_f32 = stays_f32(output.name, output.shape.rank);
   output.plus_one = rule.as == As::plus_one;
-  output.negative_exp = rule.as == As::negative_exp;
+  output.negative_exp = rule.as == As::negative_exp || rule.as == As::negative_exp_column;
   if (rule.as == As::rope_q || rule.as == As::rope_k) {
     output.rope_heads = rule.as == As::rope_q ? n_heads : n_kv_heads;
     if (output.shape.rank == 1) {  // a bias: its elements are the rows

@@ -29,6 +29,12 @@ struct HeadTurns {
   int64_t n_groups = 0, n_each = 1, width = 0;  // 0 groups: they stay as they are
 };
 
+// What the rows up to `end` are multiplied by, one after the other.
+struct Factors {
+  int64_t end = 0;
+  std::vector<float> values;
+};
+
 struct Output {
   std::string name;
   tensor::Shape shape;
@@ -39,6 +45,7 @@ struct Output {
   bool plus_one = false;
   bool negative_exp = false;       // -exp(x)
   HeadTurns columns;
+  std::vector<Factors> factors;    // of rows, in order; empty: none
   const StoredTensor* scales = nullptr;  // the slices are of MXFP4's packed nibbles, and these their scales: kept as they are, whatever type was asked for
   std::vector<float> values;       // made here, where there are no slices
 };
@@ -60,9 +67,12 @@ enum class As {
   odd,
   heads_apart,   // a head's queries, keys and values stand together; in the file all queries come first, then all keys, all values
   groups_apart,  // the same, where the queries of a group share one key and one value
+  tied,     // the head: absent where the embedding is one
   filters,     // of a convolution, one a channel: the dimension of 1 between is taken out
   negative_exp,         // -exp(x): what decays a state
-  tied,     // the head: absent where the embedding is one
+  negative_exp_column,  // the same, a vector as one of columns of 1
+  column,      // a vector as one of columns of 1
+  state_groups,  // a vector as rows, one for each group of a state's heads
   vocabulary,  // rows beyond the tokenizer's tokens are left out
 };
 
@@ -86,10 +96,11 @@ class Draft {
   gguf::Head head;
   std::vector<Output> outputs;
   std::vector<std::string> notes;  // what the user should know
-  int64_t n_layers = 0, n_heads = 0, n_kv_heads = 0, n_experts = 0;
+  int64_t n_layers = 0, n_heads = 0, n_kv_heads = 0, n_experts = 0, n_state_groups = 0;
   bool is_tied = false;
 
   const std::string& architecture() const noexcept { return architecture_; }
+  void set_architecture(std::string name);  // before any key: where a class's models go by several
   // Under "ARCHITECTURE.NAME"; counts are u32, numbers f32, as the other converters write them.
   void count(std::string_view name, int64_t value);
   void number(std::string_view name, double value);

@@ -13,7 +13,7 @@ namespace assay::converting {
 const std::vector<Family>& families() {
   static const std::vector<Family> kAll = [] {
     std::vector<Family> all;
-    for (const auto part : {llama_families, granite_families, qwen_families, gemma_families, norm_families, fused_families, expert_families, latent_families, encoder_families, delta_families}) {
+    for (const auto part : {llama_families, granite_families, qwen_families, gemma_families, norm_families, fused_families, expert_families, latent_families, encoder_families, delta_families, state_families}) {
       for (Family& family : part()) all.push_back(std::move(family));
     }
     return all;

@@ -63,6 +63,7 @@ std::vector<Family> expert_families();
 std::vector<Family> latent_families();
 std::vector<Family> encoder_families();
 std::vector<Family> delta_families();
+std::vector<Family> state_families();
 
 const std::vector<Family>& families();
 // Error(unsupported), listing the known classes.
@@ -97,6 +98,7 @@ int64_t head_dim(Draft& draft);            // as config.json has it, else hidden
 void key_lengths(Draft& draft);            // of a head_dim that is there
 void derive_head_dim(Draft& draft);        // of one that is not there as well: classes that derive it say it nonetheless
 void llama_keys(Draft& draft);
+double granite_keys(Draft& draft);         // the rotation's base
 std::vector<bool> window_layers(Draft& draft, bool (*otherwise)(int64_t layer));  // from layer_types
 void pooling(Draft& draft);                // from modules.json and classifier_pooling
 

@@ -9,9 +9,8 @@
 #include "convert/family_rules.h"
 
 namespace assay::converting {
-namespace {
 
-double granite_keys(Draft& d) {  // the rotation's base
+double parts::granite_keys(Draft& d) {
   parts::sizes(d);
   d.count("vocab_size", d.config.count("vocab_size"));
   d.config.mark_read("head_dim");  // the class reads none
@@ -32,6 +31,8 @@ double granite_keys(Draft& d) {  // the rotation's base
   return base;
 }
 
+namespace {
+
 void granite_attention(Draft& d) {
   d.take(rules::kEnds);
   d.take(rules::kNormsBefore);
@@ -40,7 +41,7 @@ void granite_attention(Draft& d) {
 }
 
 void granite(Draft& d) {
-  granite_keys(d);
+  parts::granite_keys(d);
   granite_attention(d);
   d.take(rules::kGatedFfn);
   parts::check_bias(d, "mlp_bias", "blk.0.ffn_up.bias");
@@ -77,7 +78,7 @@ void rope_pattern(Draft& d, double rope_theta) {
 }
 
 void granite_swa(Draft& d) {
-  const double rope_theta = granite_keys(d);
+  const double rope_theta = parts::granite_keys(d);
   d.count("attention.sliding_window", d.config.count("sliding_window"));
   d.flags("attention.sliding_window_pattern", parts::window_layers(d, [](int64_t layer) { return layer % 4 != 0; }));
   rope_pattern(d, rope_theta);
@@ -101,7 +102,7 @@ constexpr std::array kGraniteShared = {
 };
 
 void granitemoe(Draft& d) {
-  granite_keys(d);
+  parts::granite_keys(d);
   const int64_t n_shared = d.config.find_count("shared_intermediate_size").value_or(0);
   if (n_shared > 0) d.count("expert_shared_feed_forward_length", n_shared);
   granite_attention(d);

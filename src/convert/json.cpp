@@ -29,7 +29,7 @@ char JsonCursor::peek() {
   blanks();
   if (at_ == text_.size()) fail("the JSON ends here, where a value is due");
   const char c = text_[at_];
-  if (c != '{' && c != '[' && c != '"' && c != 't' && c != 'f' && c != 'n' && c != '-' && !is_digit(c)) fail("no JSON value begins here");
+  if (c != '{' && c != '[' && c != '"' && c != 't' && c != 'f' && c != 'n' && c != 'I' && c != '-' && !is_digit(c)) fail("no JSON value begins here");
   return c;
 }
 
@@ -113,6 +113,11 @@ bool JsonCursor::boolean() {
   return c == 't';
 }
 
+void JsonCursor::infinity() {
+  peek();
+  word("Infinity");
+}
+
 void JsonCursor::null() {
   peek();
   word("null");
@@ -184,6 +189,7 @@ void JsonCursor::skip() {
     case '"': string(unused); return;
     case 't': case 'f': boolean(); return;
     case 'n': null(); return;
+    case 'I': infinity(); return;
     default: number();
   }
 }
@@ -208,6 +214,7 @@ Json Json::read(JsonCursor& in) {
     case '"': return of(in.string());
     case 't': case 'f': return of(in.boolean());
     case 'n': in.null(); return {};
+    case 'I': in.infinity(); return of(std::string("Infinity"));
     default: return of(in.number());
   }
 }

@@ -32,6 +32,7 @@ class JsonCursor {
   JsonNumber number();
   bool boolean();
   void null();
+  void infinity();  // which Python writes although JSON has none; Json takes it as a text
   void string(std::string& out);
   std::string string() {
     std::string out;

@@ -44,7 +44,7 @@ void widen(const StoredTensor& t, int64_t first, int64_t stride, int64_t n, floa
 
 // What is computed is rounded to F16 where the folder has that, as the other converters do it.
 template <class Operation>
-void each(const Output& output, const StoredTensor& t, float* x, Operation operation) {
+void each_value(const Output& output, const StoredTensor& t, float* x, Operation operation) {
   const bool rounds = *t.dtype == tensor::DType::F16;
   for (int64_t j = 0; j < output.cols; ++j) {
     x[j] = operation(x[j]);
@@ -56,6 +56,17 @@ void each(const Output& output, const StoredTensor& t, float* x, Operation opera
 void widen_in_turns(const HeadTurns& turns, const StoredTensor& t, int64_t first, float* x) {
   for (int64_t i = 0; i < turns.n_each; ++i) {
     for (int64_t group = 0; group < turns.n_groups; ++group, x += turns.width) widen(t, first + (group * turns.n_each + i) * turns.width, 1, turns.width, x);
+  }
+}
+
+void compute(const Output& output, int64_t row, const StoredTensor& t, float* x) {
+  if (output.plus_one) each_value(output, t, x, [](float value) { return value + 1.0f; });
+  if (output.negative_exp)
+    each_value(output, t, x, [](float value) { return static_cast<float>(-std::exp(static_cast<double>(value))); });
+  for (const Factors& factors : output.factors) {
+    if (row >= factors.end) continue;
+    for (const float factor : factors.values) each_value(output, t, x, [&](float value) { return value * factor; });
+    break;
   }
 }
 
@@ -92,9 +103,7 @@ void read_row(const Output& output, int64_t row, float* x) {
   } else {
     widen(t, place.row * output.cols, 1, output.cols, x);
   }
-  if (output.plus_one) each(output, t, x, [](float value) { return value + 1.0f; });
-  if (output.negative_exp)
-    each(output, t, x, [](float value) { return static_cast<float>(-std::exp(static_cast<double>(value))); });
+  compute(output, row, t, x);
 }
 
 // The folder has 32 values as 16 bytes, value 2j in the low half of byte j; a GGUF block has its scale first, value j in the low half of byte j and value

@@ -201,6 +201,36 @@ def families():
     yield from expert_families(llama, spm, gpt)
     yield from state_families(llama, gpt)
     yield from encoders(llama, gpt)
+    yield from state_families(llama, spm, gpt)
+
+
+def state_families(llama, spm, gpt):
+    """Layers that keep a state. transformers has other names for their kinds than the published files, whose names the converter reads."""
+    one = dict(num_hidden_layers=1)
+    lfm = dict(layer_types=["conv", "full_attention"], conv_L_cache=3)
+    mamba2 = dict(mamba_n_heads=8, mamba_d_head=16, mamba_d_state=16, mamba_n_groups=2)
+    granite = dict(mamba2, mamba_n_groups=1, layer_types=["mamba", "attention"], attention_multiplier=0.25, embedding_multiplier=12.0, residual_multiplier=0.22, logits_scaling=8.0)
+    hybrid = dict(config=dict(layer_types=["mamba", "attention"]), as_published=True)
+    yield "lfm2", "Lfm2Config", llama(block_multiple_of=32, block_ffn_dim_multiplier=1.3, **lfm), ("bpe", "llama-bpe"), "BF16"
+    yield "lfm2_as_is", "Lfm2Config", llama(block_auto_adjust_ff_dim=False, tie_word_embeddings=False, **lfm), ("bpe", "llama-bpe"), "F16"
+    yield "lfm2moe", "Lfm2MoeConfig", llama(num_dense_layers=1, **EXPERTS, **lfm), ("bpe", "llama-bpe"), "BF16"
+    yield "granitehybrid", "GraniteMoeHybridConfig", llama(num_local_experts=0, num_experts_per_tok=0, shared_intermediate_size=96, **granite), spm, "BF16", hybrid
+    yield "granitehybrid_moe", "GraniteMoeHybridConfig", llama(num_local_experts=4, num_experts_per_tok=2, shared_intermediate_size=48, **granite), spm, "F16", hybrid
+    yield "granitehybrid_attention", "GraniteMoeHybridConfig", dict(llama(num_local_experts=0, num_experts_per_tok=0, shared_intermediate_size=96, position_embedding_type="rope",
+                                                                     **granite), layer_types=["attention"] * 2), spm, "BF16", dict(config=dict(layer_types=["attention"] * 2), as_published=True, without=".ssm.")
+    yield "mamba", "MambaConfig", dict(hidden_size=64, num_hidden_layers=2), spm, "BF16"
+    yield "mamba2", "Mamba2Config", dict(hidden_size=64, num_heads=8, head_dim=16, state_size=16, n_groups=2, num_hidden_layers=2), spm, "F32"
+    nemotron = dict(hidden_size=64, intermediate_size=96, num_attention_heads=4, num_key_value_heads=2, head_dim=16, mamba_num_heads=8, mamba_head_dim=16,
+                    ssm_state_size=16, n_groups=2)
+    yield "nemotron_h", "NemotronHConfig", dict(nemotron, layers_block_type=["mamba", "mlp", "attention"]), ("glm", "llama-bpe"), "BF16", dict(
+        config=dict(hybrid_override_pattern="M-*", num_hidden_layers=3), drop=["num_experts_per_tok", "n_routed_experts", "n_group", "topk_group", "layers_block_type", "layer_types"], as_published=True)
+    yield "nemotron_h_moe", "NemotronHConfig", dict(nemotron, layers_block_type=["mamba", "moe", "attention"], n_routed_experts=4, num_experts_per_tok=2,
+        moe_intermediate_size=32, moe_shared_expert_intermediate_size=48, routed_scaling_factor=2.5), ("glm", "llama-bpe"), "BF16", dict(as_published=True)
+    yield "falcon_h1", "FalconH1Config", llama(head_dim=16, mamba_d_ssm=128, embedding_multiplier=5.5, lm_head_multiplier=0.03, key_multiplier=0.4, attention_in_multiplier=0.9,
+        attention_out_multiplier=0.94, ssm_in_multiplier=1.25, ssm_out_multiplier=0.24, mlp_multipliers=[0.88, 0.3], ssm_multipliers=[0.35, 0.25, 0.18, 0.5, 0.31], **mamba2), gpt, "BF16"
+    yield "falcon_h1_norm", "FalconH1Config", llama(head_dim=16, mamba_d_ssm=128, mamba_rms_norm=True, mamba_norm_before_gate=False, key_multiplier=0.4, **mamba2, **one), gpt, "F16"
+    yield "jamba", "JambaConfig", dict(llama(num_experts=4, num_experts_per_tok=2, attn_layer_period=2, attn_layer_offset=1, expert_layer_period=2, expert_layer_offset=1,
+        mamba_d_state=16, use_mamba_kernels=False), num_hidden_layers=4), spm, "BF16"
 
 
 def dense_families(llama, spm, gpt):
@@ -504,7 +534,8 @@ def make(name, config_class, values, tokenizer, dtype, more, convert):
         if "tensors_of" in more:
             tensors = [list(t) for t in more["tensors_of"](tensors)]
         if "config" in more and config_class:
-            (folder / "config.json").write_text(json.dumps(dict(json.loads((folder / "config.json").read_text()), **more["config"]), indent=2))
+            changed = dict(json.loads((folder / "config.json").read_text()), **more["config"])
+            (folder / "config.json").write_text(json.dumps({k: v for k, v in changed.items() if k not in more.get("drop", [])}, indent=2))
         write_safetensors(folder / "model.safetensors", tensors)
         (folder / "generation_config.json").unlink(missing_ok=True)
         for file_name, content in files.items():
@@ -517,6 +548,7 @@ def make(name, config_class, values, tokenizer, dtype, more, convert):
             out = pathlib.Path(temporary) / f"{outtype}.gguf"
             convert(folder, out, outtype, tokenizer[1], more.get("as_published", False))
             keys, tensors_found = read_gguf(out)
+            keys = {k: v for k, v in keys.items() if "without" not in more or more["without"] not in k}  # of layers that the model has not
             for tensor, (kind, shape, digest) in tensors_found.items():
                 found.setdefault(tensor, [shape]).extend([kind, digest])
         made = {"config": (folder / "config.json").read_text(), "tokenizer": "/".join(map(str, tokenizer)), "tensors": tensors, "keys": keys, "outputs": found}
@@ -543,6 +575,9 @@ def converter(llama_cpp):
     torch.exp = lambda x: torch_exp(x.double()).to(x.dtype)  # in float32 its last bit depends on the machine's vectors
     types = {"f32": gguf.LlamaFileType.ALL_F32, "f16": gguf.LlamaFileType.MOSTLY_F16, "bf16": gguf.LlamaFileType.MOSTLY_BF16}
 
+    exp = torch.exp
+    torch.exp = lambda x: exp(x.double()).to(x.dtype)  # rounded once; the vector code of some builds is a bit off
+
     from conversion.hunyuan import HunYuanMoEModel
     HunYuanMoEModel.set_vocab = TextModel._set_vocab_gpt2  # its own reads a file of ranks that only remote code understands
 
@@ -562,6 +597,7 @@ def main():
     os.environ["TRANSFORMERS_OFFLINE"] = "1"
     convert = converter(llama_cpp)
     facts = json.loads(out.read_text()) if sys.argv[3:] and out.exists() else {"families": {}, "files": {}}
+    BASE.update(facts.get("tokenizer.json", {}))
     for name, config_class, values, tokenizer, dtype, *more in families():
         if sys.argv[3:] and name not in sys.argv[3:]:
             continue
