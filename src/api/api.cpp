@@ -241,8 +241,15 @@ Asked Api::read(Where where, std::string_view text, const std::string& client, d
   const FormAsked wanted = where == kResponses ? response_form(body) : chat_form(body, where == kChat);
   const auto prompts = as_bad_request([&]() -> std::vector<std::vector<TokenId>> {
     if (where == kCompletions) return texts_of(body, "prompt", kPromptsMax, false);
-    return {encode_rendered(*model_, where == kChat ? rendered(messages_of(body), {wanted.callable(), variables_of(body, "reasoning_effort")})
-                                                    : rendered(response_messages(body), {wanted.callable(), variables_of(body, "reasoning.effort")}))};
+    // Statement by statement: g++ 12 destroys temporaries of both branches of a condition inside braces when one of them throws.
+    const auto tools = wanted.callable();
+    std::vector<std::vector<TokenId>> one;
+    if (where == kChat) {
+      one.push_back(encode_rendered(*model_, rendered(messages_of(body), {tools, variables_of(body, "reasoning_effort")})));
+    } else {
+      one.push_back(encode_rendered(*model_, rendered(response_messages(body), {tools, variables_of(body, "reasoning.effort")})));
+    }
+    return one;
   });
   const auto form = form_of(wanted, asked.is_chat());
   asked.has_tools = !wanted.callable().empty();
