@@ -33,12 +33,8 @@ void PieceBpeEncoder::encode(std::string_view text, bool /*opens*/, std::vector<
   merger.merge_into(merges_, out);
 }
 
-// Control, unknown and byte tokens are no text, however it is spelled.
 void PieceBpeEncoder::add_character(std::string_view character, PairMerger& merger) const {
-  if (const TokenId id = vocabulary_.find_id(character); id >= 0) {
-    const TokenKind kind = vocabulary_.kind(id);
-    if (kind != TokenKind::control && kind != TokenKind::unknown && kind != TokenKind::byte) return merger.add(id);
-  }
+  if (const TokenId id = find_piece(vocabulary_, character); id >= 0) return merger.add(id);
   const bool has_all = std::all_of(character.begin(), character.end(),
                                    [&](char c) { return byte_token_[static_cast<uint8_t>(c)] >= 0; });
   if (has_all) {

@@ -74,22 +74,19 @@ void append_spelled(const Vocabulary& vocabulary, TokenId id, std::string& out) 
   out.append(text, at);
 }
 
+TokenId find_piece(const Vocabulary& vocabulary, std::string_view text) noexcept {
+  const TokenId id = vocabulary.find_id(text);
+  if (id < 0) return -1;
+  const TokenKind kind = vocabulary.kind(id);
+  return kind == TokenKind::control || kind == TokenKind::unknown || kind == TokenKind::byte ? -1 : id;
+}
+
 SpmEncoder::SpmEncoder(const Vocabulary& vocabulary, SpmRules rules, TokenId unknown)
     : vocabulary_(vocabulary), rules_(rules), unknown_(unknown), byte_token_(spelled_bytes(vocabulary)) {
   for (int byte = 0; byte < 256; ++byte) {
     const char one = static_cast<char>(byte);
     if (byte_token_[byte] < 0) byte_token_[byte] = vocabulary.find_id({&one, 1});
   }
-}
-
-// Control, unknown and byte tokens are no pieces of text, however it is spelled (as in
-// SentencePiece itself).
-TokenId SpmEncoder::find_piece(std::string_view text) const noexcept {
-  const TokenId id = vocabulary_.find_id(text);
-  if (id < 0) return -1;
-  const TokenKind kind = vocabulary_.kind(id);
-  return kind == TokenKind::control || kind == TokenKind::unknown || kind == TokenKind::byte ? -1
-                                                                                             : id;
 }
 
 std::string SpmEncoder::escaped(std::string_view text, bool opens) const {
@@ -139,7 +136,7 @@ void SpmEncoder::encode(std::string_view raw, bool opens, std::vector<TokenId>& 
     symbol.key = 0;
     if (symbol.next < 0) return false;
     const uint32_t bytes = symbol.bytes + symbols[symbol.next].bytes;
-    const TokenId id = find_piece(std::string_view(text).substr(symbol.begin, bytes));
+    const TokenId id = find_piece(vocabulary_, std::string_view(text).substr(symbol.begin, bytes));
     if (id >= 0)
       symbol.key =
           (uint64_t{priority_of(vocabulary_.score(id))} << 32) | static_cast<uint32_t>(left);
@@ -170,7 +167,7 @@ void SpmEncoder::encode(std::string_view raw, bool opens, std::vector<TokenId>& 
 }
 
 void SpmEncoder::append_symbol(std::string_view text, std::vector<TokenId>& out) const {
-  if (const TokenId id = find_piece(text); id >= 0) {
+  if (const TokenId id = find_piece(vocabulary_, text); id >= 0) {
     out.push_back(id);
     return;
   }

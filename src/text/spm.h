@@ -21,6 +21,9 @@ std::array<TokenId, 256> spelled_bytes(const Vocabulary& vocabulary);
 // Appends the bytes of a token in whose text blanks are U+2581 and that may be a byte "<0xXX>".
 void append_spelled(const Vocabulary& vocabulary, TokenId id, std::string& out);
 
+// The token of a piece of text, -1 if it is none: control, unknown and byte tokens are no text, however it is spelled (as in SentencePiece itself).
+TokenId find_piece(const Vocabulary& vocabulary, std::string_view text) noexcept;
+
 struct SpmRules {
   bool add_space_prefix = true;           // a blank before a text that opens
   bool remove_extra_whitespaces = false;  // blanks at the ends go, others become one
@@ -39,7 +42,6 @@ class SpmEncoder final : public WordEncoder {
  private:
   struct Symbol;
   std::string escaped(std::string_view text, bool opens) const;
-  TokenId find_piece(std::string_view text) const noexcept;
   void append_symbol(std::string_view text, std::vector<TokenId>& out) const;
 
   const Vocabulary& vocabulary_;

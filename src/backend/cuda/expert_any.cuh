@@ -19,7 +19,6 @@ struct AnyExpertTask {
 template <class Block, int kBlock>
 __global__ void any_expert_kernel(AnyExpertTask task) {
   using Unpacked = std::conditional_t<kBlock == 32, Unpacked32, Unpacked256>;
-  constexpr int kGroups = kBlock == 32 ? 1 : 16;
   const int64_t pair = blockIdx.x / task.blocks_of_pair,
                 at_row = blockIdx.x % task.blocks_of_pair * kAnyRowsPerBlock + threadIdx.x / 8;
   const int chunk = threadIdx.x % 8;
@@ -34,15 +33,7 @@ __global__ void any_expert_kernel(AnyExpertTask task) {
     const quant::BlockScales scale = quant::scales(block);
     Unpacked u;
     unpack(block, u.n);
-    const int64_t at = x_row * task.n_blocks + b;
-    const quant::IntegerSums high = sums_of<Block>(u, task.x.q + at * kBlock, task.x.q_sums + at * kGroups);
-    float f = static_cast<float>(high.i), g = static_cast<float>(high.m);
-    if (task.x.planes == 2) {
-      const quant::IntegerSums low = sums_of<Block>(u, task.x.l + at * kBlock, task.x.l_sums + at * kGroups);
-      f = quant::join_planes(high.i, low.i);
-      g = quant::join_planes(high.m, low.m);
-    }
-    c = num::fma(task.x.d[at], quant::block_term(Block::kHasMin, scale, f, g), c);
+    c = with_block<Block, kBlock>(u, scale, task.x, x_row * task.n_blocks + b, c);
   }
 #pragma unroll
   for (int width = 1; width <= 4; width *= 2) c = c + __shfl_xor_sync(kWholeWarp, c, width);

@@ -54,10 +54,23 @@ __device__ inline quant::IntegerSums sums_of(const Unpacked256& u, const int8_t*
   return sums;
 }
 
+// A chain of a sum after one more block, number `at` of the activations.
+template <class Block, int kBlock, class Unpacked>
+__device__ inline float with_block(const Unpacked& u, const quant::BlockScales& scale, const quant::Activations& x, int64_t at, float c) {
+  constexpr int kGroups = kBlock == 32 ? 1 : 16;  // of sums in a block
+  const quant::IntegerSums high = sums_of<Block>(u, x.q + at * kBlock, x.q_sums + at * kGroups);
+  float f = static_cast<float>(high.i), g = static_cast<float>(high.m);
+  if (x.planes == 2) {
+    const quant::IntegerSums low = sums_of<Block>(u, x.l + at * kBlock, x.l_sums + at * kGroups);
+    f = quant::join_planes(high.i, low.i);
+    g = quant::join_planes(high.m, low.m);
+  }
+  return num::fma(x.d[at], quant::block_term(Block::kHasMin, scale, f, g), c);
+}
+
 template <class Block, int kBlock, int kTokens>
 __global__ void any_format_kernel(AnyTask task) {
   using Unpacked = std::conditional_t<kBlock == 32, Unpacked32, Unpacked256>;
-  constexpr int kGroups = kBlock == 32 ? 1 : 16;  // of sums in a block
   const int64_t row = int64_t{blockIdx.x} * kAnyRowsPerBlock + threadIdx.x / 8;
   const int64_t first_token = int64_t{blockIdx.y} * kTokens;
   const int chunk = threadIdx.x % 8;
@@ -72,15 +85,7 @@ __global__ void any_format_kernel(AnyTask task) {
     for (int t = 0; t < kTokens; ++t) {
       const int64_t token = first_token + t;
       if (token >= task.n_tokens) break;
-      const int64_t at = token * task.n_blocks + b;
-      const quant::IntegerSums high = sums_of<Block>(u, task.x.q + at * kBlock, task.x.q_sums + at * kGroups);
-      float f = static_cast<float>(high.i), g = static_cast<float>(high.m);
-      if (task.x.planes == 2) {
-        const quant::IntegerSums low = sums_of<Block>(u, task.x.l + at * kBlock, task.x.l_sums + at * kGroups);
-        f = quant::join_planes(high.i, low.i);
-        g = quant::join_planes(high.m, low.m);
-      }
-      c[t] = num::fma(task.x.d[at], quant::block_term(Block::kHasMin, scale, f, g), c[t]);
+      c[t] = with_block<Block, kBlock>(u, scale, task.x, token * task.n_blocks + b, c[t]);
     }
   }
   for (int t = 0; t < kTokens; ++t) {
