@@ -152,7 +152,8 @@ TEST_F(TightScheduler, GuessesChangeNoAnswer) {
     options_.context.n_positions_max = c.n_positions_max;
     outcomes_.clear();
     Scheduler scheduler(model_, options_);
-    expect_all_as_alone(scheduler, test::unless_sanitized(24, 6), [&](int i) { return i % 2 == 0 ? long_one(i) : varied(i); });
+    expect_all_as_alone(scheduler, test::unless_sanitized(24, 6),
+                        [&](int i) { return i % 2 == 0 ? long_one(i) : varied(i); });
     const SchedulerFigures f = scheduler.figures();
     EXPECT_GT(f.n_drafted, 0);
     EXPECT_LE(f.n_accepted, f.n_drafted);
