@@ -29,9 +29,8 @@ if(ASSAY_SANITIZE)
   if(CMAKE_CXX_COMPILER_ID MATCHES Clang AND ASSAY_SANITIZE MATCHES undefined)  # whose marks before functions clang 14 cannot put before coroutines
     target_compile_options(assay_flags INTERFACE -fno-sanitize=function)
   endif()
-  if(CMAKE_CXX_COMPILER_ID MATCHES Clang AND ASSAY_SANITIZE MATCHES thread)  # whose static runtime leaves a program no operator new of its own
-    execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-resource-dir OUTPUT_VARIABLE resources OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
-    target_link_options(assay_flags INTERFACE -shared-libsan "LINKER:-rpath,${resources}/lib/linux")
+  if(CMAKE_CXX_COMPILER_ID MATCHES Clang AND ASSAY_SANITIZE MATCHES thread)  # whose operator new would leave a program none of its own
+    target_link_options(assay_flags INTERFACE -fno-sanitize-link-c++-runtime)
   endif()
 endif()
 if(ASSAY_FUZZ)
