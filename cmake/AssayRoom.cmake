@@ -30,7 +30,7 @@ if(ASSAY_SANITIZE)
     target_compile_options(assay_flags INTERFACE -fno-sanitize=function)
   endif()
   if(CMAKE_CXX_COMPILER_ID MATCHES Clang AND ASSAY_SANITIZE MATCHES thread)  # whose operator new would leave a program none of its own
-    target_link_options(assay_flags INTERFACE -fno-sanitize-link-c++-runtime)
+    target_link_options(assay_flags INTERFACE "LINKER:--allow-multiple-definition")
   endif()
 endif()
 if(ASSAY_FUZZ)

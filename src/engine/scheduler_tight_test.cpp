@@ -262,7 +262,7 @@ TEST_F(TightScheduler, AnyOrderUnderWantOfPages) {
     test::Random random(seed);
     std::map<RequestId, Request> requests;
     std::vector<RequestId> ids;
-    for (int i = 0; i < 1'000; ++i) {
+    for (int i = 0; i < test::unless_sanitized(1'000, 250); ++i) {
       if (random.below(12) == 0) {
         Request r = long_one(random.below(12));
         r.generate.request = static_cast<uint64_t>(random.below(3));
@@ -282,7 +282,7 @@ TEST_F(TightScheduler, AnyOrderUnderWantOfPages) {
       if (outcomes_.at(id).finished->reason == FinishReason::cancelled) continue;
       if (++n_whole % 3 == 0) expect_as_alone(request, outcomes_.at(id));
     }
-    EXPECT_GT(n_whole, 20);
+    EXPECT_GT(n_whole, test::unless_sanitized(20, 5));
     const SchedulerFigures f = scheduler.figures();
     EXPECT_GT(f.n_preempted, 0);
     EXPECT_EQ(f.n_positions_used, 0);
