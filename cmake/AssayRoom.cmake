@@ -24,7 +24,14 @@ endfunction()
 if(ASSAY_SANITIZE)
   target_compile_options(assay_flags INTERFACE -fsanitize=${ASSAY_SANITIZE} -fno-omit-frame-pointer
                                                -fno-sanitize-recover=all)
+  target_compile_definitions(assay_flags INTERFACE ASSAY_SANITIZED)
   target_link_options(assay_flags INTERFACE -fsanitize=${ASSAY_SANITIZE})
+  if(CMAKE_CXX_COMPILER_ID MATCHES Clang AND ASSAY_SANITIZE MATCHES undefined)  # whose marks before functions clang 14 cannot put before coroutines
+    target_compile_options(assay_flags INTERFACE -fno-sanitize=function)
+  endif()
+  if(CMAKE_CXX_COMPILER_ID MATCHES Clang AND ASSAY_SANITIZE MATCHES thread)  # whose operator new would leave a program none of its own
+    target_link_options(assay_flags INTERFACE "LINKER:--allow-multiple-definition")
+  endif()
 endif()
 if(ASSAY_FUZZ)
   target_compile_options(assay_flags INTERFACE -fsanitize=fuzzer-no-link)

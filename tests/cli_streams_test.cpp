@@ -226,7 +226,7 @@ TEST_F(CliStreams, BeyondTheTrainedContextIsSaid) {
       AllOf(HasSubstr(message), HasSubstr("llama.rope.scaling.original_context_length 512) stretch it to 2048")));
 }
 
-#if !defined(__SANITIZE_ADDRESS__)  // whose shadow needs more than any limit
+#if !defined(ASSAY_SANITIZED)  // whose shadow needs more than any limit
 TEST_F(CliStreams, TooLittleMemoryNamesTheLimitAndWhatFits) {
   const ProgramResult r =
       test::run_program("/bin/sh", {"-c", "ulimit -v 1000000; exec \"$0\" \"$@\"", ASSAY_PROGRAM, "run", path_, "-p",

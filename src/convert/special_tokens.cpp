@@ -47,7 +47,7 @@ class SpecialTokens {
   void set_by_text() {
     for (const auto& [type, text] : family_.options.special_texts) {
       if (ids_.contains(std::string(type)) || !tokenizer_) continue;
-      const auto found = std::find_if(tokenizer_->added.begin(), tokenizer_->added.end(), [&](const AddedToken& t) { return t.content == text; });
+      const auto found = std::find_if(tokenizer_->added.begin(), tokenizer_->added.end(), [wanted = text](const AddedToken& t) { return t.content == wanted; });
       if (found == tokenizer_->added.end()) {
         throw Error(Errc::bad_file, fmt::format("tokenizer.json: needs the added token {}, which is {} in models of {}; there is none", base::shown(text), type, draft_.architecture()));
       }

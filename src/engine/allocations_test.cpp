@@ -8,6 +8,7 @@
 #include "assay/tokenizer.h"
 #include "engine/stop_strings.h"
 #include "support/count_allocations.h"
+#include "support/rounds.h"
 #include "support/scheduler_test_base.h"
 #include "support/small_vocabularies.h"
 #include "support/temp_folder.h"
@@ -77,7 +78,7 @@ TEST_F(AllocationFailure, FailsOneRequestAlone) {
   options_.n_waiting_max = 1000;
   options_.caches_prompts = true;
   int64_t n_failures = 0, n_failed = 0;
-  for (int64_t i_failure = 0; i_failure < 400; i_failure += 1 + i_failure / 40) {
+  for (int64_t i_failure = 0; i_failure < 400; i_failure += test::unless_sanitized(1, 6) + i_failure / 40) {
     outcomes_.clear();
     Scheduler scheduler(model_, options_);
     std::map<RequestId, Request> requests;
@@ -114,8 +115,8 @@ TEST_F(AllocationFailure, FailsOneRequestAlone) {
     EXPECT_EQ(f.n_running + f.n_waiting, 0);
     EXPECT_EQ(f.n_positions_used, 0);
   }
-  EXPECT_GT(n_failures, 20);
-  EXPECT_GT(n_failed, 10);
+  EXPECT_GT(n_failures, test::unless_sanitized(20, 10));
+  EXPECT_GT(n_failed, test::unless_sanitized(10, 2));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "support/invariance.h"
+#include "support/rounds.h"
 
 namespace assay {
 namespace {
@@ -51,7 +52,7 @@ void check_real_model(const std::filesystem::path& path) {
   for (const test::Setting& setting : test::all_settings()) {
     std::vector<test::Way> ways = main_ways();
     if (setting.cache == KvType::f16) {
-      add_partitions(ways, golden.ids.size(), is_default(setting) ? 10 : 2);  // the small models see twenty in every setting
+      add_partitions(ways, golden.ids.size(), is_default(setting) ? test::rounds(4, 10) : test::rounds(1, 2));  // the small models see twenty in every setting
     } else {
       ways.resize(3);
     }

@@ -1,5 +1,6 @@
 // Random schedules of 10,000 steps each.
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 
 namespace assay {
 namespace {
@@ -7,7 +8,7 @@ namespace {
 class LongRandomSchedule : public test::RandomSchedule {};
 
 TEST_F(LongRandomSchedule, EndsWithEveryAnswerAndNoPage) {
-  for (uint64_t seed = 1; seed <= 2; ++seed) walk(10'000, seed);
+  for (uint64_t seed = 1; seed <= test::rounds(1, 8); ++seed) walk(10'000, seed);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "support/random_numbers.h"
+#include "support/rounds.h"
 #include "support/scheduler_test_base.h"
 
 namespace assay {
@@ -53,7 +54,7 @@ TEST_F(TightScheduler, PreemptedRequestsHaveTheirAnswers) {
       options_.caches_prompts = caches;
       outcomes_.clear();
       Scheduler scheduler(model_, options_);
-      expect_all_as_alone(scheduler, 16, [&](int i) { return long_one(i); });
+      expect_all_as_alone(scheduler, test::unless_sanitized(16, 6), [&](int i) { return long_one(i); });
       const SchedulerFigures f = scheduler.figures();
       EXPECT_GT(f.n_preempted, 0);
       EXPECT_EQ(f.n_swapped > 0, swap > 0);
@@ -151,7 +152,8 @@ TEST_F(TightScheduler, GuessesChangeNoAnswer) {
     options_.context.n_positions_max = c.n_positions_max;
     outcomes_.clear();
     Scheduler scheduler(model_, options_);
-    expect_all_as_alone(scheduler, 24, [&](int i) { return i % 2 == 0 ? long_one(i) : varied(i); });
+    expect_all_as_alone(scheduler, test::unless_sanitized(24, 6),
+                        [&](int i) { return i % 2 == 0 ? long_one(i) : varied(i); });
     const SchedulerFigures f = scheduler.figures();
     EXPECT_GT(f.n_drafted, 0);
     EXPECT_LE(f.n_accepted, f.n_drafted);
@@ -224,7 +226,7 @@ TEST_F(TightScheduler, PromptsOutliveTheScheduler) {
 TEST_F(TightScheduler, AGeneratorsGuessesChangeNoAnswer) {
   for (const DraftKind kind : {DraftKind::ngram, DraftKind::model}) {
     int64_t n_drafted = 0, n_accepted = 0;
-    for (int i = 0; i < 10; ++i) {
+    for (int i = 0; i < test::unless_sanitized(10, 3); ++i) {
       const Request r = long_one(i);
       ContextOptions alone = options_.context;
       alone.n_sequences = 1;
@@ -260,7 +262,7 @@ TEST_F(TightScheduler, AnyOrderUnderWantOfPages) {
     test::Random random(seed);
     std::map<RequestId, Request> requests;
     std::vector<RequestId> ids;
-    for (int i = 0; i < 1'000; ++i) {
+    for (int i = 0; i < test::unless_sanitized(1'000, 250); ++i) {
       if (random.below(12) == 0) {
         Request r = long_one(random.below(12));
         r.generate.request = static_cast<uint64_t>(random.below(3));
@@ -280,7 +282,7 @@ TEST_F(TightScheduler, AnyOrderUnderWantOfPages) {
       if (outcomes_.at(id).finished->reason == FinishReason::cancelled) continue;
       if (++n_whole % 3 == 0) expect_as_alone(request, outcomes_.at(id));
     }
-    EXPECT_GT(n_whole, 20);
+    EXPECT_GT(n_whole, test::unless_sanitized(20, 5));
     const SchedulerFigures f = scheduler.figures();
     EXPECT_GT(f.n_preempted, 0);
     EXPECT_EQ(f.n_positions_used, 0);

@@ -22,6 +22,7 @@
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "support/checked_run.h"
+#include "support/rounds.h"
 #include "support/shared_data.h"
 #include "faults/dictionary.h"
 
@@ -177,7 +178,7 @@ TEST(DictionarySlow, FilesThatAreBrokenAreSuspected) {
   ASSAY_REQUIRE_FILE(test::smollm2());
   const std::shared_ptr<const Model> model = Model::load(test::smollm2().string());
   const ops::Plan& right = model->state().built.plan;
-  const std::vector<int32_t> ids = ids_of(*model, 24);
+  const std::vector<int32_t> ids = ids_of(*model, test::rounds(12, 24));
   base::ThreadPool pool(2);
   EXPECT_TRUE(suspect_file(right, ids, pool).empty());
 

@@ -34,7 +34,7 @@ std::string refusal(const fs::path& path, Errc code = Errc::bad_file) {
     EXPECT_EQ(static_cast<int>(error.code), static_cast<int>(code)) << message;
   }
   EXPECT_NE(message, "accepted");
-  EXPECT_LE(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2))
+  EXPECT_LE(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20))
       << message;  // a pipe or device would block for ever
   return message;
 }

@@ -21,8 +21,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <stdexcept>
-#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -100,7 +98,7 @@ class Record {
   }
   template <class R>
   const R& get() const {
-    if (!is<R>()) throw std::logic_error(std::string("a record of ") + kind() + " where one of " + R::kKind + " was meant");
+    if (!is<R>()) refuse(R::kKind);
     return *as<R>();
   }
   template <class R>
@@ -108,6 +106,8 @@ class Record {
     return const_cast<R&>(std::as_const(*this).template get<R>());
   }
 
+  // Throws std::logic_error: another record was meant. Not inline: kernels, built without exceptions, read this header.
+  [[noreturn]] void refuse(const char* meant) const;
   const char* kind() const noexcept { return held_->kind(); }
   Role role() const noexcept { return held_->role(); }
   bool in_place() const noexcept { return held_->in_place(); }

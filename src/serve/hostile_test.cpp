@@ -100,7 +100,7 @@ class HostileTest : public test::RunningServer {
     EXPECT_EQ(ask(get("/health")).status, 200);
   }
   // 100 ms and 64 MiB are asked of an optimised server with its own processor; sanitizers take many times as much.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
+#if defined(ASSAY_SANITIZED) || !defined(__OPTIMIZE__)
   static constexpr double kCpuMost = 60;
   static constexpr int64_t kKibMost = 2 << 20;
 #else

@@ -11,6 +11,7 @@
 #include "assay/model.h"
 #include "engine/model_state.h"
 #include "support/checked_run.h"
+#include "support/rounds.h"
 #include "support/shared_data.h"
 #include "support/tiny_plan.h"
 
@@ -102,13 +103,14 @@ test::TinyShape random_shape(Random& random, ops::CacheType cache) {
   return s;
 }
 
-TEST(VerifyHealthy, ThousandRandomSmallModelsStayWithinTheirBounds) {
+TEST(VerifyHealthy, RandomSmallModelsStayWithinTheirBounds) {
   base::ThreadPool pool(2);
   Tightness tightness;
   const std::vector<CheckedSetting> settings = test::checked_settings();
   const auto sets = backend::cpu::kernel_sets();
   int n_failed = 0;
-  for (int i = 0; i < 1000 && n_failed < 10; ++i) {
+  const int n_models = test::rounds(200, 1000);
+  for (int i = 0; i < n_models && n_failed < 10; ++i) {
     Random random(static_cast<uint64_t>(i) + 1);
     CheckedSetting setting =
         settings[static_cast<size_t>(random.below(static_cast<int>(settings.size())))];
@@ -130,7 +132,7 @@ TEST(VerifyHealthy, ThousandRandomSmallModelsStayWithinTheirBounds) {
     n_failed += run.checker.place().has_value() ? 1 : 0;
     if (!setting.oracle) tightness.add(run.checker);
   }
-  tightness.print("1000 small models");
+  tightness.print(fmt::format("{} small models", n_models));
 }
 
 void check_real(const std::filesystem::path& path, const char* title, const CheckedSetting& setting,
@@ -165,12 +167,12 @@ void check_real(const std::filesystem::path& path, const char* title, const Chec
 
 TEST(VerifyHealthy, SmolLM2StaysWithinItsBounds) {
   for (const size_t i : {1, 2, 3})
-    check_real(test::smollm2(), "SmolLM2", test::checked_settings()[i], 64);
+    check_real(test::smollm2(), "SmolLM2", test::checked_settings()[i], test::rounds(32, 64));
 }
 
 TEST(VerifyHealthy, Gemma3StaysWithinItsBounds) {
   for (const size_t i : {1, 2, 6})
-    check_real(test::gemma3(), "Gemma-3", test::checked_settings()[i], 64);
+    check_real(test::gemma3(), "Gemma-3", test::checked_settings()[i], test::rounds(24, 64));
 }
 
 }  // namespace

@@ -24,8 +24,8 @@ struct Seen {
   friend bool operator==(const Seen& a, const Seen& b) {
     const auto same = [](const auto& x, const auto& y) { return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof x[0]) == 0; };
     if (a.values.size() != b.values.size() || a.logits.size() != b.logits.size() || !same(a.cache, b.cache)) return false;
-    for (const auto& [op, values] : a.values) {
-      if (!b.values.contains(op) || !same(values, b.values.at(op))) return false;
+    for (const auto& [op, of_op] : a.values) {
+      if (!b.values.contains(op) || !same(of_op, b.values.at(op))) return false;
     }
     for (size_t i = 0; i < a.logits.size(); ++i) {
       if (!same(a.logits[i], b.logits[i])) return false;

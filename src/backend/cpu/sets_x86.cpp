@@ -1,19 +1,14 @@
 // The kernel sets of x86-64 processors.
-#include <cpuid.h>
-
 #include "backend/cpu/few.h"
 #include "backend/cpu/quantise.h"
 #include "backend/cpu/set_functions.h"
 #include "backend/cpu/simd_kernels.h"
+#include "base/x86_features.h"
 
 namespace assay::backend::cpu {
 namespace {
 
-bool has_avx2() noexcept {
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  const bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
-  return f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
+bool has_avx2() noexcept { return base::has_avx2_and_f16c() && __builtin_cpu_supports("fma"); }
 
 bool has_avx512() noexcept {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&

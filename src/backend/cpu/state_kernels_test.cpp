@@ -42,8 +42,9 @@ TEST_P(StateKernels, CausalConv) {
                    bias = numbers(n, 3);
         std::vector<float> kept(static_cast<size_t>((kernel - 1) * ops::kConvColumns), 0.0f), kept_fast = kept;
         std::vector<float> y(x.size(), 0.0f), y_fast = y;
-        for (const auto& [begin, end] : {std::pair(0, 4), std::pair(4, 9)}) {
-          const auto run = [&](const Kernels& kernels, std::vector<float>& state, std::vector<float>& out) {
+        for (const auto& part : {std::pair(0, 4), std::pair(4, 9)}) {
+          const auto run = [&, begin = part.first, end = part.second](const Kernels& kernels, std::vector<float>& state,
+                                                                      std::vector<float>& out) {
             kernels.causal_conv(x.data() + begin * stride, end - begin, stride, w.data(),
                                 has_bias ? bias.data() : nullptr, kernel, n, state.data(), out.data() + begin * stride);
           };

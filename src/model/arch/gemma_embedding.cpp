@@ -18,7 +18,8 @@ ops::ValueId gemma_embedding(const ArchInput& input, PlanBuilder& p) {
     const bool local = windowed[static_cast<size_t>(layer)];
     d.begin_layer(layer, local ? d.window() : 0);
     const Heads heads = d.turn(d.norm_heads(d.project(d.rms("attn_norm", x))), local ? rope_windowed : rope_full);
-    x = p.add("attn_residual", x, d.rms("post_attention_norm", d.attend(heads, rule, {&x})));
+    const ValueId o = d.attend(heads, rule, {&x});
+    x = p.add("attn_residual", x, d.rms("post_attention_norm", o));
     const ValueId f = d.ffn_gated(d.rms("ffn_norm", x), ops::ActivationFunction::gelu_tanh);
     x = p.add("residual", x, d.rms("post_ffw_norm", f));
   }

@@ -83,8 +83,10 @@ struct Avx2Lanes {
     const __m128 m4 = _mm_max_ps(_mm256_castps256_ps128(m8), _mm256_extractf128_ps(m8, 1)), m2 = _mm_max_ps(m4, _mm_movehl_ps(m4, m4));
     return _mm_cvtss_f32(_mm_max_ss(m2, _mm_movehdup_ps(m2)));
   }
-  static uint16_t half_bits(float x) noexcept { return static_cast<uint16_t>(_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT)); }
-  static float from_half_bits(uint16_t x) noexcept { return _cvtsh_ss(x); }
+  static uint16_t half_bits(float x) noexcept {
+    return static_cast<uint16_t>(_mm_extract_epi16(_mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT), 0));
+  }
+  static float from_half_bits(uint16_t x) noexcept { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(x))); }
   int first_smallest() const noexcept {
     const __m256 m8 = _mm256_min_ps(a, b);
     const __m256 m4 = _mm256_min_ps(m8, _mm256_permute2f128_ps(m8, m8, 1));
