@@ -183,7 +183,8 @@ inline constexpr std::array kFlagHabits = {
     Habit{"--lora-init-without-apply", "adapters cannot be applied; give a file with the adapter merged into it"},
     Habit{"--lora-base", "adapters cannot be applied; give a file with the adapter merged into it"},
     Habit{"--override-kv",
-          "a running model takes it: run, chat, batch, serve, logits, perplexity; assay edit changes a file"},
+          "a running model takes it: run, chat, batch, serve, logits, trace, perplexity, verify; assay edit changes a "
+          "file"},
     Habit{"--mmproj", "pictures, sound and films cannot be read: text models alone"},
     Habit{"--image", "pictures, sound and films cannot be read: text models alone"},
     Habit{"--audio", "pictures, sound and films cannot be read: text models alone"},
