@@ -99,7 +99,7 @@ TEST_F(CliFlags, SeedsAreWholeAndShown) {
   }
   for (int i = 0; i < 4; ++i) EXPECT_LT(run({"-p", "x"}).at("seed").to_number<uint64_t>(), uint64_t{1} << 53);
   const ProgramResult r = assay({"run", path_, "-p", "x", "-n", "1", "-s", "77", "--stats"});
-  EXPECT_THAT(r.err, AllOf(HasSubstr("seed 77"), HasSubstr("answer 1 token,")));
+  EXPECT_THAT(r.err, AllOf(HasSubstr("seed 77"), HasSubstr("answer 1 token;")));
 }
 
 TEST_F(CliFlags, EverySpellingHasItsVariableAndAnyFlagOutranksIt) {
