@@ -9,12 +9,13 @@
 
 #include "assay/error.h"
 #include "convert/json.h"
+#include "support/patience.h"
 
 namespace assay::converting {
 namespace {
 
-// Of 0.1 s of processor time on a machine of its own: shared ones and sanitizers take several times as much, what grows with the size far more.
-constexpr double kPatience = 20;
+// Of 0.1 s of processor time on a machine of its own: shared ones take several times as much, what grows with the size far more.
+constexpr double kPatience = 20 * test::kPatience;
 
 std::string file_of(const std::string& header, size_t n_data, std::optional<uint64_t> length = std::nullopt) {
   const uint64_t n = length.value_or(header.size());
