@@ -208,7 +208,7 @@ int verify_command(const Arguments& arguments) {
   options.on_progress = [&](std::string_view stage, double share) { view.progress(stage, share); };
   options.cancelled = [] { return interrupted() != 0; };
   const VerifyReport report = verify_model(file, options);
-  const TokenTexts texts = token_texts(file);
+  const TokenTexts texts = f.as_json && !html ? TokenTexts() : token_texts(file);  // JSON has ids
   if (!html_on_stdout) Output().write(f.as_json ? report.to_json() : printable_lines(verify_outcome(report, texts)));
   if (html) html->write(verify_page(report, page_facts(file, f.quick, texts)));
   if (interrupted() != 0) return exit_code_of_signal(interrupted());

@@ -55,7 +55,7 @@ void check_real_model(const std::filesystem::path& path, bool every) {
     ++n_settings;
     std::vector<test::Way> ways = main_ways();
     if (setting.cache == KvType::f16) {
-      add_partitions(ways, golden.ids.size(), is_default(setting) ? test::rounds(4, 10) : test::rounds(1, 2));  // the small models see twenty in every setting
+      add_partitions(ways, golden.ids.size(), is_default(setting) ? test::rounds(10, 4) : test::rounds(2, 1));  // the small models see twenty in every setting
     } else {
       ways.resize(3);
     }

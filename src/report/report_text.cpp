@@ -9,6 +9,7 @@
 #include "assay/verify.h"
 #include "assay/verify_page.h"
 #include "base/shown.h"
+#include "trace/token_text.h"
 
 namespace assay {
 namespace {
@@ -29,11 +30,7 @@ std::string_view word(Verdict verdict) {
   return "?";
 }
 
-// 338 " hills", or 338 alone.
-std::string token_with_text(int32_t id, const TokenTexts& texts) {
-  const std::string text = texts ? texts(id) : std::string();
-  return text.empty() ? fmt::format("{}", id) : fmt::format("{} {}", id, text);
-}
+std::string token_with_text(int32_t id, const TokenTexts& texts) { return trace::token_with_text(id, texts ? texts(id) : std::string()); }
 
 std::string place_text(const Place& place, const TokenTexts& texts) {
   std::string text = place.op;

@@ -104,12 +104,13 @@ asio::awaitable<void> Server::State::complete(Connection& c, Exchange& e, api::W
                            "", "queue_full");
   if (f.n_waiting >= f.n_waiting_max) throw full;  // before any work
   const std::string& body = e.request->body;
-  const std::function<api::Asked()> read_body = [this, where, &body, &e] { return api.read(where, body, e.client.name, e.client.weight); };
+  const std::function<api::Asked()> read_body = [this, where, &body, &e] {
+    api::Asked asked = api.read(where, body, e.client.name, e.client.weight);
+    for (size_t i = 0; options.log_prompts && i < asked.requests.size(); i += static_cast<size_t>(asked.draft.n)) note_prompt(e, asked.requests[i].prompt);
+    return asked;
+  };
   const api::Asked asked = co_await serve::on_workers<api::Asked>(workers, read_body);
   e.user = asked.draft.user;
-  if (options.log_prompts) {
-    for (size_t i = 0; i < asked.requests.size(); i += static_cast<size_t>(asked.draft.n)) e.prompts.push_back(model->tokenizer()->decode(asked.requests[i].prompt, true));
-  }
   const auto flow = std::make_shared<Flow>(io);
   std::vector<RequestId> ids;
   const auto deadline = e.begun + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.request_s_max));

@@ -357,6 +357,8 @@ void Server::State::note(const Exchange& e) {
                           api::json_quoted(e.client.name), api::json_quoted(e.user), e.n_prompt, e.n_cached, e.n_answer, api::json_quoted(e.finish), prompts));
 }
 
+void Server::State::note_prompt(Exchange& e, std::span<const TokenId> prompt) const { e.prompts.push_back(model->tokenizer()->decode(prompt, true)); }
+
 Server::Server(std::shared_ptr<const Model> model, const ServerOptions& options) : state_(std::make_unique<State>(std::move(model), options)) {}
 Server::~Server() = default;
 

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -114,6 +115,7 @@ struct Server::State {
                                             std::vector<RequestId> ids);
   boost::asio::awaitable<void> stream_answer(serve::Connection& c, serve::Exchange& e, const api::Asked& asked, std::shared_ptr<serve::Flow> flow,
                                              std::vector<RequestId> ids);
+  void note_prompt(serve::Exchange& e, std::span<const TokenId> prompt) const;  // for the log; by who reads the body
   std::string stream_head(serve::Exchange& e, const api::Asked& asked) const;
   void flush(serve::Connection& c, const std::shared_ptr<serve::Outlet>& outlet, const std::shared_ptr<serve::Flow>& flow);
   boost::asio::awaitable<void> pump(std::shared_ptr<serve::Connection> c, std::shared_ptr<serve::Outlet> outlet, std::shared_ptr<serve::Flow> flow);

@@ -286,16 +286,12 @@ TEST_F(ServerTest, RandomCutsLeaveNothingBehind) {
     }
     std::this_thread::sleep_for(std::chrono::microseconds(below(20'000)));  // where it is cut is what varies, not what is found
   }
-  const auto value = [&](const std::string& name) {
-    const std::string metrics = ask(get("/metrics")).body;
-    return std::stoll(metrics.substr(metrics.find("\nassay_" + name + " ") + name.size() + 8));
-  };
-  for (int i = 0; i < 3000 && value("num_requests_running") + value("num_requests_waiting") > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  EXPECT_EQ(value("num_requests_running"), 0);
-  EXPECT_EQ(value("num_requests_waiting"), 0);
-  EXPECT_EQ(value("kv_cache_pages_free"), value("kv_cache_pages"));
+  for (int i = 0; i < 3000 && metric("num_requests_running") + metric("num_requests_waiting") > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(metric("num_requests_running"), 0);
+  EXPECT_EQ(metric("num_requests_waiting"), 0);
+  EXPECT_EQ(metric("kv_cache_pages_free"), metric("kv_cache_pages"));
   EXPECT_EQ(ask(post("/v1/completions", R"({"prompt": "a", "max_tokens": 2})")).status, 200);
-  EXPECT_LE(value("num_connections"), 2);
+  EXPECT_LE(metric("num_connections"), 2);
 }
 
 TEST_F(ServerTest, ClientsThatGoFreeTheirPlaces) {
@@ -312,17 +308,11 @@ TEST_F(ServerTest, ClientsThatGoFreeTheirPlaces) {
   }
   EXPECT_EQ(ask(post("/v1/completions", R"({"prompt": "a", "max_tokens": 2})")).status, 200);  // it could not run beside them
   const auto n_cancelled = [&] {
-    const std::string metrics = ask(get("/metrics")).body;
-    int n = 0;
-    for (const char* phase : {"queued", "prefill", "decode"}) {
-      const std::string name = std::string("assay_requests_cancelled_total{phase=\"") + phase + "\"} ";
-      EXPECT_THAT(metrics, HasSubstr(name));
-      n += std::stoi(metrics.substr(metrics.find(name) + name.size()));
-    }
+    int64_t n = 0;
+    for (const char* phase : {"queued", "prefill", "decode"}) n += metric(std::string("requests_cancelled_total{phase=\"") + phase + "\"}");
     return n;
   };
-  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(120);  // the second may be read after the third
-  while (n_cancelled() < 2 && std::chrono::steady_clock::now() < patience) std::this_thread::yield();
+  comes([&] { return n_cancelled() == 2; });  // the second may be read after the third
   EXPECT_EQ(n_cancelled(), 2);
 }
 

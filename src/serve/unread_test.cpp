@@ -3,10 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <functional>
 #include <string>
-#include <thread>
 
 #include "support/running_server.h"
 
@@ -27,16 +24,6 @@ class UnreadTest : public test::RunningServer {
     options_.unsent_bytes_max = 64 << 10;
     options_.unsent_s_max = 600;
   }
-  int64_t value(const std::string& name) {
-    const std::string metrics = ask(get("/metrics")).body;
-    const size_t at = metrics.find("\nassay_" + name + " ");
-    EXPECT_NE(at, std::string::npos) << name;
-    return at == std::string::npos ? -1 : std::stoll(metrics.substr(at + name.size() + 8));
-  }
-  static bool comes(const std::function<bool()>& is_so) {
-    for (int i = 0; i < 30'000 && !is_so(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    return is_so();
-  }
   // Large pieces, so that the system's own buffers are full soon.
   static std::string long_stream(int64_t n_tokens) {
     return post("/v1/completions",
@@ -50,14 +37,14 @@ TEST_F(UnreadTest, StandsAsideAndGoesOnTheSame) {
   constexpr int64_t kTokens = 8000;  // twice what the system holds of a stream
   test::Client client(server_->port(), 4096);
   client.send(long_stream(kTokens));
-  ASSERT_TRUE(comes([&] { return value("num_requests_held") == 1; }));
-  EXPECT_EQ(value("num_requests_running"), 0);
-  EXPECT_EQ(value("kv_cache_pages_free"), value("kv_cache_pages"));
-  const int64_t n_tokens = value("generation_tokens_total");
+  ASSERT_TRUE(comes([&] { return metric("num_requests_held") == 1; }));
+  EXPECT_EQ(metric("num_requests_running"), 0);
+  EXPECT_EQ(metric("kv_cache_pages_free"), metric("kv_cache_pages"));
+  const int64_t n_tokens = metric("generation_tokens_total");
   EXPECT_LT(n_tokens, kTokens);
   // The one place there is serves others meanwhile.
   EXPECT_EQ(ask(post("/v1/completions", R"({"prompt": "b", "max_tokens": 3, "ignore_eos": true})")).status, 200);
-  EXPECT_EQ(value("generation_tokens_total"), n_tokens + 3);
+  EXPECT_EQ(metric("generation_tokens_total"), n_tokens + 3);
   const Reply slow = client.reply();
   const Reply brisk = ask(long_stream(kTokens));
   const std::vector<std::string> found = test::events(slow.body), wanted = test::events(brisk.body);
@@ -66,8 +53,8 @@ TEST_F(UnreadTest, StandsAsideAndGoesOnTheSame) {
   for (size_t i = 0; i + 1 < found.size(); ++i) {  // ids and times differ
     ASSERT_EQ(found[i].substr(found[i].find("\"choices\"")), wanted[i].substr(wanted[i].find("\"choices\""))) << i;
   }
-  EXPECT_EQ(value("num_requests_held"), 0);
-  EXPECT_EQ(value("preemptions_total"), 0);
+  EXPECT_EQ(metric("num_requests_held"), 0);
+  EXPECT_EQ(metric("preemptions_total"), 0);
 }
 
 TEST_F(UnreadTest, IsPartedFromInTheEnd) {
@@ -77,12 +64,12 @@ TEST_F(UnreadTest, IsPartedFromInTheEnd) {
   test::Client client(server_->port(), 4096);
   client.send(long_stream(90'000));
   ASSERT_TRUE(comes([&] { return log().find("client gone") != std::string::npos; }));
-  EXPECT_TRUE(comes([&] { return value("num_requests_held") == 0; }));
-  EXPECT_TRUE(comes([&] { return value("num_requests_running") == 0; }));
-  EXPECT_TRUE(comes([&] { return value("kv_cache_pages_free") == value("kv_cache_pages"); }));
+  EXPECT_TRUE(comes([&] { return metric("num_requests_held") == 0; }));
+  EXPECT_TRUE(comes([&] { return metric("num_requests_running") == 0; }));
+  EXPECT_TRUE(comes([&] { return metric("kv_cache_pages_free") == metric("kv_cache_pages"); }));
   EXPECT_THAT(ask(get("/metrics")).body, HasSubstr("assay_requests_cancelled_total{phase=\"decode\"} 1\n"));
-  EXPECT_LT(value("generation_tokens_total"), 90'000);
-  EXPECT_EQ(value("num_connections"), 1);
+  EXPECT_LT(metric("generation_tokens_total"), 90'000);
+  EXPECT_EQ(metric("num_connections"), 1);
 }
 
 TEST_F(UnreadTest, TheServerEndsBesideOne) {
@@ -90,7 +77,7 @@ TEST_F(UnreadTest, TheServerEndsBesideOne) {
   start();
   test::Client client(server_->port(), 4096);
   client.send(long_stream(90'000));
-  ASSERT_TRUE(comes([&] { return value("num_requests_held") == 1; }));
+  ASSERT_TRUE(comes([&] { return metric("num_requests_held") == 1; }));
   stop();  // comes back
 }
 

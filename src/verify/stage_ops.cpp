@@ -10,6 +10,7 @@
 #include "assay/utf8.h"
 #include "engine/model_state.h"
 #include "ops/op_values.h"
+#include "trace/token_text.h"
 #include "verify/attention_maps.h"
 #include "faults/dictionary.h"
 #include "bounds/op_checker.h"
@@ -148,11 +149,10 @@ std::string not_reached(const ops::Plan& plan, int64_t n_tokens) {
   return fmt::format("; the edge of windows of {} positions is not reached", longest);
 }
 
-// 338 " hills", or 338 alone.
 std::string token_with_text(const Subject& subject, TokenId id) {
   const std::shared_ptr<const Tokenizer>& tokenizer = subject.model->tokenizer();
-  if (!tokenizer || id < 0 || id >= tokenizer->vocab_size()) return fmt::format("{}", id);
-  return fmt::format("{} {}", id, quoted_text(tokenizer->piece(id)));
+  const bool is_known = tokenizer && id >= 0 && id < tokenizer->vocab_size();
+  return trace::token_with_text(id, is_known ? quoted_text(tokenizer->piece(id)) : std::string());
 }
 
 // Routers whose choice rounding decided: no fault. A few word for word, the others as a number.

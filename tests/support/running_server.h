@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -153,6 +154,17 @@ class RunningServer : public ::testing::Test {
     Client client(server_->port());
     client.send(bytes);
     return client.reply(bytes.starts_with("HEAD"));
+  }
+  // Of /metrics: num_requests_running, or a name with its label.
+  int64_t metric(const std::string& name) {
+    const std::string metrics = ask(get("/metrics")).body;
+    const size_t at = metrics.find("\nassay_" + name + " ");
+    EXPECT_NE(at, std::string::npos) << name;
+    return at == std::string::npos ? -1 : std::stoll(metrics.substr(at + name.size() + 8));
+  }
+  static bool comes(const std::function<bool()>& is_so) {
+    for (int i = 0; i < 30'000 && !is_so(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return is_so();
   }
   std::string log() {
     const std::lock_guard lock(mutex_);
