@@ -2,7 +2,8 @@
 
 Usage: bench/serve.py MODEL.gguf --assay PROGRAM [--peer LLAMA_SERVER] [--clients 1 8 32] [--rounds 5] [--tokens 64] [--threads 2]
 Each round starts neither server anew: both stay loaded, one rests while the other is asked. Every client asks for the next answer as soon as it has one, for --seconds.
-Rounds alternate, so that what else the machine does meets both. With --idle N each round has N idle connections beside the clients."""
+Rounds alternate, so that what else the machine does meets both. With --idle N each round has N idle connections beside the clients. With --bench each round ends with
+`assay bench -npl CLIENTS`, which is what the engine does without a server, prompts and new requests."""
 import argparse
 import http.client
 import json
@@ -10,6 +11,7 @@ import re
 import socket
 import statistics
 import subprocess
+import sys
 import threading
 import time
 
@@ -20,7 +22,8 @@ def start_assay(program, model, clients, threads):
     process = subprocess.Popen([program, "serve", model, "--port", "0", "-c", "2048", "-np", str(clients), "-t", str(threads), "--max-queue", "1024", "--log-disable"], stderr=subprocess.PIPE, text=True)
     line = process.stderr.readline()
     found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
-    assert found, line
+    if not found:  # why stands on it
+        sys.exit(f"{program} did not start: {line}{process.stderr.read()}")
     threading.Thread(target=process.stderr.read, daemon=True).start()
     return process, int(found[1])
 
@@ -45,6 +48,14 @@ def start_peer(program, model, clients, threads):
 
 
 def client(port, number, tokens, until, tally, lock):
+    try:
+        ask_back_to_back(port, number, tokens, until, tally, lock)
+    except Exception as error:  # pylint: disable=broad-except  # a client that falls silent would make the others look quick
+        with lock:
+            tally["failures"].append(repr(error))
+
+
+def ask_back_to_back(port, number, tokens, until, tally, lock):
     n = 0
     while time.monotonic() < until:
         body = {"messages": [{"role": "user", "content": f"Tell me a story about the number {number * 1000 + n}."}], "max_tokens": tokens, "temperature": 0, "stream": True, "ignore_eos": True}
@@ -72,13 +83,14 @@ def client(port, number, tokens, until, tally, lock):
         with lock:
             # An answer has `tokens` tokens (ignore_eos); pieces may hold several.
             tally["tokens"] += tokens
-            tally["first"].append(first or 0)
+            if first is not None:  # else no token had a text
+                tally["first"].append(first)
             tally["gaps"] += gaps
 
 
 def round_of(port, clients, tokens, seconds, n_idle):
     idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(n_idle)]
-    tally, lock = {"tokens": 0, "first": [], "gaps": []}, threading.Lock()
+    tally, lock = {"tokens": 0, "first": [], "gaps": [], "failures": []}, threading.Lock()
     begun = time.monotonic()
     threads = [threading.Thread(target=client, args=(port, i, tokens, begun + seconds, tally, lock)) for i in range(clients)]
     for t in threads:
@@ -88,8 +100,16 @@ def round_of(port, clients, tokens, seconds, n_idle):
     took = time.monotonic() - begun
     for s in idle:
         s.close()
+    if tally["failures"]:
+        sys.exit(f"port {port}: {len(tally['failures'])} of {clients} clients failed: {tally['failures'][0]}")
     gaps = sorted(tally["gaps"]) or [0]
-    return tally["tokens"] / took, 1000 * gaps[int(0.99 * (len(gaps) - 1))], 1000 * statistics.median(tally["first"])
+    return tally["tokens"] / took, 1000 * gaps[int(0.99 * (len(gaps) - 1))], 1000 * statistics.median(tally["first"] or [0])
+
+
+def bench(program, model, clients, tokens, threads):
+    """Tokens a second of as many sequences together."""
+    flags = ["-p", "0", "-n", str(tokens), "-npl", str(clients), "-r", "1", "-t", str(threads), "-o", "jsonl", "--no-limits"]
+    return json.loads(subprocess.run([program, "bench", model, *flags], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.splitlines()[0])["avg_ts"]
 
 
 def main():
@@ -103,17 +123,20 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--idle", type=int, default=0)
+    parser.add_argument("--bench", action="store_true")
     asked = parser.parse_args()
     print("| clients | server | tokens/s | p99 between tokens, ms | first token, ms |\n|---|---|---|---|---|")
     for clients in asked.clients:
         servers = {"assay": start_assay(asked.assay, asked.model, clients, asked.threads)}
         if asked.peer:
             servers["llama-server"] = start_peer(asked.peer, asked.model, clients, asked.threads)
-        found = {name: [] for name in servers}
+        found, alone = {name: [] for name in servers}, []
         try:
             for _ in range(asked.rounds):
                 for name, (_, port) in servers.items():
                     found[name].append(round_of(port, clients, asked.tokens, asked.seconds, asked.idle))
+                if asked.bench:
+                    alone.append(bench(asked.assay, asked.model, clients, asked.tokens, asked.threads))
         finally:
             for process, _ in servers.values():
                 process.terminate()
@@ -122,6 +145,9 @@ def main():
         medians = {name: [statistics.median(column) for column in zip(*rows)] for name, rows in found.items()}
         for name, (rate, gap, first) in medians.items():
             print(f"| {clients} | {name} | {rate:.1f} | {gap:.0f} | {first:.0f} |", flush=True)
+        if alone:
+            ratios = [a[0] / b for a, b in zip(found["assay"], alone)]
+            print(f"| {clients} | assay bench | {statistics.median(alone):.1f} | ratio, median of rounds: {statistics.median(ratios):.2f} | |", flush=True)
         if len(medians) == 2:
             ratios = [a[0] / b[0] for a, b in zip(found["assay"], found["llama-server"])]
             print(f"| {clients} | ratio, median of rounds | {statistics.median(ratios):.2f} | | |", flush=True)

@@ -29,7 +29,7 @@ if(ASSAY_SANITIZE)
   if(CMAKE_CXX_COMPILER_ID MATCHES Clang AND ASSAY_SANITIZE MATCHES undefined)  # whose marks before functions clang 14 cannot put before coroutines
     target_compile_options(assay_flags INTERFACE -fno-sanitize=function)
   endif()
-  if(CMAKE_CXX_COMPILER_ID MATCHES Clang AND ASSAY_SANITIZE MATCHES thread)  # whose operator new would leave a program none of its own
+  if(CMAKE_CXX_COMPILER_ID MATCHES Clang AND ASSAY_SANITIZE MATCHES thread)  # whose operator new takes the place of a test's own
     target_link_options(assay_flags INTERFACE "LINKER:--allow-multiple-definition")
   endif()
 endif()

@@ -8,7 +8,12 @@ packages=(g++ cmake ninja-build pkg-config python3 python3-pip ca-certificates
 
 say() { printf '%s\n' "$*" >&2; }
 
-installed() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q '^install ok installed$'; }
+# installed PACKAGE[:ARCHITECTURE]: of this machine's architecture, if none is named; others may be there beside it.
+installed() {
+  local architecture=${1##*:}
+  [[ $1 == *:* ]] || architecture=$(dpkg --print-architecture)
+  dpkg-query -W -f '${Architecture} ${Status}\n' "${1%%:*}" 2>/dev/null | grep -E "^($architecture|all) install ok installed\$" >/dev/null
+}
 
 # name_here PACKAGE: what this release calls it. Boost's packages have its version in their names: Debian 12 has 1.81, Debian 13 and Ubuntu 24.04 have 1.83.
 # What is installed goes first, then the name itself, then the release's own choice (no version in the name), then its newest.
@@ -18,10 +23,11 @@ name_here() {
   [[ $package == *:* ]] && architecture=:${package#*:}
   stem=$(sed -E 's/[0-9.]+-dev(:.*)?$//' <<<"$package")
   local own="$stem-dev$architecture" candidate newest
-  newest=$(apt-cache search --names-only "^$stem[0-9.]+-dev\$" 2>/dev/null | cut -d' ' -f1 | sort -V | tail -n 1)
-  for candidate in "$package" "$own" "${newest:+$newest$architecture}"; do
-    [[ -n $candidate ]] && installed "$candidate" && { printf '%s\n' "$candidate"; return 0; }
+  for candidate in "$package" "$own"; do
+    installed "$candidate" && { printf '%s\n' "$candidate"; return 0; }
   done
+  newest=$(apt-cache search --names-only "^$stem[0-9.]+-dev\$" 2>/dev/null | cut -d' ' -f1 | sort -V | tail -n 1)
+  [[ -n $newest ]] && installed "$newest$architecture" && { printf '%s\n' "$newest$architecture"; return 0; }
   for candidate in "$package" "$own"; do
     [[ -n $(apt-cache show "$candidate" 2>/dev/null) ]] && { printf '%s\n' "$candidate"; return 0; }
   done

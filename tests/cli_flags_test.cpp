@@ -7,6 +7,7 @@
 #include <boost/json.hpp>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <set>
 #include <sstream>
 
@@ -99,7 +100,7 @@ TEST_F(CliFlags, SeedsAreWholeAndShown) {
   }
   for (int i = 0; i < 4; ++i) EXPECT_LT(run({"-p", "x"}).at("seed").to_number<uint64_t>(), uint64_t{1} << 53);
   const ProgramResult r = assay({"run", path_, "-p", "x", "-n", "1", "-s", "77", "--stats"});
-  EXPECT_THAT(r.err, AllOf(HasSubstr("seed 77"), HasSubstr("answer 1 token,")));
+  EXPECT_THAT(r.err, AllOf(HasSubstr("seed 77"), HasSubstr("answer 1 token;")));
 }
 
 TEST_F(CliFlags, EverySpellingHasItsVariableAndAnyFlagOutranksIt) {
@@ -271,9 +272,10 @@ TEST(CliHabits, EveryFlagOfOtherProgramsIsTakenOrHasAnAdvice) {
     if (!flag.starts_with('-')) continue;
     ++n_flags;
     const bool is_ours = ours.contains(flag) || ours.contains(flag + "'");
-    const bool is_advised = std::any_of(cli::kFlagHabits.begin(), cli::kFlagHabits.end(), [&](const cli::Habit& h) {
-      return h.name.ends_with('*') ? flag.starts_with(h.name.substr(0, h.name.size() - 1)) : h.name == flag;
-    });
+    const bool is_advised =
+        std::any_of(std::begin(cli::kFlagHabits), std::end(cli::kFlagHabits), [&](const cli::Habit& h) {
+          return h.name.ends_with('*') ? flag.starts_with(h.name.substr(0, h.name.size() - 1)) : h.name == flag;
+        });
     EXPECT_TRUE(is_ours || is_advised) << flag;
   }
   EXPECT_GT(n_flags, 500);

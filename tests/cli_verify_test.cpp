@@ -63,6 +63,21 @@ TEST_F(CliVerifyTiny, JsonAndHtml) {
   EXPECT_THAT(content(html), HasSubstr("</html>"));
 }
 
+TEST_F(CliVerifyTiny, VerifiesAnOverriddenModel) {
+  const std::string html = (folder_ / "report.html").string();
+  const ProgramResult r = assay({"verify", path_, "--quick", "-t", "1", "--json", "--html", html, "--override-kv",
+                                 "llama.rope.freq_base=float:500,no.such=bool:true"});
+  EXPECT_EQ(r.exit_code, 5) << r.err;
+  EXPECT_THAT(r.err, HasSubstr("--override-kv: llama.rope.freq_base is 500, the file says 10000\n"));
+  const json::object report = json::parse(r.out).as_object();
+  ASSERT_EQ(report.at("overrides").as_array().size(), 2u);
+  EXPECT_EQ(report.at("overrides").at(0), "llama.rope.freq_base is 500, the file says 10000");
+  EXPECT_THAT(report.at("overrides").at(1).as_string().c_str(), HasSubstr("no.such is true, the file has none"));
+  EXPECT_THAT(content(html), HasSubstr("llama.rope.freq_base is 500"));
+  EXPECT_THAT(json::serialize(report.at("stages").at(1)), HasSubstr("RoPE base 500 "));
+  EXPECT_EQ(assay({"verify", path_, "--quick", "--override-kv", "x"}).exit_code, 2);
+}
+
 TEST_F(CliVerifyTiny, WrongCalls) {
   for (const char* layers : {"x", "3-", "5-2", "-1", "1,,2", "", "99999"}) {
     EXPECT_EQ(assay({"verify", path_, "--attention", layers}).exit_code, 2) << layers;

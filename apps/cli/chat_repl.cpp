@@ -372,11 +372,12 @@ void ChatRepl::stats(const std::string&) {
   const Context& context = session_->context();
   const int64_t n_read = last_.n_prompt_cached + last_.prefill.tokens;  // fewer than all where it was interrupted
   const std::string prompt = count_of(last_.n_prompt, "token");
-  out_.write(fmt::format("prompt {}, {} of them kept from before; {:.1f} tokens/s\nanswer {}, {:.1f} tokens/s, {}\n"
+  const std::string read = fmt::format("{}, {} of them kept from before", n_read < last_.n_prompt ? fmt::format("{} of {}", n_read, prompt) : prompt,
+                                       last_.n_prompt_cached);
+  out_.write(fmt::format("prompt {}\nanswer {}, {}\n"
                          "context {} of {}\nseed {}\n",
-                         n_read < last_.n_prompt ? fmt::format("{} of {}", n_read, prompt) : prompt, last_.n_prompt_cached,
-                         last_.prefill.tokens_per_second(), count_of(static_cast<int64_t>(last_.ids.size()), "token"),
-                         last_.decode.tokens_per_second(),
+                         with_rate(read, last_.prefill.tokens_per_second()),
+                         with_rate(count_of(static_cast<int64_t>(last_.ids.size()), "token"), last_.decode.tokens_per_second()),
                          last_.n_prompt == 0 ? "none yet" : fmt::format("ended by {}", name(last_.finish_reason)), context.n_past(),
                          count_of(context.n_ctx(), "token"), session_->options().sampling.seed));
 }

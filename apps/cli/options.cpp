@@ -445,6 +445,10 @@ std::string without_last_line_break(std::string text) {
 
 std::string count_of(int64_t n, std::string_view thing) { return fmt::format("{} {}{}", n, thing, n == 1 ? "" : "s"); }
 
+std::string with_rate(const std::string& count, double tokens_per_second) {
+  return tokens_per_second > 0 ? fmt::format("{}, {:.1f} tokens/s", count, tokens_per_second) : count;
+}
+
 std::string prompt_from_file(const std::string& path) {
   std::string text = without_last_line_break(read_input(path));
   require_utf8(text, path == "-" ? "standard input" : path);

@@ -103,5 +103,7 @@ std::string prompt_from_file(const std::string& path);  // "-" is standard input
 std::string without_last_line_break(std::string text);
 // "1 token", "2 tokens"
 std::string count_of(int64_t n, std::string_view thing);
+// "5 tokens, 12.3 tokens/s"; where nothing was timed (of one token the prompt has the time): "1 token"
+std::string with_rate(const std::string& count, double tokens_per_second);
 
 }  // namespace assay::cli

@@ -2,13 +2,13 @@
 #include "other_programs.h"
 
 #include <algorithm>
+#include <span>
 
 namespace assay::cli {
 namespace {
 
-template <class Table>
-const char* find(const Table& table, std::string_view name) {
-  const auto* found = std::find_if(table.begin(), table.end(), [&](const Habit& h) { return means(h, name); });
+const char* find(std::span<const Habit> table, std::string_view name) {
+  const auto found = std::find_if(table.begin(), table.end(), [&](const Habit& h) { return means(h, name); });
   return found == table.end() ? nullptr : found->advice;
 }
 

@@ -1,7 +1,6 @@
 // Flags and verbs that people know from llama.cpp and ollama and that are not here: what to type instead.
 #pragma once
 
-#include <array>
 #include <string_view>
 
 namespace assay::cli {
@@ -17,7 +16,7 @@ const char* advice_for_flag(std::string_view name);
 const char* advice_for_verb(std::string_view name);
 
 // Flags that assay has in some commands stand here too: the advice is for the commands that lack them.
-inline constexpr std::array kFlagHabits = {
+inline constexpr Habit kFlagHabits[] = {
     // sampling
     Habit{"--mirostat", "not there; use --top-p or --min-p"},
     Habit{"--mirostat-lr", "not there; use --top-p or --min-p"},
@@ -183,7 +182,8 @@ inline constexpr std::array kFlagHabits = {
     Habit{"--lora-init-without-apply", "adapters cannot be applied; give a file with the adapter merged into it"},
     Habit{"--lora-base", "adapters cannot be applied; give a file with the adapter merged into it"},
     Habit{"--override-kv",
-          "a running model takes it: run, chat, batch, serve, logits, perplexity; assay edit changes a file"},
+          "a running model takes it: run, chat, batch, serve, logits, trace, perplexity, verify; assay edit changes a "
+          "file"},
     Habit{"--mmproj", "pictures, sound and films cannot be read: text models alone"},
     Habit{"--image", "pictures, sound and films cannot be read: text models alone"},
     Habit{"--audio", "pictures, sound and films cannot be read: text models alone"},
@@ -455,7 +455,7 @@ inline constexpr std::array kFlagHabits = {
     Habit{"--experimental-websearch", "assay runs no tools"},
 };
 
-inline constexpr std::array kVerbHabits = {
+inline constexpr Habit kVerbHabits[] = {
     Habit{"ps", "assay has no daemon: nothing is loaded between two commands"},
     Habit{"stop", "assay has no daemon: nothing is loaded between two commands"},
     Habit{"server", "use assay serve MODEL"},

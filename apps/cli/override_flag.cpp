@@ -13,10 +13,12 @@ void OverrideFlag::add(Flags& flags) {
                "Metadata in the place of the file's, which is said; TYPE int, float, bool or str; may be repeated");
 }
 
+void OverrideFlag::say(const std::string& change) { notice(fmt::format("--override-kv: {}", change)); }
+
 std::shared_ptr<const Model> OverrideFlag::load(const std::string& file, const LoadOptions& options) const {
   if (texts.empty()) return Model::load(file, options);
   const OverriddenModel loaded = load_overridden(file, texts, options);
-  for (const std::string& change : loaded.changes) notice(fmt::format("--override-kv: {}", change));
+  for (const std::string& change : loaded.changes) say(change);
   return loaded.model;
 }
 

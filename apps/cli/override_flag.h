@@ -14,6 +14,7 @@ struct OverrideFlag {
   std::vector<std::string> texts;
 
   void add(Flags& flags);
+  static void say(const std::string& change);
   // Loads it with them, and says what they changed.
   std::shared_ptr<const Model> load(const std::string& file, const LoadOptions& options = {}) const;
 };

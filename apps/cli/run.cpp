@@ -168,9 +168,9 @@ json::object result_json(const Generation& g, const Context& context, double loa
 void show_stats(const Generation& g, double load_ms, uint64_t seed) {
   const std::string prompt = n_prompt_read(g) < g.n_prompt ? fmt::format("{} of {}", n_prompt_read(g), count_of(g.n_prompt, "token"))
                                                            : count_of(g.n_prompt, "token");
-  notice(fmt::format("loaded in {:.0f} ms; prompt {}, {:.1f} tokens/s; answer {}, {:.1f} tokens/s; seed {}", load_ms, prompt,
-                     g.prefill.tokens_per_second(), count_of(static_cast<int64_t>(g.ids.size()), "token"),
-                     g.decode.tokens_per_second(), seed));
+  const std::string answer = count_of(static_cast<int64_t>(g.ids.size()), "token");
+  notice(fmt::format("loaded in {:.0f} ms; prompt {}; answer {}; seed {}", load_ms, with_rate(prompt, g.prefill.tokens_per_second()),
+                     with_rate(answer, g.decode.tokens_per_second()), seed));
   if (g.n_drafted > 0) notice(fmt::format("guessed ahead: {}, {} of them right", count_of(g.n_drafted, "token"), g.n_accepted));
 }
 

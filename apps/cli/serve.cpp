@@ -32,7 +32,7 @@ struct ServeFlags {
   int64_t port = 8080, n_parallel = 4, n_queue = 0, body_max = 16 << 20, n_connections = 1024, n_positions = 0;
   std::optional<double> swap_gb;
   double prompt_folder_gb = 8, gap_ms = 250, drain_s = 30, request_s = 600;
-  bool no_key = false, no_cache = false, shares_cache = false, lenient = false, quiet = false;
+  bool no_key = false, no_cache = false, shares_cache = false, lenient = false, quiet = false, logs_prompts = false;
 
   void add(Flags& flags) {
     model.add(flags);
@@ -70,6 +70,7 @@ struct ServeFlags {
     flags.value("--max-body", body_max, "BYTES", "Of a request");
     flags.value("--max-connections", n_connections, "N", "Open at a time");
     flags.on("--log-disable", quiet, "No line on standard error for each request");
+    flags.on("--log-prompts", logs_prompts, "That line has the texts of the prompts too");
     sampling.add(flags);
     drafts.add(flags);
     runtime.add(flags, "Positions that a request may use; 0: the smaller of the model's own and 4096");
@@ -95,6 +96,7 @@ struct ServeFlags {
     positive("--drain-timeout", drain_s);
     if (key && key_file) throw UsageError("--api-key and --api-key-file exclude each other");
     if (certificate.has_value() != certificate_key.has_value()) throw UsageError("--ssl-cert-file and --ssl-key-file need each other");
+    if (quiet && logs_prompts) throw UsageError("--log-disable and --log-prompts exclude each other");
     if (chat_template && chat_template_file) throw UsageError("--chat-template and --chat-template-file exclude each other");
     ServerOptions o;
     o.scheduler.context = runtime.options();
@@ -129,6 +131,7 @@ struct ServeFlags {
     o.cors_origins = origins;
     o.share_cache = shares_cache;
     o.lenient = lenient;
+    o.log_prompts = logs_prompts;
     o.body_bytes_max = static_cast<size_t>(body_max);
     o.n_connections_max = n_connections;
     o.request_s_max = request_s;

@@ -19,6 +19,7 @@
 #include "assay/verify_page.h"
 #include "commands.h"
 #include "options.h"
+#include "override_flag.h"
 #include "terminal.h"
 #include "version.h"
 
@@ -28,6 +29,7 @@ namespace {
 struct VerifyFlags {
   ModelFlag model;
   RuntimeFlags runtime;
+  OverrideFlag overrides;
   std::optional<std::string> prompt, attention, html;
   std::vector<std::string> against;
   std::string colour = "auto";
@@ -46,6 +48,7 @@ struct VerifyFlags {
                 "Layers whose attention the report keeps, e.g. 0,3,8-11");
     flags.on("--json", as_json, "Prints the report as one JSON object");
     add_colour(flags, colour);
+    overrides.add(flags);
     runtime.add(flags);
   }
 };
@@ -130,19 +133,28 @@ std::string utc_now() {
   return {text, std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &parts)};
 }
 
+// Of the file's vocabulary; none where that cannot be read, which the report says.
+TokenTexts token_texts(const std::string& file) {
+  try {
+    return [tokenizer = Tokenizer::load(file)](TokenId id) {
+      return id >= 0 && id < tokenizer->vocab_size() ? quoted_text(tokenizer->piece(id)) : std::string();
+    };
+  } catch (const Error&) {
+    return {};
+  }
+}
+
 // What the page says beside the report. What cannot be found out is left out: the report itself says what is wrong with a file.
-VerifyPageFacts page_facts(const std::string& file, bool quick) {
+VerifyPageFacts page_facts(const std::string& file, bool quick, const TokenTexts& texts) {
   VerifyPageFacts facts;
   facts.date = utc_now();
   const std::string processor = processor_name();
   facts.machine = fmt::format("{}{}", processor.empty() ? "" : processor + ", ", count_of(std::thread::hardware_concurrency(), "processor"));
   facts.program = "assay " + version_text();
   facts.quick = quick;
+  facts.token_text = texts;
   try {
     facts.sha256 = sha256_of_file(file);
-    facts.token_text = [tokenizer = Tokenizer::load(file)](TokenId id) {
-      return id >= 0 && id < tokenizer->vocab_size() ? quoted_text(tokenizer->piece(id)) : std::string();
-    };
   } catch (const Error&) {
   }
   return facts;
@@ -184,6 +196,8 @@ int verify_command(const Arguments& arguments) {
   if (html_on_stdout && f.as_json) throw UsageError("--json and --html - both write to standard output");
   if (f.runtime.n_ctx != 0) notice(fmt::format("-c {} has no effect: verify makes contexts as long as its probes", f.runtime.n_ctx));
   options.against = f.against;
+  options.override_kv = f.overrides.texts;
+  options.on_override = OverrideFlag::say;
   const std::string file = f.model.resolved();
   const bool colour = want_colour(f.colour);
   catch_interrupts();
@@ -194,8 +208,9 @@ int verify_command(const Arguments& arguments) {
   options.on_progress = [&](std::string_view stage, double share) { view.progress(stage, share); };
   options.cancelled = [] { return interrupted() != 0; };
   const VerifyReport report = verify_model(file, options);
-  if (!html_on_stdout) Output().write(f.as_json ? report.to_json() : printable_lines(report.outcome_text()));
-  if (html) html->write(verify_page(report, page_facts(file, f.quick)));
+  const TokenTexts texts = f.as_json && !html ? TokenTexts() : token_texts(file);  // JSON has ids
+  if (!html_on_stdout) Output().write(f.as_json ? report.to_json() : printable_lines(verify_outcome(report, texts)));
+  if (html) html->write(verify_page(report, page_facts(file, f.quick, texts)));
   if (interrupted() != 0) return exit_code_of_signal(interrupted());
   return report.passed() ? 0 : kExitMismatch;
 }

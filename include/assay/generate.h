@@ -34,6 +34,7 @@ using TokenMask = std::function<std::span<const uint64_t>(std::span<const TokenI
 struct GenerateOptions {
   int64_t n_predict = -1;         // tokens at most; < 0: until the context is full
   std::vector<std::string> stop;  // the answer ends before the first of these
+  std::vector<TokenId> stop_ids = {};  // the answer ends with the first of these, whose text is not in it
   bool ignore_eos = false;        // forbids the end-of-generation tokens, as llama.cpp's flag does
   bool stop_at_end =
       true;  // false: an end-of-generation token is a token like any other (to compare streams)

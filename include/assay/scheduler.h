@@ -76,6 +76,7 @@ struct SchedulerOptions {
 
 struct SchedulerFigures {
   int64_t n_running = 0, n_waiting = 0, n_running_max = 0, n_waiting_max = 0;
+  int64_t n_held = 0;  // stand aside by hold(): neither running nor waiting
   int64_t n_positions_used = 0, n_positions = 0;  // of running requests; of the whole cache
   int64_t n_pages = 0, n_pages_free = 0;          // of the pool, where the cache has pages; those in use hold running requests or what may be wanted again
   int64_t n_steps = 0;
@@ -102,6 +103,10 @@ class Scheduler {  // threads: as each function says
   std::optional<RequestId> submit(Request request, RequestSink sink);
   bool cancel(RequestId id);
   void cancel_all();
+  // For a listener that does not keep up. hold: from the next step on the answer does not grow, and its place goes to
+  // others; resume: it goes on as soon as there is a place, with the same tokens. hold is false where the request is over.
+  bool hold(RequestId id);
+  void resume(RequestId id);
   SchedulerFigures figures() const;
 
   // By one thread. step: runs one batch: the next token of every running request and parts of prompts; false where

@@ -51,8 +51,10 @@ struct ServerOptions {
   double head_s_max = 10;             // for a request's headers, whatever comes of them when
   double body_bytes_per_s = 1024;     // at least, over the whole of a body, after as long as for headers
   double idle_s_max = 60;             // between requests
-  double unsent_s_max = 60;           // for a client to take what was sent to it
+  double unsent_s_max = 60;           // for a client to take what was sent to it, and a second more for each body_bytes_per_s that it took
+  size_t unsent_bytes_max = 1 << 20;  // of a stream; then its request stands aside until the client has taken half of them
   std::string version;
+  bool log_prompts = false;  // the line has the text of the prompts too
   std::function<void(std::string_view line)> log;  // a line of JSON for every request; called by the thread of run
 };
 

@@ -88,6 +88,7 @@ struct VerifyReport {
   std::string assay_version;
   std::string model_path, model_name, architecture, weights_type;
   std::string subject;  // what was verified: "cpu avx512, exact, 15 bits, cache f16"
+  std::vector<std::string> overrides;  // what stood in the place of the file's metadata, a line each
   std::vector<VerifyStage> stages;
   std::vector<OpFigures> ops;
   std::optional<Place> first_failure;
@@ -114,6 +115,8 @@ struct VerifyOptions {
   bool file_only = false;             // nothing is run: file, metadata, tokenizer, dequantisation and folders
   bool quick = false;                 // short probes: seconds in place of minutes for a large model
   std::string prompt;                 // empty: probes chosen to touch every edge
+  std::vector<std::string> override_kv;  // in the place of the file's metadata, as assay/override.h has it; folders are held against the file itself
+  std::function<void(const std::string& change)> on_override;  // once for each, before the first stage
   // Folders of Hugging Face that the file was made of, dumps (paths), or modes: "f32", "exact/8", "exact/15", "oracle", "reference", "avx2", "chunks/N", ..
   std::vector<std::string> against;
   std::vector<int32_t> attention_layers;  // whose attention maps the report keeps

@@ -45,6 +45,12 @@ constexpr std::string_view kCompletionShapes = R"json({
     "reasoning_tokens": {"type": "integer", "description": "Of a conversation's answer"},
     "accepted_prediction_tokens": {"type": "integer", "description": "Guessed ahead, and what the model itself drew"},
     "rejected_prediction_tokens": {"type": "integer", "description": "Guessed ahead in vain"}}}}},
+"Timings": {"description": "With timings_per_token. Of several choices, added up", "type": "object", "required": ["cache_n", "prompt_n", "prompt_ms", "prompt_per_token_ms", "prompt_per_second", "predicted_n", "predicted_ms", "predicted_per_token_ms", "predicted_per_second"], "properties": {
+  "cache_n": {"type": "integer", "description": "Tokens of the prompt that the cache held"}, "prompt_n": {"type": "integer", "description": "Those that were read"},
+  "prompt_ms": {"type": "number", "description": "From the request's first step to its first token"}, "prompt_per_token_ms": {"type": ["number", "null"]}, "prompt_per_second": {"type": ["number", "null"]},
+  "predicted_n": {"type": "integer", "description": "Tokens of the answer"}, "predicted_ms": {"type": "number", "description": "From the first of them on"},
+  "predicted_per_token_ms": {"type": ["number", "null"], "description": "Of those after the first; null: there are none"}, "predicted_per_second": {"type": ["number", "null"]},
+  "draft_n": {"type": "integer", "description": "Tokens guessed ahead"}, "draft_n_accepted": {"type": "integer"}}},
 "TokenLogprob": {"type": "object", "required": ["token", "id", "bytes", "logprob"], "properties": {"token": {"type": "string"}, "id": {"type": "integer"},
   "bytes": {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 255}}, "logprob": {"type": ["number", "null"], "description": "null: none, as of a forbidden token"},
   "top_logprobs": {"type": "array", "items": {"$ref": "#/components/schemas/TokenLogprob"}}}},
@@ -59,18 +65,18 @@ constexpr std::string_view kCompletionShapes = R"json({
     "message": {"type": "object", "required": ["role", "content"], "properties": {"role": {"const": "assistant"}, "content": {"type": ["string", "null"]}, "refusal": {"type": "null"},
       "reasoning_content": {"type": "string"}, "tool_calls": {"type": "array", "items": {"$ref": "#/components/schemas/ToolCall"}}}},
     "logprobs": {"$ref": "#/components/schemas/ChatLogprobs"}, "finish_reason": {"enum": ["stop", "length", "tool_calls"]}}}},
-  "usage": {"$ref": "#/components/schemas/Usage"}}},
+  "usage": {"$ref": "#/components/schemas/Usage"}, "timings": {"$ref": "#/components/schemas/Timings"}}},
 "ChatCompletionChunk": {"type": "object", "required": ["id", "object", "created", "model", "system_fingerprint", "seed", "choices"], "properties": {
   "id": {"type": "string"}, "object": {"const": "chat.completion.chunk"}, "created": {"type": "integer"}, "model": {"type": "string"}, "system_fingerprint": {"type": "string"}, "seed": {"type": "integer"},
   "choices": {"type": "array", "items": {"type": "object", "required": ["index", "delta", "logprobs", "finish_reason"], "properties": {"index": {"type": "integer"},
     "delta": {"type": "object", "properties": {"role": {"const": "assistant"}, "content": {"type": "string"}, "reasoning_content": {"type": "string"}, "tool_calls": {"type": "array", "items": {"$ref": "#/components/schemas/ToolCall"}}}},
     "logprobs": {"$ref": "#/components/schemas/ChatLogprobs"}, "finish_reason": {"enum": ["stop", "length", "tool_calls", null]}}}},
-  "usage": {"$ref": "#/components/schemas/Usage"}}},
+  "usage": {"$ref": "#/components/schemas/Usage"}, "timings": {"$ref": "#/components/schemas/Timings"}}},
 "Completion": {"type": "object", "required": ["id", "object", "created", "model", "system_fingerprint", "seed", "choices", "usage"], "properties": {
   "id": {"type": "string"}, "object": {"const": "text_completion"}, "created": {"type": "integer"}, "model": {"type": "string"}, "system_fingerprint": {"type": "string"}, "seed": {"type": "integer"},
   "choices": {"type": "array", "items": {"type": "object", "required": ["index", "text", "logprobs", "finish_reason"], "properties": {"index": {"type": "integer"}, "text": {"type": "string"},
     "logprobs": {"$ref": "#/components/schemas/Logprobs"}, "finish_reason": {"enum": ["stop", "length", null]}}}},
-  "usage": {"$ref": "#/components/schemas/Usage"}}},
+  "usage": {"$ref": "#/components/schemas/Usage"}, "timings": {"$ref": "#/components/schemas/Timings"}}},
 "CompletionChunk": {"description": "As Completion, with usage in the last one alone", "type": "object", "required": ["id", "object", "choices"], "properties": {"id": {"type": "string"}, "object": {"const": "text_completion"}, "choices": {"type": "array"}}}
 })json";
 

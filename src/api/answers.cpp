@@ -1,6 +1,7 @@
 // Answers: what came of a request as OpenAI's JSON, whole and in pieces.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <set>
@@ -51,9 +52,38 @@ std::string call_id(const std::string& answer_id, size_t i_call) {
   return "c" + digest.hex().substr(0, 8);
 }
 
+// Of the choices of one answer.
+Timings added_up(const std::vector<Choice>& choices) {
+  Timings sum;
+  sum.n_choices = static_cast<int64_t>(choices.size());
+  for (const Choice& choice : choices) {
+    const Timings t = timings_of(choice.finished);
+    sum.n_cached += t.n_cached, sum.n_prompt += t.n_prompt, sum.prompt_ms += t.prompt_ms;
+    sum.n_answer += t.n_answer, sum.answer_ms += t.answer_ms;
+    sum.n_drafted += t.n_drafted, sum.n_accepted += t.n_accepted;
+  }
+  return sum;
+}
+
 std::string number_or_null(double x) { return std::isfinite(x) ? fmt::format("{}", x) : "null"; }
 
 }  // namespace
+
+Timings timings_of(const RequestFinished& f) noexcept {
+  return {f.n_prompt_cached, f.prefill.tokens, f.prefill.ms, f.n_answer, f.decode.ms, f.n_drafted, f.n_accepted};
+}
+
+std::string timings_member(const Timings& t) {
+  const auto rounded = [](double x) { return fmt::format("{:.3f}", x); };
+  const auto of_one = [&](double ms, int64_t n) { return n > 0 ? rounded(ms / static_cast<double>(n)) : std::string("null"); };
+  const auto a_second = [&](double ms, int64_t n) { return n > 0 && ms > 0 ? rounded(static_cast<double>(n) * 1000 / ms) : std::string("null"); };
+  const int64_t n_later = std::max<int64_t>(t.n_answer - t.n_choices, 0);
+  const std::string drafts = t.n_drafted > 0 ? fmt::format(R"(,"draft_n":{},"draft_n_accepted":{})", t.n_drafted, t.n_accepted) : "";
+  return fmt::format(R"(,"timings":{{"cache_n":{},"prompt_n":{},"prompt_ms":{},"prompt_per_token_ms":{},"prompt_per_second":{},"predicted_n":{},"predicted_ms":{},)"
+                     R"("predicted_per_token_ms":{},"predicted_per_second":{}{}}})",
+                     t.n_cached, t.n_prompt, rounded(t.prompt_ms), of_one(t.prompt_ms, t.n_prompt), a_second(t.prompt_ms, t.n_prompt), t.n_answer,
+                     rounded(t.answer_ms), of_one(t.answer_ms, n_later), a_second(t.answer_ms, n_later), drafts);
+}
 
 ChoiceReader::ChoiceReader(const Asked& asked, size_t i_choice) : id_(fmt::format("{} {}", asked.id, i_choice)) {
   if (asked.is_chat() && (asked.reading.format || asked.reading.marks)) reader_.emplace(asked.reading);
@@ -160,7 +190,7 @@ std::string Api::answer(const Asked& asked, const std::vector<Choice>& choices) 
     list += fmt::format(R"({}{{"index":{},{},"logprobs":{},"finish_reason":{}}})", i > 0 ? "," : "", i,
                         asked.is_chat() ? message_json(c) : fmt::format(R"("text":{})", json_quoted(c.text)), logprobs_of(asked, c.logprobs, 0), finish_reason(c));
   }
-  return envelope(asked, asked.is_chat() ? "chat.completion" : "text_completion", list, fmt::format(R"(,"usage":{})", usage(asked, choices)));
+  return envelope(asked, asked.is_chat() ? "chat.completion" : "text_completion", list, fmt::format(R"(,"usage":{}{})", usage(asked, choices), asked.draft.timings ? timings_member(added_up(choices)) : ""));
 }
 
 std::string Api::chunk_head(const Asked& asked, size_t i_choice) const {
@@ -169,17 +199,18 @@ std::string Api::chunk_head(const Asked& asked, size_t i_choice) const {
                   fmt::format(R"({{"index":{},"delta":{{"role":"assistant","content":""}},"logprobs":null,"finish_reason":null}})", i_choice), "");
 }
 
-std::string Api::chunk(const Asked& asked, size_t i_choice, const AnswerPiece& piece, std::span<const TokenLogprobs> logprobs, size_t offset) const {
+std::string Api::chunk(const Asked& asked, size_t i_choice, const AnswerPiece& piece, std::span<const TokenLogprobs> logprobs, size_t offset,
+                       std::string_view rest) const {
   return envelope(asked, asked.is_chat() ? "chat.completion.chunk" : "text_completion",
                   fmt::format(R"({{"index":{},{},"logprobs":{},"finish_reason":null}})", i_choice,
                               asked.is_chat() ? "\"delta\":" + delta_json(piece) : fmt::format(R"("text":{})", json_quoted(piece.text)),
-                              logprobs_of(asked, logprobs, offset)), "");
+                              logprobs_of(asked, logprobs, offset)), rest);
 }
 
 std::string Api::chunk_end(const Asked& asked, size_t i_choice, const Choice& choice) const {
   return envelope(asked, asked.is_chat() ? "chat.completion.chunk" : "text_completion",
                   fmt::format(R"({{"index":{},{},"logprobs":null,"finish_reason":{}}})", i_choice, asked.is_chat() ? R"("delta":{})" : R"("text":"")",
-                              finish_reason(choice)), "");
+                              finish_reason(choice)), asked.draft.timings ? timings_member(timings_of(choice.finished)) : "");
 }
 
 std::string Api::chunk_usage(const Asked& asked, const std::vector<Choice>& choices) const {

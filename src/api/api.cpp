@@ -238,6 +238,11 @@ Asked Api::read(Where where, std::string_view text, const std::string& client, d
     throw ApiError(400, fmt::format("logit_bias.{}: the vocabulary has ids 0 to {}", bias.token, model_->vocab_size() - 1),
                    fmt::format("logit_bias.{}", bias.token), "invalid_value");
   }
+  for (size_t i = 0; i < generate.stop_ids.size(); ++i) {
+    if (generate.stop_ids[i] < model_->vocab_size()) continue;
+    const std::string field = fmt::format("stop_token_ids[{}]", i);
+    throw ApiError(400, fmt::format("{}: needs a token id from 0 to {}, found {}", field, model_->vocab_size() - 1, generate.stop_ids[i]), field, "invalid_value");
+  }
   const FormAsked wanted = where == kResponses ? response_form(body) : chat_form(body, where == kChat);
   const auto prompts = as_bad_request([&]() -> std::vector<std::vector<TokenId>> {
     if (where == kCompletions) return texts_of(body, "prompt", kPromptsMax, false);

@@ -59,6 +59,18 @@ struct AskedEmbeddings {
   int64_t n_tokens() const noexcept;
 };
 
+// How long a choice, or several, took so far.
+struct Timings {
+  int64_t n_cached = 0, n_prompt = 0;  // of the prompt: in the cache; read
+  double prompt_ms = 0;                // until the first token
+  int64_t n_answer = 0;
+  double answer_ms = 0;                // from the first token on
+  int64_t n_drafted = 0, n_accepted = 0;
+  int64_t n_choices = 1;               // whose first tokens took no time
+};
+Timings timings_of(const RequestFinished& finished) noexcept;
+std::string timings_member(const Timings& timings);  // ,"timings":{...}, by llama-server's names
+
 // What came of one choice so far.
 struct Choice {
   std::string text, reasoning;
@@ -103,7 +115,7 @@ class Api {
   // A stream, as JSON texts: first the head of each choice, then pieces, each choice's end, and the usage where it was asked for.
   std::string chunk_head(const Asked& asked, size_t i_choice) const;  // empty: there is none
   std::string chunk(const Asked& asked, size_t i_choice, const AnswerPiece& piece, std::span<const TokenLogprobs> logprobs,
-                    size_t offset) const;  // offset: bytes of the choice's text before it
+                    size_t offset, std::string_view rest = {}) const;  // offset: bytes of the choice's text before it; rest: further members
   std::string chunk_end(const Asked& asked, size_t i_choice, const Choice& choice) const;
   std::string chunk_usage(const Asked& asked, const std::vector<Choice>& choices) const;
 

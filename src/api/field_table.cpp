@@ -27,6 +27,12 @@ std::vector<std::string> strings_of(const json::value& v) {
   return list;
 }
 
+std::vector<TokenId> ids_in(const json::value& v) {
+  std::vector<TokenId> ids;
+  for (const json::value& id : v.get_array()) ids.push_back(static_cast<TokenId>(integer_of(id)));  // its range was checked
+  return ids;
+}
+
 void set_logit_bias(Draft& d, const json::value& v) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (const auto& [key, bias] : v.get_object()) {
@@ -202,6 +208,14 @@ const Field kFields[] = {
      .apply = [](Draft& d, const json::value& v) { sampling(d).dynamic_exponent = number_of(v); }},
     {.path = "ignore_eos", .where = kAnswers, .types = kBoolean, .standard = "false", .about = "Forbids the tokens that end an answer.",
      .apply = [](Draft& d, const json::value& v) { d.generate.ignore_eos = v.get_bool(); }},
+
+    {.path = "stop_token_ids", .where = kAnswers, .types = kArray, .size_most = 128, .standard = "none",
+     .about = "The answer ends with the first of these token ids, whose text is not in it.",
+     .apply = [](Draft& d, const json::value& v) { d.generate.stop_ids = ids_in(v); }},
+    {.path = "stop_token_ids[]", .where = kAnswers, .types = kInteger, .most = kCountMost},
+    {.path = "timings_per_token", .where = kGenerates, .types = kBoolean, .standard = "false",
+     .about = "Each piece of a stream, and a whole answer, has timings: tokens and milliseconds so far, as llama-server has them.",
+     .apply = [](Draft& d, const json::value& v) { d.timings = v.get_bool(); }},
 
     // The form of an answer.
     {.path = "tools", .where = kChat | kTemplate, .types = kArray, .size_most = 128, .about = "Functions that the answer may ask to be called."},

@@ -25,7 +25,7 @@ struct Draft {
   std::string_view max_tokens_field;  // that said so
   std::string model, cache_salt, user;
   bool stream = false, include_usage = false;
-  bool logprobs = false, base64 = false;
+  bool logprobs = false, base64 = false, timings = false;
   int64_t n = 1, n_top_logprobs = 0;
 };
 

@@ -156,7 +156,7 @@ TEST_F(ResponsesTest, EventsAddUpToTheWholeAnswer) {
   const auto token = [&](TokenId id, const std::string& piece) {
     const RequestToken t{id, piece, TokenLogprobs{id, -0.5, {{id, -0.5}}}};
     reader.token(t);
-    text += writer->token(0, t);
+    text += writer->token(0, t, {});
   };
   token(264, "");
   token(264, "aa");
@@ -202,7 +202,7 @@ TEST_F(ResponsesTest, AFailureIsAnErrorEventAndAFailedResponse) {
   const Asked asked = a.read(kResponses, R"({"input": "a"})", "", 1);
   const auto writer = stream_writer(a, asked);
   std::string text = writer->begin();
-  text += writer->token(0, {264, "a", {}});
+  text += writer->token(0, {264, "a", {}}, {});
   text += writer->end(ApiError(503, "too late", "", "timeout"));
   const std::vector<json::object> events = events_of(text);
   EXPECT_EQ(events.at(events.size() - 2).at("type"), "error");

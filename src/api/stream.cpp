@@ -15,14 +15,20 @@ std::string event(const std::string& json) { return json.empty() ? json : fmt::f
 class ChunkWriter final : public StreamWriter {
  public:
   ChunkWriter(const Api& api, const Asked& asked) : api_(api), asked_(asked) {
-    for (size_t i = 0; i < asked.requests.size(); ++i) choices_.push_back({ChoiceReader(asked, i), {}, 0});
+    for (size_t i = 0; i < asked.requests.size(); ++i) choices_.push_back({ChoiceReader(asked, i), {}, 0, {}, {}, {}});
   }
   std::string begin() override {
     std::string out;
     for (size_t i = 0; i < choices_.size(); ++i) out += event(api_.chunk_head(asked_, i));
     return out;
   }
-  std::string token(size_t i, const RequestToken& token) override {
+  void started(size_t i, const RequestStarted& started, Time at) override {
+    choices_[i].began = at;
+    choices_[i].timings.n_cached = started.n_prompt_cached;
+    choices_[i].timings.n_prompt = started.n_prompt - started.n_prompt_cached;
+  }
+  std::string token(size_t i, const RequestToken& token, Time at) override {
+    count(choices_[i], at);
     if (token.logprobs) choices_[i].logprobs.push_back(*token.logprobs);
     return told(i, choices_[i].reader.token(token));
   }
@@ -49,12 +55,23 @@ class ChunkWriter final : public StreamWriter {
     ChoiceReader reader;
     std::vector<TokenLogprobs> logprobs;  // of tokens whose text is not certain yet
     size_t n_sent = 0;                    // bytes of text
+    Time began, drew_first;
+    Timings timings;
   };
+  static void count(One& one, Time at) {
+    const auto in_ms = [](Time::duration d) { return std::chrono::duration<double, std::milli>(d).count(); };
+    if (one.timings.n_answer++ == 0) {
+      one.drew_first = at;
+      one.timings.prompt_ms = in_ms(at - one.began);
+    }
+    one.timings.answer_ms = in_ms(at - one.drew_first);
+  }
   std::string told(size_t i, const std::vector<AnswerPiece>& pieces) {
     std::string out;
     One& one = choices_[i];
     for (const AnswerPiece& piece : pieces) {
-      out += event(api_.chunk(asked_, i, piece, one.logprobs, one.n_sent));
+      out += event(api_.chunk(asked_, i, piece, one.logprobs, one.n_sent,
+                              asked_.draft.timings ? timings_member(one.timings) : std::string()));
       one.n_sent += piece.text.size();
       one.logprobs.clear();
     }
@@ -71,7 +88,7 @@ class ResponseWriter final : public StreamWriter {
  public:
   ResponseWriter(const Api& api, const Asked& asked) : reader_(asked, 0), events_(api, asked) {}
   std::string begin() override { return events_.begin(); }
-  std::string token(size_t, const RequestToken& token) override {
+  std::string token(size_t, const RequestToken& token, Time) override {
     reader_.token(token);
     return news();
   }

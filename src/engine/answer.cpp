@@ -29,12 +29,17 @@ Sampler make_sampler(const Model& model, const GenerateOptions& options) {
 Answer::Answer(const Model& model, const GenerateOptions& options)
     : model_(&model),
       stop_at_end_(options.stop_at_end),
+      stop_ids_(options.stop_ids),
       request_(options.request),
       n_top_logprobs_(options.n_top_logprobs),
       mask_(options.mask),
       visible_(options.visible),
       sampler_(make_sampler(model, options)),
       stop_(options.stop) {
+  for (const TokenId id : stop_ids_) {
+    if (id >= 0 && id < model.vocab_size()) continue;
+    throw Error(Errc::bad_request, fmt::format("stop id {}: the vocabulary has ids 0 to {}", id, model.vocab_size() - 1));
+  }
   if (n_top_logprobs_ > model.vocab_size()) {
     throw Error(Errc::bad_request,
                 fmt::format("{} top logprobs: the vocabulary has {} tokens", n_top_logprobs_, model.vocab_size()));
@@ -85,7 +90,8 @@ TokenId Answer::accept(TokenId id) {
   sampler_.accept(id);
   ids_.push_back(id);
   shown_.clear();
-  ended_ = stop_at_end_ && model_->tokenizer() && model_->tokenizer()->is_end_of_generation(id);
+  ended_ = (stop_at_end_ && model_->tokenizer() && model_->tokenizer()->is_end_of_generation(id)) ||
+           std::find(stop_ids_.begin(), stop_ids_.end(), id) != stop_ids_.end();
   if (!ended_ && decoder_) {
     part_.clear();
     if (std::find(visible_.begin(), visible_.end(), id) != visible_.end()) {

@@ -28,7 +28,7 @@ class Answer {
   // leaves no token. wide: the same as doubles where wants_wide(), which logprobs are made of.
   TokenId draw(std::span<const float> logits, std::span<const double> wide = {});
   TokenId draw(std::span<const RankedLogit> best);  // n_ranked() of them or fewer, at least one
-  bool ended() const noexcept { return ended_; }    // with an end-of-generation token or a stop string
+  bool ended() const noexcept { return ended_; }    // with an end-of-generation token, a stop id or a stop string
   // Text that became certain with the last draw: whole characters, no part of a stop string. finish(): what is left.
   std::string_view shown() const noexcept { return shown_; }
   std::string_view finish();
@@ -44,6 +44,7 @@ class Answer {
 
   const Model* model_;
   bool stop_at_end_;
+  std::vector<TokenId> stop_ids_;
   uint64_t request_;
   int64_t n_top_logprobs_;
   TokenMask mask_;

@@ -15,6 +15,7 @@
 namespace assay {
 namespace {
 
+constexpr auto kHeldLook = std::chrono::milliseconds(500);
 constexpr int64_t kKeptMax = 512;  // sequences that hold what may be wanted again
 
 void check_prompt(const Request& request, const Context& context) {
@@ -129,7 +130,7 @@ std::optional<RequestId> Scheduler::submit(Request request, RequestSink sink) {
   auto job = std::make_unique<engine::Job>(std::move(request), std::move(sink), s.context.model());
   job->submitted = engine::Clock::now();
   const std::lock_guard lock(s.mutex);
-  const int64_t n_free = s.figures.n_running_max - static_cast<int64_t>(s.running_ids.size());
+  const int64_t n_free = s.figures.n_running_max - s.n_with_place();
   if (s.queue.size() >= s.options.n_waiting_max + n_free) {
     ++s.figures.n_refused;
     return std::nullopt;
@@ -156,6 +157,22 @@ bool Scheduler::cancel(RequestId id) {
   return true;
 }
 
+bool Scheduler::hold(RequestId id) {
+  State& s = *state_;
+  const std::lock_guard lock(s.mutex);
+  if (!s.waiting.contains(id) && !s.runs(id)) return false;
+  s.held_ids.insert(id);
+  return true;
+}
+
+void Scheduler::resume(RequestId id) {
+  State& s = *state_;
+  const std::lock_guard lock(s.mutex);
+  if (s.held_ids.erase(id) == 0) return;
+  s.has_resumed = true;
+  s.changed.notify_all();
+}
+
 void Scheduler::cancel_all() {
   State& s = *state_;
   const std::lock_guard lock(s.mutex);
@@ -168,7 +185,7 @@ SchedulerFigures Scheduler::figures() const {
   const State& s = *state_;
   const std::lock_guard lock(s.mutex);
   SchedulerFigures figures = s.figures;
-  figures.n_running = static_cast<int64_t>(s.running_ids.size());
+  figures.n_running = s.n_with_place();
   figures.n_waiting = s.queue.size();
   if (figures.n_running + figures.n_waiting >= figures.n_running_max) {
     figures.wait_ms = s.service_ms * static_cast<double>(figures.n_waiting + 1) / static_cast<double>(figures.n_running_max);
@@ -182,7 +199,12 @@ void Scheduler::run(std::stop_token stop) {
   while (!stop.stop_requested()) {
     if (step()) continue;
     std::unique_lock lock(state_->mutex);
-    state_->changed.wait(lock, stop, [this] { return state_->queue.size() > 0 || !state_->cancelled_ids.empty(); });
+    const auto wakes = [this] { return state_->queue.size() > 0 || !state_->cancelled_ids.empty() || state_->has_resumed; };
+    if (state_->figures.n_held > 0) {  // their time may be over
+      state_->changed.wait_for(lock, stop, kHeldLook, wakes);
+    } else {
+      state_->changed.wait(lock, stop, wakes);
+    }
   }
 }
 

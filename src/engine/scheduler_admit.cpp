@@ -32,10 +32,15 @@ bool Scheduler::State::take_commands(Jobs& ended, std::set<RequestId>& cancelled
       continue;
     }
     queue.remove(it->first);
+    held_ids.erase(it->first);
     ended.push_back(std::move(it->second));
     it = waiting.erase(it);
   }
   cancelled.swap(cancelled_ids);
+  for (const Jobs* jobs : {&running, &parked, &held}) {
+    for (const auto& job : *jobs) job->is_held = held_ids.contains(job->id);
+  }
+  has_resumed = false;
   return true;
 }
 
@@ -53,8 +58,49 @@ void Scheduler::State::end_cancelled_and_late(const std::set<RequestId>& cancell
   };
   for (auto& job : running) end(job);
   for (auto& job : parked) end(job);
+  for (auto& job : held) end(job);
   std::erase(running, nullptr);
   std::erase(parked, nullptr);
+  std::erase(held, nullptr);
+}
+
+// Those that have drawn, whose listeners do not keep up, make room for others.
+void Scheduler::State::set_held_aside() {
+  size_t n = 0;
+  for (const auto& job : running) n += job->is_held && job->n_answer() > 0 ? 1 : 0;
+  if (n == 0) return;
+  try {
+    held.reserve(held.size() + n);
+    parked.reserve(parked.size() + held.size() + n + static_cast<size_t>(context.options().n_sequences) + 1);
+  } catch (const std::bad_alloc&) {
+    return;  // they go on, and are asked again in the next step
+  }
+  for (auto& job : running) {
+    if (!job->is_held || job->n_answer() == 0) continue;
+    leave_place(*job);
+    job->is_aside = true;
+    job->aside_since = Clock::now();
+    held.push_back(std::move(job));
+  }
+  std::erase(running, nullptr);
+  const std::lock_guard lock(mutex);
+  figures.n_held += static_cast<int64_t>(n);
+  figures.n_positions_used = tables.n_positions_taken();
+  figures.n_pages_free = tables.has_pages() ? tables.n_pages_free() : 0;
+}
+
+void Scheduler::State::bring_resumed_back() {
+  int64_t n = 0;
+  for (auto& job : held) {
+    if (job->is_held) continue;
+    job->is_aside = false;
+    job->aside_ms += ms_between(job->aside_since, Clock::now());
+    parked.push_back(std::move(job));
+    ++n;
+  }
+  std::erase(held, nullptr);
+  const std::lock_guard lock(mutex);
+  figures.n_held -= n;
 }
 
 // The next in turn: one that has been here before, or the queue's.
@@ -65,9 +111,15 @@ std::unique_ptr<engine::Job> Scheduler::State::next_job() {
     return job;
   }
   const std::lock_guard lock(mutex);
+  try {
+    running_ids.reserve(running_ids.size() + 1);
+  } catch (const std::bad_alloc&) {
+    return nullptr;  // it waits on
+  }
   const auto id = queue.pop();
   if (!id) return nullptr;
   std::unique_ptr<Job> job = std::move(waiting.extract(*id).mapped());
+  job->is_held = held_ids.contains(*id);
   running_ids.push_back(*id);
   return job;
 }
@@ -104,7 +156,7 @@ void Scheduler::State::admit() {
 void Scheduler::State::start(Job& job) {
   job.sequence = tables.take(job.tokens, job.request.salt).sequence;
   swap.restore(job.id, tables, job.sequence, job.tokens);
-  if (job.n_preempted > 0) return;
+  if (job.started != Clock::time_point()) return;  // it is back
   read_saved(job);
   job.n_cached = job.n_prompt_run = tables.n_positions(job.sequence);
   job.started = Clock::now();
@@ -141,7 +193,7 @@ void Scheduler::State::save(const Job& job) {
 // Where another request reads the beginning of the same prompt just now, this one waits for it: choices of one prompt
 // are forks of one reading.
 void Scheduler::State::follow_others(Job& job) {
-  if (!tables.has_pages() || !options.caches_prompts || job.n_preempted > 0) return;
+  if (!tables.has_pages() || !options.caches_prompts || job.has_started) return;
   for (const auto& other : running) {
     if (other.get() == &job || other->follows != 0 || other->request.salt != job.request.salt) continue;
     const auto n_same =
@@ -219,15 +271,21 @@ engine::Job* Scheduler::State::victim(bool with_protected) {
   return best;
 }
 
-void Scheduler::State::preempt(Job& job) {
-  const bool is_kept = swap.save(job.id, tables, job.sequence);
-  ++job.n_preempted;
+// True: what it had in the cache is kept in memory.
+bool Scheduler::State::leave_place(Job& job) {
+  const bool is_kept = tables.has_pages() && swap.save(job.id, tables, job.sequence);
   if (drafter != nullptr) drafter->over(job.id);
   tables.give_back(std::exchange(job.sequence, -1));
   if (job.follows != 0) {
     job.follows = 0;
     tell_start(job);
   }
+  return is_kept;
+}
+
+void Scheduler::State::preempt(Job& job) {
+  const bool is_kept = leave_place(job);
+  ++job.n_preempted;
   const auto place = std::find_if(running.begin(), running.end(), [&](const auto& r) { return r.get() == &job; });
   parked.push_back(std::move(*place));
   running.erase(place);

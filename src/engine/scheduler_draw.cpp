@@ -114,12 +114,17 @@ void Scheduler::State::release(Job& job) {
   if (drafter != nullptr) drafter->over(job.id);
   save(job);
   if (job.sequence >= 0) tables.give_back(std::exchange(job.sequence, -1));
-  const double ms = ms_between(job.started, Clock::now());
   const std::lock_guard lock(mutex);
+  held_ids.erase(job.id);
+  if (std::exchange(job.is_aside, false)) {
+    --figures.n_held;
+    job.aside_ms += ms_between(job.aside_since, Clock::now());
+  }
   if (std::erase(running_ids, job.id) == 0) return;  // it only waited
   queue.over(job.request.client);
   figures.n_positions_used = tables.n_positions_taken();
   figures.n_pages_free = tables.has_pages() ? tables.n_pages_free() : 0;
+  const double ms = ms_between(job.started, Clock::now()) - job.aside_ms;  // what the model had to do with it
   if (job.started != Clock::time_point()) service_ms = service_ms == 0 ? ms : service_ms + 0.2 * (ms - service_ms);
 }
 

@@ -8,7 +8,7 @@ namespace {
 class LongRandomSchedule : public test::RandomSchedule {};
 
 TEST_F(LongRandomSchedule, EndsWithEveryAnswerAndNoPage) {
-  for (uint64_t seed = 1; seed <= test::rounds(1, 8); ++seed) walk(10'000, seed);
+  for (uint64_t seed = 1; seed <= test::rounds<uint64_t>(8, 1); ++seed) walk(10'000, seed);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@ namespace {
 class ShortRandomSchedule : public test::RandomSchedule {};
 
 TEST_F(ShortRandomSchedule, EndsWithEveryAnswerAndNoPage) {
-  for (uint64_t seed = 1; seed <= test::unless_sanitized(4, 1); ++seed) walk(250, seed);
+  for (uint64_t seed = 1; seed <= test::unless_sanitized<uint64_t>(4, 1); ++seed) walk(250, seed);
 }
 
 }  // namespace

@@ -36,7 +36,8 @@ struct Job {
   Answer answer;
   std::vector<TokenId> tokens;  // prompt and answer so far
   int64_t n_prompt = 0;
-  Clock::time_point submitted = {}, started = {}, drew_first = {};
+  Clock::time_point submitted = {}, started = {}, drew_first = {}, aside_since = {};
+  double aside_ms = 0;       // with no place because of its listener
   bool has_started = false;  // its listener was told
   int sequence = -1;         // its place; -1: it has none
   int64_t n_cached = 0;
@@ -44,6 +45,8 @@ struct Job {
   int64_t n_passed = 0;      // prompt tokens of others that went before its own: what makes it older
   RequestId follows = 0;     // it waits until this one has read what they have in common, and takes it from there
   bool is_stalled = false;   // left out of this step for want of pages
+  bool is_held = false;      // its listener does not keep up: it stands aside once it has drawn
+  bool is_aside = false;     // it does
   int n_preempted = 0;
   DraftPace pace;
   std::vector<TokenId> guesses;
@@ -88,6 +91,9 @@ struct Scheduler::State {
   bool take_pages();
   Job* victim(bool with_protected);
   void preempt(Job& job);
+  bool leave_place(Job& job);
+  void set_held_aside();
+  void bring_resumed_back();
 
   // A batch.
   bool step();
@@ -113,6 +119,9 @@ struct Scheduler::State {
   void finish(Job& job, FinishReason reason, bool context_full);
   void fail(Job& job, const Error& error);
   void count(FinishReason reason);
+  int64_t n_with_place() const {
+    return static_cast<int64_t>(running_ids.size()) - figures.n_held;
+  }  // or next to have one
   bool runs(RequestId id) const { return std::find(running_ids.begin(), running_ids.end(), id) != running_ids.end(); }
   void release(Job& job);
   void fail_batch(const Error& error);
@@ -128,6 +137,7 @@ struct Scheduler::State {
   engine::StepCost cost;
   Jobs running;  // in the order they came in; null: over
   Jobs parked;   // go before what waits, the last one first: preempted, or next and short of pages
+  Jobs held;     // stand aside until they are resumed; parked has room for them all
   std::vector<BatchToken> batch;
   std::vector<engine::BatchPart> parts;
   std::vector<Job*> prompts;  // of add_prompts, kept
@@ -139,8 +149,9 @@ struct Scheduler::State {
   std::condition_variable_any changed;
   engine::FairQueue queue;
   std::map<RequestId, std::unique_ptr<Job>> waiting;
-  std::vector<RequestId> running_ids;  // of running and parked; as long as it may become from the start
-  std::set<RequestId> cancelled_ids;
+  std::vector<RequestId> running_ids;  // of running, parked and held
+  std::set<RequestId> cancelled_ids, held_ids;
+  bool has_resumed = false;  // since the last step
   RequestId last_id = 0;
   SchedulerFigures figures;
   double service_ms = 0;  // of requests lately, from start to end

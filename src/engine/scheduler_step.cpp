@@ -171,6 +171,7 @@ bool Scheduler::State::step() {
     finish(*job, cancelled.contains(job->id) ? FinishReason::cancelled : FinishReason::late, false);
   }
   end_cancelled_and_late(cancelled);
+  bring_resumed_back();
   admit();
   if (running.empty()) return false;
   const auto start = Clock::now();
@@ -178,6 +179,8 @@ bool Scheduler::State::step() {
     job->is_stalled = false;
     catch_up(*job);
   }
+  set_held_aside();
+  if (running.empty()) return true;  // their places are free
   guess();
   build_batch();
   while (take_pages()) build_batch();

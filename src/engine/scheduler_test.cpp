@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -144,6 +145,85 @@ TEST_F(SchedulerTest, CancelAndDeadlineTakeOneStep) {
   run(scheduler);
   EXPECT_TRUE(outcomes_[ids[1]].finished->context_full);
   EXPECT_EQ(outcomes_[ids[1]].finished->n_answer, 128 - static_cast<int64_t>(endless.prompt.size()) + 1);
+}
+
+// A listener that does not keep up: its place goes to who waits, and its answer goes on where it was.
+TEST_F(SchedulerTest, WhoIsHeldMakesRoomAndGoesOnTheSame) {
+  options_.context.n_sequences = 1;
+  for (const int64_t swap : {int64_t{0}, int64_t{1} << 20}) {
+    options_.swap_bytes_max = swap;
+    for (const bool caches : {true, false}) {
+      options_.caches_prompts = caches;
+      outcomes_.clear();
+      Scheduler scheduler(model_, options_);
+      Request slow = varied(4), other = varied(5);
+      slow.generate.n_predict = 40;
+      const RequestId held = *scheduler.submit(slow, sink()), waits = *scheduler.submit(other, sink());
+      EXPECT_TRUE(scheduler.hold(held));  // takes effect once it has drawn
+      while (outcomes_[held].ids.empty()) ASSERT_TRUE(scheduler.step());
+      run(scheduler);
+      EXPECT_EQ(outcomes_[held].ids.size(), 1u);
+      EXPECT_TRUE(outcomes_[waits].finished);
+      EXPECT_EQ(scheduler.figures().n_held, 1);
+      EXPECT_EQ(scheduler.figures().n_running, 0);
+      EXPECT_EQ(scheduler.figures().n_positions_used, 0);
+      EXPECT_FALSE(scheduler.step());
+      scheduler.resume(held);
+      for (int i = 0; i < 5; ++i) scheduler.step();
+      EXPECT_GT(outcomes_[held].ids.size(), 1u);
+      scheduler.hold(held);
+      run(scheduler);
+      EXPECT_EQ(scheduler.figures().n_held, 1);
+      scheduler.resume(held);
+      run(scheduler);
+      expect_as_alone(slow, outcomes_[held]);
+      expect_as_alone(other, outcomes_[waits]);
+      EXPECT_EQ(scheduler.figures().n_held, 0);
+      EXPECT_EQ(scheduler.figures().n_preempted, 0);
+      EXPECT_FALSE(scheduler.hold(held));
+    }
+  }
+}
+
+TEST_F(SchedulerTest, WhoIsHeldCanBeCancelledAndLate) {
+  Scheduler scheduler(model_, options_);
+  Request endless = varied(1), late = varied(2);
+  endless.generate.n_predict = late.generate.n_predict = -1;
+  late.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+  const RequestId first = *scheduler.submit(endless, sink()), second = *scheduler.submit(late, sink());
+  while (outcomes_[first].ids.empty()) ASSERT_TRUE(scheduler.step());
+  scheduler.hold(first);
+  scheduler.hold(second);
+  run(scheduler);
+  EXPECT_TRUE(scheduler.cancel(first));
+  scheduler.step();
+  ASSERT_TRUE(outcomes_[first].finished);
+  EXPECT_EQ(outcomes_[first].finished->reason, FinishReason::cancelled);
+  while (!outcomes_[second].finished) scheduler.step();
+  EXPECT_EQ(outcomes_[second].finished->reason, FinishReason::late);
+  EXPECT_EQ(scheduler.figures().n_held + scheduler.figures().n_running, 0);
+  EXPECT_EQ(scheduler.figures().n_positions_used, 0);
+  scheduler.resume(first);  // it is over: nothing happens
+  EXPECT_FALSE(scheduler.step());
+}
+
+TEST_F(SchedulerTest, AStopIdEndsTheAnswer) {
+  Scheduler scheduler(model_, options_);
+  Request r = varied(4);
+  r.generate.n_predict = 20;
+  const RequestId whole = *scheduler.submit(r, sink());
+  run(scheduler);
+  const std::vector<TokenId> ids = outcomes_[whole].ids;
+  const auto at = std::find(ids.begin(), ids.end(), ids[5]);
+  r.generate.stop_ids = {95, ids[5]};
+  const auto n = std::min(at, std::find(ids.begin(), ids.end(), 95)) - ids.begin() + 1;
+  const RequestId cut = *scheduler.submit(r, sink());
+  run(scheduler);
+  EXPECT_EQ(outcomes_[cut].ids, std::vector<TokenId>(ids.begin(), ids.begin() + n));
+  EXPECT_EQ(outcomes_[cut].finished->reason, FinishReason::stop);
+  expect_as_alone(r, outcomes_[cut]);
+  r.generate.stop_ids = {96};
+  EXPECT_THAT(refusal(scheduler, r), HasSubstr("stop id 96: the vocabulary has ids 0 to 95"));
 }
 
 TEST_F(SchedulerTest, ALongPromptHoldsUpNeitherAnswersNorShortPrompts) {

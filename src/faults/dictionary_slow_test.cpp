@@ -178,7 +178,7 @@ TEST(DictionarySlow, FilesThatAreBrokenAreSuspected) {
   ASSAY_REQUIRE_FILE(test::smollm2());
   const std::shared_ptr<const Model> model = Model::load(test::smollm2().string());
   const ops::Plan& right = model->state().built.plan;
-  const std::vector<int32_t> ids = ids_of(*model, test::rounds(12, 24));
+  const std::vector<int32_t> ids = ids_of(*model, test::rounds(24, 12));
   base::ThreadPool pool(2);
   EXPECT_TRUE(suspect_file(right, ids, pool).empty());
 

@@ -195,6 +195,7 @@ std::string facts_section(const VerifyReport& report, const VerifyPageFacts& fac
   std::string out = "<dl class=\"facts\">";
   out += fact("file", report.model_path, true) + fact("SHA-256 of the file", facts.sha256, true);
   out += fact("verified", report.subject + (facts.quick ? "; short probes (--quick)" : ""), true);
+  for (const std::string& change : report.overrides) out += fact("in the place of the file's metadata", change, true);
   out += fact("date", facts.date) + fact("machine", facts.machine) + fact("program", facts.program);
   out += fact("model", report.model_name) + fact("architecture", report.architecture) + fact("weights mostly", report.weights_type);
   if (report.median_slack > 0) out += fact("median of bound / error", factor(report.median_slack));

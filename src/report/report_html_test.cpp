@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "assay/verify.h"
+#include "assay/verify_page.h"
 #include "support/sample_report.h"
 #include "report/html.h"
 #include "report/html_charts.h"
@@ -109,6 +110,13 @@ TEST(ReportHtml, AHealthyRunPasses) {
   EXPECT_THAT(page, HasSubstr("Nothing is wrong, something is odd"));
   EXPECT_THAT(page, Not(HasSubstr("The first wrong operation")));
   EXPECT_LT(page.size(), 1u << 20);
+}
+
+TEST(ReportText, TokensHaveTheirTextsWhereTheseAreKnown) {
+  const VerifyReport report = sample_report();
+  const std::string text = verify_outcome(report, [](TokenId id) { return id == 1043 ? std::string("\" hills\"") : std::string(); });
+  EXPECT_THAT(text, HasSubstr("(position 3, token 1043 \" hills\"), head 5, element 14: found "));
+  EXPECT_THAT(report.outcome_text(), HasSubstr("(position 3, token 1043), head 5"));
 }
 
 TEST(ReportHtml, AFailureIsNamedWithPlaceValuesAndCause) {

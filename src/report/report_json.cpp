@@ -129,12 +129,15 @@ json::value to_value(const VerifyReport::AttentionMap& m) {
 }  // namespace
 
 std::string VerifyReport::to_json() const {
+  json::array changes;
+  for (const std::string& change : overrides) changes.emplace_back(utf8(change));
   const json::object report = {{"assay_version", assay_version},
                                {"model_path", utf8(model_path)},
                                {"model_name", utf8(model_name)},
                                {"architecture", utf8(architecture)},
                                {"weights_type", weights_type},
                                {"subject", subject},
+                               {"overrides", std::move(changes)},
                                {"passed", passed()},
                                {"cancelled", cancelled},
                                {"stages", list(stages)},

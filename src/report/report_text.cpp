@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "assay/verify.h"
+#include "assay/verify_page.h"
 #include "base/shown.h"
+#include "trace/token_text.h"
 
 namespace assay {
 namespace {
@@ -28,12 +30,14 @@ std::string_view word(Verdict verdict) {
   return "?";
 }
 
-std::string place_text(const Place& place) {
+std::string token_with_text(int32_t id, const TokenTexts& texts) { return trace::token_with_text(id, texts ? texts(id) : std::string()); }
+
+std::string place_text(const Place& place, const TokenTexts& texts) {
   std::string text = place.op;
   if (place.layer >= 0) text += fmt::format(", layer {}", place.layer);
   text += fmt::format(", row {}", place.row);
   if (place.position >= 0)
-    text += fmt::format(" (position {}, token {})", place.position, place.token);
+    text += fmt::format(" (position {}, token {})", place.position, token_with_text(place.token, texts));
   if (place.head >= 0) text += fmt::format(", head {}", place.head);
   text += fmt::format(", element {}: found {:.9g}, needs {:.9g}", place.element, place.found,
                       place.expected);
@@ -73,7 +77,7 @@ void append_ops(std::string& out, const VerifyReport& report) {
   }
 }
 
-void append_tokens(std::string& out, const VerifyReport& report) {
+void append_tokens(std::string& out, const VerifyReport& report, const TokenTexts& texts) {
   if (report.tokens.empty()) return;
   std::vector<const TokenRisk*> turned;
   double kl_max = 0, share_max = 0;
@@ -91,7 +95,8 @@ void append_tokens(std::string& out, const VerifyReport& report) {
   for (size_t i = 0; i < std::min(kTokensShown, turned.size()); ++i) {
     const TokenRisk& token = *turned[i];
     fmt::format_to(to, "  position {}: token {} in place of {}; gap {:.3g}, error {:.3g}\n",
-                   token.position, token.found_top, token.oracle_top, token.gap, token.error);
+                   token.position, token_with_text(token.found_top, texts), token_with_text(token.oracle_top, texts),
+                   token.gap, token.error);
   }
 }
 
@@ -107,7 +112,7 @@ void append_causes(std::string& out, const std::vector<Cause>& causes) {
   }
 }
 
-void append_against(std::string& out, const VerifyReport& report) {
+void append_against(std::string& out, const VerifyReport& report, const TokenTexts& texts) {
   if (report.against.empty()) return;
   auto to = std::back_inserter(out);
   fmt::format_to(to, "\nSources:\n");
@@ -115,7 +120,7 @@ void append_against(std::string& out, const VerifyReport& report) {
     fmt::format_to(to, "  {:<40} logits {:.2e} from float64{}\n", source.name, source.logits_error,
                    source.outlier ? ", the outlier" : "");
     if (source.first_failure)
-      fmt::format_to(to, "    first wrong: {}\n", place_text(*source.first_failure));
+      fmt::format_to(to, "    first wrong: {}\n", place_text(*source.first_failure, texts));
     std::string causes;
     append_causes(causes, source.causes);
     for (size_t at = 0; at < causes.size();) {
@@ -135,33 +140,35 @@ std::string VerifyStage::to_text() const {
   return out;
 }
 
-std::string VerifyReport::outcome_text() const {
+std::string VerifyReport::outcome_text() const { return verify_outcome(*this, {}); }
+
+std::string verify_outcome(const VerifyReport& report, const TokenTexts& texts) {
   std::string out;
-  if (first_failure)
-    out += fmt::format("\nFirst wrong operation: {}\n", place_text(*first_failure));
-  if (!causes.empty()) out += first_failure ? "" : "\n";
-  append_causes(out, causes);
-  append_ops(out, *this);
-  append_tokens(out, *this);
-  append_against(out, *this);
-  const auto n_failed = std::count_if(stages.begin(), stages.end(), [](const VerifyStage& s) {
+  if (report.first_failure) out += fmt::format("\nFirst wrong operation: {}\n", place_text(*report.first_failure, texts));
+  if (!report.causes.empty()) out += report.first_failure ? "" : "\n";
+  append_causes(out, report.causes);
+  append_ops(out, report);
+  append_tokens(out, report, texts);
+  append_against(out, report, texts);
+  const auto n_failed = std::count_if(report.stages.begin(), report.stages.end(), [](const VerifyStage& s) {
     return s.verdict == Verdict::fail;
   });
-  const auto n_warned = std::count_if(stages.begin(), stages.end(), [](const VerifyStage& s) {
+  const auto n_warned = std::count_if(report.stages.begin(), report.stages.end(), [](const VerifyStage& s) {
     return s.verdict == Verdict::warn;
   });
   const std::string outcome = n_failed > 0
-                                  ? fmt::format("FAILED: {} of {} stages", n_failed, stages.size())
-                                  : std::string(cancelled ? "Cancelled" : "Passed");
+                                  ? fmt::format("FAILED: {} of {} stages", n_failed, report.stages.size())
+                                  : std::string(report.cancelled ? "Cancelled" : "Passed");
   out += fmt::format("\n{}{} in {:.1f} s, {:.0f} MiB at most\n", outcome,
-                     n_warned > 0 ? fmt::format(", {} with warnings", n_warned) : "", seconds,
-                     static_cast<double>(peak_bytes) / (1 << 20));
+                     n_warned > 0 ? fmt::format(", {} with warnings", n_warned) : "", report.seconds,
+                     static_cast<double>(report.peak_bytes) / (1 << 20));
   return out;
 }
 
 std::string VerifyReport::to_text() const {
   std::string out =
       fmt::format("{} ({}, {}): {}\n", model_name, architecture, weights_type, subject);
+  for (const std::string& change : overrides) out += fmt::format("{}\n", change);
   for (const VerifyStage& stage : stages) out += stage.to_text();
   return out + outcome_text();
 }

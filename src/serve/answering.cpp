@@ -104,7 +104,11 @@ asio::awaitable<void> Server::State::complete(Connection& c, Exchange& e, api::W
                            "", "queue_full");
   if (f.n_waiting >= f.n_waiting_max) throw full;  // before any work
   const std::string& body = e.request->body;
-  const std::function<api::Asked()> read_body = [this, where, &body, &e] { return api.read(where, body, e.client.name, e.client.weight); };
+  const std::function<api::Asked()> read_body = [this, where, &body, &e] {
+    api::Asked asked = api.read(where, body, e.client.name, e.client.weight);
+    for (size_t i = 0; options.log_prompts && i < asked.requests.size(); i += static_cast<size_t>(asked.draft.n)) note_prompt(e, asked.requests[i].prompt);
+    return asked;
+  };
   const api::Asked asked = co_await serve::on_workers<api::Asked>(workers, read_body);
   e.user = asked.draft.user;
   const auto flow = std::make_shared<Flow>(io);
@@ -174,10 +178,69 @@ asio::awaitable<void> Server::State::whole_answer(Connection& c, Exchange& e, co
   co_await send(c, e, std::move(response));
 }
 
-asio::awaitable<void> Server::State::stream_answer(Connection& c, Exchange& e, const api::Asked& asked, std::shared_ptr<Flow> flow,
-                                                   std::vector<RequestId> ids) {
-  const bool chunked = !e.request->is_http_1_0;
-  if (!chunked) e.closes = true;
+// Sends what waits, one piece at a time, and tells the stream's loop when a piece is out.
+asio::awaitable<void> Server::State::pump(std::shared_ptr<Connection> c, std::shared_ptr<serve::Outlet> outlet, std::shared_ptr<Flow> flow) {
+  while (outlet->is_open && !outlet->waiting.empty()) {
+    std::string text = std::exchange(outlet->waiting, {});
+    outlet->n_in_flight = text.size();
+    outlet->is_open = co_await write(*c, std::move(text));
+    outlet->n_in_flight = 0;
+    if (outlet->is_awaited || !outlet->is_open) flow->timer.cancel();
+  }
+  outlet->is_sending = false;
+}
+
+void Server::State::flush(Connection& c, const std::shared_ptr<serve::Outlet>& outlet, const std::shared_ptr<Flow>& flow) {
+  if (outlet->is_sending || outlet->waiting.empty()) return;
+  outlet->is_sending = true;
+  asio::co_spawn(io, pump(c.shared_from_this(), outlet, flow), [outlet](const std::exception_ptr& fault) {
+    if (!fault) return;
+    outlet->is_open = outlet->is_sending = false;
+    outlet->n_in_flight = 0;
+  });
+}
+
+asio::awaitable<void> Server::State::emptied(Flow& flow, serve::Outlet& outlet) {
+  outlet.is_awaited = true;
+  while (outlet.is_sending) {
+    boost::system::error_code cancelled;
+    flow.timer.expires_after(kLookAgain);
+    co_await flow.timer.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
+  }
+}
+
+// A client that does not take what it asked for has its answer stand aside, so that neither memory nor time goes into it.
+void Server::State::pace(serve::Outlet& outlet, const std::vector<RequestId>& ids, bool& is_held) {
+  if (!is_held && outlet.size() > options.unsent_bytes_max) {
+    outlet.is_awaited = is_held = true;
+    for (const RequestId id : ids) scheduler.hold(id);
+  } else if (is_held && outlet.size() <= options.unsent_bytes_max / 2) {
+    outlet.is_awaited = is_held = false;
+    for (const RequestId id : ids) scheduler.resume(id);
+  }
+}
+
+namespace {
+
+// Ends a connection whose stream ends by a fault while bytes are on their way.
+class EndOfStream {
+ public:
+  EndOfStream(Connection& c, std::shared_ptr<serve::Outlet> outlet) : c_(c), outlet_(std::move(outlet)) {}
+  ~EndOfStream() {
+    boost::system::error_code ignored;
+    if (outlet_->is_sending) c_.socket.close(ignored);
+  }
+  EndOfStream(const EndOfStream&) = delete;
+  EndOfStream& operator=(const EndOfStream&) = delete;
+
+ private:
+  Connection& c_;
+  std::shared_ptr<serve::Outlet> outlet_;
+};
+
+}  // namespace
+
+std::string Server::State::stream_head(Exchange& e, const api::Asked& asked) const {
   Response head{200, "", "text/event-stream"};
   head.headers = {{"x-request-id", e.id}};
   if (const std::string origin = access.cors_origin(*e.request); !origin.empty()) {
@@ -186,19 +249,31 @@ asio::awaitable<void> Server::State::stream_answer(Connection& c, Exchange& e, c
   }
   if (!asked.ignored.empty()) head.headers.emplace_back("x-ignored-params", serve::header_list(asked.ignored));
   e.status = 200;
-  std::string out = serve::head_text(head, e.closes, true);
+  return serve::head_text(head, e.closes, true);
+}
+
+asio::awaitable<void> Server::State::stream_answer(Connection& c, Exchange& e, const api::Asked& asked, std::shared_ptr<Flow> flow,
+                                                   std::vector<RequestId> ids) {
+  const bool chunked = !e.request->is_http_1_0;
+  if (!chunked) e.closes = true;
+  const auto outlet = std::make_shared<serve::Outlet>();
+  const EndOfStream guard(c, outlet);
+  outlet->waiting = stream_head(e, asked);
   const auto put = [&](const std::string& events) {
-    if (!events.empty()) out += chunked ? fmt::format("{:x}\r\n{}\r\n", events.size(), events) : events;
+    if (!events.empty()) outlet->waiting += chunked ? fmt::format("{:x}\r\n{}\r\n", events.size(), events) : events;
   };
   const std::unique_ptr<api::StreamWriter> writer = api::stream_writer(api, asked);
   std::vector<serve::Progress> choices(ids.size());
   size_t n_over = 0;
+  bool is_held = false;
   put(writer->begin());
   std::optional<api::ApiError> failure;
   const auto on_item = [&](const Flow::Item& item) {
     measure(item, e, choices[item.i_choice]);
-    if (const auto* token = std::get_if<RequestToken>(&item.event)) {
-      put(writer->token(item.i_choice, *token));
+    if (const auto* started = std::get_if<RequestStarted>(&item.event)) {
+      writer->started(item.i_choice, *started, item.at);
+    } else if (const auto* token = std::get_if<RequestToken>(&item.event)) {
+      put(writer->token(item.i_choice, *token, item.at));
     } else if (const auto* finished = std::get_if<RequestFinished>(&item.event)) {
       ++n_over;
       put(writer->finish(item.i_choice, *finished));
@@ -218,18 +293,23 @@ asio::awaitable<void> Server::State::stream_answer(Connection& c, Exchange& e, c
     const std::vector<Flow::Item> items = co_await next_items(*flow);
     for (const Flow::Item& item : items) on_item(item);
     if (failure) cancel(ids);
-    bool open = true;
-    if (!out.empty()) open = co_await write(c, std::exchange(out, {}));
-    if (!open || is_gone(c)) {
-      if (open && n_over == ids.size()) break;
+    flush(c, outlet, flow);
+    pace(*outlet, ids, is_held);
+    if (!outlet->is_open || is_gone(c)) {
+      if (outlet->is_open && n_over == ids.size()) break;
+      boost::system::error_code ignored;
+      c.socket.close(ignored);  // ends what is on its way
       client_gone(e, ids, choices);
+      co_await emptied(*flow, *outlet);
       co_return;
     }
   }
   if (failure) e.finish = failure->code.empty() ? "error" : failure->code;
   put(writer->end(failure));
-  if (chunked) out += "0\r\n\r\n";
-  co_await write(c, std::move(out));
+  if (chunked) outlet->waiting += "0\r\n\r\n";
+  flush(c, outlet, flow);
+  co_await emptied(*flow, *outlet);
+  if (!outlet->is_open) e.closes = true;
 }
 
 }  // namespace assay

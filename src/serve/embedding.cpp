@@ -65,7 +65,11 @@ asio::awaitable<void> Server::State::embed(Connection& c, Exchange& e) {
   }
   const Counted counted(n_embedding);
   const std::string& body = e.request->body;
-  const std::function<api::AskedEmbeddings()> read_body = [this, &body] { return api.read_embeddings(body); };
+  const std::function<api::AskedEmbeddings()> read_body = [this, &body, &e] {
+    api::AskedEmbeddings asked = api.read_embeddings(body);
+    for (size_t i = 0; options.log_prompts && i < asked.texts.size(); ++i) note_prompt(e, asked.texts[i]);
+    return asked;
+  };
   const api::AskedEmbeddings asked = co_await serve::on_workers<api::AskedEmbeddings>(workers, read_body);
   e.user = asked.draft.user;
   const auto deadline = e.begun + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.request_s_max));

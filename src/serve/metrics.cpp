@@ -53,6 +53,7 @@ std::string Metrics::text(const SchedulerFigures& f, int64_t n_connections) cons
   const auto d = [](int64_t n) { return static_cast<double>(n); };
   return value("num_requests_running", "gauge", "Answers being computed", d(f.n_running)) +
          value("num_requests_waiting", "gauge", "Requests that wait for a place", d(f.n_waiting)) +
+         value("num_requests_held", "gauge", "Answers that stand aside because their clients do not read", d(f.n_held)) +
          value("kv_cache_usage_perc", "gauge", "Share of the cache's positions that running requests use, 0 to 1",
                f.n_positions > 0 ? std::min(1.0, d(f.n_positions_used) / d(f.n_positions)) : 0) +
          value("kv_cache_pages", "gauge", "Pages of the cache", d(f.n_pages)) +

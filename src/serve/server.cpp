@@ -162,12 +162,19 @@ asio::awaitable<void> Server::State::watch(std::function<bool()> ends) {
 }
 
 asio::awaitable<bool> Server::State::write(Connection& c, std::string text) {
-  c.deadline = Clock::now() + seconds(options.unsent_s_max);
+  const auto begun = Clock::now();
   boost::system::error_code ec;
-  if (c.tls) {
-    co_await asio::async_write(*c.tls, asio::buffer(text), asio::redirect_error(asio::use_awaitable, ec));
-  } else {
-    co_await asio::async_write(c.socket, asio::buffer(text), asio::redirect_error(asio::use_awaitable, ec));
+  for (size_t n_taken = 0; n_taken < text.size() && !ec;) {
+    // A byte now and then does not put the end off: as with bodies, more time comes with every so many bytes.
+    c.deadline = begun + seconds(options.unsent_s_max + static_cast<double>(n_taken) / options.body_bytes_per_s);
+    const auto rest = asio::buffer(text) + n_taken;
+    size_t n = 0;
+    if (c.tls) {
+      n = co_await c.tls->async_write_some(rest, asio::redirect_error(asio::use_awaitable, ec));
+    } else {
+      n = co_await c.socket.async_write_some(rest, asio::redirect_error(asio::use_awaitable, ec));
+    }
+    n_taken += n;
   }
   c.deadline = Clock::time_point::max();
   co_return !ec;
@@ -341,11 +348,16 @@ void Server::State::note(const Exchange& e) {
   if (!e.finish.empty()) metrics.whole_request.add(seconds);
   if (!options.log) return;
   const auto now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  options.log(fmt::format(R"({{"time":{:.3f},"id":{},"method":{},"path":{},"status":{},"ms":{:.1f},"key":{},"user":{},"prompt_tokens":{},"cached_tokens":{},"answer_tokens":{},"finish":{}}})",
+  std::string prompts;
+  for (const std::string& prompt : e.prompts) prompts += (prompts.empty() ? ",\"prompts\":[" : ",") + api::json_quoted(prompt);
+  if (!prompts.empty()) prompts += "]";
+  options.log(fmt::format(R"({{"time":{:.3f},"id":{},"method":{},"path":{},"status":{},"ms":{:.1f},"key":{},"user":{},"prompt_tokens":{},"cached_tokens":{},"answer_tokens":{},"finish":{}{}}})",
                           now, api::json_quoted(e.id), api::json_quoted(e.request != nullptr ? e.request->method : ""),
                           api::json_quoted(e.request != nullptr ? std::string(e.request->path().substr(0, 200)) : ""), e.status, seconds * 1000,
-                          api::json_quoted(e.client.name), api::json_quoted(e.user), e.n_prompt, e.n_cached, e.n_answer, api::json_quoted(e.finish)));
+                          api::json_quoted(e.client.name), api::json_quoted(e.user), e.n_prompt, e.n_cached, e.n_answer, api::json_quoted(e.finish), prompts));
 }
+
+void Server::State::note_prompt(Exchange& e, std::span<const TokenId> prompt) const { e.prompts.push_back(model->tokenizer()->decode(prompt, true)); }
 
 Server::Server(std::shared_ptr<const Model> model, const ServerOptions& options) : state_(std::make_unique<State>(std::move(model), options)) {}
 Server::~Server() = default;

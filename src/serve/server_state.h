@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -48,7 +49,7 @@ std::string head_text(const Response& response, bool closes, bool is_stream);
 std::optional<api::Where> answers_at(std::string_view path) noexcept;
 inline constexpr auto kLookAgain = std::chrono::milliseconds(50);  // for a client that has gone
 
-struct Connection {
+struct Connection : std::enable_shared_from_this<Connection> {
   explicit Connection(asio::ip::tcp::socket s) : socket(std::move(s)) {}
   asio::ip::tcp::socket socket;
   Clock::time_point deadline = Clock::time_point::max();  // then it is closed
@@ -62,6 +63,15 @@ struct Connection {
 bool is_gone(Connection& c);
 
 
+// What of a stream is not sent yet.
+struct Outlet {
+  std::string waiting;      // behind what is being sent
+  size_t n_in_flight = 0;   // bytes
+  bool is_open = true, is_sending = false;
+  bool is_awaited = false;  // the stream's loop is to be told of every piece that is out
+  size_t size() const noexcept { return waiting.size() + n_in_flight; }
+};
+
 // One request at work, for the log.
 struct Exchange {
   const HttpRequest* request = nullptr;
@@ -71,6 +81,7 @@ struct Exchange {
   int status = 0;
   int64_t n_prompt = 0, n_cached = 0, n_answer = 0;
   std::string finish, user;
+  std::vector<std::string> prompts;  // where they are logged
   bool closes = false;
 };
 
@@ -104,6 +115,12 @@ struct Server::State {
                                             std::vector<RequestId> ids);
   boost::asio::awaitable<void> stream_answer(serve::Connection& c, serve::Exchange& e, const api::Asked& asked, std::shared_ptr<serve::Flow> flow,
                                              std::vector<RequestId> ids);
+  void note_prompt(serve::Exchange& e, std::span<const TokenId> prompt) const;  // for the log; by who reads the body
+  std::string stream_head(serve::Exchange& e, const api::Asked& asked) const;
+  void flush(serve::Connection& c, const std::shared_ptr<serve::Outlet>& outlet, const std::shared_ptr<serve::Flow>& flow);
+  boost::asio::awaitable<void> pump(std::shared_ptr<serve::Connection> c, std::shared_ptr<serve::Outlet> outlet, std::shared_ptr<serve::Flow> flow);
+  boost::asio::awaitable<void> emptied(serve::Flow& flow, serve::Outlet& outlet);
+  void pace(serve::Outlet& outlet, const std::vector<RequestId>& ids, bool& is_held);
   // embedding.cpp
   boost::asio::awaitable<void> embed(serve::Connection& c, serve::Exchange& e);
 

@@ -126,7 +126,7 @@ TEST(LinearTimeOfModels, B45Gemma3) {
 }
 
 TEST(LinearTimeOfSplitters, B44EveryName) {
-  const size_t bytes = test::rounds(kMegabyte / 4, kMegabyte);
+  const size_t bytes = test::rounds(kMegabyte, kMegabyte / 4);
   const double seconds_max = kSecondsMax * static_cast<double>(bytes) / kMegabyte;
   const std::vector<std::pair<std::string, std::string>> texts = hostile_texts(bytes);
   double worst = 0;

@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "assay/tokenizer.h"
+#include "assay/utf8.h"
 #include "engine/model_state.h"
 #include "ops/op_values.h"
+#include "trace/token_text.h"
 #include "verify/attention_maps.h"
 #include "faults/dictionary.h"
 #include "bounds/op_checker.h"
@@ -146,8 +149,14 @@ std::string not_reached(const ops::Plan& plan, int64_t n_tokens) {
   return fmt::format("; the edge of windows of {} positions is not reached", longest);
 }
 
+std::string token_with_text(const Subject& subject, TokenId id) {
+  const std::shared_ptr<const Tokenizer>& tokenizer = subject.model->tokenizer();
+  const bool is_known = tokenizer && id >= 0 && id < tokenizer->vocab_size();
+  return trace::token_with_text(id, is_known ? quoted_text(tokenizer->piece(id)) : std::string());
+}
+
 // Routers whose choice rounding decided: no fault. A few word for word, the others as a number.
-void tell_ties(const ops::Plan& plan, const std::vector<RoutingTie>& ties, Findings& findings) {
+void tell_ties(const Subject& subject, const ops::Plan& plan, const std::vector<RoutingTie>& ties, Findings& findings) {
   constexpr int64_t kShown = 3;
   for (const bool of_chain : {false, true}) {
     int64_t n = 0;
@@ -155,7 +164,7 @@ void tell_ties(const ops::Plan& plan, const std::vector<RoutingTie>& ties, Findi
       if (t.tie.of_chain != of_chain || ++n > kShown) continue;
       findings.note(fmt::format("routing is a tie within rounding: {}, position {} (token {}), rank {}: expert {} was taken, {} takes {}; their scores differ by {:.3g}, "
                                 "{} {:.3g}; what was taken is followed",
-                                plan.ops[static_cast<size_t>(t.i_op)].name, t.position, t.token, t.tie.rank, t.tie.found,
+                                plan.ops[static_cast<size_t>(t.i_op)].name, t.position, token_with_text(subject, t.token), t.tie.rank, t.tie.found,
                                 of_chain ? "the float64 run of the whole chain" : "float64", t.tie.exact, t.tie.margin,
                                 of_chain ? "its scores lie apart from those found by" : "rounding may move them by", t.tie.bound));
     }
@@ -205,7 +214,7 @@ OpsFindings check_ops(const Subject& subject, const StageRun& run) {
     if (checker.first_failure() != nullptr && !is_cancelled(run))
       out.causes = find_causes(plan, *checker.first_failure(), subject.declared, run.pool);
     tell_failures(out, findings);
-    tell_ties(plan, checker.ties(), findings);
+    tell_ties(subject, plan, checker.ties(), findings);
     end_if_cancelled(run);
     int64_t n_values = 0;
     double worst = 0;

@@ -12,6 +12,7 @@
 #include "assay/convert.h"
 #include "assay/error.h"
 #include "assay/model.h"
+#include "assay/override.h"
 #include "assay/version.h"
 #include "engine/context_options.h"
 #include "verify/against.h"
@@ -30,18 +31,24 @@ double seconds_since(Clock::time_point start) {
 
 struct Loaded {
   std::shared_ptr<const Model> model;
+  std::vector<std::string> changes;  // by override_kv
   std::string tokenizer_problem;  // why it was loaded without its vocabulary; empty: it was not
 };
 
 // A model whose vocabulary cannot be served still has weights, ops and a cache to verify.
-Loaded load(const std::string& path) {
+Loaded load(const std::string& path, const std::vector<std::string>& override_kv) {
+  const auto load_with = [&](const LoadOptions& options, std::string problem) -> Loaded {
+    if (override_kv.empty()) return {Model::load(path, options), {}, std::move(problem)};
+    OverriddenModel loaded = load_overridden(path, override_kv, options);
+    return {std::move(loaded.model), std::move(loaded.changes), std::move(problem)};
+  };
   try {
-    return {Model::load(path), {}};
+    return load_with({}, {});
   } catch (const Error& error) {
     if (error.code != Errc::bad_file && error.code != Errc::unsupported) throw;
     std::string problem = error.what();
     try {
-      return {Model::load(path, {.tokenizer = false}), std::move(problem)};
+      return load_with({.tokenizer = false}, problem);
     } catch (const Error&) {
       throw Error(error.code, problem);
     }
@@ -134,7 +141,7 @@ void run_stages(const Loaded& loaded, const verify::Subject& subject, verify::St
 
 VerifyReport verify_model(const std::string& path, const VerifyOptions& options) {
   const Clock::time_point start = Clock::now();
-  const Loaded loaded = load(path);
+  const Loaded loaded = load(path, options.override_kv);
   verify::require_judged(options.context);
   for (const int32_t layer : options.attention_layers) {
     if (layer < 0 || layer >= loaded.model->n_layers()) {
@@ -149,6 +156,7 @@ VerifyReport verify_model(const std::string& path, const VerifyOptions& options)
   report.architecture = loaded.model->architecture();
   report.weights_type = loaded.model->weights_type();
   report.subject = subject.name;
+  report.overrides = loaded.changes;
   base::ThreadPool pool(engine::resolve(options.context, *loaded.model).n_threads,
                         options.context.pin_threads);
   verify::StageRun run{pool};
@@ -165,6 +173,9 @@ VerifyReport verify_model(const std::string& path, const VerifyOptions& options)
   for (const std::string& one : options.against) (is_model_folder(one) ? folders : sources).push_back(one);
   verify::require_sources(subject, options.context, sources);
   verify::prompt_size(subject, run);  // refused before the first stage
+  for (const std::string& change : report.overrides) {
+    if (options.on_override) options.on_override(change);
+  }
   run_stages(loaded, subject, run, runner, options, folders, report);
   if (!sources.empty() && !options.file_only) {
     run.progress = runner.progress_of("against");

@@ -23,7 +23,7 @@ class RandomSchedule : public SchedulerTest {
     options_.drafts.kind = seed % 4 < 2 ? DraftKind::ngram : DraftKind::none;
     Scheduler scheduler(model_, options_);
     std::map<RequestId, Request> requests;
-    std::vector<RequestId> cut;
+    std::vector<RequestId> cut, aside;
     for (int64_t i = 0; i < n_steps; ++i) {
       if (below(100) < 22) {
         Request r = made();
@@ -38,6 +38,17 @@ class RandomSchedule : public SchedulerTest {
                 ->first;
         if (scheduler.cancel(id)) cut.push_back(id);
       }
+      // Listeners that do not keep up for a while.
+      if (below(100) < 8 && !requests.empty()) {
+        const RequestId id =
+            std::next(requests.rbegin(), static_cast<std::ptrdiff_t>(below(std::min<uint64_t>(requests.size(), 12))))
+                ->first;
+        if (scheduler.hold(id)) aside.push_back(id);
+      }
+      if (below(100) < 10 && !aside.empty()) {
+        scheduler.resume(aside.back());
+        aside.pop_back();
+      }
       if (below(1000) == 0) {
         scheduler.cancel_all();
         for (const auto& [id, r] : requests) cut.push_back(id);
@@ -45,6 +56,7 @@ class RandomSchedule : public SchedulerTest {
       scheduler.step();
       ++n_steps_;
     }
+    for (const RequestId id : aside) scheduler.resume(id);
     run(scheduler);
     std::sort(cut.begin(), cut.end());
     for (const auto& [id, request] : requests) {

@@ -8,7 +8,7 @@ namespace assay::test {
 inline bool is_exhaustive() { return std::getenv("ASSAY_EXHAUSTIVE") != nullptr; }
 
 template <class T>
-T rounds(T share, T all) {
+T rounds(T all, T share) {
   return is_exhaustive() ? all : share;
 }
 

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -31,7 +32,9 @@ struct Reply {
 // A client of one connection, which reads what it is told to and no more.
 class Client {
  public:
-  explicit Client(uint16_t port) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+  // receive_bytes: of the system's buffer, where a client that does not read is meant; 0: its own.
+  explicit Client(uint16_t port, int receive_bytes = 0) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    if (receive_bytes > 0) ::setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(port);
@@ -151,6 +154,17 @@ class RunningServer : public ::testing::Test {
     Client client(server_->port());
     client.send(bytes);
     return client.reply(bytes.starts_with("HEAD"));
+  }
+  // Of /metrics: num_requests_running, or a name with its label.
+  int64_t metric(const std::string& name) {
+    const std::string metrics = ask(get("/metrics")).body;
+    const size_t at = metrics.find("\nassay_" + name + " ");
+    EXPECT_NE(at, std::string::npos) << name;
+    return at == std::string::npos ? -1 : std::stoll(metrics.substr(at + name.size() + 8));
+  }
+  static bool comes(const std::function<bool()>& is_so) {
+    for (int i = 0; i < 30'000 && !is_so(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return is_so();
   }
   std::string log() {
     const std::lock_guard lock(mutex_);
