@@ -46,6 +46,7 @@ DeviceState::DeviceState(const ops::Plan& p, const ops::ExecutorOptions& o, cons
   place_tables();
   place_floats();
   hopper = HopperMemory(options.fast || !schedule.quantised.empty());
+  place_experts();
   const bool is_whole = (place.peers == nullptr || !landings.empty()) && plan.input == ops::kNone && plan.handed == ops::kNone &&
                         plan.logits != ops::kNone && !borrower->any();  // a reference wants the batch on the host
   if (is_whole) kept_logits_ = DeviceBuffer(2 * static_cast<size_t>(n_rows_kept() * plan.vocab_size) * sizeof(float), "the logits of two runs");
@@ -68,7 +69,7 @@ bool DeviceState::decodes(const Matrix& w) const noexcept {
 }
 
 size_t DeviceState::arena_bytes() const noexcept {
-  size_t bytes = arena_.size() + partials.size() + arrived.size() + panel.size() + hopper.bytes() + floats.bytes() + borrower->bytes() + batch_device_.size() + landings.bytes() + logits_host.size() +
+  size_t bytes = arena_.size() + partials.size() + arrived.size() + panel.size() + hopper.bytes() + by_expert.bytes() + floats.bytes() + borrower->bytes() + batch_device_.size() + landings.bytes() + logits_host.size() +
                  kept_logits_.size() + input_host.size() + handed_host.size();
   for (const DeviceBuffer& table : rope_device) bytes += table.size();
   return bytes;
@@ -173,6 +174,16 @@ void DeviceState::place_floats() {
     needs.push_back(need);
   }
   floats = FloatMemory(needs, options.n_batch_max);
+}
+
+void DeviceState::place_experts() {
+  std::vector<ExpertNeed> needs;
+  for (const Unit& unit : schedule.units) {
+    if (unit.kind != Unit::Kind::experts || unit.quantised == ops::kNone) continue;
+    const auto& r = plan.ops[static_cast<size_t>(unit.ops.front())].get<ops::ExpertLinear>();
+    needs.push_back({r.n_experts, rows_max(r.y) * r.n_used, schedule.quantised[static_cast<size_t>(unit.quantised)].kind, r.d_in});
+  }
+  by_expert = ExpertMemory(needs, options.planes, hopper.view());
 }
 
 void DeviceState::take_batch(const ops::Batch& batch) {

@@ -10,6 +10,7 @@
 #include "backend/cuda/borrow.h"
 #include "backend/cuda/device_memory.h"
 #include "backend/cuda/device_weights.h"
+#include "backend/cuda/expert_groups.h"
 #include "backend/cuda/fast_linear.h"
 #include "backend/cuda/float_memory.h"
 #include "backend/cuda/hopper.h"
@@ -88,6 +89,7 @@ struct DeviceState {
   std::vector<DeviceBuffer> rope_device;
   DeviceBuffer partials, arrived, panel;
   HopperMemory hopper;
+  ExpertMemory by_expert;
   FloatMemory floats;
   PinnedBuffer logits_host, input_host, handed_host;  // the latter two of parts of a split plan
 
@@ -109,6 +111,7 @@ struct DeviceState {
   void place_values();
   void place_tables();
   void place_floats();
+  void place_experts();
   int32_t* batch_part(int64_t i) const noexcept { return batch_device_.as<int32_t>() + kRoundWords + i * options.n_batch_max; }
 
   static constexpr int64_t kRoundWords = 4;  // ahead of the batch

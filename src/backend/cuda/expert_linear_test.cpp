@@ -1,10 +1,12 @@
 // Experts' products of every format against the reference, by bits: every kernel that serves the format, wide and
-// narrow x, a part of an expert's rows.
+// narrow x, a part of an expert's rows, many tokens of which one expert has all and another none.
 #include "backend/cuda/expert_linear.h"
 
 #include <algorithm>
 
 #include "backend/cuda/device_test.h"
+#include "backend/cuda/expert_groups.h"
+#include "backend/cuda/hopper.h"
 #include "backend/cuda/matrix_test.h"
 #include "ops/linear.h"
 #include "support/random_weights.h"
@@ -15,6 +17,7 @@ namespace {
 struct ExpertShape {
   int64_t n_experts, n_used, n_tokens, d_in, d_out, rows_per_expert, first_row;
   bool wide;
+  bool uneven = false;  // every token goes to expert 1, none to expert 0
 };
 
 std::vector<float> random_routes(const ExpertShape& s, uint64_t seed) {
@@ -22,8 +25,10 @@ std::vector<float> random_routes(const ExpertShape& s, uint64_t seed) {
   std::vector<float> routes;
   for (int64_t t = 0; t < s.n_tokens; ++t) {
     std::vector<float> experts;
+    if (s.uneven) experts.push_back(1.0f);
     while (static_cast<int64_t>(experts.size()) < s.n_used) {
       const auto e = static_cast<float>(random.below(static_cast<int>(s.n_experts)));
+      if (s.uneven && e == 0.0f) continue;
       if (std::find(experts.begin(), experts.end(), e) == experts.end()) experts.push_back(e);
     }
     routes.insert(routes.end(), static_cast<size_t>(s.n_used), 0.25f);
@@ -92,11 +97,27 @@ void check_experts(const quant::Format& format, const ExpertShape& s, int planes
     return;
   }
   const DeviceBuffer on_memory = upload(memory);
-  const quant::Activations device = quant::carve(format.activation, planes, n_x, s.d_in, on_memory.data());
+  const quant::Activations device =  // the ranks' rows as one, as a gate leaves them
+      quant::carve(format.activation, planes, s.n_tokens, n_x / s.n_tokens * s.d_in, on_memory.data());
   check("any format", [&] { return expert_linear_any(task, device, Queue()), true; });
   check("gemv", [&] {
     const bool served = expert_linear_gemv(task, device, Queue());
     EXPECT_EQ(served, part_bytes(format.dtype, false).n > 1);
+    return served;
+  });
+  check("by experts", [&] {
+    const HopperMemory hopper(true);
+    const ExpertNeed need{s.n_experts, n_pairs, format.activation, s.d_in};
+    const ExpertMemory experts(std::span(&need, 1), planes, hopper.view());
+    if (!groups_experts(task, device, experts.view())) return false;
+    // Twice: the second product finds the order and the activations.
+    bool served = true;
+    for (const bool made : {false, true}) {
+      cuda::check(cudaMemset(task.y, 0xA5, expected.size() * sizeof(float)), "poisoning test memory");
+      served = served && expert_linear_groups(task, device, experts.view(), {made, made}, hopper.view(), Queue());
+    }
+    cuda::check(cudaDeviceSynchronize(), "running products by experts");
+    EXPECT_TRUE(served);
     return served;
   });
 }
@@ -111,6 +132,24 @@ TEST(CudaExpertLinear, HasTheReferencesBits) {
     for (const int planes : {1, 2}) {
       for (const ExpertShape& s :
            {ExpertShape{7, 3, 1, 3 * block, 33, 33, 0, false}, ExpertShape{5, 2, 9, 9 * block, 19, 40, 21, true}}) {
+        check_experts(format, s, planes, ++seed * 10);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(CudaExpertLinear, HasTheReferencesBitsOfManyTokens) {
+  ASSAY_REQUIRE_GPU();
+  uint64_t seed = 70000;
+  for (const quant::Format& format : quant::all_formats()) {
+    if (part_bytes(format.dtype, false).n < 2) continue;
+    const int64_t block = format.activation == quant::Activation::a256 ? 256 : 32;
+    for (const int planes : {1, 2}) {
+      for (const ExpertShape& s : {ExpertShape{6, 2, 100, 3 * block, 40, 60, 11, false, true},
+                                   ExpertShape{6, 3, 40, 8 * block, 150, 150, 0, true},
+                                   ExpertShape{3, 1, 200, 8 * block, 33, 33, 0, false, true},
+                                   ExpertShape{3, 1, 200, 11 * block, 20, 20, 0, true}}) {
         check_experts(format, s, planes, ++seed * 10);
         if (HasFailure()) return;
       }

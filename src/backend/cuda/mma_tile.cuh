@@ -3,6 +3,7 @@
 // register. Of the tree at most three finished sums wait: two in shared memory, the sum of the first four chunks in y.
 #pragma once
 
+#include "backend/cuda/expert_groups.h"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/linear.h"
 #include "backend/cuda/mma_steps.cuh"
@@ -25,6 +26,7 @@ struct MmaTasks {
   int32_t n = 0, n_blocks = 0, n_tokens = 0;
   int32_t n_token_tiles = 0, n_tiles = 0;
   quant::Activations x;
+  ExpertTiles experts;  // of products by experts: one task, whose rows are those of all of them
 };
 
 // Where a thread stands in its block's tile.
@@ -217,5 +219,8 @@ bool linear_wgmma_32(tensor::DType dtype, MmaTasks& tasks, const Hopper& hopper,
 bool linear_wgmma_256(tensor::DType dtype, MmaTasks& tasks, const Hopper& hopper, const Queue& queue);
 // For fewer tokens; superblocks, at most two formats, the tasks are the linears.
 bool linear_batch_wgmma(std::span<const LinearTask> linears, MmaTasks& tasks, const Hopper& hopper, const Queue& queue);
+// By experts; columns: of a tile, 64 or 128.
+bool expert_wgmma_32(tensor::DType dtype, MmaTasks& tasks, const Hopper& hopper, const Queue& queue);
+bool expert_wgmma_256(tensor::DType dtype, MmaTasks& tasks, int columns, const Hopper& hopper, const Queue& queue);
 
 }  // namespace assay::backend::cuda

@@ -7,6 +7,7 @@
 #include "assay/error.h"
 
 #include "backend/cuda/borrow.h"
+#include "backend/cuda/expert_groups.h"
 #include "backend/cuda/expert_linear.h"
 #include "backend/cuda/fast_attention.h"
 #include "backend/cuda/float_few.h"
@@ -69,7 +70,11 @@ class Runner {
     const auto& r = record<ops::ExpertLinear>(unit_.ops.front());
     const ExpertTask task = expert_task(s_, r);
     if (task.n_pairs == 0) return;
-    if (unit_.quantised != kNone) return expert_linear(task, integers(), queue_);
+    if (unit_.quantised != kNone) {
+      const bool grouped = groups_experts(task, integers(), s_.by_expert.view());
+      if (grouped && expert_linear_groups(task, integers(), s_.by_expert.view(), experts_made(task, r), s_.hopper.view(), queue_)) return;
+      return expert_linear(task, integers(), queue_);
+    }
     const Matrix& w = *task.w;
     if (!s_.decodes(w)) return expert_linear_float(task, w.dtype, w.parts.base[0], 0, r.n_experts, queue_);
     // Whole experts decoded at a time, and the pairs that go to them.
@@ -80,6 +85,22 @@ class Runner {
       decode_rows(w, expert * rows_each, n * rows_each, s_.panel.as<float>(), queue_.stream);
       expert_linear_float(task, tensor::DType::F32, s_.panel.data(), expert, n, queue_);
     }
+  }
+
+  // What the last product by experts ahead of this one has left in the scratch memory.
+  ExpertsMade experts_made(const ExpertTask& task, const ops::ExpertLinear& r) const {
+    for (const Unit* unit = &unit_; unit != s_.schedule.units.data();) {
+      --unit;
+      if (unit->kind != Unit::Kind::experts || unit->quantised == kNone) continue;
+      const auto& before = record<ops::ExpertLinear>(unit->ops.front());
+      const ExpertTask ahead = expert_task(s_, before);
+      const quant::Activations& x = s_.activations[static_cast<size_t>(unit->quantised)];
+      if (!groups_experts(ahead, x, s_.by_expert.view())) continue;
+      const bool same = before.routes == r.routes && before.n_experts == r.n_experts && ahead.n_pairs == task.n_pairs &&
+                        expert_tile_tokens(ahead, x) == expert_tile_tokens(task, integers());
+      return {same, same && unit->quantised == unit_.quantised && before.d_in == r.d_in};
+    }
+    return {};
   }
 
   const quant::Activations& integers() const { return s_.activations[static_cast<size_t>(unit_.quantised)]; }

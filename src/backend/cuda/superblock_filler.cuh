@@ -21,12 +21,13 @@ struct Formats {
   static constexpr int kStageBytes = std::max(A::kStageBytes, B::kStageBytes);
 };
 
-// A kernel: its formats, planes, columns of a tile; single: every chunk is one superblock (rows of 2,048).
-template <class Formats, int planes, int columns, bool single>
+// A kernel: its formats, planes, columns of a tile; single: every chunk is one superblock (rows of 2,048); by_expert: its tiles are those of
+// MmaTasks::experts, none of them split.
+template <class Formats, int planes, int columns, bool single, bool by_expert = false>
 struct Kind {
   using F = Formats;
   static constexpr int kPlanes = planes, kColumns = columns, kTokens = columns / planes;
-  static constexpr bool kSingle = single;
+  static constexpr bool kSingle = single, kByExpert = by_expert;
   static constexpr int kHalves = columns / 64;  // of a tile: 64 columns, which are both planes of 32 tokens, or the one of 64
   __host__ __device__ static constexpr int column_of(int token, int plane) {
     return planes == 1 ? token : token / 32 * 64 + plane * 32 + token % 32;
@@ -134,6 +135,15 @@ struct Item {
   }
 };
 
+template <class Kind>
+__device__ int items_of(const MmaTasks& tasks, const Walk& walk) {
+  return Kind::kByExpert ? tiles_of<true>(tasks) : walk.n_items;
+}
+template <class Kind>
+__device__ TilePlace place_of(const MmaTasks& tasks, const Item& item) {
+  return tile_at<Kind::kPlanes, Kind::kColumns, Kind::kByExpert>(tasks, item.tile);
+}
+
 // Where a group's sums of a level that is not near wait in the device's memory.
 template <class L>
 __device__ float4* far_share(float4* scratch, int level, int group) {
@@ -157,9 +167,10 @@ struct Filler {
   template <class Fill>
   __device__ void for_each_superblock(uint32_t first_barrier, int n_stages, Fill fill) const {
     Ring ring;
-    for (int i = static_cast<int>(blockIdx.x); i < walk.n_items; i += static_cast<int>(gridDim.x)) {
+    const int n_items = items_of<Kind>(tasks, walk);
+    for (int i = static_cast<int>(blockIdx.x); i < n_items; i += static_cast<int>(gridDim.x)) {
       const Item item(walk, i);
-      const TilePlace at = tile_at<kPlanes, kColumns>(tasks, item.tile);
+      const TilePlace at = place_of<Kind>(tasks, item);
       const int end = (item.first_chunk + item.n_chunks) * tasks.n_blocks / 8;
       for (int block = item.first_chunk * tasks.n_blocks / 8; block < end; ++block) {
         const uint32_t full = first_barrier + static_cast<uint32_t>(16 * ring.stage);
@@ -173,9 +184,10 @@ struct Filler {
   __device__ void fill_columns() const {
     Ring ring;
     uint32_t two_phase = 0, four_phase = 0;
-    for (int i = static_cast<int>(blockIdx.x); i < walk.n_items; i += static_cast<int>(gridDim.x)) {
+    const int n_items = items_of<Kind>(tasks, walk);
+    for (int i = static_cast<int>(blockIdx.x); i < n_items; i += static_cast<int>(gridDim.x)) {
       const Item item(walk, i);
-      const TilePlace at = tile_at<kPlanes, kColumns>(tasks, item.tile);
+      const TilePlace at = place_of<Kind>(tasks, item);
       int block = item.first_chunk * tasks.n_blocks / 8;
       for (int chunk = 0; chunk < item.n_chunks; ++chunk) {
         for (const int end = (item.first_chunk + chunk + 1) * tasks.n_blocks / 8; block < end; ++block) fill_columns_of(at, block, ring);
@@ -260,8 +272,9 @@ struct Filler {
     });
   }
   __device__ void run(int t) const {
-    if (t == 32) return fill_rows();  // weights are there before the kernel ahead has ended
+    if (!Kind::kByExpert && t == 32) return fill_rows();  // weights are there before the kernel ahead has ended
     wait_for_previous();
+    if (Kind::kByExpert && t == 32) return fill_rows();
     if (t == 0) fill_columns();
     if (t >= kGroupThreads - kScalarThreads) fill_scalars(t - (kGroupThreads - kScalarThreads));
   }

@@ -56,7 +56,7 @@ struct Shared {
   }
 };
 
-template <class Format, int kPlanes>
+template <class Format, int kPlanes, bool kByExpert>
 struct Filler {
   using L = Layout<Format, kPlanes>;
   const MmaTasks& tasks;
@@ -66,8 +66,9 @@ struct Filler {
   template <class Fill>
   __device__ void for_each_stage(Fill fill) const {
     Ring ring;
-    for (int tile = static_cast<int>(blockIdx.x); tile < tasks.n_tiles; tile += static_cast<int>(gridDim.x)) {
-      const TilePlace at = tile_at<kPlanes>(tasks, tile);
+    const int n_tiles = tiles_of<kByExpert>(tasks);
+    for (int tile = static_cast<int>(blockIdx.x); tile < n_tiles; tile += static_cast<int>(gridDim.x)) {
+      const TilePlace at = tile_at<kPlanes, kTileColumns, kByExpert>(tasks, tile);
       for (int chunk = 0; chunk < 8; ++chunk) {
         for (int block = L::Tree::begin_of(chunk, tasks); block < L::Tree::begin_of(chunk + 1, tasks); block += kBlocks) {
           fill(at, block, ring);
@@ -178,7 +179,7 @@ struct Filler {
   }
 };
 
-template <class Format, int kPlanes>
+template <class Format, int kPlanes, bool kByExpert>
 struct Multiplier {
   using L = Layout<Format, kPlanes>;
   using Tree = typename L::Tree;
@@ -232,8 +233,9 @@ struct Multiplier {
   __device__ void run() {
     const int32_t factor = high_factor();
     Ring ring;
-    for (int tile = static_cast<int>(blockIdx.x); tile < tasks.n_tiles; tile += static_cast<int>(gridDim.x)) {
-      const TilePlace at = tile_at<kPlanes>(tasks, tile);
+    const int n_tiles = tiles_of<kByExpert>(tasks);
+    for (int tile = static_cast<int>(blockIdx.x); tile < n_tiles; tile += static_cast<int>(gridDim.x)) {
+      const TilePlace at = tile_at<kPlanes, kTileColumns, kByExpert>(tasks, tile);
       tree.clear();
 #pragma unroll 1
       for (int chunk = 0; chunk < 8; ++chunk) {
@@ -253,13 +255,19 @@ struct Multiplier {
           if (t % 32 == 0) arrive(s.free(ring.stage));
           ring.next(L::kStages);
         }
-        tree.end_chunk(chunk, at);
+        tree.end_chunk(chunk, [&] {
+          if constexpr (kByExpert) {
+            tree.write_pairs(tile);
+          } else {
+            tree.write(at);
+          }
+        });
       }
     }
   }
 };
 
-template <class Format, int kPlanes>
+template <class Format, int kPlanes, bool kByExpert>
 __global__ void __launch_bounds__(kGroupsThreads, 1)
     wgmma_32_kernel(const __grid_constant__ MmaTasks tasks, const __grid_constant__ GroupMaps maps, float4* scratch) {
   extern __shared__ __align__(1024) std::byte memory[];
@@ -272,31 +280,38 @@ __global__ void __launch_bounds__(kGroupsThreads, 1)
   constexpr int kFewRegisters = 56;
   if (t < kGroupThreads) {
     give_registers<kFewRegisters>();
-    Filler<Format, kPlanes>{tasks, maps, shared}.run(t);
+    Filler<Format, kPlanes, kByExpert>{tasks, maps, shared}.run(t);
   } else {
     take_registers<256 - kFewRegisters / 2 - 4>();
-    Multiplier<Format, kPlanes>(tasks, shared, t - kGroupThreads, scratch + size_t{blockIdx.x} * (kHopperScratchBytes / sizeof(float4))).run();
+    Multiplier<Format, kPlanes, kByExpert>(tasks, shared, t - kGroupThreads, scratch + size_t{blockIdx.x} * (kHopperScratchBytes / sizeof(float4))).run();
   }
 }
 
-template <class Format, int kPlanes>
+template <class Format, int kPlanes, bool kByExpert>
 bool launch_kernel(MmaTasks& tasks, const Hopper& hopper, const Queue& queue) {
   GroupMaps maps;
   return make_group_maps<Format>(tasks, hopper, kColumnBytes, kTileColumns / kPlanes, maps) &&
-         launch_groups(wgmma_32_kernel<Format, kPlanes>, tasks, maps, Layout<Format, kPlanes>::kBytes, hopper, queue);
+         launch_groups<kByExpert>(wgmma_32_kernel<Format, kPlanes, kByExpert>, tasks, maps, Layout<Format, kPlanes>::kBytes, hopper, queue);
 }
-template <class Format>
+template <class Format, bool kByExpert>
 bool launch_format(MmaTasks& tasks, const Hopper& hopper, const Queue& queue) {
-  return tasks.x.planes == 2 ? launch_kernel<Format, 2>(tasks, hopper, queue) : launch_kernel<Format, 1>(tasks, hopper, queue);
+  return tasks.x.planes == 2 ? launch_kernel<Format, 2, kByExpert>(tasks, hopper, queue) : launch_kernel<Format, 1, kByExpert>(tasks, hopper, queue);
+}
+template <bool kByExpert>
+bool launch_dtype(tensor::DType dtype, MmaTasks& tasks, const Hopper& hopper, const Queue& queue) {
+  if (dtype == tensor::DType::Q4_0) return launch_format<WgmmaQ4_0, kByExpert>(tasks, hopper, queue);
+  if (dtype == tensor::DType::Q4_1) return launch_format<WgmmaQ4_1, kByExpert>(tasks, hopper, queue);
+  if (dtype == tensor::DType::Q8_0) return launch_format<WgmmaQ8_0, kByExpert>(tasks, hopper, queue);
+  return false;
 }
 
 }  // namespace
 
 bool linear_wgmma_32(tensor::DType dtype, MmaTasks& tasks, const Hopper& hopper, const Queue& queue) {
-  if (dtype == tensor::DType::Q4_0) return launch_format<WgmmaQ4_0>(tasks, hopper, queue);
-  if (dtype == tensor::DType::Q4_1) return launch_format<WgmmaQ4_1>(tasks, hopper, queue);
-  if (dtype == tensor::DType::Q8_0) return launch_format<WgmmaQ8_0>(tasks, hopper, queue);
-  return false;
+  return launch_dtype<false>(dtype, tasks, hopper, queue);
+}
+bool expert_wgmma_32(tensor::DType dtype, MmaTasks& tasks, const Hopper& hopper, const Queue& queue) {
+  return launch_dtype<true>(dtype, tasks, hopper, queue);
 }
 
 }  // namespace assay::backend::cuda

@@ -22,12 +22,23 @@ struct GroupMaps {
 struct TilePlace {
   int task, row_0, token_0;
 };
-template <int kPlanes, int kColumns = kTileColumns>
+template <int kPlanes, int kColumns = kTileColumns, bool kByExpert = false>
 __device__ TilePlace tile_at(const MmaTasks& tasks, int tile) {
+  if constexpr (kByExpert) {
+    const ExpertTiles& e = tasks.experts;
+    const ExpertTile own = e.tiles[tile / e.n_row_tiles];
+    return {0, own.expert * e.rows_per_expert + e.first_row + tile % e.n_row_tiles * kTileRows, own.begin};
+  }
   int i = 0;
   while (i + 1 < tasks.n && tile >= tasks.task[i + 1].first_tile) ++i;
   const int at = tile - tasks.task[i].first_tile;
   return {i, at / tasks.n_token_tiles * kTileRows, at % tasks.n_token_tiles * (kColumns / kPlanes)};
+}
+
+// How many there are; by experts the device alone knows.
+template <bool kByExpert>
+__device__ int tiles_of(const MmaTasks& tasks) {
+  return kByExpert ? *tasks.experts.n_tiles * tasks.experts.n_row_tiles : tasks.n_tiles;
 }
 
 __device__ inline void store_word(uint32_t shared, float x) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(shared), "f"(x) : "memory"); }
@@ -99,6 +110,29 @@ struct TileChains {
       y += 8 * step;
     }
   }
+  // Of a tile by experts: each output to its pair.
+  __device__ void write_pairs(int tile) {
+    const ExpertTiles& e = tasks.experts;
+    const ExpertTile own = e.tiles[tile / e.n_row_tiles];
+    const int row = tile % e.n_row_tiles * kTileRows + t / 32 * 16 + t % 32 / 4, n_rows = e.d_out - row;
+    const int first = own.begin + 2 * (t % 4), n_tokens = own.end - first;
+    const float* b = tasks.task[0].bias;
+    if (b != nullptr) b += own.expert * e.rows_per_expert + e.first_row + row;
+    const float bias[2] = {b != nullptr && n_rows > 0 ? b[0] : 0.0f, b != nullptr && n_rows > 8 ? b[8] : 0.0f};
+#pragma unroll
+    for (int n = 0; n < kN; ++n) {
+#pragma unroll
+      for (int odd = 0; odd < 2; ++odd) {
+        if (8 * n + odd >= n_tokens) continue;
+        float* y = tasks.task[0].y + int64_t{e.pairs[first + 8 * n + odd]} * e.d_out + row;
+#pragma unroll
+        for (int side = 0; side < 2; ++side) {
+          const float v = chain[4 * n + 2 * side + odd];
+          if (8 * side < n_rows) y[8 * side] = b == nullptr ? v : v + bias[side];
+        }
+      }
+    }
+  }
 };
 
 // Chains with the tree over chunks: one, two and four are where sums of so many chunks wait.
@@ -113,7 +147,9 @@ struct ChunkTree : TileChains<16 / kPlanes> {
   __device__ static int begin_of(int chunk, const MmaTasks& all) { return chunk * all.n_blocks / 8; }
   __device__ int chunk_begin(int i) const { return begin_of(i, this->tasks); }
 
-  __device__ void end_chunk(int chunk, const TilePlace& at) {
+  // write: of the whole tile's outputs.
+  template <class Write>
+  __device__ void end_chunk(int chunk, Write&& write) {
     if (chunk % 2 == 0) {
       this->put(one);
     } else {
@@ -125,7 +161,7 @@ struct ChunkTree : TileChains<16 / kPlanes> {
         if (chunk == 3) this->put(four);
         if (chunk == 7) {
           this->add(four);
-          this->write(at);
+          write();
         }
       }
     }
@@ -169,11 +205,12 @@ bool make_group_maps(const MmaTasks& tasks, const Hopper& hopper, int column_byt
 }
 
 // Starts a kernel that takes all tiles by turns; false, and nothing done, where the device has too little shared memory.
-template <class Kernel>
+template <bool kByExpert, class Kernel>
 bool launch_groups(Kernel kernel, MmaTasks& tasks, const GroupMaps& maps, size_t shared_bytes, const Hopper& hopper, const Queue& queue) {
   if (!allow_shared(kernel, shared_bytes)) return false;
-  number_tiles(tasks);
-  launch(queue, kernel, dim3(static_cast<unsigned>(std::min(tasks.n_tiles, hopper.n_processors))), kGroupsThreads, shared_bytes, tasks, maps,
+  if (!kByExpert) number_tiles(tasks);
+  const int n_blocks = kByExpert ? hopper.n_processors : std::min(tasks.n_tiles, hopper.n_processors);
+  launch(queue, kernel, dim3(static_cast<unsigned>(n_blocks)), kGroupsThreads, shared_bytes, tasks, maps,
          reinterpret_cast<float4*>(hopper.scratch));
   return true;
 }
