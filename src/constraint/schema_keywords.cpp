@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 namespace assay::constraint {
 namespace json = boost::json;
@@ -84,17 +85,6 @@ const json::value* member(const json::value& schema, std::string_view name) {
   return schema.is_object() ? schema.get_object().if_contains(json::string_view(name.data(), name.size())) : nullptr;
 }
 
-// Past references; null where they lead nowhere or round in a circle.
-const json::value* resolved(const json::value& document, const json::value* schema) {
-  for (int i = 0; i < kReferencesMax && schema != nullptr; ++i) {
-    const json::value* ref = member(*schema, "$ref");
-    if (ref == nullptr) return schema;
-    std::string pointer;
-    schema = ref->is_string() ? find_reference(document, view(ref->get_string()), pointer) : nullptr;
-  }
-  return nullptr;
-}
-
 // All values that may come; null: not told by a list.
 std::optional<std::vector<const json::value*>> listed(const json::value& schema) {
   if (const json::value* v = member(schema, "const")) return {{v}};
@@ -143,6 +133,52 @@ bool requires_member(const json::value& schema, std::string_view name) {
 }
 
 }  // namespace
+
+const json::value* resolved(const json::value& document, const json::value* schema) {
+  for (int i = 0; i < kReferencesMax && schema != nullptr; ++i) {
+    const json::value* ref = member(*schema, "$ref");
+    if (ref == nullptr) return schema;
+    std::string pointer;
+    schema = ref->is_string() ? find_reference(document, view(ref->get_string()), pointer) : nullptr;
+  }
+  return nullptr;
+}
+
+unsigned possible_types(const json::value& document, const json::value& schema) {
+  unsigned types = 0;
+  std::vector<const json::value*> open = {&schema};
+  std::set<const json::value*> seen;
+  while (!open.empty() && types != kAllTypes) {
+    const json::value* s = resolved(document, open.back());
+    open.pop_back();
+    if (s == nullptr) return kAllTypes;
+    if (!seen.insert(s).second || (s->is_bool() && !s->get_bool())) continue;
+    if (!s->is_object()) return kAllTypes;
+    const json::value* list = nullptr;
+    for (const char* name : {"anyOf", "oneOf", "allOf"}) {
+      if (list == nullptr) list = member(*s, name);
+    }
+    if (list != nullptr && list->is_array() && !listed(*s)) {
+      for (const json::value& v : list->get_array()) open.push_back(&v);
+      continue;
+    }
+    unsigned own = types_allowed(*s);
+    if (const json::value* type = member(*s, "type"); type != nullptr && listed(*s)) {
+      own &= types_allowed(json::object{{"type", *type}});
+    } else if (type == nullptr && !listed(*s)) {
+      unsigned spoken_of = 0;
+      for (const auto& [key, value] : s->get_object()) spoken_of |= types_of_keyword(view(key));
+      if (spoken_of != 0) own = spoken_of;
+    }
+    types |= own;
+  }
+  return types;
+}
+
+bool told_as_text(const json::value& document, const json::value& schema, bool null_too) {
+  const unsigned types = possible_types(document, schema);
+  return (types & kString) != 0 && (types & ~unsigned{null_too ? kString | kNull : kString}) == 0;
+}
 
 Keyword keyword_kind(std::string_view name) {
   static constexpr std::string_view kAnnotations[] = {"title",     "description", "default",    "examples",
