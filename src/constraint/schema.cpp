@@ -222,6 +222,7 @@ class Compiler {
   }
 
   void require_apart(const json::array& schemas, const std::string& pointer) {
+    net_.check_time();
     constexpr size_t kOneOfMax = 64;
     if (schemas.size() > kOneOfMax)
       return problem(pointer, fmt::format("has {} schemas, {} are served", schemas.size(), kOneOfMax));
@@ -377,6 +378,7 @@ class Compiler {
         problem(at,
                 fmt::format("{} is not served: date, time, date-time, uuid, ipv4, ipv6 and email are", shown(*named)));
     }
+    net_.check_time();
     try {
       return pattern_string(net_, *parts_, from, parse_pattern(text), least, most);
     } catch (const Error& error) {

@@ -124,12 +124,14 @@ bool lists_differ(const json::value& a, const json::value& b) {
   });
 }
 
-bool requires_member(const json::value& schema, std::string_view name) {
+std::set<std::string_view> required_members(const json::value& schema) {
+  std::set<std::string_view> names;
   const json::value* required = member(schema, "required");
-  if (required == nullptr || !required->is_array()) return false;
-  const auto& list = required->get_array();
-  return std::any_of(list.begin(), list.end(),
-                     [&](const json::value& v) { return v.is_string() && view(v.get_string()) == name; });
+  if (required == nullptr || !required->is_array()) return names;
+  for (const json::value& v : required->get_array()) {
+    if (v.is_string()) names.insert(view(v.get_string()));
+  }
+  return names;
 }
 
 }  // namespace
@@ -298,10 +300,11 @@ bool exclude_each_other(const json::value& document, const json::value& a, const
   if (types_allowed(*x) != kObject || types_allowed(*y) != kObject) return false;
   const json::value *of_x = member(*x, "properties"), *of_y = member(*y, "properties");
   if (of_x == nullptr || of_y == nullptr || !of_x->is_object()) return false;
+  const std::set<std::string_view> by_x = required_members(*x), by_y = required_members(*y);
   for (const auto& [key, value] : of_x->get_object()) {
     const std::string_view name(key.data(), key.size());
     const json::value* other = member(*of_y, name);
-    if (other == nullptr || !requires_member(*x, name) || !requires_member(*y, name)) continue;
+    if (other == nullptr || !by_x.contains(name) || !by_y.contains(name)) continue;
     const json::value *p = resolved(document, &value), *q = resolved(document, other);
     if (p != nullptr && q != nullptr && ((types_allowed(*p) & types_allowed(*q)) == 0 || lists_differ(*p, *q)))
       return true;
