@@ -45,7 +45,7 @@ set(standard_headers <algorithm> <array> <atomic> <bit> <charconv> <chrono> <cma
                      <fstream> <functional> <limits> <map> <memory> <mutex> <numeric> <optional> <set> <span> <sstream> <string> <string_view>
                      <system_error> <thread> <tuple> <unordered_map> <utility> <variant> <vector> <fmt/format.h>)
 if(ASSAY_QUICK_BUILD)
-  file(CONFIGURE OUTPUT shared_headers.cpp CONTENT "")
+  file(CONFIGURE OUTPUT shared_headers.cpp CONTENT "int main() {}\n")
   add_library(assay_library_headers STATIC ${CMAKE_CURRENT_BINARY_DIR}/shared_headers.cpp)
   target_link_libraries(assay_library_headers PRIVATE assay_flags fmt::fmt)
   target_precompile_headers(assay_library_headers PRIVATE ${standard_headers})
@@ -94,7 +94,7 @@ if(ASSAY_TESTS)
   target_include_directories(assay_test_paths PRIVATE "${PROJECT_SOURCE_DIR}/tests")
   target_compile_definitions(assay_test_paths PRIVATE ASSAY_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data" ASSAY_UNPACKED_DATA="${unpacked_data}")
   if(ASSAY_QUICK_BUILD)
-    add_executable(assay_test_headers EXCLUDE_FROM_ALL ${CMAKE_CURRENT_BINARY_DIR}/shared_headers.cpp)  # compiled as tests are, never linked
+    add_executable(assay_test_headers EXCLUDE_FROM_ALL ${CMAKE_CURRENT_BINARY_DIR}/shared_headers.cpp)  # compiled as tests are: a program
     target_compile_options(assay_test_headers PRIVATE ${test_options})
     target_link_libraries(assay_test_headers PRIVATE assay_flags fmt::fmt GTest::gmock)
     target_precompile_headers(assay_test_headers PRIVATE ${standard_headers} <gmock/gmock.h> <gtest/gtest.h>)
