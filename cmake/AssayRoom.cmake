@@ -41,7 +41,7 @@ target_include_directories(assay_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PRO
 
 # What nearly every source includes of others' headers, compiled once for the libraries and once for the tests. A source with flags of its own must
 # leave them out: a compiler takes what was compiled ahead only with the same.
-set(standard_headers <algorithm> <array> <atomic> <bit> <charconv> <chrono> <cmath> <condition_variable> <cstddef> <cstdint> <cstring> <deque> <filesystem>
+set(standard_headers <algorithm> <array> <atomic> <bit> <charconv> <chrono> <cmath> <condition_variable> <cstddef> <cstdint> <cstring> <deque>
                      <fstream> <functional> <limits> <map> <memory> <mutex> <numeric> <optional> <set> <span> <sstream> <string> <string_view>
                      <system_error> <thread> <tuple> <unordered_map> <utility> <variant> <vector> <fmt/format.h>)
 if(ASSAY_QUICK_BUILD)
