@@ -219,7 +219,7 @@ int compare(const Decimal& a, const Decimal& b) {  // of the numbers without the
   return whole != 0 ? whole : a.fraction.compare(b.fraction);
 }
 
-std::string quoted(std::string_view text) { return json::serialize(json::string_view(text.data(), text.size())); }
+std::string json_string(std::string_view text) { return json::serialize(json::string_view(text.data(), text.size())); }
 
 }  // namespace
 
@@ -468,7 +468,7 @@ StateId JsonParts::free_name(StateId from) {
 std::string JsonParts::spelled(const json::value& value) const { return constraint::spelled(value, spelling_); }
 
 std::string JsonParts::spelled_name(std::string_view name) const {
-  return (spelling_.bare_names ? std::string(name) : quoted(name)) + spelling_.colon;
+  return (spelling_.bare_names ? std::string(name) : json_string(name)) + spelling_.colon;
 }
 
 StateId JsonParts::other_name(StateId from, const std::vector<std::string>& names) {
@@ -512,7 +512,7 @@ std::string json_dumps(const json::value& root) { return spelled(root, {}); }
 
 std::string spelled(const json::value& root, const Spelling& spelling) {
   const auto quoted_text = [&](std::string_view s) {
-    return spelling.raw ? spelling.quote + std::string(s) + spelling.quote : quoted(s);
+    return spelling.raw ? spelling.quote + std::string(s) + spelling.quote : json_string(s);
   };
   struct Open {  // an array or object whose items are written one after the other
     const json::value* value;
@@ -550,7 +550,7 @@ std::string spelled(const json::value& root, const Spelling& spelling) {
     }
     const auto& member = *(o.value->get_object().begin() + static_cast<std::ptrdiff_t>(i));
     const std::string_view name(member.key().data(), member.key().size());
-    text += (spelling.bare_names ? std::string(name) : quoted(name)) + spelling.colon;
+    text += (spelling.bare_names ? std::string(name) : json_string(name)) + spelling.colon;
     begin(member.value());
   }
   return text;
