@@ -353,6 +353,8 @@ std::optional<size_t> ArgumentsReader::end_of_other(std::string_view held) {
     if (by_notation && in_quotes_ == 0 && depth_ == 0 && (rest.starts_with(m_->between) || rest.starts_with(m_->end)))
       return n_seen_;
     if (by_notation) {
+      if (in_quotes_ == 0 && depth_ == 0 && (m_->between.starts_with(rest) || m_->end.starts_with(rest)))
+        return std::nullopt;
       if (rest.size() < m_->quote.size() && m_->quote.starts_with(rest)) return std::nullopt;
       if (rest.starts_with(m_->quote)) {
         in_quotes_ = in_quotes_ == 0 ? 'q' : 0;
