@@ -263,7 +263,10 @@ struct ToyState {
   static constexpr const char* kKind = "toy_state";
   static constexpr ops::Role kRole = ops::Role::state;
   void fields(ops::FieldVisitor& f) { f.reads(x), f.state(at), f.writes(y); }
-  void check(const ops::CheckScope& s) const { s.expect(s.width(y), s.width(x), "columns"); }
+  void check(const ops::CheckScope& s) const {
+    s.expect(s.width(y), s.width(x), "columns");
+    if (s.of_outputs(x)) s.refuse("a state over selected tokens");
+  }
   void shard(ops::ShardScope& s) const {
     ToyState part = *this;
     part.x = s.whole_of(x), part.y = s.make(y, {});
@@ -271,7 +274,8 @@ struct ToyState {
   }
   ops::OpWork work(const ops::WorkScope&) const { return {}; }
   template <class T>
-  void run_rows(const ops::HostRows<T>& rows, const ops::StateRun<T>& state, int64_t begin, int64_t end) const noexcept {
+  void run_rows(const ops::HostRows<T>& rows, const ops::StateRun<T>& state, int64_t begin,
+                int64_t end) const noexcept {
     for (int64_t t = state.begin; t < state.end; ++t) {
       for (int64_t j = begin; j < end; ++j) rows.row(y, t)[j] = state.state[j] += rows.row(x, t)[j];
     }
@@ -290,10 +294,8 @@ TEST(CudaBorrowing, AStateThatNoBackendKnowsStaysOnTheHost) {
   ASSAY_REQUIRE_A_GPU();
   test::TinyPlan tiny(test::TinyShape{});
   ops::Plan& plan = tiny.plan;
-  size_t at = 0;
-  for (size_t i = 0; i < plan.ops.size(); ++i) {
-    if (plan.ops[i].is<ops::Gate>()) at = i;
-  }
+  size_t at = 0;  // the first gate: rows of all tokens
+  while (!plan.ops[at].is<ops::Gate>()) ++at;
   const ops::ValueId x = plan.ops[at].get<ops::Gate>().y, y = static_cast<ops::ValueId>(plan.values.size());
   const int64_t width = plan.values[static_cast<size_t>(x)].width;
   plan.values.push_back({"toy", width, plan.values[static_cast<size_t>(x)].domain});
@@ -304,7 +306,8 @@ TEST(CudaBorrowing, AStateThatNoBackendKnowsStaysOnTheHost) {
   plan.ops.insert(plan.ops.begin() + static_cast<std::ptrdiff_t>(at + 1),
                   ops::Op{ops::Record(ToyState{x, 0, y}), "toy", plan.ops[at].layer});
   const ops::ExecutorOptions options = options_of(ops::CacheType::f16, false);
-  EXPECT_TRUE(backend::cuda::make_cuda_executor(plan, options)->kernels_of(static_cast<int32_t>(at + 1)).at(0).borrowed);
+  EXPECT_TRUE(
+      backend::cuda::make_cuda_executor(plan, options)->kernels_of(static_cast<int32_t>(at + 1)).at(0).borrowed);
   std::vector<int32_t> ids(40);
   std::iota(ids.begin(), ids.end(), 3);
   expect_the_cpus_bits(plan, ids, options, "with a toy state", true);

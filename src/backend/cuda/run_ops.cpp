@@ -172,7 +172,8 @@ void run(const DeviceState& s, const ops::DeltaRule& r, const Queue& queue) {
   task.q = s.value(r.q), task.k = s.value(r.k), task.v = s.value(r.v), task.y = s.value(r.y);
   task.decay = s.value(r.decay), task.strength = s.value(r.strength);
   task.n_heads = static_cast<int32_t>(r.n_heads), task.n_key_heads = static_cast<int32_t>(r.n_key_heads);
-  task.d_k = static_cast<int32_t>(s.width(r.k) / r.n_key_heads), task.d_v = static_cast<int32_t>(s.width(r.v) / r.n_heads);
+  task.d_k = static_cast<int32_t>(s.width(r.k) / r.n_key_heads),
+  task.d_v = static_cast<int32_t>(s.width(r.v) / r.n_heads);
   task.tiled = r.tiled, task.decay_by_row = s.width(r.decay) != r.n_heads;
   delta_rule(task, queue);
 }
@@ -222,7 +223,8 @@ const TableRow* row_of(const ops::Op& op) noexcept {
   return find_row<ops::Embed, ops::EmbedPosition, ops::RmsNorm, ops::LayerNorm, ops::L2Norm, ops::Rope, ops::KvStore,
                   ops::Attention, ops::Add, ops::Gate, ops::ClampedGate, ops::Activate, ops::Softcap, ops::Scale,
                   ops::Clamp, ops::AddColumns, ops::ScaleColumns, ops::Slice, ops::Join, ops::SelectOutputs, ops::Route,
-                  ops::ExpertScale, ops::ExpertSum, ops::CausalConv, ops::DeltaRule, ops::SelectiveScan, ops::Gather>(op);
+                  ops::ExpertScale, ops::ExpertSum, ops::CausalConv, ops::DeltaRule, ops::SelectiveScan, ops::Gather>(
+      op);
 }
 
 }  // namespace

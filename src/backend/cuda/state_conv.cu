@@ -1,8 +1,8 @@
 // causal_conv on the device (ops/causal_conv.h): a warp has a unit of 32 columns of one sequence, a lane one column.
 //
 //             columns 0 .. 31     32 .. 63                       a lane: weights w[0 .. K - 1] and the last K - 1 of x
-//   token 0   warp 0  | | | |     warp 1  | | | |     ..         in registers; kAhead tokens of x are on their way while
-//   token 1           v v v v             v v v v                it computes
+//   token 0   warp 0  | | | |     warp 1  | | | |     ..         in registers; kAhead tokens of x are on their way
+//   while token 1           v v v v             v v v v                it computes
 //     ..      (block x: units, block y: sequences of the batch)
 //
 // The lanes beyond the last column walk along, with zeros, as all lanes look for the sequence's tokens together.
@@ -85,11 +85,15 @@ __global__ void __launch_bounds__(kThreads) conv_kernel(ConvTask task) {
 void causal_conv(const ConvTask& task, const Queue& queue) {
   if (task.state.n_tokens == 0) return;
   const int64_t n_units = (task.d + 31) / 32;
-  const dim3 grid(static_cast<unsigned>((n_units + kUnits - 1) / kUnits), static_cast<unsigned>(task.state.n_walkers()));
+  const dim3 grid(static_cast<unsigned>((n_units + kUnits - 1) / kUnits),
+                  static_cast<unsigned>(task.state.n_walkers()));
   switch (task.kernel) {
-    case 3: return conv_kernel<3><<<grid, kThreads, 0, queue.stream>>>(task);
-    case 4: return conv_kernel<4><<<grid, kThreads, 0, queue.stream>>>(task);
-    default: return conv_kernel<0><<<grid, kThreads, 0, queue.stream>>>(task);
+    case 3:
+      return conv_kernel<3><<<grid, kThreads, 0, queue.stream>>>(task);
+    case 4:
+      return conv_kernel<4><<<grid, kThreads, 0, queue.stream>>>(task);
+    default:
+      return conv_kernel<0><<<grid, kThreads, 0, queue.stream>>>(task);
   }
 }
 

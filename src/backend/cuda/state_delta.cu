@@ -120,8 +120,7 @@ __global__ void __launch_bounds__(32) delta_kernel(DeltaTask task) {
   float s[kRows];
   const float* from = walk.from();
 #pragma unroll
-  for (int i = 0; i < kRows; ++i)
-    s[i] = from != nullptr && is_column ? from[at.state + int64_t{i} * task.d_v] : 0.0f;
+  for (int i = 0; i < kRows; ++i) s[i] = from != nullptr && is_column ? from[at.state + int64_t{i} * task.d_v] : 0.0f;
   const auto keep = [&](float* place) {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
@@ -203,10 +202,14 @@ void delta_rule(const DeltaTask& task, const Queue& queue) {
   const dim3 grid(static_cast<unsigned>(task.n_heads * ((task.d_v + 31) / 32)),
                   static_cast<unsigned>(task.state.n_walkers()));
   switch (task.d_k) {
-    case 16: return start<16>(task, grid, queue);
-    case 64: return start<64>(task, grid, queue);
-    case 128: return start<128>(task, grid, queue);
-    default: return delta_any_kernel<<<grid, 32, 0, queue.stream>>>(task);
+    case 16:
+      return start<16>(task, grid, queue);
+    case 64:
+      return start<64>(task, grid, queue);
+    case 128:
+      return start<128>(task, grid, queue);
+    default:
+      return delta_any_kernel<<<grid, 32, 0, queue.stream>>>(task);
   }
 }
 

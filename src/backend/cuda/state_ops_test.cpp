@@ -31,11 +31,20 @@ struct Part {
 };
 using Batch = std::vector<Part>;
 const std::vector<Batch> kBatches = {
-    {{0, 5}, {1, 1}, {2, 3}},          {{0, 1}},                  {{2, 1}, {0, 1}},
-    {{1, 1}, {2, 1}, {0, 1}},          {{1, 9}, {0, 2}, {1, 1}},  // sequence 1 is interrupted
-    {{2, 20}},                         {{2, 22, true}},           {{2, 2}, {0, 1}, {2, 1}, {0, 1}, {1, 1}},
-    {{1, 3, true}},                    {{1, 1}, {1, 1}},          {{0, 33}, {1, 1}, {2, 2}},
-    {{0, 41, true}, {2, 0, true}},     {{2, 3}, {0, 4}},          {{2, 1}},
+    {{0, 5}, {1, 1}, {2, 3}},
+    {{0, 1}},
+    {{2, 1}, {0, 1}},
+    {{1, 1}, {2, 1}, {0, 1}},
+    {{1, 9}, {0, 2}, {1, 1}},  // sequence 1 is interrupted
+    {{2, 20}},
+    {{2, 22, true}},
+    {{2, 2}, {0, 1}, {2, 1}, {0, 1}, {1, 1}},
+    {{1, 3, true}},
+    {{1, 1}, {1, 1}},
+    {{0, 33}, {1, 1}, {2, 2}},
+    {{0, 41, true}, {2, 0, true}},
+    {{2, 3}, {0, 4}},
+    {{2, 1}},
     {{1, 1}, {0, 1}, {1, 1}, {2, 70}},
 };
 
@@ -44,7 +53,8 @@ class Both {
  public:
   // n_columns: of each input; the last is the width of y.
   Both(ops::StateLayer layer, std::vector<int64_t> widths) : widths_(std::move(widths)) {
-    options_.n_ctx = 128, options_.n_batch_max = 128, options_.n_sequences = kSequences, options_.checkpoint_interval = 4;
+    options_.n_ctx = 128, options_.n_batch_max = 128, options_.n_sequences = kSequences,
+    options_.checkpoint_interval = 4;
     layers_ = {{0, 0}, {1, 7}, layer};  // one that is kept elsewhere, one that nothing here touches
     device_ = std::make_unique<DeviceStates>(layers_, options_);
     host_ = std::make_unique<ops::StateStore<float>>(layers_, options_);
@@ -52,7 +62,8 @@ class Both {
 
   std::function<std::vector<std::vector<float>>(int64_t n_tokens, uint64_t seed)> inputs;
   std::function<void(const StateView& state, const std::vector<const float*>& inputs, float* y)> kernel;
-  std::function<void(const ops::StateRun<float>& at, const std::vector<std::vector<float>>& inputs, float* y)> reference;
+  std::function<void(const ops::StateRun<float>& at, const std::vector<std::vector<float>>& inputs, float* y)>
+      reference;
 
   void expect_same(const std::string& what) {
     uint64_t seed = 1;
@@ -90,7 +101,8 @@ class Both {
     host_->run(2, 0, layers_[2].n_units, [&](const ops::StateRun<float>& at) { reference(at, rows, expected.data()); });
     host_->end();
 
-    const DeviceBuffer on_sequences = upload(sequences), on_positions = upload(positions), y = poisoned(expected.size());
+    const DeviceBuffer on_sequences = upload(sequences), on_positions = upload(positions),
+                       y = poisoned(expected.size());
     std::vector<DeviceBuffer> on_device;
     std::vector<const float*> pointers;
     for (const std::vector<float>& values : rows) {
@@ -139,8 +151,8 @@ TEST(CudaStates, CausalConvHasTheReferencesBits) {
           return std::vector<std::vector<float>>{x};
         };
         both.kernel = [&](const StateView& state, const std::vector<const float*>& in, float* y) {
-          causal_conv({state, in[0], on_w.as<const float>(), has_bias ? on_bias.as<const float>() : nullptr, d, kernel, y},
-                      {});
+          causal_conv(
+              {state, in[0], on_w.as<const float>(), has_bias ? on_bias.as<const float>() : nullptr, d, kernel, y}, {});
         };
         both.reference = [&](const ops::StateRun<float>& at, const std::vector<std::vector<float>>& in, float* y) {
           for (int64_t first = 0; first < d; first += 32) {
@@ -161,16 +173,22 @@ struct DeltaShape {
 
 TEST(CudaStates, DeltaRuleHasTheReferencesBits) {
   ASSAY_REQUIRE_GPU();
-  for (const DeltaShape& s : std::vector<DeltaShape>{
-           {2, 1, 1, 3}, {4, 2, 16, 16}, {3, 3, 24, 33}, {2, 2, 33, 64}, {4, 2, 64, 48}, {6, 2, 128, 128}, {1, 1, 200, 32}}) {
+  for (const DeltaShape& s : std::vector<DeltaShape>{{2, 1, 1, 3},
+                                                     {4, 2, 16, 16},
+                                                     {3, 3, 24, 33},
+                                                     {2, 2, 33, 64},
+                                                     {4, 2, 64, 48},
+                                                     {6, 2, 128, 128},
+                                                     {1, 1, 200, 32}}) {
     for (const bool by_row : {false, true}) {
       for (const bool tiled : {false, true}) {
         const int64_t keys = s.n_key_heads * s.d_k, values = s.n_heads * s.d_v, n_decay = by_row ? s.d_k : 1;
         Both both({s.n_heads, s.d_k * s.d_v}, {values});
         both.inputs = [&](int64_t n, uint64_t seed) {
-          std::vector<std::vector<float>> in = {
-              numbers(n * keys, seed), numbers(n * keys, seed + 100, 0.2f), numbers(n * values, seed + 200),
-              numbers(n * s.n_heads * n_decay, seed + 300, 0.02f, 0.9f), numbers(n * s.n_heads, seed + 400, 0.1f, 0.5f)};
+          std::vector<std::vector<float>> in = {numbers(n * keys, seed), numbers(n * keys, seed + 100, 0.2f),
+                                                numbers(n * values, seed + 200),
+                                                numbers(n * s.n_heads * n_decay, seed + 300, 0.02f, 0.9f),
+                                                numbers(n * s.n_heads, seed + 400, 0.1f, 0.5f)};
           if (seed == 12) in[2][0] = kInf;
           return in;
         };
@@ -206,18 +224,28 @@ struct ScanShape {
 
 TEST(CudaStates, SelectiveScanHasTheReferencesBits) {
   ASSAY_REQUIRE_GPU();
-  for (const ScanShape& s : std::vector<ScanShape>{{5, 1, 1, 1}, {40, 1, 1, 16}, {4, 2, 5, 15}, {2, 1, 3, 17}, {2, 2, 4, 32},
-                                                   {4, 2, 8, 40}, {3, 1, 7, 64}, {4, 1, 16, 128}, {2, 1, 4, 256}, {2, 1, 3, 300}}) {
+  for (const ScanShape& s : std::vector<ScanShape>{{5, 1, 1, 1},
+                                                   {40, 1, 1, 16},
+                                                   {4, 2, 5, 15},
+                                                   {2, 1, 3, 17},
+                                                   {2, 2, 4, 32},
+                                                   {4, 2, 8, 40},
+                                                   {3, 1, 7, 64},
+                                                   {4, 1, 16, 128},
+                                                   {2, 1, 4, 256},
+                                                   {2, 1, 3, 300}}) {
     for (const bool by_state : {false, true}) {
       for (const bool has_d : {false, true}) {
-        const int64_t width = s.n_heads * s.head_dim, of_groups = s.n_groups * s.d_state, n_a = by_state ? s.d_state : 1;
+        const int64_t width = s.n_heads * s.head_dim, of_groups = s.n_groups * s.d_state,
+                      n_a = by_state ? s.d_state : 1;
         auto a = numbers(s.n_heads * n_a, 1);
         for (float& x : a) x = -0.2f - x * x;
         const auto d = numbers(s.n_heads, 2);
         const DeviceBuffer on_a = upload(a), on_d = upload(d);
         Both both({s.n_heads, s.head_dim * s.d_state}, {width});
         both.inputs = [&](int64_t n, uint64_t seed) {
-          std::vector<std::vector<float>> in = {numbers(n * width, seed), numbers(n * s.n_heads, seed + 100, 0.05f, 0.3f),
+          std::vector<std::vector<float>> in = {numbers(n * width, seed),
+                                                numbers(n * s.n_heads, seed + 100, 0.05f, 0.3f),
                                                 numbers(n * of_groups, seed + 200), numbers(n * of_groups, seed + 300)};
           if (seed == 12) in[0][0] = kInf;
           return in;
@@ -238,8 +266,8 @@ TEST(CudaStates, SelectiveScanHasTheReferencesBits) {
             for (int64_t t = at.begin; t < at.end; ++t) {
               ops::selective_scan_ref({in[0].data() + t * width + h * s.head_dim, in[2].data() + t * of_groups + group,
                                        in[3].data() + t * of_groups + group, a.data() + h * n_a,
-                                       in[1][static_cast<size_t>(t * s.n_heads + h)], d[static_cast<size_t>(h)], has_d, n_a,
-                                       s.head_dim, s.d_state},
+                                       in[1][static_cast<size_t>(t * s.n_heads + h)], d[static_cast<size_t>(h)], has_d,
+                                       n_a, s.head_dim, s.d_state},
                                       at.state + h * s.head_dim * s.d_state, y + t * width + h * s.head_dim);
             }
           }

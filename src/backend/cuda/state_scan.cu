@@ -41,7 +41,8 @@ struct ScanRow {
 template <int kEach, int kLanes>
 __global__ void __launch_bounds__(kThreads) scan_kernel(ScanTask task) {
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  const int64_t n_rows = int64_t{task.n_heads} * task.head_dim, i_row = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kLanes;
+  const int64_t n_rows = int64_t{task.n_heads} * task.head_dim,
+                i_row = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kLanes;
   const StateWalk walk(task.state, static_cast<int>(blockIdx.y));
   if (!walk.has_tokens()) return;
   const bool is_row = i_row < n_rows;  // the others walk along with the last row's numbers
