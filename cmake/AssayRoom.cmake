@@ -11,9 +11,10 @@ target_compile_options(assay_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-ffp-cont
 if(ASSAY_WERROR)
   target_compile_options(assay_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wno-psabi -Werror>)
 endif()
-# For CI: several sources of a room as one and the tests' own code not optimised take half the compiler's time. A name in an unnamed namespace then
-# stands once a room, and a change compiles its neighbours again.
-option(ASSAY_QUICK_BUILD "Compile the sources of a room together, and tests without optimisation: a whole build is quicker, one after a change is slower" OFF)
+# For CI: several sources of a room as one, headers of others read once, and the tests' own code not optimised take a third of the compiler's time. A name
+# in an unnamed namespace then stands once a room, a change compiles its neighbours again, and an include of the standard library that is missing shows
+# in the other builds alone.
+option(ASSAY_QUICK_BUILD "Compile the sources of a room together, others' headers ahead, and tests without optimisation: a whole build is quicker, one after a change is slower" OFF)
 set(unity_batch 8)
 if(ASSAY_QUICK_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # to whom what a source includes is a header
   target_compile_options(assay_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
@@ -38,11 +39,39 @@ if(ASSAY_FUZZ)
 endif()
 target_include_directories(assay_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
 
+# What nearly every source includes of others' headers, compiled once for the libraries and once for the tests. A source with flags of its own must
+# leave them out: a compiler takes what was compiled ahead only with the same.
+set(standard_headers <algorithm> <array> <atomic> <bit> <charconv> <chrono> <cmath> <condition_variable> <cstddef> <cstdint> <cstring> <deque>
+                     <fstream> <functional> <limits> <map> <memory> <mutex> <numeric> <optional> <set> <span> <sstream> <string> <string_view>
+                     <system_error> <thread> <tuple> <unordered_map> <utility> <variant> <vector> <fmt/format.h>)
+if(ASSAY_QUICK_BUILD)
+  file(CONFIGURE OUTPUT shared_headers.cpp CONTENT "int main() {}\n")
+  add_library(assay_library_headers STATIC ${CMAKE_CURRENT_BINARY_DIR}/shared_headers.cpp)
+  target_link_libraries(assay_library_headers PRIVATE assay_flags fmt::fmt)
+  target_precompile_headers(assay_library_headers PRIVATE ${standard_headers})
+endif()
+function(assay_share_headers target kind)
+  if(ASSAY_QUICK_BUILD)
+    target_precompile_headers(${target} REUSE_FROM assay_${kind}_headers)
+  endif()
+endfunction()
+
 set_property(GLOBAL PROPERTY ASSAY_ROOMS "")
 
 set(test_environment "")
 if(ASSAY_SANITIZE MATCHES thread)
   set(test_environment ENVIRONMENT "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/support/thread_sanitizer.txt")
+endif()
+
+set(test_options "")
+if(ASSAY_QUICK_BUILD)
+  list(APPEND test_options -O0)
+endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  list(APPEND test_options -Wno-restrict)  # a false alarm of g++ 12 at short strings that are joined
+endif()
+if(ASSAY_SANITIZE MATCHES undefined)
+  list(APPEND test_options -fno-sanitize=undefined)  # half the time went into checks of tests
 endif()
 
 if(ASSAY_TESTS)
@@ -64,22 +93,25 @@ if(ASSAY_TESTS)
   target_link_libraries(assay_test_paths PRIVATE assay_flags)
   target_include_directories(assay_test_paths PRIVATE "${PROJECT_SOURCE_DIR}/tests")
   target_compile_definitions(assay_test_paths PRIVATE ASSAY_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data" ASSAY_UNPACKED_DATA="${unpacked_data}")
+  if(ASSAY_QUICK_BUILD)
+    add_executable(assay_test_headers EXCLUDE_FROM_ALL ${CMAKE_CURRENT_BINARY_DIR}/shared_headers.cpp)  # compiled as tests are: a program
+    target_compile_options(assay_test_headers PRIVATE ${test_options})
+    target_link_libraries(assay_test_headers PRIVATE assay_flags fmt::fmt GTest::gmock)
+    target_precompile_headers(assay_test_headers PRIVATE ${standard_headers} <gmock/gmock.h> <gtest/gtest.h>)
+  endif()
 endif()
 
 function(assay_test_program name label)
   cmake_parse_arguments(ARG "" "" "STEMS;LIBS" ${ARGN})
   list(TRANSFORM ARG_STEMS APPEND .cpp)
   add_executable(${name} ${ARG_STEMS})
-  if(ASSAY_SANITIZE MATCHES undefined AND NOT ARG_LIBS MATCHES "^assay_(num|quant|ops)$")  # whose inline code the tests compile; of the others' files
-    target_compile_options(${name} PRIVATE -fno-sanitize=undefined)  # half the time went into checks of tests
-  endif()
   assay_unite(${name})
-  if(ASSAY_QUICK_BUILD)
-    target_compile_options(${name} PRIVATE -O0)
+  if(ASSAY_SANITIZE MATCHES undefined AND ARG_LIBS MATCHES "^assay_(num|quant|ops)$")  # whose inline code the tests compile: all of it is checked
+    list(REMOVE_ITEM test_options -fno-sanitize=undefined)
+  elseif(NOT ARG_LIBS STREQUAL assay_flags)
+    assay_share_headers(${name} test)
   endif()
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    target_compile_options(${name} PRIVATE -Wno-restrict)  # a false alarm of g++ 12 at short strings that are joined
-  endif()
+  target_compile_options(${name} PRIVATE ${test_options})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} assay_test_paths GTest::gmock GTest::gtest_main)
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS ${label} TIMEOUT 1200 ${test_environment})
@@ -94,6 +126,7 @@ function(assay_room room)
   add_library(${target} STATIC ${ARG_SOURCES})
   add_library(assay::${room} ALIAS ${target})
   assay_unite(${target})
+  assay_share_headers(${target} library)
   list(TRANSFORM ARG_DEPS PREPEND assay_)
   target_link_libraries(${target} PUBLIC assay_flags ${ARG_DEPS} ${ARG_LIBS})
   set_property(GLOBAL APPEND PROPERTY ASSAY_ROOMS ${target})

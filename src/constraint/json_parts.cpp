@@ -206,7 +206,7 @@ int compare(const Decimal& a, const Decimal& b) {  // of the numbers without the
   return whole != 0 ? whole : a.fraction.compare(b.fraction);
 }
 
-std::string quoted(std::string_view text) { return json::serialize(json::string_view(text.data(), text.size())); }
+std::string json_string(std::string_view text) { return json::serialize(json::string_view(text.data(), text.size())); }
 
 }  // namespace
 
@@ -416,7 +416,7 @@ std::string json_dumps(const json::value& root) {
       text += v.is_object() ? '{' : '[';
       open.push_back({&v, 0});
     } else if (v.is_string()) {
-      text += quoted({v.get_string().data(), v.get_string().size()});
+      text += json_string({v.get_string().data(), v.get_string().size()});
     } else if (v.is_double()) {
       text += fmt::format("{}", v.get_double());
     } else {
@@ -440,7 +440,7 @@ std::string json_dumps(const json::value& root) {
       continue;
     }
     const auto& member = *(o.value->get_object().begin() + static_cast<std::ptrdiff_t>(i));
-    text += quoted({member.key().data(), member.key().size()}) + ": ";
+    text += json_string({member.key().data(), member.key().size()}) + ": ";
     begin(member.value());
   }
   return text;

@@ -112,9 +112,9 @@ class HostileTest : public test::RunningServer {
 constexpr const char* kText = "/v1/completions";
 constexpr const char* kChats = "/v1/chat/completions";
 
-std::string quoted(const std::string& text) { return json::serialize(json::value(text)); }
+std::string json_string(const std::string& text) { return json::serialize(json::value(text)); }
 std::string grammar(const std::string& text) {
-  return R"({"prompt": "a", "max_tokens": 2, "grammar": )" + quoted(text) + "}";
+  return R"({"prompt": "a", "max_tokens": 2, "grammar": )" + json_string(text) + "}";
 }
 std::string schema(const std::string& text) {
   return R"({"prompt": "a", "max_tokens": 2, "json_schema": )" + text + "}";
