@@ -1,5 +1,5 @@
 // Every family's tiny random model on the GPU with the CPU's bits: logits and cache, in one batch, cut, and token by
-// token; what this device has no kernel for runs as the op's reference on the host. And an op that no backend knows.
+// token; what this device has no kernel for runs as the op's reference on the host. And ops that no backend knows.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,6 +21,7 @@
 #include "ops/host_rows.h"
 #include "ops/op_values.h"
 #include "ops/shard_scope.h"
+#include "ops/state.h"
 #include "ops/work.h"
 #include "support/goldens.h"
 #include "support/shared_data.h"
@@ -117,11 +118,13 @@ ops::ExecutorOptions options_of(ops::CacheType cache, bool as_f32) {
 }
 
 void expect_the_cpus_bits(const ops::Plan& plan, std::span<const int32_t> ids, const ops::ExecutorOptions& options,
-                          const std::string& what) {
+                          const std::string& what, bool may_borrow = false) {
   base::ThreadPool pool(2);
   const auto cpu = engine::with_replay(backend::cpu::make_cpu_executor(plan, options, {}, pool), plan, options);
   const Result expected = run_in_chunks(*cpu, ids, {64}, true);
   const auto gpu = engine::with_replay(backend::cuda::make_cuda_executor(plan, options), plan, options);
+  for (size_t i = 0; !may_borrow && !plan.states.empty() && i < plan.ops.size(); ++i)
+    EXPECT_FALSE(gpu->kernels_of(static_cast<int32_t>(i)).at(0).borrowed) << what << ": " << plan.ops[i].name;
   using Chunks = std::vector<int64_t>;
   for (const Chunks& chunks : plan.causal ? std::vector<Chunks>{{64}, {13, 1, 5}, {1}} : std::vector<Chunks>{{64}}) {
     gpu->truncate(0, 0);
@@ -249,7 +252,65 @@ TEST(CudaBorrowing, AnOpThatNoBackendKnowsRunsOnTheHost) {
   EXPECT_FALSE(of_gate.at(0).borrowed);
   std::vector<int32_t> ids(40);
   std::iota(ids.begin(), ids.end(), 3);
-  expect_the_cpus_bits(plan, ids, options, "with a toy op");
+  expect_the_cpus_bits(plan, ids, options, "with a toy op", true);
+}
+
+// Another one, that keeps a state: y = the sum of x so far.
+struct ToyState {
+  ops::ValueId x;
+  int32_t at;
+  ops::ValueId y;
+  static constexpr const char* kKind = "toy_state";
+  static constexpr ops::Role kRole = ops::Role::state;
+  void fields(ops::FieldVisitor& f) { f.reads(x), f.state(at), f.writes(y); }
+  void check(const ops::CheckScope& s) const {
+    s.expect(s.width(y), s.width(x), "columns");
+    if (s.of_outputs(x)) s.refuse("a state over selected tokens");
+  }
+  void shard(ops::ShardScope& s) const {
+    ToyState part = *this;
+    part.x = s.whole_of(x), part.y = s.make(y, {});
+    s.enter({}, [&](size_t) { return part; });
+  }
+  ops::OpWork work(const ops::WorkScope&) const { return {}; }
+  template <class T>
+  void run_rows(const ops::HostRows<T>& rows, const ops::StateRun<T>& state, int64_t begin,
+                int64_t end) const noexcept {
+    for (int64_t t = state.begin; t < state.end; ++t) {
+      for (int64_t j = begin; j < end; ++j) rows.row(y, t)[j] = state.state[j] += rows.row(x, t)[j];
+    }
+  }
+  void run(const ops::HostRows<float>& rows, const ops::StateRun<float>& state, int64_t begin,
+           int64_t end) const noexcept {
+    run_rows(rows, state, begin, end);
+  }
+  void run(const ops::HostRows<double>& rows, const ops::StateRun<double>& state, int64_t begin,
+           int64_t end) const noexcept {
+    run_rows(rows, state, begin, end);
+  }
+};
+
+TEST(CudaBorrowing, AStateThatNoBackendKnowsStaysOnTheHost) {
+  ASSAY_REQUIRE_A_GPU();
+  test::TinyPlan tiny(test::TinyShape{});
+  ops::Plan& plan = tiny.plan;
+  size_t at = 0;  // the first gate: rows of all tokens
+  while (!plan.ops[at].is<ops::Gate>()) ++at;
+  const ops::ValueId x = plan.ops[at].get<ops::Gate>().y, y = static_cast<ops::ValueId>(plan.values.size());
+  const int64_t width = plan.values[static_cast<size_t>(x)].width;
+  plan.values.push_back({"toy", width, plan.values[static_cast<size_t>(x)].domain});
+  plan.states.push_back({width, 1});
+  for (size_t i = at + 1; i < plan.ops.size(); ++i) {
+    if (auto* linear = plan.ops[i].as<ops::Linear>(); linear != nullptr && linear->x == x) linear->x = y;
+  }
+  plan.ops.insert(plan.ops.begin() + static_cast<std::ptrdiff_t>(at + 1),
+                  ops::Op{ops::Record(ToyState{x, 0, y}), "toy", plan.ops[at].layer});
+  const ops::ExecutorOptions options = options_of(ops::CacheType::f16, false);
+  EXPECT_TRUE(
+      backend::cuda::make_cuda_executor(plan, options)->kernels_of(static_cast<int32_t>(at + 1)).at(0).borrowed);
+  std::vector<int32_t> ids(40);
+  std::iota(ids.begin(), ids.end(), 3);
+  expect_the_cpus_bits(plan, ids, options, "with a toy state", true);
 }
 
 }  // namespace

@@ -9,8 +9,10 @@
 #include "assay/error.h"
 #include "assay/generate.h"
 #include "assay/sampler.h"
+#include "engine/model_state.h"
 #include "support/cuda_tiny_llama.h"
 #include "support/random_numbers.h"
+#include "support/shared_data.h"
 
 namespace assay {
 namespace {
@@ -30,9 +32,9 @@ class CudaRunAhead : public test::CudaTinyLlama {
   ContextOptions options_;
 };
 
-std::vector<TokenId> tokens(test::Random& random, int64_t n) {
+std::vector<TokenId> tokens(test::Random& random, int64_t n, int n_vocab = 5000) {
   std::vector<TokenId> ids;
-  for (int64_t i = 0; i < n; ++i) ids.push_back(random.below(5000));
+  for (int64_t i = 0; i < n; ++i) ids.push_back(random.below(n_vocab));
   return ids;
 }
 
@@ -89,7 +91,8 @@ TEST_F(CudaRunAhead, GivesTheSameAnswers) {
 // Two contexts, of which the second runs ahead, are asked for the same things in an order that is random but always the same.
 class Pair {
  public:
-  Pair(const std::shared_ptr<const Model>& model, const ContextOptions& a, const ContextOptions& b) : a_(model, a), b_(model, b), random_(7) {
+  Pair(const std::shared_ptr<const Model>& model, const ContextOptions& a, const ContextOptions& b)
+      : n_vocab_(static_cast<int>(model->state().built.plan.vocab_size)), a_(model, a), b_(model, b), random_(7) {
     set_n_ranked(1);
     EXPECT_TRUE(b_.set_follows_best(true));
   }
@@ -100,9 +103,9 @@ class Pair {
     if (what < 9) {
       follow_best();
     } else if (what < 11) {
-      decode(tokens(random_, 1), sequence);  // hardly the best one
+      decode(tokens(random_, 1, n_vocab_), sequence);  // hardly the best one
     } else if (what < 13) {
-      decode(tokens(random_, 1 + random_.below(40)), sequence);
+      decode(tokens(random_, 1 + random_.below(40), n_vocab_), sequence);
     } else if (what == 13) {
       const int64_t n = random_.below(static_cast<int>(a_.n_past(sequence)) + 1);
       both([&](Context& c) { c.truncate(n, sequence); });
@@ -138,13 +141,13 @@ class Pair {
     compare_last();
   }
   void follow_best() {
-    if (!has_best_) return decode(tokens(random_, 1), 0);
+    if (!has_best_) return decode(tokens(random_, 1, n_vocab_), 0);
     for (int n = 1 + random_.below(6); n > 0; --n) decode({a_.ranked().front().id}, last_sequence_);
   }
   // A token of each sequence, after which the best of each follow for a while.
   void together() {
     std::vector<BatchToken> batch;
-    for (int sequence = 0; sequence < kSequences; ++sequence) batch.push_back({random_.below(5000), sequence, true});
+    for (int sequence = 0; sequence < kSequences; ++sequence) batch.push_back({random_.below(n_vocab_), sequence, true});
     for (int n = random_.below(6); n >= 0; --n) {
       for (int sequence = 0; sequence < kSequences; ++sequence) {
         if (a_.n_past(sequence) == a_.n_ctx()) return;
@@ -168,6 +171,7 @@ class Pair {
     if (random_.below(3) == 0) expect_same(a_.logits(), b_.logits(), "the last token");
   }
 
+  const int n_vocab_;
   Context a_, b_;
   test::Random random_;
   bool has_best_ = false;
@@ -179,6 +183,19 @@ TEST_F(CudaRunAhead, AnythingElseMayBeAskedForNext) {
   Pair pair(model_, options_, options_);
   for (int i = 0; i < 600 && !HasFatalFailure(); ++i) pair.step(i);
   pair.finish();
+}
+
+// Families that keep states: what runs ahead must leave the state behind which anything else goes on.
+TEST_F(CudaRunAhead, AnythingElseMayBeAskedForWhereStatesAreKept) {
+  for (const char* name : {"qwen35", "kimilinear", "mamba2", "lfm2"}) {
+    const std::string path = test::shared(std::string("goldens/arch/") + name + ".gguf").string();
+    ASSAY_REQUIRE_FILE(path);
+    SCOPED_TRACE(name);
+    const auto model = Model::load(path, {.tokenizer = false});
+    Pair pair(model, options_, options_);
+    for (int i = 0; i < 150 && !HasFatalFailure(); ++i) pair.step(i);
+    pair.finish();
+  }
 }
 
 void expect_end_of_context(const std::shared_ptr<const Model>& model, ContextOptions options) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "num/device.h"
 #include "ops/plan.h"
 
 namespace assay::ops {
@@ -18,5 +19,14 @@ struct StateRun {
   int64_t begin = 0, end = 0;
   T* state = nullptr;
 };
+
+// Which of a sequence's n_slots places, from 1 on, a checkpoint after `position` tokens has: that of the power of two
+// in position / interval (state_store.h). 0: none lies there.
+ASSAY_FN int checkpoint_slot(int64_t position, int64_t interval, int n_slots) noexcept {
+  if (n_slots == 0 || position == 0 || position % interval != 0) return 0;
+  int slot = 1;
+  for (int64_t n = position / interval; n % 2 == 0 && slot < n_slots; n /= 2) ++slot;
+  return slot;
+}
 
 }  // namespace assay::ops

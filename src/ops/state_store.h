@@ -28,62 +28,99 @@ namespace assay::ops {
 
 inline constexpr int kCheckpointsMax = 5;  // of a sequence
 
-// T: float, or double for the oracle.
+// Where in memory the states of each sequence and their checkpoints are, and of which positions they are; the memory is
+// a store's own.
+class StateBook {
+ public:
+  // layers: of a plan; those that are kept elsewhere have no units.
+  StateBook(std::span<const StateLayer> layers, const ExecutorOptions& options);
+
+  // Tokens of the batch up to where a checkpoint lies, and which slot takes it; 0: none.
+  struct Piece {
+    int64_t begin = 0, end = 0, sequence = 0;
+    int slot = 0;
+    int64_t position = 0;  // after its last token
+  };
+  void begin(std::span<const TokenRun> token_runs);
+  void end();
+  std::span<const Piece> pieces() const noexcept { return pieces_; }
+
+  // What a cut leaves of a sequence, and the slot whose copy becomes its states; 0: they are zero; kNone: they stay.
+  struct Cut {
+    int64_t n_positions = 0;
+    int32_t slot = kNone;
+  };
+  Cut truncate(int64_t sequence, int64_t n_positions, int64_t n_held);
+  void copy(int64_t from, int64_t to);
+
+  bool is_kept(int64_t sequence, int slot) const noexcept { return kept_[place(sequence, slot)] > 0; }
+  std::span<const StateLayer> layers() const noexcept { return layers_; }
+  int64_t offset(int32_t state) const noexcept { return offsets_[static_cast<size_t>(state)]; }
+  int64_t n_elements() const noexcept { return n_elements_; }  // of all states of a sequence
+  int64_t interval() const noexcept { return interval_; }
+  int n_slots() const noexcept { return n_slots_; }
+  // Of the states of all sequences with n_present places for the present of each. Error(out_of_memory) beyond 64 bits.
+  size_t bytes(int n_present, size_t element_bytes) const;
+
+ private:
+  size_t place(int64_t sequence, int slot) const noexcept {
+    return static_cast<size_t>(sequence * (n_slots_ + 1) + slot);
+  }
+
+  std::vector<StateLayer> layers_;
+  std::vector<int64_t> offsets_;  // of each state from the first, in elements
+  int64_t n_elements_ = 0;
+  int64_t interval_ = 0;
+  int n_slots_ = 0;
+  std::vector<uint8_t> running_;  // per sequence: a run of it has begun and not ended
+  std::vector<int64_t> kept_;     // per sequence and slot: the position of its checkpoint; 0: none
+  std::vector<Piece> pieces_;
+};
+
+// The states in the host's memory. T: float, or double for the oracle.
 template <class T>
 class StateStore {
  public:
   // Error(out_of_memory) where they do not fit. Memory is taken where it is touched.
-  StateStore(const Plan& plan, const ExecutorOptions& options);
+  StateStore(const Plan& plan, const ExecutorOptions& options) : StateStore(plan.states, options) {}
+  StateStore(std::span<const StateLayer> layers, const ExecutorOptions& options);
 
   // A run: begin(), then run() of every op with its units in any division, then end(). Where a run fails in between,
   // truncate() must take its sequences back before they are run again: also to where they were their states have to
   // come from a checkpoint.
-  void begin(std::span<const TokenRun> token_runs);
+  void begin(std::span<const TokenRun> token_runs) { book_.begin(token_runs); }
   // Calls run(StateRun) for the tokens of the batch in order, of every sequence from its own state, and keeps copies
   // where checkpoints lie.
   template <class Run>
   void run(int32_t state, int64_t unit_begin, int64_t unit_end, Run&& run) const {
-    for (const Piece& piece : pieces_) {
-      run(StateRun<T>{piece.begin, piece.end, states_of(piece.sequence, 0) + offsets_[static_cast<size_t>(state)]});
+    for (const StateBook::Piece& piece : book_.pieces()) {
+      run(StateRun<T>{piece.begin, piece.end, states_of(piece.sequence, 0) + book_.offset(state)});
       if (piece.slot > 0) keep(state, piece, unit_begin, unit_end);
     }
   }
-  void end();
+  void end() { book_.end(); }
 
   // Forgets what came after n_positions of the n_held that the sequence has; how many it has then: n_positions, or
   // those of a checkpoint before it.
   int64_t truncate(int64_t sequence, int64_t n_positions, int64_t n_held);
   // to becomes what from is, with its checkpoints.
   void copy(int64_t from, int64_t to);
-  bool empty() const noexcept { return n_elements_ == 0; }
+  bool empty() const noexcept { return book_.n_elements() == 0; }
   size_t bytes() const noexcept { return memory_.size(); }
+  // One state of the plan, as it is after the sequence's last token.
+  std::span<const T> state(int64_t sequence, int32_t i) const noexcept {
+    return {states_of(sequence, 0) + book_.offset(i),
+            static_cast<size_t>(book_.layers()[static_cast<size_t>(i)].n_floats())};
+  }
   // State by state, those of the plan in order.
   void visit(int64_t sequence, const std::function<void(std::span<const std::byte>)>& sink) const;
 
  private:
-  // Tokens of the batch up to where a checkpoint lies, and which slot takes it; 0: none (slot 0 of the memory is the
-  // present).
-  struct Piece {
-    int64_t begin = 0, end = 0, sequence = 0;
-    int slot = 0;
-    int64_t position = 0;  // after its last token
-  };
   T* states_of(int64_t sequence, int slot) const noexcept;
-  int64_t& kept(int64_t sequence, int slot) noexcept {
-    return kept_[static_cast<size_t>(sequence * (n_slots_ + 1) + slot)];
-  }
-  int slot_of(int64_t position) const noexcept;
-  void keep(int32_t state, const Piece& piece, int64_t unit_begin, int64_t unit_end) const noexcept;
+  void keep(int32_t state, const StateBook::Piece& piece, int64_t unit_begin, int64_t unit_end) const noexcept;
 
-  std::vector<StateLayer> layers_;
-  std::vector<int64_t> offsets_;  // of each state from the first, in elements
-  int64_t n_elements_ = 0;        // of all states of a sequence
-  int64_t interval_ = 0;
-  int n_slots_ = 0;
-  std::vector<uint8_t> running_;  // per sequence: a run of it has begun and not ended
-  std::vector<int64_t> kept_;     // per sequence and slot: the position of its checkpoint; 0: none
-  std::vector<Piece> pieces_;
-  mutable base::AlignedBuffer memory_;  // [sequence][1 + n_slots][n_elements]
+  StateBook book_;
+  mutable base::AlignedBuffer memory_;  // [sequence][1 + n_slots][n_elements]; the first is the present
 };
 
 }  // namespace assay::ops

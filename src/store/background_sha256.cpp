@@ -7,6 +7,7 @@ namespace assay::store {
 namespace {
 
 constexpr size_t kQueuedMax = size_t{8} << 20;
+constexpr size_t kBlockBytes = size_t{1} << 20;  // handed to the worker at once: what comes from a network are some kilobytes each
 
 }  // namespace
 
@@ -21,13 +22,18 @@ BackgroundSha256::~BackgroundSha256() {
 }
 
 void BackgroundSha256::add(std::span<const std::byte> bytes) {
-  if (bytes.empty()) return;
-  std::vector<std::byte> copy(bytes.begin(), bytes.end());
+  if (gathered_.capacity() < kBlockBytes) gathered_.reserve(kBlockBytes);
+  gathered_.insert(gathered_.end(), bytes.begin(), bytes.end());
+  if (gathered_.size() >= kBlockBytes) hand_over();
+}
+
+void BackgroundSha256::hand_over() {
+  if (gathered_.empty()) return;
   std::unique_lock lock(mutex_);
   if (!worker_.joinable()) worker_ = std::thread([this] { work(); });
   for_caller_.wait(lock, [&] { return n_queued_ < kQueuedMax; });
-  n_queued_ += copy.size();
-  queue_.push_back(std::move(copy));
+  n_queued_ += gathered_.size();
+  queue_.push_back(std::exchange(gathered_, {}));
   for_worker_.notify_one();
 }
 
@@ -36,6 +42,7 @@ void BackgroundSha256::wait_until_idle(std::unique_lock<std::mutex>& lock) {
 }
 
 void BackgroundSha256::restart() {
+  gathered_.clear();
   std::unique_lock lock(mutex_);
   wait_until_idle(lock);
   problem_ = nullptr;
@@ -43,6 +50,7 @@ void BackgroundSha256::restart() {
 }
 
 std::string BackgroundSha256::hex() {
+  hand_over();
   std::unique_lock lock(mutex_);
   wait_until_idle(lock);
   if (problem_) std::rethrow_exception(problem_);

@@ -27,9 +27,11 @@ class BackgroundSha256 {
   std::string hex();                           // of all that was added; then as after restart()
 
  private:
+  void hand_over();
   void wait_until_idle(std::unique_lock<std::mutex>& lock);
   void work();
 
+  std::vector<std::byte> gathered_;  // the caller's; not queued yet
   std::mutex mutex_;
   std::condition_variable for_worker_, for_caller_;
   std::deque<std::vector<std::byte>> queue_;  // its first one is being added

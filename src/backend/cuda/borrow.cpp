@@ -33,12 +33,23 @@ std::vector<ops::ValueId> values_at(const ops::Op& op) {
   return ids;
 }
 
+// The states of borrowed ops, in their places among all.
+std::vector<ops::StateLayer> borrowed_states(const ops::Plan& plan, const Schedule& schedule) {
+  std::vector<ops::StateLayer> layers(plan.states.size());
+  for (const Unit& unit : schedule.units) {
+    if (unit.kind != Unit::Kind::borrowed) continue;
+    const auto state = ops::state_of(plan.ops[static_cast<size_t>(unit.ops.front())]);
+    if (state != ops::kNone) layers[static_cast<size_t>(state)] = plan.states[static_cast<size_t>(state)];
+  }
+  return layers;
+}
+
 }  // namespace
 
 Borrower::Borrower(const ops::Plan& plan, const ops::ExecutorOptions& options, const Schedule& schedule)
     : plan_(plan),
       is_borrowed_(plan.ops.size(), 0),
-      states_(plan, options),
+      states_(borrowed_states(plan, schedule), options),
       small_values_(plan.weights.size()),
       small_(plan.weights.size(), nullptr),
       values_(plan.values.size(), nullptr) {

@@ -3,8 +3,8 @@
 //   device   a, b  --copy-->  pinned memory  --reference-->  pinned memory  --copy-->  y   device
 //            (stream)         wait                                          (stream)
 //
-// What such an op keeps of a sequence (Role::state) stays on the host, with its checkpoints. A plan with one of them
-// runs no graphs and nothing ahead.
+// What such an op keeps of a sequence (Role::state) stays on the host, with its checkpoints (others': device_states.h).
+// A plan with one of them runs no graphs and nothing ahead.
 #pragma once
 
 #include <cstdint>

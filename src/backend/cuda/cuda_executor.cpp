@@ -59,7 +59,21 @@ class CudaExecutor final : public ops::Executor {
     fetched_.assign(fetched_.size(), 0);
     state_.take_batch(batch);
     state_.fill_rope_tables();
-    if (state_.borrower->any()) return run_borrowing(batch);
+    if (state_.borrower->any()) state_.borrower->begin(batch, state_.shape, state_.rope_tables);
+    begin_states();
+    try {
+      run_taken(batch, is_under_way);
+    } catch (...) {
+      take_back_states();
+      throw;
+    }
+    end_states();
+    n_positions_ = state_.shape.n_positions;
+    n_ranked_run_ = n_ranked_;
+  }
+
+  // The batch that the state has taken.
+  void run_taken(const ops::Batch& batch, bool is_under_way) {
     keeps_ = n_ranked_ == 1 && is_graph() && state_.keeps_logits() && is_one_each(state_.shape, state_.n_tokens);
     place_of_.assign(state_.shape.selected.size(), 0);
     for (size_t i = 0; keeps_ && i < place_of_.size(); ++i) place_of_[i] = batch.positions[i] % 2;
@@ -69,28 +83,6 @@ class CudaExecutor final : public ops::Executor {
     wait_for_run();
     is_settled_ = !goes_on;
     if (is_shard() && is_graph()) state_.landings.end_run(!state_.shape.selected.empty());
-    n_positions_ = state_.shape.n_positions;
-    n_ranked_run_ = n_ranked_;
-  }
-
-  // Some ops run on the host, so the batch is queued step by step; the states that they keep are as far as the batch is, or go back.
-  void run_borrowing(const ops::Batch& batch) {
-    state_.borrower->begin(batch, state_.shape, state_.rope_tables);
-    ops::StateStore<float>& states = state_.borrower->states();
-    states.begin(state_.shape.token_runs);
-    keeps_ = false;
-    place_of_.assign(state_.shape.selected.size(), 0);
-    try {
-      start_run(false);
-      wait_for_run();
-    } catch (...) {
-      for (size_t i = 0; i < n_positions_.size(); ++i) truncate(static_cast<int>(i), n_positions_[i]);
-      throw;
-    }
-    states.end();
-    is_settled_ = true;
-    n_positions_ = state_.shape.n_positions;
-    n_ranked_run_ = n_ranked_;
   }
 
   std::span<const float> logits(int64_t i_output) const override {
@@ -137,8 +129,12 @@ class CudaExecutor final : public ops::Executor {
   }
   void truncate(int sequence, int64_t n_positions) override {
     ops::check_sequence(sequence, state_.options);
-    int64_t& kept = n_positions_[static_cast<size_t>(sequence)];
-    kept = state_.borrower->states().truncate(sequence, std::clamp<int64_t>(n_positions, 0, kept), kept);
+    int64_t& held = n_positions_[static_cast<size_t>(sequence)];
+    n_positions = std::clamp<int64_t>(n_positions, 0, held);
+    choose_device();
+    const int64_t on_host = state_.borrower->states().truncate(sequence, n_positions, held),
+                  here = state_.states.truncate(sequence, n_positions, held, state_.stream.get());
+    held = std::min(on_host, here);  // alike, but where one keeps nothing
   }
   int64_t n_positions(int sequence) const override {
     ops::check_sequence(sequence, state_.options);
@@ -148,7 +144,14 @@ class CudaExecutor final : public ops::Executor {
     choose_device();
     state_.stream.wait();  // the cache is read beside the stream
     state_.cache.visit(sequence, n_positions(sequence), sink);
-    if (n_positions(sequence) > 0) state_.borrower->states().visit(sequence, sink);
+    for (size_t i = 0; n_positions(sequence) > 0 && i < state_.plan.states.size(); ++i) {
+      const auto state = static_cast<int32_t>(i);
+      if (state_.states.has(state)) {
+        sink(std::as_bytes(std::span<const float>(state_.states.read(sequence, state, n_positions(sequence)))));
+      } else {
+        sink(std::as_bytes(state_.borrower->states().state(sequence, state)));
+      }
+    }
   }
   void set_observer(ops::OpObserver* observer) override {
     next_.forget();
@@ -158,7 +161,7 @@ class CudaExecutor final : public ops::Executor {
     const bool borrowed = state_.borrower->is_borrowed(i_op);
     return {{1, 0, borrowed ? "reference" : "cuda", borrowed}};
   }
-  size_t cache_bytes() const override { return state_.cache.bytes() + state_.borrower->states().bytes(); }
+  size_t cache_bytes() const override { return state_.cache.bytes() + state_.states.bytes() + state_.borrower->states().bytes(); }
   size_t arena_bytes() const override { return state_.arena_bytes(); }
 
  private:
@@ -246,11 +249,33 @@ class CudaExecutor final : public ops::Executor {
     if (!follows) state_.set_round(round);
     state_.landings.begin_run(round);
   }
+  // States are as far as the batch is once a run has ended, or go back to a checkpoint.
+  void begin_states() {
+    state_.borrower->states().begin(state_.shape.token_runs);
+    state_.states.begin(state_.shape.token_runs);
+  }
+  void end_states() {
+    state_.borrower->states().end();
+    state_.states.end();
+  }
+  void take_back_states() noexcept {
+    try {
+      for (size_t i = 0; i < n_positions_.size(); ++i) truncate(static_cast<int>(i), n_positions_[i]);
+    } catch (const Error&) {  // of a device that has failed, which the error on its way says
+    }
+  }
+  // Whether the next run, of a token of each sequence of the batch, would write over a checkpoint.
+  bool next_is_checkpoint() const {
+    return std::ranges::any_of(state_.shape.token_runs, [this](const ops::TokenRun& run) {
+      return state_.states.is_checkpoint(state_.shape.n_positions[static_cast<size_t>(run.sequence)] + 1);
+    });
+  }
   // Whether the next run can be started behind this one. Shards must have its graph: making one may wait for what is under way, and that for another
   // shard.
   bool may_go_on() const {
     const int64_t n_segments = state_.n_segments_after();
-    if (n_segments == 0 || !is_shard()) return n_segments > 0;
+    if (n_segments == 0 || next_is_checkpoint()) return false;
+    if (!is_shard()) return true;
     GraphKey next = key_of(n_segments);
     next.set = 1 - next.set;
     return graphs_.knows(next);

@@ -11,6 +11,7 @@
 #include "ops/embed.h"
 #include "ops/expert_linear.h"
 #include "ops/linear.h"
+#include "ops/op_values.h"
 #include "ops/plan_check.h"
 
 namespace assay::backend::cuda {
@@ -26,6 +27,17 @@ const ops::ExecutorOptions& checked(const ops::Plan& plan, const ops::ExecutorOp
   return options;
 }
 
+// The states of ops with a kernel here, in their places among all.
+std::vector<ops::StateLayer> own_states(const ops::Plan& plan, const Borrower& borrower) {
+  std::vector<ops::StateLayer> layers(plan.states.size());
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    const int32_t state = ops::state_of(plan.ops[i]);
+    if (state != ops::kNone && !borrower.is_borrowed(static_cast<int32_t>(i)))
+      layers[static_cast<size_t>(state)] = plan.states[static_cast<size_t>(state)];
+  }
+  return layers;
+}
+
 }  // namespace
 
 DeviceState::DeviceState(const ops::Plan& p, const ops::ExecutorOptions& o, const ShardPlace& shard)
@@ -37,6 +49,7 @@ DeviceState::DeviceState(const ops::Plan& p, const ops::ExecutorOptions& o, cons
       weights(p, o, landings.empty() ? std::span<const int32_t>{} : schedule.column_linears, stream.get()),
       cache(p.cache_layers, o),
       borrower(std::make_unique<Borrower>(p, o, schedule)),
+      states(own_states(p, *borrower), o),
       logits_host(bytes_max(p.output()), "the logits"),
       input_host(bytes_max(p.input), "the rows of the part before"),
       handed_host(bytes_max(p.handed), "the rows for the next part") {
@@ -232,6 +245,14 @@ Handover DeviceState::handover() const noexcept {
   if (lands) next.round = batch_device_.as<uint32_t>();
   if (lands && n_tokens == 1) next.sums = landings.sums_of_run();
   return next;
+}
+
+StateView DeviceState::state_view(int32_t state) const noexcept {
+  StateView view = states.view(state);
+  view.sequences = sequences();
+  view.positions = positions();
+  view.n_tokens = static_cast<int32_t>(n_tokens);
+  return view;
 }
 
 TokenRows DeviceState::token_rows() const noexcept {

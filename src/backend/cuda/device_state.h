@@ -9,6 +9,7 @@
 #include "backend/cuda/attention.h"
 #include "backend/cuda/borrow.h"
 #include "backend/cuda/device_memory.h"
+#include "backend/cuda/device_states.h"
 #include "backend/cuda/device_weights.h"
 #include "backend/cuda/expert_groups.h"
 #include "backend/cuda/fast_linear.h"
@@ -67,6 +68,7 @@ struct DeviceState {
   const int32_t* selected() const noexcept { return batch_part(3); }
   const TokenTile* tiles() const noexcept { return reinterpret_cast<const TokenTile*>(batch_part(4)); }
   Handover handover() const noexcept;
+  StateView state_view(int32_t state) const noexcept;  // with the batch
   TokenRows token_rows() const noexcept;  // where has_token_rows; nothing otherwise
 
   const ops::Plan& plan;
@@ -78,6 +80,7 @@ struct DeviceState {
   DeviceWeights weights;
   KvCache cache;
   std::unique_ptr<Borrower> borrower;          // never null
+  DeviceStates states;                         // of ops that are not borrowed
   bool lands = false;                          // the batch's gathers are written there by all shards
   // The op whose rows rank_rows makes for the next run, of a plan that is neither divided nor a shard's; null where it cannot. No other value has
   // its y's memory.

@@ -7,12 +7,15 @@
 #include "assay/error.h"
 #include "backend/cuda/device_state.h"
 #include "backend/cuda/plain_rows.h"
+#include "backend/cuda/state_ops.h"
 #include "ops/activate.h"
 #include "ops/add.h"
 #include "ops/add_columns.h"
 #include "ops/attention.h"
+#include "ops/causal_conv.h"
 #include "ops/clamp.h"
 #include "ops/clamped_gate.h"
+#include "ops/delta_rule.h"
 #include "ops/embed.h"
 #include "ops/embed_position.h"
 #include "ops/expert_scale.h"
@@ -28,6 +31,7 @@
 #include "ops/scale.h"
 #include "ops/scale_columns.h"
 #include "ops/select_outputs.h"
+#include "ops/selective_scan.h"
 #include "ops/slice.h"
 #include "ops/softcap.h"
 
@@ -154,6 +158,36 @@ void run(const DeviceState& s, const ops::ExpertSum& r, const Queue& queue) {
   expert_sum(s.value(r.x), r.weighted ? s.value(r.routes) : nullptr, r.n_used, s.width(r.y), elements(s, r.y),
              s.value(r.y), queue);
 }
+void run(const DeviceState& s, const ops::CausalConv& r, const Queue& queue) {
+  ConvTask task;
+  task.state = s.state_view(r.state);
+  task.x = s.value(r.x), task.w = s.weights.small(r.w), task.bias = small_or_null(s, r.bias), task.y = s.value(r.y);
+  task.d = s.width(r.y);
+  task.kernel = s.plan.weights[static_cast<size_t>(r.w)].view.shape.elements() / task.d;
+  causal_conv(task, queue);
+}
+void run(const DeviceState& s, const ops::DeltaRule& r, const Queue& queue) {
+  DeltaTask task;
+  task.state = s.state_view(r.state);
+  task.q = s.value(r.q), task.k = s.value(r.k), task.v = s.value(r.v), task.y = s.value(r.y);
+  task.decay = s.value(r.decay), task.strength = s.value(r.strength);
+  task.n_heads = static_cast<int32_t>(r.n_heads), task.n_key_heads = static_cast<int32_t>(r.n_key_heads);
+  task.d_k = static_cast<int32_t>(s.width(r.k) / r.n_key_heads),
+  task.d_v = static_cast<int32_t>(s.width(r.v) / r.n_heads);
+  task.tiled = r.tiled, task.decay_by_row = s.width(r.decay) != r.n_heads;
+  delta_rule(task, queue);
+}
+void run(const DeviceState& s, const ops::SelectiveScan& r, const Queue& queue) {
+  ScanTask task;
+  task.state = s.state_view(r.state);
+  task.x = s.value(r.x), task.dt = s.value(r.dt), task.b = s.value(r.b), task.c = s.value(r.c), task.y = s.value(r.y);
+  task.a = s.weights.small(r.a), task.d = small_or_null(s, r.d);
+  task.n_heads = static_cast<int32_t>(r.n_heads), task.n_groups = static_cast<int32_t>(r.n_groups);
+  task.head_dim = static_cast<int32_t>(s.width(r.x) / r.n_heads);
+  task.d_state = static_cast<int32_t>(s.width(r.b) / r.n_groups);
+  task.a_by_state = s.plan.weights[static_cast<size_t>(r.a)].view.shape.elements() != r.n_heads;
+  selective_scan(task, queue);
+}
 void run(const DeviceState& s, const ops::Gather& r, const Queue& queue) {
   const int64_t n_rows = s.n_rows(r.y), own_width = s.width(r.x), width = s.width(r.y);
   if (n_rows == 0) return;
@@ -189,7 +223,8 @@ const TableRow* row_of(const ops::Op& op) noexcept {
   return find_row<ops::Embed, ops::EmbedPosition, ops::RmsNorm, ops::LayerNorm, ops::L2Norm, ops::Rope, ops::KvStore,
                   ops::Attention, ops::Add, ops::Gate, ops::ClampedGate, ops::Activate, ops::Softcap, ops::Scale,
                   ops::Clamp, ops::AddColumns, ops::ScaleColumns, ops::Slice, ops::Join, ops::SelectOutputs, ops::Route,
-                  ops::ExpertScale, ops::ExpertSum, ops::Gather>(op);
+                  ops::ExpertScale, ops::ExpertSum, ops::CausalConv, ops::DeltaRule, ops::SelectiveScan, ops::Gather>(
+      op);
 }
 
 }  // namespace
