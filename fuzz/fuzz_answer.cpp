@@ -14,7 +14,7 @@ namespace {
 
 std::shared_ptr<const assay::ToolFormat> format_of(uint8_t which) {
   assay::tools::Format f;
-  switch (which % 5) {
+  switch (which % 7) {
     case 0:
       assay::tools::make_generic(f);
       break;
@@ -31,6 +31,21 @@ std::shared_ptr<const assay::ToolFormat> format_of(uint8_t which) {
       f.after = "}";
       f.anchored = true;
       f.parallel = false;
+      break;
+    case 4:  // arguments one after the other
+    case 5:  // in a notation of their own
+      f.form = assay::tools::Format::Form::named;
+      f.before = "<tool_call>";
+      f.n_opening = f.before.size();
+      f.call = {{assay::tools::Part::Kind::name}, {assay::tools::Part::Kind::arguments}};
+      if (which % 7 == 4) {
+        f.arguments = {"", "<k>", "</k>", "</v>", "\n", "", "</tool_call>", which & 32 ? "</t>" : "</k>", ""};
+      } else {
+        f.arguments = {"{", "", ":", "", "", ",", "}</tool_call>", ":", "<|\"|>"};
+      }
+      f.between = "<tool_call>";
+      f.after = "";
+      f.parallel = true;
       break;
     default:  // ids and counts
       assay::tools::make_generic(f);
@@ -63,10 +78,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   options.format = format_of(data[0]);
   if (data[0] >= 128) options.marks = assay::ReasoningMarks{"<think>", "</think>", false};
   options.reasoning_is_open = (data[0] & 64) != 0;
+  if ((data[1] & 64) != 0) {
+    options.tools = {{"f", "", R"({"properties": {"a": {"type": "string"}, "b": {"type": ["string", "null"]},
+                              "c": {"type": "integer"}, "d": {"type": "array"}}})"}};
+  }
   const assay::ReadAnswer whole = assay::read_answer(options, text);
   size_t n_bytes = whole.text.size() + whole.reasoning.size();
   for (const assay::ToolCall& call : whole.calls) n_bytes += call.name.size() + call.arguments.size();
-  if (n_bytes > text.size()) std::abort();
+  // Escapes and names in quotes are longer than what they stand for: at most six bytes for one, and four more for a
+  // mark.
+  const bool is_written_anew = options.format->format().form == assay::tools::Format::Form::named;
+  if (n_bytes > text.size() * (is_written_anew ? 10 : 1)) std::abort();
   assay::AnswerReader reader(options);
   assay::ReadAnswer parts;
   const auto take = [&](const std::vector<assay::AnswerPiece>& pieces) {

@@ -87,7 +87,7 @@ def main():
             bits = matcher.compute_bitmask()
             # Where only one text can follow, its mask has the first of the tokens that spell it best and no other. Of strings it
             # has no DEL, no \\/ and \\u only where nothing else will do, which JSON lets stand.
-            unsure = [i for i in allowed if not bits[i >> 3] >> (i & 7) & 1 and b"\x7f" not in vocabulary.tokens[i]]
+            unsure = [i for i in allowed if not bits[i >> 3] >> (i & 7) & 1 and not any(odd in vocabulary.tokens[i] for odd in (b"\x7f", b"\\/"))]
             if b"".join(vocabulary.tokens[i] for i in row["ids"][:step]).endswith(b"\\"):
                 unsure = [i for i in unsure if not vocabulary.tokens[i].startswith((b"/", b"u"))]
             wrong = [i for i in unsure if matcher.validate_tokens([i]) != 1]

@@ -98,6 +98,9 @@ class AnswerReader {  // one thread at a time
     std::optional<ReasoningMarks> marks;       // none: reasoning is text
     bool reasoning_is_open = false;            // the prompt opened it
     std::vector<std::string> names = {};       // of tools: what else would be a call is text; none: any name
+    // Their schemas tell texts from other values in formats that write a text without quotes; a value of which nothing
+    // is known is what it looks like.
+    std::vector<Tool> tools = {};
   };
   explicit AnswerReader(Options options);
   ~AnswerReader();

@@ -259,6 +259,7 @@ Asked Api::read(Where where, std::string_view text, const std::string& client, d
   const auto form = form_of(wanted, asked.is_chat());
   asked.has_tools = !wanted.callable().empty();
   for (const Tool& tool : wanted.tools) asked.reading.names.push_back(tool.name);
+  asked.reading.tools = wanted.tools;
   if (where == kResponses) asked.told = told_of_response(body, draft);
   for (const std::vector<TokenId>& prompt : prompts) {
     check_room(prompt.size(), draft);

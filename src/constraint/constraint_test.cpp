@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -300,6 +301,45 @@ TEST(Grammar, InputsThatMeanHarmAreRefusedOrServedQuickly) {
   // Two readings for each letter: 2^n of n letters.
   const auto two = Constraint::from_grammar("root ::= \"a\" root \"b\" | \"a\" root \"c\" | \"x\"");
   EXPECT_THAT(refusal([&] { two->accepts(std::string(64, 'a')); }), HasSubstr("too many readings"));
+}
+
+std::chrono::milliseconds clock_of_steps() {  // a millisecond passes with each look at it
+  static std::chrono::milliseconds now{0};
+  return now += std::chrono::milliseconds(1);
+}
+
+TEST(CpuBudget, IsLookedAtEveryThousandStepsAndEndsTheWork) {
+  constraint::NetworkBuilder net(
+      constraint::CpuBudget(std::chrono::milliseconds(5), [] { return std::chrono::nanoseconds(clock_of_steps()); }));
+  int n = 0;
+  const auto text = refusal([&] {
+    for (; n < 50'000; ++n) net.state();
+  });
+  EXPECT_THAT(text, HasSubstr("more than 5 ms of the processor"));
+  EXPECT_GE(n, 5 * 1'024);
+  EXPECT_LE(n, 7 * 1'024);
+}
+
+// What a request asks for costs its thread no more than the budget and what lies between two looks at it.
+TEST(CpuBudget, HoldsForSchemasThatOnlyCostTime) {
+  std::string patterns = R"({"properties": {)";
+  for (int i = 0; i < 5'000; ++i)
+    patterns += (i > 0 ? "," : "") + ("\"p" + std::to_string(i)) + R"(": {"pattern": "((a{99}){99}){99}"})";
+  patterns += "}}";
+  std::string members, names;
+  for (int i = 0; i < 6'000; ++i) {
+    const std::string name = "\"m" + std::to_string(10'000 + i) + "\"";
+    members += (i > 0 ? "," : "") + name + ":{}";
+    names += (i > 0 ? "," : "") + name;
+  }
+  const std::string object = R"({"type": "object", "properties": {)" + members + R"(}, "required": [)" + names + "]}";
+  const std::string one_of = R"({"oneOf": [)" + object + "," + object + "]}";
+  for (const std::string& schema : {patterns, one_of}) {
+    const auto begin = constraint::CpuBudget::thread_time();
+    EXPECT_NE(refusal([&] { Constraint::from_schema(schema); }), "nothing was refused") << schema.substr(0, 80);
+    const auto spent = constraint::CpuBudget::thread_time() - begin;
+    EXPECT_LT(spent, 3 * constraint::kCpuMost) << std::chrono::duration<double>(spent).count();
+  }
 }
 
 // Every token of the vocabulary tried alone: the plain way of making a mask.

@@ -3,9 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "assay/error.h"
@@ -26,6 +28,17 @@ void hex_digit(NetworkBuilder& net, StateId from, char first, char last, StateId
   const char low = std::max(first, 'a');
   net.byte(from, byte(low), byte(last), to);
   net.byte(from, static_cast<uint8_t>(low - 'a' + 'A'), static_cast<uint8_t>(last - 'a' + 'A'), to);
+}
+
+// What a text without escapes may have: what the tokens of a text are made of.
+const CodePoints& raw_characters() {
+  static const CodePoints kSet = {{'\t', '\n'}, {'\r', '\r'}, {0x20, 0xD7FF}, {0xE000, 0x10FFFF}};
+  return kSet;
+}
+
+const CodePoints& bare_characters() {
+  static const CodePoints kSet = {{'0', '9'}, {'A', 'Z'}, {'a', 'z'}, {'_', '_'}, {'-', '.'}};
+  return kSet;
 }
 
 // \uXXXX for anything but half a surrogate pair.
@@ -248,7 +261,19 @@ RuleId JsonParts::plain_character() {
   return character_;
 }
 
+bool is_bare_name(std::string_view name) {
+  return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' || c == '-' ||
+           c == '.';
+  });
+}
+
+JsonParts::JsonParts(NetworkBuilder& net, Spelling spelling) : net_(net), spelling_(std::move(spelling)) {
+  for (size_t i = 0; i < spelling_.excluded.size();) excluded_.push_back(next_code_point(spelling_.excluded, i));
+}
+
 void JsonParts::character(StateId from, const CodePoints& set, StateId to) {
+  if (spelling_.raw) return net_.code_points(from, set & raw_characters(), to);
   net_.code_points(from, set & plain_characters(), to);
   StateId escape = -1;
   for (const auto& [character, letter] : kEscapes) {
@@ -258,7 +283,71 @@ void JsonParts::character(StateId from, const CodePoints& set, StateId to) {
   }
 }
 
+std::vector<std::pair<CodePoints, size_t>> JsonParts::ways(size_t n_excluded, const CodePoints& set) const {
+  if (excluded_.empty()) return {{set, 0}};
+  std::map<size_t, CodePoints> by_place;
+  CodePoints special;
+  std::vector<uint32_t> text(excluded_.begin(), excluded_.begin() + static_cast<std::ptrdiff_t>(n_excluded));
+  for (const uint32_t c : std::set<uint32_t>(excluded_.begin(), excluded_.end())) {
+    special.add(c, c);
+    if (!set.contains(c)) continue;
+    text.push_back(c);
+    size_t n = text.size();  // of its end, as much as the excluded begins with
+    while (!std::equal(excluded_.begin(), excluded_.begin() + static_cast<std::ptrdiff_t>(n),
+                       text.end() - static_cast<std::ptrdiff_t>(n)))
+      --n;
+    text.pop_back();
+    if (n < excluded_.size()) by_place[n].add(c, c);
+  }
+  by_place[0].add(set & special.complement());
+  std::erase_if(by_place, [](const auto& way) { return way.second.empty(); });
+  std::vector<std::pair<CodePoints, size_t>> ways;
+  for (auto& [n, part] : by_place) ways.emplace_back(std::move(part), n);
+  return ways;
+}
+
+// Whether plain characters cannot complete what is excluded.
+bool JsonParts::stays_inside(size_t n_excluded) const {
+  return excluded_.empty() || std::any_of(excluded_.begin() + static_cast<std::ptrdiff_t>(n_excluded), excluded_.end(),
+                                          [](uint32_t c) { return !plain_characters().contains(c); });
+}
+
+StateId JsonParts::raw_text(StateId from, int64_t least, std::optional<int64_t> most) {
+  const StateId end = net_.state();
+  const int64_t count_max = most.value_or(least);
+  std::map<std::pair<int64_t, size_t>, StateId> known;
+  std::vector<std::pair<int64_t, size_t>> open;
+  const auto place = [&](int64_t count, size_t n_excluded) {
+    const auto [it, is_new] = known.try_emplace({count, n_excluded}, -1);
+    if (is_new) {
+      it->second = net_.state();
+      open.emplace_back(count, n_excluded);
+    }
+    return it->second;
+  };
+  net_.literal(from, spelling_.quote, place(0, 0));
+  while (!open.empty()) {
+    const auto [count, n_excluded] = open.back();
+    open.pop_back();
+    const StateId here = known.at({count, n_excluded});
+    if (count >= least) net_.literal(here, spelling_.quote, end);
+    if (stays_inside(n_excluded)) net_.set_plain(here, most ? static_cast<int32_t>(*most - count) : kPlainUnlimited);
+    if (most && count == *most) continue;
+    for (const auto& [set, n] : ways(n_excluded, CodePoints::all()))
+      character(here, set, place(std::min(count + 1, count_max), n));
+  }
+  return end;
+}
+
 StateId JsonParts::string(StateId from, int64_t least, std::optional<int64_t> most) {
+  if (spelling_.raw && least == 0 && !most) {
+    if (string_ < 0) {
+      string_ = net_.rule("a text");
+      net_.jump(raw_text(net_.begin(string_), 0, {}), net_.end(string_));
+    }
+    return net_.call(from, string_);
+  }
+  if (spelling_.raw) return raw_text(from, least, most);
   const RuleId character = plain_character();
   if (least == 0 && !most) {
     if (string_ < 0) {
@@ -351,9 +440,9 @@ StateId JsonParts::any_object(StateId from, int depth) {
   const StateId open = net_.literal(from, "{"), name = net_.state(), end = net_.state();
   net_.literal(open, "}", end);
   net_.jump(open, name);
-  const StateId value = net_.call(net_.literal(string(name, 0, {}), ": "), inner);
+  const StateId value = net_.call(net_.literal(free_name(name), spelling_.colon), inner);
   net_.literal(value, "}", end);
-  net_.literal(value, ", ", name);
+  net_.literal(value, spelling_.comma, name);
   return end;
 }
 
@@ -364,11 +453,23 @@ StateId JsonParts::any_array(StateId from, int depth) {
   net_.jump(open, item);
   const StateId value = net_.call(item, inner);
   net_.literal(value, "]", end);
-  net_.literal(value, ", ", item);
+  net_.literal(value, spelling_.comma, item);
   return end;
 }
 
-StateId JsonParts::value(StateId from, const json::value& value) { return net_.literal(from, json_dumps(value)); }
+StateId JsonParts::free_name(StateId from) {
+  if (!spelling_.bare_names) return string(from, 0, {});
+  const StateId name = net_.state();
+  net_.code_points(from, bare_characters(), name);
+  net_.code_points(name, bare_characters(), name);
+  return name;
+}
+
+std::string JsonParts::spelled(const json::value& value) const { return constraint::spelled(value, spelling_); }
+
+std::string JsonParts::spelled_name(std::string_view name) const {
+  return (spelling_.bare_names ? std::string(name) : json_string(name)) + spelling_.colon;
+}
 
 StateId JsonParts::other_name(StateId from, const std::vector<std::string>& names) {
   // A tree of the names: along it, everything but its branches leaves it for good, and only an inner place may end.
@@ -377,7 +478,10 @@ StateId JsonParts::other_name(StateId from, const std::vector<std::string>& name
     std::map<uint32_t, size_t> next;
     bool is_name = false;
   };
-  std::vector<Place> tree = {{net_.literal(from, "\""), {}, false}};
+  const bool bare = spelling_.bare_names;
+  const std::string quote = bare ? "" : "\"";
+  const CodePoints& characters = bare ? bare_characters() : plain_characters();
+  std::vector<Place> tree = {{net_.literal(from, quote), {}, bare}};  // a bare name has a character
   for (const std::string& name : names) {
     size_t place = 0;
     for (size_t i = 0; i < name.size();) {
@@ -390,21 +494,26 @@ StateId JsonParts::other_name(StateId from, const std::vector<std::string>& name
     tree[place].is_name = true;
   }
   const StateId end = net_.state(), outside = net_.state();
-  net_.code_points(outside, plain_characters(), outside);
-  net_.literal(outside, "\"", end);
+  net_.code_points(outside, characters, outside);
+  net_.literal(outside, quote, end);
   for (const Place& place : tree) {
     CodePoints branches;
     for (const auto& [c, next] : place.next) {
       branches.add(c, c);
-      net_.code_points(place.state, CodePoints{{c, c}} & plain_characters(), tree[next].state);
+      net_.code_points(place.state, CodePoints{{c, c}} & characters, tree[next].state);
     }
-    net_.code_points(place.state, branches.complement() & plain_characters(), outside);
-    if (!place.is_name) net_.literal(place.state, "\"", end);
+    net_.code_points(place.state, branches.complement() & characters, outside);
+    if (!place.is_name) net_.literal(place.state, quote, end);
   }
   return end;
 }
 
-std::string json_dumps(const json::value& root) {
+std::string json_dumps(const json::value& root) { return spelled(root, {}); }
+
+std::string spelled(const json::value& root, const Spelling& spelling) {
+  const auto quoted_text = [&](std::string_view s) {
+    return spelling.raw ? spelling.quote + std::string(s) + spelling.quote : json_string(s);
+  };
   struct Open {  // an array or object whose items are written one after the other
     const json::value* value;
     size_t next = 0;
@@ -416,7 +525,7 @@ std::string json_dumps(const json::value& root) {
       text += v.is_object() ? '{' : '[';
       open.push_back({&v, 0});
     } else if (v.is_string()) {
-      text += json_string({v.get_string().data(), v.get_string().size()});
+      text += quoted_text({v.get_string().data(), v.get_string().size()});
     } else if (v.is_double()) {
       text += fmt::format("{}", v.get_double());
     } else {
@@ -433,14 +542,15 @@ std::string json_dumps(const json::value& root) {
       open.pop_back();
       continue;
     }
-    if (o.next > 0) text += ", ";
+    if (o.next > 0) text += spelling.comma;
     const size_t i = o.next++;
     if (!is_object) {
       begin(o.value->get_array()[i]);
       continue;
     }
     const auto& member = *(o.value->get_object().begin() + static_cast<std::ptrdiff_t>(i));
-    text += json_string({member.key().data(), member.key().size()}) + ": ";
+    const std::string_view name(member.key().data(), member.key().size());
+    text += (spelling.bare_names ? std::string(name) : json_string(name)) + spelling.colon;
     begin(member.value());
   }
   return text;

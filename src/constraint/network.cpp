@@ -172,6 +172,7 @@ void refuse_left_recursion(const Network& net) {
 }  // namespace
 
 StateId NetworkBuilder::state() {
+  budget_.step();
   if (static_cast<int64_t>(network_.states.size()) >= kStatesMax) {
     throw Error(Errc::bad_request,
                 fmt::format("it needs more than {} states: lengths, counts and lists make them", kStatesMax));
@@ -188,6 +189,7 @@ RuleId NetworkBuilder::rule(std::string name) {
 }
 
 void NetworkBuilder::count_edge() {
+  budget_.step();
   if (++n_edges_ > kEdgesMax)
     throw Error(Errc::bad_request, fmt::format("it needs more than {} edges between its states", kEdgesMax));
 }
@@ -247,11 +249,14 @@ StateId NetworkBuilder::call(StateId from, RuleId rule) {
 
 Network NetworkBuilder::finish(RuleId root) {
   network_.root = root;
+  budget_.check();
   refuse_left_recursion(network_);
+  budget_.check();
   const std::vector<char> reaches = reaching_end(network_, true);
   if (reaches[at(begin(root))] == 0) throw Error(Errc::bad_request, "no text satisfies it: none comes to an end");
   prune(network_, reaches);
   shorten(network_);
+  budget_.check();
   return std::move(network_);
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "constraint/code_points.h"
+#include "constraint/cpu_budget.h"
 
 namespace assay::constraint {
 
@@ -55,8 +56,10 @@ struct Network {
 
 class NetworkBuilder {
  public:
-  StateId state();  // Error(bad_request) where there are too many, as for edges
+  explicit NetworkBuilder(CpuBudget budget = CpuBudget()) : budget_(budget) {}
+  StateId state();  // Error(bad_request) where there are too many, as for edges, or making them takes too long
   RuleId rule(std::string name);
+  void check_time() const { budget_.check(); }  // Error(bad_request), before work that makes no states
   StateId begin(RuleId rule) const { return network_.rules[static_cast<size_t>(rule)].begin; }
   StateId end(RuleId rule) const { return network_.rules[static_cast<size_t>(rule)].end; }
 
@@ -78,6 +81,7 @@ class NetworkBuilder {
   void count_edge();
 
   Network network_;
+  CpuBudget budget_;
   int64_t n_edges_ = 0;
   std::map<std::tuple<uint8_t, uint8_t, StateId>, StateId> tails_;  // states with this one edge
 };

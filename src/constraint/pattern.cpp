@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <tuple>
 
 #include "assay/error.h"
 
@@ -363,31 +364,37 @@ std::string ipv6_pattern() {
 
 PatternNetwork parse_pattern(std::string_view pattern) { return PatternParser(pattern).parse(); }
 
-// The pattern's states times the characters so far: the two hold together, exactly.
+// The pattern's states times the characters so far times what was read of a text that may not come: all hold together,
+// exactly.
 StateId pattern_string(NetworkBuilder& net, JsonParts& parts, StateId from, const PatternNetwork& pattern,
                        int64_t least, std::optional<int64_t> most) {
+  using Place = std::tuple<int32_t, int64_t, size_t>;
   const StateId end = net.state();
   const int64_t count_max = most.value_or(least);  // without a limit, more than `least` is as good as `least`
-  std::map<std::pair<int32_t, int64_t>, StateId> known;
-  std::vector<std::pair<int32_t, int64_t>> open;
-  const auto place = [&](int32_t state, int64_t count) {
-    const auto [it, is_new] = known.try_emplace({state, count}, -1);
+  const std::string& quote = parts.spelling().quote;
+  std::map<Place, StateId> known;
+  std::vector<Place> open;
+  const auto place = [&](int32_t state, int64_t count, size_t n_excluded) {
+    const auto [it, is_new] = known.try_emplace({state, count, n_excluded}, -1);
     if (is_new) {
       it->second = net.state();
-      open.emplace_back(state, count);
+      open.emplace_back(state, count, n_excluded);
     }
     return it->second;
   };
-  net.literal(from, "\"", place(0, 0));
+  net.literal(from, quote, place(0, 0, 0));
   while (!open.empty()) {
-    const auto [state, count] = open.back();
+    const auto [state, count, n_excluded] = open.back();
     open.pop_back();
-    const StateId here = known.at({state, count});
-    if (state == pattern.end && count >= least) net.literal(here, "\"", end);
+    const StateId here = known.at({state, count, n_excluded});
+    if (state == pattern.end && count >= least) net.literal(here, quote, end);
     const PatternNetwork::State& s = pattern.states[static_cast<size_t>(state)];
-    for (const int32_t to : s.jumps) net.jump(here, place(to, count));
+    for (const int32_t to : s.jumps) net.jump(here, place(to, count, n_excluded));
     if (most && count == *most) continue;
-    for (const auto& e : s.edges) parts.character(here, e.on, place(e.to, std::min(count + 1, count_max)));
+    for (const auto& e : s.edges) {
+      for (const auto& [set, n] : parts.ways(n_excluded, e.on))
+        parts.character(here, set, place(e.to, std::min(count + 1, count_max), n));
+    }
   }
   return end;
 }

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <functional>
 #include <set>
+#include <utility>
 
 #include "constraint/json_parts.h"
 #include "constraint/pattern.h"
@@ -25,15 +26,31 @@ std::string shown(const json::value& v) {
 class Compiler {
  public:
   Compiler(NetworkBuilder& net, JsonParts& parts, const json::value& document, std::vector<SchemaProblem>& problems)
-      : document_(document), problems_(problems), net_(net), parts_(parts) {}
+      : document_(document), problems_(problems), net_(net), parts_(&parts) {}
 
   RuleId run() {
     const RuleId root = rule_for(document_, "");
-    while (!open_.empty()) {
-      const auto [schema, pointer, rule] = open_.back();
-      open_.pop_back();
-      net_.jump(compile(*schema, pointer, net_.begin(rule)), net_.end(rule));
+    finish();
+    return root;
+  }
+
+  RuleId run(const MemberMarks& marks) {
+    marks_ = &marks;
+    const RuleId root = net_.rule("the arguments");
+    const json::value* schema = resolved(document_, &document_);
+    const json::object* object = schema != nullptr ? schema->if_object() : nullptr;
+    if (object == nullptr || object->contains("anyOf") || object->contains("oneOf") || object->contains("allOf") ||
+        object->contains("enum") || object->contains("const")) {
+      problem("", "needs properties: calls of this model name one argument after the other");
+      return root;
     }
+    if (&document_ != schema) refuse_beside(document_.get_object(), "$ref", "", "");
+    check_keywords(*object, "");
+    types_asked(*object, "");
+    check_all(*object, "", kObject);
+    net_.jump(members_of(*object, "", net_.begin(root)), net_.end(root));
+    marks_ = nullptr;
+    finish();
     return root;
   }
 
@@ -42,17 +59,29 @@ class Compiler {
     const json::value* schema;
     std::string pointer;
     RuleId rule;
+    JsonParts* parts;
   };
+
+  void finish() {
+    JsonParts* const parts = parts_;
+    while (!open_.empty()) {
+      const Open o = open_.back();
+      open_.pop_back();
+      parts_ = o.parts;
+      net_.jump(compile(*o.schema, o.pointer, net_.begin(o.rule)), net_.end(o.rule));
+    }
+    parts_ = parts;
+  }
 
   void problem(const std::string& pointer, std::string message) {
     if (problems_.size() < 1000) problems_.push_back({pointer, std::move(message)});
   }
 
   RuleId rule_for(const json::value& schema, const std::string& pointer) {
-    const auto [it, is_new] = rules_.try_emplace(pointer, -1);
+    const auto [it, is_new] = rules_.try_emplace({pointer, parts_}, -1);
     if (is_new) {
       it->second = net_.rule(pointer.empty() ? "the schema" : pointer);
-      open_.push_back({&schema, pointer, it->second});
+      open_.push_back({&schema, pointer, it->second, parts_});
     }
     return it->second;
   }
@@ -60,7 +89,7 @@ class Compiler {
   StateId compile(const json::value& schema, const std::string& pointer, StateId from) {
     if (schema.is_bool()) {
       if (!schema.get_bool()) problem(pointer, "false: no value satisfies it");
-      return parts_.any(from);
+      return parts_->any(from);
     }
     if (!schema.is_object()) {
       problem(pointer, fmt::format("a schema is an object or a boolean, found {}", shown(schema)));
@@ -134,7 +163,7 @@ class Compiler {
     const json::value& list = object.at(json::string_view(name.data(), name.size()));
     const auto add = [&](const json::value& v) {
       const unsigned type = type_of(v);
-      if ((types & type) != 0 || (type == kInteger && (types & kNumber) != 0)) texts.insert(json_dumps(v));
+      if ((types & type) != 0 || (type == kInteger && (types & kNumber) != 0)) add_text(texts, v);
     };
     if (is_const) {
       add(list);
@@ -145,6 +174,15 @@ class Compiler {
     }
     if (texts.empty()) problem(pointer_with(pointer, name), "has no value that satisfies the schema");
     return one_of(texts, from);
+  }
+
+  // What can be written at all: a text is left out that has what ends it.
+  void add_text(std::set<std::string>& texts, const json::value& value) const {
+    const Spelling& spelling = parts_->spelling();
+    if (value.is_null() && !spelling.nulls) return;
+    std::string text = parts_->spelled(value);
+    if (spelling.raw && spelling.quote.empty() && text.find(spelling.excluded) != std::string::npos) return;
+    texts.insert(std::move(text));
   }
 
   // The texts share what they have in common at their beginning; they are sorted.
@@ -184,6 +222,7 @@ class Compiler {
   }
 
   void require_apart(const json::array& schemas, const std::string& pointer) {
+    net_.check_time();
     constexpr size_t kOneOfMax = 64;
     if (schemas.size() > kOneOfMax)
       return problem(pointer, fmt::format("has {} schemas, {} are served", schemas.size(), kOneOfMax));
@@ -225,7 +264,7 @@ class Compiler {
     const unsigned types = types_asked(object, pointer);
     check_all(object, pointer, types);
     const StateId end = net_.state();
-    if ((types & kNull) != 0) net_.literal(from, "null", end);
+    if ((types & kNull) != 0 && parts_->spelling().nulls) net_.literal(from, "null", end);
     if ((types & kBoolean) != 0) {
       net_.literal(from, "true", end);
       net_.literal(from, "false", end);
@@ -269,14 +308,14 @@ class Compiler {
       if (!integer || !v->is_number() || v->to_number<double>() != 1)
         problem(pointer + "/multipleOf", "multiples are not served, but of 1 for an integer");
     }
-    if (!range.least && !range.most) return parts_.number(from, integer);
+    if (!range.least && !range.most) return parts_->number(from, integer);
     if (range.least && range.most && order(range.least->value, range.most->value) > 0) {
       problem(pointer + (object.contains("minimum") ? "/minimum" : "/exclusiveMinimum"),
               "is above the maximum: no number satisfies it");
       return from;
     }
     try {
-      return parts_.number(from, range);
+      return parts_->number(from, range);
     } catch (const Error& error) {
       problem(pointer, error.what());
       return from;
@@ -326,7 +365,7 @@ class Compiler {
     const json::value *pattern = object.if_contains("pattern"), *format = object.if_contains("format");
     if (pattern != nullptr && format != nullptr) problem(pointer + "/format", "is not served beside pattern");
     const json::value* named = pattern != nullptr ? pattern : format;
-    if (named == nullptr) return parts_.string(from, least, most);
+    if (named == nullptr) return parts_->string(from, least, most);
     const std::string at = pointer + (pattern != nullptr ? "/pattern" : "/format");
     if (!named->is_string()) {
       problem(at, fmt::format("needs a string, found {}", shown(*named)));
@@ -339,8 +378,9 @@ class Compiler {
         problem(at,
                 fmt::format("{} is not served: date, time, date-time, uuid, ipv4, ipv6 and email are", shown(*named)));
     }
+    net_.check_time();
     try {
-      return pattern_string(net_, parts_, from, parse_pattern(text), least, most);
+      return pattern_string(net_, *parts_, from, parse_pattern(text), least, most);
     } catch (const Error& error) {
       problem(at, error.what());
       return from;
@@ -399,14 +439,14 @@ class Compiler {
         item = compile(*items.prefix[static_cast<size_t>(i)], pointer_with(pointer + "/prefixItems", std::to_string(i)),
                        open);
       } else {
-        item = rest < 0 ? parts_.any(open) : net_.call(open, rest);
+        item = rest < 0 ? parts_->any(open) : net_.call(open, rest);
       }
       if (i + 1 >= items.least) net_.literal(item, "]", end);
       if (!items.most && i >= n_prefix && i + 1 >= items.least) {
-        net_.literal(item, ", ", open);
+        net_.literal(item, parts_->spelling().comma, open);
         break;
       }
-      if (!items.most || i + 1 < *items.most) open = net_.literal(item, ", ");
+      if (!items.most || i + 1 < *items.most) open = net_.literal(item, parts_->spelling().comma);
     }
     return end;
   }
@@ -456,7 +496,58 @@ class Compiler {
   StateId object(const json::object& object, const std::string& pointer, StateId from) {
     const json::value* more = object.if_contains("additionalProperties");
     if (more == nullptr && !object.contains("properties") && !object.contains("required"))
-      return parts_.any_object(from);
+      return parts_->any_object(from);
+    return members_of(object, pointer, from);
+  }
+
+  // What stands before a member's value, and what spells the value then: in one way, or in two where a mark tells texts
+  // from other values and there may be both.
+  using Way = std::pair<std::string, JsonParts*>;
+  std::vector<Way> ways_of(const Member& m) {
+    if (marks_ == nullptr) {
+      if (parts_->spelling().bare_names && !is_bare_name(m.name)) problem(m.pointer, name_refusal(m.name));
+      return {{parts_->spelled_name(m.name), parts_}};
+    }
+    std::vector<Way> ways;
+    for (const auto& [middle, parts] : middles_of(m.schema)) {
+      if (m.name.empty() || (m.name + middle).find(middle) != m.name.size()) problem(m.pointer, name_refusal(m.name));
+      ways.emplace_back(marks_->open + m.name + middle, parts);
+    }
+    return ways;
+  }
+
+  std::vector<Way> middles_of(const json::value* schema) const {
+    const bool by_mark = marks_->middle != marks_->text_middle;
+    const bool is_text = schema != nullptr && told_as_text(document_, *schema, true);
+    if (!is_text) return {{marks_->middle, parts_}};
+    if (!by_mark || told_as_text(document_, *schema, false)) return {{marks_->text_middle, marks_->texts}};
+    return {{marks_->text_middle, marks_->texts}, {marks_->middle, parts_}};
+  }
+
+  static std::string name_refusal(const std::string& name) {
+    return fmt::format("{} cannot be written as a name in the calls of this model: needs letters, digits, _, - and .",
+                       shown(json::value(name)));
+  }
+
+  StateId value_of(const json::value* schema, const std::string& pointer, StateId from, JsonParts* parts,
+                   bool as_rule) {
+    JsonParts* const parts_of_object = std::exchange(parts_, parts);
+    const MemberMarks* const marks = std::exchange(marks_, nullptr);  // of the outermost object alone
+    StateId end = from;
+    if (schema == nullptr || (as_rule && schema->is_bool())) {
+      end = parts_->any(from);
+    } else {
+      end = as_rule ? net_.call(from, rule_for(*schema, pointer)) : compile(*schema, pointer, from);
+    }
+    parts_ = parts_of_object;
+    marks_ = marks;
+    return marks_ == nullptr ? end : net_.literal(end, marks_->close + marks_->behind);
+  }
+
+  StateId members_of(const json::object& object, const std::string& pointer, StateId from) {
+    static const json::value kAny = true;
+    const json::value* more = object.if_contains("additionalProperties");
+    if (more == nullptr && !object.contains("properties") && !object.contains("required")) more = &kAny;
     std::vector<Member> list = members(object, pointer, more);
     std::vector<std::string> names;
     for (const Member& m : list) names.push_back(m.name);
@@ -464,38 +555,50 @@ class Compiler {
       return !m.required && m.schema != nullptr && m.schema->is_bool() && !m.schema->get_bool();
     });
     const bool has_more = more != nullptr && !(more->is_bool() && !more->get_bool());
+    const std::string begin = marks_ ? marks_->begin : "{", end_text = marks_ ? marks_->end : "}";
+    const std::string between = marks_ ? marks_->between : parts_->spelling().comma;
     size_t n_needed = 0;  // no } before so many of the list are past
     for (size_t i = 0; i < list.size(); ++i) n_needed = list[i].required ? i + 1 : n_needed;
     const StateId end = net_.state();
-    StateId name = net_.literal(from, "{");  // where the name of member i or a later one stands
-    if (n_needed == 0) net_.literal(name, "}", end);
+    StateId name = net_.literal(from, begin);  // where the name of member i or a later one stands
+    if (n_needed == 0) net_.literal(name, end_text, end);
     const StateId first = net_.state();
     net_.jump(name, first);
     name = first;
     for (size_t i = 0; i < list.size(); ++i) {
       const Member& m = list[i];
-      const StateId colon = net_.literal(name, json_dumps(json::value(m.name)) + ": ");
-      const StateId value = m.schema == nullptr ? parts_.any(colon) : compile(*m.schema, m.pointer, colon);
+      const StateId value = net_.state();
+      for (const auto& [head, parts] : ways_of(m))
+        net_.jump(value_of(m.schema, m.pointer, net_.literal(name, head), parts, false), value);
       const StateId next = net_.state();
-      if (i + 1 >= n_needed) net_.literal(value, "}", end);
-      net_.literal(value, ", ", next);
+      if (i + 1 >= n_needed) net_.literal(value, end_text, end);
+      net_.literal(value, between, next);
       if (!m.required) net_.jump(name, next);
       name = next;
     }
-    if (!has_more) return end;
-    const StateId colon = net_.literal(parts_.other_name(name, names), ": ");
-    const StateId value =
-        more->is_bool() ? parts_.any(colon) : net_.call(colon, rule_for(*more, pointer + "/additionalProperties"));
-    net_.literal(value, "}", end);
-    net_.literal(value, ", ", name);
+    if (has_more) other_members(*more, pointer + "/additionalProperties", names, name, end);
     return end;
+  }
+
+  // Members whose names the schema does not have, from where a name may stand.
+  void other_members(const json::value& more, const std::string& pointer, const std::vector<std::string>& names,
+                     StateId name, StateId end) {
+    const std::vector<Way> ways = marks_ ? middles_of(&more) : std::vector<Way>{{parts_->spelling().colon, parts_}};
+    const StateId behind_name =
+        marks_ ? marks_->texts->other_name(net_.literal(name, marks_->open), names) : parts_->other_name(name, names);
+    const StateId value = net_.state();
+    for (const auto& [middle, parts] : ways)
+      net_.jump(value_of(&more, pointer, net_.literal(behind_name, middle), parts, true), value);
+    net_.literal(value, marks_ ? marks_->end : "}", end);
+    net_.literal(value, marks_ ? marks_->between : parts_->spelling().comma, name);
   }
 
   const json::value& document_;
   std::vector<SchemaProblem>& problems_;
   NetworkBuilder& net_;
-  JsonParts& parts_;
-  std::map<std::string, RuleId> rules_;
+  JsonParts* parts_;                    // of what is compiled now
+  const MemberMarks* marks_ = nullptr;  // of the outermost object
+  std::map<std::pair<std::string, JsonParts*>, RuleId> rules_;
   std::vector<Open> open_;
 };
 
@@ -504,6 +607,11 @@ class Compiler {
 RuleId add_schema(NetworkBuilder& net, JsonParts& parts, const json::value& schema,
                   std::vector<SchemaProblem>& problems) {
   return Compiler(net, parts, schema, problems).run();
+}
+
+RuleId add_members(NetworkBuilder& net, JsonParts& parts, const MemberMarks& marks, const json::value& schema,
+                   std::vector<SchemaProblem>& problems) {
+  return Compiler(net, parts, schema, problems).run(marks);
 }
 
 Network schema_network(const json::value& schema, std::vector<SchemaProblem>& problems) {

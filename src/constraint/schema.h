@@ -2,6 +2,7 @@
 #pragma once
 
 #include <boost/json.hpp>
+#include <string>
 #include <vector>
 
 #include "assay/constraint.h"
@@ -16,5 +17,15 @@ Network schema_network(const boost::json::value& schema, std::vector<SchemaProbl
 RuleId add_schema(NetworkBuilder& net, JsonParts& parts, const boost::json::value& schema,
                   std::vector<SchemaProblem>& problems);
 Network any_object_network();
+
+// An object as some chat templates write it: begin, then for each member open NAME middle VALUE close behind, with
+// `between` two of them, then end. All are bytes of the network.
+struct MemberMarks {
+  std::string begin, open, middle, text_middle, close, behind, between, end;
+  JsonParts* texts = nullptr;  // spells the values of members that are told_as_text, and the names of others
+};
+// As add_schema, of a schema of objects.
+RuleId add_members(NetworkBuilder& net, JsonParts& parts, const MemberMarks& marks, const boost::json::value& schema,
+                   std::vector<SchemaProblem>& problems);
 
 }  // namespace assay::constraint

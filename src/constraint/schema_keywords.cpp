@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 namespace assay::constraint {
 namespace json = boost::json;
@@ -84,17 +85,6 @@ const json::value* member(const json::value& schema, std::string_view name) {
   return schema.is_object() ? schema.get_object().if_contains(json::string_view(name.data(), name.size())) : nullptr;
 }
 
-// Past references; null where they lead nowhere or round in a circle.
-const json::value* resolved(const json::value& document, const json::value* schema) {
-  for (int i = 0; i < kReferencesMax && schema != nullptr; ++i) {
-    const json::value* ref = member(*schema, "$ref");
-    if (ref == nullptr) return schema;
-    std::string pointer;
-    schema = ref->is_string() ? find_reference(document, view(ref->get_string()), pointer) : nullptr;
-  }
-  return nullptr;
-}
-
 // All values that may come; null: not told by a list.
 std::optional<std::vector<const json::value*>> listed(const json::value& schema) {
   if (const json::value* v = member(schema, "const")) return {{v}};
@@ -134,15 +124,63 @@ bool lists_differ(const json::value& a, const json::value& b) {
   });
 }
 
-bool requires_member(const json::value& schema, std::string_view name) {
+std::set<std::string_view> required_members(const json::value& schema) {
+  std::set<std::string_view> names;
   const json::value* required = member(schema, "required");
-  if (required == nullptr || !required->is_array()) return false;
-  const auto& list = required->get_array();
-  return std::any_of(list.begin(), list.end(),
-                     [&](const json::value& v) { return v.is_string() && view(v.get_string()) == name; });
+  if (required == nullptr || !required->is_array()) return names;
+  for (const json::value& v : required->get_array()) {
+    if (v.is_string()) names.insert(view(v.get_string()));
+  }
+  return names;
 }
 
 }  // namespace
+
+const json::value* resolved(const json::value& document, const json::value* schema) {
+  for (int i = 0; i < kReferencesMax && schema != nullptr; ++i) {
+    const json::value* ref = member(*schema, "$ref");
+    if (ref == nullptr) return schema;
+    std::string pointer;
+    schema = ref->is_string() ? find_reference(document, view(ref->get_string()), pointer) : nullptr;
+  }
+  return nullptr;
+}
+
+unsigned possible_types(const json::value& document, const json::value& schema) {
+  unsigned types = 0;
+  std::vector<const json::value*> open = {&schema};
+  std::set<const json::value*> seen;
+  while (!open.empty() && types != kAllTypes) {
+    const json::value* s = resolved(document, open.back());
+    open.pop_back();
+    if (s == nullptr) return kAllTypes;
+    if (!seen.insert(s).second || (s->is_bool() && !s->get_bool())) continue;
+    if (!s->is_object()) return kAllTypes;
+    const json::value* list = nullptr;
+    for (const char* name : {"anyOf", "oneOf", "allOf"}) {
+      if (list == nullptr) list = member(*s, name);
+    }
+    if (list != nullptr && list->is_array() && !listed(*s)) {
+      for (const json::value& v : list->get_array()) open.push_back(&v);
+      continue;
+    }
+    unsigned own = types_allowed(*s);
+    if (const json::value* type = member(*s, "type"); type != nullptr && listed(*s)) {
+      own &= types_allowed(json::object{{"type", *type}});
+    } else if (type == nullptr && !listed(*s)) {
+      unsigned spoken_of = 0;
+      for (const auto& [key, value] : s->get_object()) spoken_of |= types_of_keyword(view(key));
+      if (spoken_of != 0) own = spoken_of;
+    }
+    types |= own;
+  }
+  return types;
+}
+
+bool told_as_text(const json::value& document, const json::value& schema, bool null_too) {
+  const unsigned types = possible_types(document, schema);
+  return (types & kString) != 0 && (types & ~unsigned{null_too ? kString | kNull : kString}) == 0;
+}
 
 Keyword keyword_kind(std::string_view name) {
   static constexpr std::string_view kAnnotations[] = {"title",     "description", "default",    "examples",
@@ -262,10 +300,11 @@ bool exclude_each_other(const json::value& document, const json::value& a, const
   if (types_allowed(*x) != kObject || types_allowed(*y) != kObject) return false;
   const json::value *of_x = member(*x, "properties"), *of_y = member(*y, "properties");
   if (of_x == nullptr || of_y == nullptr || !of_x->is_object()) return false;
+  const std::set<std::string_view> by_x = required_members(*x), by_y = required_members(*y);
   for (const auto& [key, value] : of_x->get_object()) {
     const std::string_view name(key.data(), key.size());
     const json::value* other = member(*of_y, name);
-    if (other == nullptr || !requires_member(*x, name) || !requires_member(*y, name)) continue;
+    if (other == nullptr || !by_x.contains(name) || !by_y.contains(name)) continue;
     const json::value *p = resolved(document, &value), *q = resolved(document, other);
     if (p != nullptr && q != nullptr && ((types_allowed(*p) & types_allowed(*q)) == 0 || lists_differ(*p, *q)))
       return true;

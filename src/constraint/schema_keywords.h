@@ -35,4 +35,12 @@ const boost::json::value* find_reference(const boost::json::value& document, std
 // Whether no value can satisfy both: their types differ, or a member that both require, or all that each allows.
 bool exclude_each_other(const boost::json::value& document, const boost::json::value& a, const boost::json::value& b);
 
+// Past references; null where they lead nowhere or round in a circle.
+const boost::json::value* resolved(const boost::json::value& document, const boost::json::value* schema);
+// The types of all values that the schema may allow.
+unsigned possible_types(const boost::json::value& document, const boost::json::value& schema);
+// Whether its values are texts, or null where that may stand for itself: what is written then needs no quotes to be
+// told from other values.
+bool told_as_text(const boost::json::value& document, const boost::json::value& schema, bool null_too);
+
 }  // namespace assay::constraint

@@ -5,10 +5,12 @@
 #include <utility>
 
 #include "assay/error.h"
+#include "tools/arguments.h"
 #include "tools/format.h"
 
 namespace assay {
 
+using tools::begun_at_end;
 using tools::Format;
 using tools::Part;
 using Pieces = std::vector<AnswerPiece>;
@@ -19,14 +21,6 @@ constexpr std::string_view kBlanks = " \t\r\n";
 
 bool is_name_character(char c) {
   return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' || c == '-' || c == '.';
-}
-
-// The length of the longest end of `text` with which `mark` begins, but not all of it.
-size_t begun_at_end(std::string_view text, std::string_view mark) {
-  for (size_t n = std::min(text.size(), mark.empty() ? 0 : mark.size() - 1); n > 0; --n) {
-    if (text.ends_with(mark.substr(0, n))) return n;
-  }
-  return 0;
 }
 
 void add_text(Pieces& out, AnswerPiece::Kind kind, std::string_view text, size_t i_call = 0) {
@@ -192,6 +186,7 @@ struct AnswerReader::State {
   }
   void begin_call() {
     end_of_arguments = ObjectEnd();
+    named.reset();
     id.clear();
     taken.clear();
     arguments_done = name_is_known = false;
@@ -226,6 +221,7 @@ struct AnswerReader::State {
       if (!knows(word)) return give_up(out);
       out.push_back({AnswerPiece::Kind::call, word, id, n_calls++});
       name_is_known = true;
+      if (format()->form == Format::Form::named) named.emplace(format()->arguments, kinds_of(word));
     } else if (part.kind == Part::Kind::id) {
       id = word;
     }
@@ -235,7 +231,27 @@ struct AnswerReader::State {
     return true;
   }
 
+  tools::ArgumentKinds kinds_of(std::string_view name) const {
+    for (const Tool& tool : options.tools) {
+      if (tool.name == name) return tools::ArgumentKinds(tool.parameters);
+    }
+    return {};
+  }
+
+  bool named_step(Pieces& out) {
+    std::string json;
+    const auto went = named->take(held, json);
+    add_text(out, AnswerPiece::Kind::arguments, json, n_calls - 1);
+    if (went == tools::ArgumentsReader::Went::broken) return give_up(out);
+    if (went == tools::ArgumentsReader::Went::on) return false;
+    arguments_done = true;
+    taken.clear();
+    ++i_script;
+    return true;
+  }
+
   bool arguments_step(Pieces& out) {
+    if (named) return named_step(out);
     const size_t n = end_of_arguments.take(held);
     add_text(out, AnswerPiece::Kind::arguments, std::string_view(held).substr(0, n), n_calls - 1);
     held.erase(0, n);
@@ -345,6 +361,7 @@ struct AnswerReader::State {
   std::vector<Part> script;
   size_t i_script = 0, n_calls = 0;
   ObjectEnd end_of_arguments;
+  std::optional<tools::ArgumentsReader> named;
   std::string id;
   std::string taken;  // of a call whose name is not known yet
   bool arguments_done = false, name_is_known = false;

@@ -15,9 +15,19 @@ struct Part {
   std::string text = {};  // of a literal
 };
 
+// How arguments are written one after the other: begin, then for each open NAME middle VALUE close behind, with
+// `between` two of them, then end.
+struct ArgumentMarks {
+  std::string begin, open, middle, close, behind, between, end;
+  std::string text_middle;  // in place of middle before a text; mostly the same
+  // Empty: texts stand as they are, all else is JSON. Else texts stand between two of these, names have no quotes and
+  // there are no blanks, inside of values too.
+  std::string quote;
+};
+
 struct Format {
-  // json: arguments as one JSON object. harmony: gpt-oss' channels.
-  enum class Form { json, harmony };
+  // json: arguments as one JSON object. harmony: gpt-oss' channels. named: arguments as `arguments` says.
+  enum class Form { json, harmony, named };
 
   std::string name = "generic";
   Form form = Form::json;
@@ -30,6 +40,7 @@ struct Format {
   // An answer with calls is: before, call, (between, call)*, after. `before` begins with no blank.
   std::string blanks, before, between, after;
   std::vector<Part> call;  // from the first slot to the last
+  ArgumentMarks arguments;
   bool parallel = false;
   size_t n_opening = 0;   // so many bytes of `before` tell a call from text
   bool anchored = false;  // only at the beginning of an answer

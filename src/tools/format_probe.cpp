@@ -2,6 +2,7 @@
 // in its text is read off.
 #include <algorithm>
 #include <boost/json.hpp>
+#include <utility>
 
 #include "assay/error.h"
 #include "tools/format.h"
@@ -19,6 +20,11 @@ constexpr std::string_view kArguments[] = {
     R"({"probe_key": "probe \"value\"", "probe_count": 7, "probe_list": ["x", "y"]})",
     R"({"probe_key": "other", "probe_count": -2.5, "probe_list": []})"};
 constexpr std::string_view kBlanks = " \t\r\n";
+
+// Of templates that write arguments one after the other; some sort them by name.
+constexpr std::string_view kTextValue = "probe text", kOtherValue = "70707";
+constexpr std::string_view kNamedKeys[] = {"probe_a", "probe_b", "probe_c"};
+constexpr std::string_view kNamedArguments = R"({"probe_a": "probe text", "probe_b": 70707, "probe_c": true})";
 
 struct Wish {
   bool as_text = false, null_content = false, ids_of_nine = false;
@@ -60,9 +66,13 @@ class Probe {
   }
 
   std::optional<std::string> calls(size_t n, const Wish& wish) const {
+    return calls(wish, std::span(kArguments).first(n));
+  }
+
+  std::optional<std::string> calls(const Wish& wish, std::span<const std::string_view> all_arguments) const {
     json::array list;
-    for (size_t i = 0; i < n; ++i) {
-      const std::string arguments(kArguments[i]);
+    for (size_t i = 0; i < all_arguments.size(); ++i) {
+      const std::string arguments(all_arguments[i]);
       const json::value value = wish.as_text ? json::value(arguments) : json::parse(arguments);
       list.push_back({{"id", wish.ids_of_nine ? std::string(kIds[i]) : "call_" + std::string(kIds[i])},
                       {"type", "function"},
@@ -146,6 +156,39 @@ size_t opening_size(std::string_view before) {
   return before.size();
 }
 
+// An empty block of reasoning that a template writes before calls is none of the call.
+void drop_reasoning(std::string& before) {
+  for (const std::string_view close : {"</think>", "<|END_THINKING|>", "[/THINK]", "</think:opensource>"}) {
+    if (const size_t at = before.find(close); at != std::string::npos) before.erase(0, at + close.size());
+  }
+}
+
+// Where an answer's call begins in the text of a template.
+size_t call_begin(std::string_view text, size_t content, std::string_view with_call) {
+  const size_t begin = std::min(common_prefix(text, with_call), content);
+  // Not inside a mark: both may begin with "<|START_".
+  const size_t open = with_call.substr(0, begin).rfind('<'), close = with_call.substr(0, begin).rfind('>');
+  return open != std::string_view::npos && (close == std::string_view::npos || close < open) ? open : begin;
+}
+
+void set_before(Format& f, std::string before) {
+  drop_reasoning(before);
+  const size_t n_blanks = std::min(before.find_first_not_of(kBlanks), before.size());
+  f.blanks = before.substr(0, n_blanks);
+  f.before = before.substr(n_blanks);
+  f.n_opening = opening_size(f.before);
+  f.anchored = !f.before.starts_with('<') && !f.before.starts_with('[');
+}
+
+// Less what ends every answer: an end-of-generation token and what follows it, or what a text's end has too.
+std::string without_end(std::string after, const std::string& ending, std::span<const std::string> ends) {
+  for (const std::string& end : ends) {
+    if (!end.empty()) after.resize(std::min(after.find(end), after.size()));
+  }
+  if (after.ends_with(ending)) after.resize(after.size() - ending.size());
+  return after.substr(0, after.find_last_not_of(kBlanks) + 1);
+}
+
 class Reading {
  public:
   Reading(const Probe& probe, std::span<const std::string> ends) : probe_(probe), ends_(ends) {}
@@ -155,11 +198,7 @@ class Reading {
     if (!text || !one) return false;
     const size_t content = text->find(kText);
     if (content == std::string::npos) return false;
-    size_t begin = std::min(common_prefix(*text, *one), content);
-    // Not inside a mark: both may begin with "<|START_".
-    const size_t open = std::string_view(*one).substr(0, begin).rfind('<'),
-                 close = std::string_view(*one).substr(0, begin).rfind('>');
-    if (open != std::string::npos && (close == std::string::npos || close < open)) begin = open;
+    const size_t begin = call_begin(*text, content, *one);
     const std::string ending = text->substr(content + kText.size());
     auto sight = look(*one, begin, 1, wish.ids_of_nine);
     if (!sight) return false;
@@ -198,13 +237,8 @@ class Reading {
         f.call.push_back({Kind::literal, gap});
       }
     }
-    drop_reasoning(before);
-    f.after = without_end(two != nullptr ? two->gaps.back() : one.gaps.back(), ending);
-    const size_t n_blanks = std::min(before.find_first_not_of(kBlanks), before.size());
-    f.blanks = before.substr(0, n_blanks);
-    f.before = before.substr(n_blanks);
-    f.n_opening = opening_size(f.before);
-    f.anchored = !f.before.starts_with('<') && !f.before.starts_with('[');
+    f.after = without_end(two != nullptr ? two->gaps.back() : one.gaps.back(), ending, ends_);
+    set_before(f, std::move(before));
     // A name ends where a literal begins, and so does a number or an id.
     const bool name_ends = std::adjacent_find(f.call.begin(), f.call.end(), [](const Part& a, const Part& b) {
                              return a.kind != Kind::literal && b.kind != Kind::literal;
@@ -212,13 +246,6 @@ class Reading {
     const bool ends_first = std::any_of(
         ends_.begin(), ends_.end(), [&](const std::string& end) { return !end.empty() && f.before.starts_with(end); });
     return !f.before.empty() && name_ends && !ends_first && !is_in_braces(f);
-  }
-
-  // An empty block of reasoning that a template writes before calls is none of the call.
-  static void drop_reasoning(std::string& before) {
-    for (const std::string_view close : {"</think>", "<|END_THINKING|>", "[/THINK]"}) {
-      if (const size_t at = before.find(close); at != std::string::npos) before.erase(0, at + close.size());
-    }
   }
 
   // Arguments that were given as text, where the template would write them in a syntax of its own.
@@ -229,13 +256,129 @@ class Reading {
     return false;
   }
 
-  // Less what ends every answer: an end-of-generation token and what follows it, or what a text's end has too.
-  std::string without_end(std::string after, const std::string& ending) const {
-    for (const std::string& end : ends_) {
-      if (!end.empty()) after.resize(std::min(after.find(end), after.size()));
+  const Probe& probe_;
+  std::span<const std::string> ends_;
+};
+
+// A call whose arguments stand one after the other.
+class NamedReading {
+ public:
+  NamedReading(const Probe& probe, std::span<const std::string> ends) : probe_(probe), ends_(ends) {}
+
+  bool read(Format& f, const Wish& wish) {
+    constexpr std::string_view kOne[] = {kNamedArguments}, kTwo[] = {kNamedArguments, kNamedArguments},
+                               kNone[] = {"{}"};
+    const auto text = probe_.text(), one = probe_.calls(wish, kOne), two = probe_.calls(wish, kTwo),
+               none = probe_.calls(wish, kNone);
+    if (!text || !one || !none) return false;
+    const size_t content = text->find(kText);
+    if (content == std::string::npos) return false;
+    const size_t begin = call_begin(*text, content, *one);
+    const auto sight = look_at(*one, begin, 0);
+    if (!sight || !marks(f.arguments, *sight)) return false;
+    std::optional<Seen> second;
+    if (two) {
+      const auto first = look_at(*two, begin, 0);
+      if (first) second = look_at(*two, first->end, 1);
     }
-    if (after.ends_with(ending)) after.resize(after.size() - ending.size());
-    return after.substr(0, after.find_last_not_of(kBlanks) + 1);
+    f.form = Format::Form::named;
+    f.parallel = second && second->head == sight->head;
+    const std::string ending = text->substr(content + kText.size());
+    f.after = without_end((f.parallel ? *two : *one).substr(f.parallel ? second->end : sight->end), ending, ends_);
+    if (f.parallel) f.between = second->before;
+    set_before(f, sight->before);
+    const size_t name = none->find(kNames[0], begin);
+    if (name == std::string::npos) return false;
+    return finish(f, *sight, one->substr(sight->end), none->substr(name + kNames[0].size()));
+  }
+
+ private:
+  // What stands before the name, between it and the first argument's name, around values, and where the last one ends.
+  struct Seen {
+    std::string before, head, text_middle, behind_text, middle, behind;
+    size_t end = 0;
+  };
+
+  std::optional<Seen> look_at(std::string_view text, size_t at, size_t i_name) const {
+    bool found = true;
+    const auto to = [&](std::string_view what) {
+      const size_t place = found ? text.find(what, at) : std::string_view::npos;
+      found = place != std::string_view::npos;
+      if (!found) return std::string();
+      std::string gap(text.substr(at, place - at));
+      at = place + what.size();
+      return gap;
+    };
+    Seen s;
+    s.before = to(kNames[i_name]);
+    s.head = to(kNamedKeys[0]);
+    s.text_middle = to(kTextValue);
+    s.behind_text = to(kNamedKeys[1]);
+    s.middle = to(kOtherValue);
+    s.behind = to(kNamedKeys[2]);
+    if (!found || !text.substr(at).starts_with(s.middle)) return std::nullopt;
+    at += s.middle.size();
+    if (text.substr(at, 4) != "true" && text.substr(at, 4) != "True") return std::nullopt;
+    s.end = at + 4;
+    for (const std::string* gap : {&s.before, &s.head, &s.text_middle, &s.behind_text, &s.middle, &s.behind}) {
+      if (gap->find("probe_") != std::string::npos || gap->find("prob3id") != std::string::npos) return std::nullopt;
+    }
+    return s;
+  }
+
+  static bool marks(tools::ArgumentMarks& a, const Seen& s) {
+    a = {};
+    a.middle = s.middle;
+    a.text_middle = s.text_middle;
+    if (s.middle.empty()) return false;
+    if (s.text_middle.size() > s.middle.size() && s.text_middle.starts_with(s.middle) && s.head.ends_with('{')) {
+      a.quote = s.text_middle.substr(s.middle.size());  // a notation of its own
+      a.text_middle = s.middle;
+      a.begin = "{";
+      a.end = "}";
+      a.between = s.behind;
+      return s.behind_text == a.quote + a.between && a.quote.size() > 1 && a.middle == ":" && a.between == ",";
+    }
+    const size_t open = s.head.rfind('<');
+    if (open == std::string::npos || s.behind_text != s.behind) return false;
+    a.open = s.head.substr(open);
+    const size_t first = s.behind.find_first_not_of(kBlanks), close = s.behind.find('>');
+    if (first == std::string::npos || s.behind[first] != '<' || !s.behind.ends_with(a.open)) return false;
+    if (close == std::string::npos || close + 1 + a.open.size() > s.behind.size()) return false;
+    a.close = s.behind.substr(0, close + 1);
+    a.between = s.behind.substr(close + 1, s.behind.size() - close - 1 - a.open.size());
+    return true;
+  }
+
+  // With what follows the last value, and what a call without arguments has behind its name.
+  bool finish(Format& f, const Seen& s, std::string tail, const std::string& of_none) const {
+    tools::ArgumentMarks& a = f.arguments;
+    const auto cut = [&](std::string& text, const std::string& part) {
+      const bool fits = text.starts_with(part);
+      if (fits) text.erase(0, part.size());
+      return fits;
+    };
+    const auto cut_all = [&](const std::string& part) {
+      if (!cut(tail, part) || !cut(f.after, part)) return false;
+      return !f.parallel || cut(f.between, part);
+    };
+    std::string head = s.head.substr(0, s.head.size() - a.open.size() - a.begin.size());
+    if (!cut_all(a.close)) return false;
+    if (a.quote.empty()) {
+      if (!a.between.empty() && of_none != head + tail) {  // it stands behind the last one too
+        if (!cut_all(a.between)) return false;
+        a.behind = std::exchange(a.between, "");
+      }
+      a.end = f.parallel ? f.after.substr(0, common_prefix(f.after, f.between)) : f.after;
+      a.end.resize(a.end.rfind('>') + 1);
+      if (a.end.empty()) return false;
+    }
+    if (of_none != head + a.begin + tail || !cut_all(a.end)) return false;
+    f.call = {{Kind::name}};
+    if (!head.empty()) f.call.push_back({Kind::literal, head});
+    f.call.push_back({Kind::arguments});
+    const std::string& behind_name = head.empty() ? a.begin.empty() ? a.open : a.begin : head;
+    return !f.before.empty() && !behind_name.empty() && a.close.find(a.close.front(), 1) == std::string::npos;
   }
 
   const Probe& probe_;
@@ -251,6 +394,36 @@ void find_habits(const Probe& probe, Format& f) {
   f.merges_users = !probe.render({Probe::user(), Probe::user()}, false).has_value();
 }
 
+bool find_json(const Probe& probe, std::span<const std::string> ends, bool as_text, Format& f) {
+  for (const bool null_content : {false, true}) {
+    for (const bool ids_of_nine : {false, true}) {
+      Format found = f;
+      if (!Reading(probe, ends).read(found, {as_text, null_content, ids_of_nine})) continue;
+      found.arguments_as_text = as_text;
+      found.null_content = null_content;
+      found.ids_of_nine = ids_of_nine;
+      found.name = "template";
+      confirm(found);
+      f = std::move(found);
+      return true;
+    }
+  }
+  return false;
+}
+
+bool find_named(const Probe& probe, std::span<const std::string> ends, Format& f) {
+  for (const bool null_content : {false, true}) {
+    Format found = f;
+    if (!NamedReading(probe, ends).read(found, {false, null_content, false})) continue;
+    found.null_content = null_content;
+    found.name = "template";
+    confirm(found);
+    f = std::move(found);
+    return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Format find_format(const ChatTemplate& chat_template, std::string_view source, const std::string& bos,
@@ -259,21 +432,7 @@ Format find_format(const ChatTemplate& chat_template, std::string_view source, c
   Format f;
   find_habits(probe, f);
   if (find_by_mark(source, f)) return f;
-  for (const bool as_text : {false, true}) {
-    for (const bool null_content : {false, true}) {
-      for (const bool ids_of_nine : {false, true}) {
-        const Wish wish{as_text, null_content, ids_of_nine};
-        Format found = f;
-        if (!Reading(probe, ends).read(found, wish)) continue;
-        found.arguments_as_text = as_text;
-        found.null_content = null_content;
-        found.ids_of_nine = ids_of_nine;
-        found.name = "template";
-        confirm(found);
-        return found;
-      }
-    }
-  }
+  if (find_json(probe, ends, false, f) || find_named(probe, ends, f) || find_json(probe, ends, true, f)) return f;
   make_generic(f);
   return f;
 }

@@ -3,6 +3,7 @@
 #include <boost/json.hpp>
 
 #include "constraint/json_parts.h"
+#include "tools/arguments.h"
 #include "tools/format.h"
 
 namespace assay::tools {
@@ -31,6 +32,20 @@ constexpr Row kRows[] = {
     {"solar open", "<|tool_calls|>", "<|tool_call:args|>"},
     {"apertus", "<|tools_prefix|>", "\": "},
 };
+// Of those that write arguments one after the other: the beginning of a call, what stands before a name of an argument,
+// and around its text.
+struct NamedRow {
+  std::string_view name, opening, open, quote;
+};
+constexpr NamedRow kNamedRows[] = {
+    {"qwen3 coder", "<tool_call>", "<parameter=", ""},
+    {"seed oss", "<seed:tool_call>", "<parameter=", ""},
+    {"glm 4", "<tool_call>", "<arg_key>", ""},
+    {"hunyuan 3", "<tool_calls:opensource>", "<arg_key:opensource>", ""},
+    {"deepseek v4", "<｜DSML｜tool_calls>", "<｜DSML｜parameter name=\"", ""},
+    {"gemma 4", "<|tool_call>", "", "<|\"|>"},
+    {"functiongemma", "<start_function_call>", "", "<escape>"},
+};
 
 std::string_view middle_of(const Format& f) {
   for (size_t i = 0; i + 1 < f.call.size(); ++i) {
@@ -50,6 +65,15 @@ void set_json_call(Format& f, std::string before, std::string between, std::stri
 }  // namespace
 
 bool confirm(Format& f) {
+  if (f.form == Format::Form::named) {
+    for (const NamedRow& row : kNamedRows) {
+      if (f.opening() != row.opening || f.arguments.open != row.open || f.arguments.quote != row.quote) continue;
+      f.name = row.name;
+      f.known = true;
+      return true;
+    }
+    return false;
+  }
   for (const Row& row : kRows) {
     const std::string_view middle = middle_of(f);
     const bool is_same = row.name == "mistral small 3" ? middle.starts_with(row.middle) : middle == row.middle;
@@ -126,7 +150,8 @@ std::string write_calls(const Format& f, std::span<const ToolCall> calls) {
           text += calls[i].name;
           break;
         case Kind::arguments:
-          text += json_dumps_of(calls[i].arguments);
+          text += f.form == Format::Form::named ? write_arguments(f.arguments, calls[i].arguments)
+                                                : json_dumps_of(calls[i].arguments);
           break;
         case Kind::id:
           text += calls[i].id;

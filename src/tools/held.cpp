@@ -35,7 +35,12 @@ json::value schema_of(const std::string& text, const std::string& what) {
 
 class NetworkWriter {
  public:
-  NetworkWriter(const Format& format, const CallRules& rules) : f_(format), rules_(rules) {}
+  NetworkWriter(const Format& format, const CallRules& rules)
+      : f_(format),
+        rules_(rules),
+        texts_(net_, {"", true, format.arguments.close, ", ", ": ", true,
+                      format.arguments.middle == format.arguments.text_middle}),
+        notation_(net_, {bytes(format.arguments.quote), true, format.arguments.quote, ",", ":", true, true}) {}
 
   constraint::Network run() {
     size_t n_bytes = rules_.content_schema.size();
@@ -88,11 +93,26 @@ class NetworkWriter {
       problems_.push_back({at + "/type", "arguments are an object: needs \"object\""});
       return -1;
     }
-    return schema_rule(schema, at);
+    if (f_.form != Format::Form::named) return schema_rule(schema, at);
+    std::vector<SchemaProblem> problems;
+    const RuleId rule = named_rule(schema, problems);
+    for (SchemaProblem& p : problems) problems_.push_back({at + p.pointer, std::move(p.message)});
+    return rule;
+  }
+
+  RuleId named_rule(const json::value& schema, std::vector<SchemaProblem>& problems) {
+    const tools::ArgumentMarks& a = f_.arguments;
+    if (!a.quote.empty()) return constraint::add_schema(net_, notation_, schema, problems);
+    const constraint::MemberMarks marks = {bytes(a.begin),       bytes(a.open),  bytes(a.middle),
+                                           bytes(a.text_middle), bytes(a.close), bytes(a.behind),
+                                           bytes(a.between),     bytes(a.end),   &texts_};
+    return constraint::add_members(net_, parts_, marks, schema, problems);
   }
 
   // The text with its control tokens as such.
-  StateId marked(StateId from, std::string_view text) {
+  StateId marked(StateId from, std::string_view text) { return net_.literal(from, bytes(text)); }
+  std::string bytes(std::string_view text) const {
+    std::string result;
     while (!text.empty()) {
       size_t at = text.size();
       const std::string* mark = nullptr;
@@ -100,12 +120,12 @@ class NetworkWriter {
         const size_t found = text.find(m);
         if (found < at) at = found, mark = &m;
       }
-      if (at > 0) from = net_.literal(from, text.substr(0, at));
-      if (mark == nullptr) return from;
-      from = net_.literal(from, constraint::kControlByte + *mark);
+      result += text.substr(0, at);
+      if (mark == nullptr) break;
+      result += constraint::kControlByte + *mark;
       text.remove_prefix(at + mark->size());
     }
-    return from;
+    return result;
   }
 
   StateId characters(StateId from, const constraint::CodePoints& set, int least, int most) {
@@ -235,6 +255,7 @@ class NetworkWriter {
   const CallRules& rules_;
   NetworkBuilder net_;
   JsonParts parts_{net_};
+  JsonParts texts_, notation_;  // of values without quotes; of a notation of its own
   std::vector<RuleId> arguments_;
   RuleId content_ = -1;
   std::vector<SchemaProblem> problems_;

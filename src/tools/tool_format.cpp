@@ -35,6 +35,10 @@ std::string all_text(const Format& f) {
     return "<|channel|>\n<|message|>\n<|constrain|>\n<|end|>\n<|start|>\n<|call|>\n<|return|>";
   std::string text = f.before + "\n" + f.between + "\n" + f.after;
   for (const Part& part : f.call) text += "\n" + part.text;
+  const tools::ArgumentMarks& a = f.arguments;
+  for (const std::string& mark :
+       {a.begin, a.open, a.middle, a.text_middle, a.close, a.behind, a.between, a.end, a.quote})
+    text += "\n" + mark;
   return text;
 }
 

@@ -6,11 +6,16 @@
 #include <boost/json.hpp>
 #include <fstream>
 #include <map>
+#include <optional>
+#include <random>
 #include <set>
 #include <sstream>
 
 #include "assay/error.h"
 #include "assay/tools.h"
+#include "constraint/automaton.h"
+#include "constraint/constraint_state.h"
+#include "constraint/json_parts.h"
 #include "support/shared_data.h"
 #include "tools/format.h"
 
@@ -39,10 +44,10 @@ const std::vector<std::string> kEnds = {"</s>",
 const std::map<std::string, std::string> kNames = {
     {"Apertus-8B-Instruct", "apertus"},
     {"Apriel-1.6-15b-Thinker-fixed", "apriel"},
-    {"ByteDance-Seed-OSS", "generic"},
+    {"ByteDance-Seed-OSS", "seed oss"},
     {"Cohere2MoE", "command-r"},
     {"CohereForAI-c4ai-command-r7b-12-2024-tool_use", "command-r"},
-    {"GLM-4.6", "generic"},
+    {"GLM-4.6", "glm 4"},
     {"GigaChat3-10B-A1.8B", "generic"},
     {"GigaChat3.1-10B-A1.8B", "gigachat 3"},
     {"Kimi-K2-Instruct", "generic"},
@@ -57,19 +62,19 @@ const std::map<std::string, std::string> kNames = {
     {"NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", "hermes"},
     {"Qwen-QwQ-32B", "hermes"},
     {"Qwen-Qwen2.5-7B-Instruct", "hermes"},
-    {"Qwen3-Coder", "generic"},
-    {"Qwen3.5-4B", "generic"},
-    {"Spark2.5", "generic"},
-    {"StepFun3.5-Flash", "generic"},
+    {"Qwen3-Coder", "qwen3 coder"},
+    {"Qwen3.5-4B", "qwen3 coder"},
+    {"Spark2.5", "glm 4"},
+    {"StepFun3.5-Flash", "qwen3 coder"},
     {"deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "deepseek r1"},
     {"deepseek-ai-DeepSeek-V3.1", "deepseek v3.1"},
-    {"deepseek-ai-DeepSeek-V4-Flash-0731", "generic"},
-    {"deepseek-ai-DeepSeek-V4", "generic"},
+    {"deepseek-ai-DeepSeek-V4-Flash-0731", "deepseek v4"},
+    {"deepseek-ai-DeepSeek-V4", "deepseek v4"},
     {"google-gemma-2-2b-it", "generic"},
-    {"google-gemma-4-31B-it-interleaved", "generic"},
+    {"google-gemma-4-31B-it-interleaved", "gemma 4"},
     {"ibm-granite-granite-3.3-2B-Instruct", "granite 3"},
     {"ibm-granite-granite-4.0", "hermes"},
-    {"inclusionai-ling-3.0-flash", "generic"},
+    {"inclusionai-ling-3.0-flash", "glm 4"},
     {"llama-cpp-deepseek-r1", "generic"},
     {"meetkai-functionary-medium-v3.1", "functionary 3.1"},
     {"meetkai-functionary-medium-v3.2", "generic"},
@@ -79,12 +84,38 @@ const std::map<std::string, std::string> kNames = {
     {"mistralai-Mistral-Nemo-Instruct-2407", "mistral nemo"},
     {"muse-glimmer", "generic"},
     {"openai-gpt-oss-120b", "harmony"},
-    {"poolside-Laguna-S-2.1", "generic"},
-    {"poolside-Laguna-XS-2.1", "generic"},
-    {"tencent-Hy3", "generic"},
+    {"poolside-Laguna-S-2.1", "glm 4"},
+    {"poolside-Laguna-XS-2.1", "glm 4"},
+    {"tencent-Hy3", "hunyuan 3"},
+    {"functiongemma", "functiongemma"},
     {"unsloth-Apriel-1.5", "apriel"},
     {"upstage-Solar-Open-100B", "solar open"},
 };
+
+// FunctionGemma's notation, in a template of our own.
+constexpr const char* kFunctionGemma = R"({%- macro value(v) -%}
+{%- if v is string -%}{{ '<escape>' + v + '<escape>' }}
+{%- elif v is boolean -%}{{ 'true' if v else 'false' }}
+{%- elif v is mapping -%}
+{{ '{' }}{% for k, x in v | dictsort %}{{ ',' if not loop.first }}{{ k }}:{{ value(x) }}{% endfor %}{{ '}' }}
+{%- elif v is sequence -%}[{% for x in v %}{{ ',' if not loop.first }}{{ value(x) }}{% endfor %}]
+{%- else -%}{{ v }}{%- endif -%}
+{%- endmacro -%}
+{{ bos_token }}<start_of_turn>developer
+{% for tool in tools %}<start_function_declaration>declaration:{{ tool.function.name }}{description:{{ value(tool.function.description) }}}<end_function_declaration>{% endfor %}
+{%- for m in messages -%}
+{%- if m.role == 'system' -%}{{ m.content }}<end_of_turn>
+{% elif m.role == 'tool' -%}<start_of_turn>tool
+<start_function_response>response:{{ m.name }}{value:<escape>{{ m.content }}<escape>}<end_function_response><end_of_turn>
+{% else -%}<start_of_turn>{{ 'model' if m.role == 'assistant' else m.role }}
+{{ m.content }}
+{%- for c in m.tool_calls or [] -%}
+<start_function_call>call:{{ c.function.name }}{{ value(c.function.arguments) }}<end_function_call>
+{%- endfor %}<end_of_turn>
+{% endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt %}<start_of_turn>model
+{% endif -%})";
 
 std::string contents(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -112,15 +143,22 @@ struct Known {
   std::shared_ptr<const ToolFormat> format;
 };
 
-std::vector<Known> all_templates() {
+std::vector<Known> read_templates() {
   std::vector<Known> all;
   for (const auto& [name, format] : kNames) {
-    Known k{name, contents(test::data("chat/templates/" + name + ".jinja")), nullptr, nullptr};
+    const bool is_ours = name == "functiongemma";
+    Known k{name, is_ours ? kFunctionGemma : contents(test::data("chat/templates/" + name + ".jinja")), nullptr,
+            nullptr};
     k.chat_template = ChatTemplate::parse(k.source);
     k.format = ToolFormat::find(*k.chat_template, k.source, "<s>", "</s>", kEnds);
     all.push_back(std::move(k));
   }
   return all;
+}
+
+const std::vector<Known>& all_templates() {
+  static const std::vector<Known> kAll = read_templates();
+  return kAll;
 }
 
 PromptExtras two_tools() {
@@ -279,6 +317,99 @@ TEST(ToolFormat, BrokenArgumentsOfEarlierCallsAreTextOrRefused) {  // B61
         EXPECT_EQ(error.code, Errc::bad_request) << error.what();
       }
     }
+  }
+}
+
+// Texts that an answer may be, drawn byte by byte: what closes something is often taken whole where it may come.
+std::optional<std::string> drawn(const Constraint& constraint, const tools::Format& format, std::mt19937_64& random) {
+  constraint::Automaton automaton(constraint.state().network);
+  const tools::ArgumentMarks& a = format.arguments;
+  const std::vector<std::string> closings = {a.close, a.quote, a.end, "\"", "]", "}", "<", "null", "true", "7"};
+  auto place = automaton.begin();
+  std::string text;
+  while (text.size() < 5'000) {
+    std::string may;
+    for (int b = 0; b < 256; ++b) {
+      if (automaton.step(place, static_cast<uint8_t>(b)) != automaton.kDead) may += static_cast<char>(b);
+    }
+    if (may.empty()) return automaton.accepts(place) ? std::optional(text) : std::nullopt;
+    std::string next = random() % 2 == 0 ? closings[random() % closings.size()] : std::string();
+    auto behind = place;
+    for (const char c : next) behind = automaton.step(behind, static_cast<uint8_t>(c));
+    if (next.empty() || behind == automaton.kDead) {
+      next = may.substr(random() % may.size(), 1);
+      behind = automaton.step(place, static_cast<uint8_t>(next[0]));
+    }
+    place = behind;
+    text += next;
+  }
+  return std::nullopt;
+}
+
+// What an answer is held to, read again, is what the tool's schema says: judged by the schema as plain JSON.
+TEST(ToolFormat, HeldArgumentsThatAreNoJsonAreReadAsWhatTheSchemaAllows) {
+  const std::string parameters =
+      R"({"type": "object", "$defs": {"name": {"type": "string", "minLength": 1}}, "properties": {
+      "city": {"$ref": "#/$defs/name"}, "unit": {"enum": ["c", "f", "null"]}, "note": {"anyOf": [{"type": "string", "maxLength": 9}, {"type": "null"}]},
+      "code": {"type": "string", "pattern": "^[<>/a-z_|\"\\n ]{0,30}$"}, "n": {"type": "integer"}, "flag": {"type": "boolean"},
+      "mixed": {"type": ["string", "integer"], "maxLength": 4}, "tags": {"type": "array", "items": {"type": "string", "maxLength": 8}, "maxItems": 3},
+      "place": {"type": "object", "properties": {"name": {"type": "string"}, "ok": {"type": ["boolean", "null"]}}, "required": ["name", "ok"]}},
+      "required": ["city", "code", "flag", "mixed", "tags"], "additionalProperties": {"type": "string", "maxLength": 3}})";
+  const auto judge = Constraint::from_schema(parameters);
+  std::mt19937_64 random(26);
+  for (const Known& k : all_templates()) {
+    if (k.format->format().form != tools::Format::Form::named) continue;
+    SCOPED_TRACE(k.name);
+    const std::vector<Tool> tools = {tool("f", parameters)};
+    const auto held = call_constraint(*k.format, {tools, true, false, ""});
+    int n_drawn = 0;
+    for (int i = 0; i < 40; ++i) {
+      const auto text = drawn(*held, k.format->format(), random);
+      if (!text) continue;
+      ++n_drawn;
+      const ReadAnswer answer = read_answer({k.format, {}, false, {"f"}, tools}, *text);
+      ASSERT_EQ(answer.calls.size(), 1u) << *text;
+      const json::value arguments = json::parse(answer.calls[0].arguments);
+      EXPECT_TRUE(judge->accepts(constraint::json_dumps(arguments))) << *text << "\n" << answer.calls[0].arguments;
+      EXPECT_EQ(answer.text, "");
+    }
+    EXPECT_GT(n_drawn, 20);
+  }
+}
+
+// A text that looks like something else stays a text where the schema says so, and nothing else does.
+TEST(ToolFormat, SchemasTellTextsFromOtherValues) {
+  const std::string parameters =
+      R"({"properties": {"a": {"type": "string"}, "b": {"type": ["string", "null"]}, "c": {"type": "array"}, "d": {"type": "boolean"}}})";
+  const std::vector<Tool> tools = {tool("f", parameters)};
+  for (const Known& k : all_templates()) {
+    const tools::Format& f = k.format->format();
+    if (f.form != tools::Format::Form::named) continue;
+    SCOPED_TRACE(k.name);
+    for (const char* arguments :
+         {R"({"a": "7", "b": "x", "c": ["</tool_call>", "it's", {"k": null}], "d": true})",
+          R"({"a": "null", "b": null, "c": [], "d": false})", R"({"a": "", "b": "", "c": [1.5]})",
+          R"({"a": "{\"b\": 1}"})", R"({"a": " \n<b>\n "})", R"({})"}) {
+      const std::string text = tools::write_calls(f, std::vector<ToolCall>{{"", "f", arguments}});
+      const ReadAnswer answer = read_answer({k.format, {}, false, {}, tools}, text);
+      ASSERT_EQ(answer.calls.size(), 1u) << text;
+      EXPECT_EQ(json::parse(answer.calls[0].arguments), json::parse(arguments)) << text;
+      EXPECT_TRUE(call_constraint(*k.format, {tools, true, true, ""})->accepts(text)) << text;
+    }
+  }
+}
+
+TEST(ToolFormat, NamesThatCannotBeWrittenAreRefused) {
+  for (const Known& k : all_templates()) {
+    const tools::Format& f = k.format->format();
+    if (f.form != tools::Format::Form::named) continue;
+    json::object properties = {{"x" + f.arguments.middle, json::object{{"type", "integer"}}}};
+    const std::string parameters = json::serialize(json::object{{"properties", std::move(properties)}});
+    EXPECT_THROW(call_constraint(*k.format, {{tool("f", parameters)}, true, true, ""}), SchemaError) << k.name;
+    if (!f.arguments.quote.empty()) continue;
+    EXPECT_THROW(call_constraint(*k.format, {{tool("f", R"({"anyOf": [{"type": "object"}]})")}, true, true, ""}),
+                 SchemaError)
+        << k.name;
   }
 }
 
