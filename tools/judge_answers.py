@@ -6,6 +6,8 @@ import concurrent.futures
 import json
 import subprocess
 import sys
+import threading
+import urllib.error
 import urllib.request
 
 import jsonschema
@@ -13,13 +15,19 @@ import jsonschema
 import judge_masks
 
 
-def ask(address, schema, n_tokens, temperature, seed):
-    body = {"messages": [{"role": "user", "content": "Invent an example of this record, as JSON."}], "max_tokens": n_tokens, "temperature": temperature, "seed": seed,
+def ask(address, path, schema, n_tokens, temperature, seed):
+    """(the answer, why it ended). The base model without a chat template is asked by /v1/completions."""
+    text = "Invent an example of this record, as JSON."
+    prompt = {"prompt": text + "\n"} if path == "/v1/completions" else {"messages": [{"role": "user", "content": text}]}
+    body = {**prompt, "max_tokens": n_tokens, "temperature": temperature, "seed": seed,
             "response_format": {"type": "json_schema", "json_schema": {"name": "record", "schema": schema}}}
-    request = urllib.request.Request(address + "/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=1200) as response:
-        choice = json.load(response)["choices"][0]
-    return choice["message"]["content"], choice["finish_reason"]
+    request = urllib.request.Request(address + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=1200) as response:
+            choice = json.load(response)["choices"][0]
+    except urllib.error.HTTPError as error:
+        return json.load(error)["error"]["message"], "refused"
+    return choice["text"] if "text" in choice else choice["message"]["content"], choice["finish_reason"]
 
 
 def is_wrong(schema, text):
@@ -37,15 +45,18 @@ def main():
     server = subprocess.Popen([program, "serve", model, "--port", "0", "-np", "8"], stderr=subprocess.PIPE, text=True)
     try:
         address = next(word for line in server.stderr for word in line.split() if word.startswith("http://")).rstrip(",")
+        threading.Thread(target=server.stderr.read, daemon=True).start()  # a full pipe would hold the server up
+        has_template = json.load(urllib.request.urlopen(address + "/props", timeout=60)).get("chat_template")
+        path = "/v1/chat/completions" if has_template else "/v1/completions"
         jobs = [(schema, temperature, seed) for temperature in (0, 1) for seed, schema in enumerate(all_schemas)]
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            answers = list(pool.map(lambda job: ask(address, job[0], n_tokens, job[1], job[2]), jobs))
+            answers = list(pool.map(lambda job: ask(address, path, job[0], n_tokens, job[1], job[2]), jobs))
     finally:
         server.terminate()
-        server.communicate()
+        server.wait()
     wrong = 0
     for (schema, temperature, seed), (text, reason) in zip(jobs, answers):
-        error = is_wrong(schema, text) if reason == "stop" else None
+        error = {"stop": lambda: is_wrong(schema, text), "length": lambda: None}.get(reason, lambda: f"it is {reason}")()
         if error:
             wrong += 1
             print(f"schema {json.dumps(schema)}, temperature {temperature}, seed {seed}: {text!r} is not valid: {error[:300]}")
