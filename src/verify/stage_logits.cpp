@@ -110,20 +110,20 @@ void check_tail(const Subject& subject, const HeadWatch& watch,
       findings.fail(
           fmt::format("position {}, token {} of {}: its logit is {}, row {} of {} times what the "
                       "head reads is {}",
-                      i, row, n_vocab, shown_value(found), row,
+                      i, token_with_text(subject, static_cast<TokenId>(row)), n_vocab, shown_value(found), row,
                       plan.weights[static_cast<size_t>(head.w)].name, shown_value(needed.value)));
       return;
     }
   }
 }
 
-void check_numbers(const std::vector<std::vector<float>>& logits, Findings& findings) {
+void check_numbers(const Subject& subject, const std::vector<std::vector<float>>& logits, Findings& findings) {
   for (size_t i = 0; i < logits.size(); ++i) {
     const auto bad =
         std::find_if(logits[i].begin(), logits[i].end(), [](float x) { return !std::isfinite(x); });
     if (bad != logits[i].end()) {
       return findings.fail(fmt::format("position {}: the logit of token {} is {}", i,
-                                       bad - logits[i].begin(),
+                                       token_with_text(subject, static_cast<TokenId>(bad - logits[i].begin())),
                                        shown_value(static_cast<double>(*bad))));
     }
     const auto [least, most] = std::minmax_element(logits[i].begin(), logits[i].end());
@@ -158,7 +158,7 @@ VerifyStage check_logits(const Subject& subject, const StageRun& run) {
             fmt::format("{} logits for a vocabulary of {}", row.size(), plan.vocab_size));
       }
     }
-    check_numbers(logits, findings);
+    check_numbers(subject, logits, findings);
     check_tail(subject, watch, logits, *head, findings);
     if (logits.size() > 1 && logits.front() == logits.back() && ids.front() != ids.back()) {
       findings.fail(

@@ -7,10 +7,8 @@
 #include <cmath>
 
 #include "assay/tokenizer.h"
-#include "assay/utf8.h"
 #include "engine/model_state.h"
 #include "ops/op_values.h"
-#include "trace/token_text.h"
 #include "verify/attention_maps.h"
 #include "faults/dictionary.h"
 #include "bounds/op_checker.h"
@@ -147,12 +145,6 @@ std::string not_reached(const ops::Plan& plan, int64_t n_tokens) {
   for (const ops::CacheLayer& layer : plan.cache_layers) longest = std::max(longest, layer.window);
   if (longest < n_tokens) return {};
   return fmt::format("; the edge of windows of {} positions is not reached", longest);
-}
-
-std::string token_with_text(const Subject& subject, TokenId id) {
-  const std::shared_ptr<const Tokenizer>& tokenizer = subject.model->tokenizer();
-  const bool is_known = tokenizer && id >= 0 && id < tokenizer->vocab_size();
-  return trace::token_with_text(id, is_known ? quoted_text(tokenizer->piece(id)) : std::string());
 }
 
 // Routers whose choice rounding decided: no fault. A few word for word, the others as a number.

@@ -7,6 +7,9 @@
 #include <utility>
 
 #include "assay/error.h"
+#include "assay/tokenizer.h"
+#include "assay/utf8.h"
+#include "trace/token_text.h"
 
 namespace assay::verify {
 namespace {
@@ -77,6 +80,12 @@ std::string shown_value(double value) { return fmt::format("{:.9g}", value); }
 std::string shown_ids(std::span<const TokenId> ids, size_t n_max) {
   std::string text = fmt::format("[{}", fmt::join(ids.first(std::min(n_max, ids.size())), " "));
   return text + (ids.size() > n_max ? " ...]" : "]");
+}
+
+std::string token_with_text(const Subject& subject, TokenId id) {
+  const std::shared_ptr<const Tokenizer>& tokenizer = subject.model->tokenizer();
+  const bool is_known = tokenizer && id >= 0 && id < tokenizer->vocab_size();
+  return trace::token_with_text(id, is_known ? quoted_text(tokenizer->piece(id)) : std::string());
 }
 
 std::string plural(int64_t n, std::string_view thing) {

@@ -55,6 +55,7 @@ VerifyStage run_stage(const StageRun& run, std::string_view id, std::string_view
 // "row 12, element 3" and the like need values that read back: 9 digits for what was a float.
 std::string shown_value(double value);
 std::string shown_ids(std::span<const TokenId> ids, size_t n_max = 12);
+std::string token_with_text(const Subject& subject, TokenId id);  // 338 " hills"
 std::string plural(int64_t n, std::string_view thing);  // "1 row", "3 rows"
 
 }  // namespace assay::verify
