@@ -8,6 +8,7 @@
 
 #include "constraint/json_parts.h"
 #include "constraint/schema_keywords.h"
+#include "text/utf8.h"
 
 namespace assay::tools {
 
@@ -62,22 +63,20 @@ std::string_view json_word(std::string_view word) {
   return word == "None" || word == "null" ? std::string_view("null") : std::string_view();
 }
 
+// A word from `at` on, as JSON; false: it is none. An e belongs to a number.
+bool begins_word(char c) { return is_letter(c) && c != 'e' && c != 'E'; }
+bool add_word(std::string& out, std::string_view text, size_t& at) {
+  size_t end = at;
+  while (end < text.size() && is_letter(text[end])) ++end;
+  const std::string_view word = json_word(text.substr(at, end - at));
+  out += word;
+  at = end;
+  return !word.empty();
+}
+
 void add_code_point(std::string& out, uint32_t c) {
-  if (c > 0x10FFFF || (c >= 0xD800 && c < 0xE000)) c = 0xFFFD;
   std::string utf8;
-  if (c < 0x80) {
-    utf8 += static_cast<char>(c);
-  } else if (c < 0x800) {
-    utf8 += static_cast<char>(0xC0 | c >> 6);
-  } else if (c < 0x10000) {
-    utf8 += static_cast<char>(0xE0 | c >> 12);
-    utf8 += static_cast<char>(0x80 | (c >> 6 & 0x3F));
-  } else {
-    utf8 += static_cast<char>(0xF0 | c >> 18);
-    utf8 += static_cast<char>(0x80 | (c >> 12 & 0x3F));
-    utf8 += static_cast<char>(0x80 | (c >> 6 & 0x3F));
-  }
-  if (c >= 0x80) utf8 += static_cast<char>(0x80 | (c & 0x3F));
+  text::append_utf8(utf8, c > 0x10FFFF || (c >= 0xD800 && c < 0xE000) ? text::kReplacementChar : c);
   add_escaped(out, utf8);
 }
 
@@ -118,13 +117,8 @@ std::string json_of_python(std::string_view text) {
     const char c = text[at];
     if (c == '\'' || c == '"') {
       if (!add_python_text(out, text, at)) return {};
-    } else if (is_letter(c) && c != 'e' && c != 'E') {
-      size_t end = at;
-      while (end < text.size() && is_letter(text[end])) ++end;
-      const std::string_view word = json_word(text.substr(at, end - at));
-      if (word.empty()) return {};
-      out += word;
-      at = end;
+    } else if (begins_word(c)) {
+      if (!add_word(out, text, at)) return {};
     } else {
       out += c;
       ++at;
@@ -151,13 +145,8 @@ std::string json_of_notation(std::string_view text, std::string_view quote) {
       if (end == std::string_view::npos) return {};
       out += quoted_text(text.substr(at, end - at));
       at = end;
-    } else if (is_letter(c) && c != 'e' && c != 'E') {
-      size_t end = at;
-      while (end < text.size() && is_letter(text[end])) ++end;
-      const std::string_view word = json_word(text.substr(at, end - at));
-      if (word.empty()) return {};
-      out += word;
-      at = end;
+    } else if (begins_word(c)) {
+      if (!add_word(out, text, at)) return {};
     } else {
       if (c == '{' || c == '[') open += c;
       if ((c == '}' || c == ']') && !open.empty()) open.pop_back();
