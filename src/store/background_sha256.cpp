@@ -7,8 +7,8 @@ namespace assay::store {
 namespace {
 
 constexpr size_t kQueuedMax = size_t{8} << 20;
-constexpr size_t kBlockBytes =
-    size_t{1} << 20;  // handed to the worker at once: what comes from a network are some kilobytes each
+// Handed to the worker at once: what comes from a network are some kilobytes each.
+constexpr size_t kBlockBytes = size_t{1} << 20;
 
 }  // namespace
 
