@@ -221,6 +221,10 @@ int compare(const Decimal& a, const Decimal& b) {  // of the numbers without the
 
 std::string json_string(std::string_view text) { return json::serialize(json::string_view(text.data(), text.size())); }
 
+std::string name_in(const Spelling& spelling, std::string_view name) {
+  return (spelling.bare_names ? std::string(name) : json_string(name)) + spelling.colon;
+}
+
 }  // namespace
 
 Decimal decimal_of(const json::value& number) {
@@ -262,10 +266,8 @@ RuleId JsonParts::plain_character() {
 }
 
 bool is_bare_name(std::string_view name) {
-  return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' || c == '-' ||
-           c == '.';
-  });
+  return !name.empty() && std::all_of(name.begin(), name.end(),
+                                      [](char c) { return bare_characters().contains(static_cast<unsigned char>(c)); });
 }
 
 JsonParts::JsonParts(NetworkBuilder& net, Spelling spelling) : net_(net), spelling_(std::move(spelling)) {
@@ -467,9 +469,7 @@ StateId JsonParts::free_name(StateId from) {
 
 std::string JsonParts::spelled(const json::value& value) const { return constraint::spelled(value, spelling_); }
 
-std::string JsonParts::spelled_name(std::string_view name) const {
-  return (spelling_.bare_names ? std::string(name) : json_string(name)) + spelling_.colon;
-}
+std::string JsonParts::spelled_name(std::string_view name) const { return name_in(spelling_, name); }
 
 StateId JsonParts::other_name(StateId from, const std::vector<std::string>& names) {
   // A tree of the names: along it, everything but its branches leaves it for good, and only an inner place may end.
@@ -549,8 +549,7 @@ std::string spelled(const json::value& root, const Spelling& spelling) {
       continue;
     }
     const auto& member = *(o.value->get_object().begin() + static_cast<std::ptrdiff_t>(i));
-    const std::string_view name(member.key().data(), member.key().size());
-    text += (spelling.bare_names ? std::string(name) : json_string(name)) + spelling.colon;
+    text += name_in(spelling, {member.key().data(), member.key().size()});
     begin(member.value());
   }
   return text;
