@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "backend/cpu/linear.h"
+#include "backend/cpu/linear/linear.h"
 #include "base/aligned_buffer.h"
 #include "support/random_weights.h"
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/cpu/linear_thread.h"
+#include "backend/cpu/linear/linear_thread.h"
 #include "linear_case.h"
 
 namespace {

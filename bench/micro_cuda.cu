@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "backend/cuda/decode.h"
-#include "backend/cuda/decode_attention.h"
-#include "backend/cuda/fast_decode.h"
-#include "backend/cuda/hopper.h"
-#include "backend/cuda/kv_cache.h"
-#include "backend/cuda/launch.cuh"
-#include "backend/cuda/warp.cuh"
+#include "backend/cuda/decode/decode.h"
+#include "backend/cuda/attention/decode_attention.h"
+#include "backend/cuda/decode/fast_decode.h"
+#include "backend/cuda/runtime/hopper.h"
+#include "backend/cuda/attention/kv_cache.h"
+#include "backend/cuda/runtime/launch.cuh"
+#include "backend/cuda/runtime/warp.cuh"
 
 namespace assay::backend::cuda {
 

@@ -1,5 +1,5 @@
 // The products of many tokens in mode fast without the contract's tree: one chain over all of K (micro_cuda).
-#include "backend/cuda/fast_tile.cuh"
+#include "backend/cuda/tiles/fast_tile.cuh"
 
 namespace assay::backend::cuda {
 

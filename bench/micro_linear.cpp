@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "backend/cpu/linear_thread.h"
+#include "backend/cpu/linear/linear_thread.h"
 #include "linear_case.h"
 
 namespace {

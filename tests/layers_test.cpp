@@ -67,9 +67,13 @@ std::set<std::string> reachable(const std::string& room) {
   return all;
 }
 
-std::string room_of(std::string_view path) {  // path below src/ or as in an #include
-  const std::string folder = fs::path(path).parent_path().string();
-  return folder;
+// The room that a path below src/ or in an #include lies in: its folder, or the next one above that the table names.
+std::string room_of(std::string_view path) {
+  const fs::path folder = fs::path(path).parent_path();
+  for (fs::path room = folder; !room.empty(); room = room.parent_path()) {
+    if (kNamed.contains(room.string())) return room.string();
+  }
+  return folder.string();
 }
 
 struct Include {

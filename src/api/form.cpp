@@ -8,7 +8,7 @@
 
 #include "api/api.h"
 #include "api/json_text.h"
-#include "engine/after_reasoning.h"
+#include "engine/sampling/after_reasoning.h"
 
 namespace assay::api {
 

@@ -11,8 +11,8 @@
 #include "backend/oracle/oracle_ops.h"
 #include "base/index.h"
 #include "num/math64.h"
-#include "ops/attention.h"
-#include "ops/float64.h"
+#include "ops/attention/attention.h"
+#include "ops/plan/float64.h"
 #include "bounds/rounding.h"
 
 namespace assay::verify {

@@ -28,7 +28,7 @@
 #pragma once
 
 #include "base/thread_pool.h"
-#include "ops/attention.h"
+#include "ops/attention/attention.h"
 #include "bounds/local_op.h"
 
 namespace assay::verify {

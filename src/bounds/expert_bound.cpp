@@ -8,9 +8,9 @@
 
 #include "base/index.h"
 #include "num/math64.h"
-#include "ops/activation.h"
-#include "ops/float64.h"
-#include "ops/host_rows.h"
+#include "ops/rows/activation.h"
+#include "ops/plan/float64.h"
+#include "ops/plan/host_rows.h"
 #include "bounds/linear_bound.h"
 #include "bounds/rounding.h"
 

@@ -11,8 +11,8 @@
 #pragma once
 
 #include "base/thread_pool.h"
-#include "ops/expert_linear.h"
-#include "ops/route.h"
+#include "ops/linear/expert_linear.h"
+#include "ops/linear/route.h"
 #include "bounds/local_op.h"
 
 namespace assay::verify {

@@ -18,7 +18,7 @@
 #pragma once
 
 #include "base/thread_pool.h"
-#include "ops/linear.h"
+#include "ops/linear/linear.h"
 #include "bounds/local_op.h"
 
 namespace assay::verify {

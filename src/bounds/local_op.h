@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "ops/plan.h"
+#include "ops/plan/plan.h"
 #include "trace/dump.h"
 
 namespace assay::verify {

@@ -14,7 +14,7 @@
 
 #include "assay/verify.h"
 #include "base/thread_pool.h"
-#include "ops/executor.h"
+#include "ops/plan/executor.h"
 #include "bounds/local_op.h"
 
 namespace assay::verify {
@@ -29,7 +29,7 @@ struct FailedOp {
   int64_t n_rows = 0, a_width = 0, b_width = 0, width = 0;
   std::vector<int32_t> tokens, positions, sequences;  // of those rows
   std::map<int, KvHistory> history;                   // of its layer, by sequence; Attention only
-  std::map<int, std::vector<double>> state_before;  // CausalConv only: what it kept of each sequence before this batch (ops/causal_conv.h)
+  std::map<int, std::vector<double>> state_before;  // CausalConv only: what it kept of each sequence before this batch (ops/state/causal_conv.h)
   std::vector<std::map<int, int64_t>> batch_starts;  // per batch so far: sequence -> first position
   Expected expected;
 };

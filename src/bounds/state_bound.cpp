@@ -8,12 +8,12 @@
 #include "base/index.h"
 #include "bounds/rounding.h"
 #include "num/math64.h"
-#include "ops/causal_conv.h"
-#include "ops/delta_rule.h"
-#include "ops/float64.h"
-#include "ops/host_rows.h"
-#include "ops/op_values.h"
-#include "ops/selective_scan.h"
+#include "ops/plan/float64.h"
+#include "ops/plan/host_rows.h"
+#include "ops/plan/op_values.h"
+#include "ops/state/causal_conv.h"
+#include "ops/state/delta_rule.h"
+#include "ops/state/selective_scan.h"
 
 namespace assay::verify {
 namespace {

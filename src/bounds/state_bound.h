@@ -1,4 +1,4 @@
-// Ops with a state (ops/state.h), held as local_op.h holds the others. What a right implementation may be off by
+// Ops with a state (ops/state/state.h), held as local_op.h holds the others. What a right implementation may be off by
 // depends on all tokens before, so a memory keeps, for every sequence, the state in float64 as it follows from the
 // observed inputs, and how far a float32 state may be from it:
 //   causal_conv     its rows are inputs: gamma(K + 2) (sum |w| |x| + |bias|) + sum |w| dx

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "backend/cpu/linear.h"
+#include "backend/cpu/linear/linear.h"
 #include "base/aligned_buffer.h"
 #include "base/processors.h"
 

@@ -10,7 +10,7 @@
 #include "engine/context_options.h"
 #include "engine/context_state.h"
 #include "engine/model_state.h"
-#include "ops/plan_head.h"
+#include "ops/plan/plan_head.h"
 
 namespace assay {
 namespace {

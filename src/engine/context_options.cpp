@@ -13,15 +13,15 @@
 #include <utility>
 
 #include "assay/error.h"
-#include "backend/cpu/cpu_executor.h"
+#include "backend/cpu/runtime/cpu_executor.h"
 #include "backend/cuda/cuda.h"
 #include "backend/oracle/oracle_executor.h"
 #include "engine/model_state.h"
-#include "engine/placement.h"
-#include "engine/replay_executor.h"
-#include "engine/shard_executor.h"
-#include "engine/split_executor.h"
-#include "ops/plan_shards.h"
+#include "engine/executors/placement.h"
+#include "engine/executors/replay_executor.h"
+#include "engine/executors/shard_executor.h"
+#include "engine/executors/split_executor.h"
+#include "ops/plan/plan_shards.h"
 #include "pages/page_tables.h"
 
 namespace assay {

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "assay/context.h"
-#include "backend/cpu/linear.h"
+#include "backend/cpu/linear/linear.h"
 #include "base/thread_pool.h"
-#include "ops/executor.h"
+#include "ops/plan/executor.h"
 
 namespace assay::engine {
 

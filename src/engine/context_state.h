@@ -9,7 +9,7 @@
 #include "assay/context.h"
 #include "base/thread_pool.h"
 #include "engine/bits_digest.h"
-#include "ops/executor.h"
+#include "ops/plan/executor.h"
 
 namespace assay {
 

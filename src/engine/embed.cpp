@@ -10,8 +10,8 @@
 #include "assay/error.h"
 #include "engine/context_state.h"
 #include "engine/model_state.h"
-#include "ops/attention.h"
-#include "ops/pooling.h"
+#include "ops/attention/attention.h"
+#include "ops/attention/pooling.h"
 
 namespace assay {
 namespace {

@@ -8,12 +8,12 @@
 #include <limits>
 
 #include "assay/error.h"
-#include "engine/answer.h"
-#include "engine/best_follows.h"
+#include "engine/sampling/answer.h"
+#include "engine/sampling/best_follows.h"
 #include "engine/cancel_scope.h"
 #include "engine/context_state.h"
-#include "engine/draft_pace.h"
-#include "engine/drafter.h"
+#include "engine/scheduler/draft_pace.h"
+#include "engine/scheduler/drafter.h"
 
 namespace assay {
 namespace {

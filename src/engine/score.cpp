@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "assay/error.h"
-#include "engine/best_logits.h"
+#include "engine/sampling/best_logits.h"
 #include "num/math64.h"
 
 namespace assay {

@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "backend/oracle/oracle_ops.h"
-#include "ops/add.h"
-#include "ops/float64.h"
-#include "ops/rms_norm.h"
+#include "ops/rows/add.h"
+#include "ops/plan/float64.h"
+#include "ops/rows/rms_norm.h"
 #include "faults/table.h"
 
 namespace assay::verify::dictionary {

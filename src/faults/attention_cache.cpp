@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "backend/oracle/oracle_ops.h"
-#include "ops/attention.h"
-#include "ops/float64.h"
-#include "ops/kv_store.h"
-#include "ops/rope.h"
+#include "ops/attention/attention.h"
+#include "ops/plan/float64.h"
+#include "ops/attention/kv_store.h"
+#include "ops/attention/rope.h"
 #include "faults/attention.h"
 
 namespace assay::verify::dictionary {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "faults/table.h"
-#include "ops/causal_conv.h"
+#include "ops/state/causal_conv.h"
 
 namespace assay::verify::dictionary {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "assay/verify.h"
 #include "base/thread_pool.h"
-#include "ops/plan.h"
+#include "ops/plan/plan.h"
 #include "bounds/op_checker.h"
 
 namespace assay::verify {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/embed.h"
+#include "ops/rows/embed.h"
 #include "faults/decode.h"
 #include "faults/table.h"
 

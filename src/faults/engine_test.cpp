@@ -10,13 +10,13 @@
 #include <string_view>
 #include <vector>
 
-#include "ops/activation.h"
-#include "ops/add.h"
-#include "ops/attention.h"
-#include "ops/embed.h"
-#include "ops/gate.h"
-#include "ops/linear.h"
-#include "ops/rms_norm.h"
+#include "ops/rows/activation.h"
+#include "ops/rows/add.h"
+#include "ops/attention/attention.h"
+#include "ops/rows/embed.h"
+#include "ops/rows/gate.h"
+#include "ops/linear/linear.h"
+#include "ops/rows/rms_norm.h"
 #include "support/checked_run.h"
 #include "support/tiny_plan.h"
 #include "faults/dictionary.h"

@@ -8,9 +8,9 @@
 
 #include "faults/decode.h"
 #include "faults/table.h"
-#include "ops/expert_linear.h"
-#include "ops/expert_scale.h"
-#include "ops/expert_sum.h"
+#include "ops/linear/expert_linear.h"
+#include "ops/linear/expert_scale.h"
+#include "ops/linear/expert_sum.h"
 
 namespace assay::verify::dictionary {
 namespace {

@@ -11,9 +11,9 @@
 #include <numbers>
 
 #include "num/f16.h"
-#include "ops/embed.h"
-#include "ops/linear.h"
-#include "ops/rms_norm.h"
+#include "ops/rows/embed.h"
+#include "ops/linear/linear.h"
+#include "ops/rows/rms_norm.h"
 #include "quant/format.h"
 #include "support/failed_ops.h"
 #include "support/random_numbers.h"

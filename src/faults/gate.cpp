@@ -10,8 +10,8 @@
 
 #include "backend/oracle/oracle_ops.h"
 #include "num/math64.h"
-#include "ops/activation.h"
-#include "ops/gate.h"
+#include "ops/rows/activation.h"
+#include "ops/rows/gate.h"
 #include "faults/table.h"
 
 namespace assay::verify::dictionary {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "num/f16.h"
-#include "ops/linear.h"
+#include "ops/linear/linear.h"
 #include "quant/q4_0.h"
 #include "faults/linear.h"
 

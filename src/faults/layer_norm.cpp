@@ -1,5 +1,5 @@
 // Known ways to compute LayerNorm wrongly.
-#include "ops/layer_norm.h"
+#include "ops/rows/layer_norm.h"
 
 #include <fmt/format.h>
 

@@ -10,7 +10,7 @@
 
 #include "base/aligned_buffer.h"
 #include "num/math64.h"
-#include "ops/linear.h"
+#include "ops/linear/linear.h"
 #include "faults/decode.h"
 
 namespace assay::verify::dictionary {

@@ -9,11 +9,11 @@
 
 #include "faults/decode.h"
 #include "faults/linear.h"
-#include "ops/float64.h"
-#include "ops/layer_norm.h"
-#include "ops/linear.h"
-#include "ops/op_values.h"
-#include "ops/rms_norm.h"
+#include "ops/linear/linear.h"
+#include "ops/plan/float64.h"
+#include "ops/plan/op_values.h"
+#include "ops/rows/layer_norm.h"
+#include "ops/rows/rms_norm.h"
 
 namespace assay::verify::dictionary {
 namespace {

@@ -7,9 +7,9 @@
 #include <limits>
 #include <string_view>
 
-#include "ops/attention.h"
-#include "ops/embed.h"
-#include "ops/linear.h"
+#include "ops/attention/attention.h"
+#include "ops/rows/embed.h"
+#include "ops/linear/linear.h"
 #include "faults/decode.h"
 #include "faults/linear.h"
 #include "faults/permute.h"

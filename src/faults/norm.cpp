@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/attention.h"
-#include "ops/rms_norm.h"
+#include "ops/attention/attention.h"
+#include "ops/rows/rms_norm.h"
 #include "faults/table.h"
 
 namespace assay::verify::dictionary {

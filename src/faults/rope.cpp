@@ -7,9 +7,9 @@
 
 #include "backend/oracle/oracle_ops.h"
 #include "num/math64.h"
-#include "ops/attention.h"
-#include "ops/float64.h"
-#include "ops/rope.h"
+#include "ops/attention/attention.h"
+#include "ops/plan/float64.h"
+#include "ops/attention/rope.h"
 #include "faults/table.h"
 
 namespace assay::verify::dictionary {

@@ -1,5 +1,5 @@
 // Known ways to choose experts and to weigh them wrongly.
-#include "ops/route.h"
+#include "ops/linear/route.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 
 #include "faults/table.h"
 #include "num/math64.h"
-#include "ops/activation.h"
+#include "ops/rows/activation.h"
 
 namespace assay::verify::dictionary {
 namespace {

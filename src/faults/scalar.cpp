@@ -8,13 +8,13 @@
 
 #include "faults/table.h"
 #include "num/math64.h"
-#include "ops/activate.h"
-#include "ops/activation.h"
-#include "ops/clamped_gate.h"
-#include "ops/scale.h"
-#include "ops/scale_by_position.h"
-#include "ops/slice.h"
-#include "ops/softcap.h"
+#include "ops/rows/activate.h"
+#include "ops/rows/activation.h"
+#include "ops/rows/clamped_gate.h"
+#include "ops/rows/scale.h"
+#include "ops/rows/scale_by_position.h"
+#include "ops/rows/slice.h"
+#include "ops/rows/softcap.h"
 
 namespace assay::verify::dictionary {
 namespace {

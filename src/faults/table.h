@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "ops/attention.h"
-#include "ops/plan.h"
+#include "ops/attention/attention.h"
+#include "ops/plan/plan.h"
 #include "bounds/op_checker.h"
 
 namespace assay::verify::dictionary {

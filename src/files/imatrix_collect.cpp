@@ -13,9 +13,9 @@
 #include "assay/score.h"
 #include "engine/context_state.h"
 #include "engine/model_state.h"
-#include "ops/expert_linear.h"
-#include "ops/linear.h"
-#include "ops/op_values.h"
+#include "ops/linear/expert_linear.h"
+#include "ops/linear/linear.h"
+#include "ops/plan/op_values.h"
 
 namespace assay {
 namespace {

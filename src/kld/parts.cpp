@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "assay/error.h"
-#include "backend/cpu/cpu_executor.h"
+#include "backend/cpu/runtime/cpu_executor.h"
 #include "base/index.h"
-#include "ops/op_values.h"
-#include "ops/plan_split.h"
+#include "ops/plan/op_values.h"
+#include "ops/plan/plan_split.h"
 
 namespace assay::kld {
 namespace {

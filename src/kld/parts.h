@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "ops/executor.h"
-#include "ops/plan.h"
+#include "ops/plan/executor.h"
+#include "ops/plan/plan.h"
 
 namespace assay::kld {
 

@@ -14,7 +14,7 @@
 #include "engine/model_state.h"
 #include "kld/base_rows.h"
 #include "kld/parts.h"
-#include "ops/plan_split.h"
+#include "ops/plan/plan_split.h"
 #include "quant/format.h"
 
 namespace assay::kld {

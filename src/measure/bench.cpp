@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "assay/error.h"
-#include "engine/best_follows.h"
+#include "engine/sampling/best_follows.h"
 #include "engine/cancel_scope.h"
 #include "engine/model_state.h"
 #include "measure/random_tokens.h"

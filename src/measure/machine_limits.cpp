@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "assay/bench.h"
-#include "backend/cpu/peak.h"
+#include "backend/cpu/sets/peak.h"
 #include "backend/cuda/cuda.h"
 #include "base/aligned_buffer.h"
 #include "base/thread_pool.h"

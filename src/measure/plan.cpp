@@ -7,7 +7,7 @@
 #include "engine/context_state.h"
 #include "engine/model_state.h"
 #include "measure/work.h"
-#include "ops/op_values.h"
+#include "ops/plan/op_values.h"
 
 namespace assay {
 namespace {

@@ -1,7 +1,7 @@
 // See random_tokens.h.
 #include "measure/random_tokens.h"
 
-#include "engine/philox.h"
+#include "engine/sampling/philox.h"
 
 namespace assay::measure {
 

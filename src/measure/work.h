@@ -6,7 +6,7 @@
 
 #include "assay/bench.h"
 #include "assay/context.h"
-#include "ops/work.h"
+#include "ops/plan/work.h"
 
 namespace assay::measure {
 

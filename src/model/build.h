@@ -6,7 +6,7 @@
 
 #include "gguf/file.h"
 #include "model/hparams.h"
-#include "ops/plan.h"
+#include "ops/plan/plan.h"
 
 namespace assay::model {
 

@@ -9,16 +9,16 @@
 
 #include "gguf/file.h"
 #include "model/weights.h"
-#include "ops/activation.h"
-#include "ops/plan.h"
-#include "ops/route.h"
+#include "ops/rows/activation.h"
+#include "ops/plan/plan.h"
+#include "ops/linear/route.h"
 
 namespace assay::model {
 
 enum class Bias { none, optional };
 enum class NormWeights { none, required };
 
-// How a layer attends: ops/attention.h.
+// How a layer attends: ops/attention/attention.h.
 struct AttentionRule {
   double scale = 1;
   double softcap = 0;
@@ -42,12 +42,12 @@ struct ExpertShape {
   int64_t rows = 0, first_row = 0;  // of an expert in a fused tensor; rows 0: width
 };
 
-// The scan of Mamba: ops/selective_scan.h. a, d: tensors of this layer; n_a elements of a head's A.
+// The scan of Mamba: ops/state/selective_scan.h. a, d: tensors of this layer; n_a elements of a head's A.
 struct ScanRule {
   ops::ValueId x, dt, b, c;
   int64_t n_heads = 0, n_groups = 1, n_a = 1;
 };
-struct DeltaRuleInputs {  // ops/delta_rule.h
+struct DeltaRuleInputs {  // ops/state/delta_rule.h
   ops::ValueId q, k, v, decay, strength;
 };
 
@@ -110,7 +110,7 @@ class PlanBuilder {
   ops::ValueId join(std::string_view name, ops::ValueId a, ops::ValueId b, int64_t n_runs, int64_t width_b);
   // Every head of x by a matrix of its own: the tensor [n_heads, width, width(x) / n_heads].
   ops::ValueId linear_heads(std::string_view name, ops::ValueId x, int64_t n_heads, int64_t width);
-  // Ops with a state (ops/state.h), and what goes with them (plan_builder_state.cpp). Tensors are those of this layer, by name with ending.
+  // Ops with a state (ops/state/state.h), and what goes with them (plan_builder_state.cpp). Tensors are those of this layer, by name with ending.
   ops::ValueId causal_conv(std::string_view name, std::string_view weight, std::string_view bias, ops::ValueId x, int64_t kernel);  // bias: where there is one
   ops::ValueId selective_scan(std::string_view name, std::string_view a, std::string_view d, const ScanRule& rule);
   ops::ValueId delta_rule(std::string_view name, const DeltaRuleInputs& in, int64_t n_heads, int64_t n_key_heads, bool tiled);

@@ -4,14 +4,14 @@
 #include <stdexcept>
 
 #include "model/plan_builder.h"
-#include "ops/add_columns.h"
-#include "ops/causal_conv.h"
-#include "ops/delta_rule.h"
-#include "ops/l2_norm.h"
-#include "ops/match_magnitude.h"
-#include "ops/scale_columns.h"
-#include "ops/selective_scan.h"
-#include "ops/sparse_gate.h"
+#include "ops/linear/sparse_gate.h"
+#include "ops/rows/add_columns.h"
+#include "ops/rows/l2_norm.h"
+#include "ops/rows/match_magnitude.h"
+#include "ops/rows/scale_columns.h"
+#include "ops/state/causal_conv.h"
+#include "ops/state/delta_rule.h"
+#include "ops/state/selective_scan.h"
 
 namespace assay::model {
 

@@ -4,7 +4,7 @@
 #include <span>
 
 #include "model/hparams.h"
-#include "ops/plan.h"
+#include "ops/plan/plan.h"
 
 namespace assay::model {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gguf/file.h"
-#include "ops/plan.h"
+#include "ops/plan/plan.h"
 
 namespace assay::model {
 

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ops/executor.h"
+#include "ops/plan/executor.h"
 
 namespace assay::trace {
 

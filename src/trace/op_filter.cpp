@@ -10,7 +10,7 @@
 
 #include "assay/error.h"
 #include "base/shown.h"
-#include "ops/op_values.h"
+#include "ops/plan/op_values.h"
 
 namespace assay::trace {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "assay/trace.h"
-#include "ops/plan.h"
+#include "ops/plan/plan.h"
 
 namespace assay::trace {
 

@@ -9,7 +9,7 @@
 #include "assay/version.h"
 #include "engine/context_state.h"
 #include "engine/model_state.h"
-#include "ops/op_values.h"
+#include "ops/plan/op_values.h"
 #include "trace/dump.h"
 #include "trace/op_filter.h"
 #include "trace/own_source.h"

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "engine/context_state.h"
-#include "ops/op_values.h"
+#include "ops/plan/op_values.h"
 #include "support/shared_data.h"
 #include "trace/dump.h"
 

@@ -15,7 +15,7 @@
 #include "assay/error.h"
 #include "engine/context_options.h"
 #include "engine/model_state.h"
-#include "ops/op_values.h"
+#include "ops/plan/op_values.h"
 #include "verify/against_outliers.h"
 #include "faults/dictionary.h"
 #include "verify/dump_source.h"

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/attention.h"
-#include "ops/kv_store.h"
-#include "ops/op_values.h"
+#include "ops/attention/attention.h"
+#include "ops/attention/kv_store.h"
+#include "ops/plan/op_values.h"
 
 namespace assay::verify {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "assay/verify.h"
-#include "ops/attention.h"
-#include "ops/plan.h"
+#include "ops/attention/attention.h"
+#include "ops/plan/plan.h"
 
 namespace assay::verify {
 

@@ -11,9 +11,9 @@
 
 #include "assay/error.h"
 #include "base/shown.h"
-#include "ops/kv_store.h"
-#include "ops/op_values.h"
-#include "ops/select_outputs.h"
+#include "ops/attention/kv_store.h"
+#include "ops/plan/op_values.h"
+#include "ops/rows/select_outputs.h"
 
 namespace assay::verify {
 namespace {

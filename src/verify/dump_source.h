@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/plan.h"
+#include "ops/plan/plan.h"
 #include "trace/dump.h"
 
 namespace assay::verify {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <variant>
 
-#include "ops/op_values.h"
+#include "ops/plan/op_values.h"
 
 namespace assay::verify {
 

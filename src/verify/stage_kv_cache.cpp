@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "engine/model_state.h"
-#include "ops/op_values.h"
+#include "ops/plan/op_values.h"
 #include "verify/stage_support.h"
 
 namespace assay::verify {

@@ -8,8 +8,8 @@
 #include <numeric>
 
 #include "engine/model_state.h"
-#include "ops/linear.h"
-#include "ops/op_values.h"
+#include "ops/linear/linear.h"
+#include "ops/plan/op_values.h"
 #include "verify/definitions.h"
 #include "verify/stage_support.h"
 

@@ -8,7 +8,7 @@
 #include "measure/lint.h"
 #include "engine/model_state.h"
 #include "model/hparams.h"
-#include "ops/attention.h"
+#include "ops/attention/attention.h"
 #include "verify/stage_support.h"
 
 namespace assay::verify {

@@ -8,7 +8,7 @@
 
 #include "assay/tokenizer.h"
 #include "engine/model_state.h"
-#include "ops/op_values.h"
+#include "ops/plan/op_values.h"
 #include "verify/attention_maps.h"
 #include "faults/dictionary.h"
 #include "bounds/op_checker.h"

@@ -17,7 +17,7 @@
 #include "assay/sampler.h"
 #include "assay/session.h"
 #include "assay/tokenizer.h"
-#include "ops/executor.h"
+#include "ops/plan/executor.h"
 #include "quant/format.h"
 #include "bounds/local_op.h"
 

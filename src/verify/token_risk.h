@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "assay/verify.h"
-#include "ops/executor.h"
+#include "ops/plan/executor.h"
 
 namespace assay::verify {
 

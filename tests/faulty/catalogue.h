@@ -8,7 +8,7 @@
 
 #include "faulty/fault.h"
 #include "faulty/model_file.h"
-#include "ops/executor.h"
+#include "ops/plan/executor.h"
 #include "verify/subject.h"
 
 namespace assay::faults {

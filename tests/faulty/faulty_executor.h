@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "faulty/fault.h"
-#include "ops/executor.h"
-#include "ops/plan.h"
+#include "ops/plan/executor.h"
+#include "ops/plan/plan.h"
 #include "trace/dump.h"
 
 namespace assay::faults {

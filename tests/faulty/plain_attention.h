@@ -7,8 +7,8 @@
 
 #include "faulty/fault.h"
 #include "faulty/plain_cache.h"
-#include "ops/attention.h"
-#include "ops/plan.h"
+#include "ops/attention/attention.h"
+#include "ops/plan/plan.h"
 
 namespace assay::faults {
 

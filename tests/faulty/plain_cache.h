@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "faulty/fault.h"
-#include "ops/executor.h"
+#include "ops/plan/executor.h"
 
 namespace assay::faults {
 

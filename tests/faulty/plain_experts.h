@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "faulty/fault.h"
-#include "ops/expert_linear.h"
-#include "ops/expert_sum.h"
-#include "ops/route.h"
+#include "ops/linear/expert_linear.h"
+#include "ops/linear/expert_sum.h"
+#include "ops/linear/route.h"
 
 namespace assay::faults {
 

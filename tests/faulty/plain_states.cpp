@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "ops/causal_conv.h"
-#include "ops/op_values.h"
+#include "ops/plan/op_values.h"
+#include "ops/state/causal_conv.h"
 
 namespace assay::faults {
 namespace {

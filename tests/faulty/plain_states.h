@@ -1,4 +1,4 @@
-// What the faulty engine keeps of ops with a state (ops/state.h): all states of every sequence after each of its
+// What the faulty engine keeps of ops with a state (ops/state/state.h): all states of every sequence after each of its
 // tokens, so that any position can be gone back to. The ops themselves are run by their formulas in float64.
 #pragma once
 
@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "faulty/fault.h"
-#include "ops/host_rows.h"
-#include "ops/plan.h"
-#include "ops/state.h"
+#include "ops/plan/host_rows.h"
+#include "ops/plan/plan.h"
+#include "ops/state/state.h"
 
 namespace assay::faults {
 

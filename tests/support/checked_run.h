@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "backend/cpu/cpu_executor.h"
+#include "backend/cpu/runtime/cpu_executor.h"
 #include "backend/oracle/oracle_executor.h"
-#include "ops/executor.h"
+#include "ops/plan/executor.h"
 #include "support/random_numbers.h"
 #include "bounds/op_checker.h"
 

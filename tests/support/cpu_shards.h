@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "backend/cpu/cpu_executor.h"
-#include "backend/cpu/shard_table.h"
-#include "engine/shard_executor.h"
+#include "backend/cpu/runtime/cpu_executor.h"
+#include "backend/cpu/runtime/shard_table.h"
+#include "engine/executors/shard_executor.h"
 
 namespace assay::test {
 

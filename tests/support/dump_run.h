@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "ops/executor.h"
-#include "ops/op_values.h"
+#include "ops/plan/executor.h"
+#include "ops/plan/op_values.h"
 #include "trace/dump.h"
 
 namespace assay::test {

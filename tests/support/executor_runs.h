@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "assay/error.h"
-#include "ops/executor.h"
+#include "ops/plan/executor.h"
 #include "support/forwarding_executor.h"
 #include "support/random_numbers.h"
 

@@ -14,10 +14,10 @@
 
 #include "backend/oracle/oracle_executor.h"
 #include "base/thread_pool.h"
-#include "ops/attention.h"
-#include "ops/executor.h"
-#include "ops/kv_store.h"
-#include "ops/op_values.h"
+#include "ops/attention/attention.h"
+#include "ops/plan/executor.h"
+#include "ops/attention/kv_store.h"
+#include "ops/plan/op_values.h"
 #include "bounds/op_checker.h"
 
 namespace assay::test {

@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-#include "ops/executor.h"
+#include "ops/plan/executor.h"
 
 namespace assay::test {
 

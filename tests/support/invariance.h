@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "assay/context.h"
-#include "backend/cpu/linear.h"
+#include "backend/cpu/linear/linear.h"
 #include "quant/format.h"
 #include "support/goldens.h"
 #include "support/random_weights.h"

@@ -7,17 +7,17 @@
 #include <string>
 #include <vector>
 
-#include "ops/activation.h"
-#include "ops/add.h"
-#include "ops/attention.h"
-#include "ops/embed.h"
-#include "ops/gate.h"
-#include "ops/kv_store.h"
-#include "ops/linear.h"
-#include "ops/plan.h"
-#include "ops/rms_norm.h"
-#include "ops/rope.h"
-#include "ops/select_outputs.h"
+#include "ops/rows/activation.h"
+#include "ops/rows/add.h"
+#include "ops/attention/attention.h"
+#include "ops/rows/embed.h"
+#include "ops/rows/gate.h"
+#include "ops/attention/kv_store.h"
+#include "ops/linear/linear.h"
+#include "ops/plan/plan.h"
+#include "ops/rows/rms_norm.h"
+#include "ops/attention/rope.h"
+#include "ops/rows/select_outputs.h"
 #include "support/random_weights.h"
 
 namespace assay::test {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/meeting.h"
-#include "ops/executor.h"
-#include "ops/plan.h"
+#include "ops/plan/executor.h"
+#include "ops/plan/plan.h"
 
 namespace assay::backend::cuda {
 
@@ -29,7 +29,7 @@ Devices find_devices();
 // Runs a Plan on one GPU. The plan and what its weights point into must outlive the executor; the weights are copied to the device.
 // Throws Error(device) where there is no such device or it fails, Error(unsupported) for what the GPU cannot run, Error(out_of_memory)
 // with need and have.
-// place: of a shard of a model (ops/plan_shards.h), one of a group; all of the group are made before the first runs.
+// place: of a shard of a model (ops/plan/plan_shards.h), one of a group; all of the group are made before the first runs.
 class Peers;
 struct ShardPlace {
   std::shared_ptr<Peers> peers = {};

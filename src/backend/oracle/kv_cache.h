@@ -9,7 +9,7 @@
 
 #include "backend/oracle/oracle_ops.h"
 #include "base/aligned_buffer.h"
-#include "ops/plan.h"
+#include "ops/plan/plan.h"
 
 namespace assay::backend::oracle {
 

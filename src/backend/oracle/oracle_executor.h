@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "base/thread_pool.h"
-#include "ops/executor.h"
-#include "ops/plan.h"
+#include "ops/plan/executor.h"
+#include "ops/plan/plan.h"
 
 namespace assay::backend::oracle {
 

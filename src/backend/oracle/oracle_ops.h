@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "ops/plan.h"
+#include "ops/plan/plan.h"
 
 namespace assay::backend::oracle {
 
@@ -19,7 +19,7 @@ struct HeadCache {
   int64_t v_stride = 0;
 };
 
-// What is done with scores: ops/attention.h.
+// What is done with scores: ops/attention/attention.h.
 struct ScoreRule {
   double scale = 1;
   double softcap = 0;            // 0: none

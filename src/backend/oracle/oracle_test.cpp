@@ -7,8 +7,8 @@
 #include "backend/oracle/matrix.h"
 #include "backend/oracle/oracle_ops.h"
 #include "quant/format.h"
-#include "ops/activation.h"
-#include "ops/float64.h"
+#include "ops/rows/activation.h"
+#include "ops/plan/float64.h"
 #include "support/random_weights.h"
 
 namespace assay::backend::oracle {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "ops/op_values.h"
+#include "ops/plan/op_values.h"
 
 namespace assay::backend::oracle {
 

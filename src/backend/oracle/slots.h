@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
-#include "ops/plan.h"
+#include "ops/plan/plan.h"
 
 namespace assay::backend::oracle {
 

@@ -9,7 +9,7 @@
 
 #include "assay/error.h"
 #include "model/arch/recurrent.h"
-#include "ops/causal_conv.h"
+#include "ops/state/causal_conv.h"
 
 namespace assay::model::arch {
 namespace {

@@ -1,4 +1,4 @@
-// Layers by the gated delta rule (ops/delta_rule.h), and what stands between them in the families of Qwen3-Next:
+// Layers by the gated delta rule (ops/state/delta_rule.h), and what stands between them in the families of Qwen3-Next:
 // attention whose output passes a gate.
 #pragma once
 

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "model/arch/decoder.h"
-#include "ops/activation.h"
+#include "ops/rows/activation.h"
 
 namespace assay::model::arch {
 namespace {

@@ -21,7 +21,7 @@ class LatentAttention {
   struct Rule {
     ops::RopeId rope;                        // kNone: nothing turns
     double score_scale = 1;                  // beside 1 / sqrt(elements of a head's key)
-    double position_beta = 0;                // queries grow with the position (ops/scale_by_position.h)
+    double position_beta = 0;                // queries grow with the position (ops/rows/scale_by_position.h)
     int64_t position_period = 1;
     bool gated = false;                      // each head's output times sigmoid(attn_gate x)
   };

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "assay/error.h"
-#include "ops/causal_conv.h"
+#include "ops/state/causal_conv.h"
 
 namespace assay::model::arch {
 namespace {

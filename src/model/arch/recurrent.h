@@ -1,5 +1,5 @@
-// What layers with a state are made of (ops/state.h): the mixers of Mamba, of Mamba 2, and the short convolution. Each
-// takes a layer's normed input to what is added to the residual; in the last layer it keeps only the tokens whose
+// What layers with a state are made of (ops/state/state.h): the mixers of Mamba, of Mamba 2, and the short convolution.
+// Each takes a layer's normed input to what is added to the residual; in the last layer it keeps only the tokens whose
 // logits are wanted, and so must who calls it of what it adds that to (Decoder::wanted). Keys are ssm.* and
 // shortconv.*; A in a file is -exp(A_log) already.
 #pragma once

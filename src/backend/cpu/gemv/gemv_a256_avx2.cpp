@@ -1,0 +1,11 @@
+// Matrix-vector products of the formats with superblocks of 256 by AVX2.
+#include "backend/cpu/gemv/gemv.h"
+#include "backend/cpu/gemv/gemv_superblocks.h"
+
+namespace assay::backend::cpu {
+
+static_assert(kLanes == kGroups * kGroupLanesAvx2);
+
+GemvKernel gemv_a256_avx2(tensor::DType dtype) noexcept { return superblock_kernel(dtype); }
+
+}  // namespace assay::backend::cpu

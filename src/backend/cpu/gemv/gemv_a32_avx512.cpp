@@ -1,0 +1,147 @@
+// Matrix-vector products of the formats with blocks of 32 by AVX-512 VNNI: unsigned weights (an offset added) times signed activations.
+#include "backend/cpu/gemm/block_heads.h"
+#include "backend/cpu/gemv/gemv.h"
+#include "backend/cpu/gemv/gemv_a32.h"
+
+namespace assay::backend::cpu {
+namespace {
+
+// Elements 0..15 and 16..31 of four blocks, one block per 128 bits.
+struct Quad {
+  __m512i first, second;
+};
+
+// 16 bytes at p[i] + offset of four blocks, in the order of places: lanes i, i + 4, i + 1, i + 5.
+inline __m512i load_quad(const std::byte* const* p, int offset) noexcept {
+  const auto at = [&](int lane) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p[lane] + offset)); };
+  __m512i v = _mm512_castsi128_si512(at(0));
+  v = _mm512_inserti32x4(v, at(4), 1);
+  v = _mm512_inserti32x4(v, at(1), 2);
+  return _mm512_inserti32x4(v, at(5), 3);
+}
+
+inline Quad nibbles(const std::byte* const* p, int offset) noexcept {
+  const __m512i bytes = load_quad(p, offset);
+  const __m512i mask = _mm512_set1_epi8(15);
+  return {_mm512_and_si512(bytes, mask), _mm512_and_si512(_mm512_srli_epi16(bytes, 4), mask)};
+}
+
+// Adds 16 where the mask of 32 bits at high_offset has the element's bit.
+inline Quad fifth_bits(Quad quad, const std::byte* const* p, int high_offset) noexcept {
+  const __m512i heads = load_quad(p, 0);
+  const __m512i bit = _mm512_set1_epi64(static_cast<int64_t>(0x8040201008040201u));
+  const __m512i spread = _mm512_broadcast_i32x4(_mm_set_epi64x(0x0101010101010101, 0));
+  const __m512i first = _mm512_shuffle_epi8(heads, _mm512_add_epi8(spread, _mm512_set1_epi8(static_cast<char>(high_offset))));
+  const __m512i second = _mm512_shuffle_epi8(heads, _mm512_add_epi8(spread, _mm512_set1_epi8(static_cast<char>(high_offset + 2))));
+  const __m512i sixteen = _mm512_set1_epi8(16);
+  return {_mm512_mask_add_epi8(quad.first, _mm512_test_epi8_mask(first, bit), quad.first, sixteen),
+          _mm512_mask_add_epi8(quad.second, _mm512_test_epi8_mask(second, bit), quad.second, sixteen)};
+}
+
+inline Quad look_up(Quad quad, __m128i levels) noexcept {
+  const __m512i table = _mm512_broadcast_i32x4(levels);
+  return {_mm512_shuffle_epi8(table, quad.first), _mm512_shuffle_epi8(table, quad.second)};
+}
+
+// Sums of the 4 dwords of each block: places of `a` are lanes 0 4 1 5, of `b` lanes 2 6 3 7.
+inline __m256i reduce(__m512i a, __m512i b) noexcept {
+  const __m512i halves = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+  const __m512i sums = _mm512_add_epi32(halves, _mm512_shuffle_epi32(halves, _MM_PERM_BADC));
+  const __m512i order = _mm512_castsi256_si512(_mm256_setr_epi32(0, 8, 1, 9, 4, 12, 5, 13));
+  return _mm512_castsi512_si256(_mm512_permutexvar_epi32(order, sums));
+}
+
+// Adds the products of a quad and half the places of a plane.
+inline __m512i add_dot(__m512i sum, const Quad& w, const int8_t* q) noexcept {
+  return _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(sum, w.first, _mm512_load_si512(q)), w.second, _mm512_load_si512(q + 64));
+}
+
+template <class Unpack>
+struct Dots : Unpack {
+  template <int kPlanes, int kTokens>
+  [[gnu::always_inline]] static void dots(const std::byte* const* p, const int8_t* q, __m256i* out) noexcept {
+    const Quad a = Unpack::quad(p), b = Unpack::quad(p + 2);
+    for (int t = 0; t < kTokens; ++t, q += 256 * kPlanes) {
+      __m512i sum_a = add_dot(_mm512_setzero_si512(), a, q), sum_b = add_dot(_mm512_setzero_si512(), b, q + 128);
+      if constexpr (kPlanes == 2) {
+        sum_a = add_dot(_mm512_slli_epi32(sum_a, 7), a, q + 256);
+        sum_b = add_dot(_mm512_slli_epi32(sum_b, 7), b, q + 384);
+      }
+      out[t] = reduce(sum_a, sum_b);
+    }
+  }
+};
+
+// Both numbers of 8 heads converted side by side: half as many instructions as first apart.
+struct ScaleAndMinTogether {
+  static constexpr bool kHasMin = true;
+  static Scales scales(const std::byte* const* p) noexcept {
+    const Heads heads = load_heads(p);
+    const __m512 both = _mm512_cvtph_ps(_mm256_set_m128i(heads.lanes4, heads.lanes0));
+    const __m512i even = _mm512_castsi256_si512(_mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14));
+    const __m512i odd = _mm512_castsi256_si512(_mm256_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15));
+    return {_mm512_castps512_ps256(_mm512_permutexvar_ps(even, both)), _mm512_castps512_ps256(_mm512_permutexvar_ps(odd, both))};
+  }
+};
+
+struct UnpackQ4_0 : OneScale {
+  static constexpr int kBlockBytes = 18, kOffset = 8;
+  static Quad quad(const std::byte* const* p) noexcept { return nibbles(p, 2); }
+};
+
+struct UnpackQ4_1 : ScaleAndMinTogether {
+  static constexpr int kBlockBytes = 20, kOffset = 0;
+  static Quad quad(const std::byte* const* p) noexcept { return nibbles(p, 4); }
+};
+
+struct UnpackQ5_0 : OneScale {
+  static constexpr int kBlockBytes = 22, kOffset = 16;
+  static Quad quad(const std::byte* const* p) noexcept { return fifth_bits(nibbles(p, 6), p, 2); }
+};
+
+struct UnpackQ5_1 : ScaleAndMinTogether {
+  static constexpr int kBlockBytes = 24, kOffset = 0;
+  static Quad quad(const std::byte* const* p) noexcept { return fifth_bits(nibbles(p, 8), p, 4); }
+};
+
+struct UnpackQ8_0 : OneScale {
+  static constexpr int kBlockBytes = 34, kOffset = 128;
+  static Quad quad(const std::byte* const* p) noexcept {
+    const __m512i sign = _mm512_set1_epi8(-128);
+    return {_mm512_xor_si512(load_quad(p, 2), sign), _mm512_xor_si512(load_quad(p, 18), sign)};
+  }
+};
+
+struct UnpackIQ4_NL : OneScale {
+  static constexpr int kBlockBytes = 18, kOffset = 128;
+  static Quad quad(const std::byte* const* p) noexcept {
+    const __m128i levels = _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
+    return look_up(nibbles(p, 2), _mm_xor_si128(levels, _mm_set1_epi8(-128)));
+  }
+};
+
+struct UnpackMXFP4 : PowerScale {
+  static constexpr int kBlockBytes = 17, kOffset = 12;
+  static Quad quad(const std::byte* const* p) noexcept {
+    const __m128i levels = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
+    return look_up(nibbles(p, 1), _mm_add_epi8(levels, _mm_set1_epi8(12)));
+  }
+};
+
+}  // namespace
+
+GemvKernel gemv_a32_avx512(tensor::DType dtype) noexcept {
+  using tensor::DType;
+  switch (dtype) {
+    case DType::Q4_0: return &gemv_any<FormatA32<Dots<UnpackQ4_0>>>;
+    case DType::Q4_1: return &gemv_any<FormatA32<Dots<UnpackQ4_1>>>;
+    case DType::Q5_0: return &gemv_any<FormatA32<Dots<UnpackQ5_0>>>;
+    case DType::Q5_1: return &gemv_any<FormatA32<Dots<UnpackQ5_1>>>;
+    case DType::Q8_0: return &gemv_any<FormatA32<Dots<UnpackQ8_0>>>;
+    case DType::IQ4_NL: return &gemv_any<FormatA32<Dots<UnpackIQ4_NL>>>;
+    case DType::MXFP4: return &gemv_any<FormatA32<Dots<UnpackMXFP4>>>;
+    default: return nullptr;
+  }
+}
+
+}  // namespace assay::backend::cpu

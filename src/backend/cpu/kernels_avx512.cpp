@@ -1,9 +1,0 @@
-// The small kernels built for AVX-512.
-#include "backend/cpu/simd_kernels.h"
-#include "backend/cpu/simd_table.h"
-
-namespace assay::backend::cpu {
-
-void add_avx512_kernels(Kernels& kernels) noexcept { fill_table(kernels); }
-
-}  // namespace assay::backend::cpu

@@ -1,0 +1,361 @@
+// The CPU executor: takes memory for everything once, then walks the schedule for every batch.
+#include "backend/cpu/runtime/cpu_executor.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "assay/error.h"
+#include "backend/cpu/linear/expert_step.h"
+#include "backend/cpu/linear/kernel_uses.h"
+#include "backend/cpu/runtime/run_state.h"
+#include "backend/cpu/runtime/schedule.h"
+#include "backend/cpu/runtime/shard_table.h"
+#include "backend/cpu/runtime/steps.h"
+#include "ops/attention/attention.h"
+#include "ops/plan/buffer_plan.h"
+#include "ops/linear/gather.h"
+#include "ops/plan/op_values.h"
+#include "ops/plan/plan_check.h"
+
+namespace assay::backend::cpu {
+namespace {
+
+using ops::kNone;
+
+size_t round_up_64(size_t bytes) noexcept { return (bytes + 63) / 64 * 64; }
+
+class CpuExecutor final : public ops::Executor {
+ public:
+  CpuExecutor(const ops::Plan& plan, const ops::ExecutorOptions& options, const CpuOptions& cpu, base::ThreadPool& pool)
+      : plan_(plan),
+        options_(options),
+        schedule_((ops::check_plan(plan, options), make_schedule(plan, options))),
+        cache_(plan.cache_layers, options),
+        states_(plan, options),
+        state_(plan, cpu.kernels, cache_, states_, pool),
+        shards_(cpu.shards),
+        i_shard_(cpu.i_shard),
+        n_positions_(static_cast<size_t>(options.n_sequences), 0) {
+    for (const ops::RopeSpec& spec : plan.ropes) state_.rope_tables.emplace_back(spec, options.n_ctx);
+    state_.shape.reserve(options);
+    widen_small_weights();
+    place_values();
+    for (const Step& step : schedule_.steps) {
+      linear_steps_.push_back(step.kind == Step::Kind::linears ? make_linear_step(state_, step, options_) : LinearStep{});
+    }
+    experts_ = std::make_unique<ExpertSteps>(state_, options_);
+    place_scratch();
+  }
+
+  void run(const ops::Batch& batch) override {
+    begin(batch);
+    states_.begin(state_.shape.token_runs);
+    try {
+      run_steps();
+    } catch (...) {  // pages were taken for the batch, and the states lie in the midst of it
+      for (size_t i = 0; i < n_positions_.size(); ++i) truncate(static_cast<int>(i), n_positions_[i]);
+      throw;
+    }
+    states_.end();
+    n_positions_ = state_.shape.n_positions;
+  }
+
+  void run_steps() {
+    for (size_t i = 0; i < schedule_.steps.size(); ++i) {
+      const Step& step = schedule_.steps[i];
+      if (state_.n_rows(step.domain) == 0) continue;
+      if (timer_ == nullptr) {
+        run_step(i);
+      } else {
+        const auto start = std::chrono::steady_clock::now();
+        run_step(i);
+        const auto spent = std::chrono::steady_clock::now() - start;
+        timer_->on_step(step_ops_[i], std::chrono::duration_cast<std::chrono::nanoseconds>(spent).count());
+      }
+      if (observer_ != nullptr) [[unlikely]] observe(step);
+    }
+  }
+
+  std::span<const float> logits(int64_t i_output) const override {
+    return {state_.row(plan_.output(), i_output), static_cast<size_t>(plan_.output_width())};
+  }
+
+  void read_logits(int64_t i_output, std::span<double> out) const override {
+    const std::span<const float> row = logits(i_output);
+    std::copy(row.begin(), row.end(), out.begin());
+  }
+
+  std::span<float> input(int64_t n_tokens) override {
+    if (n_tokens < 0 || n_tokens > options_.n_batch_max) return {};  // run() says so
+    return {state_.row(plan_.input, 0), static_cast<size_t>(n_tokens * state_.width(plan_.input))};
+  }
+  std::span<const float> handed() const override {
+    return {state_.row(plan_.handed, 0), state_.tokens.size() * static_cast<size_t>(state_.width(plan_.handed))};
+  }
+
+  void truncate(int sequence, int64_t n_positions) override {
+    ops::check_sequence(sequence, options_);
+    int64_t& kept = n_positions_[static_cast<size_t>(sequence)];
+    kept = states_.truncate(sequence, std::clamp<int64_t>(n_positions, 0, kept), kept);
+    cache_.truncate(sequence, kept);
+  }
+
+  int64_t n_positions(int sequence) const override {
+    ops::check_sequence(sequence, options_);
+    return n_positions_[static_cast<size_t>(sequence)];
+  }
+
+  ops::CachePages pages() const override {
+    const pages::PagePool& pool = cache_.tables().pool();
+    return {kCachePage, pool.n_pages(), pool.n_free(), cache_.page_bytes()};
+  }
+  int64_t n_pages_needed(int sequence, int64_t n_more) const override {
+    ops::check_sequence(sequence, options_);
+    return cache_.tables().n_needed(sequence, n_more);
+  }
+  bool fork(int from, int64_t n_positions, int to) override {
+    ops::check_sequence(from, options_);
+    ops::check_sequence(to, options_);
+    if (!states_.empty()) return false;  // pages hold no states
+    n_positions = std::clamp<int64_t>(n_positions, 0, n_positions_[static_cast<size_t>(from)]);
+    if (from == to) return truncate(to, n_positions), true;
+    truncate(to, 0);
+    if (n_positions % kCachePage != 0 && cache_.tables().pool().n_free() == 0) return false;
+    cache_.fork(from, n_positions, to);
+    n_positions_[static_cast<size_t>(to)] = n_positions;
+    return true;
+  }
+  bool read_page(int sequence, int64_t i_page, std::span<std::byte> image) const override {
+    if (i_page < 0 || i_page * kCachePage >= n_positions(sequence) || image.size() != cache_.page_bytes()) return false;
+    cache_.read_page(cache_.tables().table(sequence)[i_page], image);
+    return true;
+  }
+  bool append_page(int sequence, int64_t n_more, std::span<const std::byte> image) override {
+    int64_t& n = n_positions_[static_cast<size_t>((ops::check_sequence(sequence, options_), sequence))];
+    if (!states_.empty() || n % kCachePage != 0 || n_more < 1 || n_more > kCachePage || n + n_more > options_.n_ctx || image.size() != cache_.page_bytes() ||
+        cache_.tables().pool().n_free() == 0) {
+      return false;
+    }
+    cache_.extend(sequence, n_more);
+    cache_.write_page(cache_.tables().table(sequence)[n / kCachePage], image);
+    n += n_more;
+    return true;
+  }
+
+  void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const override {
+    cache_.visit(sequence, n_positions(sequence), sink);
+    if (n_positions(sequence) > 0) states_.visit(sequence, sink);
+  }
+
+  void set_observer(ops::OpObserver* observer) override { observer_ = observer; }
+  bool set_step_timer(ops::StepTimer* timer) override {
+    timer_ = timer;
+    if (step_ops_.empty()) {
+      for (const Step& step : schedule_.steps) step_ops_.push_back(ops_of(step));
+    }
+    return true;
+  }
+  std::vector<ops::KernelUse> kernels_of(int32_t i_op) const override {
+    return kernel_uses({plan_, state_.kernel_set, schedule_, linear_steps_, *experts_}, i_op);
+  }
+  size_t cache_bytes() const override { return cache_.bytes() + states_.bytes(); }
+  size_t arena_bytes() const override {
+    size_t bytes = experts_->bytes() + arena_.size() + scratch_.size() + partials_.size() + small_weights_.size();
+    for (const ops::RopeTable& table : state_.rope_tables) bytes += table.bytes();
+    return bytes;
+  }
+
+ private:
+  void run_step(size_t i) {
+    const Step& step = schedule_.steps[i];
+    switch (step.kind) {
+      case Step::Kind::rows: run_row_step(state_, step); break;
+      case Step::Kind::linears: run_linear_step(state_, linear_steps_[i], state_.n_rows(step.domain)); break;
+      case Step::Kind::attention: run_attention_step(state_, record<ops::Attention>(step), reinterpret_cast<float*>(partials_.data())); break;
+      case Step::Kind::experts: experts_->run(record<ops::ExpertLinear>(step), state_.n_rows(step.domain)); break;
+      case Step::Kind::state: run_state_step(state_, step); break;
+      case Step::Kind::gather: gather(record<ops::Gather>(step), state_.n_rows(step.domain)); break;
+    }
+  }
+
+  template <class Record>
+  const Record& record(const Step& step) const {
+    return plan_.ops[static_cast<size_t>(step.op)].get<Record>();
+  }
+
+  void gather(const ops::Gather& op, int64_t n_rows) {
+    if (shards_ == nullptr) throw Error(Errc::bad_request, "a shard of a model needs the others to run");
+    const int64_t own = state_.width(op.x), all = state_.width(op.y);
+    shards_->gather(i_shard_, {state_.row(op.x, 0), n_rows, own, own}, op.column, {state_.row(op.y, 0), n_rows, all, all});
+  }
+
+  // Norm weights and biases as aligned f32: where the file does not have them so, a copy.
+  void widen_small_weights() {
+    state_.small_weights.assign(plan_.weights.size(), nullptr);
+    const std::vector<ops::WeightId> small = ops::small_weights_of(plan_);
+    const auto usable = [&](const tensor::TensorView& view) {
+      return view.dtype == tensor::DType::F32 && reinterpret_cast<uintptr_t>(view.data.data()) % alignof(float) == 0;
+    };
+    size_t bytes = 0;
+    for (const ops::WeightId id : small) {
+      const tensor::TensorView& view = plan_.weights[static_cast<size_t>(id)].view;
+      if (!usable(view)) bytes += round_up_64(static_cast<size_t>(view.shape.elements()) * sizeof(float));
+    }
+    small_weights_ = base::AlignedBuffer(bytes, "norm weights and biases");
+    auto* place = reinterpret_cast<float*>(small_weights_.data());
+    for (const ops::WeightId id : small) {
+      const tensor::TensorView& view = plan_.weights[static_cast<size_t>(id)].view;
+      const float*& at = state_.small_weights[static_cast<size_t>(id)];
+      if (at != nullptr) continue;
+      if (usable(view)) {
+        at = reinterpret_cast<const float*>(view.data.data());
+      } else {
+        quant::decode_row(*quant::find_format(view.dtype), view.data.data(), view.shape.elements(), place);
+        at = place;
+        place += round_up_64(static_cast<size_t>(view.shape.elements()) * sizeof(float)) / sizeof(float);
+      }
+    }
+  }
+
+  int64_t rows_max(ops::ValueId value) const {
+    return plan_.values[static_cast<size_t>(value)].domain == ops::RowDomain::outputs ? options_.n_outputs_max : options_.n_batch_max;
+  }
+
+  // Values and their quantised twins share one arena.
+  void place_values() {
+    struct Wanted {
+      ops::BufferNeed need;
+      int32_t value = kNone, quantised = kNone;
+    };
+    std::vector<Wanted> wanted;
+    for (size_t i = 0; i < plan_.values.size(); ++i) {
+      const Lifetime& life = schedule_.lifetimes[i];
+      const auto id = static_cast<ops::ValueId>(i);
+      const auto bytes = static_cast<size_t>(rows_max(id) * plan_.values[i].width) * sizeof(float);
+      const auto last = id == plan_.output() || id == plan_.handed ? static_cast<int32_t>(schedule_.steps.size()) : life.last_step;
+      wanted.push_back({{bytes, life.first_step, last, life.in_place_of}, id, kNone});
+    }
+    for (size_t i = 0; i < schedule_.quantised.size(); ++i) {
+      const QuantisedValue& q = schedule_.quantised[i];
+      const int64_t k = plan_.values[static_cast<size_t>(q.x)].width;
+      const size_t bytes = quant::activations_bytes(q.kind, options_.planes, rows_max(q.x), k);
+      wanted.push_back({{bytes, q.first_step, q.last_step, kNone}, kNone, static_cast<int32_t>(i)});
+    }
+    // In order of time; a value comes before the one that takes over its memory because it is written in an earlier step.
+    std::stable_sort(wanted.begin(), wanted.end(), [](const Wanted& a, const Wanted& b) { return a.need.first_step < b.need.first_step; });
+    std::vector<int32_t> place_of(plan_.values.size(), kNone);
+    std::vector<ops::BufferNeed> needs;
+    for (const Wanted& w : wanted) {
+      ops::BufferNeed need = w.need;
+      if (need.in_place_of != kNone) need.in_place_of = place_of[static_cast<size_t>(need.in_place_of)];
+      if (w.value != kNone) place_of[static_cast<size_t>(w.value)] = static_cast<int32_t>(needs.size());
+      needs.push_back(need);
+    }
+    const ops::BufferPlan placed = ops::place_buffers(needs);
+    arena_ = base::AlignedBuffer(placed.bytes, "the activations of " + std::to_string(options_.n_batch_max) + " tokens");
+    state_.values.resize(plan_.values.size());
+    state_.quantised.resize(schedule_.quantised.size());
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      std::byte* at = arena_.data() + placed.offsets[i];
+      if (wanted[i].value != kNone) {
+        state_.values[static_cast<size_t>(wanted[i].value)] = reinterpret_cast<float*>(at);
+      } else {
+        const QuantisedValue& q = schedule_.quantised[static_cast<size_t>(wanted[i].quantised)];
+        state_.quantised[static_cast<size_t>(wanted[i].quantised)] =
+            quant::carve(q.kind, options_.planes, rows_max(q.x), plan_.values[static_cast<size_t>(q.x)].width, at);
+      }
+    }
+    for (const QuantisedValue& q : schedule_.quantised) state_.quantised_values.push_back(q.x);
+  }
+
+  void place_scratch() {
+    size_t bytes = std::max<size_t>(64, experts_->scratch_bytes()), partials = 0;
+    for (const LinearStep& step : linear_steps_) {
+      for (size_t i = 0; i < step.tasks.size(); ++i) bytes = std::max(bytes, step.choices[i].scratch_bytes(step.tasks[i]));
+    }
+    for (const ops::Op& op : plan_.ops) {
+      const auto* record = op.as<ops::Attention>();
+      if (record == nullptr) continue;
+      const int64_t v_dim = plan_.cache_layers[static_cast<size_t>(record->layer)].v_dim();
+      bytes = std::max(bytes, state_.kernels.attention_scratch_bytes(record->head_dim, v_dim, options_.n_ctx));
+      partials = std::max(partials, attention_partials_bytes(*record, v_dim, options_.n_ctx));
+    }
+    for (const ops::CacheLayer& layer : plan_.cache_layers) {
+      bytes = std::max(bytes, static_cast<size_t>(std::max(layer.head_dim, layer.v_dim())) * sizeof(float));  // one row on its way into the cache
+    }
+    bytes = round_up_64(bytes) + 64;  // no two threads on one cache line pair
+    scratch_ = base::AlignedBuffer(bytes * static_cast<size_t>(state_.pool.n_threads()), "scratch memory of the threads");
+    partials_ = base::AlignedBuffer(partials, "scratch memory of attention");
+    for (int i = 0; i < state_.pool.n_threads(); ++i) state_.scratch.push_back(scratch_.data() + static_cast<size_t>(i) * bytes);
+  }
+
+  void begin(const ops::Batch& batch) {
+    ops::check_batch(batch, options_, n_positions_, state_.shape);
+    if (!plan_.causal) ops::check_whole(state_.shape);
+    take_pages();
+    state_.tokens = batch.tokens;
+    state_.positions = batch.positions;
+    state_.sequences = batch.sequences;
+    const int64_t n_positions = *std::max_element(state_.shape.n_positions.begin(), state_.shape.n_positions.end());
+    for (ops::RopeTable& table : state_.rope_tables) table.fill_to(n_positions);
+    state_.host_rows = {&plan_, state_.values, state_.small_weights, state_.rope_tables, batch.tokens, batch.positions, state_.shape.selected};
+  }
+
+  // All that the batch needs, or none.
+  void take_pages() {
+    int64_t n_needed = 0;
+    for (size_t i = 0; i < n_positions_.size(); ++i) {
+      n_needed += cache_.tables().n_needed(static_cast<int64_t>(i), state_.shape.n_positions[i] - n_positions_[i]);
+    }
+    const pages::PagePool& pool = cache_.tables().pool();
+    if (n_needed > pool.n_free()) {
+      throw Error(Errc::out_of_memory, "a batch of " + std::to_string(state_.shape.token_runs.size()) + " runs of tokens needs " + std::to_string(n_needed) +
+                                           " pages of the KV cache; " + std::to_string(pool.n_free()) + " of " + std::to_string(pool.n_pages()) + " are free");
+    }
+    for (size_t i = 0; i < n_positions_.size(); ++i) cache_.extend(static_cast<int64_t>(i), state_.shape.n_positions[i] - n_positions_[i]);
+  }
+
+  void observe(const Step& step) {
+    for (const int32_t i_op : ops_of(step)) announce(i_op);
+  }
+
+  void announce(int32_t i_op) {
+    const ops::Op& op = plan_.ops[static_cast<size_t>(i_op)];
+    if (!observer_->wants(op)) return;
+    const ops::ValueId value = ops::announced_value(op);
+    const int64_t n_rows = state_.n_rows(plan_.values[static_cast<size_t>(value)].domain);
+    const float* begin = state_.row(value, 0);
+    observed_.assign(begin, begin + n_rows * state_.width(value));
+    observer_->on_op(op, n_rows, state_.width(value), observed_);
+  }
+
+  const ops::Plan& plan_;
+  const ops::ExecutorOptions options_;
+  const Schedule schedule_;
+  KvCache cache_;
+  ops::StateStore<float> states_;
+  RunState state_;
+  ShardTable* const shards_;
+  const int i_shard_;
+  std::vector<LinearStep> linear_steps_;  // one per step, empty where it is none
+  std::unique_ptr<ExpertSteps> experts_;
+  base::AlignedBuffer small_weights_, arena_, scratch_, partials_;
+  std::vector<int64_t> n_positions_;  // per sequence
+  ops::OpObserver* observer_ = nullptr;
+  std::vector<double> observed_;
+  ops::StepTimer* timer_ = nullptr;
+  std::vector<std::vector<int32_t>> step_ops_;  // per step, once a timer was set
+};
+
+}  // namespace
+
+std::unique_ptr<ops::Executor> make_cpu_executor(const ops::Plan& plan, const ops::ExecutorOptions& options, const CpuOptions& cpu,
+                                                 base::ThreadPool& pool) {
+  return std::make_unique<CpuExecutor>(plan, options, cpu, pool);
+}
+
+}  // namespace assay::backend::cpu

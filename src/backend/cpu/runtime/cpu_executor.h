@@ -1,0 +1,27 @@
+// Runs a Plan on the CPU.
+#pragma once
+
+#include <memory>
+
+#include "backend/cpu/linear/linear.h"
+#include "base/thread_pool.h"
+#include "ops/plan/executor.h"
+#include "ops/plan/plan.h"
+
+namespace assay::backend::cpu {
+
+class ShardTable;
+
+struct CpuOptions {
+  KernelSet kernels = best_kernel_set();
+  // Of an executor of one shard of a model (ops/plan/plan_shards.h): where it meets the others, and which it is.
+  ShardTable* shards = nullptr;
+  int i_shard = 0;
+};
+
+// The plan, what its weights point into and the pool must outlive the executor. Throws Error(unsupported) for what the CPU cannot run,
+// Error(out_of_memory) where cache or arena do not fit.
+std::unique_ptr<ops::Executor> make_cpu_executor(const ops::Plan& plan, const ops::ExecutorOptions& options, const CpuOptions& cpu,
+                                                 base::ThreadPool& pool);
+
+}  // namespace assay::backend::cpu

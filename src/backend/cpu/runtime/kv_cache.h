@@ -1,0 +1,102 @@
+// The CPU's KV cache: where keys and values lie. What they are when read back is said in ops/attention/attention.h.
+// The cache is a pool of pages of 64 positions (pages/page_tables.h); a sequence is a table of them, the same for all layers. In a page keys are
+// stored in tiles of 32 positions, element-major, so that a kernel finds one element of 32 keys side by side; values are stored position by
+// position. A layer's pages lie side by side, and memory is taken where it is touched.
+//
+//   layer:  | page 0                      | page 1                      | ...
+//   K       | head 0 tiles 0 1 | head 1 ..| head 0 tiles 0 1 | head 1 ..|
+//   V       | head 0 rows 0-63 | head 1 ..| head 0 rows 0-63 | head 1 ..|
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "ops/attention/attention.h"
+#include "ops/plan/executor.h"
+#include "ops/plan/plan.h"
+#include "pages/page_tables.h"
+
+namespace assay::backend::cpu {
+
+inline constexpr int64_t kKeyTile = 32;
+inline constexpr int64_t kCachePage = pages::kPagePositions;
+inline constexpr int64_t kPageTiles = kCachePage / kKeyTile;
+
+// One KV head of one layer and sequence; a view into the KvCache.
+//   Key tile i (positions 32 i .. 32 i + 31) begins at key_tile(head, i): f32 or f16 [head_dim][32]; q8_0: f16 scales
+//   [head_dim / 32][32], then int8 [head_dim][32].
+//   Value row t begins at value_row(head, t): f32 or f16 [v_cols]; q8_0: int8 [v_cols], its f16 scales [v_dim / 32] at value_scales(head, t).
+//   The rows of a page follow one another.
+//   v_cols is v_dim rounded up to 16; what lies beyond v_dim stays zero. Where values lie in the keys v_row_bytes is 0 and v leads nowhere.
+struct CacheHead {
+  ops::CacheType type_k = ops::CacheType::f16, type_v = ops::CacheType::f16;
+  int64_t head_dim = 0, v_dim = 0, v_cols = 0;
+  int64_t k_tile_bytes = 0, v_row_bytes = 0;
+  int64_t k_page_bytes = 0, v_page_bytes = 0, v_scales_page_bytes = 0;  // from a page of the pool to the next
+  const int32_t* pages = nullptr;  // of the sequence: which pages of the pool; may be read kTableAhead beyond those in use
+  std::byte* k = nullptr;  // of the pool's page 0
+  std::byte* v = nullptr;
+  std::byte* v_scales = nullptr;
+  bool values_in_keys() const noexcept { return v_row_bytes == 0; }
+};
+
+static inline std::byte* key_tile(const CacheHead& head, int64_t tile) noexcept {
+  return head.k + head.pages[tile / kPageTiles] * head.k_page_bytes + tile % kPageTiles * head.k_tile_bytes;
+}
+static inline std::byte* value_row(const CacheHead& head, int64_t position) noexcept {
+  return head.v + head.pages[position / kCachePage] * head.v_page_bytes + position % kCachePage * head.v_row_bytes;
+}
+static inline std::byte* value_scales(const CacheHead& head, int64_t position) noexcept {
+  return head.v_scales + head.pages[position / kCachePage] * head.v_scales_page_bytes + position % kCachePage * (head.v_dim / 32) * 2;
+}
+
+// Moves one position between its place in the cache and its natural order (cache_row_bytes of ops/attention/attention.h).
+void put_key(const CacheHead& head, int64_t position, const std::byte* row) noexcept;
+void get_key(const CacheHead& head, int64_t position, std::byte* row) noexcept;
+void put_value(const CacheHead& head, int64_t position, const std::byte* row) noexcept;
+void get_value(const CacheHead& head, int64_t position, std::byte* row) noexcept;
+
+class KvCache {
+ public:
+  KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOptions& options);
+
+  CacheHead head(int64_t layer, int64_t sequence, int64_t kv_head) const noexcept;
+  size_t bytes() const noexcept { return memory_.size(); }
+
+  const pages::PageTables& tables() const noexcept { return tables_; }
+  // As PageTables has them, copies made.
+  void extend(int64_t sequence, int64_t n_more) noexcept;
+  void truncate(int64_t sequence, int64_t n_positions) noexcept { tables_.truncate(sequence, n_positions); }
+  void fork(int64_t from, int64_t n_positions, int64_t to) noexcept;
+
+  // A page as it lies in memory, layer by layer, in one piece.
+  size_t page_bytes() const noexcept { return page_bytes_; }
+  void read_page(int32_t page, std::span<std::byte> image) const noexcept;
+  void write_page(int32_t page, std::span<const std::byte> image) noexcept;
+  // Layer by layer K, then V, of the first n_positions positions: position-major, heads ascending within a position.
+  void visit(int64_t sequence, int64_t n_positions, const std::function<void(std::span<const std::byte>)>& sink) const;
+
+ private:
+  struct Layer {
+    int64_t n_kv_heads = 0;
+    CacheHead first;               // of KV head 0; no pointers
+    size_t k = 0, v = 0, v_scales = 0;  // where they begin in the memory
+    size_t k_head_bytes = 0, v_head_bytes = 0, v_scales_head_bytes = 0;
+  };
+  // Calls visit(its begin in memory, bytes) for every piece of a page.
+  template <class Visit>
+  void for_pieces(int32_t page, const Visit& visit) const noexcept;
+  void copy_page(const pages::PageCopy& copy) noexcept;
+
+  std::vector<Layer> layers_;
+  ops::CacheType type_k_, type_v_;
+  size_t page_bytes_ = 0;
+  pages::PageTables tables_;
+  mutable base::AlignedBuffer memory_;
+};
+
+}  // namespace assay::backend::cpu

@@ -1,0 +1,13 @@
+// See peak.h.
+#include "backend/cpu/sets/peak.h"
+
+#include "backend/cpu/sets/set_functions.h"
+
+namespace assay::backend::cpu {
+
+PeakLoops peak_loops(KernelSet set) noexcept {
+  const SetFunctions* functions = functions_of(set);
+  return functions != nullptr && functions->peak_loops != nullptr ? functions->peak_loops() : PeakLoops{};
+}
+
+}  // namespace assay::backend::cpu

@@ -1,0 +1,137 @@
+// The kernel sets of x86-64 processors.
+#include "backend/cpu/gemm/few.h"
+#include "backend/cpu/linear/quantise.h"
+#include "backend/cpu/sets/set_functions.h"
+#include "backend/cpu/sets/simd_kernels.h"
+#include "base/x86_features.h"
+
+namespace assay::backend::cpu {
+namespace {
+
+bool has_avx2() noexcept { return base::has_avx2_and_f16c() && __builtin_cpu_supports("fma"); }
+
+bool has_avx512() noexcept {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
+}
+
+using tensor::DType;
+using enum WeightKind;
+
+// What a row says of a task: its format's kernel, chosen by format alone or by format and planes.
+template <GemvKernel (*kFind)(DType) noexcept>
+LinearKernel vector(const LinearTask& t) noexcept {
+  return {kFind(t.format->dtype), {}};
+}
+template <GemmKernel (*kFind)(DType) noexcept>
+LinearKernel matrix(const LinearTask& t) noexcept {
+  return {nullptr, kFind(t.format->dtype)};
+}
+template <GemmKernel (*kFind)(DType, int) noexcept>
+LinearKernel matrix_by_planes(const LinearTask& t) noexcept {
+  return {nullptr, kFind(t.format->dtype, t.x.planes)};
+}
+
+// A vector kernel takes kGemvColumnsMax columns in one pass; where there are more, a panel of rows, once unpacked, serves them all.
+constexpr int64_t kPanels1 = kGemvColumnsMax + 1, kPanels2 = kGemvColumnsMax / 2 + 1;
+
+// Zen 5 and later (family 26 on): one row after another, fetched far ahead, was the fastest on such a processor; by parts on the others that were measured.
+bool reads_one_by_one() noexcept {
+  static const bool reads = [] {
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    if (!__builtin_cpu_is("amd") || __get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return false;
+    const unsigned family = (eax >> 8 & 15) + (eax >> 20 & 255);
+    return family >= 26;
+  }();
+  return reads;
+}
+constexpr GemvWalk kOneByOneBlocks = {true, 8 * 1024}, kOneByOneSuperblocks = {true, 16 * 1024};
+
+// With AVX2 tiles are the same in the walks of panels and of few tokens, and the latter is the faster for many too, where a chunk of K is long enough that
+// chains in memory do not count. Not so for blocks of 32 in bytes, whose chains stay in registers.
+constexpr int64_t kLongRow = 2048;
+
+LinearKernel floats_avx2(const LinearTask&) noexcept { return {nullptr, {&float_rows_avx2, &float_scratch_bytes_avx2, kFloatRowStep}}; }
+
+// Of the formats that have no kernel by bytes.
+LinearKernel few_words_avx2(const LinearTask& t) noexcept {
+  return gemm_a32_bytes_avx2(t.format->dtype).run != nullptr ? LinearKernel{} : matrix_by_planes<few_a32_avx2>(t);
+}
+
+// Of few tokens with two planes Q4_K has bytes, which take less unpacking than words, but not for so many tokens.
+template <bool kOfQ4K>
+LinearKernel few_two_planes_avx2(const LinearTask& t) noexcept {
+  return (t.format->dtype == DType::Q4_K) == kOfQ4K ? matrix_by_planes<few_a256_avx2>(t) : LinearKernel{};
+}
+
+constexpr LinearRow kRowsAvx2[] = {
+    {"floats", floats, 0, 1, kAnyTokens, 1, 1, &floats_avx2},
+
+    {"few", superblocks, 1, 5, kAnyTokens, kLongRow, 1, &matrix_by_planes<few_a256_avx2>},
+    {"few of short rows", superblocks, 1, 5, 32, 1, 1, &matrix_by_planes<few_a256_avx2>},
+    {"few", superblocks, 2, 2, 12, 1, 1, &few_two_planes_avx2<false>},
+    {"few of Q4_K", superblocks, 2, 2, 3, 1, 1, &few_two_planes_avx2<true>},
+    {"panels of bytes", superblocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix<gemm_a256_bytes_avx2>},
+    {"panels", superblocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix<gemm_a256_avx2>},
+    {"panels of words", superblocks, 2, kPanels2, kAnyTokens, 1, 1, &matrix<gemm_a256_words_avx2>},
+    {"vector one by one", superblocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a256_avx2>, kOneByOneSuperblocks, &reads_one_by_one},
+    {"vector", superblocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a256_avx2>},
+
+    {"few by bytes", blocks, 1, 5, 16, 1, 1, &matrix<few_a32_bytes_avx2>},
+    {"few", blocks, 1, 5, kAnyTokens, kLongRow, 1, &few_words_avx2},
+    {"few of short rows", blocks, 1, 5, 16, 1, 1, &few_words_avx2},
+    {"few", blocks, 2, 3, kAnyTokens, kLongRow, 1, &matrix_by_planes<few_a32_avx2>},
+    {"few of short rows", blocks, 2, 3, 16, 1, 1, &matrix_by_planes<few_a32_avx2>},
+    {"panels of bytes", blocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix<gemm_a32_bytes_avx2>},
+    {"panels", blocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix_by_planes<gemm_a32_avx2>},
+    {"panels", blocks, 2, kPanels2, kAnyTokens, 1, 1, &matrix_by_planes<gemm_a32_avx2>},
+    {"vector one by one", blocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a32_avx2>, kOneByOneBlocks, &reads_one_by_one},
+    {"vector", blocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a32_avx2>},
+};
+
+constexpr int64_t kFewRowBytesMax = 1 << 26;  // rows of a strip are reached by offsets of 32 bits
+
+template <GemmKernel (*kFind)(DType, int) noexcept>
+LinearKernel few_avx512(const LinearTask& t) noexcept {
+  return t.row_bytes > kFewRowBytesMax ? LinearKernel{} : matrix_by_planes<kFind>(t);
+}
+
+LinearKernel float_columns(const LinearTask&) noexcept {
+  return {nullptr, {&float_columns_avx512, &float_columns_scratch_bytes_avx512, kGemmRowStep}};
+}
+LinearKernel floats_avx512(const LinearTask&) noexcept { return {nullptr, {&float_rows_avx512, &float_scratch_bytes_avx512, kGemmRowStep}}; }
+
+constexpr LinearRow kRowsAvx512[] = {
+    {"float columns", floats, 0, 8, kAnyTokens, 1, 32, &float_columns},
+    {"floats", floats, 0, 1, kAnyTokens, 1, 1, &floats_avx512},
+
+    {"few", superblocks, 1, 3, 4, 1, 1, &few_avx512<few_a256_avx512>},
+    {"few", superblocks, 2, 2, 12, 1, 1, &few_avx512<few_a256_avx512>},
+    {"panels", superblocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix<gemm_a256_avx512>},
+    {"panels of words", superblocks, 2, kPanels2, kAnyTokens, 1, 1, &matrix<gemm_a256_words_avx512>},
+    {"vector one by one", superblocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a256_avx512>, kOneByOneSuperblocks, &reads_one_by_one},
+    {"vector", superblocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a256_avx512>},
+
+    {"few", blocks, 1, 5, 16, 1, 1, &few_avx512<few_a32_avx512>},
+    {"few", blocks, 2, 2, 32, 1, 1, &few_avx512<few_a32_avx512>},
+    {"panels", blocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix<gemm_a32_avx512>},
+    {"panels", blocks, 2, kPanels2, kAnyTokens, 1, 1, &matrix<gemm_a32_avx512>},
+    {"vector one by one", blocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a32_avx512>, kOneByOneBlocks, &reads_one_by_one},
+    {"vector", blocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a32_avx512>},
+};
+
+void add_both_kernels(Kernels& kernels) noexcept {
+  add_avx2_kernels(kernels);
+  add_avx512_kernels(kernels);
+}
+
+constexpr SetFunctions kSets[] = {
+    {KernelSet::avx2, &has_avx2, kRowsAvx2, kGroupLanesAvx2, &quantise_rows_avx2, &add_avx2_kernels, &peak_loops_avx2, &joins_planes_avx2},
+    {KernelSet::avx512, &has_avx512, kRowsAvx512, kGroupLanesAvx512, &quantise_rows_avx2, &add_both_kernels, &peak_loops_avx512},
+};
+
+}  // namespace
+
+std::span<const SetFunctions> sets_of_build() noexcept { return kSets; }
+
+}  // namespace assay::backend::cpu

@@ -1,0 +1,48 @@
+// Attention on the device (contract: ops/attention/attention.h).
+#pragma once
+
+#include <cstdint>
+
+#include "backend/cuda/attention/kv_cache.h"
+#include "backend/cuda/runtime/queue.h"
+
+namespace assay::backend::cuda {
+
+inline constexpr int kTileTokens = 16;  // queries of a block of threads where many tokens run
+
+// Up to kTileTokens consecutive tokens of one sequence.
+struct TokenTile {
+  int32_t token = 0, n = 0;  // first token of the batch, how many
+  int32_t sequence = 0, position = 0;
+};
+
+struct AttentionTask {
+  CacheView cache;
+  const float* q = nullptr;          // [n_tokens, n_heads, head_dim]
+  float* y = nullptr;                // the same
+  int64_t n_heads = 0, window = 0;
+  float scale = 0;
+  const TokenTile* tiles = nullptr;  // on the device
+  int64_t n_tiles = 0;
+  int64_t n_segments = 0;            // that any of the queries may see
+  int32_t tile_keys = 0;             // set when the kernel is started: keys whose values are staged at a time
+  float* partials = nullptr;         // where tiles are of one token: [n_tiles, n_heads, n_segments, head_dim + 2]
+};
+
+// Tiles of up to kTileTokens tokens; each block of threads walks its segments.
+void attention_tiles(const AttentionTask& task, const Queue& queue);
+// The same where the cache is f16 and several heads share keys, many times as fast; false, and nothing done, for other shapes.
+bool attention_prefill(const AttentionTask& task, const Queue& queue);
+// The same on Hopper, for all types of cache, faster still; false, and nothing done, for other heads than those of 64 and 128.
+bool attention_hopper(const AttentionTask& task, const Queue& queue);
+// Tiles of one token; the segments of a query are worked on side by side, into partials. Their merge, alone or with the integers of the
+// result (merge_rows of fused.h), gives y.
+void attention_split(const AttentionTask& task, const Queue& queue);
+// The same for heads of 8 n elements (32 n with a q8_0 cache), which share the reading of their keys; false, and nothing done, for others.
+bool attention_alone(const AttentionTask& task, const Queue& queue);
+void attention_merge(const AttentionTask& task, const Queue& queue);
+
+// Shared memory limits the head dimension.
+inline constexpr int64_t kHeadDimMax = 512;
+
+}  // namespace assay::backend::cuda

@@ -1,0 +1,17 @@
+// The kernels of expert_any.cuh for the formats with blocks of 32, and the doors of the experts' products of integers.
+#include "backend/cuda/experts/expert_any.cuh"
+#include "backend/cuda/linear/formats.h"
+
+namespace assay::backend::cuda {
+
+void expert_linear_any(const ExpertTask& task, const quant::Activations& x, const Queue& queue) {
+  const auto start = [&]<class F>(F) { launch_any_expert<typename F::Block, 32>(task, x, queue); };
+  visit_format(quant::Formats32{}, task.w->dtype, start) || expert_any_256(task, x, queue);
+}
+
+void expert_linear(const ExpertTask& task, const quant::Activations& x, const Queue& queue) {
+  if (task.n_pairs == 0) return;
+  if (!expert_linear_gemv(task, x, queue)) expert_linear_any(task, x, queue);
+}
+
+}  // namespace assay::backend::cuda

@@ -1,0 +1,176 @@
+// See expert_groups.h. The order is a counting sort: a block of threads an expert counts the pairs of all experts up to
+// its own, and places its own.
+#include <algorithm>
+
+#include "backend/cuda/experts/expert_groups.h"
+#include "backend/cuda/experts/expert_pick.cuh"
+#include "backend/cuda/runtime/warp.cuh"
+#include "backend/cuda/tiles/mma_tile.cuh"
+
+namespace assay::backend::cuda {
+namespace {
+
+constexpr int kGroupingWarps = 8, kGroupingThreads = 32 * kGroupingWarps, kGatherThreads = 128;
+constexpr int64_t kPairsOfExpertMin = 2;  // on average; fewer are faster each by itself
+constexpr int64_t kGroupedExpertsMax = 4096;
+constexpr int64_t kTileTokensMin = 32;
+
+struct OrderTask {
+  ExpertPick pick;
+  int32_t n_pairs, n_experts, tile_tokens;
+  ExpertScratch to;
+};
+
+__device__ int sum_of_warp(int x) {
+#pragma unroll
+  for (int width = 16; width >= 1; width /= 2) x += __shfl_xor_sync(kWholeWarp, x, width);
+  return x;
+}
+
+__global__ void __launch_bounds__(kGroupingThreads) order_pairs_kernel(const __grid_constant__ OrderTask task) {
+  extern __shared__ int32_t count[];  // pairs of every expert up to the block's own
+  __shared__ int32_t own_of_warp[kGroupingWarps], before[2];
+  let_next_start();
+  wait_for_previous();
+  const int own = static_cast<int>(blockIdx.x), t = static_cast<int>(threadIdx.x), warp = t / 32, lane = t % 32;
+  const int share = (task.n_pairs + kGroupingThreads - 1) / kGroupingThreads * 32;  // of a warp
+  const int begin = warp * share, end = min(begin + share, task.n_pairs);
+  const auto expert_at = [&](int pair) { return pair < end ? static_cast<int>(task.pick.expert(pair)) : own + 1; };
+  for (int i = t; i <= own; i += kGroupingThreads) count[i] = 0;
+  __syncthreads();
+  int n_own = 0;
+  for (int base = begin; base < end; base += 32) {
+    const int expert = expert_at(base + lane);
+    if (expert <= own) atomicAdd(count + expert, 1);
+    n_own += __popc(__ballot_sync(kWholeWarp, expert == own));
+  }
+  if (lane == 0) own_of_warp[warp] = n_own;
+  __syncthreads();
+  const int tokens = task.tile_tokens;
+  if (warp == 0) {
+    int n_places = 0, n_tiles = 0;
+    for (int i = lane; i < own; i += 32) n_places += count[i], n_tiles += (count[i] + tokens - 1) / tokens;
+    n_places = sum_of_warp(n_places), n_tiles = sum_of_warp(n_tiles);
+    if (lane == 0) before[0] = n_places, before[1] = n_tiles;
+  }
+  __syncthreads();
+  int place = before[0];
+  for (int i = 0; i < warp; ++i) place += own_of_warp[i];
+  for (int base = begin; base < end; base += 32) {
+    const bool is_own = expert_at(base + lane) == own;
+    const uint32_t all = __ballot_sync(kWholeWarp, is_own);
+    if (is_own) task.to.pairs[place + __popc(all & ((1u << lane) - 1))] = base + lane;
+    place += __popc(all);
+  }
+  const int n_tiles = (count[own] + tokens - 1) / tokens;
+  for (int i = t; i < n_tiles; i += kGroupingThreads) {
+    const int first = i * tokens;
+    task.to.tiles[before[1] + i] = {own, before[0] + first, before[0] + min(first + tokens, count[own])};
+  }
+  if (own == task.n_experts - 1 && t == 0) *task.to.n_tiles = before[1] + n_tiles;
+}
+
+struct GatherRowsTask {
+  const int32_t* pairs;
+  ExpertPick pick;
+  quant::Activations from, to;
+};
+
+template <class T>
+__device__ void copy_row(const void* from, void* to, int64_t from_row, int64_t to_row, int64_t n) {
+  const T* source = static_cast<const T*>(from) + from_row * n;
+  T* target = static_cast<T*>(to) + to_row * n;
+  for (int64_t i = threadIdx.x; i < n; i += kGatherThreads) target[i] = source[i];
+}
+
+__global__ void __launch_bounds__(kGatherThreads) gather_rows_kernel(const __grid_constant__ GatherRowsTask task) {
+  let_next_start();
+  wait_for_previous();
+  const int64_t place = blockIdx.x, row = task.pick.row_of_x(task.pairs[place]);
+  const int64_t k = task.to.k;  // `from` may have the rows of all ranks as one
+  const bool superblocks = task.from.kind == quant::Activation::a256;
+  const int64_t n_blocks = k / (superblocks ? 256 : 32), n_groups = k / (superblocks ? 16 : 32);
+  copy_row<uint4>(task.from.q, task.to.q, row, place, k / 16);
+  copy_row<float>(task.from.d, task.to.d, row, place, n_blocks);
+  copy_row<int16_t>(task.from.q_sums, task.to.q_sums, row, place, n_groups);
+  if (task.from.planes == 1) return;
+  copy_row<uint4>(task.from.l, task.to.l, row, place, k / 16);
+  copy_row<int16_t>(task.from.l_sums, task.to.l_sums, row, place, n_groups);
+}
+
+int64_t experts_of(const ExpertTask& task) { return task.w->rows / task.rows_per_expert; }
+
+bool is_served(tensor::DType dtype) {
+  using tensor::DType;
+  const DType served[] = {DType::Q4_0, DType::Q4_1, DType::Q8_0, DType::Q4_K, DType::Q5_K, DType::Q6_K};
+  return std::find(std::begin(served), std::end(served), dtype) != std::end(served);
+}
+
+void order_pairs(const ExpertTask& task, int32_t tile_tokens, const ExpertScratch& scratch, const Queue& queue) {
+  const int64_t n_experts = experts_of(task);
+  const OrderTask order{ExpertPick(task), static_cast<int32_t>(task.n_pairs), static_cast<int32_t>(n_experts),
+                        tile_tokens, scratch};
+  launch(queue, order_pairs_kernel, dim3(static_cast<unsigned>(n_experts)), kGroupingThreads,
+         static_cast<size_t>(n_experts) * sizeof(int32_t), order);
+}
+
+}  // namespace
+
+ExpertMemory::ExpertMemory(std::span<const ExpertNeed> needs, int planes, const Hopper& hopper) {
+  if (hopper.n_processors == 0) return;
+  int64_t n_pairs = 0, n_tiles = 0;
+  size_t x_bytes = 0;
+  for (const ExpertNeed& need : needs) {
+    if (need.n_pairs < kPairsOfExpertMin * need.n_experts) continue;
+    n_pairs = std::max(n_pairs, need.n_pairs);
+    n_tiles = std::max(n_tiles, need.n_pairs / kTileTokensMin + need.n_experts);
+    x_bytes = std::max(x_bytes, quant::activations_bytes(need.kind, planes, need.n_pairs, need.d_in));
+  }
+  if (n_pairs == 0) return;
+  const size_t words = static_cast<size_t>(n_pairs + 1) * sizeof(int32_t);
+  order_ = DeviceBuffer(words + static_cast<size_t>(n_tiles) * sizeof(ExpertTile), "the order of tokens by experts");
+  x_ = DeviceBuffer(x_bytes, "activations by experts");
+  view_.n_tiles = order_.as<int32_t>();
+  view_.pairs = view_.n_tiles + 1;
+  view_.tiles = reinterpret_cast<ExpertTile*>(order_.data() + words);
+  view_.x = x_.data();
+}
+
+int32_t expert_tile_tokens(const ExpertTask& task, const quant::Activations& x) {
+  // Tiles of superblocks have 64 columns, a plane of a token each, or 128.
+  const bool is_narrow = x.kind == quant::Activation::a256 && task.n_pairs * x.planes <= 64 * experts_of(task);
+  return (is_narrow ? 64 : kTileColumns) / x.planes;
+}
+
+bool groups_experts(const ExpertTask& task, const quant::Activations& x, const ExpertScratch& scratch) {
+  const int64_t n_experts = experts_of(task);
+  return scratch.x != nullptr && is_served(task.w->dtype) && task.n_pairs >= kPairsOfExpertMin * n_experts &&
+         n_experts <= kGroupedExpertsMax && task.n_pairs < INT32_MAX / 2 && task.w->rows < INT32_MAX / 2 &&
+         task.w->parts.n >= 2 && x.kind != quant::Activation::f32;
+}
+
+bool expert_linear_groups(const ExpertTask& task, const quant::Activations& x, const ExpertScratch& scratch,
+                          const ExpertsMade& made, const Hopper& hopper, const Queue& queue) {
+  if (!made.order) order_pairs(task, expert_tile_tokens(task, x), scratch, queue);
+  MmaTasks tasks;
+  tasks.x = quant::carve(x.kind, x.planes, task.n_pairs, task.d_in, scratch.x);
+  if (!made.x || !made.order) {
+    const GatherRowsTask gather{scratch.pairs, ExpertPick(task), x, tasks.x};
+    launch(queue, gather_rows_kernel, dim3(static_cast<unsigned>(task.n_pairs)), kGatherThreads, 0, gather);
+  }
+  tasks.n = 1;
+  tasks.task[0] = {task.w->parts, static_cast<int32_t>(task.w->rows), 0, task.bias, task.y};
+  tasks.n_blocks = static_cast<int32_t>(task.d_in / x.block()), tasks.n_tokens = static_cast<int32_t>(task.n_pairs);
+  tasks.experts = {scratch.pairs,
+                   scratch.tiles,
+                   scratch.n_tiles,
+                   static_cast<int32_t>((task.d_out + kTileRows - 1) / kTileRows),
+                   static_cast<int32_t>(task.rows_per_expert),
+                   static_cast<int32_t>(task.first_row),
+                   static_cast<int32_t>(task.d_out)};
+  return x.kind == quant::Activation::a256
+             ? expert_wgmma_256(task.w->dtype, tasks, expert_tile_tokens(task, x) * x.planes, hopper, queue)
+             : expert_wgmma_32(task.w->dtype, tasks, hopper, queue);
+}
+
+}  // namespace assay::backend::cuda

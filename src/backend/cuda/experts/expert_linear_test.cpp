@@ -1,0 +1,161 @@
+// Experts' products of every format against the reference, by bits: every kernel that serves the format, wide and
+// narrow x, a part of an expert's rows, many tokens of which one expert has all and another none.
+#include "backend/cuda/experts/expert_linear.h"
+
+#include <algorithm>
+
+#include "backend/cuda/experts/expert_groups.h"
+#include "backend/cuda/linear/matrix_test.h"
+#include "backend/cuda/runtime/device_test.h"
+#include "backend/cuda/runtime/hopper.h"
+#include "ops/linear/linear.h"
+#include "support/random_weights.h"
+
+namespace assay::backend::cuda {
+namespace {
+
+struct ExpertShape {
+  int64_t n_experts, n_used, n_tokens, d_in, d_out, rows_per_expert, first_row;
+  bool wide;
+  bool uneven = false;  // every token goes to expert 1, none to expert 0
+};
+
+std::vector<float> random_routes(const ExpertShape& s, uint64_t seed) {
+  test::Random random(seed);
+  std::vector<float> routes;
+  for (int64_t t = 0; t < s.n_tokens; ++t) {
+    std::vector<float> experts;
+    if (s.uneven) experts.push_back(1.0f);
+    while (static_cast<int64_t>(experts.size()) < s.n_used) {
+      const auto e = static_cast<float>(random.below(static_cast<int>(s.n_experts)));
+      if (s.uneven && e == 0.0f) continue;
+      if (std::find(experts.begin(), experts.end(), e) == experts.end()) experts.push_back(e);
+    }
+    routes.insert(routes.end(), static_cast<size_t>(s.n_used), 0.25f);
+    routes.insert(routes.end(), experts.begin(), experts.end());
+  }
+  return routes;
+}
+
+void check_experts(const quant::Format& format, const ExpertShape& s, int planes, uint64_t seed) {
+  const int64_t n_rows = s.n_experts * s.rows_per_expert, n_x = s.n_tokens * (s.wide ? s.n_used : 1),
+                n_pairs = s.n_tokens * s.n_used;
+  const std::vector<std::byte> bytes = test::random_weights(format, n_rows * s.d_in, seed);
+  const std::vector<float> x = test::random_activations(n_x * s.d_in, seed + 1),
+                           bias = test::random_activations(n_rows, seed + 2);
+  const std::vector<float> routes = random_routes(s, seed + 3);
+  const bool of_floats = format.activation == quant::Activation::f32;
+  std::vector<std::byte> memory;
+  quant::Activations host;
+  if (!of_floats) {
+    memory.resize(quant::activations_bytes(format.activation, planes, n_x, s.d_in));
+    host = quant::carve(format.activation, planes, n_x, s.d_in, memory.data());
+    for (int64_t i = 0; i < n_x; ++i) quant::quantise_row_ref(x.data() + i * s.d_in, host, i);
+  }
+  const int64_t row_bytes =
+      s.d_in / tensor::traits(format.dtype).block_elements * tensor::traits(format.dtype).block_bytes;
+  std::vector<float> expected;
+  for (int64_t pair = 0; pair < n_pairs; ++pair) {
+    const auto expert =
+        static_cast<int64_t>(routes[static_cast<size_t>(pair / s.n_used * 2 * s.n_used + s.n_used + pair % s.n_used)]);
+    const int64_t x_row = s.wide ? pair : pair / s.n_used;
+    for (int64_t r = 0; r < s.d_out; ++r) {
+      const int64_t row = expert * s.rows_per_expert + s.first_row + r;
+      const std::byte* weights = bytes.data() + row * row_bytes;
+      const float* b = &bias[static_cast<size_t>(row)];
+      expected.push_back(of_floats ? ops::linear_f32_ref(format, weights, x.data() + x_row * s.d_in, s.d_in, b)
+                                   : ops::linear_ref(format, weights, host, x_row, b));
+    }
+  }
+  const Uploaded w = lay(format.dtype, n_rows, s.d_in, bytes, false);
+  const DeviceBuffer on_x = upload(x), on_bias = upload(bias), on_routes = upload(routes);
+  ExpertTask task;
+  task.w = &w.matrix;
+  task.bias = on_bias.as<float>();
+  task.routes = on_routes.as<float>();
+  task.x = on_x.as<float>();
+  task.n_pairs = n_pairs, task.d_in = s.d_in, task.d_out = s.d_out;
+  task.rows_per_expert = s.rows_per_expert, task.first_row = s.first_row;
+  task.n_used = static_cast<int32_t>(s.n_used);
+  task.is_wide = s.wide;
+  const auto check = [&](const char* what, auto&& start) {
+    const DeviceBuffer y = poisoned(expected.size());
+    task.y = y.as<float>();
+    if (start()) {
+      EXPECT_TRUE(same_floats(download<float>(y.data(), expected.size()), expected))
+          << tensor::traits(format.dtype).name << ", " << what << ", planes " << planes;
+    }
+  };
+  if (of_floats) {
+    check("floats", [&] {
+      for (int64_t e = 0; e < s.n_experts; ++e) {  // one at a time, as where they are decoded
+        const auto* rows = static_cast<const uint8_t*>(w.matrix.parts.base[0]) + e * s.rows_per_expert * row_bytes;
+        expert_linear_float(task, format.dtype, rows, e, 1, Queue());
+      }
+      return true;
+    });
+    return;
+  }
+  const DeviceBuffer on_memory = upload(memory);
+  const quant::Activations device =  // the ranks' rows as one, as a gate leaves them
+      quant::carve(format.activation, planes, s.n_tokens, n_x / s.n_tokens * s.d_in, on_memory.data());
+  check("any format", [&] { return expert_linear_any(task, device, Queue()), true; });
+  check("gemv", [&] {
+    const bool served = expert_linear_gemv(task, device, Queue());
+    EXPECT_EQ(served, part_bytes(format.dtype, false).n > 1);
+    return served;
+  });
+  check("by experts", [&] {
+    const HopperMemory hopper(true);
+    const ExpertNeed need{s.n_experts, n_pairs, format.activation, s.d_in};
+    const ExpertMemory experts(std::span(&need, 1), planes, hopper.view());
+    if (!groups_experts(task, device, experts.view())) return false;
+    // Twice: the second product finds the order and the activations.
+    bool served = true;
+    for (const bool made : {false, true}) {
+      cuda::check(cudaMemset(task.y, 0xA5, expected.size() * sizeof(float)), "poisoning test memory");
+      served = served && expert_linear_groups(task, device, experts.view(), {made, made}, hopper.view(), Queue());
+    }
+    cuda::check(cudaDeviceSynchronize(), "running products by experts");
+    EXPECT_TRUE(served);
+    return served;
+  });
+}
+
+TEST(CudaExpertLinear, HasTheReferencesBits) {
+  ASSAY_REQUIRE_GPU();
+  uint64_t seed = 900;
+  for (const quant::Format& format : quant::all_formats()) {
+    const int64_t block = format.activation == quant::Activation::a256  ? 256
+                          : format.activation == quant::Activation::f32 ? 8
+                                                                        : 32;
+    for (const int planes : {1, 2}) {
+      for (const ExpertShape& s :
+           {ExpertShape{7, 3, 1, 3 * block, 33, 33, 0, false}, ExpertShape{5, 2, 9, 9 * block, 19, 40, 21, true}}) {
+        check_experts(format, s, planes, ++seed * 10);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(CudaExpertLinear, HasTheReferencesBitsOfManyTokens) {
+  ASSAY_REQUIRE_GPU();
+  uint64_t seed = 70000;
+  for (const quant::Format& format : quant::all_formats()) {
+    if (part_bytes(format.dtype, false).n < 2) continue;
+    const int64_t block = format.activation == quant::Activation::a256 ? 256 : 32;
+    for (const int planes : {1, 2}) {
+      for (const ExpertShape& s : {ExpertShape{6, 2, 100, 3 * block, 40, 60, 11, false, true},
+                                   ExpertShape{6, 3, 40, 8 * block, 150, 150, 0, true},
+                                   ExpertShape{3, 1, 200, 8 * block, 33, 33, 0, false, true},
+                                   ExpertShape{3, 1, 200, 11 * block, 20, 20, 0, true}}) {
+        check_experts(format, s, planes, ++seed * 10);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace assay::backend::cuda

@@ -1,0 +1,28 @@
+// Which rows a pair of token and rank multiplies (expert_linear.h), on the device.
+#pragma once
+
+#include "backend/cuda/experts/expert_linear.h"
+
+namespace assay::backend::cuda {
+
+struct ExpertPick {
+  const float* routes;
+  int32_t n_used;
+  bool is_wide;
+  int64_t rows_per_expert, first_row;
+  explicit ExpertPick(const ExpertTask& t)
+      : routes(t.routes),
+        n_used(t.n_used),
+        is_wide(t.is_wide),
+        rows_per_expert(t.rows_per_expert),
+        first_row(t.first_row) {}
+
+  __device__ int64_t expert(int64_t pair) const {
+    const int64_t rank = pair % n_used;
+    return routes == nullptr ? rank : static_cast<int64_t>(routes[pair / n_used * 2 * n_used + n_used + rank]);
+  }
+  __device__ int64_t row_begin(int64_t expert) const { return expert * rows_per_expert + first_row; }
+  __device__ int64_t row_of_x(int64_t pair) const { return is_wide ? pair : pair / n_used; }
+};
+
+}  // namespace assay::backend::cuda

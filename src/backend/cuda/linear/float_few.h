@@ -1,0 +1,15 @@
+// Products of float weights for a few tokens, from two on (contract: ops/linear/linear.h). Each weight is read once for 8 tokens.
+#pragma once
+
+#include <cstdint>
+
+#include "backend/cuda/linear/float_rows.h"
+#include "backend/cuda/runtime/queue.h"
+
+namespace assay::backend::cuda {
+
+constexpr bool float_few_serves(int64_t cols) noexcept { return cols % 32 == 0 && cols < int64_t{1} << 24; }
+// x: [n_tokens, cols].
+void linear_float_few(const FloatRows& rows, int64_t cols, const float* x, int64_t n_tokens, const Queue& queue);
+
+}  // namespace assay::backend::cuda

@@ -1,0 +1,302 @@
+// See plain_rows.h. Of most ops a thread makes one element of y; of norms and routes a warp a row.
+#include "backend/cuda/rows/plain_rows.h"
+#include "backend/cuda/runtime/warp.cuh"
+#include "num/activations.h"
+#include "num/lanes.h"
+
+namespace assay::backend::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+unsigned blocks_for(int64_t n) { return static_cast<unsigned>((n + kThreads - 1) / kThreads); }
+__device__ int64_t thread_index() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
+
+template <class Element>
+__global__ void each_kernel(Element element, int64_t n, float* y) {
+  const int64_t i = thread_index();
+  if (i < n) y[i] = element(i);
+}
+template <class Element>
+void each(const Element& element, int64_t n, float* y, const Queue& queue) {
+  if (n > 0) each_kernel<<<blocks_for(n), kThreads, 0, queue.stream>>>(element, n, y);
+}
+
+struct Scaled {
+  const float* x;
+  float factor;
+  __device__ float operator()(int64_t i) const { return x[i] * factor; }
+};
+struct Clamped {
+  const float* x;
+  float most;
+  __device__ float operator()(int64_t i) const { return x[i] > most ? most : x[i] < -most ? -most : x[i]; }
+};
+struct Capped {
+  const float* x;
+  float cap;
+  __device__ float operator()(int64_t i) const { return num::softcap(x[i], cap); }
+};
+struct Activated {
+  const float* x;
+  ops::ActivationFunction activation;
+  __device__ float operator()(int64_t i) const { return ops::activate(activation, x[i]); }
+};
+struct WithColumns {
+  const float *x, *w;
+  int64_t width;
+  __device__ float operator()(int64_t i) const { return x[i] + w[i % width]; }
+};
+struct TimesColumns {
+  const float *x, *w;
+  int64_t n_factors, run_width;
+  __device__ float operator()(int64_t i) const { return x[i] * w[i / run_width % n_factors]; }
+};
+struct AnyGate {
+  const float *gate, *up;
+  ops::ActivationFunction activation;
+  int64_t run_width;
+  __device__ float operator()(int64_t i) const { return ops::activate(activation, gate[i / run_width]) * up[i]; }
+};
+struct ClampGate {
+  const float *gate, *up;
+  float alpha, limit;
+  __device__ float operator()(int64_t i) const {
+    const float g = limit < gate[i] ? limit : gate[i];
+    const float below = limit < up[i] ? limit : up[i], u = -limit > below ? -limit : below;
+    return (g * num::sigmoid(alpha * g)) * (u + 1.0f);
+  }
+};
+struct ExpertScaled {
+  const float *x, *routes;
+  int64_t n_used, d;
+  __device__ float operator()(int64_t i) const {
+    const int64_t pair = i / d, token = pair / n_used;
+    return routes[token * 2 * n_used + pair % n_used] * x[token * d + i % d];
+  }
+};
+struct ExpertsSummed {
+  const float *x, *routes;
+  int64_t n_used, d;
+  __device__ float operator()(int64_t i) const {
+    const int64_t token = i / d;
+    const float* from = x + token * n_used * d + i % d;
+    if (routes == nullptr) {
+      float sum = from[0];
+      for (int64_t rank = 1; rank < n_used; ++rank) sum = sum + from[rank * d];
+      return sum;
+    }
+    const float* weights = routes + token * 2 * n_used;
+    float sum = weights[0] * from[0];
+    for (int64_t rank = 1; rank < n_used; ++rank) sum = num::fma(weights[rank], from[rank * d], sum);
+    return sum;
+  }
+};
+
+__global__ void copy_kernel(CopyRuns c, int64_t n_runs) {
+  const int64_t i = thread_index(), run = i / c.width, j = i % c.width;
+  if (run < n_runs) c.y[run * c.y_stride + c.y_first + j] = c.x[run / c.x_repeats * c.x_stride + c.x_first + j];
+}
+
+__global__ void layer_norm_kernel(LayerNormTask task) {
+  const int64_t run = thread_index() / 32;
+  const int lane = threadIdx.x % 32;
+  if (run >= task.n_runs) return;
+  const float* x = task.x + run * task.d;
+  float* y = task.y + run * task.d;
+  const int64_t own = run % task.n_weights * task.d;
+  float sum = 0.0f, squares = 0.0f;
+  for (int64_t j = lane; j < task.d; j += 32) sum = sum + x[j];
+  const float mean = __shfl_sync(kWholeWarp, fold_lanes(sum), 0) / static_cast<float>(task.d);
+  for (int64_t j = lane; j < task.d; j += 32) squares = num::fma(x[j] - mean, x[j] - mean, squares);
+  const float r = 1.0f / sqrtf(__shfl_sync(kWholeWarp, fold_lanes(squares), 0) / static_cast<float>(task.d) + task.eps);
+  for (int64_t j = lane; j < task.d; j += 32) {
+    float value = (x[j] - mean) * r;
+    if (task.w != nullptr) value = value * task.w[own + j];
+    y[j] = task.bias == nullptr ? value : value + task.bias[own + j];
+  }
+}
+
+__global__ void l2_norm_kernel(const float* x, float eps, int64_t d, int64_t n_runs, float* y) {
+  const int64_t run = thread_index() / 32;
+  const int lane = threadIdx.x % 32;
+  if (run >= n_runs) return;
+  x += run * d;
+  y += run * d;
+  float sum = 0.0f;
+  for (int64_t j = lane; j < d; j += 32) sum = num::fma(x[j], x[j], sum);
+  const float r = 1.0f / sqrtf(__shfl_sync(kWholeWarp, fold_lanes(sum), 0) + eps);
+  for (int64_t j = lane; j < d; j += 32) y[j] = x[j] * r;
+}
+
+// ---- Routes.
+
+// Whether entry a comes before entry b: the larger, the lower index among equals.
+__device__ bool is_before(float x_a, int a, float x_b, int b) { return x_a != x_b ? x_a > x_b : a < b; }
+
+// By a warp, y may be x.
+__device__ void softmax(const float* x, int n, float* y) {
+  const int lane = threadIdx.x % 32;
+  float m = x[0];
+  for (int i = lane; i < n; i += 32) m = x[i] > m ? x[i] : m;
+#pragma unroll
+  for (int width = 16; width >= 1; width /= 2) {
+    const float other = __shfl_xor_sync(kWholeWarp, m, width);
+    m = other > m ? other : m;
+  }
+  __syncwarp();
+  float sum = 0.0f;
+  for (int i = lane; i < n; i += 32) {
+    const float e = num::exp(x[i] - m);
+    y[i] = e;
+    sum = sum + e;
+  }
+  const float total = __shfl_sync(kWholeWarp, fold_lanes(sum), 0);
+  for (int i = lane; i < n; i += 32) y[i] = y[i] / total;
+  __syncwarp();
+}
+
+// The next entry after (x_last, last) in the order of is_before; last -1: the first.
+__device__ int next_of(const float* x, int n, float x_last, int last) {
+  int best = -1;
+  float x_best = 0.0f;
+  for (int i = threadIdx.x % 32; i < n; i += 32) {
+    if (last >= 0 && !is_before(x_last, last, x[i], i)) continue;
+    if (best < 0 || is_before(x[i], i, x_best, best)) best = i, x_best = x[i];
+  }
+#pragma unroll
+  for (int width = 16; width >= 1; width /= 2) {
+    const int other = __shfl_xor_sync(kWholeWarp, best, width);
+    const float x_other = __shfl_xor_sync(kWholeWarp, x_best, width);
+    if (other >= 0 && (best < 0 || is_before(x_other, other, x_best, best))) best = other, x_best = x_other;
+  }
+  return best;
+}
+
+__device__ void keep_groups(const RouteTask& task, float* choice, float* group) {
+  const int lane = threadIdx.x % 32, size = task.n_experts / task.n_groups;
+  for (int g = lane; g < task.n_groups; g += 32) {
+    const float* x = choice + g * size;
+    int best = 0;
+    for (int i = 1; i < size; ++i) best = is_before(x[i], i, x[best], best) ? i : best;
+    float score = x[best];
+    if (!task.group_by_best && size > 1) {
+      int second = best == 0 ? 1 : 0;
+      for (int i = 0; i < size; ++i) second = i != best && is_before(x[i], i, x[second], second) ? i : second;
+      score += x[second];
+    }
+    group[g] = score;
+  }
+  __syncwarp();
+  for (int i = lane; i < task.n_experts; i += 32) {
+    const int g = i / size;
+    int n_before = 0;
+    for (int h = 0; h < task.n_groups; ++h) n_before += is_before(group[h], h, group[g], g);
+    if (n_before >= task.n_groups_used) choice[i] = __uint_as_float(0xFF800000u);
+  }
+  __syncwarp();
+}
+
+__global__ void __launch_bounds__(32) route_kernel(RouteTask task) {
+  extern __shared__ float memory[];
+  float *scores = memory, *choice = memory + task.n_experts, *group = choice + task.n_experts;
+  const int lane = threadIdx.x, n = task.n_experts, k = task.n_used;
+  const float* logits = task.logits + int64_t{blockIdx.x} * n;
+  float* y = task.y + int64_t{blockIdx.x} * 2 * k;
+  if (task.gating == ops::Gating::softmax) {
+    softmax(logits, n, scores);
+  } else {
+    for (int i = lane; i < n; i += 32) {
+      const float x = logits[i];
+      scores[i] = task.gating == ops::Gating::sigmoid         ? num::sigmoid(x)
+                  : task.gating == ops::Gating::sqrt_softplus ? sqrtf(num::softplus(x))
+                                                              : x;
+    }
+    __syncwarp();
+  }
+  bool poisoned = false;
+  for (int i = lane; i < n; i += 32) {
+    choice[i] = task.bias == nullptr ? scores[i] : scores[i] + task.bias[i];
+    poisoned = poisoned || !(choice[i] == choice[i]);
+  }
+  if (__any_sync(kWholeWarp, poisoned)) {
+    for (int i = lane; i < k; i += 32) y[i] = __uint_as_float(0x7FC00000u), y[k + i] = static_cast<float>(i);
+    return;
+  }
+  __syncwarp();
+  if (task.n_groups > 1) keep_groups(task, choice, group);
+  int last = -1;
+  for (int i = 0; i < k; ++i) {
+    last = next_of(choice, n, last < 0 ? 0.0f : choice[last], last);
+    if (lane == 0) y[i] = scores[last], y[k + i] = static_cast<float>(last);
+  }
+  __syncwarp();
+  if (task.gating == ops::Gating::softmax_of_chosen) softmax(y, k, y);
+  if (lane != 0) return;
+  float sum = 0.0f;
+  for (int i = 0; i < k; ++i) sum = sum + y[i];
+  for (int i = 0; i < k; ++i) {
+    float weight = y[i];
+    if (task.normalise) weight = weight / (sum + task.least_sum);
+    weight = weight * task.scale;
+    if (task.expert_scales != nullptr) weight = weight * task.expert_scales[static_cast<int>(y[k + i])];
+    y[i] = weight;
+  }
+}
+
+}  // namespace
+
+void scale(const float* x, float factor, int64_t n, float* y, const Queue& queue) {
+  each(Scaled{x, factor}, n, y, queue);
+}
+void clamp(const float* x, float limit, int64_t n, float* y, const Queue& queue) {
+  each(Clamped{x, limit}, n, y, queue);
+}
+void softcap(const float* x, float cap, int64_t n, float* y, const Queue& queue) { each(Capped{x, cap}, n, y, queue); }
+void activate(const float* x, ops::ActivationFunction activation, int64_t n, float* y, const Queue& queue) {
+  each(Activated{x, activation}, n, y, queue);
+}
+void add_columns(const float* x, const float* w, int64_t width, int64_t n, float* y, const Queue& queue) {
+  each(WithColumns{x, w, width}, n, y, queue);
+}
+void scale_columns(const float* x, const float* w, int64_t n_factors, int64_t run_width, int64_t n, float* y,
+                   const Queue& queue) {
+  each(TimesColumns{x, w, n_factors, run_width}, n, y, queue);
+}
+void gate_any(const float* gate, const float* up, ops::ActivationFunction activation, int64_t run_width, int64_t n,
+              float* y, const Queue& queue) {
+  each(AnyGate{gate, up, activation, run_width}, n, y, queue);
+}
+void clamped_gate(const float* gate, const float* up, float alpha, float limit, int64_t n, float* y,
+                  const Queue& queue) {
+  each(ClampGate{gate, up, alpha, limit}, n, y, queue);
+}
+void expert_scale(const float* x, const float* routes, int64_t n_used, int64_t d, int64_t n, float* y,
+                  const Queue& queue) {
+  each(ExpertScaled{x, routes, n_used, d}, n, y, queue);
+}
+void expert_sum(const float* x, const float* routes, int64_t n_used, int64_t d, int64_t n, float* y,
+                const Queue& queue) {
+  each(ExpertsSummed{x, routes, n_used, d}, n, y, queue);
+}
+
+void copy_runs(const CopyRuns& copy, int64_t n_runs, const Queue& queue) {
+  if (n_runs * copy.width > 0)
+    copy_kernel<<<blocks_for(n_runs * copy.width), kThreads, 0, queue.stream>>>(copy, n_runs);
+}
+
+void layer_norm(const LayerNormTask& task, const Queue& queue) {
+  if (task.n_runs > 0) layer_norm_kernel<<<blocks_for(task.n_runs * 32), kThreads, 0, queue.stream>>>(task);
+}
+
+void l2_norm(const float* x, float eps, int64_t d, int64_t n_runs, float* y, const Queue& queue) {
+  if (n_runs > 0) l2_norm_kernel<<<blocks_for(n_runs * 32), kThreads, 0, queue.stream>>>(x, eps, d, n_runs, y);
+}
+
+void route(const RouteTask& task, const Queue& queue) {
+  static_assert(3 * ops::kExpertsMax * sizeof(float) <= 48 * 1024);
+  const size_t bytes = static_cast<size_t>(2 * task.n_experts + task.n_groups) * sizeof(float);
+  if (task.n_rows > 0) route_kernel<<<static_cast<unsigned>(task.n_rows), 32, bytes, queue.stream>>>(task);
+}
+
+}  // namespace assay::backend::cuda

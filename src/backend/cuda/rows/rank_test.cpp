@@ -1,0 +1,153 @@
+// The best logits against a sort on the host: ties, both zeros, infinities, rows of one part and of several passes.
+#include "backend/cuda/rows/rank.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "backend/cuda/runtime/device_test.h"
+#include "backend/cuda/linear/matrix_test.h"
+#include "ops/rows/embed.h"
+#include "support/random_weights.h"
+
+namespace assay::backend::cuda {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+std::vector<ops::RankedLogit> expected_of(std::span<const float> row, int64_t k) {
+  std::vector<ops::RankedLogit> best(static_cast<size_t>(k), {ops::kNone, 0.0f});
+  if (std::any_of(row.begin(), row.end(), [](float x) { return !(x < kInfinity); })) return best;
+  std::vector<int32_t> order(row.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return row[static_cast<size_t>(a)] > row[static_cast<size_t>(b)]; });
+  for (size_t i = 0; i < std::min(best.size(), order.size()); ++i) {
+    const float logit = row[static_cast<size_t>(order[i])];
+    if (logit > -kInfinity) best[i] = {order[i], logit};
+  }
+  return best;
+}
+
+void check_rows(const std::vector<float>& logits, int64_t n_rows, int64_t width, int64_t k) {
+  const DeviceBuffer device = upload(logits), scratch(static_cast<size_t>(rank_scratch_words(n_rows, width, k)) * 8, "a test");
+  const DeviceBuffer best = poisoned(static_cast<size_t>(2 * n_rows * k));
+  if (scratch.size() > 0) check(cudaMemset(scratch.data(), 0, scratch.size()), "clearing test memory");
+  rank_rows(device.as<float>(), n_rows, width, k, scratch.as<uint64_t>(), {best.as<ops::RankedLogit>(), {}}, Queue());
+  const std::vector<ops::RankedLogit> found = download<ops::RankedLogit>(best.data(), static_cast<size_t>(n_rows * k));
+  for (int64_t r = 0; r < n_rows; ++r) {
+    const std::vector<ops::RankedLogit> expected = expected_of(std::span(logits).subspan(static_cast<size_t>(r * width), static_cast<size_t>(width)), k);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const ops::RankedLogit& x = found[static_cast<size_t>(r * k) + i];
+      ASSERT_TRUE(x.token == expected[i].token && same_bits(x.logit, expected[i].logit))
+          << "row " << r << " of " << width << ", place " << i << " of " << k << ": " << x.token << " with " << x.logit << ", expected "
+          << expected[i].token << " with " << expected[i].logit;
+    }
+  }
+}
+
+class CudaRank : public testing::TestWithParam<int64_t> {};
+
+TEST_P(CudaRank, IsTheOrderOfASort) {
+  ASSAY_REQUIRE_GPU();
+  const int64_t width = GetParam();
+  for (const int64_t k : {1, 2, 40, 256}) {
+    constexpr int64_t kRows = 3;
+    std::vector<float> logits = test::random_activations(kRows * width, 70 + static_cast<uint64_t>(width));
+    const auto row = [&](int64_t r) { return std::span(logits).subspan(static_cast<size_t>(r * width), static_cast<size_t>(width)); };
+    for (float& x : row(1)) x = std::round(4.0f * x) / 4.0f;  // ties, zeros of both signs
+    for (size_t i = 0; i < row(2).size(); ++i) {
+      if (i % 7 != 3) row(2)[i] = -kInfinity;
+    }
+    check_rows(logits, kRows, width, k);
+    row(0)[static_cast<size_t>(width / 2)] = std::numeric_limits<float>::quiet_NaN();
+    row(1)[static_cast<size_t>(width - 1)] = kInfinity;
+    check_rows(logits, kRows, width, k);
+  }
+}
+// Run after run: the batch becomes that of the best tokens, logits and best stay in the place of their position's parity.
+TEST(CudaRankHandover, IsTheNextRunsBatch) {
+  ASSAY_REQUIRE_GPU();
+  constexpr int64_t kRows = 3, kRowsMax = 5, kWidth = 9001;
+  const DeviceBuffer scratch = upload(std::vector<uint64_t>(static_cast<size_t>(rank_scratch_words(kRows, kWidth, 1)), 0));
+  const DeviceBuffer tokens = upload(std::vector<int32_t>{5, 6, 7}), positions = upload(std::vector<int32_t>{4, 7, 10});
+  const DeviceBuffer tiles = upload(std::vector<TokenTile>{{0, 1, 2, 4}, {1, 1, 0, 7}, {2, 1, 1, 10}});
+  const DeviceBuffer kept = poisoned(2 * kRowsMax * kWidth), best = poisoned(2 * 2 * kRowsMax);
+  std::vector<std::vector<float>> rows_of(2);
+  for (int run = 0; run < 2; ++run) {
+    std::vector<float>& logits = rows_of[static_cast<size_t>(run)];
+    logits = test::random_activations(kRows * kWidth, 90 + static_cast<uint64_t>(run));
+    if (run == 1) logits[kWidth + 3] = std::numeric_limits<float>::quiet_NaN();
+    const DeviceBuffer device = upload(logits);
+    const Handover next{tokens.as<int32_t>(), positions.as<int32_t>(), tiles.as<TokenTile>(), kept.as<float>(), kRowsMax};
+    rank_rows(device.as<float>(), kRows, kWidth, 1, scratch.as<uint64_t>(), {best.as<ops::RankedLogit>(), next}, Queue());
+    const auto found = download<ops::RankedLogit>(best.data(), 2 * kRowsMax);
+    const auto next_tokens = download<int32_t>(tokens.data(), kRows), next_positions = download<int32_t>(positions.data(), kRows);
+    const auto next_tiles = download<TokenTile>(tiles.data(), kRows);
+    for (size_t r = 0; r < kRows; ++r) {
+      const int32_t position = std::vector<int32_t>{4, 7, 10}[r] + run;
+      const ops::RankedLogit expected = expected_of(std::span(logits).subspan(r * kWidth, kWidth), 1).front();
+      const ops::RankedLogit& x = found[static_cast<size_t>(position % 2) * kRowsMax + r];
+      EXPECT_TRUE(x.token == expected.token && same_bits(x.logit, expected.logit)) << run << ", row " << r;
+      EXPECT_EQ(next_tokens[r], std::max(expected.token, 0));
+      EXPECT_EQ(next_positions[r], position + 1);
+      EXPECT_EQ(next_tiles[r].position, position + 1);
+    }
+  }
+  const auto stays = download<float>(kept.data(), 2 * kRowsMax * kWidth);
+  for (size_t run = 0; run < 2; ++run) {
+    for (size_t r = 0; r < kRows; ++r) {
+      const size_t place = (std::vector<size_t>{4, 7, 10}[r] + run) % 2;
+      const std::span found = std::span(stays).subspan((place * kRowsMax + r) * kWidth, kWidth);
+      EXPECT_TRUE(same_floats(found, std::span(rows_of[run]).subspan(r * kWidth, kWidth))) << run << ", row " << r;
+    }
+  }
+}
+
+// A table of a format that the device cuts into parts, or of floats, gives the best tokens' rows; of a row that has none, that of token 0.
+TEST(CudaRankRows, AreThoseOfTheBestTokens) {
+  ASSAY_REQUIRE_GPU();
+  constexpr int64_t kRows = 3;
+  constexpr float kScale = 1.7f;
+  for (const quant::Format& format : quant::all_formats()) {
+    for (const auto& [n_tokens, cols] : {std::pair<int64_t, int64_t>{5000, 256}, {40, 8448}}) {
+      const std::vector<std::byte> bytes = test::random_weights(format, n_tokens * cols, 5);
+      const Uploaded table = lay(format.dtype, n_tokens, cols, bytes, false);
+      if (!can_make_rows(table.matrix)) continue;
+      const DeviceBuffer scratch = upload(std::vector<uint64_t>(static_cast<size_t>(rank_scratch_words(kRows, n_tokens, 1)), 0));
+      const DeviceBuffer tokens = upload(std::vector<int32_t>(kRows, 1)), positions = upload(std::vector<int32_t>(kRows, 4));
+      const DeviceBuffer tiles = upload(std::vector<TokenTile>(kRows)), kept = poisoned(static_cast<size_t>(2 * kRows * n_tokens));
+      const DeviceBuffer best = poisoned(2 * 2 * kRows), y = poisoned(static_cast<size_t>(kRows * cols));
+      std::vector<float> logits = test::random_activations(kRows * n_tokens, 8);
+      logits[static_cast<size_t>(n_tokens) + 7] = std::numeric_limits<float>::quiet_NaN();
+      const DeviceBuffer device = upload(logits);
+      const Handover next{tokens.as<int32_t>(), positions.as<int32_t>(), tiles.as<TokenTile>(), kept.as<float>(), kRows};
+      const RankOutputs out{best.as<ops::RankedLogit>(), next, {table.matrix, kScale, y.as<float>()}};
+      rank_rows(device.as<float>(), kRows, n_tokens, 1, scratch.as<uint64_t>(), out, Queue());
+      std::vector<float> expected(static_cast<size_t>(kRows * cols));
+      for (int64_t r = 0; r < kRows; ++r) {
+        const int32_t token = expected_of(std::span(logits).subspan(static_cast<size_t>(r * n_tokens), static_cast<size_t>(n_tokens)), 1)[0].token;
+        const size_t row_bytes = bytes.size() / static_cast<size_t>(n_tokens);
+        ops::embed_ref(format, bytes.data() + static_cast<size_t>(std::max(token, 0)) * row_bytes, cols, kScale, expected.data() + r * cols);
+      }
+      EXPECT_TRUE(same_floats(download<float>(y.data(), expected.size()), expected)) << tensor::traits(format.dtype).name << ", " << cols;
+    }
+  }
+}
+
+TEST(CudaRankRows, AreNotMadeOfOtherTables) {
+  const auto can = [](tensor::DType dtype, int64_t cols, int32_t n_parts) {
+    Matrix table{dtype, 10, cols, {}};
+    table.parts.n = n_parts;
+    return can_make_rows(table);
+  };
+  EXPECT_TRUE(can(tensor::DType::Q4_K, 256, 2) && can(tensor::DType::F32, 104, 1) && can(tensor::DType::BF16, 104, 1));
+  EXPECT_FALSE(can(tensor::DType::Q4_K, 256, 1));  // blocks as the file has them
+  EXPECT_FALSE(can(tensor::DType::F32, 100, 1));
+  EXPECT_FALSE(can(tensor::DType::IQ4_NL, 256, 2));
+}
+
+INSTANTIATE_TEST_SUITE_P(Widths, CudaRank, testing::Values(1, 40, 4095, 4096, 4097, 32000, 128256, 300001),
+                         [](const auto& test) { return std::to_string(test.param); });
+
+}  // namespace
+}  // namespace assay::backend::cuda

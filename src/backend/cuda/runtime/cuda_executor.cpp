@@ -1,0 +1,416 @@
+// The CUDA executor: takes memory for everything once, then queues the schedule's units for every batch on one stream.
+#include <algorithm>
+#include <atomic>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "assay/error.h"
+#include "backend/cuda/cuda.h"
+#include "backend/cuda/runtime/device_state.h"
+#include "backend/cuda/runtime/graphs.h"
+#include "backend/cuda/rows/next_batch.h"
+#include "backend/cuda/rows/rank.h"
+#include "backend/cuda/rows/row_kernels.h"
+#include "backend/cuda/runtime/run_decode.h"
+#include "backend/cuda/runtime/run_units.h"
+#include "ops/plan/op_values.h"
+
+namespace assay::backend::cuda {
+namespace {
+
+int n_multiprocessors() {
+  int device = 0, n = 0;
+  check(cudaGetDevice(&device), "asking for the GPU");
+  check(cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device), "asking for the GPU's multiprocessors");
+  return n;
+}
+
+void check_device(const Devices& devices, int device) {
+  if (device >= 0 && device < static_cast<int>(devices.list.size())) return;
+  throw Error(Errc::device, devices.list.empty() ? devices.why_none
+                                                 : "GPU " + std::to_string(device) + " was asked for; this machine has " +
+                                                       std::to_string(devices.list.size()));
+}
+
+constexpr int64_t kRowsFetched = 16;
+constexpr int64_t kLooksPerQuery = 1 << 14, kLooksMax = 1 << 24;  // at the best logits, of some nanoseconds each
+
+class CudaExecutor final : public ops::Executor {
+ public:
+  // The device is the calling thread's.
+  CudaExecutor(const ops::Plan& plan, const ops::ExecutorOptions& options, int device, const ShardPlace& place)
+      : device_(device),
+        state_(plan, options, place),
+        queue_(state_.stream.get(), can_overlap(), n_multiprocessors()),
+        fetched_(static_cast<size_t>(options.n_outputs_max / kRowsFetched + 1), 0),
+        n_positions_(static_cast<size_t>(options.n_sequences), 0) {}
+
+  ~CudaExecutor() override { cudaStreamSynchronize(state_.stream.get()); }  // a run that nobody asked for may be under way
+
+  void run(const ops::Batch& batch) override {
+    ops::check_batch(batch, state_.options, n_positions_, state_.shape);
+    if (!state_.plan.causal) ops::check_whole(state_.shape);
+    if (batch.tokens.empty()) return;
+    choose_device();
+    const bool is_under_way = on_all_shards(next_.is(batch, [this](int64_t i) { return best_of(i); }));
+    next_.forget();
+    if (!is_under_way) settle();
+    fetched_.assign(fetched_.size(), 0);
+    state_.take_batch(batch);
+    state_.fill_rope_tables();
+    if (state_.borrower->any()) state_.borrower->begin(batch, state_.shape, state_.rope_tables);
+    begin_states();
+    try {
+      run_taken(batch, is_under_way);
+    } catch (...) {
+      take_back_states();
+      throw;
+    }
+    end_states();
+    n_positions_ = state_.shape.n_positions;
+    n_ranked_run_ = n_ranked_;
+  }
+
+  // The batch that the state has taken.
+  void run_taken(const ops::Batch& batch, bool is_under_way) {
+    keeps_ = n_ranked_ == 1 && is_graph() && state_.keeps_logits() && is_one_each(state_.shape, state_.n_tokens);
+    place_of_.assign(state_.shape.selected.size(), 0);
+    for (size_t i = 0; keeps_ && i < place_of_.size(); ++i) place_of_[i] = batch.positions[i] % 2;
+    if (!is_under_way) start_run(false);
+    const bool goes_on = on_all_shards(follows_best_ && keeps_ && may_go_on());
+    if (goes_on) start_next(batch);
+    wait_for_run();
+    is_settled_ = !goes_on;
+    if (is_shard() && is_graph()) state_.landings.end_run(!state_.shape.selected.empty());
+  }
+
+  std::span<const float> logits(int64_t i_output) const override {
+    fetch_logits(i_output);
+    const int64_t width = state_.plan.output_width();
+    return {state_.logits_host.as<const float>() + i_output * width, static_cast<size_t>(width)};
+  }
+  void read_logits(int64_t i_output, std::span<double> out) const override {
+    const std::span<const float> row = logits(i_output);
+    std::copy(row.begin(), row.end(), out.begin());
+  }
+  bool set_n_ranked(int64_t n) override {
+    if (n < 0 || n > std::min(kRankedMax, state_.plan.vocab_size) || state_.plan.logits == ops::kNone) return false;
+    const int64_t n_rows = state_.options.n_outputs_max;
+    const size_t bytes = 2 * static_cast<size_t>(n_rows * n) * sizeof(ops::RankedLogit);  // in two places
+    choose_device();
+    settle();
+    if (bytes > ranked_.size()) {
+      graphs_.clear();  // they know where the old ones lie
+      rank_scratch_ = DeviceBuffer(static_cast<size_t>(rank_scratch_words(n_rows, state_.plan.vocab_size, n)) * sizeof(uint64_t), "ranking logits");
+      ranked_ = PinnedBuffer(bytes, "the best logits");
+    }
+    if (n > 0) check(cudaMemsetAsync(rank_scratch_.data(), 0, rank_scratch_.size(), state_.stream.get()), "clearing keys");
+    n_ranked_ = n;
+    n_ranked_run_ = 0;
+    return true;
+  }
+  std::span<const ops::RankedLogit> ranked(int64_t i_output) const override {
+    if (n_ranked_run_ == 0) return {};
+    const std::span row(ranked_at(place_of_[static_cast<size_t>(i_output)], i_output, n_ranked_run_), static_cast<size_t>(n_ranked_run_));
+    return row.first(static_cast<size_t>(std::find_if(row.begin(), row.end(), [](const auto& x) { return x.token == ops::kNone; }) - row.begin()));
+  }
+  bool set_follows_best(bool follows) override {
+    if (follows && !state_.keeps_logits()) return false;
+    follows_best_ = follows;
+    return true;
+  }
+  std::span<float> input(int64_t n_tokens) override {
+    if (n_tokens < 0 || n_tokens > state_.options.n_batch_max) return {};  // run() says so
+    return {state_.input_host.as<float>(), static_cast<size_t>(n_tokens * state_.width(state_.plan.input))};
+  }
+  std::span<const float> handed() const override {
+    return {state_.handed_host.as<const float>(), static_cast<size_t>(state_.n_tokens * state_.width(state_.plan.handed))};
+  }
+  void truncate(int sequence, int64_t n_positions) override {
+    ops::check_sequence(sequence, state_.options);
+    int64_t& held = n_positions_[static_cast<size_t>(sequence)];
+    n_positions = std::clamp<int64_t>(n_positions, 0, held);
+    choose_device();
+    const int64_t on_host = state_.borrower->states().truncate(sequence, n_positions, held),
+                  here = state_.states.truncate(sequence, n_positions, held, state_.stream.get());
+    held = std::min(on_host, here);  // alike, but where one keeps nothing
+  }
+  int64_t n_positions(int sequence) const override {
+    ops::check_sequence(sequence, state_.options);
+    return n_positions_[static_cast<size_t>(sequence)];
+  }
+  void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const override {
+    choose_device();
+    state_.stream.wait();  // the cache is read beside the stream
+    state_.cache.visit(sequence, n_positions(sequence), sink);
+    for (size_t i = 0; n_positions(sequence) > 0 && i < state_.plan.states.size(); ++i) {
+      const auto state = static_cast<int32_t>(i);
+      if (state_.states.has(state)) {
+        sink(std::as_bytes(std::span<const float>(state_.states.read(sequence, state, n_positions(sequence)))));
+      } else {
+        sink(std::as_bytes(state_.borrower->states().state(sequence, state)));
+      }
+    }
+  }
+  void set_observer(ops::OpObserver* observer) override {
+    next_.forget();
+    observer_ = observer;
+  }
+  std::vector<ops::KernelUse> kernels_of(int32_t i_op) const override {
+    const bool borrowed = state_.borrower->is_borrowed(i_op);
+    return {{1, 0, borrowed ? "reference" : "cuda", borrowed}};
+  }
+  size_t cache_bytes() const override { return state_.cache.bytes() + state_.states.bytes() + state_.borrower->states().bytes(); }
+  size_t arena_bytes() const override { return state_.arena_bytes(); }
+
+ private:
+  void choose_device() const { check(cudaSetDevice(device_), "choosing the GPU"); }
+
+  size_t row_bytes(ops::ValueId id) const { return id == ops::kNone ? 0 : static_cast<size_t>(state_.width(id)) * sizeof(float); }
+  void send(const PinnedBuffer& from, ops::ValueId to) const {
+    const size_t bytes = static_cast<size_t>(state_.n_tokens) * row_bytes(to);
+    if (bytes == 0) return;
+    check(cudaMemcpyAsync(state_.value(to), from.data(), bytes, cudaMemcpyHostToDevice, state_.stream.get()), "sending rows");
+  }
+  void read(ops::ValueId from, int64_t begin, int64_t n_rows, const PinnedBuffer& to) const {
+    const size_t bytes = static_cast<size_t>(n_rows) * row_bytes(from), at = static_cast<size_t>(begin) * row_bytes(from);
+    if (bytes == 0) return;
+    check(cudaMemcpyAsync(to.data() + at, reinterpret_cast<const std::byte*>(state_.value(from)) + at, bytes, cudaMemcpyDeviceToHost,
+                          state_.stream.get()),
+          "reading rows");
+  }
+  // Logits stay on the device until somebody asks for them; then their neighbours come with them.
+  void fetch_logits(int64_t i_output) const {
+    const int64_t i_fetch = i_output / kRowsFetched, begin = i_fetch * kRowsFetched;
+    const int64_t n_rows = std::min(static_cast<int64_t>(state_.shape.selected.size()) - begin, kRowsFetched);
+    if (n_rows <= 0 || fetched_[static_cast<size_t>(i_fetch)] != 0) return;
+    choose_device();
+    if (keeps_) {
+      const size_t bytes = row_bytes(state_.plan.output());
+      for (int64_t i = begin; i < begin + n_rows; ++i) {
+        const float* row = state_.kept_logits(place_of_[static_cast<size_t>(i)], i);
+        check(cudaMemcpyAsync(state_.logits_host.data() + static_cast<size_t>(i) * bytes, row, bytes, cudaMemcpyDeviceToHost, state_.stream.get()),
+              "reading rows");
+      }
+    } else {
+      read(state_.plan.output(), begin, n_rows, state_.logits_host);
+    }
+    state_.stream.wait();
+    fetched_[static_cast<size_t>(i_fetch)] = 1;
+  }
+
+  ops::RankedLogit* ranked_at(int place, int64_t i_output, int64_t n) const {
+    return ranked_.as<ops::RankedLogit>() + (place * state_.n_rows_kept() + i_output) * n;
+  }
+  int32_t best_of(int64_t i_output) const {
+    const std::span<const ops::RankedLogit> row = ranked(i_output);
+    return row.empty() ? ops::kNone : row.front().token;
+  }
+
+  // Queues the batch that the state has taken, or (follows) the one that the run before leaves on the device.
+  void start_run(bool follows) {
+    is_settled_ = false;
+    const auto n_rows = static_cast<int64_t>(state_.shape.selected.size());
+    for (int64_t i = 0; n_ranked_ > 0 && i < n_rows; ++i) {
+      const int place = place_of_[static_cast<size_t>(i)];
+      ranked_at(follows ? 1 - place : place, i, n_ranked_)->token = kNotRanked;
+    }
+    state_.has_token_rows = keeps_ && follows_best_ && state_.token_table != nullptr;
+    if (is_graph()) {
+      if (is_shard()) begin_round(follows);
+      const bool in_row = keeps_ && follows_best_;  // the first of a row of runs is the others' graph, too, with its batch sent apart
+      if (in_row && !follows) begin_row();
+      const auto queue_work = [&](bool recorded) { queue_batch(recorded, !in_row); };
+      if (is_shard() && in_row && !follows) {  // the next one's graph, too (may_go_on)
+        state_.landings.turn();
+        graphs_.record(key_of(state_.n_segments), state_.stream.get(), queue_work);
+        state_.landings.turn();
+      }
+      const bool from_graph = graphs_.run(key_of(state_.n_segments), state_.stream.get(), queue_work);
+      state_.lands = is_shard() && from_graph;  // where the logits are
+    } else {
+      queue_batch(false, true);
+    }
+    check(cudaGetLastError(), "starting kernels");
+  }
+
+  GraphKey key_of(int64_t n_segments) const {
+    const auto n_rows = static_cast<int64_t>(state_.shape.selected.size());
+    return {state_.n_tokens, n_rows, n_segments, n_ranked_, keeps_, keeps_ && follows_best_, state_.landings.set()};
+  }
+
+  // Shards agree on what they begin with, whatever became of one of them in the run before.
+  bool on_all_shards(bool is) const { return is_shard() ? state_.place.peers->all(state_.place.i_shard, is) : is; }
+  // A run that follows finds its round on the device, counted by the one before.
+  void begin_round(bool follows) {
+    if (!follows) state_.landings.make_ready();
+    const uint32_t round = state_.place.peers->begin_round(state_.place.i_shard);
+    if (!follows) state_.set_round(round);
+    state_.landings.begin_run(round);
+  }
+  // States are as far as the batch is once a run has ended, or go back to a checkpoint.
+  void begin_states() {
+    state_.borrower->states().begin(state_.shape.token_runs);
+    state_.states.begin(state_.shape.token_runs);
+  }
+  void end_states() {
+    state_.borrower->states().end();
+    state_.states.end();
+  }
+  void take_back_states() noexcept {
+    try {
+      for (size_t i = 0; i < n_positions_.size(); ++i) truncate(static_cast<int>(i), n_positions_[i]);
+    } catch (const Error&) {  // of a device that has failed, which the error on its way says
+    }
+  }
+  // Whether the next run, of a token of each sequence of the batch, would write over a checkpoint.
+  bool next_is_checkpoint() const {
+    return std::ranges::any_of(state_.shape.token_runs, [this](const ops::TokenRun& run) {
+      return state_.states.is_checkpoint(state_.shape.n_positions[static_cast<size_t>(run.sequence)] + 1);
+    });
+  }
+  // Whether the next run can be started behind this one. Shards must have its graph: making one may wait for what is under way, and that for another
+  // shard.
+  bool may_go_on() const {
+    const int64_t n_segments = state_.n_segments_after();
+    if (n_segments == 0 || next_is_checkpoint()) return false;
+    if (!is_shard()) return true;
+    GraphKey next = key_of(n_segments);
+    next.set = 1 - next.set;
+    return graphs_.knows(next);
+  }
+
+  // The run after this one, should it be what the caller said. It writes nothing of what this one leaves to be read: its logits and the best of them
+  // have other places, and the positions of the cache that it fills nobody has yet. Counters are zeros again when it ends, as after any run.
+  void start_next(const ops::Batch& batch) {
+    const int64_t n_segments = std::exchange(state_.n_segments, state_.n_segments_after());
+    start_run(true);
+    state_.n_segments = n_segments;
+    next_.expect_after(batch);
+  }
+
+  // What the first of a row of runs is given, and the others find where the run before has left it.
+  void begin_row() const {
+    state_.send_batch();
+    const TokenRows rows = state_.token_rows();
+    if (rows.y != nullptr) embed(rows.table, state_.tokens(), state_.n_tokens, rows.scale, rows.y, queue_);
+  }
+
+  // Until nothing is under way.
+  void settle() {
+    next_.forget();
+    if (!is_settled_) state_.stream.wait();
+    is_settled_ = true;
+  }
+
+  // Where the best logits are the last that a run writes they are looked for, which shows them sooner than the runtime says that the stream has
+  // ended, and while the next run is under way. The stream is asked as well: a kernel that failed never writes them. Of shards only those of runs
+  // that may have a next one come after what tells that a wait was too long.
+  void wait_for_run() {
+    const auto n_rows = static_cast<int64_t>(state_.shape.selected.size());
+    if (n_ranked_ == 0 || n_rows == 0 || state_.plan.handed != ops::kNone || (is_shard() && !keeps_)) return state_.stream.wait();
+    int64_t i = 0;
+    const auto has_all = [&] {
+      for (; i < n_rows; ++i) {
+        const std::atomic_ref token(ranked_at(place_of_[static_cast<size_t>(i)], i, n_ranked_)->token);
+        if (token.load(std::memory_order_acquire) == kNotRanked) return false;
+      }
+      return true;
+    };
+    for (int64_t n_asked = 0; !has_all(); ++n_asked) {
+      if (n_asked % kLooksPerQuery != kLooksPerQuery - 1) continue;
+      if (n_asked > kLooksMax) return state_.stream.wait();  // a long run: without the processor, where the runtime can
+      const cudaError_t status = cudaStreamQuery(state_.stream.get());
+      if (status == cudaSuccess) return;
+      if (status != cudaErrorNotReady) check(status, "running kernels");
+    }
+  }
+
+  bool is_shard() const { return state_.place.peers != nullptr; }
+  // The gathers of shards are recorded only where they need nothing of the host.
+  bool is_graph() const {
+    const bool fits = !is_shard() || (!state_.landings.empty() && state_.n_tokens <= state_.landings.n_rows_max());
+    return observer_ == nullptr && state_.tokens_alone && fits && !state_.borrower->any();
+  }
+
+  // recorded: for a graph. A kernel that waits for another GPU is never queued otherwise: what loads a kernel may wait for those before.
+  void queue_batch(bool recorded, bool sends) {
+    state_.lands = is_shard() && recorded;
+    const Schedule& schedule = state_.schedule;
+    const bool observed = observer_ != nullptr;
+    Queue queue = queue_;
+    // Between copies from other GPUs nothing starts ahead: it might pass the events that these wait for.
+    queue.overlap = queue_.overlap && (!is_shard() || recorded);
+    if (sends) state_.send_batch();
+    send(state_.input_host, state_.plan.input);
+    const auto announce_unit = [&](const Unit& unit) {
+      for (const int32_t op : unit.ops) announce(state_.plan.ops[static_cast<size_t>(op)]);
+    };
+    if (state_.n_tokens == 1) {
+      for (const DecodeGroup& group : schedule.decode) {
+        run_decode_group(state_, group, observed, queue);
+        for (size_t i = 0; observed && i < group.units.size(); ++i) announce_unit(schedule.units[static_cast<size_t>(group.units[i])]);
+      }
+    } else {
+      for (const Unit& unit : schedule.units) {
+        run_unit(state_, unit, {state_, schedule.read_outside, observed}, queue);
+        if (observed) announce_unit(unit);
+      }
+    }
+    rank_outputs(queue);
+    read(state_.plan.handed, 0, state_.n_tokens, state_.handed_host);
+    if (state_.lands && state_.n_tokens == 1 && !keeps_) state_.landings.clear_sums(queue.stream);  // else the ranking does
+  }
+
+  void rank_outputs(const Queue& queue) const {
+    const auto n_rows = static_cast<int64_t>(state_.shape.selected.size());
+    if (n_rows * n_ranked_ == 0) return;
+    const RankOutputs out{ranked_.as<ops::RankedLogit>(), keeps_ ? state_.handover() : Handover{}, state_.token_rows()};
+    rank_rows(state_.value(state_.plan.logits), n_rows, state_.plan.vocab_size, n_ranked_, rank_scratch_.as<uint64_t>(), out, queue);
+  }
+
+  void announce(const ops::Op& op) {
+    const ops::ValueId id = ops::announced_value(op);
+    const int64_t n_rows = state_.n_rows(id), width = state_.width(id);
+    if (n_rows == 0 || !observer_->wants(op)) return;
+    state_.stream.wait();
+    std::vector<float> floats(static_cast<size_t>(n_rows * width));
+    check(cudaMemcpy(floats.data(), state_.value(id), floats.size() * sizeof(float), cudaMemcpyDeviceToHost), "reading a value");
+    observed_.assign(floats.begin(), floats.end());
+    observer_->on_op(op, n_rows, width, observed_);
+  }
+
+  const int device_;
+  DeviceState state_;
+  Queue queue_;
+  Graphs graphs_;
+  int64_t n_ranked_ = 0, n_ranked_run_ = 0;  // of the next run, of the last one
+  DeviceBuffer rank_scratch_;
+  PinnedBuffer ranked_;  // which the device writes
+  bool keeps_ = false;         // of the last run: whether its logits and the best of them have one of two places
+  std::vector<int> place_of_;  // of each of its outputs: which
+  bool follows_best_ = false;
+  NextBatch next_;             // where it is under way
+  bool is_settled_ = true;     // what was queued has ended, but for a kernel's last instructions
+  mutable std::vector<uint8_t> fetched_;  // per kRowsFetched rows of logits: whether logits_host has them
+  std::vector<int64_t> n_positions_;  // per sequence
+  ops::OpObserver* observer_ = nullptr;
+  std::vector<double> observed_;
+};
+
+}  // namespace
+
+std::unique_ptr<ops::Executor> make_cuda_executor(const ops::Plan& plan, const ops::ExecutorOptions& options, int device, const ShardPlace& place) {
+  check_device(find_devices(), device);
+  check(cudaSetDevice(device), "choosing the GPU");
+  return std::make_unique<CudaExecutor>(plan, options, device, place);
+}
+
+std::shared_ptr<Peers> make_peers(const std::vector<int>& devices, base::Meeting& meeting) {
+  const Devices found = find_devices();
+  for (const int device : devices) check_device(found, device);
+  return std::make_shared<Peers>(devices, meeting);
+}
+
+}  // namespace assay::backend::cuda

@@ -1,0 +1,127 @@
+// What an executor holds on the device, placed once: weights, cache, values, tables, scratch, and the batch at work.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "backend/cuda/attention/attention.h"
+#include "backend/cuda/runtime/borrow.h"
+#include "backend/cuda/runtime/device_memory.h"
+#include "backend/cuda/runtime/device_states.h"
+#include "backend/cuda/runtime/device_weights.h"
+#include "backend/cuda/experts/expert_groups.h"
+#include "backend/cuda/tiles/fast_linear.h"
+#include "backend/cuda/linear/float_memory.h"
+#include "backend/cuda/runtime/hopper.h"
+#include "backend/cuda/attention/kv_cache.h"
+#include "backend/cuda/peers/peers.h"
+#include "backend/cuda/rows/rank.h"
+#include "backend/cuda/runtime/schedule.h"
+#include "ops/plan/batch_shape.h"
+#include "ops/rows/embed.h"
+#include "ops/attention/rope_table.h"
+#include "quant/activations.h"
+
+namespace assay::backend::cuda {
+
+inline constexpr int64_t kSplitTokensMax = 8;  // up to here a query's segments are worked on side by side, whatever the sequences
+
+struct DeviceState {
+  DeviceState(const ops::Plan& plan, const ops::ExecutorOptions& options, const ShardPlace& place);
+
+  // Copies what a batch is made of to the pinned buffer; send_batch() then queues the copy to the device.
+  void take_batch(const ops::Batch& batch);
+  void send_batch() const;
+  // n_segments of a batch of as many tokens of the same sequences, each one position further on; 0 where that is beyond the context.
+  int64_t n_segments_after() const noexcept;
+  // Whether logits of batches whose tokens are alone have memory of their own, where they are read while the next run is under way: not of
+  // parts, nor of shards that do not reach one another.
+  bool keeps_logits() const noexcept { return kept_logits_.size() > 0; }
+  int64_t n_rows_kept() const noexcept { return std::min(options.n_outputs_max, alone_max()); }
+  // Of an output in one of two places.
+  const float* kept_logits(int which, int64_t i_output) const noexcept {
+    return kept_logits_.as<const float>() + (which * n_rows_kept() + i_output) * plan.output_width();
+  }
+  void set_round(uint32_t round) { *batch_host_.as<uint32_t>() = round; }  // of the shards, before send_batch
+  void fill_rope_tables();  // up to the positions of the batch and one further
+
+  float* value(ops::ValueId id) const noexcept {
+    const ops::ValueId from = n_tokens == 1 ? schedule.selected_from[static_cast<size_t>(id)] : ops::kNone;  // of one token the row itself
+    return place_of(from == ops::kNone ? id : from);
+  }
+  int64_t width(ops::ValueId id) const noexcept { return plan.values[static_cast<size_t>(id)].width; }
+  int64_t n_rows(ops::ValueId id) const noexcept {
+    return plan.values[static_cast<size_t>(id)].domain == ops::RowDomain::outputs ? static_cast<int64_t>(shape.selected.size()) : n_tokens;
+  }
+  // Whether a matrix is multiplied as floats that must first be decoded.
+  bool decodes(const Matrix& w) const noexcept;
+  // Whether mode fast multiplies it on the float tensor cores.
+  bool is_fast(const Matrix& w) const noexcept { return options.fast && fast_serves(w.dtype, w.cols); }
+  size_t arena_bytes() const noexcept;
+
+  const uint32_t* round() const noexcept { return batch_device_.as<const uint32_t>(); }
+  const int32_t* tokens() const noexcept { return batch_part(0); }
+  const int32_t* positions() const noexcept { return batch_part(1); }
+  const int32_t* sequences() const noexcept { return batch_part(2); }
+  const int32_t* selected() const noexcept { return batch_part(3); }
+  const TokenTile* tiles() const noexcept { return reinterpret_cast<const TokenTile*>(batch_part(4)); }
+  Handover handover() const noexcept;
+  StateView state_view(int32_t state) const noexcept;  // with the batch
+  TokenRows token_rows() const noexcept;  // where has_token_rows; nothing otherwise
+
+  const ops::Plan& plan;
+  const ops::ExecutorOptions options;
+  Stream stream;
+  const Schedule schedule;
+  const ShardPlace place;
+  Landings landings;                           // of a shard
+  DeviceWeights weights;
+  KvCache cache;
+  std::unique_ptr<Borrower> borrower;          // never null
+  DeviceStates states;                         // of ops that are not borrowed
+  bool lands = false;                          // the batch's gathers are written there by all shards
+  // The op whose rows rank_rows makes for the next run, of a plan that is neither divided nor a shard's; null where it cannot. No other value has
+  // its y's memory.
+  const ops::Embed* token_table = nullptr;
+  bool has_token_rows = false;                 // the batch's are there before it runs
+  std::vector<float*> values;                  // per value of the plan
+  std::vector<quant::Activations> activations; // per quantised value
+  std::vector<ops::RopeTable> rope_tables;
+  std::vector<DeviceBuffer> rope_device;
+  DeviceBuffer partials, arrived, panel;
+  HopperMemory hopper;
+  ExpertMemory by_expert;
+  FloatMemory floats;
+  PinnedBuffer logits_host, input_host, handed_host;  // the latter two of parts of a split plan
+
+  ops::BatchShape shape;
+  int64_t n_tokens = 0, n_tiles = 0, n_segments = 0;  // of the batch; segments rounded up, so that few numbers occur
+  int64_t n_tiles_alone = 0;  // where others are not alone: the first tiles, each a token of a sequence of its own
+  bool tokens_alone = false;  // every token is a tile: few of them, or each of a sequence of its own
+
+ private:
+  float* place_of(ops::ValueId id) const noexcept {
+    float* landing = lands ? landings.of(id) : nullptr;
+    return landing != nullptr ? landing : values[static_cast<size_t>(id)];
+  }
+  int64_t rows_max(ops::ValueId id) const noexcept;
+  int64_t alone_max() const noexcept;  // tokens of a batch whose tokens are alone
+  size_t bytes_max(ops::ValueId id) const noexcept;  // of its rows; 0 for kNone
+  int64_t rounded_segments(int64_t n_positions) const noexcept;
+  const ops::Embed* find_token_table() const noexcept;
+  void place_values();
+  void place_tables();
+  void place_floats();
+  void place_experts();
+  int32_t* batch_part(int64_t i) const noexcept { return batch_device_.as<int32_t>() + kRoundWords + i * options.n_batch_max; }
+
+  static constexpr int64_t kRoundWords = 4;  // ahead of the batch
+  int64_t n_rotations_ = 0;  // positions whose rotations are on the device
+  int64_t n_positions_ = 0;  // of the longest sequence of the batch, after it
+  DeviceBuffer arena_, batch_device_, kept_logits_;
+  PinnedBuffer batch_host_;
+};
+
+}  // namespace assay::backend::cuda

@@ -1,0 +1,136 @@
+// See run_decode.h.
+#include "backend/cuda/runtime/run_decode.h"
+
+#include <array>
+#include <utility>
+
+#include "backend/cuda/decode/decode.h"
+#include "backend/cuda/attention/decode_attention.h"
+#include "backend/cuda/attention/fast_attention.h"
+#include "backend/cuda/decode/fast_decode.h"
+#include "backend/cuda/runtime/run_units.h"
+#include "ops/rows/add.h"
+#include "ops/rows/gate.h"
+#include "ops/linear/gather.h"
+#include "ops/linear/linear.h"
+
+namespace assay::backend::cuda {
+namespace {
+
+using ops::kNone;
+
+const Unit& unit_of(const DeviceState& s, int32_t unit) { return s.schedule.units[static_cast<size_t>(unit)]; }
+template <class Record>
+const Record& record_of(const DeviceState& s, int32_t op) {
+  return s.plan.ops[static_cast<size_t>(op)].get<Record>();
+}
+
+DecodeSource source_of(const DeviceState& s, const DecodeGroup& group, ops::ValueId x, const Wanted& wanted) {
+  DecodeSource source;
+  source.d = static_cast<int32_t>(s.width(x));
+  source.a = s.value(x);
+  const ops::Gather* gather = group.waits != kNone && s.lands ? &record_of<ops::Gather>(s, group.waits) : nullptr;
+  const ShardSums sums = gather != nullptr ? s.landings.sums(*gather) : ShardSums{};
+  if (gather != nullptr && group.columns) {
+    source.d = static_cast<int32_t>(s.width(gather->x));
+    source.a = s.value(gather->x);
+  } else if (gather != nullptr && sums.n_shards == 0) {
+    source.wait = s.landings.wait(*gather, s.round());
+  }
+  if (group.norm == kNone) return source;
+  const Unit& unit = unit_of(s, group.norm);
+  const NormTask task = norm_task(s, unit, wanted);
+  source.a = task.a;
+  source.b = task.b;
+  source.pre_w = task.pre_w;
+  source.pre_eps = task.pre_eps;
+  source.w = task.w;
+  source.eps = task.eps;
+  source.pre_y = task.pre_y;
+  source.sum = task.sum;
+  source.y = task.y;
+  if (sums.n_shards > 0) {
+    if (source.a == s.value(gather->y)) source.a = source.b;
+    source.b = nullptr;
+    source.sums = sums;
+  }
+  if (group.is_added) source.a = task.sum, source.b = nullptr, source.sum = nullptr;
+  return source;
+}
+
+void run_products(const DeviceState& s, const DecodeGroup& group, const Wanted& wanted, const Queue& queue) {
+  const Unit& unit = unit_of(s, group.linears);
+  std::array<LinearTask, kLinearsMax> tasks;
+  size_t n = 0;
+  for (const int32_t op : unit.ops) {
+    const auto& linear = record_of<ops::Linear>(s, op);
+    tasks[n] = linear_task(s, linear);
+    tasks[n++].y = wanted(linear.y);
+  }
+  const auto& first = record_of<ops::Linear>(s, unit.ops.front());
+  DecodeGate gate;
+  if (group.gate != kNone) {
+    const auto& r = record_of<ops::Gate>(s, unit_of(s, group.gate).ops.front());
+    gate = {s.value(r.y), r.activation};
+    if (first.y != r.gate) std::swap(tasks[0], tasks[1]);
+  }
+  if (group.columns && s.lands) {
+    tasks[0] = {&s.weights.matrix(first.columns), nullptr, nullptr};
+    gate.sums = s.landings.send_sums(record_of<ops::Gather>(s, group.sends));
+  } else if (group.sends != kNone && !(group.keeps && s.lands)) {
+    const auto& gather = record_of<ops::Gather>(s, group.sends);
+    float* y = s.lands ? s.value(gather.y) + gather.column : s.value(gather.x);
+    (group.gate != kNone ? gate.y : tasks[0].y) = y;
+    if (s.lands) gate.send = s.landings.task(gather, s.round());
+  }
+  if (group.adds != kNone) {
+    const auto& sum = record_of<ops::Add>(s, group.adds);
+    gate.residual = s.value(sum.a == first.y ? sum.b : sum.a);
+    gate.sum = s.value(sum.y);
+  }
+  if (s.is_fast(*tasks[0].w)) return fast_decode_linears(source_of(s, group, first.x, wanted), std::span(tasks.data(), n), gate, queue);
+  const quant::Activation kind =
+      unit.quantised == kNone ? quant::Activation::f32 : s.schedule.quantised[static_cast<size_t>(unit.quantised)].kind;
+  decode_linears(source_of(s, group, first.x, wanted), std::span(tasks.data(), n), gate, kind, s.options.planes, queue);
+}
+
+void run_attention(const DeviceState& s, const DecodeGroup& group, const Wanted& wanted, const Queue& queue) {
+  const AttentionTask task = attention_task(s, unit_of(s, group.attention));
+  if (s.options.fast && fast_attention_serves(task.cache.head_dim, task.cache.type_k, task.cache.type_v)) {
+    fast_decode_attention(task, heads_task(s, unit_of(s, group.heads), wanted), queue);
+    if (task.n_segments > 1) attention_merge(task, queue);
+    return;
+  }
+  DecodeAttention attention;
+  attention.heads = heads_task(s, unit_of(s, group.heads), wanted);
+  attention.y = task.y;
+  attention.window = task.window;
+  attention.scale = task.scale;
+  attention.n_segments = task.n_segments;
+  attention.partials = task.partials;
+  attention.arrived = s.arrived.as<uint32_t>();
+  attention.lets_early = !group.reader_is_narrow;
+  if (group.sends != kNone && s.lands && !group.keeps) {
+    const auto& gather = record_of<ops::Gather>(s, group.sends);
+    attention.y = s.value(gather.y) + gather.column;
+    attention.send = s.landings.task(gather, s.round());
+  }
+  decode_attention(attention, queue);
+}
+
+}  // namespace
+
+void run_decode_group(const DeviceState& s, const DecodeGroup& group, bool observed, const Queue& queue) {
+  const Wanted wanted{s, s.schedule.read_by_other_groups, observed};
+  switch (group.kind) {
+    case DecodeGroup::Kind::nothing: return;
+    case DecodeGroup::Kind::attention: run_attention(s, group, wanted, queue); break;
+    case DecodeGroup::Kind::unit: run_unit(s, group.alone, wanted, queue); break;
+    case DecodeGroup::Kind::linears:
+      if (s.n_rows(record_of<ops::Linear>(s, unit_of(s, group.linears).ops.front()).y) > 0) run_products(s, group, wanted, queue);
+      break;
+  }
+  if (group.sends != kNone && !s.lands) run_unit(s, unit_of(s, group.units.back()), wanted, queue);
+}
+
+}  // namespace assay::backend::cuda

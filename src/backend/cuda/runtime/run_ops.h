@@ -1,0 +1,20 @@
+// Ops that run as one kernel each, without others: a table by the op's type. What is not in it, and in no unit of
+// several ops, is borrowed (borrow.h).
+#pragma once
+
+#include "backend/cuda/rows/row_kernels.h"
+#include "backend/cuda/runtime/queue.h"
+#include "ops/attention/rope.h"
+#include "ops/plan/plan.h"
+
+namespace assay::backend::cuda {
+
+struct DeviceState;
+
+bool has_op_kernel(const ops::Op& op) noexcept;
+void run_alone(const DeviceState& state, const ops::Op& op,
+               const Queue& queue);  // Error(unsupported) for one that has none
+
+RopeShape shape_of(const DeviceState& state, const ops::Rope& rope);
+
+}  // namespace assay::backend::cuda

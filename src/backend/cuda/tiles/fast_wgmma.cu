@@ -1,0 +1,10 @@
+// fast_tiles of fast_linear.h (fast_tile.cuh).
+#include "backend/cuda/tiles/fast_tile.cuh"
+
+namespace assay::backend::cuda {
+
+bool fast_tiles(std::span<const FloatRows> runs, int64_t cols, const void* halves, int64_t n_tokens, const Hopper& hopper, const Queue& queue) {
+  return fast_tile::run_tiles<true>(runs, cols, halves, n_tokens, hopper, queue);
+}
+
+}  // namespace assay::backend::cuda

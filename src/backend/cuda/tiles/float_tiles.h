@@ -1,0 +1,54 @@
+// Products of float weights for many tokens (contract: ops/linear/linear.h, Lanes32 in 8 chunks). Weights and rows are first packed as float32 in
+// the order in which the contract's chains want them, so that one kernel serves every type of weight, decoded ones too.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "backend/cuda/linear/float_rows.h"
+#include "backend/cuda/runtime/queue.h"
+
+namespace assay::backend::cuda {
+
+// A tile of outputs; packed weights and packed rows come in whole tiles.
+inline constexpr int64_t kFloatTileRows = 128, kFloatTileTokens = 64;
+// Up to here linear_float is faster.
+inline constexpr int64_t kFloatFewTokensMax = 48;
+
+// Memory for the packed floats and for sums that wait for their neighbours.
+struct FloatScratch {
+  float* w = nullptr;
+  int64_t n_w = 0;  // floats there
+  float* x = nullptr;
+  float* sums = nullptr;
+};
+// Floats of FloatScratch::x and, for each multiprocessor, of FloatScratch::sums.
+constexpr int64_t float_rows_packed(int64_t n_tokens, int64_t cols) noexcept {
+  return (n_tokens + kFloatTileTokens - 1) / kFloatTileTokens * kFloatTileTokens * cols;
+}
+inline constexpr int64_t kFloatSums = 2 * 4 * kFloatTileRows * kFloatTileTokens;
+
+constexpr bool float_tiles_serve(int64_t cols) noexcept { return cols % 32 == 0 && cols >= 256 && cols < int64_t{1} << 24; }
+
+// Products of the same activations, as many rows at a time as there is memory for.
+class FloatTiles {
+ public:
+  // x: [n_tokens, cols].
+  FloatTiles(const FloatScratch& scratch, int64_t cols, const float* x, int64_t n_tokens, const Queue& queue);
+  void add(FloatRows rows);
+  void finish();  // the products of what has been added
+
+ private:
+  int64_t n_tiles_max() const noexcept { return scratch_.n_w / (kFloatTileRows * cols_); }
+
+  static constexpr int kRunsMax = 8;
+  const FloatScratch scratch_;
+  const int64_t cols_, n_tokens_;
+  const Queue queue_;
+  FloatRows runs_[kRunsMax];
+  int64_t first_tile_[kRunsMax] = {};
+  int n_runs_ = 0;
+  int64_t n_tiles_ = 0;
+};
+
+}  // namespace assay::backend::cuda

@@ -1,0 +1,123 @@
+// See split_executor.h.
+#include "engine/executors/split_executor.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "engine/executors/truncate_all.h"
+#include "ops/attention/attention.h"
+#include "ops/plan/plan_split.h"
+
+namespace assay::engine {
+namespace {
+
+// Announces the ops of a part as those of the whole plan.
+class PartObserver final : public ops::OpObserver {
+ public:
+  PartObserver(const ops::Plan& whole, const ops::PlanPart& part) : whole_(whole), part_(part) {}
+
+  void watch_for(ops::OpObserver* observer) { observer_ = observer; }
+  bool wants(const ops::Op& op) override { return observer_->wants(of_whole(op)); }
+  void on_op(const ops::Op& op, int64_t n_rows, int64_t width, std::span<const double> values) override {
+    observer_->on_op(of_whole(op), n_rows, width, values);
+  }
+
+ private:
+  const ops::Op& of_whole(const ops::Op& op) const {
+    return whole_.ops[static_cast<size_t>(part_.i_op + (&op - part_.plan.ops.data()))];
+  }
+
+  const ops::Plan& whole_;
+  const ops::PlanPart& part_;
+  ops::OpObserver* observer_ = nullptr;
+};
+
+class SplitExecutor final : public ops::Executor {
+ public:
+  SplitExecutor(const ops::Plan& plan, const ops::ExecutorOptions& options, std::span<const int32_t> borders, const MakePart& make)
+      : parts_(ops::split_plan(plan, borders)), cache_k_(options.cache_k), cache_v_(options.cache_v), n_kept_(static_cast<size_t>(options.n_sequences)) {
+    for (const ops::PlanPart& part : parts_) {
+      executors_.push_back(make(part.plan, static_cast<int>(executors_.size())));
+      observers_.emplace_back(plan, part);
+    }
+  }
+
+  void run(const ops::Batch& batch) override {
+    for (size_t i = 0; i < n_kept_.size(); ++i) n_kept_[i] = n_positions(static_cast<int>(i));
+    try {
+      run_parts(batch);
+    } catch (...) {  // parts that ran keep nothing that the others lack
+      for (size_t i = 0; i < n_kept_.size(); ++i) truncate(static_cast<int>(i), n_kept_[i]);
+      throw;
+    }
+  }
+
+  std::span<const float> logits(int64_t i_output) const override { return executors_.back()->logits(i_output); }
+  void read_logits(int64_t i_output, std::span<double> out) const override { executors_.back()->read_logits(i_output, out); }
+  bool set_n_ranked(int64_t n) override { return executors_.back()->set_n_ranked(n); }
+  std::span<const ops::RankedLogit> ranked(int64_t i_output) const override { return executors_.back()->ranked(i_output); }
+  void truncate(int sequence, int64_t n_positions) override {
+    truncate_all(executors_, sequence, n_positions);
+  }
+  int64_t n_positions(int sequence) const override { return executors_.back()->n_positions(sequence); }
+  void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const override {
+    const bool has_states = std::any_of(parts_.begin(), parts_.end(), [](const ops::PlanPart& part) { return !part.plan.states.empty(); });
+    if (!has_states) {
+      for (const auto& executor : executors_) executor->visit_cache(sequence, sink);
+      return;
+    }
+    // As of one executor: keys and values of all parts, then their states.
+    std::vector<std::vector<std::byte>> bytes(parts_.size());
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      executors_[i]->visit_cache(sequence, [&](std::span<const std::byte> some) { bytes[i].insert(bytes[i].end(), some.begin(), some.end()); });
+    }
+    for (size_t i = 0; i < parts_.size(); ++i) sink(std::span(bytes[i]).first(kv_bytes(i, sequence)));
+    for (size_t i = 0; i < parts_.size(); ++i) sink(std::span(bytes[i]).subspan(kv_bytes(i, sequence)));
+  }
+  void set_observer(ops::OpObserver* observer) override {
+    for (size_t i = 0; i < executors_.size(); ++i) {
+      observers_[i].watch_for(observer);
+      executors_[i]->set_observer(observer == nullptr ? nullptr : &observers_[i]);
+    }
+  }
+  size_t cache_bytes() const override { return sum(&ops::Executor::cache_bytes); }
+  size_t arena_bytes() const override { return sum(&ops::Executor::arena_bytes); }
+
+ private:
+  void run_parts(const ops::Batch& batch) {
+    executors_.front()->run(batch);
+    for (size_t i = 1; i < executors_.size() && !batch.tokens.empty(); ++i) {
+      const std::span<const float> rows = executors_[i - 1]->handed();
+      std::copy(rows.begin(), rows.end(), executors_[i]->input(static_cast<int64_t>(batch.tokens.size())).begin());
+      executors_[i]->run(batch);
+    }
+  }
+  size_t kv_bytes(size_t i_part, int sequence) const {
+    int64_t bytes = 0;
+    for (const ops::CacheLayer& layer : parts_[i_part].plan.cache_layers) {
+      bytes += layer.n_kv_heads * (ops::cache_row_bytes(cache_k_, layer.head_dim) + ops::cache_row_bytes(cache_v_, layer.stored_v_dim()));
+    }
+    return static_cast<size_t>(bytes * n_positions(sequence));
+  }
+  size_t sum(size_t (ops::Executor::*bytes)() const) const {
+    size_t all = 0;
+    for (const auto& executor : executors_) all += (executor.get()->*bytes)();
+    return all;
+  }
+
+  const std::vector<ops::PlanPart> parts_;  // the executors look into their plans
+  const ops::CacheType cache_k_, cache_v_;
+  std::vector<std::unique_ptr<ops::Executor>> executors_;
+  std::vector<PartObserver> observers_;
+  std::vector<int64_t> n_kept_;  // per sequence, before the running batch
+};
+
+}  // namespace
+
+std::unique_ptr<ops::Executor> make_split_executor(const ops::Plan& plan, const ops::ExecutorOptions& options, std::span<const int32_t> borders,
+                                                   const MakePart& make) {
+  return std::make_unique<SplitExecutor>(plan, options, borders, make);
+}
+
+}  // namespace assay::engine

@@ -1,0 +1,79 @@
+// A plan on two or three executors has the bits of the plan on one: logits, cache and what an observer sees, in every setting, with the
+// parts on kernel sets of their own.
+#include "engine/executors/split_executor.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+
+#include "assay/error.h"
+#include "backend/cpu/runtime/cpu_executor.h"
+#include "support/executor_runs.h"
+#include "support/tiny_plan.h"
+
+namespace assay::engine {
+namespace {
+
+using backend::cpu::KernelSet;
+using test::options_of, test::run_all, test::Seen;
+
+TEST(SplitExecutor, EverySplitHasTheBitsOfOneExecutor) {
+  base::ThreadPool pool(1);
+  const auto best = backend::cpu::best_kernel_set();
+  for (const bool gemma : {false, true}) {
+    const test::TinyPlan tiny({.n_layers = 4, .window = 9, .dtype = gemma ? tensor::DType::Q8_0 : tensor::DType::Q4_1, .gemma = gemma});
+    for (const ops::CacheType cache : {ops::CacheType::f16, ops::CacheType::q8_0, ops::CacheType::f32}) {
+      for (const auto& [as_f32, planes] : {std::pair(false, 2), std::pair(false, 1), std::pair(true, 2)}) {
+        const ops::ExecutorOptions options = options_of(cache, as_f32, planes);
+        const auto whole = backend::cpu::make_cpu_executor(tiny.plan, options, {best}, pool);
+        const Seen expected = run_all(*whole, true);
+        for (const std::vector<int32_t>& borders : {std::vector<int32_t>{1}, {3}, {1, 2, 3}}) {
+          const auto make = [&](const ops::Plan& part, int i) {
+            return backend::cpu::make_cpu_executor(part, options, {i % 2 == 0 ? KernelSet::reference : best}, pool);
+          };
+          const auto split = make_split_executor(tiny.plan, options, borders, make);
+          EXPECT_TRUE(run_all(*split, true) == expected) << gemma << " " << static_cast<int>(cache) << as_f32 << planes << ", " << borders.size() + 1 << " parts";
+          EXPECT_EQ(split->cache_bytes(), whole->cache_bytes());
+        }
+      }
+    }
+  }
+}
+
+TEST(SplitExecutor, ObservingChangesNoBit) {
+  base::ThreadPool pool(1);
+  const test::TinyPlan tiny({.n_layers = 3});
+  const ops::ExecutorOptions options = options_of(ops::CacheType::f16, false, 2);
+  const auto make = [&](const ops::Plan& part, int) { return backend::cpu::make_cpu_executor(part, options, {}, pool); };
+  const Seen expected = run_all(*make_split_executor(tiny.plan, options, std::vector<int32_t>{2}, make), true);
+  Seen unobserved = run_all(*make_split_executor(tiny.plan, options, std::vector<int32_t>{2}, make), false);
+  EXPECT_TRUE(unobserved.values.empty());
+  unobserved.values = expected.values;
+  EXPECT_TRUE(unobserved == expected);
+}
+
+TEST(SplitExecutor, ARunThatFailsLeavesEveryPartAsItWas) {
+  base::ThreadPool pool(1);
+  const test::TinyPlan tiny({.n_layers = 3});
+  const ops::ExecutorOptions options = options_of(ops::CacheType::f16, false, 2);
+  const auto make = [&](const ops::Plan& part, int i) -> std::unique_ptr<ops::Executor> {
+    auto executor = backend::cpu::make_cpu_executor(part, options, {}, pool);
+    if (i != 1) return executor;
+    return std::make_unique<test::Failing>(std::move(executor), 2);
+  };
+  const auto split = make_split_executor(tiny.plan, options, std::vector<int32_t>{1, 2}, make);
+  const auto whole = backend::cpu::make_cpu_executor(tiny.plan, options, {}, pool);
+  const std::vector<int32_t> first = {1, 2, 3}, second = {4, 5}, at_0 = {0, 1, 2}, at_3 = {3, 4};
+  const std::vector<uint8_t> outputs = {0, 0, 1}, last = {0, 1};
+  split->run({first, at_0, {}, outputs});
+  EXPECT_THROW(split->run({second, at_3, {}, last}), Error);
+  EXPECT_EQ(split->n_positions(0), 3);
+  split->run({second, at_3, {}, last});
+  whole->run({first, at_0, {}, outputs});
+  whole->run({second, at_3, {}, last});
+  EXPECT_EQ(std::memcmp(split->logits(0).data(), whole->logits(0).data(), split->logits(0).size_bytes()), 0);
+}
+
+}  // namespace
+}  // namespace assay::engine

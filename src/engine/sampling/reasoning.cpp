@@ -1,0 +1,268 @@
+// See assay/reasoning.h.
+#include "assay/reasoning.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "assay/error.h"
+#include "engine/sampling/after_reasoning.h"
+
+namespace assay {
+namespace {
+
+constexpr std::string_view kBlanks = " \t\r\n";
+
+struct KnownMarks {
+  std::string_view open, close;
+};
+constexpr KnownMarks kKnown[] = {
+    {"<think>", "</think>"},                          // DeepSeek R1, Qwen 3, SmolLM 3 and most others
+    {"<thinking>", "</thinking>"},
+    {"<reasoning>", "</reasoning>"},
+    {"<seed:think>", "</seed:think>"},                // Seed-OSS
+    {"[THINK]", "[/THINK]"},                          // Magistral
+    {"<|START_THINKING|>", "<|END_THINKING|>"},       // Command R7B, Command A
+};
+
+// The length of the longest end of `text` with which `mark` begins, but not all of it.
+size_t begun(std::string_view text, std::string_view mark) {
+  for (size_t n = std::min(text.size(), mark.size() - 1); n > 0; --n) {
+    if (text.ends_with(mark.substr(0, n))) return n;
+  }
+  return 0;
+}
+
+size_t first_of_text(std::string_view text) { return std::min(text.find_first_not_of(kBlanks), text.size()); }
+size_t end_of_text(std::string_view text) { return text.find_last_not_of(kBlanks) + 1; }  // 0 where there is none
+
+}  // namespace
+
+std::optional<ReasoningMarks> find_reasoning_marks(const Model& model, std::string_view template_text) {
+  const auto known = [&](const KnownMarks& marks) {
+    return ReasoningMarks{std::string(marks.open), std::string(marks.close),
+                          template_text.find("reasoning_content") != std::string_view::npos};
+  };
+  for (const KnownMarks& marks : kKnown) {
+    for (const std::string_view mark : {marks.open, marks.close}) {
+      if (template_text.find(mark) != std::string_view::npos) return known(marks);
+    }
+  }
+  if (!model.tokenizer()) return std::nullopt;
+  for (const KnownMarks& marks : kKnown) {
+    if (model.tokenizer()->find(marks.open) && model.tokenizer()->find(marks.close)) return known(marks);
+  }
+  return std::nullopt;
+}
+
+void show_marks(const Tokenizer& tokenizer, const ReasoningMarks& marks, GenerateOptions& options) {
+  for (const std::string& mark : {marks.open, marks.close}) {
+    const std::optional<TokenId> id = tokenizer.find(mark);
+    if (id && !options.special && tokenizer.kind(*id) == TokenKind::control) options.visible.push_back(*id);
+  }
+}
+
+bool opens_reasoning(const Tokenizer& tokenizer, const ReasoningMarks& marks, std::span<const TokenId> prompt) {
+  constexpr size_t kTail = 64;  // tokens that hold the mark and the line breaks after it
+  std::string text;
+  for (const TokenId id : prompt.last(std::min(prompt.size(), kTail))) tokenizer.append_piece(id, text);
+  return std::string_view(text).substr(0, end_of_text(text)).ends_with(marks.open);
+}
+
+ReasoningSplitter::ReasoningSplitter(ReasoningMarks marks, bool is_open)
+    : marks_(std::move(marks)), place_(is_open ? Place::inside : Place::before) {}
+
+ReasoningSplitter::Part ReasoningSplitter::push(std::string_view piece) {
+  held_ += piece;
+  Part part;
+  take(part);
+  return part;
+}
+
+void ReasoningSplitter::take(Part& part) {
+  if (place_ == Place::before) {
+    const std::string_view rest = std::string_view(held_).substr(first_of_text(held_));
+    if (rest.starts_with(marks_.open)) {
+      held_.erase(0, held_.size() - rest.size() + marks_.open.size());
+      place_ = Place::inside;
+    } else if (std::string_view(marks_.open).starts_with(rest)) {
+      return;  // may become the mark
+    } else {
+      place_ = Place::after;
+      at_beginning_ = false;  // there was no block: nothing is dropped
+    }
+  }
+  if (place_ == Place::inside) {
+    if (at_beginning_) held_.erase(0, first_of_text(held_));
+    if (!held_.empty()) at_beginning_ = false;
+    const size_t close = held_.find(marks_.close);
+    if (close == std::string::npos) {  // what may become the mark stays, and blanks before it
+      const size_t n_sure = held_.size() - begun(held_, marks_.close);
+      const size_t n = end_of_text(std::string_view(held_).substr(0, n_sure));
+      part.reasoning.append(held_, 0, n);
+      held_.erase(0, n);
+      return;
+    }
+    part.reasoning.append(held_, 0, end_of_text(std::string_view(held_).substr(0, close)));
+    held_.erase(0, close + marks_.close.size());
+    place_ = Place::after;
+    at_beginning_ = true;
+  }
+  if (at_beginning_) held_.erase(0, first_of_text(held_));
+  if (held_.empty()) return;
+  at_beginning_ = false;
+  part.text += std::exchange(held_, {});
+}
+
+ReasoningSplitter::Part ReasoningSplitter::finish() {
+  Part part;
+  std::string& rest = place_ == Place::inside ? part.reasoning : part.text;
+  rest = std::exchange(held_, {});
+  if (place_ == Place::inside) rest.resize(end_of_text(rest));
+  return part;
+}
+
+ReasoningSplitter::Part split_reasoning(const ReasoningMarks& marks, bool is_open, std::string_view text) {
+  ReasoningSplitter splitter(marks, is_open);
+  ReasoningSplitter::Part all = splitter.push(text);
+  const ReasoningSplitter::Part rest = splitter.finish();
+  all.reasoning += rest.reasoning;
+  all.text += rest.text;
+  return all;
+}
+
+namespace {
+
+// What has been drawn of a block, and the mask that ends it.
+class Budget {
+ public:
+  Budget(std::shared_ptr<const Tokenizer> tokenizer, const ReasoningMarks& marks, bool is_open, int64_t n_max)
+      : tokenizer_(std::move(tokenizer)),
+        splitter_(marks, is_open),
+        n_max_(n_max),
+        closing_(tokenizer_->encode(marks.close, {.parse_special = true, .add_bos = false, .add_eos = false})),
+        words_((static_cast<size_t>(tokenizer_->vocab_size()) + 63) / 64) {}
+
+  std::span<const uint64_t> allowed(std::span<const TokenId> answer) {
+    for (; n_seen_ < answer.size(); ++n_seen_) {
+      n_inside_ += splitter_.is_open() ? 1 : 0;
+      splitter_.push(tokenizer_->piece(answer[n_seen_]));
+    }
+    if (!splitter_.is_open() || n_inside_ < n_max_) return {};
+    std::fill(words_.begin(), words_.end(), 0);
+    const auto id = static_cast<size_t>(closing_[n_closed_]);
+    n_closed_ = std::min(n_closed_ + 1, closing_.size() - 1);
+    words_[id / 64] |= uint64_t{1} << (id % 64);
+    return words_;
+  }
+
+ private:
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  ReasoningSplitter splitter_;
+  int64_t n_max_;
+  std::vector<TokenId> closing_;
+  std::vector<uint64_t> words_;
+  size_t n_seen_ = 0, n_closed_ = 0;
+  int64_t n_inside_ = 0;
+};
+
+}  // namespace
+
+TokenMask reasoning_budget(std::shared_ptr<const Tokenizer> tokenizer, const ReasoningMarks& marks, bool is_open, int64_t n_max) {
+  auto budget = std::make_shared<Budget>(std::move(tokenizer), marks, is_open, n_max);
+  return [budget](std::span<const TokenId> answer) { return budget->allowed(answer); };
+}
+
+namespace {
+
+// A block that is left free, up to its budget, and another mask for what comes after it.
+class AfterReasoning {
+ public:
+  AfterReasoning(std::shared_ptr<const Tokenizer> tokenizer, const ReasoningMarks& marks, bool is_open, int64_t n_max, TokenMask rest)
+      : tokenizer_(std::move(tokenizer)), open_(one_token(marks.open)), close_(one_token(marks.close)), n_max_(n_max), rest_(std::move(rest)) {
+    if (is_open && !close_) throw Error(Errc::bad_request, fmt::format("a constraint behind reasoning needs its end, {}, to be one token of the vocabulary", marks.close));
+    place_ = is_open ? Place::inside : close_ && open_ && n_max != 0 ? Place::before : Place::after;
+  }
+
+  std::span<const uint64_t> allowed(std::span<const TokenId> answer) {
+    for (; n_seen_ < answer.size() && place_ != Place::after; ++n_seen_) {
+      if (place_ == Place::before) {
+        place_ = answer[n_seen_] == open_ ? Place::inside : Place::after;
+      } else if (answer[n_seen_] == close_) {
+        place_ = Place::after;
+        n_before_ = n_seen_ + 1;
+      } else {
+        ++n_inside_;
+      }
+    }
+    if (place_ == Place::after) return rest_(answer.subspan(n_before_));
+    if (place_ == Place::before) {
+      const auto words = rest_({});
+      if (words.empty()) return {};
+      words_.assign(words.begin(), words.end());
+      set(*open_, true);
+      return words_;
+    }
+    const bool is_over = n_max_ >= 0 && n_inside_ >= n_max_;
+    words_.assign((static_cast<size_t>(tokenizer_->vocab_size()) + 63) / 64, is_over ? 0 : ~uint64_t{0});
+    for (const TokenId id : tokenizer_->end_of_generation()) set(id, false);  // an answer is still to come
+    set(*close_, true);
+    return words_;
+  }
+
+ private:
+  enum class Place { before, inside, after };
+  std::optional<TokenId> one_token(const std::string& text) const {
+    const std::vector<TokenId> ids = tokenizer_->encode(text, {.parse_special = true, .add_bos = false, .add_eos = false});
+    return ids.size() == 1 ? std::optional(ids[0]) : std::nullopt;
+  }
+  void set(TokenId id, bool on) {
+    const auto i = static_cast<size_t>(id);
+    words_[i / 64] = (words_[i / 64] & ~(uint64_t{1} << (i % 64))) | uint64_t{on ? 1u : 0u} << (i % 64);
+  }
+
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::optional<TokenId> open_, close_;
+  int64_t n_max_, n_inside_ = 0;
+  TokenMask rest_;
+  Place place_ = Place::after;
+  size_t n_seen_ = 0, n_before_ = 0;
+  std::vector<uint64_t> words_;
+};
+
+}  // namespace
+
+TokenMask engine::after_reasoning(std::shared_ptr<const Tokenizer> tokenizer, const ReasoningMarks& marks, bool is_open, int64_t n_max, TokenMask rest) {
+  auto mask = std::make_shared<AfterReasoning>(std::move(tokenizer), marks, is_open, n_max, std::move(rest));
+  return [mask](std::span<const TokenId> answer) { return mask->allowed(answer); };
+}
+
+Generation run_parted(Generator& generator, std::span<const TokenId> prompt, const GenerateOptions& options, const ReasoningOptions& reasoning,
+                      const Generator::TextSink& sink, const std::function<bool()>& cancelled) {
+  const auto& tokenizer = generator.context().model().tokenizer();
+  if (!reasoning.marks || !tokenizer) return generator.run(prompt, options, sink, cancelled);
+  const bool is_open = opens_reasoning(*tokenizer, *reasoning.marks, prompt);
+  GenerateOptions parted = options;
+  show_marks(*tokenizer, *reasoning.marks, parted);
+  if (options.mask) {
+    parted.mask = engine::after_reasoning(tokenizer, *reasoning.marks, is_open, reasoning.n_max, options.mask);
+  } else if (reasoning.n_max >= 0) {
+    parted.mask = reasoning_budget(tokenizer, *reasoning.marks, is_open, reasoning.n_max);
+  }
+  ReasoningSplitter splitter(*reasoning.marks, is_open);
+  ReasoningSplitter::Part all;
+  const auto show = [&](const ReasoningSplitter::Part& part) {
+    all.reasoning += part.reasoning;
+    all.text += part.text;
+    if (reasoning.sink && !part.reasoning.empty()) reasoning.sink(part.reasoning);
+    if (sink && !part.text.empty()) sink(part.text);
+  };
+  Generation result = generator.run(prompt, parted, [&](std::string_view text) { show(splitter.push(text)); }, cancelled);
+  show(splitter.finish());
+  result.text = std::move(all.text);
+  result.reasoning = std::move(all.reasoning);
+  return result;
+}
+
+}  // namespace assay

@@ -1,0 +1,198 @@
+// What comes of a run: tokens drawn, guesses kept or not, requests that end.
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "engine/context_state.h"
+#include "engine/scheduler/scheduler_state.h"
+
+namespace assay {
+
+using engine::Clock, engine::ms_between;
+
+void Scheduler::State::draw(Job& job, int64_t i_output) {
+  engine::Answer& answer = job.answer;
+  const int64_t n = answer.n_ranked();
+  std::span<const RankedLogit> best;
+  if (n > 0 && n_ranked > 0) best = context.batch_ranked(i_output);
+  if (!best.empty()) {
+    answer.draw(best.first(std::min(best.size(), static_cast<size_t>(n))));
+  } else {
+    const auto wide = answer.wants_wide() ? context.state().read_logits(i_output) : std::span<const double>();
+    answer.draw(context.batch_logits(i_output), wide);
+  }
+  if (job.n_answer() == 1) job.drew_first = Clock::now();
+}
+
+// After a draw, or where there is none to make; n_positions: how many hold what was drawn before.
+bool Scheduler::State::is_over(Job& job, int64_t n_positions, FinishReason& reason, bool& context_full) const {
+  const int64_t n_predict = job.request.generate.n_predict;
+  if (job.answer.ended()) {
+    reason = FinishReason::stop;
+    return true;
+  }
+  reason = FinishReason::length;
+  if (n_predict >= 0 && job.n_answer() >= n_predict) return true;
+  context_full = n_positions == context.n_ctx();  // the token drawn last has no place any more
+  return context_full;
+}
+
+// Draws as long as the guesses are what is drawn. True: the request is over.
+bool Scheduler::State::draw_part(const engine::BatchPart& part) {
+  Job& job = *part.job;
+  FinishReason reason = FinishReason::length;
+  bool context_full = false;
+  if (job.request.generate.n_predict == 0) {
+    is_over(job, part.n_before + part.n_tokens, reason, context_full);
+    finish(job, reason, context_full);
+    return true;
+  }
+  int64_t n_positions = part.n_before + part.n_tokens - part.n_guesses, n_accepted = 0;
+  bool is_done = false;
+  for (;; ++n_positions, ++n_accepted) {
+    draw(job, part.i_output + n_accepted);
+    const TokenId token = job.answer.ids().back();
+    job.tokens.push_back(token);
+    {
+      const std::lock_guard lock(mutex);
+      ++figures.n_answer_tokens;
+      queue.charge(job.request.client, 1);
+    }
+    emit(job, RequestToken{token, std::string(job.answer.shown()), job.answer.logprobs()});
+    is_done = is_over(job, n_positions, reason, context_full);
+    if (is_done || n_accepted == part.n_guesses || job.guesses[static_cast<size_t>(n_accepted)] != token) break;
+  }
+  if (part.n_guesses > 0) {
+    tables.truncate(job.sequence, n_positions);
+    job.n_drafted += part.n_guesses;
+    job.n_accepted += n_accepted;
+    job.pace.add(part.n_guesses, n_accepted);
+    const std::lock_guard lock(mutex);
+    figures.n_drafted += part.n_guesses;
+    figures.n_accepted += n_accepted;
+    for (int64_t i = 0; i < n_accepted; ++i) ++figures.n_accepted_at[static_cast<size_t>(i)];
+  }
+  if (is_done) finish(job, reason, context_full);
+  return is_done;
+}
+
+void Scheduler::State::draw_all() {
+  for (const engine::BatchPart& part : parts) {
+    if (part.job == nullptr || part.i_output < 0) continue;
+    bool is_done = false;
+    try {
+      is_done = draw_part(part);
+    } catch (const Error& error) {  // of this answer alone: logits that are no numbers, nothing left to choose from
+      fail(*part.job, error);
+      is_done = true;
+    } catch (const std::bad_alloc&) {
+      fail(*part.job, Error(Errc::out_of_memory, "no memory for the next token of an answer"));
+      is_done = true;
+    }
+    if (is_done)
+      *std::find_if(running.begin(), running.end(), [&](const auto& r) { return r.get() == part.job; }) = nullptr;
+  }
+  std::erase(running, nullptr);
+}
+
+void Scheduler::State::drop(const Job* job) {
+  std::erase_if(running, [job](const auto& r) { return r.get() == job; });
+}
+
+void Scheduler::State::emit(Job& job, RequestEvent event) {
+  try {
+    job.sink(job.id, event);
+  } catch (const std::exception&) {  // its listener is gone or broken: nobody else may suffer
+    const std::lock_guard lock(mutex);
+    if (runs(job.id)) cancelled_ids.insert(job.id);
+  }
+}
+
+// Its place and its numbers are given back before anybody hears of its end.
+void Scheduler::State::release(Job& job) {
+  swap.drop(job.id);
+  if (drafter != nullptr) drafter->over(job.id);
+  save(job);
+  if (job.sequence >= 0) tables.give_back(std::exchange(job.sequence, -1));
+  const std::lock_guard lock(mutex);
+  held_ids.erase(job.id);
+  if (std::exchange(job.is_aside, false)) {
+    --figures.n_held;
+    job.aside_ms += ms_between(job.aside_since, Clock::now());
+  }
+  if (std::erase(running_ids, job.id) == 0) return;  // it only waited
+  queue.over(job.request.client);
+  figures.n_positions_used = tables.n_positions_taken();
+  figures.n_pages_free = tables.has_pages() ? tables.n_pages_free() : 0;
+  const double ms = ms_between(job.started, Clock::now()) - job.aside_ms;  // what the model had to do with it
+  if (job.started != Clock::time_point()) service_ms = service_ms == 0 ? ms : service_ms + 0.2 * (ms - service_ms);
+}
+
+void Scheduler::State::finish(Job& job, FinishReason reason, bool context_full) {
+  RequestFinished finished;
+  finished.text = job.answer.finish();
+  if (const std::string* stop = job.answer.stop_string()) {
+    finished.stop_string = *stop;
+    if (reason == FinishReason::length) reason = FinishReason::stop;
+  }
+  finished.reason = reason;
+  finished.context_full = context_full && reason == FinishReason::length;
+  finished.n_prompt = job.n_prompt;
+  finished.n_prompt_cached = job.n_cached;
+  finished.n_answer = job.n_answer();
+  finished.n_drafted = job.n_drafted;
+  finished.n_accepted = job.n_accepted;
+  finished.n_preempted = job.n_preempted;
+  const auto now = Clock::now();
+  if (job.started != Clock::time_point()) {
+    const auto drew = finished.n_answer > 0 ? job.drew_first : now;
+    finished.queue_ms = ms_between(job.submitted, job.started);
+    finished.prefill = {job.n_prompt_run - job.n_cached, ms_between(job.started, drew)};
+    finished.decode = {std::max<int64_t>(finished.n_answer - 1, 0), ms_between(drew, now)};
+  } else {
+    finished.queue_ms = ms_between(job.submitted, now);
+  }
+  release(job);
+  {
+    const std::lock_guard lock(mutex);
+    count(reason);
+  }
+  emit(job, std::move(finished));
+}
+
+void Scheduler::State::count(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::stop:
+      ++figures.n_stop;
+      break;
+    case FinishReason::length:
+      ++figures.n_length;
+      break;
+    case FinishReason::cancelled:
+      ++figures.n_cancelled;
+      break;
+    case FinishReason::late:
+      ++figures.n_late;
+      break;
+  }
+}
+
+void Scheduler::State::fail(Job& job, const Error& error) {
+  release(job);
+  {
+    const std::lock_guard lock(mutex);
+    ++figures.n_failed;
+  }
+  emit(job, RequestFailed{error});
+}
+
+// A run that failed: whose fault it was nobody can say, and what the cache holds of its sequences neither.
+void Scheduler::State::fail_batch(const Error& error) {
+  for (const engine::BatchPart& part : parts) {
+    tables.forget(part.job->sequence);
+    fail(*part.job, error);
+    drop(part.job);
+  }
+}
+
+}  // namespace assay

@@ -1,0 +1,160 @@
+// What a Scheduler holds. The lock guards what several threads touch (what waits, who is cancelled, the figures); what
+// runs belongs to the thread that steps. scheduler.cpp: the doors; scheduler_admit.cpp: who has a place;
+// scheduler_step.cpp: a batch; scheduler_draw.cpp: what comes of it.
+#pragma once
+
+#include <algorithm>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "assay/scheduler.h"
+#include "engine/sampling/answer.h"
+#include "engine/scheduler/draft_pace.h"
+#include "engine/scheduler/drafter.h"
+#include "engine/scheduler/fair_queue.h"
+#include "engine/scheduler/sequence_tables.h"
+#include "engine/scheduler/step_cost.h"
+#include "engine/scheduler/swap_store.h"
+#include "pages/prompt_folder.h"
+
+namespace assay::engine {
+
+using Clock = std::chrono::steady_clock;
+
+inline double ms_between(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double, std::milli>(to - from).count();
+}
+
+// A request from its door to its end.
+struct Job {
+  RequestId id = 0;
+  Request request;  // its prompt has moved to tokens
+  RequestSink sink;
+  Answer answer;
+  std::vector<TokenId> tokens;  // prompt and answer so far
+  int64_t n_prompt = 0;
+  Clock::time_point submitted = {}, started = {}, drew_first = {}, aside_since = {};
+  double aside_ms = 0;       // with no place because of its listener
+  bool has_started = false;  // its listener was told
+  int sequence = -1;         // its place; -1: it has none
+  int64_t n_cached = 0;
+  int64_t n_prompt_run = 0;  // of the prompt, the cached ones among them
+  int64_t n_passed = 0;      // prompt tokens of others that went before its own: what makes it older
+  RequestId follows = 0;     // it waits until this one has read what they have in common, and takes it from there
+  bool is_stalled = false;   // left out of this step for want of pages
+  bool is_held = false;      // its listener does not keep up: it stands aside once it has drawn
+  bool is_aside = false;     // it does
+  int n_preempted = 0;
+  DraftPace pace;
+  std::vector<TokenId> guesses;
+  int64_t n_drafted = 0, n_accepted = 0;
+
+  Job(Request r, RequestSink s, const Model& model);
+  int64_t n_tokens() const noexcept { return static_cast<int64_t>(tokens.size()); }
+  int64_t n_answer() const noexcept { return static_cast<int64_t>(answer.ids().size()); }
+  bool late(Clock::time_point now) const noexcept { return request.deadline && now > *request.deadline; }
+};
+
+// A request's tokens in a batch.
+struct BatchPart {
+  Job* job = nullptr;
+  int64_t n_before = 0;  // positions that its sequence had
+  int64_t n_tokens = 0, n_guesses = 0;
+  int64_t i_output = -1;   // its first output, of 1 + n_guesses; -1: it has none
+  bool is_answer = false;  // a token of an answer, not of a prompt or of what is read again
+};
+
+}  // namespace assay::engine
+
+namespace assay {
+
+struct Scheduler::State {
+  using Job = engine::Job;
+  using Jobs = std::vector<std::unique_ptr<Job>>;
+
+  State(std::shared_ptr<const Model> model, const SchedulerOptions& asked);
+
+  // Who has a place.
+  bool take_commands(Jobs& ended, std::set<RequestId>& cancelled);
+  void end_cancelled_and_late(const std::set<RequestId>& cancelled);
+  void admit();
+  std::unique_ptr<Job> next_job();
+  bool has_room_for(const Job& job) const;
+  void start(Job& job);
+  void read_saved(Job& job);
+  void save(const Job& job);
+  void follow_others(Job& job);
+  void catch_up(Job& job);
+  bool take_pages();
+  Job* victim(bool with_protected);
+  void preempt(Job& job);
+  bool leave_place(Job& job);
+  void set_held_aside();
+  void bring_resumed_back();
+
+  // A batch.
+  bool step();
+  int64_t n_left(const Job& job) const noexcept { return job.n_tokens() - tables.n_positions(job.sequence); }
+  bool is_reading(const Job& job) const noexcept { return job.n_answer() == 0 || n_left(job) > 1; }
+  void guess();
+  int64_t n_guesses_max(const Job& job) const;
+  void build_batch();
+  void add_answers();
+  void add_prompts();
+  void ask_for_ranked();
+  bool run_batch();
+  void after_run();
+  void learn(double ms);
+
+  // What comes of it.
+  void draw_all();
+  bool draw_part(const engine::BatchPart& part);
+  void draw(Job& job, int64_t i_output);
+  bool is_over(Job& job, int64_t n_positions, FinishReason& reason, bool& context_full) const;
+  void tell_start(Job& job);
+  void emit(Job& job, RequestEvent event);
+  void finish(Job& job, FinishReason reason, bool context_full);
+  void fail(Job& job, const Error& error);
+  void count(FinishReason reason);
+  int64_t n_with_place() const {
+    return static_cast<int64_t>(running_ids.size()) - figures.n_held;
+  }  // or next to have one
+  bool runs(RequestId id) const { return std::find(running_ids.begin(), running_ids.end(), id) != running_ids.end(); }
+  void release(Job& job);
+  void fail_batch(const Error& error);
+  void drop(const Job* job);
+  void notice(std::string_view line) const;
+
+  SchedulerOptions options;
+  Context context;
+  engine::SequenceTables tables;
+  engine::SwapStore swap;
+  std::unique_ptr<engine::Drafter> drafter;     // null: none
+  std::unique_ptr<pages::PromptFolder> folder;  // null: none
+  engine::StepCost cost;
+  Jobs running;  // in the order they came in; null: over
+  Jobs parked;   // go before what waits, the last one first: preempted, or next and short of pages
+  Jobs held;     // stand aside until they are resumed; parked has room for them all
+  std::vector<BatchToken> batch;
+  std::vector<engine::BatchPart> parts;
+  std::vector<Job*> prompts;  // of add_prompts, kept
+  std::vector<engine::DraftAsk> asks;
+  int64_t n_outputs = 0;  // of the batch
+  int64_t n_ranked = 0;   // what the context finds by itself
+
+  mutable std::mutex mutex;
+  std::condition_variable_any changed;
+  engine::FairQueue queue;
+  std::map<RequestId, std::unique_ptr<Job>> waiting;
+  std::vector<RequestId> running_ids;  // of running, parked and held
+  std::set<RequestId> cancelled_ids, held_ids;
+  bool has_resumed = false;  // since the last step
+  RequestId last_id = 0;
+  SchedulerFigures figures;
+  double service_ms = 0;  // of requests lately, from start to end
+};
+
+}  // namespace assay

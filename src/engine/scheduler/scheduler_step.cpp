@@ -1,0 +1,199 @@
+// A step: which tokens run together, and the run.
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "engine/context_state.h"
+#include "engine/scheduler/scheduler_state.h"
+
+namespace assay {
+
+using engine::Clock, engine::ms_between;
+
+// Guesses that may stand behind the request's last token: as many as it may still draw, less the one that is drawn
+// without.
+int64_t Scheduler::State::n_guesses_max(const Job& job) const {
+  int64_t n = std::min<int64_t>(options.drafts.n_max, context.n_ctx() - job.n_tokens());
+  if (job.request.generate.n_predict >= 0) n = std::min(n, job.request.generate.n_predict - job.n_answer() - 1);
+  return std::max<int64_t>(n, 0);
+}
+
+void Scheduler::State::guess() {
+  if (drafter == nullptr) return;
+  asks.clear();
+  // A batch holds one token of everybody and shares what is left.
+  const auto n_running = static_cast<int64_t>(running.size());
+  const int64_t room = std::min(context.options().n_ubatch, context.options().n_outputs_max) - n_running;
+  const int64_t share = n_running > 0 ? std::max<int64_t>(room / n_running, 0) : 0;
+  for (const auto& job : running) {
+    job->guesses.clear();
+    if (job->follows != 0 || is_reading(*job)) continue;
+    const int64_t n = job->pace.next(std::min(n_guesses_max(*job), share));
+    if (n > 0) asks.push_back({job->id, job->tokens, job->n_prompt, n, &job->request.generate, &job->guesses});
+  }
+  if (asks.empty()) return;
+  const auto give_up = [this](std::string_view why) {
+    for (const engine::DraftAsk& ask : asks) {
+      ask.guesses->clear();
+      drafter->over(ask.id);
+    }
+    notice(std::string("no guesses in this step: ") + std::string(why));
+  };
+  try {
+    drafter->guess(asks);
+  } catch (const Error& error) {
+    give_up(error.what());
+  } catch (const std::bad_alloc&) {
+    give_up("no memory for them");
+  }
+}
+
+// A token and guesses of every answer, then as much of the prompts as a step may take.
+void Scheduler::State::build_batch() {
+  batch.clear();
+  parts.clear();
+  n_outputs = 0;
+  add_answers();
+  add_prompts();
+}
+
+void Scheduler::State::add_answers() {
+  for (const auto& job : running) {
+    if (job->follows != 0 || job->is_stalled || is_reading(*job)) continue;
+    engine::BatchPart part{
+        job.get(), tables.n_positions(job->sequence), 0, static_cast<int64_t>(job->guesses.size()), n_outputs, true};
+    part.n_tokens = 1 + part.n_guesses;
+    batch.push_back({job->tokens.back(), job->sequence, true});
+    for (const TokenId guess : job->guesses) batch.push_back({guess, job->sequence, true});
+    n_outputs += part.n_tokens;
+    parts.push_back(part);
+  }
+}
+
+void Scheduler::State::add_prompts() {
+  prompts.clear();
+  for (const auto& job : running) {
+    if (job->follows == 0 && !job->is_stalled && is_reading(*job)) prompts.push_back(job.get());
+  }
+  if (prompts.empty()) return;
+  // The shortest rest first; who was passed over grows shorter by what went before it. Sorted in place: the lists are
+  // short, and there is no memory to take.
+  const auto rest = [this](const Job* job) { return n_left(*job) - job->n_passed; };
+  for (size_t i = 1; i < prompts.size(); ++i) {
+    for (size_t j = i; j > 0 && rest(prompts[j]) < rest(prompts[j - 1]); --j) std::swap(prompts[j], prompts[j - 1]);
+  }
+  const auto n_answers = static_cast<int64_t>(parts.size());
+  const int64_t room = context.options().n_ubatch - static_cast<int64_t>(batch.size());
+  const int64_t budget = std::min(room, cost.prompt_tokens(n_answers, options.gap_ms_max, std::max<int64_t>(room, 1)));
+  int64_t left = budget;
+  for (Job* job : prompts) {
+    if (left == 0) {
+      job->n_passed += budget;
+      continue;
+    }
+    const int64_t n_before = tables.n_positions(job->sequence);
+    const int64_t n = std::min(left, n_left(*job));
+    const bool is_last = n == n_left(*job);
+    if (is_last && n_outputs == context.options().n_outputs_max) continue;
+    for (int64_t i = 0; i < n; ++i) {
+      batch.push_back({job->tokens[static_cast<size_t>(n_before + i)], job->sequence, is_last && i + 1 == n});
+    }
+    parts.push_back({job, n_before, n, 0, is_last ? n_outputs++ : -1, false});
+    left -= n;
+  }
+}
+
+// The best logits leave a device instead of all of them, as many as the most demanding of those needs that can do with
+// them.
+void Scheduler::State::ask_for_ranked() {
+  int64_t n = 0;
+  for (const engine::BatchPart& part : parts) {
+    if (part.i_output >= 0) n = std::max(n, part.job->answer.n_ranked());
+  }
+  if (n == n_ranked) return;
+  n_ranked = n > 0 && context.set_n_ranked(n) ? n : 0;
+  if (n_ranked == 0) context.set_n_ranked(0);
+}
+
+bool Scheduler::State::run_batch() {
+  try {
+    ask_for_ranked();
+    context.decode_batch(batch);
+    return true;
+  } catch (const Error& error) {
+    fail_batch(error);
+  } catch (const std::bad_alloc&) {
+    fail_batch(Error(Errc::out_of_memory, "no memory for a batch of tokens"));
+  }
+  return false;
+}
+
+// What the sequences hold now. One whose list of tokens cannot grow fails alone.
+void Scheduler::State::after_run() {
+  size_t i = 0;
+  for (engine::BatchPart& part : parts) {
+    Job& job = *part.job;
+    const int64_t n = part.n_tokens;
+    try {
+      for (int64_t t = 0; t < n; ++t) tables.append(job.sequence, batch[i + static_cast<size_t>(t)].token);
+      job.n_prompt_run = std::max(job.n_prompt_run, std::min(job.n_prompt, tables.n_positions(job.sequence)));
+    } catch (const std::bad_alloc&) {
+      tables.forget(job.sequence);
+      fail(job, Error(Errc::out_of_memory, "no memory for the tokens of an answer"));
+      drop(&job);
+      part.job = nullptr;
+    }
+    i += static_cast<size_t>(n);
+  }
+}
+
+// What a step takes, by what was in it.
+void Scheduler::State::learn(double ms) {
+  int64_t n_answers = 0, n_guesses = 0, n_read = 0;
+  for (const engine::BatchPart& part : parts) {
+    n_answers += part.is_answer ? 1 : 0;
+    n_guesses += part.n_guesses;
+    n_read += part.is_answer ? 0 : part.n_tokens;
+  }
+  if (n_guesses == 0) cost.add(n_answers, n_read, ms);
+  const double plain = cost.answers_ms(n_answers);
+  const double relative = n_read == 0 && plain > 0 ? ms / plain : 0;
+  for (const engine::BatchPart& part : parts) {
+    if (part.job != nullptr && part.is_answer && part.n_guesses > 0) part.job->pace.add_cost(relative);
+  }
+}
+
+bool Scheduler::State::step() {
+  Jobs ended;
+  std::set<RequestId> cancelled;
+  if (!take_commands(ended, cancelled)) return true;
+  for (const auto& job : ended) {
+    finish(*job, cancelled.contains(job->id) ? FinishReason::cancelled : FinishReason::late, false);
+  }
+  end_cancelled_and_late(cancelled);
+  bring_resumed_back();
+  admit();
+  if (running.empty()) return false;
+  const auto start = Clock::now();
+  for (const auto& job : running) {
+    job->is_stalled = false;
+    catch_up(*job);
+  }
+  set_held_aside();
+  if (running.empty()) return true;  // their places are free
+  guess();
+  build_batch();
+  while (take_pages()) build_batch();
+  if (parts.empty() || !run_batch()) return true;
+  after_run();
+  learn(ms_between(start, Clock::now()));
+  draw_all();
+  const std::lock_guard lock(mutex);
+  ++figures.n_steps;
+  figures.n_running = static_cast<int64_t>(running.size());
+  figures.n_positions_used = tables.n_positions_taken();
+  figures.n_pages_free = tables.has_pages() ? tables.n_pages_free() : 0;
+  return true;
+}
+
+}  // namespace assay

@@ -1,0 +1,46 @@
+// See step_cost.h.
+#include "engine/scheduler/step_cost.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace assay::engine {
+namespace {
+
+constexpr double kNewShare = 0.3;      // of a measurement in the running mean
+constexpr double kMargin = 0.8;        // of the gap; a machine's next step may be slower than its last
+constexpr int64_t kFirstTokens = 32;   // where no prompt was measured yet
+
+size_t bucket(int64_t n_answers, size_t n_buckets) noexcept {
+  return std::min(static_cast<size_t>(std::bit_width(static_cast<uint64_t>(n_answers))), n_buckets - 1);
+}
+
+void learn(double& mean, double ms) noexcept { mean = mean == 0 ? ms : mean + kNewShare * (ms - mean); }
+
+}  // namespace
+
+void StepCost::add(int64_t n_answers, int64_t n_prompt, double ms) {
+  if (n_prompt == 0) {
+    learn(answers_ms_[bucket(n_answers, answers_ms_.size())], ms);
+  } else {
+    learn(prompt_ms_, std::max(ms - answers_ms(n_answers), 1e-6) / static_cast<double>(n_prompt));
+  }
+}
+
+// Of the nearest number of answers at or below it that was seen.
+double StepCost::answers_ms(int64_t n_answers) const noexcept {
+  if (n_answers == 0) return 0;
+  for (size_t i = bucket(n_answers, answers_ms_.size()); i > 0; --i) {
+    if (answers_ms_[i] > 0) return answers_ms_[i];
+  }
+  return 0;
+}
+
+int64_t StepCost::prompt_tokens(int64_t n_answers, double gap_ms, int64_t n_max) const noexcept {
+  if (n_answers == 0) return n_max;
+  if (prompt_ms_ == 0) return std::clamp<int64_t>(kFirstTokens, 1, n_max);
+  const double left = gap_ms * kMargin - answers_ms(n_answers);
+  return static_cast<int64_t>(std::clamp(left / prompt_ms_, 1.0, static_cast<double>(n_max)));
+}
+
+}  // namespace assay::engine

@@ -1,0 +1,317 @@
+// Every family's tiny random model on the GPU with the CPU's bits: logits and cache, in one batch, cut, and token by
+// token; what this device has no kernel for runs as the op's reference on the host. And ops that no backend knows.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <filesystem>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "assay/devices.h"
+#include "assay/embed.h"
+#include "assay/error.h"
+#include "backend/cpu/runtime/cpu_executor.h"
+#include "backend/cuda/cuda.h"
+#include "engine/executors/replay_executor.h"
+#include "engine/model_state.h"
+#include "ops/plan/check_scope.h"
+#include "ops/plan/host_rows.h"
+#include "ops/plan/op_values.h"
+#include "ops/plan/shard_scope.h"
+#include "ops/plan/work.h"
+#include "ops/state/state.h"
+#include "support/goldens.h"
+#include "support/shared_data.h"
+#include "support/tiny_plan.h"
+
+namespace assay::cuda_arch_test {
+namespace {
+
+std::vector<std::string> families() {
+  std::vector<std::string> names;
+  const std::filesystem::path folder = test::shared("goldens/arch");
+  if (!std::filesystem::is_directory(folder)) return names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() == ".gguf") names.push_back(entry.path().stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+struct Result {
+  std::vector<uint32_t> logits;  // bits, of all tokens in order
+  std::vector<std::byte> cache;
+};
+
+// Sequence 1 of two; the other has a few tokens too, in the batches of several.
+Result run_in_chunks(ops::Executor& executor, std::span<const int32_t> ids, const std::vector<int64_t>& chunks,
+                     bool alone) {
+  Result result;
+  int64_t done = 0;
+  for (size_t i = 0; done < static_cast<int64_t>(ids.size()); ++i) {
+    const int64_t n = std::min(chunks[i % chunks.size()], static_cast<int64_t>(ids.size()) - done);
+    std::vector<int32_t> tokens, positions, sequences;
+    std::vector<uint8_t> outputs;
+    if (!alone && n > 2) {  // a neighbour that decodes
+      tokens.push_back(ids[i]), positions.push_back(static_cast<int32_t>(executor.n_positions(0))),
+          sequences.push_back(0), outputs.push_back(0);
+    }
+    for (int64_t t = 0; t < n; ++t) {
+      tokens.push_back(ids[static_cast<size_t>(done + t)]), positions.push_back(static_cast<int32_t>(done + t)),
+          sequences.push_back(1), outputs.push_back(1);
+    }
+    executor.run({tokens, positions, sequences, outputs});
+    for (int64_t t = 0; t < n; ++t) {
+      for (const float x : executor.logits(t)) result.logits.push_back(std::bit_cast<uint32_t>(x));
+    }
+    done += n;
+  }
+  executor.visit_cache(
+      1, [&](std::span<const std::byte> row) { result.cache.insert(result.cache.end(), row.begin(), row.end()); });
+  return result;
+}
+
+// What an observer saw of one batch, op by op.
+class Keeper final : public ops::OpObserver {
+ public:
+  bool wants(const ops::Op&) override { return true; }
+  void on_op(const ops::Op& op, int64_t, int64_t, std::span<const double> values) override {
+    seen.emplace_back(op.name + " (" + op.record.kind() + ")", std::vector<double>(values.begin(), values.end()));
+  }
+  std::vector<std::pair<std::string, std::vector<double>>> seen;
+};
+
+std::string first_difference(ops::Executor& cpu, ops::Executor& gpu, std::span<const int32_t> ids) {
+  Keeper on_cpu, on_gpu;
+  for (ops::Executor* executor : {&cpu, &gpu}) {
+    executor->set_observer(executor == &cpu ? &on_cpu : &on_gpu);
+    executor->truncate(1, 0);
+    run_in_chunks(*executor, ids, {64}, true);
+    executor->set_observer(nullptr);
+  }
+  const auto same = [](double a, double b) {
+    return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b) || (a != a && b != b);
+  };
+  for (const auto& [op, values] : on_cpu.seen) {
+    const auto found =
+        std::find_if(on_gpu.seen.begin(), on_gpu.seen.end(), [&](const auto& other) { return other.first == op; });
+    if (found == on_gpu.seen.end()) return op + " was not seen";
+    if (found->second.size() != values.size()) return op + " has another size";
+    if (!std::equal(values.begin(), values.end(), found->second.begin(), same)) return op;
+  }
+  return "none, observed";
+}
+
+ops::ExecutorOptions options_of(ops::CacheType cache, bool as_f32) {
+  ops::ExecutorOptions options;
+  options.n_ctx = 64;
+  options.n_batch_max = 65;
+  options.n_outputs_max = 65;
+  options.n_sequences = 2;
+  options.cache_k = options.cache_v = cache;
+  options.checkpoint_interval = 8;
+  options.weights_as_f32 = as_f32;
+  return options;
+}
+
+void expect_the_cpus_bits(const ops::Plan& plan, std::span<const int32_t> ids, const ops::ExecutorOptions& options,
+                          const std::string& what, bool may_borrow = false) {
+  base::ThreadPool pool(2);
+  const auto cpu = engine::with_replay(backend::cpu::make_cpu_executor(plan, options, {}, pool), plan, options);
+  const Result expected = run_in_chunks(*cpu, ids, {64}, true);
+  const auto gpu = engine::with_replay(backend::cuda::make_cuda_executor(plan, options), plan, options);
+  for (size_t i = 0; !may_borrow && !plan.states.empty() && i < plan.ops.size(); ++i)
+    EXPECT_FALSE(gpu->kernels_of(static_cast<int32_t>(i)).at(0).borrowed) << what << ": " << plan.ops[i].name;
+  using Chunks = std::vector<int64_t>;
+  for (const Chunks& chunks : plan.causal ? std::vector<Chunks>{{64}, {13, 1, 5}, {1}} : std::vector<Chunks>{{64}}) {
+    gpu->truncate(0, 0);
+    gpu->truncate(1, 0);
+    const Result found = run_in_chunks(*gpu, ids, chunks, !plan.causal || chunks.size() == 1);
+    EXPECT_EQ(found.cache.size(), expected.cache.size()) << what;
+    const bool same = found.logits == expected.logits && found.cache == expected.cache;
+    EXPECT_TRUE(same) << what << ", chunks of " << chunks[0] << (found.cache == expected.cache ? "" : ", cache")
+                      << "; first op that differs: " << first_difference(*cpu, *gpu, ids);
+    if (!same) return;
+  }
+  if (!plan.causal) return;  // a sequence that is cut, and goes on
+  gpu->truncate(1, static_cast<int64_t>(ids.size()) - 3);
+  const int32_t first = static_cast<int32_t>(gpu->n_positions(1));
+  std::vector<int32_t> positions(3), sequences(3, 1);
+  std::iota(positions.begin(), positions.end(), first);
+  gpu->run({ids.last(3), positions, sequences, std::vector<uint8_t>(3, 1)});
+  const size_t width = static_cast<size_t>(plan.output_width()), at = expected.logits.size() - width;
+  for (size_t j = 0; j < width; ++j)
+    ASSERT_EQ(std::bit_cast<uint32_t>(gpu->logits(2)[j]), expected.logits[at + j]) << what << ", after a cut";
+}
+
+#define ASSAY_REQUIRE_A_GPU()                        \
+  do {                                               \
+    const std::string none = list_devices().no_cuda; \
+    if (!none.empty()) GTEST_SKIP() << none;         \
+  } while (false)
+
+class CudaArch : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(CudaArch, HasTheCpusBits) {
+  ASSAY_REQUIRE_A_GPU();
+  const std::filesystem::path path = test::shared("goldens/arch/" + GetParam() + ".gguf");
+  std::shared_ptr<const Model> model;
+  try {
+    model = Model::load(path.string(), {.tokenizer = false});
+  } catch (const Error& error) {
+    if (error.code == Errc::unsupported) GTEST_SKIP() << error.what();  // a family that this build refuses
+    throw;
+  }
+  const std::vector<int32_t> ids =
+      test::to_ids(test::read_json(test::shared("goldens/arch/" + GetParam() + ".json")).at("ids"));
+  const ops::Plan& plan = model->state().built.plan;
+  for (const bool as_f32 : {false, true}) {
+    const std::string what = as_f32 ? "mode f32, cache f32" : "mode exact, cache f16";
+    expect_the_cpus_bits(plan, std::span(ids).first(std::min<size_t>(ids.size(), 64)),
+                         options_of(as_f32 ? ops::CacheType::f32 : ops::CacheType::f16, as_f32), what);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, CudaArch, ::testing::ValuesIn(families()), [](const auto& parameters) {
+  std::string text = parameters.param;
+  std::replace(text.begin(), text.end(), '-', '_');
+  return text;
+});
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CudaArch);
+
+// Embeddings of several texts together, pooled.
+TEST(CudaEmbeddings, HaveTheCpusBits) {
+  ASSAY_REQUIRE_A_GPU();
+  for (const char* name : {"bert", "modernbert", "qwen3-embed", "gemma-embed"}) {
+    const std::filesystem::path path = test::shared(std::string("goldens/arch/") + name + ".gguf");
+    ASSAY_REQUIRE_FILE(path.string());
+    const auto model = Model::load(path.string(), {.tokenizer = false});
+    std::vector<std::vector<std::vector<double>>> found;
+    for (const Backend backend : {Backend::cpu, Backend::cuda}) {
+      EmbedOptions options;
+      options.context.n_ctx = 32;
+      options.context.n_threads = 1;
+      options.context.backend = backend;
+      Embedder embedder(model, options);
+      found.push_back(embedder.embed(
+          std::vector<std::vector<TokenId>>{{1, 2, 3, 4, 5}, {7}, {9, 8, 7, 6, 5, 4, 3, 2, 1, 10, 11, 12}}));
+    }
+    EXPECT_EQ(found[0], found[1]) << name;
+  }
+}
+
+// An op that no backend has a kernel for: y = 1 - x.
+struct Toy {
+  ops::ValueId x, y;
+  static constexpr const char* kKind = "toy";
+  static constexpr ops::Role kRole = ops::Role::row;
+  static constexpr bool kInPlace = true;
+  void fields(ops::FieldVisitor& f) { f.reads(x), f.writes(y); }
+  void check(const ops::CheckScope& s) const { s.expect(s.width(y), s.width(x), "columns"); }
+  void shard(ops::ShardScope& s) const {
+    Toy part = *this;
+    part.x = s.whole_of(x), part.y = s.make(y, {});
+    s.enter({}, [&](size_t) { return part; });
+  }
+  ops::OpWork work(const ops::WorkScope&) const { return {}; }
+  template <class T>
+  void run_rows(const ops::HostRows<T>& rows, int64_t begin, int64_t end) const noexcept {
+    for (int64_t i = begin; i < end; ++i) {
+      for (int64_t j = 0; j < rows.width(y); ++j) rows.row(y, i)[j] = T(1) - rows.row(x, i)[j];
+    }
+  }
+  void run(const ops::HostRows<float>& rows, int64_t begin, int64_t end) const noexcept { run_rows(rows, begin, end); }
+  void run(const ops::HostRows<double>& rows, int64_t begin, int64_t end) const noexcept { run_rows(rows, begin, end); }
+};
+
+TEST(CudaBorrowing, AnOpThatNoBackendKnowsRunsOnTheHost) {
+  ASSAY_REQUIRE_A_GPU();
+  test::TinyPlan tiny(test::TinyShape{});
+  ops::Plan& plan = tiny.plan;
+  // Between the last gate and what reads it.
+  size_t at = 0;
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    if (plan.ops[i].is<ops::Gate>()) at = i;
+  }
+  const ops::ValueId x = plan.ops[at].get<ops::Gate>().y, y = static_cast<ops::ValueId>(plan.values.size());
+  plan.values.push_back({"toy", plan.values[static_cast<size_t>(x)].width, plan.values[static_cast<size_t>(x)].domain});
+  for (size_t i = at + 1; i < plan.ops.size(); ++i) {
+    if (auto* linear = plan.ops[i].as<ops::Linear>(); linear != nullptr && linear->x == x) linear->x = y;
+  }
+  plan.ops.insert(plan.ops.begin() + static_cast<std::ptrdiff_t>(at + 1),
+                  ops::Op{ops::Record(Toy{x, y}), "toy", plan.ops[at].layer});
+  const ops::ExecutorOptions options = options_of(ops::CacheType::f16, false);
+  const auto gpu = backend::cuda::make_cuda_executor(plan, options);
+  const auto uses = gpu->kernels_of(static_cast<int32_t>(at + 1)), of_gate = gpu->kernels_of(static_cast<int32_t>(at));
+  ASSERT_EQ(uses.size(), 1u);
+  EXPECT_TRUE(uses[0].borrowed);
+  EXPECT_EQ(uses[0].name, "reference");
+  EXPECT_FALSE(of_gate.at(0).borrowed);
+  std::vector<int32_t> ids(40);
+  std::iota(ids.begin(), ids.end(), 3);
+  expect_the_cpus_bits(plan, ids, options, "with a toy op", true);
+}
+
+// Another one, that keeps a state: y = the sum of x so far.
+struct ToyState {
+  ops::ValueId x;
+  int32_t at;
+  ops::ValueId y;
+  static constexpr const char* kKind = "toy_state";
+  static constexpr ops::Role kRole = ops::Role::state;
+  void fields(ops::FieldVisitor& f) { f.reads(x), f.state(at), f.writes(y); }
+  void check(const ops::CheckScope& s) const {
+    s.expect(s.width(y), s.width(x), "columns");
+    if (s.of_outputs(x)) s.refuse("a state over selected tokens");
+  }
+  void shard(ops::ShardScope& s) const {
+    ToyState part = *this;
+    part.x = s.whole_of(x), part.y = s.make(y, {});
+    s.enter({}, [&](size_t) { return part; });
+  }
+  ops::OpWork work(const ops::WorkScope&) const { return {}; }
+  template <class T>
+  void run_rows(const ops::HostRows<T>& rows, const ops::StateRun<T>& state, int64_t begin,
+                int64_t end) const noexcept {
+    for (int64_t t = state.begin; t < state.end; ++t) {
+      for (int64_t j = begin; j < end; ++j) rows.row(y, t)[j] = state.state[j] += rows.row(x, t)[j];
+    }
+  }
+  void run(const ops::HostRows<float>& rows, const ops::StateRun<float>& state, int64_t begin,
+           int64_t end) const noexcept {
+    run_rows(rows, state, begin, end);
+  }
+  void run(const ops::HostRows<double>& rows, const ops::StateRun<double>& state, int64_t begin,
+           int64_t end) const noexcept {
+    run_rows(rows, state, begin, end);
+  }
+};
+
+TEST(CudaBorrowing, AStateThatNoBackendKnowsStaysOnTheHost) {
+  ASSAY_REQUIRE_A_GPU();
+  test::TinyPlan tiny(test::TinyShape{});
+  ops::Plan& plan = tiny.plan;
+  size_t at = 0;  // the first gate: rows of all tokens
+  while (!plan.ops[at].is<ops::Gate>()) ++at;
+  const ops::ValueId x = plan.ops[at].get<ops::Gate>().y, y = static_cast<ops::ValueId>(plan.values.size());
+  const int64_t width = plan.values[static_cast<size_t>(x)].width;
+  plan.values.push_back({"toy", width, plan.values[static_cast<size_t>(x)].domain});
+  plan.states.push_back({width, 1});
+  for (size_t i = at + 1; i < plan.ops.size(); ++i) {
+    if (auto* linear = plan.ops[i].as<ops::Linear>(); linear != nullptr && linear->x == x) linear->x = y;
+  }
+  plan.ops.insert(plan.ops.begin() + static_cast<std::ptrdiff_t>(at + 1),
+                  ops::Op{ops::Record(ToyState{x, 0, y}), "toy", plan.ops[at].layer});
+  const ops::ExecutorOptions options = options_of(ops::CacheType::f16, false);
+  EXPECT_TRUE(
+      backend::cuda::make_cuda_executor(plan, options)->kernels_of(static_cast<int32_t>(at + 1)).at(0).borrowed);
+  std::vector<int32_t> ids(40);
+  std::iota(ids.begin(), ids.end(), 3);
+  expect_the_cpus_bits(plan, ids, options, "with a toy state", true);
+}
+
+}  // namespace
+}  // namespace assay::cuda_arch_test

@@ -1,0 +1,134 @@
+// What a device offers: run a Plan over a batch of tokens and keep the KV cache between runs. One implementation per backend folder.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ops/plan/plan.h"
+
+namespace assay::ops {
+
+// Tokens to run in one go. Positions of one sequence ascend by 1 and begin where its cache ends.
+struct Batch {
+  std::span<const int32_t> tokens;     // ids, checked by the caller
+  std::span<const int32_t> positions;  // as many
+  std::span<const int32_t> sequences;  // as many; empty: all 0
+  std::span<const uint8_t> outputs;    // as many: 1 where logits are wanted
+};
+
+enum class CacheType { f32, f16, q8_0 };
+
+struct ExecutorOptions {
+  int64_t n_ctx = 0;         // positions per sequence
+  int64_t n_batch_max = 512; // tokens per run at most
+  int64_t n_outputs_max = 512;
+  int n_sequences = 1;
+  int64_t n_positions_max = 0;  // of all sequences together, where the executor keeps them in pages; 0: n_ctx for each
+  CacheType cache_k = CacheType::f16;
+  CacheType cache_v = CacheType::f16;
+  int64_t checkpoint_interval = 256;  // positions from one checkpoint of states to the next
+  bool weights_as_f32 = false;  // mode f32: every weight decoded, activations f32, Lanes32
+  int planes = 2;               // modes exact and fast: 2 planes (15 bits) or 1 (8 bits)
+  bool fast = false;            // mode fast: float weights and attention on a GPU's float tensor cores; other devices know no such mode
+  std::function<void(int64_t done, int64_t total)> on_load = {};  // bytes of weights that were copied to a device of its own
+};
+
+// The memory of a cache that is kept in pages.
+struct CachePages {
+  int64_t n_positions = 0;  // of a page; 0: this cache has no pages
+  int64_t n_pages = 0, n_free = 0;
+  size_t page_bytes = 0;    // of a page's image
+};
+
+// Pages of n_page positions for the positions that the options ask for.
+constexpr int64_t cache_pages(const ExecutorOptions& options, int64_t n_page) noexcept {
+  const auto in_pages = [n_page](int64_t n) { return (n + n_page - 1) / n_page; };
+  return options.n_positions_max > 0 ? in_pages(options.n_positions_max) : options.n_sequences * in_pages(options.n_ctx);
+}
+
+// Sees the value that each op wrote. Observing never changes what runs; a fused op announces its members one by one.
+class OpObserver {
+ public:
+  virtual ~OpObserver() = default;
+  virtual bool wants(const Op& op) = 0;
+  // values: [n_rows, width] row-major; what KvStore and SelectOutputs pass on is the value they read.
+  virtual void on_op(const Op& op, int64_t n_rows, int64_t width, std::span<const double> values) = 0;
+};
+
+// Told how long the parts of a run took.
+class StepTimer {
+ public:
+  virtual ~StepTimer() = default;
+  // i_ops: indices into Plan::ops of the ops that ran together.
+  virtual void on_step(std::span<const int32_t> i_ops, int64_t nanoseconds) = 0;
+};
+
+// A kernel that an executor runs an op with, for a range of tokens.
+struct KernelUse {
+  int64_t tokens_min = 1, tokens_max = 0;  // 0: any number
+  std::string name;
+  bool borrowed = false;  // the op's scalar reference, where the device has no kernel of its own
+};
+
+// A logit and whose it is.
+struct RankedLogit {
+  int32_t token = 0;
+  float logit = 0;
+};
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  // Runs the batch; afterwards logits(i) is valid for the i-th token with outputs == 1, until the next run.
+  virtual void run(const Batch& batch) = 0;
+  virtual std::span<const float> logits(int64_t i_output) const = 0;
+  // The same in double: exact widening, but the oracle's own numbers in mode oracle.
+  virtual void read_logits(int64_t i_output, std::span<double> out) const = 0;
+  // Asks for the n best logits of every output to be found with each run; 0: no longer. False: not by this executor, or not so many.
+  virtual bool set_n_ranked(int64_t n) { return n == 0; }
+  // After a run: descending, the lower token first among equals; fewer than n where the others are minus infinity. None at all where a logit
+  // is a NaN or +infinity: logits() show it.
+  virtual std::span<const RankedLogit> ranked(int64_t /*i_output*/) const { return {}; }
+  // The caller says that after a batch all of whose tokens want their logits, each of a sequence of its own, it will most likely run the best
+  // token after each of them, ranked(i).front(), at the next position: an executor that can begins with that before it is asked. What is run
+  // then may be that or anything else, with the same results as ever. False: not by this executor.
+  virtual bool set_follows_best(bool follows) { return !follows; }
+  // Of a part of a split plan: the rows of its input, to be filled before the next run of as many tokens; and after a run the rows that
+  // it hands on, valid until the next run. Each [n_tokens, width]; the plan says whether there are any.
+  virtual std::span<float> input(int64_t /*n_tokens*/) { return {}; }
+  virtual std::span<const float> handed() const { return {}; }
+  // Forgets the positions of a sequence from n_positions on. A plan with states goes back further, to where a checkpoint of them was kept: n_positions()
+  // says how far (ops/state/state_store.h); the tokens from there on have to be run again.
+  virtual void truncate(int sequence, int64_t n_positions) = 0;
+  virtual int64_t n_positions(int sequence) const = 0;
+
+  // ---- Of a cache in pages, which sequences may share: an executor without them says so by pages() and has none of what follows. A run for which
+  // pages are short does nothing: Error(out_of_memory).
+  virtual CachePages pages() const { return {}; }
+  // Pages that a run of n_more tokens of the sequence would take.
+  virtual int64_t n_pages_needed(int /*sequence*/, int64_t /*n_more*/) const { return 0; }
+  // Sequence `to` becomes the first n_positions of `from`. Full pages are shared, the last one is copied where it is not full, which takes a page.
+  // False, and nothing happens: not by this executor, or no page is free.
+  virtual bool fork(int /*from*/, int64_t /*n_positions*/, int /*to*/) { return false; }
+  // A page's image, page_bytes of it, for keeping elsewhere; and back again, behind full pages: n_positions more of the sequence, of one page at most. False: not
+  // by this executor, or no page is free.
+  virtual bool read_page(int /*sequence*/, int64_t /*i_page*/, std::span<std::byte> /*image*/) const { return false; }
+  virtual bool append_page(int /*sequence*/, int64_t /*n_positions*/, std::span<const std::byte> /*image*/) { return false; }
+
+  // The cache's bits, for digests and comparison: layer by layer, K of all positions, then V of all positions, position-major, in the
+  // cache's type whatever the layout in memory; then every state, where there are positions.
+  virtual void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const = 0;
+  virtual void set_observer(OpObserver* observer) = 0;  // nullptr: off. Must outlive the runs.
+  // nullptr: off. Must outlive the runs. False where this executor cannot tell.
+  virtual bool set_step_timer(StepTimer* timer) { return timer == nullptr; }
+  // Of the op at that place of the plan, ascending by tokens; none where this executor cannot tell.
+  virtual std::vector<KernelUse> kernels_of(int32_t /*i_op*/) const { return {}; }
+  virtual size_t cache_bytes() const = 0;
+  virtual size_t arena_bytes() const = 0;  // activations and scratch
+};
+
+}  // namespace assay::ops

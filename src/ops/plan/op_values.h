@@ -1,0 +1,31 @@
+// Which values an op reads and which it writes: what liveness, schedules, observers and checks ask of every op.
+#pragma once
+
+#include <vector>
+
+#include "ops/plan/plan.h"
+
+namespace assay::ops {
+
+struct OpValues {
+  std::vector<ValueId> inputs;  // in the order of the record's fields
+  ValueId output = kNone;       // kNone: of an op that only stores
+};
+OpValues values_of(const Op& op);
+
+// The state that an op of Role::state keeps, as an index into Plan::states; else kNone.
+int32_t state_of(const Op& op);
+
+// KvStore, SelectOutputs: computes nothing, what it hands on was computed by another op.
+bool passes_on(const Op& op) noexcept;
+
+// Layers of the model; of these some may keep nothing in a cache of their own.
+int32_t n_layers(const Plan& plan) noexcept;
+
+// What an OpObserver is given: the value the op wrote; of those that only pass on the first that they read.
+ValueId announced_value(const Op& op);
+
+// "linear", "rms_norm", ...
+const char* kind_name(const Op& op) noexcept;
+
+}  // namespace assay::ops
