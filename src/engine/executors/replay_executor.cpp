@@ -47,6 +47,7 @@ class ReplayExecutor final : public ops::Executor {
   std::span<const float> logits(int64_t i_output) const override { return inner_->logits(i_output); }
   void read_logits(int64_t i_output, std::span<double> out) const override { inner_->read_logits(i_output, out); }
   bool set_n_ranked(int64_t n) override { return inner_->set_n_ranked(n); }
+  bool set_allowed(std::span<const ops::AllowedTokens> outputs) override { return inner_->set_allowed(outputs); }
   std::span<const ops::RankedLogit> ranked(int64_t i_output) const override { return inner_->ranked(i_output); }
   bool set_follows_best(bool follows) override { return inner_->set_follows_best(follows); }
   void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const override {
