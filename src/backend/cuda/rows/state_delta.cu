@@ -8,13 +8,14 @@
 //                v      v   v       v
 //                d[j] = strength (v[j] - sum), y[j]
 //
-// One token: down the rows twice, for d and for y. A way through many is bound by how fast one chain of sums follows the other, so three warps share
-// it. Two have the whole S, so that either has registers left to read ahead:
+// One token: down the rows twice, for d and for y. A way through many is bound by how fast one chain of sums follows
+// the other, so three warps share it. Two have the whole S, so that either has registers left to read ahead:
 //
 //   step       0          1                        2
 //   keys       d0         corrects by d0, d1       corrects by d1, d2       d goes to the queries in shared memory
 //   queries               corrects by d0, y0       corrects by d1, y1
-//   tokens     token 2    token 3                  token 4                  on their way to shared memory, two steps ahead
+//   tokens     token 2    token 3                  token 4                  on their way to shared memory, two steps
+//   ahead
 //
 //   block x: heads by 32 columns of d_v; block y: sequences of the batch
 #include "backend/cuda/rows/floats.cuh"
@@ -33,9 +34,13 @@ struct DeltaHead {
     key_head = task.tiled ? head % task.n_key_heads : head / (task.n_heads / task.n_key_heads);
     column = static_cast<int>(blockIdx.x) % n_blocks * 32 + static_cast<int>(threadIdx.x % 32);
   }
-  __device__ int64_t key(const DeltaTask& task, int64_t t) const { return (t * task.n_key_heads + key_head) * task.d_k; }
+  __device__ int64_t key(const DeltaTask& task, int64_t t) const {
+    return (t * task.n_key_heads + key_head) * task.d_k;
+  }
   __device__ int64_t value(const DeltaTask& task, int64_t t) const { return of_head(task, t) * task.d_v + column; }
-  __device__ int64_t decay(const DeltaTask& task, int64_t t) const { return of_head(task, t) * (task.decay_by_row ? task.d_k : 1); }
+  __device__ int64_t decay(const DeltaTask& task, int64_t t) const {
+    return of_head(task, t) * (task.decay_by_row ? task.d_k : 1);
+  }
   __device__ int64_t of_head(const DeltaTask& task, int64_t t) const { return t * task.n_heads + head; }
   __device__ int64_t state(const DeltaTask& task) const { return int64_t{head} * task.d_k * task.d_v + column; }
   int head, key_head, column;
@@ -244,7 +249,8 @@ __device__ void wait_for_copies() {
 
 // Step u has the tokens from u on come: each is there a step before it is worked on.
 template <int kRows, bool kByRow>
-__device__ void bring_tokens(const DeltaTask& task, const DeltaHead& at, const StatePiece& piece, DeltaRing<kRows, kByRow>& ring) {
+__device__ void bring_tokens(const DeltaTask& task, const DeltaHead& at, const StatePiece& piece,
+                             DeltaRing<kRows, kByRow>& ring) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const auto bring = [&](int u) {
     const int64_t t = piece.begin + u;
@@ -276,7 +282,8 @@ __device__ void bring_tokens(const DeltaTask& task, const DeltaHead& at, const S
 
 // Step u makes d of token u.
 template <int kRows, bool kByRow>
-__device__ void correct_by_keys(const StatePiece& piece, DeltaRing<kRows, kByRow>& ring, DeltaColumn<kRows, kByRow>& column) {
+__device__ void correct_by_keys(const StatePiece& piece, DeltaRing<kRows, kByRow>& ring,
+                                DeltaColumn<kRows, kByRow>& column) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   meet();
   float sum = column.fade_sum(ring.e[0], ring.k[0]);
@@ -297,8 +304,8 @@ __device__ void correct_by_keys(const StatePiece& piece, DeltaRing<kRows, kByRow
 
 // Step u makes y of token u - 1.
 template <int kRows, bool kByRow>
-__device__ void sum_by_queries(const DeltaTask& task, const DeltaHead& at, const StatePiece& piece, DeltaRing<kRows, kByRow>& ring,
-                               DeltaColumn<kRows, kByRow>& column) {
+__device__ void sum_by_queries(const DeltaTask& task, const DeltaHead& at, const StatePiece& piece,
+                               DeltaRing<kRows, kByRow>& ring, DeltaColumn<kRows, kByRow>& column) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   float* y = task.y + at.value(task, piece.begin);
   const int64_t step = int64_t{task.n_heads} * task.d_v;
@@ -346,7 +353,8 @@ __global__ void __launch_bounds__(96) delta_walk_kernel(DeltaTask task) {
 template <int kRows, bool kByRow>
 void start(const DeltaTask& task, const dim3& grid, const Queue& queue) {
   const StateView& state = task.state;
-  const bool is_walk = state.n_tokens > state.n_parts && static_cast<int>(grid.x) * state.n_parts <= 2 * queue.n_multiprocessors;
+  const bool is_walk =
+      state.n_tokens > state.n_parts && static_cast<int>(grid.x) * state.n_parts <= 2 * queue.n_multiprocessors;
   if (is_walk) {
     delta_walk_kernel<kRows, kByRow><<<grid, 96, 0, queue.stream>>>(task);
   } else {
