@@ -51,8 +51,8 @@ struct RankTask {
 __device__ void read_allowed(const AllowedWords& allowed, int begin, uint32_t (&words)[kAllowedWords]) {
   const int t = static_cast<int>(threadIdx.x), i = begin / 32 + t;
   if (allowed.places == nullptr || t >= kAllowedWords) return;
-  const int32_t place = __ldcv(allowed.places + blockIdx.y);
-  words[t] = place == ops::kNone || i >= allowed.n_words ? ~0u : __ldcv(allowed.words + int64_t{place} * allowed.n_words + i);
+  const int32_t place = allowed.places[blockIdx.y];
+  words[t] = place == ops::kNone || i >= allowed.n_words ? ~0u : allowed.words[int64_t{place} * allowed.n_words + i];
 }
 __device__ bool counts(const RankTask& task, const uint32_t (&words)[kAllowedWords], int i_in_part) {
   return task.allowed.places == nullptr || (words[i_in_part / 32] >> (i_in_part % 32) & 1) != 0;

@@ -130,13 +130,10 @@ struct DeltaColumn {
   // ... and the sum with k after it
   __device__ float fade_sum(const float* e, const float* k) {
     float sum = 0.0f;
-#pragma unroll
-    for (int i = 0; i < kRows; i += 4) {
-      float decay[4], key[4];
-      read_decay(e, i, decay), read_4(k + i, key);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) s[i + j] = s[i + j] * decay[j], sum = num::fma(s[i + j], key[j], sum);
-    }
+    in_groups(k, k, e, [&](int i, float key, float, float decay) {
+      s[i] = s[i] * decay;
+      sum = num::fma(s[i], key, sum);
+    });
     return sum;
   }
   __device__ void correct(const float* k, float d) {
@@ -163,32 +160,50 @@ struct DeltaColumn {
   // correct, fade_sum; correct_sum, fade
   __device__ float correct_fade_sum(const float* k, float d, const float* e, const float* k_next) {
     float sum = 0.0f;
-#pragma unroll
-    for (int i = 0; i < kRows; i += 4) {
-      float key[4], next[4], decay[4];
-      read_4(k + i, key), read_4(k_next + i, next), read_decay(e, i, decay);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        s[i + j] = num::fma(key[j], d, s[i + j]) * decay[j];
-        sum = num::fma(s[i + j], next[j], sum);
-      }
-    }
+    in_groups(k, k_next, e, [&](int i, float key, float next, float decay) {
+      s[i] = num::fma(key, d, s[i]) * decay;
+      sum = num::fma(s[i], next, sum);
+    });
     return sum;
   }
   __device__ float correct_sum_fade(const float* k, float d, const float* q, const float* e) {
     float sum = 0.0f;
-#pragma unroll
-    for (int i = 0; i < kRows; i += 4) {
-      float key[4], query[4], decay[4];
-      read_4(k + i, key), read_4(q + i, query), read_decay(e, i, decay);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const float now = num::fma(key[j], d, s[i + j]);
-        sum = num::fma(now, query[j], sum);
-        s[i + j] = now * decay[j];
-      }
-    }
+    in_groups(k, q, e, [&](int i, float key, float query, float decay) {
+      const float now = num::fma(key, d, s[i]);
+      sum = num::fma(now, query, sum);
+      s[i] = now * decay;
+    });
     return sum;
+  }
+
+  // Calls work(row, a[row], b[row], e[row]) for all rows in order, eight at a time. What these read of shared memory is
+  // on its way while the two groups before are worked on: the compiler by itself begins to read too late, and would
+  // wait for most of it.
+  template <class Work>
+  __device__ static void in_groups(const float* a, const float* b, const float* e, const Work& work) {
+    constexpr int kGroup = 8, kAhead = kByRow ? 2 : 3, kGroups = kRows / kGroup;
+    float of_a[kAhead][kGroup], of_b[kAhead][kGroup], of_e[kAhead][kByRow ? kGroup : 1];
+    const float one = kByRow ? 0.0f : *e;
+    const auto read = [&](int group) {
+      if (group >= kGroups) return;
+      const int place = group % kAhead;
+#pragma unroll
+      for (int i = 0; i < kGroup; i += 4) {
+        read_4(a + group * kGroup + i, of_a[place] + i), read_4(b + group * kGroup + i, of_b[place] + i);
+        if (kByRow) read_4(e + group * kGroup + i, of_e[place] + i);
+      }
+    };
+#pragma unroll
+    for (int group = 0; group < kAhead - 1; ++group) read(group);
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+      __syncwarp();
+      read(group + kAhead - 1);
+      const int place = group % kAhead;
+#pragma unroll
+      for (int i = 0; i < kGroup; ++i)
+        work(group * kGroup + i, of_a[place][i], of_b[place][i], kByRow ? of_e[place][i] : one);
+    }
   }
 };
 
@@ -290,6 +305,7 @@ __device__ void correct_by_keys(const StatePiece& piece, DeltaRing<kRows, kByRow
   float d = ring.strength[0] * (ring.v[0][lane] - sum);
   ring.d[0][lane] = d;
   meet();
+#pragma unroll 1
   for (int u = 1; u < piece.n; ++u) {
     const int here = u % kPlaces, before = (u - 1) % kPlaces;
     const float strength = ring.strength[here], v = ring.v[here][lane];
@@ -312,6 +328,7 @@ __device__ void sum_by_queries(const DeltaTask& task, const DeltaHead& at, const
   meet();
   column.fade(ring.e[0]);
   meet();
+#pragma unroll 1
   for (int u = 1; u < piece.n; ++u, y += step) {
     const int here = u % kPlaces, before = (u - 1) % kPlaces;
     const float o = column.correct_sum_fade(ring.k[before], ring.d[before][lane], ring.q[before], ring.e[here]);
