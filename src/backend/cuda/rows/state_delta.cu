@@ -14,8 +14,7 @@
 //   step       0          1                        2
 //   keys       d0         corrects by d0, d1       corrects by d1, d2       d goes to the queries in shared memory
 //   queries               corrects by d0, y0       corrects by d1, y1
-//   tokens     token 2    token 3                  token 4                  on their way to shared memory, two steps
-//   ahead
+//   tokens     token 2    token 3                  token 4                  on their way there, two steps ahead
 //
 //   block x: heads by 32 columns of d_v; block y: sequences of the batch
 #include "backend/cuda/rows/floats.cuh"
@@ -113,9 +112,12 @@ struct DeltaColumn {
   }
   // e: a number for each row, or one
   __device__ static void read_decay(const float* e, int i, float (&four)[4]) {
-    if (kByRow) return read_4(e + i, four);
+    if constexpr (kByRow) {
+      read_4(e + i, four);
+    } else {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) four[j] = *e;
+      for (int j = 0; j < 4; ++j) four[j] = *e;
+    }
   }
 
   __device__ void fade(const float* e) {
