@@ -15,8 +15,8 @@
 #include "backend/cpu/runtime/schedule.h"
 #include "backend/cpu/runtime/shard_table.h"
 #include "backend/cpu/runtime/steps.h"
+#include "lower/placement.h"
 #include "ops/attention/attention.h"
-#include "ops/plan/buffer_plan.h"
 #include "ops/linear/gather.h"
 #include "ops/plan/op_values.h"
 #include "ops/plan/plan_check.h"
@@ -221,55 +221,14 @@ class CpuExecutor final : public ops::Executor {
     }
   }
 
-  int64_t rows_max(ops::ValueId value) const {
-    return plan_.values[static_cast<size_t>(value)].domain == ops::RowDomain::outputs ? options_.n_outputs_max : options_.n_batch_max;
-  }
-
   // Values and their quantised twins share one arena.
   void place_values() {
-    struct Wanted {
-      ops::BufferNeed need;
-      int32_t value = kNone, quantised = kNone;
-    };
-    std::vector<Wanted> wanted;
-    for (size_t i = 0; i < plan_.values.size(); ++i) {
-      const Lifetime& life = schedule_.lifetimes[i];
-      const auto id = static_cast<ops::ValueId>(i);
-      const auto bytes = static_cast<size_t>(rows_max(id) * plan_.values[i].width) * sizeof(float);
-      const auto last = id == plan_.output() || id == plan_.handed ? static_cast<int32_t>(schedule_.steps.size()) : life.last_step;
-      wanted.push_back({{bytes, life.first_step, last, life.in_place_of}, id, kNone});
-    }
-    for (size_t i = 0; i < schedule_.quantised.size(); ++i) {
-      const QuantisedValue& q = schedule_.quantised[i];
-      const int64_t k = plan_.values[static_cast<size_t>(q.x)].width;
-      const size_t bytes = quant::activations_bytes(q.kind, options_.planes, rows_max(q.x), k);
-      wanted.push_back({{bytes, q.first_step, q.last_step, kNone}, kNone, static_cast<int32_t>(i)});
-    }
-    // In order of time; a value comes before the one that takes over its memory because it is written in an earlier step.
-    std::stable_sort(wanted.begin(), wanted.end(), [](const Wanted& a, const Wanted& b) { return a.need.first_step < b.need.first_step; });
-    std::vector<int32_t> place_of(plan_.values.size(), kNone);
-    std::vector<ops::BufferNeed> needs;
-    for (const Wanted& w : wanted) {
-      ops::BufferNeed need = w.need;
-      if (need.in_place_of != kNone) need.in_place_of = place_of[static_cast<size_t>(need.in_place_of)];
-      if (w.value != kNone) place_of[static_cast<size_t>(w.value)] = static_cast<int32_t>(needs.size());
-      needs.push_back(need);
-    }
-    const ops::BufferPlan placed = ops::place_buffers(needs);
-    arena_ = base::AlignedBuffer(placed.bytes, "the activations of " + std::to_string(options_.n_batch_max) + " tokens");
-    state_.values.resize(plan_.values.size());
-    state_.quantised.resize(schedule_.quantised.size());
-    for (size_t i = 0; i < wanted.size(); ++i) {
-      std::byte* at = arena_.data() + placed.offsets[i];
-      if (wanted[i].value != kNone) {
-        state_.values[static_cast<size_t>(wanted[i].value)] = reinterpret_cast<float*>(at);
-      } else {
-        const QuantisedValue& q = schedule_.quantised[static_cast<size_t>(wanted[i].quantised)];
-        state_.quantised[static_cast<size_t>(wanted[i].quantised)] =
-            quant::carve(q.kind, options_.planes, rows_max(q.x), plan_.values[static_cast<size_t>(q.x)].width, at);
-      }
-    }
-    for (const QuantisedValue& q : schedule_.quantised) state_.quantised_values.push_back(q.x);
+    const lower::Placement placement = lower::place_values(plan_, schedule_.twins, schedule_.lifetimes, options_, 64);
+    arena_ = base::AlignedBuffer(placement.bytes, "the activations of " + std::to_string(options_.n_batch_max) + " tokens");
+    lower::Places places = lower::places_in(arena_.data(), placement, plan_, schedule_.twins, options_);
+    state_.values = std::move(places.values);
+    state_.twins = std::move(places.twins);
+    for (const lower::Twin& twin : schedule_.twins.list) state_.twin_values.push_back(twin.x);
   }
 
   void place_scratch() {
