@@ -202,7 +202,9 @@ TEST(Fusion, StaysBelowTheDevicesLimits) {
   DeviceLimits few = widest();
   few.products_max = 2;
   for (const FusionGroup& group : lower(tiny.plan, {}, few).groups) {
-    if (group.kind == Kind::linears) EXPECT_LE(group.ops.size(), 2u);
+    if (group.kind == Kind::linears) {
+      EXPECT_LE(group.ops.size(), 2u);
+    }
   }
 }
 
@@ -220,11 +222,15 @@ TEST(Fusion, EachGroupFindsItsInputs) {
     std::vector<bool> made(plan.values.size(), false), twin_made(lowering.twins.list.size(), false);
     std::vector<bool> stored(plan.cache_layers.size(), false);
     for (const FusionGroup& group : lowering.groups) {
-      if (reads_twin(group.kind) && group.twin != kNone) EXPECT_TRUE(twin_made[static_cast<size_t>(group.twin)]);
+      if (reads_twin(group.kind) && group.twin != kNone) {
+        EXPECT_TRUE(twin_made[static_cast<size_t>(group.twin)]);
+      }
       for (const int32_t op : group.ops) {  // in the plan's order: an op's inputs come from ahead of it
         for (const ops::ValueId x : lowering.links.inputs(op)) EXPECT_TRUE(made[static_cast<size_t>(x)]);
         const int32_t layer = lowering.links.layer_read(op);
-        if (layer != kNone) EXPECT_TRUE(stored[static_cast<size_t>(layer)]);
+        if (layer != kNone) {
+          EXPECT_TRUE(stored[static_cast<size_t>(layer)]);
+        }
         if (lowering.links.output(op) != kNone) made[static_cast<size_t>(lowering.links.output(op))] = true;
         if (lowering.links.layer_stored(op) != kNone)
           stored[static_cast<size_t>(lowering.links.layer_stored(op))] = true;
@@ -296,7 +302,9 @@ void expect_apart(const std::vector<Living>& all, size_t arena_bytes) {
       const bool overlap = all[i].begin < all[j].end && all[j].begin < all[i].end;
       const bool taken_over =
           all[i].life.in_place_of == static_cast<int32_t>(j) || all[j].life.in_place_of == static_cast<int32_t>(i);
-      if (at_once && !taken_over) EXPECT_FALSE(overlap) << all[i].name << " and " << all[j].name;
+      if (at_once && !taken_over) {
+        EXPECT_FALSE(overlap) << all[i].name << " and " << all[j].name;
+      }
     }
   }
 }
@@ -326,9 +334,13 @@ TEST(Lifetimes, ReachFromTheWriterToTheLastReader) {
         EXPECT_GE(lifetimes.values[static_cast<size_t>(x)].last_step, now);
       }
       const ops::ValueId y = lowering.links.output(op);
-      if (y != kNone) EXPECT_EQ(lifetimes.values[static_cast<size_t>(y)].first_step, now);
+      if (y != kNone) {
+        EXPECT_EQ(lifetimes.values[static_cast<size_t>(y)].first_step, now);
+      }
       const int32_t twin = lowering.twins.read_by_op[i];
-      if (twin != kNone) EXPECT_GE(lifetimes.twins[static_cast<size_t>(twin)].last_step, now);
+      if (twin != kNone) {
+        EXPECT_GE(lifetimes.twins[static_cast<size_t>(twin)].last_step, now);
+      }
     }
     EXPECT_EQ(lifetimes.values[static_cast<size_t>(plan.logits)].last_step, steps.n);
   });
