@@ -1,9 +1,10 @@
-// First fit in order of time: layers repeat, so every layer finds the gaps that the one before it left, at the same offsets.
-#include "ops/plan/buffer_plan.h"
+// First fit in order of time: layers repeat, so every layer finds the gaps that the one before it left, at the same
+// offsets.
+#include "lower/buffer_plan.h"
 
 #include <algorithm>
 
-namespace assay::ops {
+namespace assay::lower {
 namespace {
 
 struct Live {
@@ -50,4 +51,4 @@ BufferPlan place_buffers(std::span<const BufferNeed> needs, size_t alignment) {
   return plan;
 }
 
-}  // namespace assay::ops
+}  // namespace assay::lower

@@ -1,5 +1,5 @@
-// See run_units.h.
-#include "backend/cuda/runtime/run_units.h"
+// See run_group.h.
+#include "backend/cuda/runtime/run_group.h"
 
 #include <algorithm>
 #include <array>
@@ -35,21 +35,21 @@ const Record& record_of(const DeviceState& s, int32_t op) {
   return s.plan.ops[static_cast<size_t>(op)].get<Record>();
 }
 
-class Runner {
+class GroupLauncher {
  public:
-  Runner(const DeviceState& state, const Unit& unit, const Wanted& wanted, const Queue& queue) : s_(state), unit_(unit), wanted_(wanted), queue_(queue) {}
+  GroupLauncher(const DeviceState& state, const FusionGroup& group, const Wanted& wanted, const Queue& queue) : s_(state), group_(group), wanted_(wanted), queue_(queue) {}
 
   void run() const {
-    switch (unit_.kind) {
-      case Unit::Kind::op: return run_op(s_.plan.ops[static_cast<size_t>(unit_.ops.front())]);
-      case Unit::Kind::quantise: return run_quantise();
-      case Unit::Kind::norm: return run_norm();
-      case Unit::Kind::heads: return heads(heads_task(s_, unit_, wanted_), queue_);
-      case Unit::Kind::gate: return run_gate();
-      case Unit::Kind::attention: return run_attention();
-      case Unit::Kind::linears: return run_linears();
-      case Unit::Kind::experts: return run_experts();
-      case Unit::Kind::borrowed: return s_.borrower->run(s_, unit_.ops.front());
+    switch (group_.kind) {
+      case FusionGroup::Kind::op: return run_op(s_.plan.ops[static_cast<size_t>(group_.ops.front())]);
+      case FusionGroup::Kind::quantise: return run_quantise();
+      case FusionGroup::Kind::norm: return run_norm();
+      case FusionGroup::Kind::heads: return heads(heads_task(s_, group_, wanted_), queue_);
+      case FusionGroup::Kind::gate: return run_gate();
+      case FusionGroup::Kind::attention: return run_attention();
+      case FusionGroup::Kind::linears: return run_linears();
+      case FusionGroup::Kind::experts: return run_experts();
+      case FusionGroup::Kind::borrowed: return s_.borrower->run(s_, group_.ops.front());
     }
   }
 
@@ -67,10 +67,10 @@ class Runner {
   }
 
   void run_experts() const {
-    const auto& r = record<ops::ExpertLinear>(unit_.ops.front());
+    const auto& r = record<ops::ExpertLinear>(group_.ops.front());
     const ExpertTask task = expert_task(s_, r);
     if (task.n_pairs == 0) return;
-    if (unit_.quantised != kNone) {
+    if (group_.twin != kNone) {
       const bool grouped = groups_experts(task, integers(), s_.by_expert.view());
       if (grouped && expert_linear_groups(task, integers(), s_.by_expert.view(), experts_made(task, r), s_.hopper.view(), queue_)) return;
       return expert_linear(task, integers(), queue_);
@@ -89,31 +89,31 @@ class Runner {
 
   // What the last product by experts ahead of this one has left in the scratch memory.
   ExpertsMade experts_made(const ExpertTask& task, const ops::ExpertLinear& r) const {
-    for (const Unit* unit = &unit_; unit != s_.schedule.units.data();) {
-      --unit;
-      if (unit->kind != Unit::Kind::experts || unit->quantised == kNone) continue;
-      const auto& before = record<ops::ExpertLinear>(unit->ops.front());
+    for (const FusionGroup* group = &group_; group != s_.schedule.groups.data();) {
+      --group;
+      if (group->kind != FusionGroup::Kind::experts || group->twin == kNone) continue;
+      const auto& before = record<ops::ExpertLinear>(group->ops.front());
       const ExpertTask ahead = expert_task(s_, before);
-      const quant::Activations& x = s_.activations[static_cast<size_t>(unit->quantised)];
+      const quant::Activations& x = s_.activations[static_cast<size_t>(group->twin)];
       if (!groups_experts(ahead, x, s_.by_expert.view())) continue;
       const bool same = before.routes == r.routes && before.n_experts == r.n_experts && ahead.n_pairs == task.n_pairs &&
                         expert_tile_tokens(ahead, x) == expert_tile_tokens(task, integers());
-      return {same, same && unit->quantised == unit_.quantised && before.d_in == r.d_in};
+      return {same, same && group->twin == group_.twin && before.d_in == r.d_in};
     }
     return {};
   }
 
-  const quant::Activations& integers() const { return s_.activations[static_cast<size_t>(unit_.quantised)]; }
+  const quant::Activations& integers() const { return s_.activations[static_cast<size_t>(group_.twin)]; }
 
   void run_quantise() const {
-    const ops::ValueId x = s_.schedule.quantised[static_cast<size_t>(unit_.quantised)].x;
+    const ops::ValueId x = s_.schedule.twins.list[static_cast<size_t>(group_.twin)].x;
     quantise_rows(s_.value(x), s_.n_rows(x), integers(), queue_);
   }
 
   void run_norm() const {
-    NormTask task = norm_task(s_, unit_, wanted_);
-    if (unit_.quantised != kNone) task.q = integers();
-    if (const tensor::DType dtype = halves_for_next(record<ops::RmsNorm>(unit_.norm).y); dtype != tensor::DType::F32) {
+    NormTask task = norm_task(s_, group_, wanted_);
+    if (group_.twin != kNone) task.q = integers();
+    if (const tensor::DType dtype = halves_for_next(record<ops::RmsNorm>(group_.norm).y); dtype != tensor::DType::F32) {
       task.halves = reinterpret_cast<uint16_t*>(s_.floats.view().x);
       task.is_bf16 = dtype == tensor::DType::BF16;
     }
@@ -121,12 +121,12 @@ class Runner {
   }
 
   void run_gate() const {
-    const auto& r = record<ops::Gate>(unit_.ops.front());
+    const auto& r = record<ops::Gate>(group_.ops.front());
     gate_rows(s_.value(r.gate), s_.value(r.up), r.activation, s_.n_rows(r.y), wanted_(r.y), integers(), queue_);
   }
 
   void run_attention() const {
-    AttentionTask task = attention_task(s_, unit_);
+    AttentionTask task = attention_task(s_, group_);
     const bool fast = s_.options.fast && fast_attention_serves(task.cache.head_dim, task.cache.type_k, task.cache.type_v);
     if (!s_.tokens_alone) {
       AttentionTask alone = task;
@@ -137,15 +137,15 @@ class Runner {
       }
       task.tiles += alone.n_tiles, task.n_tiles -= alone.n_tiles;
       fast ? fast_attention_tiles(task, queue_) : attention_tiles(task, queue_);
-      if (unit_.quantised != kNone) quantise_rows(task.y, s_.n_tokens, integers(), queue_);
+      if (group_.twin != kNone) quantise_rows(task.y, s_.n_tokens, integers(), queue_);
       return;
     }
     fast ? fast_attention_split(task, queue_) : attention_split(task, queue_);
-    if (unit_.quantised != kNone && task.n_segments > kSegmentsByElement) {
+    if (group_.twin != kNone && task.n_segments > kSegmentsByElement) {
       attention_merge(task, queue_);
       quantise_rows(task.y, s_.n_tokens, integers(), queue_);
-    } else if (unit_.quantised != kNone) {
-      task.y = wanted_(record<ops::Attention>(unit_.ops.front()).y);
+    } else if (group_.twin != kNone) {
+      task.y = wanted_(record<ops::Attention>(group_.ops.front()).y);
       merge_rows(task, integers(), queue_);
     } else {
       attention_merge(task, queue_);
@@ -153,13 +153,13 @@ class Runner {
   }
 
   void run_linears() const {
-    if (unit_.quantised == kNone) return run_float_linears();
+    if (group_.twin == kNone) return run_float_linears();
     std::array<LinearTask, kLinearsMax> tasks;
     size_t n = 0;
-    for (const int32_t op : unit_.ops) {
+    for (const int32_t op : group_.ops) {
       tasks[n++] = linear_task(s_, record<ops::Linear>(op));
     }
-    const int64_t n_tokens = s_.n_rows(record<ops::Linear>(unit_.ops.front()).y);
+    const int64_t n_tokens = s_.n_rows(record<ops::Linear>(group_.ops.front()).y);
     const std::span<const LinearTask> all(tasks.data(), n);
     const auto run = [&](std::span<const LinearTask> some) {
       if (n_tokens >= kBatchTokensMin && linear_batch(some, integers(), n_tokens, s_.hopper.view(), queue_)) return true;
@@ -173,14 +173,14 @@ class Runner {
     }
   }
 
-  // Mode fast, many tokens: where the unit after `unit` multiplies only fast matrices of one type by value x, that type, in whose precision
-  // `unit` then leaves x for it; else F32.
-  tensor::DType halves_from(const Unit& unit, ops::ValueId x) const {
-    if (!s_.options.fast || s_.n_tokens == 1) return tensor::DType::F32;  // decode of one token has units of its own
-    const auto i = static_cast<size_t>(&unit - s_.schedule.units.data());
-    if (i + 1 >= s_.schedule.units.size()) return tensor::DType::F32;
-    const Unit& next = s_.schedule.units[i + 1];
-    if (next.kind != Unit::Kind::linears || next.quantised != kNone) return tensor::DType::F32;
+  // Mode fast, many tokens: where the group after `group` multiplies only fast matrices of one type by value x, that type, in whose precision
+  // `group` then leaves x for it; else F32.
+  tensor::DType halves_from(const FusionGroup& group, ops::ValueId x) const {
+    if (!s_.options.fast || s_.n_tokens == 1) return tensor::DType::F32;  // decode of one token has groups of its own
+    const auto i = static_cast<size_t>(&group - s_.schedule.groups.data());
+    if (i + 1 >= s_.schedule.groups.size()) return tensor::DType::F32;
+    const FusionGroup& next = s_.schedule.groups[i + 1];
+    if (next.kind != FusionGroup::Kind::linears || next.twin != kNone) return tensor::DType::F32;
     const auto& first = record<ops::Linear>(next.ops.front());
     const tensor::DType dtype = s_.weights.matrix(first.w).dtype;
     const auto alike = [&](int32_t op) {
@@ -190,14 +190,14 @@ class Runner {
     const bool all = first.x == x && runs_fast_tiles(s_.n_rows(first.y)) && std::all_of(next.ops.begin(), next.ops.end(), alike);
     return all ? dtype : tensor::DType::F32;
   }
-  tensor::DType halves_for_next(ops::ValueId x) const { return halves_from(unit_, x); }
-  // Whether the unit before has left the rounded x.
+  tensor::DType halves_for_next(ops::ValueId x) const { return halves_from(group_, x); }
+  // Whether the group before has left the rounded x.
   bool halves_are_made(ops::ValueId x) const {
-    if (&unit_ == s_.schedule.units.data() || s_.n_tokens == 1) return false;
-    const Unit& before = *(&unit_ - 1);
-    const auto* gate = before.kind == Unit::Kind::op ? s_.plan.ops[static_cast<size_t>(before.ops.front())].as<ops::Gate>() : nullptr;
+    if (&group_ == s_.schedule.groups.data() || s_.n_tokens == 1) return false;
+    const FusionGroup& before = *(&group_ - 1);
+    const auto* gate = before.kind == FusionGroup::Kind::op ? s_.plan.ops[static_cast<size_t>(before.ops.front())].as<ops::Gate>() : nullptr;
     if (gate != nullptr && !is_usual(s_.plan, *gate)) return false;
-    const bool makes = gate != nullptr ? gate->y == x : before.kind == Unit::Kind::norm && record<ops::RmsNorm>(before.norm).y == x;
+    const bool makes = gate != nullptr ? gate->y == x : before.kind == FusionGroup::Kind::norm && record<ops::RmsNorm>(before.norm).y == x;
     return makes && halves_from(before, x) != tensor::DType::F32;
   }
   bool runs_fast_tiles(int64_t n) const {
@@ -219,14 +219,14 @@ class Runner {
   }
 
   void run_float_linears() const {
-    const int64_t n = s_.n_rows(record<ops::Linear>(unit_.ops.front()).y);
+    const int64_t n = s_.n_rows(record<ops::Linear>(group_.ops.front()).y);
     if (n == 0) return;
     std::vector<ops::Linear> exact;
-    for (const int32_t op : unit_.ops) {
+    for (const int32_t op : group_.ops) {
       const auto& linear = record<ops::Linear>(op);
       if (!s_.is_fast(s_.weights.matrix(linear.w))) exact.push_back(linear);
     }
-    if (exact.size() < unit_.ops.size()) {
+    if (exact.size() < group_.ops.size()) {
       for (const tensor::DType dtype : {tensor::DType::F16, tensor::DType::BF16}) run_fast_linears(dtype, n);
     }
     if (!exact.empty()) run_exact_linears(exact, n);
@@ -235,13 +235,13 @@ class Runner {
   void run_fast_linears(tensor::DType dtype, int64_t n) const {
     std::array<FloatRows, kFastRowsMax> rows;
     size_t n_runs = 0;
-    for (const int32_t op : unit_.ops) {
+    for (const int32_t op : group_.ops) {
       const LinearTask task = linear_task(s_, record<ops::Linear>(op));
       const Matrix& w = *task.w;
       if (w.dtype == dtype && s_.is_fast(w)) rows[n_runs++] = {dtype, w.parts.base[0], w.rows, task.bias, task.y, w.rows};
     }
     if (n_runs == 0) return;
-    const ops::ValueId id = record<ops::Linear>(unit_.ops.front()).x;
+    const ops::ValueId id = record<ops::Linear>(group_.ops.front()).x;
     const int64_t cols = s_.width(id);
     const std::span<const FloatRows> runs(rows.data(), n_runs);
     if (runs_fast_tiles(n)) {
@@ -269,17 +269,17 @@ class Runner {
   }
 
   const DeviceState& s_;
-  const Unit& unit_;
+  const FusionGroup& group_;
   const Wanted& wanted_;
   const Queue& queue_;
 };
 
 }  // namespace
 
-void run_unit(const DeviceState& state, const Unit& unit, const Wanted& wanted, const Queue& queue) { Runner(state, unit, wanted, queue).run(); }
+void run_group(const DeviceState& state, const FusionGroup& group, const Wanted& wanted, const Queue& queue) { GroupLauncher(state, group, wanted, queue).run(); }
 
-NormTask norm_task(const DeviceState& s, const Unit& unit, const Wanted& wanted) {
-  const auto& norm = record_of<ops::RmsNorm>(s, unit.norm);
+NormTask norm_task(const DeviceState& s, const FusionGroup& group, const Wanted& wanted) {
+  const auto& norm = record_of<ops::RmsNorm>(s, group.norm);
   NormTask task;
   task.w = s.weights.small(norm.w);
   task.eps = norm.eps;
@@ -287,13 +287,13 @@ NormTask norm_task(const DeviceState& s, const Unit& unit, const Wanted& wanted)
   task.n_rows = s.n_rows(norm.y);
   task.y = wanted(norm.y);
   task.a = s.value(norm.x);
-  if (unit.add == kNone) return task;
-  const auto& sum = record_of<ops::Add>(s, unit.add);
+  if (group.add == kNone) return task;
+  const auto& sum = record_of<ops::Add>(s, group.add);
   task.a = s.value(sum.a);
   task.b = s.value(sum.b);
   task.sum = s.value(sum.y);
-  if (unit.pre_norm == kNone) return task;
-  const auto& pre = record_of<ops::RmsNorm>(s, unit.pre_norm);
+  if (group.pre_norm == kNone) return task;
+  const auto& pre = record_of<ops::RmsNorm>(s, group.pre_norm);
   if (pre.y == sum.a) task.a = s.value(sum.b);
   task.b = s.value(pre.x);
   task.pre_w = s.weights.small(pre.w);
@@ -302,10 +302,10 @@ NormTask norm_task(const DeviceState& s, const Unit& unit, const Wanted& wanted)
   return task;
 }
 
-HeadsTask heads_task(const DeviceState& s, const Unit& unit, const Wanted& wanted) {
-  const auto& q = record_of<ops::Rope>(s, unit.q_rope);
-  const auto& k = record_of<ops::Rope>(s, unit.k_rope);
-  const auto& store = record_of<ops::KvStore>(s, unit.store);
+HeadsTask heads_task(const DeviceState& s, const FusionGroup& group, const Wanted& wanted) {
+  const auto& q = record_of<ops::Rope>(s, group.q_rope);
+  const auto& k = record_of<ops::Rope>(s, group.k_rope);
+  const auto& store = record_of<ops::KvStore>(s, group.store);
   HeadsTask task;
   task.cache = s.cache.layer(store.layer);
   task.q = s.value(q.x);
@@ -319,8 +319,8 @@ HeadsTask heads_task(const DeviceState& s, const Unit& unit, const Wanted& wante
     eps = norm.eps;
     y = wanted(norm.y);
   };
-  norm_before(unit.q_norm, task.q, task.q_norm, task.q_eps, task.q_normed);
-  norm_before(unit.k_norm, task.k, task.k_norm, task.k_eps, task.k_normed);
+  norm_before(group.q_norm, task.q, task.q_norm, task.q_eps, task.q_normed);
+  norm_before(group.k_norm, task.k, task.k_norm, task.k_eps, task.k_normed);
   task.n_tokens = s.n_tokens;
   task.n_heads = q.n_heads;
   task.rope = shape_of(s, q);
@@ -332,8 +332,8 @@ HeadsTask heads_task(const DeviceState& s, const Unit& unit, const Wanted& wante
   return task;
 }
 
-AttentionTask attention_task(const DeviceState& s, const Unit& unit) {
-  const auto& r = record_of<ops::Attention>(s, unit.ops.front());
+AttentionTask attention_task(const DeviceState& s, const FusionGroup& group) {
+  const auto& r = record_of<ops::Attention>(s, group.ops.front());
   AttentionTask task;
   task.cache = s.cache.layer(r.layer);
   task.q = s.value(r.q);

@@ -1,12 +1,12 @@
 // Tests that buffers alive together never overlap and that the arena stays small.
-#include "ops/plan/buffer_plan.h"
+#include "lower/buffer_plan.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
 
-namespace assay::ops {
+namespace assay::lower {
 namespace {
 
 TEST(BufferPlan, ReusesWhatIsNoLongerRead) {
@@ -40,7 +40,8 @@ TEST(BufferPlan, NothingAliveTogetherOverlaps) {
         if (needs[j].last_step < needs[i].first_step) continue;
         alive += needs[j].bytes;
         if (j == i) continue;
-        EXPECT_TRUE(plan.offsets[i] + needs[i].bytes <= plan.offsets[j] || plan.offsets[j] + needs[j].bytes <= plan.offsets[i]);
+        EXPECT_TRUE(plan.offsets[i] + needs[i].bytes <= plan.offsets[j] ||
+                    plan.offsets[j] + needs[j].bytes <= plan.offsets[i]);
       }
       peak = std::max(peak, alive);
     }
@@ -49,4 +50,4 @@ TEST(BufferPlan, NothingAliveTogetherOverlaps) {
 }
 
 }  // namespace
-}  // namespace assay::ops
+}  // namespace assay::lower

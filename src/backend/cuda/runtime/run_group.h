@@ -1,4 +1,4 @@
-// Queues the kernels of a unit (schedule.h) for the batch at work.
+// Queues the kernels of a group (schedule.h) for the batch at work.
 #pragma once
 
 #include <vector>
@@ -14,7 +14,7 @@
 
 namespace assay::backend::cuda {
 
-// Where a value goes that a unit makes: nowhere, if nobody looks.
+// Where a value goes that a group makes: nowhere, if nobody looks.
 struct Wanted {
   const DeviceState& state;
   const std::vector<bool>& read;  // per value
@@ -22,12 +22,12 @@ struct Wanted {
   float* operator()(ops::ValueId id) const { return observed || read[static_cast<size_t>(id)] ? state.value(id) : nullptr; }
 };
 
-void run_unit(const DeviceState& state, const Unit& unit, const Wanted& wanted, const Queue& queue);
+void run_group(const DeviceState& state, const FusionGroup& group, const Wanted& wanted, const Queue& queue);
 
-// What the kernels of a unit are told, but for integers; decode's kernels are told the same.
-NormTask norm_task(const DeviceState& state, const Unit& norm, const Wanted& wanted);
-HeadsTask heads_task(const DeviceState& state, const Unit& heads, const Wanted& wanted);
-AttentionTask attention_task(const DeviceState& state, const Unit& attention);
+// What the kernels of a group are told, but for integers; decode's kernels are told the same.
+NormTask norm_task(const DeviceState& state, const FusionGroup& norm, const Wanted& wanted);
+HeadsTask heads_task(const DeviceState& state, const FusionGroup& heads, const Wanted& wanted);
+AttentionTask attention_task(const DeviceState& state, const FusionGroup& attention);
 ExpertTask expert_task(const DeviceState& state, const ops::ExpertLinear& experts);
 LinearTask linear_task(const DeviceState& state, const ops::Linear& linear);
 
