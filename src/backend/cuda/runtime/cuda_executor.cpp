@@ -420,10 +420,10 @@ std::unique_ptr<ops::Executor> make_cuda_executor(const ops::Plan& plan, const o
   return std::make_unique<CudaExecutor>(plan, options, device, place);
 }
 
-std::shared_ptr<Peers> make_peers(const std::vector<int>& devices, base::Meeting& meeting) {
+std::shared_ptr<Peers> make_peers(const std::vector<int>& devices, base::Barrier& barrier) {
   const Devices found = find_devices();
   for (const int device : devices) check_device(found, device);
-  return std::make_shared<Peers>(devices, meeting);
+  return std::make_shared<Peers>(devices, barrier);
 }
 
 }  // namespace assay::backend::cuda

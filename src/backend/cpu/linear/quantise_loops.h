@@ -1,4 +1,4 @@
-// The walk of the kernels that turn activations into integers over rows and blocks, shared by the instruction sets. Included by kernel files only;
+// The loops of the kernels that turn activations into integers over rows and blocks, shared by the instruction sets. Included by kernel files only;
 // everything here is local to the file that includes it.
 #pragma once
 

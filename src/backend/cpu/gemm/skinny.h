@@ -7,10 +7,10 @@
 namespace assay::backend::cpu {
 
 // Without run where there is no kernel for the format. Formats with blocks of 32, superblocks of 256.
-GemmKernel few_a32_avx512(tensor::DType dtype, int planes) noexcept;
-GemmKernel few_a256_avx512(tensor::DType dtype, int planes) noexcept;
-GemmKernel few_a32_avx2(tensor::DType dtype, int planes) noexcept;
-GemmKernel few_a32_bytes_avx2(tensor::DType dtype) noexcept;  // activations of one plane, weights small and unsigned
-GemmKernel few_a256_avx2(tensor::DType dtype, int planes) noexcept;
+GemmKernel skinny_a32_avx512(tensor::DType dtype, int planes) noexcept;
+GemmKernel skinny_a256_avx512(tensor::DType dtype, int planes) noexcept;
+GemmKernel skinny_a32_avx2(tensor::DType dtype, int planes) noexcept;
+GemmKernel skinny_a32_bytes_avx2(tensor::DType dtype) noexcept;  // activations of one plane, weights small and unsigned
+GemmKernel skinny_a256_avx2(tensor::DType dtype, int planes) noexcept;
 
 }  // namespace assay::backend::cpu

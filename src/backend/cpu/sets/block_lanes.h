@@ -2,7 +2,7 @@
 #pragma once
 
 #ifdef __AVX512VNNI__
-#include "backend/cpu/sets/lanes_avx512.h"
+#include "backend/cpu/sets/block_lanes_avx512.h"
 #else
-#include "backend/cpu/sets/lanes_avx2.h"
+#include "backend/cpu/sets/block_lanes_avx2.h"
 #endif

@@ -1,5 +1,5 @@
 // Few tokens against blocks of 32 by AVX-512 VNNI. 16 rows are the lanes of a register; the packed weights are transposed before they are unpacked.
-#include "backend/cpu/gemm/few_avx512.h"
+#include "backend/cpu/gemm/skinny_avx512.h"
 #include "quant/blocks.h"
 
 namespace assay::backend::cpu {
@@ -21,7 +21,7 @@ inline void put_nibbles(const std::byte* p, int64_t row_bytes, Ahead& ahead, Gro
   }
 }
 
-struct FewQ4_0 {
+struct SkinnyQ4_0 {
   static constexpr bool kHasMin = false;
   static constexpr int kOffset = 8;
   static void unpack(const std::byte* p, int64_t row_bytes, Ahead& ahead, GroupPanel& out) noexcept {
@@ -30,7 +30,7 @@ struct FewQ4_0 {
   }
 };
 
-struct FewQ4_1 {
+struct SkinnyQ4_1 {
   static constexpr bool kHasMin = true;
   static constexpr int kOffset = 0;
   static void unpack(const std::byte* p, int64_t row_bytes, Ahead& ahead, GroupPanel& out) noexcept {
@@ -41,7 +41,7 @@ struct FewQ4_1 {
   }
 };
 
-struct FewQ8_0 {
+struct SkinnyQ8_0 {
   static constexpr bool kHasMin = false;
   static constexpr int kOffset = 128;
   static void unpack(const std::byte* p, int64_t row_bytes, Ahead& ahead, GroupPanel& out) noexcept {
@@ -55,7 +55,7 @@ struct FewQ8_0 {
 };
 
 template <class Format, int kPlanes>
-struct Few {
+struct Skinny {
   static constexpr int kStripRows = kGroups * kGroupRows, kBlock = 32, kBlocksNear = 8, kTokens = kColumns / kPlanes;
   static constexpr int kLinesOfRun = 3;
 
@@ -127,17 +127,17 @@ struct Few {
 
 template <class Format>
 GemmKernel kernel(int planes) noexcept {
-  return planes == 2 ? few_kernel<Few<Format, 2>>() : few_kernel<Few<Format, 1>>();
+  return planes == 2 ? skinny_kernel<Skinny<Format, 2>>() : skinny_kernel<Skinny<Format, 1>>();
 }
 
 }  // namespace
 
-GemmKernel few_a32_avx512(tensor::DType dtype, int planes) noexcept {
+GemmKernel skinny_a32_avx512(tensor::DType dtype, int planes) noexcept {
   using tensor::DType;
   switch (dtype) {
-    case DType::Q4_0: return kernel<FewQ4_0>(planes);
-    case DType::Q4_1: return kernel<FewQ4_1>(planes);
-    case DType::Q8_0: return kernel<FewQ8_0>(planes);
+    case DType::Q4_0: return kernel<SkinnyQ4_0>(planes);
+    case DType::Q4_1: return kernel<SkinnyQ4_1>(planes);
+    case DType::Q8_0: return kernel<SkinnyQ8_0>(planes);
     default: return {};
   }
 }

@@ -3,7 +3,7 @@
 //   A sum S of some weights w - kCentre times activations fits 16 bits, so that one vpdpwssd multiplies it with its sub-block's integer scale and adds
 // it to the superblock's I: its lower word meets the scale, its upper word a 0. Where the true weights are not centred (the formats with minima),
 // I gets kCentre times the sum of scales times activations back, as exactly.
-#include "backend/cpu/gemm/few_avx512.h"
+#include "backend/cpu/gemm/skinny_avx512.h"
 #include "quant/blocks.h"
 
 namespace assay::backend::cpu {
@@ -47,7 +47,7 @@ inline void put_head(const __m512i* head, GroupPanel<8, true>& out) noexcept {
   _mm512_store_ps(out.m, _mm512_xor_ps(high_halves(head[0]), _mm512_set1_ps(-0.0f)));
 }
 
-struct FewQ4_K {
+struct SkinnyQ4_K {
   static constexpr bool kHasMin = true;
   static constexpr int kScales = 8, kCentre = 8, kDwordsPerSum = 8;
   static void unpack(const std::byte* p, int64_t row_bytes, Ahead& ahead, GroupPanel<8, true>& out) noexcept {
@@ -66,7 +66,7 @@ struct FewQ4_K {
   }
 };
 
-struct FewQ5_K {
+struct SkinnyQ5_K {
   static constexpr bool kHasMin = true;
   static constexpr int kScales = 8, kCentre = 16, kDwordsPerSum = 4;
   static void unpack(const std::byte* p, int64_t row_bytes, Ahead& ahead, GroupPanel<8, true>& out) noexcept {
@@ -91,7 +91,7 @@ struct FewQ5_K {
   }
 };
 
-struct FewQ6_K {
+struct SkinnyQ6_K {
   static constexpr bool kHasMin = false;
   static constexpr int kScales = 16, kCentre = 32, kDwordsPerSum = 2;
   static void unpack(const std::byte* p, int64_t row_bytes, Ahead& ahead, GroupPanel<16, false>& out) noexcept {
@@ -123,7 +123,7 @@ struct FewQ6_K {
 };
 
 template <class Format, int kPlanes>
-struct Few {
+struct Skinny {
   static constexpr int kStripRows = kGroups * kGroupRows, kBlock = 256, kBlocksNear = 1, kTokens = kColumns / kPlanes;
   static constexpr int kLinesOfRun = 32;
   static constexpr int kSums = 64 / Format::kDwordsPerSum, kSumsOfScale = kSums / Format::kScales;
@@ -245,17 +245,17 @@ struct Few {
 
 template <class Format>
 GemmKernel kernel(int planes) noexcept {
-  return planes == 2 ? few_kernel<Few<Format, 2>>() : few_kernel<Few<Format, 1>>();
+  return planes == 2 ? skinny_kernel<Skinny<Format, 2>>() : skinny_kernel<Skinny<Format, 1>>();
 }
 
 }  // namespace
 
-GemmKernel few_a256_avx512(tensor::DType dtype, int planes) noexcept {
+GemmKernel skinny_a256_avx512(tensor::DType dtype, int planes) noexcept {
   using tensor::DType;
   switch (dtype) {
-    case DType::Q4_K: return kernel<FewQ4_K>(planes);
-    case DType::Q5_K: return kernel<FewQ5_K>(planes);
-    case DType::Q6_K: return kernel<FewQ6_K>(planes);
+    case DType::Q4_K: return kernel<SkinnyQ4_K>(planes);
+    case DType::Q5_K: return kernel<SkinnyQ5_K>(planes);
+    case DType::Q6_K: return kernel<SkinnyQ6_K>(planes);
     default: return {};
   }
 }

@@ -4,7 +4,7 @@
 
 #include <immintrin.h>
 
-#include "backend/cpu/gemm/few_walk.h"
+#include "backend/cpu/gemm/skinny_loops.h"
 #include "backend/cpu/gemm/transpose_avx512.h"
 
 namespace assay::backend::cpu {

@@ -1,4 +1,4 @@
-// The walk of the AVX-512 matrix-matrix kernels over superblocks of 256. The tokens of a pass are laid out in tiles once. Then of every 32 rows (two
+// The loops of the AVX-512 matrix-matrix kernels over superblocks of 256. The tokens of a pass are laid out in tiles once. Then of every 32 rows (two
 // groups: the lanes of a register) one superblock after the other is unpacked and, near in the first-level cache, meets all tiles. The chains of
 // the contract's 8 chunks of K wait in memory from one superblock to the next; what a chunk gives goes up the contract's tree at once.
 // Included by kernel files only; everything here is local to the file that includes it.
@@ -50,7 +50,7 @@ struct Step {
   bool begins, ends;  // the chunk with this superblock
 };
 
-// Of a tile: sums of 1, 2 and 4 chunks that wait for their partners, and the chain of the chunk that the walk is in.
+// Of a tile: sums of 1, 2 and 4 chunks that wait for their partners, and the chain of the chunk that is under way.
 template <int kTokens>
 struct Levels {
   TileSums<kTokens> one, two, four, chain;
@@ -146,13 +146,13 @@ inline void fetch_part(const std::byte* p, int64_t bytes, int64_t row_bytes, int
 }
 
 template <class Kernel>
-class Walk {
+class GemmLoops {
  public:
   using Panel = typename Kernel::Panel;
   using Side = typename Kernel::Side;
   static constexpr int kTokens = Kernel::kTokens;
 
-  Walk(const LinearTask& task, std::byte* scratch) noexcept
+  GemmLoops(const LinearTask& task, std::byte* scratch) noexcept
       : task_(task),
         n_blocks_(task.k / 256),
         block_bytes_(Kernel::Format::block_bytes(task)),
@@ -235,13 +235,13 @@ class Walk {
 };
 
 template <class Kernel>
-void run_walk(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept {
-  Walk<Kernel>(task, scratch).run(row_begin, row_end);
+void run_loops(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept {
+  GemmLoops<Kernel>(task, scratch).run(row_begin, row_end);
 }
 
 template <class Kernel>
 GemmKernel walk_kernel() noexcept {
-  return {&run_walk<Kernel>, &Walk<Kernel>::scratch_bytes, kGemmRowStep};
+  return {&run_loops<Kernel>, &GemmLoops<Kernel>::scratch_bytes, kGemmRowStep};
 }
 
 }  // namespace

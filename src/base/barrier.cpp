@@ -1,5 +1,5 @@
-// See meeting.h.
-#include "base/meeting.h"
+// See barrier.h.
+#include "base/barrier.h"
 
 #include <thread>
 
@@ -10,7 +10,7 @@ constexpr int kSpins = 2000, kYields = 20;
 
 }  // namespace
 
-bool Meeting::wait() noexcept {
+bool Barrier::wait() noexcept {
   const uint32_t round = round_.load(std::memory_order_acquire);
   if ((round & kCalledOff) != 0) return false;
   if (n_here_.fetch_add(1, std::memory_order_acq_rel) + 1 == n_threads_) {
@@ -32,12 +32,12 @@ bool Meeting::wait() noexcept {
   return (now & kCalledOff) == 0;
 }
 
-void Meeting::call_off() noexcept {
+void Barrier::call_off() noexcept {
   round_.fetch_or(kCalledOff, std::memory_order_acq_rel);
   round_.notify_all();
 }
 
-void Meeting::reopen() noexcept {
+void Barrier::reopen() noexcept {
   n_here_.store(0, std::memory_order_relaxed);
   round_.store(0, std::memory_order_release);
 }

@@ -1,8 +1,8 @@
-// The AVX2 tiles of the matrix-matrix kernels (gemm_avx2.h) in the walk for few tokens. Included by kernel files only; everything here is local to the
+// The AVX2 tiles of the matrix-matrix kernels (gemm_avx2.h) in the loops for few tokens. Included by kernel files only; everything here is local to the
 // file that includes it.
 #pragma once
 
-#include "backend/cpu/gemm/few_walk.h"
+#include "backend/cpu/gemm/skinny_loops.h"
 #include "backend/cpu/gemm/gemm_avx2.h"
 
 namespace assay::backend::cpu {
@@ -10,7 +10,7 @@ namespace {
 
 // Kernel<n>: the same class of gemm_avx2.h for tiles of n tokens.
 template <template <int> class Kernel, int kTokensMax>
-struct FewOfTiles {
+struct SkinnyOfTiles {
   using Largest = Kernel<kTokensMax>;
   static constexpr int64_t kStripRows = cpu::kStripRows, kBlock = Largest::kBlock, kBlocksNear = kBlock == 256 ? 1 : 8;
   static constexpr int kTokens = kTokensMax;
@@ -44,7 +44,7 @@ struct FewOfTiles {
   }
 
  private:
-  // 16 rows of a block are 5 lines (4 bits, 32 elements) to 52 (6 bits, 256 elements); the walk fetches what is left.
+  // 16 rows of a block are 5 lines (4 bits, 32 elements) to 52 (6 bits, 256 elements); the loops fetch what is left.
   static constexpr int64_t kLinesOfUnpack = kBlock == 256 ? 8 : 2, kLinesOfRun = kBlock == 256 ? 8 : 1;
 
   template <int kUsed>
@@ -66,8 +66,8 @@ struct TilesOfFormat {
 
 // The kernel for few tokens of a format with Tile<Format, planes, tokens>, of which the widest has kTokensMax.
 template <template <class, int, int> class Tile, class Format, int kPlanes, int kTokensMax>
-GemmKernel few_of_tiles() noexcept {
-  return few_kernel<FewOfTiles<TilesOfFormat<Tile, Format, kPlanes>::template OfTokens, kTokensMax>>();
+GemmKernel skinny_of_tiles() noexcept {
+  return skinny_kernel<SkinnyOfTiles<TilesOfFormat<Tile, Format, kPlanes>::template OfTokens, kTokensMax>>();
 }
 
 }  // namespace

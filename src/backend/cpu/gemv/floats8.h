@@ -3,7 +3,7 @@
 #pragma once
 
 #ifdef __aarch64__
-#include "backend/cpu/gemv/eight_neon.h"
+#include "backend/cpu/gemv/floats8_neon.h"
 #else
-#include "backend/cpu/gemv/eight_avx2.h"
+#include "backend/cpu/gemv/floats8_avx2.h"
 #endif

@@ -1,4 +1,4 @@
-// The walk of the kernels for few tokens (few.h), and of some for many, shared by the instruction sets and formats. A strip of rows goes through its
+// The loops of the kernels for few tokens (skinny.h), and of some for many, shared by the instruction sets and formats. A strip of rows goes through its
 // blocks in order: a block, or a few of a format with small ones, is unpacked into a panel in the first-level cache and all tokens run against it in
 // tiles, while the next strip is fetched from memory. What a chunk gives goes up the contract's tree at once. Included by kernel files only; everything
 // here is local to the file that includes it.
@@ -16,8 +16,8 @@
 #include <array>
 #include <utility>
 
-#include "backend/cpu/gemv/eight.h"
-#include "backend/cpu/gemm/few.h"
+#include "backend/cpu/gemv/floats8.h"
+#include "backend/cpu/gemm/skinny.h"
 #include "backend/cpu/gemv/gemv_prepare.h"
 #include "backend/cpu/gemm/gemm_panels.h"
 
@@ -35,21 +35,21 @@ struct Ahead {
 };
 
 template <class Kernel>
-using RunFew = void (*)(const typename Kernel::Panel*, const typename Kernel::Side*, int64_t, int64_t, Ahead&, float*) noexcept;
+using RunSkinny = void (*)(const typename Kernel::Panel*, const typename Kernel::Side*, int64_t, int64_t, Ahead&, float*) noexcept;
 
 template <class Kernel, int... kMinusOne>
-constexpr std::array<RunFew<Kernel>, sizeof...(kMinusOne)> few_runs(std::integer_sequence<int, kMinusOne...>) noexcept {
+constexpr std::array<RunSkinny<Kernel>, sizeof...(kMinusOne)> skinny_runs(std::integer_sequence<int, kMinusOne...>) noexcept {
   return {&Kernel::template run<kMinusOne + 1>...};
 }
 
 template <class Kernel>
-class FewWalk {
+class SkinnyLoops {
   using Panel = typename Kernel::Panel;
   using Side = typename Kernel::Side;
   static constexpr int64_t kRowsOfStrip = Kernel::kStripRows;
 
  public:
-  FewWalk(const LinearTask& task, std::byte* scratch) noexcept
+  SkinnyLoops(const LinearTask& task, std::byte* scratch) noexcept
       : task_(task),
         n_blocks_(task.k / Kernel::kBlock),
         block_bytes_(task.row_bytes / n_blocks_),
@@ -111,7 +111,7 @@ class FewWalk {
 
   // next: what is fetched meanwhile, or null.
   void run_strip(int64_t row, int64_t row_end, const std::byte* strip, const std::byte* next) const noexcept {
-    static constexpr auto kRun = few_runs<Kernel>(std::make_integer_sequence<int, Kernel::kTokens>());
+    static constexpr auto kRun = skinny_runs<Kernel>(std::make_integer_sequence<int, Kernel::kTokens>());
     const int64_t strip_bytes = kRowsOfStrip * block_bytes_;  // of one block
     Ahead of_next{next}, idle{strip};
     for (int i = 0; i < 8; ++i) {
@@ -172,19 +172,19 @@ class FewWalk {
 };
 
 template <class Kernel>
-void run_few(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept {
-  FewWalk<Kernel>(task, scratch).run(row_begin, row_end);
+void run_skinny(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept {
+  SkinnyLoops<Kernel>(task, scratch).run(row_begin, row_end);
 }
 
 template <class Kernel>
-size_t few_scratch_bytes(const LinearTask& task) noexcept {
-  return FewWalk<Kernel>::scratch_bytes(task);
+size_t skinny_scratch_bytes(const LinearTask& task) noexcept {
+  return SkinnyLoops<Kernel>::scratch_bytes(task);
 }
 
 template <class Kernel>
-GemmKernel few_kernel() noexcept {
+GemmKernel skinny_kernel() noexcept {
   static_assert(kGemmRowStep % Kernel::kStripRows == 0);
-  return {&run_few<Kernel>, &few_scratch_bytes<Kernel>, kGemmRowStep};
+  return {&run_skinny<Kernel>, &skinny_scratch_bytes<Kernel>, kGemmRowStep};
 }
 
 }  // namespace

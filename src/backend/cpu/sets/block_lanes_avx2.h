@@ -13,7 +13,7 @@ namespace {
 using Wide = __m256i;
 constexpr int kGroups = 4;  // registers for 8 lanes: group g holds lanes g and g + 4
 constexpr int kReach = 256;  // bytes around a register that a displacement of one byte reaches
-// A step is a function of its own: in each walk it would fill what keeps decoded instructions.
+// A step is a function of its own: in each loop it would fill what keeps decoded instructions.
 constexpr bool kStepsApart = true;
 
 inline Wide load_wide(const void* p) noexcept { return _mm256_load_si256(static_cast<const Wide*>(p)); }

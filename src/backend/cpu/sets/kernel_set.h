@@ -9,7 +9,7 @@
 
 namespace assay::backend::cpu {
 
-struct SetFunctions {
+struct KernelSetParts {
   KernelSet set;
   bool (*can_run)() noexcept;
   std::span<const LinearRow> linear_rows;  // those of higher rank first; the reference stands behind them
@@ -23,9 +23,9 @@ struct SetFunctions {
 };
 
 // From the least to the best.
-std::span<const SetFunctions> sets_of_build() noexcept;
+std::span<const KernelSetParts> sets_of_build() noexcept;
 
 // Null for the reference, which stands behind every set.
-const SetFunctions* functions_of(KernelSet set) noexcept;
+const KernelSetParts* functions_of(KernelSet set) noexcept;
 
 }  // namespace assay::backend::cpu
