@@ -243,5 +243,25 @@ TEST_F(CudaMasks, RankedIsWhatIsAllowedForOneCall) {
   }
 }
 
+// Of two GPUs, each of which has some layers, or some columns of all.
+TEST_F(CudaMasks, DividedModelsGiveTheCpusAnswers) {
+  if (const size_t n = list_devices().devices.size() - 1; n < 2) GTEST_SKIP() << "needs 2 GPUs, found " << n;
+  for (const SplitMode mode : {SplitMode::layer, SplitMode::tensor}) {
+    for (size_t i = 0; i < chains().size(); ++i) {
+      const Generation expected = alone(Backend::cpu, request_of(i, true));
+      ContextOptions divided = options_;
+      divided.backend = Backend::cuda;
+      divided.devices = {0, 1};
+      divided.split_mode = mode;
+      Context own(model_, divided);
+      Generator generator(own);
+      EXPECT_EQ(generator.run(request_of(i, true).prompt, request_of(i, true).generate).ids, expected.ids) << i;
+      // A free answer on the same context is as if nothing had been held, and runs ahead again.
+      EXPECT_EQ(generator.run(request_of(i, false).prompt, request_of(i, false).generate).ids,
+                alone(Backend::cpu, request_of(i, false)).ids);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace assay
