@@ -1,0 +1,60 @@
+// The functions of num/num.glsl against the CPU's by bits, as the device needs them and in every other way that a device may: emulations that this
+// device does not need are run all the same.
+#include "backend/vulkan/probe/probe.h"
+
+#include <chrono>
+
+#include "backend/vulkan/device/device_test.h"
+
+namespace assay::backend::vulkan {
+namespace {
+
+constexpr int kMany = 1 << 16;
+
+void expect_bits(Device& device, const std::string& how) {
+  for (uint32_t i = 0; i < kNProbeOperations; ++i) {
+    const auto operation = static_cast<ProbeOperation>(i);
+    const Operands operands = probe_operands(operation, kMany, true, 2);
+    const auto start = std::chrono::steady_clock::now();
+    const std::vector<uint32_t> found = device_bits(device, operation, true, operands);
+    std::printf("%s, %s: %.0f ms\n", std::string(name(operation)).c_str(), how.c_str(), std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+    EXPECT_EQ(n_different(operation, found, expected_bits(operation, operands)), 0) << name(operation) << ", " << how;
+  }
+}
+
+TEST(VulkanProbe, WhatItChoosesHasTheBitsOfTheCpu) {
+  ASSAY_REQUIRE_VULKAN();
+  Device device(std::make_unique<const Instance>(), 0);
+  const Probe found = probe(device);
+  ASSERT_EQ(found.refused, "");
+  EXPECT_EQ(device.arithmetic(), found.arithmetic);
+  std::printf("%s, %s: %s\n", device.facts().name.c_str(), device.facts().driver.c_str(), found.text.c_str());
+  expect_bits(device, found.text);
+}
+
+TEST(VulkanProbe, EveryEmulationHasTheBitsOfTheCpu) {
+  ASSAY_REQUIRE_VULKAN();
+  Device device(std::make_unique<const Instance>(), 0);
+  const Arithmetic found = probe(device).arithmetic;
+  device.set_arithmetic({Arithmetic::Fused::by_integers, true, true, true});
+  expect_bits(device, "all by integers");
+  if (found.fused == Arithmetic::Fused::own) return;
+  device.set_arithmetic({found.fused, true, found.own_quotient, found.own_root});
+  expect_bits(device, "subnormals by integers");
+}
+
+// What a device without a fused multiply-add would give without the emulation is found out.
+TEST(VulkanProbe, SeesAWrongOperation) {
+  ASSAY_REQUIRE_VULKAN();
+  const Operands operands = probe_operands(ProbeOperation::fused, 1000, true, 3);
+  std::vector<uint32_t> bits = expected_bits(ProbeOperation::fused, operands);
+  EXPECT_EQ(n_different(ProbeOperation::fused, bits, bits), 0);
+  std::vector<uint32_t> twice_rounded;
+  for (size_t i = 0; i < operands.a.size(); ++i) {
+    twice_rounded.push_back(std::bit_cast<uint32_t>(std::bit_cast<float>(operands.a[i]) * std::bit_cast<float>(operands.b[i]) + std::bit_cast<float>(operands.c[i])));
+  }
+  EXPECT_GT(n_different(ProbeOperation::fused, twice_rounded, bits), 50);
+}
+
+}  // namespace
+}  // namespace assay::backend::vulkan

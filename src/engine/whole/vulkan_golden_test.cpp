@@ -1,0 +1,70 @@
+// Whole models on a Vulkan device: the digests of all logits and of the cache equal the golden ones, which the CPU's kernels and references give.
+#include <gtest/gtest.h>
+
+#include "assay/devices.h"
+#include "assay/error.h"
+#include "support/invariance.h"
+
+namespace assay {
+namespace {
+
+#define ASSAY_REQUIRE_VULKAN()                                      \
+  do {                                                              \
+    const std::string none = list_devices().no_vulkan;              \
+    if (!none.empty()) GTEST_SKIP() << none;                        \
+  } while (false)
+
+// Named, so that software serves as well.
+test::Way vulkan_way(int64_t n_ubatch, std::vector<size_t> pieces = {}, int64_t n_gpu_layers = -1) {
+  return {2, n_ubatch, Kernels::best, std::move(pieces), Backend::vulkan, n_gpu_layers, {0}};
+}
+
+void check(const test::GoldenModel& golden, const std::vector<test::Setting>& settings, const std::vector<test::Way>& ways) {
+  const test::DigestBook book;
+  int64_t n_runs = 0;
+  for (const test::Setting& setting : settings) test::expect_invariant(golden, setting, ways, book, n_runs);
+  std::printf("%s by Vulkan: %lld runs, the golden digests in %zu settings\n", golden.name.c_str(), static_cast<long long>(n_runs), settings.size());
+}
+
+// Every format once in one setting, two of them in all: those without kernels borrow.
+TEST(VulkanGolden, EveryFormatHasTheGoldenDigests) {
+  ASSAY_REQUIRE_VULKAN();
+  for (const tensor::DType dtype : test::all_dtypes()) check(test::golden_tiny_model(dtype), {test::Setting{}}, {vulkan_way(64)});
+}
+
+TEST(VulkanGolden, EverySettingHasTheGoldenDigests) {
+  ASSAY_REQUIRE_VULKAN();
+  check(test::golden_tiny_model(tensor::DType::Q4_K), test::all_settings(), {vulkan_way(64)});
+}
+
+TEST(VulkanGolden, WhereAPromptIsCutChangesNothing) {
+  ASSAY_REQUIRE_VULKAN();
+  const test::GoldenModel golden = test::golden_tiny_model(tensor::DType::Q8_0);
+  check(golden, {test::Setting{}}, {vulkan_way(512), vulkan_way(7), vulkan_way(1), vulkan_way(64, test::random_pieces(golden.ids.size(), 1)), vulkan_way(64, {}, 1)});
+}
+
+TEST(VulkanGolden, RealModels) {
+  ASSAY_REQUIRE_VULKAN();
+  int n = 0;
+  for (const auto& path : {test::smollm2(), test::gemma3()}) {
+    if (!std::filesystem::exists(path)) continue;
+    check(test::golden_real_model(path), {test::Setting{}}, {vulkan_way(64)});
+    ++n;
+  }
+  if (n == 0) GTEST_SKIP() << "no real model is here (scripts/fetch-models)";
+}
+
+TEST(VulkanGolden, WhatItIsNotIsSaid) {
+  ASSAY_REQUIRE_VULKAN();
+  const test::GoldenModel golden = test::golden_tiny_model(tensor::DType::Q4_0);
+  ContextOptions options;
+  options.backend = Backend::vulkan;
+  options.devices = {99};
+  EXPECT_THROW(Context(golden.model, options), Error);
+  options.devices = {0};
+  options.numerics = Numerics::fast;
+  EXPECT_THROW(Context(golden.model, options), Error);
+}
+
+}  // namespace
+}  // namespace assay
