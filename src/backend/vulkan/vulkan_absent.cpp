@@ -13,6 +13,9 @@ Devices find_devices(bool) { return {{}, kWhy}; }
 
 int default_device() { throw Error(Errc::device, kWhy); }
 
-std::unique_ptr<ops::Executor> make_vulkan_executor(const ops::Plan&, const ops::ExecutorOptions&, int, base::ThreadPool&) { throw Error(Errc::device, kWhy); }
+std::unique_ptr<ops::Executor> make_vulkan_executor(const ops::Plan&, const ops::ExecutorOptions&, int,
+                                                    base::ThreadPool&) {
+  throw Error(Errc::device, kWhy);
+}
 
 }  // namespace assay::backend::vulkan

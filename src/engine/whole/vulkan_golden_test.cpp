@@ -1,4 +1,5 @@
-// Whole models on a Vulkan device: the digests of all logits and of the cache equal the golden ones, which the CPU's kernels and references give.
+// Whole models on a Vulkan device: the digests of all logits and of the cache equal the golden ones, which the CPU's
+// kernels and references give.
 #include <gtest/gtest.h>
 
 #include "assay/devices.h"
@@ -8,10 +9,10 @@
 namespace assay {
 namespace {
 
-#define ASSAY_REQUIRE_VULKAN()                                      \
-  do {                                                              \
-    const std::string none = list_devices().no_vulkan;              \
-    if (!none.empty()) GTEST_SKIP() << none;                        \
+#define ASSAY_REQUIRE_VULKAN()                         \
+  do {                                                 \
+    const std::string none = list_devices().no_vulkan; \
+    if (!none.empty()) GTEST_SKIP() << none;           \
   } while (false)
 
 // Named, so that software serves as well.
@@ -19,17 +20,20 @@ test::Way vulkan_way(int64_t n_ubatch, std::vector<size_t> pieces = {}, int64_t 
   return {2, n_ubatch, Kernels::best, std::move(pieces), Backend::vulkan, n_gpu_layers, {0}};
 }
 
-void check(const test::GoldenModel& golden, const std::vector<test::Setting>& settings, const std::vector<test::Way>& ways) {
+void check(const test::GoldenModel& golden, const std::vector<test::Setting>& settings,
+           const std::vector<test::Way>& ways) {
   const test::DigestBook book;
   int64_t n_runs = 0;
   for (const test::Setting& setting : settings) test::expect_invariant(golden, setting, ways, book, n_runs);
-  std::printf("%s by Vulkan: %lld runs, the golden digests in %zu settings\n", golden.name.c_str(), static_cast<long long>(n_runs), settings.size());
+  std::printf("%s by Vulkan: %lld runs, the golden digests in %zu settings\n", golden.name.c_str(),
+              static_cast<long long>(n_runs), settings.size());
 }
 
 // Every format once in one setting, two of them in all: those without kernels borrow.
 TEST(VulkanGolden, EveryFormatHasTheGoldenDigests) {
   ASSAY_REQUIRE_VULKAN();
-  for (const tensor::DType dtype : test::all_dtypes()) check(test::golden_tiny_model(dtype), {test::Setting{}}, {vulkan_way(64)});
+  for (const tensor::DType dtype : test::all_dtypes())
+    check(test::golden_tiny_model(dtype), {test::Setting{}}, {vulkan_way(64)});
 }
 
 TEST(VulkanGolden, EverySettingHasTheGoldenDigests) {
@@ -40,7 +44,9 @@ TEST(VulkanGolden, EverySettingHasTheGoldenDigests) {
 TEST(VulkanGolden, WhereAPromptIsCutChangesNothing) {
   ASSAY_REQUIRE_VULKAN();
   const test::GoldenModel golden = test::golden_tiny_model(tensor::DType::Q8_0);
-  check(golden, {test::Setting{}}, {vulkan_way(512), vulkan_way(7), vulkan_way(1), vulkan_way(64, test::random_pieces(golden.ids.size(), 1)), vulkan_way(64, {}, 1)});
+  check(golden, {test::Setting{}},
+        {vulkan_way(512), vulkan_way(7), vulkan_way(1), vulkan_way(64, test::random_pieces(golden.ids.size(), 1)),
+         vulkan_way(64, {}, 1)});
 }
 
 TEST(VulkanGolden, RealModels) {

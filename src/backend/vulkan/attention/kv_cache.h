@@ -1,4 +1,5 @@
-// The KV cache on the device: each layer's keys and values as cache.glsl has them, position by position, in the bytes that digests see.
+// The KV cache on the device: each layer's keys and values as cache.glsl has them, position by position, in the bytes
+// that digests see.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,9 @@ class KvCache {
 
   const CacheRows& keys(int32_t layer) const { return keys_[static_cast<size_t>(layer)]; }
   // Of a layer whose values lie in its keys these.
-  const CacheRows& values(int32_t layer) const { return layers_[static_cast<size_t>(layer)].values_in_keys ? keys(layer) : values_[static_cast<size_t>(layer)]; }
+  const CacheRows& values(int32_t layer) const {
+    return layers_[static_cast<size_t>(layer)].values_in_keys ? keys(layer) : values_[static_cast<size_t>(layer)];
+  }
   const ops::CacheLayer& layer(int32_t layer) const { return layers_[static_cast<size_t>(layer)]; }
   size_t bytes() const noexcept { return bytes_; }
 

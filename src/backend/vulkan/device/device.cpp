@@ -13,7 +13,9 @@ namespace {
 constexpr size_t kPieceBytes = size_t{64} << 20, kHostPieceBytes = size_t{4} << 20, kStagingBytes = size_t{8} << 20;
 constexpr uint32_t kPushBytes = 128;
 
-size_t aligned(size_t bytes) { return std::max<size_t>(1, (bytes + FreeList::kAlignment - 1) / FreeList::kAlignment) * FreeList::kAlignment; }
+size_t aligned(size_t bytes) {
+  return std::max<size_t>(1, (bytes + FreeList::kAlignment - 1) / FreeList::kAlignment) * FreeList::kAlignment;
+}
 
 }  // namespace
 
@@ -24,11 +26,13 @@ Buffer::~Buffer() {
 Device::Device(std::unique_ptr<const Instance> instance, int number) : instance_(std::move(instance)) {
   const std::vector<Facts> devices = instance_->devices();
   if (number < 0 || static_cast<size_t>(number) >= devices.size()) {
-    throw Error(Errc::device, "Vulkan device " + std::to_string(number) + ": there are " + std::to_string(devices.size()) + " here, numbered from 0 (assay devices lists them)");
+    throw Error(Errc::device, "Vulkan device " + std::to_string(number) + ": there are " +
+                                  std::to_string(devices.size()) + " here, numbered from 0 (assay devices lists them)");
   }
   facts_ = devices[static_cast<size_t>(number)];
   if (!facts_.refused.empty()) {
-    throw Error(Errc::device, "Vulkan device " + std::to_string(number) + " (" + facts_.name + ", " + facts_.driver + "): " + facts_.refused +
+    throw Error(Errc::device, "Vulkan device " + std::to_string(number) + " (" + facts_.name + ", " + facts_.driver +
+                                  "): " + facts_.refused +
                                   "; another device, a newer driver or --backend cpu may serve");
   }
   try {
@@ -66,8 +70,9 @@ void Device::open() {
   info.enabledExtensionCount = facts_.has_portability ? 1 : 0;
   info.ppEnabledExtensionNames = &portability;
   check(instance_->functions().CreateDevice(facts_.handle, &info, nullptr, &device_), "opening " + facts_.name);
-#define ASSAY_VULKAN_LOOK_UP(function)                                                                           \
-  vk_.function = reinterpret_cast<PFN_vk##function>(instance_->functions().GetDeviceProcAddr(device_, "vk" #function));   \
+#define ASSAY_VULKAN_LOOK_UP(function)                                                                       \
+  vk_.function =                                                                                             \
+      reinterpret_cast<PFN_vk##function>(instance_->functions().GetDeviceProcAddr(device_, "vk" #function)); \
   if (vk_.function == nullptr) throw Error(Errc::device, "the Vulkan driver of " + facts_.name + " lacks vk" #function);
   ASSAY_VULKAN_DEVICE_FUNCTIONS(ASSAY_VULKAN_LOOK_UP)
 #undef ASSAY_VULKAN_LOOK_UP
@@ -115,7 +120,8 @@ void Device::close() noexcept {
 
 uint32_t Device::memory_type(Place place, uint32_t allowed) const {
   constexpr VkMemoryPropertyFlags kSeen = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
-  constexpr VkMemoryPropertyFlags kLocal = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT, kCached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
+  constexpr VkMemoryPropertyFlags kLocal = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT,
+                                  kCached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
   std::vector<VkMemoryPropertyFlags> wishes;  // the best first
   if (place == Place::host) wishes = {kSeen | kCached, kSeen};
   if (place == Place::device && facts_.shares_memory) wishes = {kLocal | kSeen | kCached, kLocal | kSeen};
@@ -130,17 +136,20 @@ uint32_t Device::memory_type(Place place, uint32_t allowed) const {
 
 size_t Device::make_piece(size_t bytes, Place place, const std::string& what) {
   const auto refuse = [&](const std::string& found) {
-    throw Error(Errc::out_of_memory, what + ": needs " + std::to_string(bytes) + " bytes of " + facts_.name + ", " + found +
-                                         "; a smaller context (-c), or fewer layers on it (-ngl), needs less");
+    throw Error(Errc::out_of_memory, what + ": needs " + std::to_string(bytes) + " bytes of " + facts_.name + ", " +
+                                         found + "; a smaller context (-c), or fewer layers on it (-ngl), needs less");
   };
-  if (bytes > facts_.piece_bytes_max) refuse("which gives " + std::to_string(facts_.piece_bytes_max) + " at most in one piece");
-  if (pieces_.size() >= facts_.n_pieces_max) refuse("which gives " + std::to_string(facts_.n_pieces_max) + " pieces at most");
+  if (bytes > facts_.piece_bytes_max)
+    refuse("which gives " + std::to_string(facts_.piece_bytes_max) + " at most in one piece");
+  if (pieces_.size() >= facts_.n_pieces_max)
+    refuse("which gives " + std::to_string(facts_.n_pieces_max) + " pieces at most");
   Piece piece;
   piece.place = place;
   VkBufferCreateInfo info = {};
   info.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO;
   info.size = bytes;
-  info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
+  info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
+               VK_BUFFER_USAGE_TRANSFER_DST_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
   info.sharingMode = VK_SHARING_MODE_EXCLUSIVE;
   check(vk_.CreateBuffer(device_, &info, nullptr, &piece.buffer), "making a buffer for " + what);
   pieces_.push_back(piece);  // from here on close() destroys it
@@ -157,7 +166,8 @@ size_t Device::make_piece(size_t bytes, Place place, const std::string& what) {
   memory.memoryTypeIndex = memory_type(place, needs.memoryTypeBits);
   const VkResult result = vk_.AllocateMemory(device_, &memory, nullptr, &kept.memory);
   if (result == VK_ERROR_OUT_OF_DEVICE_MEMORY || result == VK_ERROR_OUT_OF_HOST_MEMORY) {
-    refuse("which has " + std::to_string(facts_.memory_bytes) + " in all" + (facts_.has_budget ? ", " + std::to_string(facts_.free_bytes) + " free when it was opened" : ""));
+    refuse("which has " + std::to_string(facts_.memory_bytes) + " in all" +
+           (facts_.has_budget ? ", " + std::to_string(facts_.free_bytes) + " free when it was opened" : ""));
   }
   check(result, "taking memory for " + what);
   check(vk_.BindBufferMemory(device_, kept.buffer, kept.memory, 0), "taking memory for " + what);
@@ -183,7 +193,9 @@ Buffer Device::allocate(size_t bytes, Place place, const std::string& what) {
     if (pieces_[i].place == place && (offset = pieces_[i].free.take(taken))) break;
   }
   if (!offset) {
-    i = make_piece(std::max(taken, std::min<size_t>(place == Place::host ? kHostPieceBytes : kPieceBytes, facts_.piece_bytes_max)), place, what);
+    i = make_piece(
+        std::max(taken, std::min<size_t>(place == Place::host ? kHostPieceBytes : kPieceBytes, facts_.piece_bytes_max)),
+        place, what);
     offset = pieces_[i].free.take(taken);
   }
   Buffer buffer;
@@ -196,7 +208,9 @@ Buffer Device::allocate(size_t bytes, Place place, const std::string& what) {
   return buffer;
 }
 
-void Device::release(const Buffer& buffer) noexcept { pieces_[buffer.piece_].free.give_back(buffer.offset_, aligned(buffer.bytes_ + sizeof(uint32_t))); }
+void Device::release(const Buffer& buffer) noexcept {
+  pieces_[buffer.piece_].free.give_back(buffer.offset_, aligned(buffer.bytes_ + sizeof(uint32_t)));
+}
 
 void Device::write(const Buffer& to, size_t offset, std::span<const std::byte> bytes) {
   if (bytes.empty()) return;
@@ -241,8 +255,10 @@ void Device::barrier() {
   VkMemoryBarrier memory = {};
   memory.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
   memory.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
-  memory.dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT | VK_ACCESS_HOST_READ_BIT;
-  vk_.CmdPipelineBarrier(commands_, kStages, kStages | VK_PIPELINE_STAGE_HOST_BIT, 0, 1, &memory, 0, nullptr, 0, nullptr);
+  memory.dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_READ_BIT |
+                         VK_ACCESS_TRANSFER_WRITE_BIT | VK_ACCESS_HOST_READ_BIT;
+  vk_.CmdPipelineBarrier(commands_, kStages, kStages | VK_PIPELINE_STAGE_HOST_BIT, 0, 1, &memory, 0, nullptr, 0,
+                         nullptr);
 }
 
 void Device::copy(const Buffer& from, size_t from_offset, const Buffer& to, size_t to_offset, size_t bytes) {
@@ -252,17 +268,22 @@ void Device::copy(const Buffer& from, size_t from_offset, const Buffer& to, size
   vk_.CmdCopyBuffer(commands_, pieces_[from.piece_].buffer, pieces_[to.piece_].buffer, 1, &region);
 }
 
-void Device::dispatch_bytes(std::string_view shader, const Constants& constants, std::span<const std::byte> push, int64_t x, int64_t y) {
+void Device::dispatch_bytes(std::string_view shader, const Constants& constants, std::span<const std::byte> push,
+                            int64_t x, int64_t y) {
   if (x <= 0 || y <= 0) return;
   const int64_t z = (x + kGroupsMax - 1) / kGroupsMax;
   if (z > kGroupsMax || y > kGroupsMax) {
-    throw Error(Errc::unsupported, "Vulkan, " + std::string(shader) + ": a step of " + std::to_string(x) + " x " + std::to_string(y) + " workgroups is more than a device takes; use smaller chunks (-ub)");
+    throw Error(Errc::unsupported, "Vulkan, " + std::string(shader) + ": a step of " + std::to_string(x) + " x " +
+                                       std::to_string(y) +
+                                       " workgroups is more than a device takes; use smaller chunks (-ub)");
   }
   const VkPipeline made = pipeline(shader, constants);
   begin();
   vk_.CmdBindPipeline(commands_, VK_PIPELINE_BIND_POINT_COMPUTE, made);
-  vk_.CmdPushConstants(commands_, layout_, VK_SHADER_STAGE_COMPUTE_BIT, 0, static_cast<uint32_t>(push.size()), push.data());
-  vk_.CmdDispatch(commands_, static_cast<uint32_t>(z == 1 ? x : (x + z - 1) / z), static_cast<uint32_t>(y), static_cast<uint32_t>(z));
+  vk_.CmdPushConstants(commands_, layout_, VK_SHADER_STAGE_COMPUTE_BIT, 0, static_cast<uint32_t>(push.size()),
+                       push.data());
+  vk_.CmdDispatch(commands_, static_cast<uint32_t>(z == 1 ? x : (x + z - 1) / z), static_cast<uint32_t>(y),
+                  static_cast<uint32_t>(z));
 }
 
 void Device::finish() {
@@ -280,19 +301,24 @@ void Device::finish() {
 }
 
 VkPipeline Device::pipeline(std::string_view shader, const Constants& constants) {
-  Constants values = {arithmetic_.fused == Arithmetic::Fused::own ? 0u : 2u, arithmetic_.flushes ? 1u : 0u, arithmetic_.own_quotient ? 1u : 0u, arithmetic_.own_root ? 1u : 0u};
+  Constants values = {arithmetic_.fused == Arithmetic::Fused::own ? 0u : 2u, arithmetic_.flushes ? 1u : 0u,
+                      arithmetic_.own_quotient ? 1u : 0u, arithmetic_.own_root ? 1u : 0u};
   const size_t n_arithmetic = values.size();
   values.insert(values.end(), constants.begin(), constants.end());
   const auto found = pipelines_.find({std::string(shader), values});
   if (found != pipelines_.end()) return found->second;
   const Shader& source = find_shader(shader);
-  const bool is_plain = !arithmetic_.flushes && arithmetic_.fused == Arithmetic::Fused::own, by_float64 = !arithmetic_.flushes && arithmetic_.fused == Arithmetic::Fused::by_float64;
-  const std::vector<uint32_t> words = uncontracted(is_plain ? source.plain : by_float64 ? source.with_float64 : source.with_integers);
+  const bool is_plain = !arithmetic_.flushes && arithmetic_.fused == Arithmetic::Fused::own,
+             by_float64 = !arithmetic_.flushes && arithmetic_.fused == Arithmetic::Fused::by_float64;
+  const std::vector<uint32_t> words = uncontracted(is_plain     ? source.plain
+                                                   : by_float64 ? source.with_float64
+                                                                : source.with_integers);
   VkShaderModuleCreateInfo module_info = {};
   module_info.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO;
   module_info.codeSize = words.size() * sizeof(uint32_t);
   module_info.pCode = words.data();
-  const std::string doing = "compiling the shader " + std::string(shader) + " (" + facts_.driver + "; a newer driver may do better, --backend cpu needs none)";
+  const std::string doing = "compiling the shader " + std::string(shader) + " (" + facts_.driver +
+                            "; a newer driver may do better, --backend cpu needs none)";
   VkShaderModule module = VK_NULL_HANDLE;
   check(vk_.CreateShaderModule(device_, &module_info, nullptr, &module), doing);
   std::vector<VkSpecializationMapEntry> entries;
@@ -300,7 +326,8 @@ VkPipeline Device::pipeline(std::string_view shader, const Constants& constants)
     const size_t id = i < n_arithmetic ? i : 10 + i - n_arithmetic;
     entries.push_back({static_cast<uint32_t>(id), static_cast<uint32_t>(i * sizeof(uint32_t)), sizeof(uint32_t)});
   }
-  const VkSpecializationInfo specialisation = {static_cast<uint32_t>(entries.size()), entries.data(), values.size() * sizeof(uint32_t), values.data()};
+  const VkSpecializationInfo specialisation = {static_cast<uint32_t>(entries.size()), entries.data(),
+                                               values.size() * sizeof(uint32_t), values.data()};
   VkComputePipelineCreateInfo info = {};
   info.sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO;
   info.stage.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO;

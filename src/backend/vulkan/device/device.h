@@ -1,5 +1,6 @@
-// One open device: its memory in few large pieces, commands that are recorded, sent and waited for, and pipelines made when they are first asked for.
-// Buffers are addresses (bufferDeviceAddress): shaders are given them as push constants, there are no descriptors.
+// One open device: its memory in few large pieces, commands that are recorded, sent and waited for, and pipelines made
+// when they are first asked for. Buffers are addresses (bufferDeviceAddress): shaders are given them as push constants,
+// there are no descriptors.
 #pragma once
 
 #include <array>
@@ -18,7 +19,8 @@
 
 namespace assay::backend::vulkan {
 
-// How the device computes: the specialisation constants of num/num.glsl. As it stands, everything is done in integers, whatever the device does.
+// How the device computes: the specialisation constants of num/num.glsl. As it stands, everything is done in integers,
+// whatever the device does.
 struct Arithmetic {
   enum class Fused : uint32_t { own, by_float64, by_integers };
   Fused fused = Fused::by_integers;
@@ -34,7 +36,8 @@ class Buffer {
   Buffer() = default;
   Buffer(Buffer&& other) noexcept { *this = std::move(other); }
   Buffer& operator=(Buffer&& other) noexcept {
-    std::swap(device_, other.device_), std::swap(piece_, other.piece_), std::swap(offset_, other.offset_), std::swap(bytes_, other.bytes_);
+    std::swap(device_, other.device_), std::swap(piece_, other.piece_), std::swap(offset_, other.offset_),
+        std::swap(bytes_, other.bytes_);
     std::swap(address_, other.address_), std::swap(mapped_, other.mapped_);
     return *this;
   }
@@ -76,19 +79,20 @@ class Device {
   enum class Place { device, host };
   // what: named in the Error(out_of_memory), which has need and have. Not cleared.
   Buffer allocate(size_t bytes, Place place, const std::string& what);
-  // Copies, after everything that was recorded. Neither may be called while commands are being recorded by a caller who has not sent them.
+  // Copies, after everything that was recorded. Neither may be called while commands are being recorded by a caller who
+  // has not sent them.
   void write(const Buffer& to, size_t offset, std::span<const std::byte> bytes);
   void read(const Buffer& from, size_t offset, std::span<std::byte> bytes);
 
-  // Recording: each step sees what those before it wrote. push: a struct as the shader has it. x: workgroups; beyond kGroupsMax of them they lie in
-  // rows of as many, along z.
+  // Recording: each step sees what those before it wrote. push: a struct as the shader has it. x: workgroups; beyond
+  // kGroupsMax of them they lie in rows of as many, along z.
   template <class Push>
   void dispatch(std::string_view shader, const Constants& constants, const Push& push, int64_t x, int64_t y = 1) {
     static_assert(std::is_trivially_copyable_v<Push> && sizeof(Push) <= 128);
     dispatch_bytes(shader, constants, std::as_bytes(std::span(&push, 1)), x, y);
   }
   void copy(const Buffer& from, size_t from_offset, const Buffer& to, size_t to_offset, size_t bytes);
-  void finish();  // sends what was recorded, if anything, and waits for its end
+  void finish();                                      // sends what was recorded, if anything, and waits for its end
   void abandon() noexcept { is_recording_ = false; }  // forgets what was recorded
 
  private:
@@ -110,7 +114,8 @@ class Device {
   void release(const Buffer& buffer) noexcept;
   void begin();
   void barrier();
-  void dispatch_bytes(std::string_view shader, const Constants& constants, std::span<const std::byte> push, int64_t x, int64_t y);
+  void dispatch_bytes(std::string_view shader, const Constants& constants, std::span<const std::byte> push, int64_t x,
+                      int64_t y);
   VkPipeline pipeline(std::string_view shader, const Constants& constants);
 
   std::unique_ptr<const Instance> instance_;

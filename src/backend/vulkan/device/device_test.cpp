@@ -26,7 +26,8 @@ TEST(VulkanFreeList, TakesFirstFitAndJoinsNeighbours) {
   EXPECT_EQ(list.take(1024), 0u);
 }
 
-// In every module that is embedded each float operation that may not be contracted is marked, and nothing else is changed.
+// In every module that is embedded each float operation that may not be contracted is marked, and nothing else is
+// changed.
 TEST(VulkanShaders, NoFloatOperationMayBeContracted) {
   for (const Shader& shader : all_shaders()) {
     for (const std::span<const uint32_t> module : {shader.plain, shader.with_float64, shader.with_integers}) {
@@ -37,7 +38,8 @@ TEST(VulkanShaders, NoFloatOperationMayBeContracted) {
         ASSERT_GT(words[i] >> 16, 0u);
         const uint32_t opcode = words[i] & 0xFFFFu;
         if (opcode == 71 && words[i + 2] == 42) marked.insert(words[i + 1]), ++n_added;
-        if (opcode == 127 || opcode == 129 || opcode == 131 || opcode == 133 || opcode == 136) floats.insert(words[i + 2]);
+        if (opcode == 127 || opcode == 129 || opcode == 131 || opcode == 133 || opcode == 136)
+          floats.insert(words[i + 2]);
       }
       EXPECT_EQ(marked, floats) << shader.name;
       EXPECT_EQ(words.size(), module.size() + 3 * n_added) << shader.name;

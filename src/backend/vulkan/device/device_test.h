@@ -13,26 +13,29 @@
 #include "backend/vulkan/vulkan.h"
 
 // In a test body: skips, and says why, where there is no device.
-#define ASSAY_REQUIRE_VULKAN()                                                                      \
-  do {                                                                                              \
+#define ASSAY_REQUIRE_VULKAN()                                                                         \
+  do {                                                                                                 \
     const assay::backend::vulkan::Devices found_devices = assay::backend::vulkan::find_devices(false); \
-    if (found_devices.list.empty()) GTEST_SKIP() << found_devices.why_none;                         \
+    if (found_devices.list.empty()) GTEST_SKIP() << found_devices.why_none;                            \
   } while (false)
 
 namespace assay::backend::vulkan {
 
-inline bool same_bits(float a, float b) { return std::isnan(a) ? std::isnan(b) : std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b); }
+inline bool same_bits(float a, float b) {
+  return std::isnan(a) ? std::isnan(b) : std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
+}
 
 inline ::testing::AssertionResult same_floats(std::span<const float> found, std::span<const float> expected) {
-  if (found.size() != expected.size()) return ::testing::AssertionFailure() << found.size() << " values, not " << expected.size();
+  if (found.size() != expected.size())
+    return ::testing::AssertionFailure() << found.size() << " values, not " << expected.size();
   size_t n_wrong = 0, first = 0;
   for (size_t i = 0; i < found.size(); ++i) {
     if (same_bits(found[i], expected[i])) continue;
     if (n_wrong++ == 0) first = i;
   }
   if (n_wrong == 0) return ::testing::AssertionSuccess();
-  return ::testing::AssertionFailure() << n_wrong << " of " << found.size() << " differ, the first at " << first << ": " << std::hexfloat << found[first] << ", expected "
-                                       << expected[first];
+  return ::testing::AssertionFailure() << n_wrong << " of " << found.size() << " differ, the first at " << first << ": "
+                                       << std::hexfloat << found[first] << ", expected " << expected[first];
 }
 
 template <class T>

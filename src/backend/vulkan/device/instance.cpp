@@ -21,22 +21,30 @@ std::string version_text(uint32_t version) {
 }
 
 bool lists(const std::vector<VkExtensionProperties>& extensions, const char* name) {
-  return std::any_of(extensions.begin(), extensions.end(), [&](const VkExtensionProperties& e) { return std::strcmp(e.extensionName, name) == 0; });
+  return std::any_of(extensions.begin(), extensions.end(),
+                     [&](const VkExtensionProperties& e) { return std::strcmp(e.extensionName, name) == 0; });
 }
 
 }  // namespace
 
 std::string text_of(VkResult result) {
   switch (result) {
-    case VK_ERROR_OUT_OF_HOST_MEMORY: return "the host's memory is full";
-    case VK_ERROR_OUT_OF_DEVICE_MEMORY: return "the device's memory is full";
+    case VK_ERROR_OUT_OF_HOST_MEMORY:
+      return "the host's memory is full";
+    case VK_ERROR_OUT_OF_DEVICE_MEMORY:
+      return "the device's memory is full";
     case VK_ERROR_DEVICE_LOST:
-      return "the device was lost: its driver gave up or was reset, perhaps because a step took longer than its watchdog allows; start the program "
+      return "the device was lost: its driver gave up or was reset, perhaps because a step took longer than its "
+             "watchdog allows; start the program "
              "again, with smaller chunks (-ub) if it happens again, or with --backend cpu";
-    case VK_ERROR_INITIALIZATION_FAILED: return "the driver could not start";
-    case VK_ERROR_INCOMPATIBLE_DRIVER: return "no driver was found (its package may be missing: mesa-vulkan-drivers, or the one of the card's maker)";
-    case VK_ERROR_TOO_MANY_OBJECTS: return "too many pieces of memory";
-    default: return "Vulkan's error " + std::to_string(static_cast<int>(result));
+    case VK_ERROR_INITIALIZATION_FAILED:
+      return "the driver could not start";
+    case VK_ERROR_INCOMPATIBLE_DRIVER:
+      return "no driver was found (its package may be missing: mesa-vulkan-drivers, or the one of the card's maker)";
+    case VK_ERROR_TOO_MANY_OBJECTS:
+      return "too many pieces of memory";
+    default:
+      return "Vulkan's error " + std::to_string(static_cast<int>(result));
   }
 }
 
@@ -49,9 +57,11 @@ void check(VkResult result, const std::string& doing) {
 Instance::Instance(const std::string& library) {
   open(library);
   try {
-    const auto enumerate = reinterpret_cast<PFN_vkEnumerateInstanceExtensionProperties>(lookup_(nullptr, "vkEnumerateInstanceExtensionProperties"));
+    const auto enumerate = reinterpret_cast<PFN_vkEnumerateInstanceExtensionProperties>(
+        lookup_(nullptr, "vkEnumerateInstanceExtensionProperties"));
     const auto create = reinterpret_cast<PFN_vkCreateInstance>(lookup_(nullptr, "vkCreateInstance"));
-    if (enumerate == nullptr || create == nullptr) throw Error(Errc::device, "Vulkan's loader lacks vkCreateInstance: it is not one, or it is broken");
+    if (enumerate == nullptr || create == nullptr)
+      throw Error(Errc::device, "Vulkan's loader lacks vkCreateInstance: it is not one, or it is broken");
     uint32_t n = 0;
     check(enumerate(nullptr, &n, nullptr), "asking the loader for its extensions");
     std::vector<VkExtensionProperties> extensions(n);
@@ -63,19 +73,22 @@ Instance::Instance(const std::string& library) {
     VkInstanceCreateInfo info = {};
     info.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO;
     info.pApplicationInfo = &application;
-    if (lists(extensions, kPortability)) {  // drivers over another interface, such as MoltenVK, are only listed to who asks for them
+    if (lists(
+            extensions,
+            kPortability)) {  // drivers over another interface, such as MoltenVK, are only listed to who asks for them
       info.flags = VK_INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR;
       info.enabledExtensionCount = 1;
       info.ppEnabledExtensionNames = &kPortability;
     }
     check(create(&info, nullptr, &instance_), "starting");
-#define ASSAY_VULKAN_LOOK_UP(function)                                                             \
-  functions_.function = reinterpret_cast<PFN_vk##function>(lookup_(instance_, "vk" #function));            \
+#define ASSAY_VULKAN_LOOK_UP(function)                                                          \
+  functions_.function = reinterpret_cast<PFN_vk##function>(lookup_(instance_, "vk" #function)); \
   if (functions_.function == nullptr) throw Error(Errc::device, "Vulkan's loader lacks vk" #function);
     ASSAY_VULKAN_INSTANCE_FUNCTIONS(ASSAY_VULKAN_LOOK_UP)
 #undef ASSAY_VULKAN_LOOK_UP
   } catch (...) {
-    if (instance_ != VK_NULL_HANDLE && functions_.DestroyInstance != nullptr) functions_.DestroyInstance(instance_, nullptr);
+    if (instance_ != VK_NULL_HANDLE && functions_.DestroyInstance != nullptr)
+      functions_.DestroyInstance(instance_, nullptr);
     dlclose(library_);
     throw;
   }
@@ -94,7 +107,8 @@ void Instance::open(const std::string& library) {
     if (library_ != nullptr) break;
   }
   if (library_ == nullptr) {
-    throw Error(Errc::device, "Vulkan's loader was not found (" + names.front() + "); its package is called libvulkan1 or vulkan-loader");
+    throw Error(Errc::device, "Vulkan's loader was not found (" + names.front() +
+                                  "); its package is called libvulkan1 or vulkan-loader");
   }
   lookup_ = reinterpret_cast<PFN_vkGetInstanceProcAddr>(dlsym(library_, "vkGetInstanceProcAddr"));
   if (lookup_ != nullptr) return;
@@ -148,7 +162,8 @@ Facts Instance::facts_of(VkPhysicalDevice device) const {
   f.has_float64 = features.features.shaderFloat64 == VK_TRUE;
   if (features_12.bufferDeviceAddress != VK_TRUE) lacks("bufferDeviceAddress");
   const auto limit = [&](uint64_t found, uint64_t needed, const char* what) {
-    if (found < needed) lacks(std::string(what) + " of " + std::to_string(needed) + " (it has " + std::to_string(found) + ")");
+    if (found < needed)
+      lacks(std::string(what) + " of " + std::to_string(needed) + " (it has " + std::to_string(found) + ")");
   };
   limit(p.limits.maxComputeWorkGroupInvocations, kInvocationsMin, "maxComputeWorkGroupInvocations");
   limit(p.limits.maxPushConstantsSize, kPushBytesMin, "maxPushConstantsSize");
@@ -158,15 +173,19 @@ Facts Instance::facts_of(VkPhysicalDevice device) const {
   functions_.GetPhysicalDeviceQueueFamilyProperties(device, &n, nullptr);
   std::vector<VkQueueFamilyProperties> families(n);
   functions_.GetPhysicalDeviceQueueFamilyProperties(device, &n, families.data());
-  const auto computes = [](const VkQueueFamilyProperties& family) { return (family.queueFlags & VK_QUEUE_COMPUTE_BIT) != 0; };
+  const auto computes = [](const VkQueueFamilyProperties& family) {
+    return (family.queueFlags & VK_QUEUE_COMPUTE_BIT) != 0;
+  };
   const auto family = std::find_if(families.begin(), families.end(), computes);
   if (family == families.end()) lacks("a queue for computing");
   f.queue_family = static_cast<uint32_t>(family - families.begin());
 
   n = 0;
-  check(functions_.EnumerateDeviceExtensionProperties(device, nullptr, &n, nullptr), "asking a device for its extensions");
+  check(functions_.EnumerateDeviceExtensionProperties(device, nullptr, &n, nullptr),
+        "asking a device for its extensions");
   std::vector<VkExtensionProperties> extensions(n);
-  check(functions_.EnumerateDeviceExtensionProperties(device, nullptr, &n, extensions.data()), "asking a device for its extensions");
+  check(functions_.EnumerateDeviceExtensionProperties(device, nullptr, &n, extensions.data()),
+        "asking a device for its extensions");
   f.has_portability = lists(extensions, kPortabilitySubset);
   f.has_budget = lists(extensions, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
 
@@ -180,7 +199,8 @@ Facts Instance::facts_of(VkPhysicalDevice device) const {
   for (uint32_t i = 0; i < f.memory.memoryHeapCount; ++i) {
     if ((f.memory.memoryHeaps[i].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) == 0) continue;
     f.memory_bytes += static_cast<int64_t>(f.memory.memoryHeaps[i].size);
-    if (f.has_budget) f.free_bytes += static_cast<int64_t>(budget.heapBudget[i] - std::min(budget.heapUsage[i], budget.heapBudget[i]));
+    if (f.has_budget)
+      f.free_bytes += static_cast<int64_t>(budget.heapBudget[i] - std::min(budget.heapUsage[i], budget.heapBudget[i]));
   }
   return f;
 }

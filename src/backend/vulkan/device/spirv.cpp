@@ -1,5 +1,6 @@
-// See spirv.h. What is used of SPIR-V's layout (Khronos, SPIR-V 1.5, sections 2.3, 3.20 and 3.32): a header of 5 words, then instructions whose first
-// word has their length above and their opcode below; decorations stand behind names and before types.
+// See spirv.h. What is used of SPIR-V's layout (Khronos, SPIR-V 1.5, sections 2.3, 3.20 and 3.32): a header of 5 words,
+// then instructions whose first word has their length above and their opcode below; decorations stand behind names and
+// before types.
 #include "backend/vulkan/device/spirv.h"
 
 #include <set>
@@ -12,8 +13,8 @@ constexpr uint32_t kDecorate = 71, kMemberDecorate = 72, kNoContraction = 42, kT
 
 // FNegate, FAdd, FSub, FMul, FDiv, FRem, FMod, VectorTimesScalar .. Dot.
 bool is_float_operation(uint32_t opcode) {
-  return opcode == 127 || opcode == 129 || opcode == 131 || opcode == 133 || opcode == 136 || opcode == 140 || opcode == 141 ||
-         (opcode >= 142 && opcode <= 148);
+  return opcode == 127 || opcode == 129 || opcode == 131 || opcode == 133 || opcode == 136 || opcode == 140 ||
+         opcode == 141 || (opcode >= 142 && opcode <= 148);
 }
 
 template <class Visit>
@@ -32,7 +33,9 @@ std::vector<uint32_t> uncontracted(std::span<const uint32_t> module) {
   std::set<uint32_t> wanted;
   size_t place = 0;  // of the first decoration, or type
   for_instructions(module, [&](size_t at, uint32_t opcode, std::span<const uint32_t> words) {
-    if (place == 0 && (opcode == kDecorate || opcode == kMemberDecorate || (opcode >= kTypeFirst && opcode <= kTypeLast))) place = at;
+    if (place == 0 &&
+        (opcode == kDecorate || opcode == kMemberDecorate || (opcode >= kTypeFirst && opcode <= kTypeLast)))
+      place = at;
     if (is_float_operation(opcode)) wanted.insert(words[2]);
   });
   for_instructions(module, [&](size_t, uint32_t opcode, std::span<const uint32_t> words) {

@@ -16,8 +16,8 @@ struct Shader {
 const Shader& find_shader(std::string_view name);
 std::span<const Shader> all_shaders() noexcept;
 
-// The module with NoContraction on the result of every float operation that could be contracted or reassociated: the language has a word for it
-// (precise), but a place where it is forgotten would show on some drivers alone.
+// The module with NoContraction on the result of every float operation that could be contracted or reassociated: the
+// language has a word for it (precise), but a place where it is forgotten would show on some drivers alone.
 std::vector<uint32_t> uncontracted(std::span<const uint32_t> module);
 
 }  // namespace assay::backend::vulkan

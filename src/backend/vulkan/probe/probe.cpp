@@ -16,8 +16,9 @@ namespace {
 constexpr int kSamples = 4096;
 
 constexpr std::array<std::string_view, kNProbeOperations> kNames = {
-    "add", "multiply", "fma", "divide", "square root", "integer to float", "dot of bytes", "half to float", "float to half",
-    "comparison", "exp", "tanh", "SiLU", "GELU", "sigmoid", "squared ReLU", "softcap"};
+    "add",          "multiply",      "fma",           "divide",       "square root", "integer to float",
+    "dot of bytes", "half to float", "float to half", "comparison",   "exp",         "tanh",
+    "SiLU",         "GELU",          "sigmoid",       "squared ReLU", "softcap"};
 
 uint64_t next(uint64_t& state) {  // splitmix64
   uint64_t z = (state += 0x9E3779B97F4A7C15u);
@@ -32,10 +33,12 @@ bool is_subnormal(uint32_t bits) { return (bits & 0x7FFFFFFFu) != 0 && (bits & 0
 bool is_nan(uint32_t bits) { return (bits & 0x7FFFFFFFu) > 0x7F800000u; }
 
 bool gives_integer(ProbeOperation operation) {
-  return operation == ProbeOperation::integer_dot || operation == ProbeOperation::float_to_half || operation == ProbeOperation::is_greater;
+  return operation == ProbeOperation::integer_dot || operation == ProbeOperation::float_to_half ||
+         operation == ProbeOperation::is_greater;
 }
 bool takes_integers(ProbeOperation operation) {
-  return operation == ProbeOperation::integer_to_float || operation == ProbeOperation::integer_dot || operation == ProbeOperation::half_to_float;
+  return operation == ProbeOperation::integer_to_float || operation == ProbeOperation::integer_dot ||
+         operation == ProbeOperation::half_to_float;
 }
 
 int8_t byte_of(uint32_t bits, int i) { return static_cast<int8_t>(bits >> (8 * i)); }
@@ -43,32 +46,51 @@ int8_t byte_of(uint32_t bits, int i) { return static_cast<int8_t>(bits >> (8 * i
 uint32_t result_of(ProbeOperation operation, uint32_t of_a, uint32_t of_b, uint32_t of_c) {
   const float a = as_float(of_a), b = as_float(of_b), c = as_float(of_c);
   switch (operation) {
-    case ProbeOperation::add: return as_bits(a + b);
-    case ProbeOperation::multiply: return as_bits(a * b);
-    case ProbeOperation::fused: return as_bits(num::fma(a, b, c));
-    case ProbeOperation::divide: return as_bits(a / b);
-    case ProbeOperation::root: return as_bits(std::sqrt(a));
-    case ProbeOperation::integer_to_float: return as_bits(static_cast<float>(static_cast<int32_t>(of_a)));
+    case ProbeOperation::add:
+      return as_bits(a + b);
+    case ProbeOperation::multiply:
+      return as_bits(a * b);
+    case ProbeOperation::fused:
+      return as_bits(num::fma(a, b, c));
+    case ProbeOperation::divide:
+      return as_bits(a / b);
+    case ProbeOperation::root:
+      return as_bits(std::sqrt(a));
+    case ProbeOperation::integer_to_float:
+      return as_bits(static_cast<float>(static_cast<int32_t>(of_a)));
     case ProbeOperation::integer_dot:
-      return static_cast<uint32_t>(byte_of(of_a, 0) * byte_of(of_b, 1) + static_cast<int32_t>(of_c & 0xFFu) * byte_of(of_b, 3));
-    case ProbeOperation::half_to_float: return as_bits(num::half_to_float(static_cast<uint16_t>(of_a)));
-    case ProbeOperation::float_to_half: return num::float_to_half(a);
-    case ProbeOperation::exponential: return as_bits(num::exp(a));
-    case ProbeOperation::tanh: return as_bits(num::tanh(a));
-    case ProbeOperation::silu: return as_bits(num::silu(a));
-    case ProbeOperation::gelu_tanh: return as_bits(num::gelu_tanh(a));
-    case ProbeOperation::sigmoid: return as_bits(num::sigmoid(a));
-    case ProbeOperation::relu_squared: return as_bits(num::relu_squared(a));
-    case ProbeOperation::softcap: return as_bits(num::softcap(a, 30.0f));
-    case ProbeOperation::is_greater: return a > b ? 1 : 0;
-    case ProbeOperation::n_operations: break;
+      return static_cast<uint32_t>(byte_of(of_a, 0) * byte_of(of_b, 1) +
+                                   static_cast<int32_t>(of_c & 0xFFu) * byte_of(of_b, 3));
+    case ProbeOperation::half_to_float:
+      return as_bits(num::half_to_float(static_cast<uint16_t>(of_a)));
+    case ProbeOperation::float_to_half:
+      return num::float_to_half(a);
+    case ProbeOperation::exponential:
+      return as_bits(num::exp(a));
+    case ProbeOperation::tanh:
+      return as_bits(num::tanh(a));
+    case ProbeOperation::silu:
+      return as_bits(num::silu(a));
+    case ProbeOperation::gelu_tanh:
+      return as_bits(num::gelu_tanh(a));
+    case ProbeOperation::sigmoid:
+      return as_bits(num::sigmoid(a));
+    case ProbeOperation::relu_squared:
+      return as_bits(num::relu_squared(a));
+    case ProbeOperation::softcap:
+      return as_bits(num::softcap(a, 30.0f));
+    case ProbeOperation::is_greater:
+      return a > b ? 1 : 0;
+    case ProbeOperation::n_operations:
+      break;
   }
   return 0;
 }
 
-constexpr uint32_t kSpecials[] = {0x00000000u, 0x80000000u, 0x3F800000u, 0xBF800000u, 0x7F800000u, 0xFF800000u, 0x7FC00000u, 0x7F7FFFFFu, 0xFF7FFFFFu,
-                                  0x00800000u, 0x80800000u, 0x00800001u, 0x34000000u, 0x4B800000u, 0x42B00000u, 0xC2AE0000u, 0x3F7FFFFFu,
-                                  0x00000001u, 0x80000001u, 0x007FFFFFu, 0x807FFFFFu, 0x00400000u};  // the last five are subnormal
+constexpr uint32_t kSpecials[] = {0x00000000u, 0x80000000u, 0x3F800000u, 0xBF800000u, 0x7F800000u, 0xFF800000u,
+                                  0x7FC00000u, 0x7F7FFFFFu, 0xFF7FFFFFu, 0x00800000u, 0x80800000u, 0x00800001u,
+                                  0x34000000u, 0x4B800000u, 0x42B00000u, 0xC2AE0000u, 0x3F7FFFFFu, 0x00000001u,
+                                  0x80000001u, 0x007FFFFFu, 0x807FFFFFu, 0x00400000u};  // the last five are subnormal
 constexpr size_t kNSpecials = std::size(kSpecials), kNSubnormals = 5;
 
 struct Triple {
@@ -80,12 +102,14 @@ Triple make_triple(int i, bool with_subnormals, uint64_t& state) {
   const uint64_t r = next(state), s = next(state);
   Triple t = {static_cast<uint32_t>(r), static_cast<uint32_t>(r >> 32), static_cast<uint32_t>(s)};
   switch (i % 5) {
-    case 0: break;  // any bits
-    case 1:  // of middling size, as a model's numbers are
+    case 0:
+      break;  // any bits
+    case 1:   // of middling size, as a model's numbers are
       for (uint32_t* x : {&t.a, &t.b, &t.c}) *x = (*x & 0x807FFFFFu) | ((112 + (*x >> 23) % 24) << 23);
       break;
     case 2: {  // a sum that cancels, all but a few places
-      const float product = as_float(t.a = (t.a & 0x807FFFFFu) | 0x3F800000u) * as_float(t.b = (t.b & 0x807FFFFFu) | 0x3F000000u);
+      const float product =
+          as_float(t.a = (t.a & 0x807FFFFFu) | 0x3F800000u) * as_float(t.b = (t.b & 0x807FFFFFu) | 0x3F000000u);
       t.c = (as_bits(product) ^ 0x80000000u) + static_cast<uint32_t>((s >> 32) % 5) - 2;
       break;
     }
@@ -125,7 +149,8 @@ Operands probe_operands(ProbeOperation operation, int n, bool with_subnormals, u
 
 std::vector<uint32_t> expected_bits(ProbeOperation operation, const Operands& operands) {
   std::vector<uint32_t> bits;
-  for (size_t i = 0; i < operands.a.size(); ++i) bits.push_back(result_of(operation, operands.a[i], operands.b[i], operands.c[i]));
+  for (size_t i = 0; i < operands.a.size(); ++i)
+    bits.push_back(result_of(operation, operands.a[i], operands.b[i], operands.c[i]));
   return bits;
 }
 
@@ -139,8 +164,14 @@ std::vector<uint32_t> device_bits(Device& device, ProbeOperation operation, bool
   std::memcpy(memory.mapped(), operands.a.data(), bytes);
   std::memcpy(memory.mapped() + bytes, operands.b.data(), bytes);
   std::memcpy(memory.mapped() + 2 * bytes, operands.c.data(), bytes);
-  const Push push = {memory.address(), memory.address() + bytes, memory.address() + 2 * bytes, memory.address() + 3 * bytes, static_cast<uint32_t>(n), static_cast<uint32_t>(operation)};
-  device.dispatch(ours ? "probe_" + std::to_string(push.operation) : "probe_own", {}, push, static_cast<int64_t>((n + 63) / 64));
+  const Push push = {memory.address(),
+                     memory.address() + bytes,
+                     memory.address() + 2 * bytes,
+                     memory.address() + 3 * bytes,
+                     static_cast<uint32_t>(n),
+                     static_cast<uint32_t>(operation)};
+  device.dispatch(ours ? "probe_" + std::to_string(push.operation) : "probe_own", {}, push,
+                  static_cast<int64_t>((n + 63) / 64));
   device.finish();
   std::vector<uint32_t> found(n);
   std::memcpy(found.data(), memory.mapped() + 3 * bytes, bytes);
@@ -160,13 +191,16 @@ int64_t n_different(ProbeOperation operation, std::span<const uint32_t> found, s
 Probe probe(Device& device) {
   const auto agrees = [&](ProbeOperation operation, bool ours, bool with_subnormals) {
     const Operands operands = probe_operands(operation, kSamples, with_subnormals, 1);
-    return n_different(operation, device_bits(device, operation, ours, operands), expected_bits(operation, operands)) == 0;
+    return n_different(operation, device_bits(device, operation, ours, operands), expected_bits(operation, operands)) ==
+           0;
   };
   Probe result;
   Arithmetic& chosen = result.arithmetic;
-  for (const ProbeOperation operation : {ProbeOperation::add, ProbeOperation::multiply}) {  // there is nothing to take their place
+  for (const ProbeOperation operation :
+       {ProbeOperation::add, ProbeOperation::multiply}) {  // there is nothing to take their place
     if (agrees(operation, false, false)) continue;
-    result.refused = "its operation \"" + std::string(name(operation)) + "\" is not rounded as IEEE 754 says, and everything else is built on it";
+    result.refused = "its operation \"" + std::string(name(operation)) +
+                     "\" is not rounded as IEEE 754 says, and everything else is built on it";
     return result;
   }
   chosen.flushes = !agrees(ProbeOperation::add, false, true) || !agrees(ProbeOperation::multiply, false, true);
@@ -195,7 +229,8 @@ Probe probe(Device& device) {
   for (uint32_t i = 0; i < kNProbed; ++i) {
     const auto operation = static_cast<ProbeOperation>(i);
     if (agrees(operation, true, true)) continue;
-    result.refused = "its operation \"" + std::string(name(operation)) + "\" has other bits than the contract's (" + result.text + ")";
+    result.refused = "its operation \"" + std::string(name(operation)) + "\" has other bits than the contract's (" +
+                     result.text + ")";
     break;
   }
   return result;

@@ -1,8 +1,10 @@
-// How a device computes: samples of every float operation with known bits, when it is opened. What differs is emulated where num/num.glsl can, and what was
-// chosen is then compared again, by the functions of num.glsl; a device where something still differs is refused.
+// How a device computes: samples of every float operation with known bits, when it is opened. What differs is emulated
+// where num/num.glsl can, and what was chosen is then compared again, by the functions of num.glsl; a device where
+// something still differs is refused.
 //
 //   the device's own        add  multiply  fma  divide  root     normal numbers | with subnormals      -> Arithmetic
-//   as it was chosen        the same, integers to float, dots of bytes, halves, comparisons             -> refused or not
+//   as it was chosen        the same, integers to float, dots of bytes, halves, comparisons             -> refused or
+//   not
 #pragma once
 
 #include <cstdint>
@@ -16,8 +18,23 @@
 namespace assay::backend::vulkan {
 
 enum class ProbeOperation : uint32_t {  // as probe.comp has them
-  add, multiply, fused, divide, root, integer_to_float, integer_dot, half_to_float, float_to_half, is_greater,  // these when a device is opened
-  exponential, tanh, silu, gelu_tanh, sigmoid, relu_squared, softcap,  // made of them: by tests
+  add,
+  multiply,
+  fused,
+  divide,
+  root,
+  integer_to_float,
+  integer_dot,
+  half_to_float,
+  float_to_half,
+  is_greater,  // these when a device is opened
+  exponential,
+  tanh,
+  silu,
+  gelu_tanh,
+  sigmoid,
+  relu_squared,
+  softcap,  // made of them: by tests
   n_operations
 };
 inline constexpr auto kNProbed = static_cast<uint32_t>(ProbeOperation::exponential);
@@ -27,9 +44,11 @@ std::string_view name(ProbeOperation operation) noexcept;
 struct Operands {
   std::vector<uint32_t> a, b, c;
 };
-// n of each kind: bits of any float, near ones whose sums cancel, specials with each other; with_subnormals: else none, and no result is one.
+// n of each kind: bits of any float, near ones whose sums cancel, specials with each other; with_subnormals: else none,
+// and no result is one.
 Operands probe_operands(ProbeOperation operation, int n, bool with_subnormals, uint64_t seed);
-// What the CPU makes of them; and the device. ours: by the functions of num.glsl; of the device's own there are the first five.
+// What the CPU makes of them; and the device. ours: by the functions of num.glsl; of the device's own there are the
+// first five.
 std::vector<uint32_t> expected_bits(ProbeOperation operation, const Operands& operands);
 std::vector<uint32_t> device_bits(Device& device, ProbeOperation operation, bool ours, const Operands& operands);
 // Places where the bits differ; NaNs are one value.

@@ -1,5 +1,5 @@
-// The functions of num/num.glsl against the CPU's by bits, as the device needs them and in every other way that a device may: emulations that this
-// device does not need are run all the same.
+// The functions of num/num.glsl against the CPU's by bits, as the device needs them and in every other way that a
+// device may: emulations that this device does not need are run all the same.
 #include "backend/vulkan/probe/probe.h"
 
 #include <chrono>
@@ -17,7 +17,8 @@ void expect_bits(Device& device, const std::string& how) {
     const Operands operands = probe_operands(operation, kMany, true, 2);
     const auto start = std::chrono::steady_clock::now();
     const std::vector<uint32_t> found = device_bits(device, operation, true, operands);
-    std::printf("%s, %s: %.0f ms\n", std::string(name(operation)).c_str(), how.c_str(), std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+    std::printf("%s, %s: %.0f ms\n", std::string(name(operation)).c_str(), how.c_str(),
+                std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
     EXPECT_EQ(n_different(operation, found, expected_bits(operation, operands)), 0) << name(operation) << ", " << how;
   }
 }
@@ -51,7 +52,9 @@ TEST(VulkanProbe, SeesAWrongOperation) {
   EXPECT_EQ(n_different(ProbeOperation::fused, bits, bits), 0);
   std::vector<uint32_t> twice_rounded;
   for (size_t i = 0; i < operands.a.size(); ++i) {
-    twice_rounded.push_back(std::bit_cast<uint32_t>(std::bit_cast<float>(operands.a[i]) * std::bit_cast<float>(operands.b[i]) + std::bit_cast<float>(operands.c[i])));
+    twice_rounded.push_back(
+        std::bit_cast<uint32_t>(std::bit_cast<float>(operands.a[i]) * std::bit_cast<float>(operands.b[i]) +
+                                std::bit_cast<float>(operands.c[i])));
   }
   EXPECT_GT(n_different(ProbeOperation::fused, twice_rounded, bits), 50);
 }

@@ -29,7 +29,8 @@ struct ProductRows {
   quant::Activations integers;
   std::vector<std::byte> memory;
 
-  ProductRows(const quant::Format& of, const ops::ExecutorOptions& options, const float* rows, int64_t n_rows, int64_t n)
+  ProductRows(const quant::Format& of, const ops::ExecutorOptions& options, const float* rows, int64_t n_rows,
+              int64_t n)
       : format(of), as_floats(options.weights_as_f32 || of.activation == quant::Activation::f32), x(rows), k(n) {
     if (as_floats) return;
     memory.resize(quant::activations_bytes(format.activation, options.planes, n_rows, k) + 64);
@@ -38,29 +39,42 @@ struct ProductRows {
     for (int64_t i = 0; i < n_rows; ++i) quant::quantise_row_ref(x + i * k, integers, i);
   }
   float times(const std::byte* weights, int64_t row, const float* bias) const {
-    return as_floats ? ops::linear_f32_ref(format, weights, x + row * k, k, bias) : ops::linear_ref(format, weights, integers, row, bias);
+    return as_floats ? ops::linear_f32_ref(format, weights, x + row * k, k, bias)
+                     : ops::linear_ref(format, weights, integers, row, bias);
   }
 };
 
 // Stored positions of all heads as floats.
 std::vector<float> decoded(const CacheRows& rows, std::span<const std::byte> bytes) {
-  const int64_t head_bytes = ops::cache_row_bytes(rows.type, rows.dim), n = static_cast<int64_t>(bytes.size()) / head_bytes;
+  const int64_t head_bytes = ops::cache_row_bytes(rows.type, rows.dim),
+                n = static_cast<int64_t>(bytes.size()) / head_bytes;
   std::vector<float> floats(static_cast<size_t>(n * rows.dim));
-  for (int64_t i = 0; i < n; ++i) ops::cache_decode_ref(rows.type, bytes.data() + i * head_bytes, rows.dim, floats.data() + i * rows.dim);
+  for (int64_t i = 0; i < n; ++i)
+    ops::cache_decode_ref(rows.type, bytes.data() + i * head_bytes, rows.dim, floats.data() + i * rows.dim);
   return floats;
 }
 
 }  // namespace
 
 Borrower::Borrower(const ops::Plan& plan, const ops::ExecutorOptions& options, base::ThreadPool& pool)
-    : plan_(plan), options_(options), pool_(pool), states_(plan, options), small_values_(plan.weights.size()), small_(plan.weights.size(), nullptr),
-      memory_(plan.values.size()), values_(plan.values.size(), nullptr) {
+    : plan_(plan),
+      options_(options),
+      pool_(pool),
+      states_(plan, options),
+      small_values_(plan.weights.size()),
+      small_(plan.weights.size(), nullptr),
+      memory_(plan.values.size()),
+      values_(plan.values.size(), nullptr) {
   for (const ops::Op& op : plan.ops) {
-    if (op.record.role() == ops::Role::gather) throw Error(Errc::unsupported, op.name + ": the Vulkan backend runs no shards of a model (--split-mode tensor); --split-mode layer serves several devices");
+    if (op.record.role() == ops::Role::gather)
+      throw Error(Errc::unsupported, op.name +
+                                         ": the Vulkan backend runs no shards of a model (--split-mode tensor); "
+                                         "--split-mode layer serves several devices");
   }
 }
 
-void Borrower::begin(const ops::Batch& batch, const ops::BatchShape& shape, std::span<const ops::RopeTable> rope_tables) {
+void Borrower::begin(const ops::Batch& batch, const ops::BatchShape& shape,
+                     std::span<const ops::RopeTable> rope_tables) {
   shape_ = &shape;
   rows_ = {&plan_, values_, small_, rope_tables, batch.tokens, batch.positions, shape.selected};
 }
@@ -70,7 +84,8 @@ const float* Borrower::small(ops::WeightId id) {
   std::vector<float>& values = small_values_[static_cast<size_t>(id)];
   if (values.empty()) {
     values.resize(static_cast<size_t>(weight(id).shape.elements()));
-    quant::decode_row(*quant::find_format(weight(id).dtype), weight(id).data.data(), weight(id).shape.elements(), values.data());
+    quant::decode_row(*quant::find_format(weight(id).dtype), weight(id).data.data(), weight(id).shape.elements(),
+                      values.data());
     small_[static_cast<size_t>(id)] = values.data();
   }
   return values.data();
@@ -124,7 +139,8 @@ void Borrower::run(DeviceState& s, const ops::Linear& op) {
   const ProductRows x(*quant::find_format(w.dtype), options_, rows_of(op.x), n_tokens, s.width(op.x));
   const float* bias = small(op.bias);
   pool_.run(n_rows, [&](int64_t row, int) {
-    for (int64_t t = 0; t < n_tokens; ++t) rows_of(op.y)[t * n_rows + row] = x.times(w.row(row), t, bias == nullptr ? nullptr : bias + row);
+    for (int64_t t = 0; t < n_tokens; ++t)
+      rows_of(op.y)[t * n_rows + row] = x.times(w.row(row), t, bias == nullptr ? nullptr : bias + row);
   });
 }
 
@@ -135,7 +151,8 @@ void Borrower::run(DeviceState& s, const ops::ExpertLinear& op) {
   const float* bias = small(op.bias);
   pool_.run(n_tokens * op.n_used, [&](int64_t pair, int) {
     const int64_t t = pair / op.n_used, rank = pair % op.n_used;
-    const int64_t expert = op.routes == ops::kNone ? rank : static_cast<int64_t>(rows_of(op.routes)[t * 2 * op.n_used + op.n_used + rank]);
+    const int64_t expert =
+        op.routes == ops::kNone ? rank : static_cast<int64_t>(rows_of(op.routes)[t * 2 * op.n_used + op.n_used + rank]);
     const int64_t x_row = per_token == 1 ? t : t * op.n_used + rank;
     for (int64_t r = 0; r < op.d_out; ++r) {
       const int64_t row = op.row_of(expert) + r;
@@ -159,12 +176,15 @@ void Borrower::run(DeviceState& s, const ops::Attention& op) {
     };
     const std::vector<float> keys = fetch(stored_k), values = fetch(stored_v);
     pool_.run(run.n * op.n_heads, [&](int64_t i, int) {
-      const int64_t t = i / op.n_heads, head = i % op.n_heads, kv_head = head / (op.n_heads / n_kv), position = run.position + t;
-      const ops::ScoreRule rule = {static_cast<float>(op.scale), static_cast<float>(op.softcap), sinks == nullptr ? nullptr : sinks + head};
+      const int64_t t = i / op.n_heads, head = i % op.n_heads, kv_head = head / (op.n_heads / n_kv),
+                    position = run.position + t;
+      const ops::ScoreRule rule = {static_cast<float>(op.scale), static_cast<float>(op.softcap),
+                                   sinks == nullptr ? nullptr : sinks + head};
       const tensor::ConstMat k{keys.data() + kv_head * stored_k.dim, n_positions, stored_k.dim, n_kv * stored_k.dim};
       const tensor::ConstMat v{values.data() + kv_head * stored_v.dim, n_positions, v_dim, n_kv * stored_v.dim};
       const int64_t row = (run.begin + t) * op.n_heads + head;
-      ops::attention_ref(rows_of(op.q) + row * op.head_dim, k, v, ops::first_visible(position, op), ops::last_visible(position, n_positions, op), rule, rows_of(op.y) + row * v_dim);
+      ops::attention_ref(rows_of(op.q) + row * op.head_dim, k, v, ops::first_visible(position, op),
+                         ops::last_visible(position, n_positions, op), rule, rows_of(op.y) + row * v_dim);
     });
   }
 }
@@ -176,7 +196,8 @@ void Borrower::run(DeviceState& s, const ops::KvStore& op) {
     for (const ops::TokenRun& run : shape_->token_runs) {
       bytes.resize(static_cast<size_t>(run.n * rows.position_bytes));
       const float* from = rows_of(id) + run.begin * rows.n_kv_heads * rows.dim;
-      for (int64_t i = 0; i < run.n * rows.n_kv_heads; ++i) ops::cache_encode_ref(rows.type, from + i * rows.dim, rows.dim, bytes.data() + i * head_bytes);
+      for (int64_t i = 0; i < run.n * rows.n_kv_heads; ++i)
+        ops::cache_encode_ref(rows.type, from + i * rows.dim, rows.dim, bytes.data() + i * head_bytes);
       s.cache.write(rows, run.sequence, run.position, bytes);
     }
   };
@@ -186,7 +207,8 @@ void Borrower::run(DeviceState& s, const ops::KvStore& op) {
 
 void Borrower::run(DeviceState& s, const ops::SelectOutputs& op) {
   const int64_t n = s.width(op.x);
-  for (size_t i = 0; i < shape_->selected.size(); ++i) std::copy_n(rows_of(op.x) + shape_->selected[i] * n, n, rows_of(op.y) + static_cast<int64_t>(i) * n);
+  for (size_t i = 0; i < shape_->selected.size(); ++i)
+    std::copy_n(rows_of(op.x) + shape_->selected[i] * n, n, rows_of(op.y) + static_cast<int64_t>(i) * n);
 }
 
 }  // namespace assay::backend::vulkan

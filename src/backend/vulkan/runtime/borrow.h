@@ -2,7 +2,8 @@
 //
 //   device   a, b  --copy-->  host memory  --reference-->  host memory  --copy-->  y   device
 //
-// What such an op keeps of a sequence (Role::state) stays on the host, with its checkpoints; the KV cache stays on the device.
+// What such an op keeps of a sequence (Role::state) stays on the host, with its checkpoints; the KV cache stays on the
+// device.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// What an executor holds on the device, placed once: weights, cache, values, tables of rotations, scratch, and the batch at work.
+// What an executor holds on the device, placed once: weights, cache, values, tables of rotations, scratch, and the
+// batch at work.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +24,10 @@ struct QuantisedRows {
 
 class DeviceState {
  public:
-  // is_native: per op, whether it runs on the device: weights of others are not copied to it. All that is referred to must outlive the state.
-  DeviceState(const ops::Plan& plan, const ops::ExecutorOptions& options, Device& device, std::span<const uint8_t> is_native);
+  // is_native: per op, whether it runs on the device: weights of others are not copied to it. All that is referred to
+  // must outlive the state.
+  DeviceState(const ops::Plan& plan, const ops::ExecutorOptions& options, Device& device,
+              std::span<const uint8_t> is_native);
 
   // A batch, which outlives its run: sends what it is made of.
   void begin(const ops::Batch& batch, const ops::BatchShape& shape);
@@ -40,7 +43,9 @@ class DeviceState {
   int64_t n_tokens() const noexcept { return n_tokens_; }
   VkDeviceAddress value(ops::ValueId id) const { return arena_.address() + offsets_[static_cast<size_t>(id)]; }
   VkDeviceAddress matrix(ops::WeightId id) const { return matrices_[static_cast<size_t>(id)].address(); }
-  VkDeviceAddress small(ops::WeightId id) const { return id == ops::kNone ? 0 : small_[static_cast<size_t>(id)].address(); }
+  VkDeviceAddress small(ops::WeightId id) const {
+    return id == ops::kNone ? 0 : small_[static_cast<size_t>(id)].address();
+  }
   VkDeviceAddress rope(ops::RopeId id) const { return ropes_[static_cast<size_t>(id)].address(); }
   VkDeviceAddress tokens() const noexcept { return batch_part(0); }
   VkDeviceAddress positions() const noexcept { return batch_part(1); }
@@ -57,17 +62,21 @@ class DeviceState {
   int64_t rows_max(ops::ValueId id) const { return of_outputs(id) ? options.n_outputs_max : options.n_batch_max; }
 
  private:
-  bool of_outputs(ops::ValueId id) const { return plan.values[static_cast<size_t>(id)].domain == ops::RowDomain::outputs; }
-  VkDeviceAddress batch_part(int64_t i) const noexcept { return batch_.address() + static_cast<size_t>(i * options.n_batch_max) * sizeof(int32_t); }
+  bool of_outputs(ops::ValueId id) const {
+    return plan.values[static_cast<size_t>(id)].domain == ops::RowDomain::outputs;
+  }
+  VkDeviceAddress batch_part(int64_t i) const noexcept {
+    return batch_.address() + static_cast<size_t>(i * options.n_batch_max) * sizeof(int32_t);
+  }
   void place_values();
   void place_weights(std::span<const uint8_t> is_native);
   void place_quantised(std::span<const uint8_t> is_native);
 
   Buffer arena_, batch_, quantised_;
-  std::vector<size_t> offsets_;             // of values in the arena
-  std::vector<Buffer> matrices_, small_;    // per weight
+  std::vector<size_t> offsets_;           // of values in the arena
+  std::vector<Buffer> matrices_, small_;  // per weight
   std::vector<Buffer> ropes_;
-  std::vector<int64_t> n_rotations_;        // positions whose rotations are on the device, per rope
+  std::vector<int64_t> n_rotations_;  // positions whose rotations are on the device, per rope
   int64_t n_tokens_ = 0, n_outputs_ = 0;
   ops::ValueId quantised_value_ = ops::kNone;
   quant::Activation quantised_kind_ = quant::Activation::f32;

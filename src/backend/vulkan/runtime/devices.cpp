@@ -53,7 +53,8 @@ int default_device() {
   for (size_t i = 0; i < devices.list.size(); ++i) {
     const DeviceInfo& info = devices.list[i];
     if (info.refused.empty() && !info.is_software) return static_cast<int>(i);
-    others += (others.empty() ? "" : "; ") + std::to_string(i) + ": " + info.name + ", " + (info.refused.empty() ? "software: the processor itself, slower than --backend cpu" : info.refused);
+    others += (others.empty() ? "" : "; ") + std::to_string(i) + ": " + info.name + ", " +
+              (info.refused.empty() ? "software: the processor itself, slower than --backend cpu" : info.refused);
   }
   throw Error(Errc::device, "no Vulkan device is chosen by itself here, --device names one (" + others + ")");
 }
@@ -62,8 +63,10 @@ std::unique_ptr<Device> open_device(int number) {
   auto device = std::make_unique<Device>(std::make_unique<const Instance>(), number);
   const Probe found = probe(*device);
   if (!found.refused.empty()) {
-    throw Error(Errc::device, "Vulkan device " + std::to_string(number) + " (" + device->facts().name + ", " + device->facts().driver + "): " + found.refused +
-                                  "; its bits could not be the CPU's, so it is not used. A newer driver may compute better; --backend cpu serves everything");
+    throw Error(Errc::device, "Vulkan device " + std::to_string(number) + " (" + device->facts().name + ", " +
+                                  device->facts().driver + "): " + found.refused +
+                                  "; its bits could not be the CPU's, so it is not used. A newer driver may compute "
+                                  "better; --backend cpu serves everything");
   }
   return device;
 }

@@ -30,7 +30,7 @@ using ops::kNone;
 using Address = VkDeviceAddress;
 using tensor::DType;
 
-constexpr int64_t kTokensTogether = 4;       // of a prefill, by one invocation
+constexpr int64_t kTokensTogether = 4;  // of a prefill, by one invocation
 constexpr int64_t kElementsThreads = 64, kElementsGroupsMax = 4096, kRunGroupsMax = 4096;
 constexpr int64_t kAttentionThreads = 128, kValueDimMax = 512;
 constexpr int64_t kMatrixBytesMax = (int64_t{1} << 32) - 1024;  // shaders count a matrix's bytes in 32 bits
@@ -38,14 +38,20 @@ constexpr int64_t kMatrixBytesMax = (int64_t{1} << 32) - 1024;  // shaders count
 uint32_t u32(int64_t n) { return static_cast<uint32_t>(n); }
 
 // As linear/formats.glsl numbers them; those it has not are borrowed.
-constexpr std::array<DType, 11> kFormats = {DType::F32,  DType::F16,  DType::BF16, DType::Q4_0, DType::Q4_1, DType::Q5_0,
-                                            DType::Q5_1, DType::Q8_0, DType::Q4_K, DType::Q5_K, DType::Q6_K};
+constexpr std::array<DType, 11> kFormats = {DType::F32,  DType::F16,  DType::BF16, DType::Q4_0,
+                                            DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q8_0,
+                                            DType::Q4_K, DType::Q5_K, DType::Q6_K};
 bool has_format(const tensor::TensorView& view) {
-  return std::find(kFormats.begin(), kFormats.end(), view.dtype) != kFormats.end() && static_cast<int64_t>(view.data.size()) <= kMatrixBytesMax;
+  return std::find(kFormats.begin(), kFormats.end(), view.dtype) != kFormats.end() &&
+         static_cast<int64_t>(view.data.size()) <= kMatrixBytesMax;
 }
-uint32_t number_of(DType dtype) { return static_cast<uint32_t>(std::find(kFormats.begin(), kFormats.end(), dtype) - kFormats.begin()); }
+uint32_t number_of(DType dtype) {
+  return static_cast<uint32_t>(std::find(kFormats.begin(), kFormats.end(), dtype) - kFormats.begin());
+}
 
-const tensor::TensorView& view_of(const ops::Plan& plan, ops::WeightId id) { return plan.weights[static_cast<size_t>(id)].view; }
+const tensor::TensorView& view_of(const ops::Plan& plan, ops::WeightId id) {
+  return plan.weights[static_cast<size_t>(id)].view;
+}
 
 bool as_floats(const ops::Plan& plan, const ops::ExecutorOptions& options, ops::WeightId id) {
   return options.weights_as_f32 || quant::find_format(view_of(plan, id).dtype)->activation == quant::Activation::f32;
@@ -70,8 +76,11 @@ void run_floats(DeviceState& s, const ops::Op& op) {
   };
   const auto& r = op.get<ops::Linear>();
   const tensor::TensorView& w = view_of(s.plan, r.w);
-  const Push push = {s.matrix(r.w), s.value(r.x), s.small(r.bias), s.value(r.y), u32(s.width(r.y)), u32(s.width(r.x)), u32(s.n_rows(r.y)), u32(w.row_bytes()), r.bias == kNone ? 0u : 1u};
-  s.device.dispatch("linear_float", {number_of(w.dtype), u32(n_together)}, push, s.width(r.y), (s.n_rows(r.y) + n_together - 1) / n_together);
+  const Push push = {s.matrix(r.w),      s.value(r.x),       s.small(r.bias),
+                     s.value(r.y),       u32(s.width(r.y)),  u32(s.width(r.x)),
+                     u32(s.n_rows(r.y)), u32(w.row_bytes()), r.bias == kNone ? 0u : 1u};
+  s.device.dispatch("linear_float", {number_of(w.dtype), u32(n_together)}, push, s.width(r.y),
+                    (s.n_rows(r.y) + n_together - 1) / n_together);
 }
 
 template <int64_t n_together>
@@ -83,12 +92,26 @@ void run_integers(DeviceState& s, const ops::Op& op) {
   const auto& r = op.get<ops::Linear>();
   const tensor::TensorView& w = view_of(s.plan, r.w);
   const QuantisedRows x = s.quantised(r.x, quant::find_format(w.dtype)->activation);
-  const Push push = {s.matrix(r.w), x.q, x.l, x.d, x.sums_q, x.sums_l, s.small(r.bias), s.value(r.y), u32(s.width(r.y)), u32(s.width(r.x)), u32(s.n_rows(r.y)), u32(w.row_bytes()),
+  const Push push = {s.matrix(r.w),
+                     x.q,
+                     x.l,
+                     x.d,
+                     x.sums_q,
+                     x.sums_l,
+                     s.small(r.bias),
+                     s.value(r.y),
+                     u32(s.width(r.y)),
+                     u32(s.width(r.x)),
+                     u32(s.n_rows(r.y)),
+                     u32(w.row_bytes()),
                      r.bias == kNone ? 0u : 1u};
-  s.device.dispatch("linear_quantised", {number_of(w.dtype), u32(n_together), u32(s.options.planes)}, push, (s.width(r.y) + 7) / 8, (s.n_rows(r.y) + n_together - 1) / n_together);
+  s.device.dispatch("linear_quantised", {number_of(w.dtype), u32(n_together), u32(s.options.planes)}, push,
+                    (s.width(r.y) + 7) / 8, (s.n_rows(r.y) + n_together - 1) / n_together);
 }
 
-bool serves_embed(const ops::Plan& plan, const ops::ExecutorOptions&, const ops::Op& op) { return has_format(view_of(plan, op.get<ops::Embed>().table)); }
+bool serves_embed(const ops::Plan& plan, const ops::ExecutorOptions&, const ops::Op& op) {
+  return has_format(view_of(plan, op.get<ops::Embed>().table));
+}
 void run_embed(DeviceState& s, const ops::Op& op) {
   struct Push {
     Address table, tokens, y;
@@ -97,7 +120,8 @@ void run_embed(DeviceState& s, const ops::Op& op) {
   };
   const auto& r = op.get<ops::Embed>();
   const tensor::TensorView& table = view_of(s.plan, r.table);
-  const Push push = {s.matrix(r.table), s.tokens(), s.value(r.y), u32(s.width(r.y)), u32(table.row_bytes()), static_cast<float>(r.scale)};
+  const Push push = {s.matrix(r.table),          s.tokens(), s.value(r.y), u32(s.width(r.y)), u32(table.row_bytes()),
+                     static_cast<float>(r.scale)};
   s.device.dispatch("embed", {number_of(table.dtype)}, push, s.n_rows(r.y));
 }
 
@@ -115,9 +139,18 @@ void run_rms_norm(DeviceState& s, const ops::Op& op) {
   s.device.dispatch("rms_norm", {}, push, std::min(n_runs, kRunGroupsMax));
 }
 
-enum class Element : uint32_t { add, gate, activate, scale, softcap, add_columns, scale_columns };  // as elements.comp has them
+enum class Element : uint32_t {
+  add,
+  gate,
+  activate,
+  scale,
+  softcap,
+  add_columns,
+  scale_columns
+};  // as elements.comp has them
 
-void run_elements(DeviceState& s, Element element, uint32_t activation, Address a, Address b, ops::ValueId y, int64_t width, double factor) {
+void run_elements(DeviceState& s, Element element, uint32_t activation, Address a, Address b, ops::ValueId y,
+                  int64_t width, double factor) {
   struct Push {
     Address a, b, y;
     uint32_t n, width;
@@ -125,14 +158,19 @@ void run_elements(DeviceState& s, Element element, uint32_t activation, Address 
   };
   const int64_t n = s.n_rows(y) * s.width(y);
   const Push push = {a, b, s.value(y), u32(n), u32(width), static_cast<float>(factor)};
-  s.device.dispatch("elements_" + std::to_string(static_cast<uint32_t>(element)), {activation}, push, std::min((n + kElementsThreads - 1) / kElementsThreads, kElementsGroupsMax));
+  s.device.dispatch("elements_" + std::to_string(static_cast<uint32_t>(element)), {activation}, push,
+                    std::min((n + kElementsThreads - 1) / kElementsThreads, kElementsGroupsMax));
 }
 
 bool has_activation(ops::ActivationFunction function) {
   return function != ops::ActivationFunction::gelu_erf && function != ops::ActivationFunction::softplus;
 }
-bool serves_gate(const ops::Plan&, const ops::ExecutorOptions&, const ops::Op& op) { return has_activation(op.get<ops::Gate>().activation); }
-bool serves_activate(const ops::Plan&, const ops::ExecutorOptions&, const ops::Op& op) { return has_activation(op.get<ops::Activate>().activation); }
+bool serves_gate(const ops::Plan&, const ops::ExecutorOptions&, const ops::Op& op) {
+  return has_activation(op.get<ops::Gate>().activation);
+}
+bool serves_activate(const ops::Plan&, const ops::ExecutorOptions&, const ops::Op& op) {
+  return has_activation(op.get<ops::Activate>().activation);
+}
 
 void run_add(DeviceState& s, const ops::Op& op) {
   const auto& r = op.get<ops::Add>();
@@ -140,7 +178,8 @@ void run_add(DeviceState& s, const ops::Op& op) {
 }
 void run_gate(DeviceState& s, const ops::Op& op) {
   const auto& r = op.get<ops::Gate>();
-  run_elements(s, Element::gate, static_cast<uint32_t>(r.activation), s.value(r.gate), s.value(r.up), r.y, s.width(r.y) / s.width(r.gate), 0);
+  run_elements(s, Element::gate, static_cast<uint32_t>(r.activation), s.value(r.gate), s.value(r.up), r.y,
+               s.width(r.y) / s.width(r.gate), 0);
 }
 void run_activate(DeviceState& s, const ops::Op& op) {
   const auto& r = op.get<ops::Activate>();
@@ -170,13 +209,16 @@ void run_rope(DeviceState& s, const ops::Op& op) {
   };
   const auto& r = op.get<ops::Rope>();
   const ops::RopeSpec& spec = s.plan.ropes[static_cast<size_t>(r.rope)];
-  const Push push = {s.value(r.x), s.rope(r.rope), s.value(r.y), s.positions(), u32(r.n_heads), u32(r.head_dim), u32(spec.dim), spec.interleaved ? 1u : 0u};
+  const Push push = {s.value(r.x),   s.rope(r.rope),  s.value(r.y),  s.positions(),
+                     u32(r.n_heads), u32(r.head_dim), u32(spec.dim), spec.interleaved ? 1u : 0u};
   s.device.dispatch("rope", {}, push, s.n_rows(r.y));
 }
 // Positions are those of tokens; pairs of halves need an even head.
 bool serves_rope(const ops::Plan& plan, const ops::ExecutorOptions&, const ops::Op& op) {
   const auto& r = op.get<ops::Rope>();
-  return plan.values[static_cast<size_t>(r.y)].domain == ops::RowDomain::tokens && (r.head_dim % 2 == 0 && (plan.ropes[static_cast<size_t>(r.rope)].interleaved || plan.ropes[static_cast<size_t>(r.rope)].dim == r.head_dim));
+  return plan.values[static_cast<size_t>(r.y)].domain == ops::RowDomain::tokens &&
+         (r.head_dim % 2 == 0 && (plan.ropes[static_cast<size_t>(r.rope)].interleaved ||
+                                  plan.ropes[static_cast<size_t>(r.rope)].dim == r.head_dim));
 }
 
 struct SelectPush {
@@ -190,20 +232,24 @@ void run_select(DeviceState& s, const ops::Op& op) {
 }
 void run_slice(DeviceState& s, const ops::Op& op) {
   const auto& r = op.get<ops::Slice>();
-  const SelectPush push = {s.value(r.x), s.value(r.y), 0, u32(s.width(r.x) / r.n_runs), u32(r.first), u32(s.width(r.y) / r.n_runs), 1};
+  const SelectPush push = {
+      s.value(r.x), s.value(r.y), 0, u32(s.width(r.x) / r.n_runs), u32(r.first), u32(s.width(r.y) / r.n_runs), 1};
   s.device.dispatch("select", {}, push, s.n_rows(r.y) * r.n_runs);
 }
 
 // ---- Attention
 
-uint32_t number_of(ops::CacheType type) { return type == ops::CacheType::f32 ? 0u : type == ops::CacheType::f16 ? 1u : 2u; }
+uint32_t number_of(ops::CacheType type) {
+  return type == ops::CacheType::f32 ? 0u : type == ops::CacheType::f16 ? 1u : 2u;
+}
 
 bool serves_store(const ops::Plan& plan, const ops::ExecutorOptions& options, const ops::Op& op) {
   const ops::CacheLayer& layer = plan.cache_layers[static_cast<size_t>(op.get<ops::KvStore>().layer)];
   const auto in_words = [](ops::CacheType type, int64_t width) {  // of a position: whole words, of q8_0 pairs of blocks
     return type == ops::CacheType::f32 || width % (type == ops::CacheType::f16 ? 2 : 64) == 0;
   };
-  return in_words(options.cache_k, layer.n_kv_heads * layer.head_dim) && in_words(options.cache_v, layer.n_kv_heads * layer.stored_v_dim());
+  return in_words(options.cache_k, layer.n_kv_heads * layer.head_dim) &&
+         in_words(options.cache_v, layer.n_kv_heads * layer.stored_v_dim());
 }
 void run_store(DeviceState& s, const ops::Op& op) {
   struct Push {
@@ -212,7 +258,8 @@ void run_store(DeviceState& s, const ops::Op& op) {
   };
   const auto& r = op.get<ops::KvStore>();
   const auto store = [&](ops::ValueId x, const CacheRows& rows) {
-    const Push push = {s.value(x), rows.memory.address(), s.positions(), s.sequences(), u32(s.options.n_ctx), u32(s.width(x))};
+    const Push push = {s.value(x),    rows.memory.address(), s.positions(),
+                       s.sequences(), u32(s.options.n_ctx),  u32(s.width(x))};
     s.device.dispatch("kv_store", {number_of(rows.type)}, push, s.n_rows(x));
   };
   store(r.k, s.cache.keys(r.layer));
@@ -222,7 +269,8 @@ void run_store(DeviceState& s, const ops::Op& op) {
 bool serves_attention(const ops::Plan& plan, const ops::ExecutorOptions& options, const ops::Op& op) {
   const ops::CacheLayer& layer = plan.cache_layers[static_cast<size_t>(op.get<ops::Attention>().layer)];
   const auto is_even = [](ops::CacheType type, int64_t dim) { return type == ops::CacheType::f32 || dim % 2 == 0; };
-  return layer.v_dim() <= kValueDimMax && is_even(options.cache_k, layer.head_dim) && is_even(options.cache_v, layer.v_dim());
+  return layer.v_dim() <= kValueDimMax && is_even(options.cache_k, layer.head_dim) &&
+         is_even(options.cache_v, layer.v_dim());
 }
 void run_attention(DeviceState& s, const ops::Op& op) {
   struct Push {
@@ -235,18 +283,37 @@ void run_attention(DeviceState& s, const ops::Op& op) {
   const CacheRows& k = s.cache.keys(r.layer);
   const CacheRows& v = s.cache.values(r.layer);
   const int64_t v_dim = s.cache.layer(r.layer).v_dim();
-  const Push push = {s.value(r.q), k.memory.address(), v.memory.address(), s.small(r.sinks), s.value(r.y), s.positions(), s.sequences(), s.n_positions(),
-                     u32(r.n_heads), u32(r.n_kv_heads), u32(r.head_dim), u32(v_dim), u32(v.dim), u32(s.options.n_ctx), u32(r.window), u32(r.chunk),
-                     (r.causal ? 1u : 0u) | (r.sinks == kNone ? 0u : 2u), static_cast<float>(r.scale), static_cast<float>(r.softcap)};
+  const Push push = {s.value(r.q),
+                     k.memory.address(),
+                     v.memory.address(),
+                     s.small(r.sinks),
+                     s.value(r.y),
+                     s.positions(),
+                     s.sequences(),
+                     s.n_positions(),
+                     u32(r.n_heads),
+                     u32(r.n_kv_heads),
+                     u32(r.head_dim),
+                     u32(v_dim),
+                     u32(v.dim),
+                     u32(s.options.n_ctx),
+                     u32(r.window),
+                     u32(r.chunk),
+                     (r.causal ? 1u : 0u) | (r.sinks == kNone ? 0u : 2u),
+                     static_cast<float>(r.scale),
+                     static_cast<float>(r.softcap)};
   const auto n_elements = u32((v_dim + kAttentionThreads - 1) / kAttentionThreads);
-  s.device.dispatch("attention", {number_of(k.type), number_of(v.type), n_elements, r.softcap > 0 ? 1u : 0u}, push, r.n_heads, s.n_rows(r.y));
+  s.device.dispatch("attention", {number_of(k.type), number_of(v.type), n_elements, r.softcap > 0 ? 1u : 0u}, push,
+                    r.n_heads, s.n_rows(r.y));
 }
 
 const std::array kTable = {
     Kernel{"linear_quantised, 1 token", ops::Record::type_of<ops::Linear>(), 1, 1, serves_integers, run_integers<1>},
-    Kernel{"linear_quantised, 4 tokens", ops::Record::type_of<ops::Linear>(), 2, 0, serves_integers, run_integers<kTokensTogether>},
+    Kernel{"linear_quantised, 4 tokens", ops::Record::type_of<ops::Linear>(), 2, 0, serves_integers,
+           run_integers<kTokensTogether>},
     Kernel{"linear_float, 1 token", ops::Record::type_of<ops::Linear>(), 1, 1, serves_floats, run_floats<1>},
-    Kernel{"linear_float, 4 tokens", ops::Record::type_of<ops::Linear>(), 2, 0, serves_floats, run_floats<kTokensTogether>},
+    Kernel{"linear_float, 4 tokens", ops::Record::type_of<ops::Linear>(), 2, 0, serves_floats,
+           run_floats<kTokensTogether>},
     Kernel{"embed", ops::Record::type_of<ops::Embed>(), 1, 0, serves_embed, run_embed},
     Kernel{"rms_norm", ops::Record::type_of<ops::RmsNorm>(), 1, 0, nullptr, run_rms_norm},
     Kernel{"elements, add", ops::Record::type_of<ops::Add>(), 1, 0, nullptr, run_add},
@@ -270,7 +337,8 @@ std::span<const Kernel> kernels() noexcept { return kTable; }
 std::vector<const Kernel*> kernels_for(const ops::Plan& plan, const ops::ExecutorOptions& options, const ops::Op& op) {
   std::vector<const Kernel*> rows;
   for (const Kernel& kernel : kTable) {
-    if (kernel.op == op.record.type() && (kernel.serves == nullptr || kernel.serves(plan, options, op))) rows.push_back(&kernel);
+    if (kernel.op == op.record.type() && (kernel.serves == nullptr || kernel.serves(plan, options, op)))
+      rows.push_back(&kernel);
   }
   return rows;
 }

@@ -1,5 +1,5 @@
-// Every row of the table against its op's reference by bits: the same plan runs by kernels and borrowed, and what each op wrote is compared. Among the rows
-// are zeros, subnormals, infinities and NaNs.
+// Every row of the table against its op's reference by bits: the same plan runs by kernels and borrowed, and what each
+// op wrote is compared. Among the rows are zeros, subnormals, infinities and NaNs.
 #include "backend/vulkan/runtime/kernels.h"
 
 #include <array>
@@ -58,7 +58,8 @@ class TestPlan {
     plan.ops.push_back({record, std::string(R::kKind) + " " + std::to_string(plan.ops.size()), 0});
   }
   ops::WeightId weight(DType dtype, int64_t rows, int64_t cols) {
-    memory_.push_back(std::make_unique<std::vector<std::byte>>(test::random_weights(*quant::find_format(dtype), rows * cols, ++seed_)));
+    memory_.push_back(std::make_unique<std::vector<std::byte>>(
+        test::random_weights(*quant::find_format(dtype), rows * cols, ++seed_)));
     tensor::TensorView view;
     view.dtype = dtype;
     view.shape.rank = rows == 0 ? 1 : 2;
@@ -88,10 +89,13 @@ class Collector final : public ops::OpObserver {
  public:
   std::vector<std::pair<std::string, std::vector<float>>> seen;
   bool wants(const ops::Op&) override { return true; }
-  void on_op(const ops::Op& op, int64_t, int64_t, std::span<const double> values) override { seen.push_back({op.name, {values.begin(), values.end()}}); }
+  void on_op(const ops::Op& op, int64_t, int64_t, std::span<const double> values) override {
+    seen.push_back({op.name, {values.begin(), values.end()}});
+  }
 };
 
-// Rows as a network has them, then such as it should not: each fifth row of zeros and subnormals, each seventh with an infinity and a NaN.
+// Rows as a network has them, then such as it should not: each fifth row of zeros and subnormals, each seventh with an
+// infinity and a NaN.
 std::vector<float> test_rows(int64_t n_rows, int64_t width, bool with_specials) {
   std::vector<float> x = test::random_activations(n_rows * width, 99);
   for (int64_t i = 0; with_specials && i < n_rows; ++i) {
@@ -117,7 +121,8 @@ struct Outcome {
 class VulkanKernels : public ::testing::Test {
  protected:
   // Both ways over the rows in pieces; every third token is an output.
-  Outcome run_plan(const ops::Plan& plan, const ops::ExecutorOptions& options, std::span<const float> rows, const std::vector<int64_t>& pieces, bool borrows_all) {
+  Outcome run_plan(const ops::Plan& plan, const ops::ExecutorOptions& options, std::span<const float> rows,
+                   const std::vector<int64_t>& pieces, bool borrows_all) {
     auto device = std::make_unique<Device>(std::make_unique<const Instance>(), 0);
     if (!arithmetic_) arithmetic_ = probe(*device).arithmetic;
     device->set_arithmetic(*arithmetic_);
@@ -140,15 +145,21 @@ class VulkanKernels : public ::testing::Test {
     }
     Outcome result;
     result.seen = std::move(collector.seen);
-    executor->visit_cache(0, [&](std::span<const std::byte> bytes) { result.cache.insert(result.cache.end(), bytes.begin(), bytes.end()); });
-    for (size_t i = 0; i < plan.ops.size(); ++i) result.is_native.push_back(!executor->kernels_of(static_cast<int32_t>(i)).front().borrowed);
+    executor->visit_cache(0, [&](std::span<const std::byte> bytes) {
+      result.cache.insert(result.cache.end(), bytes.begin(), bytes.end());
+    });
+    for (size_t i = 0; i < plan.ops.size(); ++i)
+      result.is_native.push_back(!executor->kernels_of(static_cast<int32_t>(i)).front().borrowed);
     return result;
   }
 
-  void expect_same(const ops::Plan& plan, ops::ExecutorOptions options, std::span<const float> rows, const std::vector<int64_t>& pieces, const std::string& how) {
-    const Outcome native = run_plan(plan, options, rows, pieces, false), borrowed = run_plan(plan, options, rows, pieces, true);
+  void expect_same(const ops::Plan& plan, ops::ExecutorOptions options, std::span<const float> rows,
+                   const std::vector<int64_t>& pieces, const std::string& how) {
+    const Outcome native = run_plan(plan, options, rows, pieces, false),
+                  borrowed = run_plan(plan, options, rows, pieces, true);
     ASSERT_EQ(native.seen.size(), borrowed.seen.size());
-    for (size_t i = 0; i < native.seen.size(); ++i) EXPECT_TRUE(same_floats(native.seen[i].second, borrowed.seen[i].second)) << native.seen[i].first << ", " << how;
+    for (size_t i = 0; i < native.seen.size(); ++i)
+      EXPECT_TRUE(same_floats(native.seen[i].second, borrowed.seen[i].second)) << native.seen[i].first << ", " << how;
     EXPECT_TRUE(native.cache == borrowed.cache) << how;
     for (size_t i = 0; i < plan.ops.size(); ++i) {
       EXPECT_TRUE(native.is_native[i]) << plan.ops[i].name << ", " << how;
@@ -174,8 +185,9 @@ void VulkanKernels::run_rows() {
     t.add(ops::RmsNorm{x, t.vector(d), 1e-5f, d, t.value(kWidth)});
     t.add(ops::RmsNorm{x, kNone, 1e-6f, d, t.value(kWidth)});
   }
-  for (const auto function : {ops::ActivationFunction::silu, ops::ActivationFunction::gelu_tanh, ops::ActivationFunction::relu_squared, ops::ActivationFunction::sigmoid,
-                              ops::ActivationFunction::exponential, ops::ActivationFunction::identity}) {
+  for (const auto function :
+       {ops::ActivationFunction::silu, ops::ActivationFunction::gelu_tanh, ops::ActivationFunction::relu_squared,
+        ops::ActivationFunction::sigmoid, ops::ActivationFunction::exponential, ops::ActivationFunction::identity}) {
     t.add(ops::Gate{x, twice, function, t.value(kWidth)});
     t.add(ops::Activate{x, function, t.value(kWidth)});
   }
@@ -194,7 +206,8 @@ void VulkanKernels::run_rows() {
     t.plan.ropes.push_back(spec);
     t.add(ops::Rope{x, static_cast<ops::RopeId>(t.plan.ropes.size() - 1), kWidth / 64, 64, t.value(kWidth)});
   }
-  for (const DType dtype : {DType::F32, DType::F16, DType::BF16, DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q8_0, DType::Q4_K, DType::Q5_K, DType::Q6_K}) {
+  for (const DType dtype : {DType::F32, DType::F16, DType::BF16, DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1,
+                            DType::Q8_0, DType::Q4_K, DType::Q5_K, DType::Q6_K}) {
     t.add(ops::Embed{t.weight(dtype, TestPlan::kVocabSize, 256), 16.0, t.value(256)});
   }
   ops::ExecutorOptions options;
@@ -207,16 +220,21 @@ void VulkanKernels::run_products() {
   TestPlan t(kWidth);
   const ops::ValueId ragged = t.slice(t.plan.input, 3, 96 + 5), blocks = t.slice(t.plan.input, 0, 288);
   bool with_bias = false;
-  for (const DType dtype : {DType::F32, DType::F16, DType::BF16, DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q8_0, DType::Q4_K, DType::Q5_K, DType::Q6_K}) {
+  for (const DType dtype : {DType::F32, DType::F16, DType::BF16, DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1,
+                            DType::Q8_0, DType::Q4_K, DType::Q5_K, DType::Q6_K}) {
     const int64_t block = tensor::traits(dtype).block_elements, n = block == 1 ? 101 : block == 32 ? 288 : 768;
     with_bias = !with_bias;
-    t.add(ops::Linear{block == 1 ? ragged : block == 32 ? blocks : t.plan.input, t.weight(dtype, 13, n), with_bias ? t.vector(13) : kNone, t.value(13), kNone});
+    t.add(ops::Linear{block == 1    ? ragged
+                      : block == 32 ? blocks
+                                    : t.plan.input,
+                      t.weight(dtype, 13, n), with_bias ? t.vector(13) : kNone, t.value(13), kNone});
   }
   for (const auto& [planes, as_f32] : {std::pair(2, false), {1, false}, {2, true}}) {
     ops::ExecutorOptions options;
     options.n_ctx = 64, options.n_batch_max = 9, options.n_outputs_max = 9;
     options.planes = planes, options.weights_as_f32 = as_f32;
-    expect_same(t.plan, options, test_rows(10, kWidth, true), {9, 1}, std::to_string(planes) + (as_f32 ? " planes, f32" : " planes"));
+    expect_same(t.plan, options, test_rows(10, kWidth, true), {9, 1},
+                std::to_string(planes) + (as_f32 ? " planes, f32" : " planes"));
   }
 }
 
@@ -225,10 +243,12 @@ void VulkanKernels::run_attention() {
   constexpr int64_t kHeads = 4, kKvHeads = 2, kDim = 32, kWide = 192, kWidth = kHeads * kWide;
   TestPlan t(kWidth);
   t.plan.cache_layers = {{kKvHeads, kDim}, {1, kWide, 0, 136, true}};
-  const ops::ValueId q = t.slice(t.plan.input, 0, kHeads * kDim), k = t.slice(t.plan.input, 200, kKvHeads * kDim), v = t.slice(t.plan.input, 300, kKvHeads * kDim);
+  const ops::ValueId q = t.slice(t.plan.input, 0, kHeads * kDim), k = t.slice(t.plan.input, 200, kKvHeads * kDim),
+                     v = t.slice(t.plan.input, 300, kKvHeads * kDim);
   t.add(ops::KvStore{k, v, 0});
   const auto attend = [&](int64_t window, int64_t chunk, double softcap, bool sinks) {
-    t.add(ops::Attention{q, 0, kHeads, kKvHeads, kDim, 0.2, window, t.value(kHeads * kDim), softcap, sinks ? t.vector(kHeads) : kNone, chunk});
+    t.add(ops::Attention{q, 0, kHeads, kKvHeads, kDim, 0.2, window, t.value(kHeads * kDim), softcap,
+                         sinks ? t.vector(kHeads) : kNone, chunk});
   };
   attend(0, 0, 0, false);
   attend(40, 0, 20, true);

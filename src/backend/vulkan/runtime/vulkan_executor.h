@@ -10,6 +10,7 @@
 namespace assay::backend::vulkan {
 
 // borrows_all: every op runs its reference on the host.
-std::unique_ptr<ops::Executor> make_executor(const ops::Plan& plan, const ops::ExecutorOptions& options, std::unique_ptr<Device> device, base::ThreadPool& pool, bool borrows_all);
+std::unique_ptr<ops::Executor> make_executor(const ops::Plan& plan, const ops::ExecutorOptions& options,
+                                             std::unique_ptr<Device> device, base::ThreadPool& pool, bool borrows_all);
 
 }  // namespace assay::backend::vulkan
