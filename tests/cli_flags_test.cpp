@@ -11,7 +11,7 @@
 #include <set>
 #include <sstream>
 
-#include "../apps/cli/other_programs.h"
+#include "../apps/cli/flags/other_programs.h"
 #include "support/assay_program.h"
 #include "support/shared_data.h"
 #include "support/talking_llama.h"

@@ -14,12 +14,12 @@
 #include "assay/error.h"
 #include "assay/pull.h"
 #include "commands.h"
-#include "flags.h"
-#include "manual.h"
-#include "other_programs.h"
-#include "stores.h"
-#include "terminal.h"
-#include "version.h"
+#include "flags/flags.h"
+#include "flags/manual.h"
+#include "flags/other_programs.h"
+#include "commands/stores.h"
+#include "io/terminal.h"
+#include "io/version.h"
 
 namespace assay::cli {
 namespace {

@@ -19,7 +19,7 @@
 namespace assay {
 namespace {
 
-constexpr size_t kFirst = 400;
+constexpr size_t kFirst = 200;
 constexpr size_t kAll = 1000;
 constexpr size_t kChunk = 100;
 
@@ -42,7 +42,7 @@ Divergence diverge(std::span<const double> truth, std::span<const double> found)
 struct Case {
   const char* name;
   std::filesystem::path path;
-  double kld_max_8_first;  // with 8 bits, on the first 400 tokens
+  double kld_max_8_first;  // with 8 bits, on the first 200 tokens
   double kld_max_8_all;    // on all 1,000
 };
 
@@ -113,7 +113,7 @@ TEST_P(Kld, StaysBelowItsBound) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Kld, ::testing::Values(Case{"smollm2", test::smollm2(), 4.4e-3, 4.4e-3}, Case{"gemma3", test::gemma3(), 7.2e-3, 6.4e-3}),
+INSTANTIATE_TEST_SUITE_P(All, Kld, ::testing::Values(Case{"smollm2", test::smollm2(), 5.7e-3, 4.4e-3}, Case{"gemma3", test::gemma3(), 9.4e-3, 6.4e-3}),
                          [](const auto& parameters) { return std::string(parameters.param.name); });
 
 }  // namespace

@@ -18,10 +18,10 @@
 #include "assay/error.h"
 #include "assay/session.h"
 #include "commands.h"
-#include "options.h"
-#include "override_flag.h"
-#include "reasoning_flags.h"
-#include "terminal.h"
+#include "flags/options.h"
+#include "flags/override_flag.h"
+#include "flags/reasoning_flags.h"
+#include "io/terminal.h"
 
 namespace assay::cli {
 namespace {

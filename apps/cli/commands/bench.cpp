@@ -9,12 +9,12 @@
 #include <optional>
 
 #include "assay/error.h"
-#include "bench_report.h"
+#include "commands/bench_report.h"
 #include "commands.h"
-#include "json_text.h"
-#include "options.h"
-#include "stores.h"
-#include "terminal.h"
+#include "io/json_text.h"
+#include "flags/options.h"
+#include "commands/stores.h"
+#include "io/terminal.h"
 
 namespace assay::cli {
 namespace {

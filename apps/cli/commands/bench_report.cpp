@@ -1,5 +1,5 @@
 // See bench_report.h.
-#include "bench_report.h"
+#include "commands/bench_report.h"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -10,9 +10,9 @@
 #include "assay/devices.h"
 #include "assay/utf8.h"
 #include "assay/version.h"
-#include "json_text.h"
-#include "options.h"
-#include "version.h"
+#include "io/json_text.h"
+#include "flags/options.h"
+#include "io/version.h"
 
 namespace assay::cli {
 namespace {

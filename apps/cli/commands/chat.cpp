@@ -7,14 +7,14 @@
 #include "assay/error.h"
 #include "assay/session.h"
 #include "assay/utf8.h"
-#include "chat_repl.h"
+#include "commands/chat_repl.h"
 #include "commands.h"
-#include "constraint_flags.h"
-#include "draft_flags.h"
-#include "options.h"
-#include "override_flag.h"
-#include "reasoning_flags.h"
-#include "terminal.h"
+#include "flags/constraint_flags.h"
+#include "flags/draft_flags.h"
+#include "flags/options.h"
+#include "flags/override_flag.h"
+#include "flags/reasoning_flags.h"
+#include "io/terminal.h"
 
 namespace assay::cli {
 namespace {

@@ -1,5 +1,5 @@
 // See chat_repl.h.
-#include "chat_repl.h"
+#include "commands/chat_repl.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

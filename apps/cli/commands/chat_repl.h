@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "assay/session.h"
-#include "completion.h"
-#include "history_file.h"
-#include "line_editor.h"
-#include "options.h"
-#include "terminal.h"
+#include "commands/completion.h"
+#include "io/history_file.h"
+#include "io/line_editor.h"
+#include "flags/options.h"
+#include "io/terminal.h"
 
 namespace assay::cli {
 

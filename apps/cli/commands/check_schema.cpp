@@ -6,9 +6,9 @@
 #include "assay/constraint.h"
 #include "assay/utf8.h"
 #include "commands.h"
-#include "flags.h"
-#include "json_text.h"
-#include "terminal.h"
+#include "flags/flags.h"
+#include "io/json_text.h"
+#include "io/terminal.h"
 
 namespace assay::cli {
 

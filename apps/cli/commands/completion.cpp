@@ -1,5 +1,5 @@
 // See completion.h.
-#include "completion.h"
+#include "commands/completion.h"
 
 #include <algorithm>
 #include <cstdlib>

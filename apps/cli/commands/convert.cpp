@@ -3,11 +3,11 @@
 
 #include <fmt/format.h>
 
-#include "check_written.h"
+#include "io/check_written.h"
 #include "commands.h"
-#include "file_progress.h"
-#include "options.h"
-#include "terminal.h"
+#include "io/file_progress.h"
+#include "flags/options.h"
+#include "io/terminal.h"
 
 namespace assay::cli {
 namespace {

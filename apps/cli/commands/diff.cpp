@@ -10,10 +10,10 @@
 
 #include "assay/convert.h"
 #include "commands.h"
-#include "file_progress.h"
-#include "flags.h"
-#include "options.h"
-#include "terminal.h"
+#include "flags/flags.h"
+#include "flags/options.h"
+#include "io/file_progress.h"
+#include "io/terminal.h"
 
 namespace assay::cli {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "assay/utf8.h"
 #include "commands.h"
-#include "flags.h"
-#include "stores.h"
-#include "terminal.h"
+#include "commands/stores.h"
+#include "flags/flags.h"
+#include "io/terminal.h"
 
 namespace assay::cli {
 namespace {

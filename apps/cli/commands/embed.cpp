@@ -10,12 +10,12 @@
 #include "assay/error.h"
 #include "assay/utf8.h"
 #include "commands.h"
-#include "id_list.h"
-#include "json_text.h"
-#include "options.h"
-#include "override_flag.h"
-#include "terminal.h"
-#include "text_input.h"
+#include "io/id_list.h"
+#include "io/json_text.h"
+#include "flags/options.h"
+#include "flags/override_flag.h"
+#include "io/terminal.h"
+#include "io/text_input.h"
 
 namespace assay::cli {
 namespace {

@@ -14,11 +14,11 @@
 
 #include "assay/imatrix_run.h"
 #include "commands.h"
-#include "flags.h"
-#include "json_text.h"
-#include "options.h"
-#include "override_flag.h"
-#include "terminal.h"
+#include "flags/flags.h"
+#include "io/json_text.h"
+#include "flags/options.h"
+#include "flags/override_flag.h"
+#include "io/terminal.h"
 
 namespace assay::cli {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "assay/utf8.h"
 #include "commands.h"
-#include "options.h"
-#include "terminal.h"
+#include "flags/options.h"
+#include "io/terminal.h"
 
 namespace assay::cli {
 

@@ -8,10 +8,10 @@
 
 #include "assay/utf8.h"
 #include "commands.h"
-#include "flags.h"
-#include "json_text.h"
-#include "stores.h"
-#include "terminal.h"
+#include "commands/stores.h"
+#include "flags/flags.h"
+#include "io/json_text.h"
+#include "io/terminal.h"
 
 namespace assay::cli {
 namespace {

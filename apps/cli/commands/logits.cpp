@@ -8,12 +8,12 @@
 #include "assay/score.h"
 #include "assay/utf8.h"
 #include "commands.h"
-#include "json_text.h"
-#include "logprobs.h"
-#include "options.h"
-#include "override_flag.h"
-#include "text_input.h"
-#include "terminal.h"
+#include "io/json_text.h"
+#include "io/logprobs.h"
+#include "flags/options.h"
+#include "flags/override_flag.h"
+#include "io/text_input.h"
+#include "io/terminal.h"
 
 namespace assay::cli {
 namespace {

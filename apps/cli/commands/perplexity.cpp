@@ -10,11 +10,11 @@
 #include "assay/error.h"
 #include "assay/utf8.h"
 #include "commands.h"
-#include "json_text.h"
-#include "options.h"
-#include "override_flag.h"
-#include "text_input.h"
-#include "terminal.h"
+#include "io/json_text.h"
+#include "flags/options.h"
+#include "flags/override_flag.h"
+#include "io/text_input.h"
+#include "io/terminal.h"
 
 namespace assay::cli {
 namespace {

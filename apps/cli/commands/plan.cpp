@@ -8,9 +8,9 @@
 
 #include "assay/utf8.h"
 #include "commands.h"
-#include "json_text.h"
-#include "options.h"
-#include "terminal.h"
+#include "flags/options.h"
+#include "io/json_text.h"
+#include "io/terminal.h"
 
 namespace assay::cli {
 namespace {

@@ -8,12 +8,12 @@
 
 #include "assay/convert.h"
 #include "assay/error.h"
-#include "check_written.h"
+#include "io/check_written.h"
 #include "commands.h"
-#include "file_progress.h"
-#include "options.h"
-#include "quantize_target.h"
-#include "terminal.h"
+#include "io/file_progress.h"
+#include "flags/options.h"
+#include "commands/quantize_target.h"
+#include "io/terminal.h"
 
 namespace assay::cli {
 namespace {

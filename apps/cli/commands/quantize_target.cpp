@@ -1,4 +1,4 @@
-#include "quantize_target.h"
+#include "commands/quantize_target.h"
 
 #include <fmt/format.h>
 
@@ -8,8 +8,8 @@
 
 #include "assay/model.h"
 #include "assay/quantize_target.h"
-#include "options.h"
-#include "terminal.h"
+#include "flags/options.h"
+#include "io/terminal.h"
 
 namespace assay::cli {
 namespace {

@@ -10,11 +10,11 @@
 #include "assay/utf8.h"
 #include "assay/version.h"
 #include "commands.h"
-#include "draft_flags.h"
-#include "options.h"
-#include "override_flag.h"
-#include "reasoning_flags.h"
-#include "terminal.h"
+#include "flags/draft_flags.h"
+#include "flags/options.h"
+#include "flags/override_flag.h"
+#include "flags/reasoning_flags.h"
+#include "io/terminal.h"
 
 namespace assay::cli {
 namespace {

@@ -8,10 +8,10 @@
 
 #include "assay/edit.h"
 #include "commands.h"
-#include "file_progress.h"
-#include "flags.h"
-#include "options.h"
-#include "terminal.h"
+#include "io/file_progress.h"
+#include "flags/flags.h"
+#include "flags/options.h"
+#include "io/terminal.h"
 
 namespace assay::cli {
 namespace {

@@ -1,5 +1,5 @@
 // See stores.h.
-#include "stores.h"
+#include "commands/stores.h"
 
 #include <fmt/format.h>
 

@@ -10,8 +10,8 @@
 #include "assay/tokenizer.h"
 #include "assay/utf8.h"
 #include "commands.h"
-#include "options.h"
-#include "terminal.h"
+#include "flags/options.h"
+#include "io/terminal.h"
 
 namespace assay::cli {
 namespace {

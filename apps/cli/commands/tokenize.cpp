@@ -9,10 +9,10 @@
 #include "assay/tokenizer.h"
 #include "assay/utf8.h"
 #include "commands.h"
-#include "id_list.h"
-#include "json_text.h"
-#include "options.h"
-#include "terminal.h"
+#include "io/id_list.h"
+#include "io/json_text.h"
+#include "flags/options.h"
+#include "io/terminal.h"
 
 namespace assay::cli {
 

@@ -18,10 +18,10 @@
 #include "assay/utf8.h"
 #include "assay/verify_page.h"
 #include "commands.h"
-#include "options.h"
-#include "override_flag.h"
-#include "terminal.h"
-#include "version.h"
+#include "flags/options.h"
+#include "flags/override_flag.h"
+#include "io/terminal.h"
+#include "io/version.h"
 
 namespace assay::cli {
 namespace {

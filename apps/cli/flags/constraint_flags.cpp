@@ -1,9 +1,9 @@
 // See constraint_flags.h.
-#include "constraint_flags.h"
+#include "flags/constraint_flags.h"
 
 #include <fmt/format.h>
 
-#include "terminal.h"
+#include "io/terminal.h"
 
 namespace assay::cli {
 namespace {

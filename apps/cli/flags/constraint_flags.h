@@ -6,7 +6,7 @@
 #include <string>
 
 #include "assay/constraint.h"
-#include "flags.h"
+#include "flags/flags.h"
 
 namespace assay::cli {
 

@@ -1,8 +1,8 @@
 // See draft_flags.h.
-#include "draft_flags.h"
+#include "flags/draft_flags.h"
 
 #include "assay/model.h"
-#include "options.h"
+#include "flags/options.h"
 
 namespace assay::cli {
 

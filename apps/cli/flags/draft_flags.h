@@ -5,7 +5,7 @@
 #include <string>
 
 #include "assay/generate.h"
-#include "flags.h"
+#include "flags/flags.h"
 
 namespace assay::cli {
 

@@ -1,5 +1,5 @@
 // The text of --help, and what else is read from a command's table.
-#include "flag_table.h"
+#include "flags/flag_table.h"
 
 #include <fmt/format.h>
 

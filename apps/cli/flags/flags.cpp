@@ -1,5 +1,5 @@
 // Declares and parses flags; flag_table.cpp shows them.
-#include "flags.h"
+#include "flags/flags.h"
 
 #include <fmt/format.h>
 
@@ -14,7 +14,7 @@
 #include <sstream>
 #include <utility>
 
-#include "other_programs.h"
+#include "flags/other_programs.h"
 
 namespace assay::cli {
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "flag_table.h"
+#include "flags/flag_table.h"
 
 namespace assay::cli {
 

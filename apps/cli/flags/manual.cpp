@@ -1,12 +1,12 @@
 // See manual.h. roff: man(7).
-#include "manual.h"
+#include "flags/manual.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <set>
 
-#include "flags.h"
+#include "flags/flags.h"
 
 namespace assay::cli {
 namespace {

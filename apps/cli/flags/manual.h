@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "flag_table.h"
+#include "flags/flag_table.h"
 
 namespace assay::cli {
 

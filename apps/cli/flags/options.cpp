@@ -1,5 +1,5 @@
 // Groups of flags.
-#include "options.h"
+#include "flags/options.h"
 
 #include <fmt/format.h>
 
@@ -18,8 +18,8 @@
 #include "assay/error.h"
 #include "assay/inspect.h"
 #include "assay/utf8.h"
-#include "stores.h"
-#include "terminal.h"
+#include "commands/stores.h"
+#include "io/terminal.h"
 
 namespace assay::cli {
 namespace {

@@ -10,7 +10,7 @@
 #include "assay/context.h"
 #include "assay/generate.h"
 #include "assay/model.h"
-#include "flags.h"
+#include "flags/flags.h"
 
 namespace assay::cli {
 

@@ -1,5 +1,5 @@
 // See other_programs.h.
-#include "other_programs.h"
+#include "flags/other_programs.h"
 
 #include <algorithm>
 #include <span>

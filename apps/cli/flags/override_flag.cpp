@@ -1,10 +1,10 @@
 // See override_flag.h.
-#include "override_flag.h"
+#include "flags/override_flag.h"
 
 #include <fmt/format.h>
 
 #include "assay/override.h"
-#include "terminal.h"
+#include "io/terminal.h"
 
 namespace assay::cli {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "assay/model.h"
-#include "flags.h"
+#include "flags/flags.h"
 
 namespace assay::cli {
 

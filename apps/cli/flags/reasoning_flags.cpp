@@ -1,11 +1,11 @@
 // See reasoning_flags.h.
-#include "reasoning_flags.h"
+#include "flags/reasoning_flags.h"
 
 #include <fmt/format.h>
 
 #include <boost/json.hpp>
 
-#include "terminal.h"
+#include "io/terminal.h"
 
 namespace assay::cli {
 

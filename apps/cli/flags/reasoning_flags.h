@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "assay/reasoning.h"
-#include "flags.h"
+#include "flags/flags.h"
 
 namespace assay::cli {
 

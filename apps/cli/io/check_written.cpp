@@ -1,4 +1,4 @@
-#include "check_written.h"
+#include "io/check_written.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 #include "assay/error.h"
 #include "assay/verify.h"
-#include "terminal.h"
+#include "io/terminal.h"
 
 namespace assay::cli {
 namespace {

@@ -1,12 +1,12 @@
 // The lines of file_progress.h.
-#include "file_progress.h"
+#include "io/file_progress.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "terminal.h"
+#include "io/terminal.h"
 
 namespace assay::cli {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "assay/edit.h"
-#include "terminal.h"
+#include "io/terminal.h"
 
 namespace assay::cli {
 

@@ -1,5 +1,5 @@
 // See history_file.h. An entry is a line, with \n and \\ for line breaks and backslashes.
-#include "history_file.h"
+#include "io/history_file.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // Token ids as users write them.
-#include "id_list.h"
+#include "io/id_list.h"
 
 #include <fmt/format.h>
 

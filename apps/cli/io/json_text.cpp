@@ -1,5 +1,5 @@
 // JSON to text.
-#include "json_text.h"
+#include "io/json_text.h"
 
 #include <fmt/format.h>
 

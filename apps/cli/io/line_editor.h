@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "completion.h"
+#include "commands/completion.h"
 
 namespace assay::cli {
 

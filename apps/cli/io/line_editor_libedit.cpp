@@ -11,8 +11,8 @@
 #include <cstring>
 #include <cwchar>
 
-#include "line_editor.h"
-#include "terminal.h"
+#include "io/line_editor.h"
+#include "io/terminal.h"
 
 namespace assay::cli {
 namespace {

@@ -1,8 +1,8 @@
 // Lines from a terminal without editing.
 #include <iostream>
 
-#include "line_editor.h"
-#include "terminal.h"
+#include "io/line_editor.h"
+#include "io/terminal.h"
 
 namespace assay::cli {
 

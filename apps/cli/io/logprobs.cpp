@@ -1,5 +1,5 @@
 // See logprobs.h.
-#include "logprobs.h"
+#include "io/logprobs.h"
 
 #include <fmt/format.h>
 

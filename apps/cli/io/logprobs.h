@@ -8,7 +8,7 @@
 #include <string>
 
 #include "assay/logprobs.h"
-#include "flags.h"
+#include "flags/flags.h"
 
 namespace assay::cli {
 

@@ -1,5 +1,5 @@
 // Standard input, output and signals, by POSIX.
-#include "terminal.h"
+#include "io/terminal.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -16,7 +16,7 @@
 
 #include "assay/error.h"
 #include "assay/utf8.h"
-#include "flags.h"
+#include "flags/flags.h"
 
 namespace assay::cli {
 namespace {

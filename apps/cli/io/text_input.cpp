@@ -1,12 +1,12 @@
 // See text_input.h.
-#include "text_input.h"
+#include "io/text_input.h"
 
 #include <fmt/format.h>
 
 #include "assay/utf8.h"
-#include "id_list.h"
-#include "options.h"
-#include "terminal.h"
+#include "flags/options.h"
+#include "io/id_list.h"
+#include "io/terminal.h"
 
 namespace assay::cli {
 

@@ -1,5 +1,5 @@
 // See version.h. The build writes assay_commit.h anew where the commit has changed.
-#include "version.h"
+#include "io/version.h"
 
 #include "assay/version.h"
 #include "assay_commit.h"

@@ -33,7 +33,7 @@ TEST_P(EveryFormat, IsInvariant) {
     std::vector<test::Way> ways = main_ways();
     if (setting.cache == KvType::f16) {
       ways.push_back({2, 64, Kernels::reference, {}});
-      add_partitions(ways, golden.ids.size());
+      add_partitions(ways, golden.ids.size(), is_default(setting) ? 20 : test::rounds(20, 5));
     } else {
       ways.resize(3);  // the kernels of the cache's type; the rest has been seen
     }
@@ -54,13 +54,13 @@ void check_real_model(const std::filesystem::path& path, bool every) {
     if (!every && !is_default(setting)) continue;
     ++n_settings;
     std::vector<test::Way> ways = main_ways();
-    if (setting.cache == KvType::f16) {
-      add_partitions(ways, golden.ids.size(), is_default(setting) ? test::rounds(10, 4) : test::rounds(2, 1));  // the small models see twenty in every setting
+    if (is_default(setting) || (setting.cache == KvType::f16 && test::is_exhaustive())) {
+      add_partitions(ways, golden.ids.size(), is_default(setting) ? test::rounds(10, 4) : 2);  // the small models see more, in every setting
     } else {
       ways.resize(3);
     }
-    if (is_default(setting) && every) {
-      ways.push_back({2, 64, Kernels::reference, {}});  // slow: what is left out here sees it on the small models
+    if (is_default(setting) && every && test::is_exhaustive()) {
+      ways.push_back({2, 64, Kernels::reference, {}});  // slow: the small models see it in every setting
     }
     test::expect_invariant(golden, setting, ways, book, n_runs);
   }

@@ -9,6 +9,7 @@
 #include "engine/context_state.h"
 #include "support/goldens.h"
 #include "support/logits.h"
+#include "support/rounds.h"
 #include "support/shared_data.h"
 
 namespace assay {
@@ -24,6 +25,10 @@ class RealGolden : public ::testing::TestWithParam<RealModel> {
   std::filesystem::path path() const { return GetParam() == RealModel::smollm2 ? test::smollm2() : test::gemma3(); }
   std::vector<test::GoldenPrompt> prompts() const {
     return test::read_goldens(test::data("goldens/" + path().stem().string() + ".json"));
+  }
+  // The longest prompt costs the oracle as much as all the others: in a share of the tests it reads Gemma's, which passes the window, and SmolLM2's others.
+  bool is_of_share(const test::GoldenPrompt& prompt) const {
+    return test::is_exhaustive() || (prompt.ids.size() > 512) == (GetParam() == RealModel::gemma3);
   }
   Context context(Numerics numerics) const {
     ContextOptions options;
@@ -73,7 +78,10 @@ TEST_P(RealGolden, OracleAgreesInEveryNumber) {
   ASSAY_REQUIRE_FILE(path());
   Context oracle = context(Numerics::oracle);
   double worst = 0, worst_residual = 0;
+  size_t n_prompts = 0;
   for (const test::GoldenPrompt& prompt : prompts()) {
+    if (!is_of_share(prompt)) continue;
+    ++n_prompts;
     const size_t n = prompt.ids.size();
     std::vector<TokenId> ids = prompt.ids;
     for (const auto& [token, margin] : prompt.greedy) ids.push_back(token);
@@ -100,6 +108,7 @@ TEST_P(RealGolden, OracleAgreesInEveryNumber) {
     if (prompt.mean_nll) worst = worst_of(worst, nll / static_cast<double>(n - 1), *prompt.mean_nll);
     worst_residual = std::max(worst_residual, worst_layer(keeper, prompt.layers));
   }
+  EXPECT_GT(n_prompts, 0u);
   EXPECT_LT(worst, kOracleTolerance);
   EXPECT_LT(worst_residual, kOracleTolerance);
   std::printf("worst number %.2g, worst residual (relative) %.2g\n", worst, worst_residual);

@@ -4,6 +4,7 @@
 // it to the superblock's I: its lower word meets the scale, its upper word a 0. Where the true weights are not centred (the formats with minima),
 // I gets kCentre times the sum of scales times activations back, as exactly.
 #include "backend/cpu/gemm/few_avx512.h"
+#include "quant/blocks.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -55,7 +56,7 @@ struct FewQ4_K {
     load_columns(p, row_bytes, ahead, v);
     put_head(v, out);
     for (int i = 0; i < 8; ++i) {
-      load_columns(p + 16 + 16 * i, row_bytes, ahead, v);
+      load_columns(p + offsetof(quant::BlockQ4_K, nibbles) + 16 * i, row_bytes, ahead, v);
       uint8_t(*const w)[64] = out.w + 16 * (i / 2) + 4 * (i % 2);
       for (int j = 0; j < 4; ++j) {
         put(w[j], _mm512_and_si512(v[j], low));
@@ -73,9 +74,9 @@ struct FewQ5_K {
     __m512i v[4], high[8];
     load_columns(p, row_bytes, ahead, v);
     put_head(v, out);
-    for (int i = 0; i < 2; ++i) load_columns(p + 16 + 16 * i, row_bytes, ahead, high + 4 * i);
+    for (int i = 0; i < 2; ++i) load_columns(p + offsetof(quant::BlockQ5_K, high_bits) + 16 * i, row_bytes, ahead, high + 4 * i);
     for (int i = 0; i < 8; ++i) {
-      load_columns(p + 48 + 16 * i, row_bytes, ahead, v);
+      load_columns(p + offsetof(quant::BlockQ5_K, nibbles) + 16 * i, row_bytes, ahead, v);
       uint8_t(*const w)[64] = out.w + 16 * (i / 2) + 4 * (i % 2);
       for (int j = 0; j < 4; ++j) {  // bits i / 2 * 2 and the next one go to bit 4
         const __m512i bits = high[4 * (i % 2) + j];
@@ -98,10 +99,11 @@ struct FewQ6_K {
     const auto join = [&](__m512i nibbles, __m512i pairs) { return _mm512_and_si512(choose_bits(low4, nibbles, pairs), low6); };
     for (int i = 0; i < 4; ++i) {  // 16 bytes of a half's 32
       const int half = i / 2, part = i % 2;
+      const std::byte* nibbles = p + offsetof(quant::BlockQ6_K, nibbles) + 64 * half + 16 * part;
       __m512i first[4], second[4], pairs[4];
-      load_columns(p + 64 * half + 16 * part, row_bytes, ahead, first);
-      load_columns(p + 64 * half + 32 + 16 * part, row_bytes, ahead, second);
-      load_columns(p + 128 + 32 * half + 16 * part, row_bytes, ahead, pairs);
+      load_columns(nibbles, row_bytes, ahead, first);
+      load_columns(nibbles + 32, row_bytes, ahead, second);
+      load_columns(p + offsetof(quant::BlockQ6_K, high_bits) + 32 * half + 16 * part, row_bytes, ahead, pairs);
       uint8_t(*const w)[64] = out.w + 32 * half + 4 * part;
       for (int j = 0; j < 4; ++j) {
         put(w[j], join(first[j], _mm512_slli_epi16(pairs[j], 4)));
@@ -111,12 +113,12 @@ struct FewQ6_K {
       }
     }
     __m512i scales[4];
-    load_columns(p + 192, row_bytes, ahead, scales);
+    load_columns(p + offsetof(quant::BlockQ6_K, sub_scales), row_bytes, ahead, scales);
     const __m512i word = _mm512_set1_epi32(0xFFFF);
     for (unsigned i = 0; i < 16; ++i) {
       put(out.scale[i], _mm512_and_si512(_mm512_srai_epi32(_mm512_slli_epi32(scales[i / 4], 24 - 8 * (i % 4)), 24), word));
     }
-    _mm512_store_ps(out.d, high_halves(load_column(p + 206, row_bytes)));
+    _mm512_store_ps(out.d, high_halves(load_column(p + offsetof(quant::BlockQ6_K, d) - 2, row_bytes)));
   }
 };
 

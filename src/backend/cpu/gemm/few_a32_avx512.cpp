@@ -1,5 +1,6 @@
 // Few tokens against blocks of 32 by AVX-512 VNNI. 16 rows are the lanes of a register; the packed weights are transposed before they are unpacked.
 #include "backend/cpu/gemm/few_avx512.h"
+#include "quant/blocks.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -24,7 +25,7 @@ struct FewQ4_0 {
   static constexpr bool kHasMin = false;
   static constexpr int kOffset = 8;
   static void unpack(const std::byte* p, int64_t row_bytes, Ahead& ahead, GroupPanel& out) noexcept {
-    put_nibbles(p + 2, row_bytes, ahead, out);
+    put_nibbles(p + offsetof(quant::BlockQ4_0, nibbles), row_bytes, ahead, out);
     _mm512_store_ps(out.d, low_halves(load_column(p, row_bytes)));
   }
 };
@@ -33,7 +34,7 @@ struct FewQ4_1 {
   static constexpr bool kHasMin = true;
   static constexpr int kOffset = 0;
   static void unpack(const std::byte* p, int64_t row_bytes, Ahead& ahead, GroupPanel& out) noexcept {
-    put_nibbles(p + 4, row_bytes, ahead, out);
+    put_nibbles(p + offsetof(quant::BlockQ4_1, nibbles), row_bytes, ahead, out);
     const __m512i head = load_column(p, row_bytes);
     _mm512_store_ps(out.d, low_halves(head));
     _mm512_store_ps(out.m, high_halves(head));
@@ -46,7 +47,7 @@ struct FewQ8_0 {
   static void unpack(const std::byte* p, int64_t row_bytes, Ahead& ahead, GroupPanel& out) noexcept {
     for (int i = 0; i < 2; ++i) {
       __m512i v[4];
-      load_columns(p + 2 + 16 * i, row_bytes, ahead, v);
+      load_columns(p + offsetof(quant::BlockQ8_0, q) + 16 * i, row_bytes, ahead, v);
       for (int j = 0; j < 4; ++j) _mm512_store_si512(out.w[4 * i + j], _mm512_xor_si512(v[j], _mm512_set1_epi8(-128)));
     }
     _mm512_store_ps(out.d, low_halves(load_column(p, row_bytes)));

@@ -5,19 +5,23 @@
 #include <immintrin.h>
 
 #include "backend/cpu/linear/linear.h"
+#include "quant/blocks.h"
 
 namespace assay::backend::cpu {
 namespace {
 
+// Block: of quant/, which says where everything lies.
+template <class Block>
 inline __m256i nibbles_32(const std::byte* p) noexcept {
-  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + offsetof(Block, nibbles)));
   return _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(bytes, 4), bytes), _mm256_set1_epi8(15));
 }
 
-// 16 where the mask of 32 bits at p has the element's bit.
+// 16 where the block's mask of 32 bits has the element's bit.
+template <class Block>
 inline __m256i fifth_bits_32(const std::byte* p) noexcept {
   int32_t mask;
-  __builtin_memcpy(&mask, p, 4);
+  __builtin_memcpy(&mask, p + offsetof(Block, high_bits), 4);
   const __m256i spread = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
   const __m256i bit = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201u));
   const __m256i bytes = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(mask), spread), bit);
@@ -41,52 +45,56 @@ struct HalfScales {
 };
 
 struct RowsQ4_0 : HalfScales {
-  static constexpr int kBlockBytes = 18, kOffset = 8;
+  static constexpr int kBlockBytes = sizeof(quant::BlockQ4_0), kOffset = 8;
   static constexpr bool kHasMin = false;
-  static __m256i weights(const std::byte* p) noexcept { return nibbles_32(p + 2); }
+  static __m256i weights(const std::byte* p) noexcept { return nibbles_32<quant::BlockQ4_0>(p); }
 };
 
 struct RowsQ4_1 : HalfScales {
-  static constexpr int kBlockBytes = 20, kOffset = 0;
+  static constexpr int kBlockBytes = sizeof(quant::BlockQ4_1), kOffset = 0;
   static constexpr bool kHasMin = true;
-  static __m256i weights(const std::byte* p) noexcept { return nibbles_32(p + 4); }
+  static __m256i weights(const std::byte* p) noexcept { return nibbles_32<quant::BlockQ4_1>(p); }
 };
 
 struct RowsQ5_0 : HalfScales {
-  static constexpr int kBlockBytes = 22, kOffset = 16;
+  static constexpr int kBlockBytes = sizeof(quant::BlockQ5_0), kOffset = 16;
   static constexpr bool kHasMin = false;
-  static __m256i weights(const std::byte* p) noexcept { return _mm256_or_si256(nibbles_32(p + 6), fifth_bits_32(p + 2)); }
+  static __m256i weights(const std::byte* p) noexcept {
+    return _mm256_or_si256(nibbles_32<quant::BlockQ5_0>(p), fifth_bits_32<quant::BlockQ5_0>(p));
+  }
 };
 
 struct RowsQ5_1 : HalfScales {
-  static constexpr int kBlockBytes = 24, kOffset = 0;
+  static constexpr int kBlockBytes = sizeof(quant::BlockQ5_1), kOffset = 0;
   static constexpr bool kHasMin = true;
-  static __m256i weights(const std::byte* p) noexcept { return _mm256_or_si256(nibbles_32(p + 8), fifth_bits_32(p + 4)); }
+  static __m256i weights(const std::byte* p) noexcept {
+    return _mm256_or_si256(nibbles_32<quant::BlockQ5_1>(p), fifth_bits_32<quant::BlockQ5_1>(p));
+  }
 };
 
 struct RowsQ8_0 : HalfScales {
-  static constexpr int kBlockBytes = 34, kOffset = 128;
+  static constexpr int kBlockBytes = sizeof(quant::BlockQ8_0), kOffset = 128;
   static constexpr bool kHasMin = false;
   static __m256i weights(const std::byte* p) noexcept {
-    return _mm256_xor_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 2)), _mm256_set1_epi8(-128));
+    return _mm256_xor_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + offsetof(quant::BlockQ8_0, q))), _mm256_set1_epi8(-128));
   }
 };
 
 struct RowsIQ4_NL : HalfScales {
-  static constexpr int kBlockBytes = 18, kOffset = 128;
+  static constexpr int kBlockBytes = sizeof(quant::BlockIQ4_NL), kOffset = 128;
   static constexpr bool kHasMin = false;
   static __m256i weights(const std::byte* p) noexcept {
     const __m128i levels = _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
-    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_xor_si128(levels, _mm_set1_epi8(-128))), nibbles_32(p + 2));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_xor_si128(levels, _mm_set1_epi8(-128))), nibbles_32<quant::BlockIQ4_NL>(p));
   }
 };
 
 struct RowsMXFP4 {
-  static constexpr int kBlockBytes = 17, kOffset = 12;
+  static constexpr int kBlockBytes = sizeof(quant::BlockMXFP4), kOffset = 12;
   static constexpr bool kHasMin = false;
   static __m256i weights(const std::byte* p) noexcept {
     const __m128i levels = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
-    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_add_epi8(levels, _mm_set1_epi8(12))), nibbles_32(p + 1));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_add_epi8(levels, _mm_set1_epi8(12))), nibbles_32<quant::BlockMXFP4>(p));
   }
   // 2^(e - 128) of the first byte; subnormal for 0 and 1.
   static __m256 d(const std::byte* p, int64_t stride) noexcept {

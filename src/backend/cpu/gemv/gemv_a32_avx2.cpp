@@ -3,6 +3,7 @@
 #include "backend/cpu/gemm/block_heads.h"
 #include "backend/cpu/gemv/gemv.h"
 #include "backend/cpu/gemv/gemv_a32.h"
+#include "quant/blocks.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -18,19 +19,23 @@ inline __m256i load_pair(const std::byte* const* p, int offset) noexcept {
   return _mm256_inserti128_si256(_mm256_castsi128_si256(at(0)), at(4), 1);
 }
 
-inline Pair nibbles(const std::byte* const* p, int offset) noexcept {
-  const __m256i bytes = load_pair(p, offset);
+// Block: of quant/, which says where everything lies.
+template <class Block>
+inline Pair nibbles(const std::byte* const* p) noexcept {
+  const __m256i bytes = load_pair(p, offsetof(Block, nibbles));
   const __m256i mask = _mm256_set1_epi8(15);
   return {_mm256_and_si256(bytes, mask), _mm256_and_si256(_mm256_srli_epi16(bytes, 4), mask)};
 }
 
-// Adds 16 where the mask of 32 bits at high_offset has the element's bit.
-inline Pair fifth_bits(Pair pair, const std::byte* const* p, int high_offset) noexcept {
+// Adds 16 where the mask of 32 bits at kAtBits has the element's bit.
+template <class Block>
+inline Pair fifth_bits(Pair pair, const std::byte* const* p) noexcept {
+  constexpr int kAtBits = offsetof(Block, high_bits);
   const __m256i heads = load_pair(p, 0);
   const __m256i bit = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201u));
   const __m256i spread = _mm256_broadcastsi128_si256(_mm_set_epi64x(0x0101010101010101, 0));
-  const __m256i first = _mm256_shuffle_epi8(heads, _mm256_add_epi8(spread, _mm256_set1_epi8(static_cast<char>(high_offset))));
-  const __m256i second = _mm256_shuffle_epi8(heads, _mm256_add_epi8(spread, _mm256_set1_epi8(static_cast<char>(high_offset + 2))));
+  const __m256i first = _mm256_shuffle_epi8(heads, _mm256_add_epi8(spread, _mm256_set1_epi8(static_cast<char>(kAtBits))));
+  const __m256i second = _mm256_shuffle_epi8(heads, _mm256_add_epi8(spread, _mm256_set1_epi8(static_cast<char>(kAtBits + 2))));
   const __m256i sixteen = _mm256_set1_epi8(16);
   const auto where = [&](__m256i bytes) { return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit), sixteen); };
   return {_mm256_or_si256(pair.first, where(first)), _mm256_or_si256(pair.second, where(second))};
@@ -116,49 +121,49 @@ struct WordDots : Dots<Unpack> {
 };
 
 struct UnpackQ4_0 : OneScale {
-  static constexpr int kBlockBytes = 18, kOffset = 8, kWeightMax = 15;
+  static constexpr int kBlockBytes = sizeof(quant::BlockQ4_0), kOffset = 8, kWeightMax = 15;
   static constexpr bool kSigned = false;
-  static Pair pair(const std::byte* const* p) noexcept { return nibbles(p, 2); }
+  static Pair pair(const std::byte* const* p) noexcept { return nibbles<quant::BlockQ4_0>(p); }
 };
 
 struct UnpackQ4_1 : ScaleAndMin {
-  static constexpr int kBlockBytes = 20, kOffset = 0, kWeightMax = 15;
+  static constexpr int kBlockBytes = sizeof(quant::BlockQ4_1), kOffset = 0, kWeightMax = 15;
   static constexpr bool kSigned = false;
-  static Pair pair(const std::byte* const* p) noexcept { return nibbles(p, 4); }
+  static Pair pair(const std::byte* const* p) noexcept { return nibbles<quant::BlockQ4_1>(p); }
 };
 
 struct UnpackQ5_0 : OneScale {
-  static constexpr int kBlockBytes = 22, kOffset = 16, kWeightMax = 31;
+  static constexpr int kBlockBytes = sizeof(quant::BlockQ5_0), kOffset = 16, kWeightMax = 31;
   static constexpr bool kSigned = false;
-  static Pair pair(const std::byte* const* p) noexcept { return fifth_bits(nibbles(p, 6), p, 2); }
+  static Pair pair(const std::byte* const* p) noexcept { return fifth_bits<quant::BlockQ5_0>(nibbles<quant::BlockQ5_0>(p), p); }
 };
 
 struct UnpackQ5_1 : ScaleAndMin {
-  static constexpr int kBlockBytes = 24, kOffset = 0, kWeightMax = 31;
+  static constexpr int kBlockBytes = sizeof(quant::BlockQ5_1), kOffset = 0, kWeightMax = 31;
   static constexpr bool kSigned = false;
-  static Pair pair(const std::byte* const* p) noexcept { return fifth_bits(nibbles(p, 8), p, 4); }
+  static Pair pair(const std::byte* const* p) noexcept { return fifth_bits<quant::BlockQ5_1>(nibbles<quant::BlockQ5_1>(p), p); }
 };
 
 struct UnpackQ8_0 : OneScale {
-  static constexpr int kBlockBytes = 34, kOffset = 0, kBytesAt = 2;
+  static constexpr int kBlockBytes = sizeof(quant::BlockQ8_0), kOffset = 0, kBytesAt = offsetof(quant::BlockQ8_0, q);
   static constexpr bool kSigned = true;
   static Pair pair(const std::byte* const* p) noexcept { return {load_pair(p, kBytesAt), load_pair(p, kBytesAt + 16)}; }
 };
 
 struct UnpackIQ4_NL : OneScale {
-  static constexpr int kBlockBytes = 18, kOffset = 0;
+  static constexpr int kBlockBytes = sizeof(quant::BlockIQ4_NL), kOffset = 0;
   static constexpr bool kSigned = true;
   static Pair pair(const std::byte* const* p) noexcept {
-    return look_up(nibbles(p, 2), _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113));
+    return look_up(nibbles<quant::BlockIQ4_NL>(p), _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113));
   }
 };
 
 struct UnpackMXFP4 : PowerScale {
-  static constexpr int kBlockBytes = 17, kOffset = 12, kWeightMax = 24;
+  static constexpr int kBlockBytes = sizeof(quant::BlockMXFP4), kOffset = 12, kWeightMax = 24;
   static constexpr bool kSigned = false;
   static Pair pair(const std::byte* const* p) noexcept {
     const __m128i levels = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
-    return look_up(nibbles(p, 1), _mm_add_epi8(levels, _mm_set1_epi8(12)));
+    return look_up(nibbles<quant::BlockMXFP4>(p), _mm_add_epi8(levels, _mm_set1_epi8(12)));
   }
 };
 

@@ -2,6 +2,7 @@
 #include "backend/cpu/gemm/block_heads.h"
 #include "backend/cpu/gemv/gemv.h"
 #include "backend/cpu/gemv/gemv_a32.h"
+#include "quant/blocks.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -20,19 +21,23 @@ inline __m512i load_quad(const std::byte* const* p, int offset) noexcept {
   return _mm512_inserti32x4(v, at(5), 3);
 }
 
-inline Quad nibbles(const std::byte* const* p, int offset) noexcept {
-  const __m512i bytes = load_quad(p, offset);
+// Block: of quant/, which says where everything lies.
+template <class Block>
+inline Quad nibbles(const std::byte* const* p) noexcept {
+  const __m512i bytes = load_quad(p, offsetof(Block, nibbles));
   const __m512i mask = _mm512_set1_epi8(15);
   return {_mm512_and_si512(bytes, mask), _mm512_and_si512(_mm512_srli_epi16(bytes, 4), mask)};
 }
 
-// Adds 16 where the mask of 32 bits at high_offset has the element's bit.
-inline Quad fifth_bits(Quad quad, const std::byte* const* p, int high_offset) noexcept {
+// Adds 16 where the mask of 32 bits at kAtBits has the element's bit.
+template <class Block>
+inline Quad fifth_bits(Quad quad, const std::byte* const* p) noexcept {
+  constexpr int kAtBits = offsetof(Block, high_bits);
   const __m512i heads = load_quad(p, 0);
   const __m512i bit = _mm512_set1_epi64(static_cast<int64_t>(0x8040201008040201u));
   const __m512i spread = _mm512_broadcast_i32x4(_mm_set_epi64x(0x0101010101010101, 0));
-  const __m512i first = _mm512_shuffle_epi8(heads, _mm512_add_epi8(spread, _mm512_set1_epi8(static_cast<char>(high_offset))));
-  const __m512i second = _mm512_shuffle_epi8(heads, _mm512_add_epi8(spread, _mm512_set1_epi8(static_cast<char>(high_offset + 2))));
+  const __m512i first = _mm512_shuffle_epi8(heads, _mm512_add_epi8(spread, _mm512_set1_epi8(static_cast<char>(kAtBits))));
+  const __m512i second = _mm512_shuffle_epi8(heads, _mm512_add_epi8(spread, _mm512_set1_epi8(static_cast<char>(kAtBits + 2))));
   const __m512i sixteen = _mm512_set1_epi8(16);
   return {_mm512_mask_add_epi8(quad.first, _mm512_test_epi8_mask(first, bit), quad.first, sixteen),
           _mm512_mask_add_epi8(quad.second, _mm512_test_epi8_mask(second, bit), quad.second, sixteen)};
@@ -85,46 +90,47 @@ struct ScaleAndMinTogether {
 };
 
 struct UnpackQ4_0 : OneScale {
-  static constexpr int kBlockBytes = 18, kOffset = 8;
-  static Quad quad(const std::byte* const* p) noexcept { return nibbles(p, 2); }
+  static constexpr int kBlockBytes = sizeof(quant::BlockQ4_0), kOffset = 8;
+  static Quad quad(const std::byte* const* p) noexcept { return nibbles<quant::BlockQ4_0>(p); }
 };
 
 struct UnpackQ4_1 : ScaleAndMinTogether {
-  static constexpr int kBlockBytes = 20, kOffset = 0;
-  static Quad quad(const std::byte* const* p) noexcept { return nibbles(p, 4); }
+  static constexpr int kBlockBytes = sizeof(quant::BlockQ4_1), kOffset = 0;
+  static Quad quad(const std::byte* const* p) noexcept { return nibbles<quant::BlockQ4_1>(p); }
 };
 
 struct UnpackQ5_0 : OneScale {
-  static constexpr int kBlockBytes = 22, kOffset = 16;
-  static Quad quad(const std::byte* const* p) noexcept { return fifth_bits(nibbles(p, 6), p, 2); }
+  static constexpr int kBlockBytes = sizeof(quant::BlockQ5_0), kOffset = 16;
+  static Quad quad(const std::byte* const* p) noexcept { return fifth_bits<quant::BlockQ5_0>(nibbles<quant::BlockQ5_0>(p), p); }
 };
 
 struct UnpackQ5_1 : ScaleAndMinTogether {
-  static constexpr int kBlockBytes = 24, kOffset = 0;
-  static Quad quad(const std::byte* const* p) noexcept { return fifth_bits(nibbles(p, 8), p, 4); }
+  static constexpr int kBlockBytes = sizeof(quant::BlockQ5_1), kOffset = 0;
+  static Quad quad(const std::byte* const* p) noexcept { return fifth_bits<quant::BlockQ5_1>(nibbles<quant::BlockQ5_1>(p), p); }
 };
 
 struct UnpackQ8_0 : OneScale {
-  static constexpr int kBlockBytes = 34, kOffset = 128;
+  static constexpr int kBlockBytes = sizeof(quant::BlockQ8_0), kOffset = 128;
   static Quad quad(const std::byte* const* p) noexcept {
     const __m512i sign = _mm512_set1_epi8(-128);
-    return {_mm512_xor_si512(load_quad(p, 2), sign), _mm512_xor_si512(load_quad(p, 18), sign)};
+    constexpr int kAt = offsetof(quant::BlockQ8_0, q);
+    return {_mm512_xor_si512(load_quad(p, kAt), sign), _mm512_xor_si512(load_quad(p, kAt + 16), sign)};
   }
 };
 
 struct UnpackIQ4_NL : OneScale {
-  static constexpr int kBlockBytes = 18, kOffset = 128;
+  static constexpr int kBlockBytes = sizeof(quant::BlockIQ4_NL), kOffset = 128;
   static Quad quad(const std::byte* const* p) noexcept {
     const __m128i levels = _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
-    return look_up(nibbles(p, 2), _mm_xor_si128(levels, _mm_set1_epi8(-128)));
+    return look_up(nibbles<quant::BlockIQ4_NL>(p), _mm_xor_si128(levels, _mm_set1_epi8(-128)));
   }
 };
 
 struct UnpackMXFP4 : PowerScale {
-  static constexpr int kBlockBytes = 17, kOffset = 12;
+  static constexpr int kBlockBytes = sizeof(quant::BlockMXFP4), kOffset = 12;
   static Quad quad(const std::byte* const* p) noexcept {
     const __m128i levels = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
-    return look_up(nibbles(p, 1), _mm_add_epi8(levels, _mm_set1_epi8(12)));
+    return look_up(nibbles<quant::BlockMXFP4>(p), _mm_add_epi8(levels, _mm_set1_epi8(12)));
   }
 };
 

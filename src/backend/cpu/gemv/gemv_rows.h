@@ -161,16 +161,16 @@ void gemv_rows(const LinearTask& task, const GemvOperand& x, int64_t token, int6
     places.at_last[lane] = x.chain.last[lane] * places.block_bytes;
   }
   places.ahead = x.walk.one_by_one ? x.walk.ahead_bytes : std::max(task.row_bytes, x.walk.ahead_bytes);
+  // One by one: the rows of a last step, one turn after the other. By parts: a row of each part. One call, since all of it is inlined there.
   const int64_t together = x.chain.rows_of_last_step;
-  if (x.walk.one_by_one) {
-    for (int64_t i = row_begin; i < row_end; i += together) {
-      gemv_streams<Format, kPlanes, kTokens>(task, x, token, places, i, std::min(i + together, row_end), 1);
-    }
-    return;
-  }
   const int64_t n_streams = together > 1 ? kStreamsMax : kStreams;
-  const int64_t part = (row_end - row_begin + n_streams - 1) / n_streams;
-  for (int64_t i = row_begin; i < row_begin + part; ++i) gemv_streams<Format, kPlanes, kTokens>(task, x, token, places, i, row_end, part);
+  const int64_t part = x.walk.one_by_one ? 1 : (row_end - row_begin + n_streams - 1) / n_streams;
+  const int64_t stride = x.walk.one_by_one ? together : 1;
+  const int64_t first_end = x.walk.one_by_one ? row_end : row_begin + part;
+  for (int64_t i = row_begin; i < first_end; i += stride) {
+    const int64_t end = x.walk.one_by_one ? std::min(i + together, row_end) : row_end;
+    gemv_streams<Format, kPlanes, kTokens>(task, x, token, places, i, end, part);
+  }
 }
 
 // The instance for the operand's planes and tokens.

@@ -69,11 +69,12 @@ struct KGroup {
   Wide head;  // the first 16 bytes
 };
 
-template <int kBytes>
+template <class Block>
 struct KScales : Unsigned, PiecesInOrder {
-  static constexpr int kBlockBytes = kBytes, kSubBlock = 32;
+  static_assert(offsetof(Block, d) == 0 && offsetof(Block, d_min) == 2 && offsetof(Block, sub_scales) == 4);  // the head
+  static constexpr int kBlockBytes = sizeof(Block), kSubBlock = 32;
   static constexpr bool kHasMin = true, kKeepsHeads = true;
-  static int64_t block_bytes(const LinearTask&) noexcept { return kBytes; }
+  static int64_t block_bytes(const LinearTask&) noexcept { return kBlockBytes; }
   // The second number is what is subtracted.
   static Scales scales_of_heads(const Wide* heads) noexcept {
     const HalfPairs pairs = half_pairs(first_dwords(heads));
@@ -94,7 +95,7 @@ inline void unpack_nibbles(const std::byte* const* p, int64_t offset, Wide* w) n
   }
 }
 
-struct LanesQ4_K : KScales<144> {
+struct LanesQ4_K : KScales<quant::BlockQ4_K> {
   static constexpr int kWeightMax = 15;
   using Group = KGroup;
   static void open(const LinearTask&, const std::byte* const* p, Group& group) noexcept {
@@ -102,10 +103,12 @@ struct LanesQ4_K : KScales<144> {
     group.head = gather_wide(p, 0);
     group.scales = k_scales(group.head);
   }
-  static void weights(const Group& group, int quarter, Wide* w) noexcept { unpack_nibbles(group.p, 16 + 32 * quarter, w); }
+  static void weights(const Group& group, int quarter, Wide* w) noexcept {
+    unpack_nibbles(group.p, offsetof(quant::BlockQ4_K, nibbles) + 32 * quarter, w);
+  }
 };
 
-struct LanesQ5_K : KScales<176> {
+struct LanesQ5_K : KScales<quant::BlockQ5_K> {
   static constexpr int kWeightMax = 31;
   struct Group : KGroup {
     Wide high[2][2];  // [nibble][half of 32]: fifth bits of sub-blocks 0..3 and 4..7
@@ -115,13 +118,13 @@ struct LanesQ5_K : KScales<176> {
     group.head = gather_wide(p, 0);
     group.scales = k_scales(group.head);
     for (int i = 0; i < 2; ++i) {
-      const Wide bits = gather_wide(p, 16 + 16 * i), mask = all_bytes(15);
+      const Wide bits = gather_wide(p, offsetof(quant::BlockQ5_K, high_bits) + 16 * i), mask = all_bytes(15);
       group.high[0][i] = and_(bits, mask);
       group.high[1][i] = and_(shift_right_words(bits, 4), mask);
     }
   }
   static void weights(const Group& group, int quarter, Wide* w) noexcept {
-    unpack_nibbles(group.p, 48 + 32 * quarter, w);
+    unpack_nibbles(group.p, offsetof(quant::BlockQ5_K, nibbles) + 32 * quarter, w);
     // 16 where a number of 4 bits has bit 0, 1, 2, 3
     const Wide tables[4] = {spread(_mm_set1_epi16(0x1000)), spread(_mm_set1_epi32(0x10100000)), spread(_mm_set1_epi64x(0x1010101000000000)),
                             spread(_mm_set_epi64x(0x1010101010101010, 0))};
@@ -138,18 +141,20 @@ inline void unpack_pairs(Wide bytes, Wide* w) noexcept {
   for (int i = 1; i < 4; ++i) w[i] = and_(shift_right_words(bytes, 2 * i), mask);
 }
 
-struct LanesQ2_K : ScaleAndMin<84, 80, 82>, Unsigned, PiecesOfHalves {
+struct LanesQ2_K : ScaleAndMin<quant::BlockQ2_K>, Unsigned, PiecesOfHalves {
   static constexpr bool kKeepsHeads = false;
-  static constexpr int kBlockBytes = 84, kWeightMax = 3, kSubBlock = 16;
+  static constexpr int kBlockBytes = sizeof(quant::BlockQ2_K), kWeightMax = 3, kSubBlock = 16;
   struct Group {
     const std::byte* const* p;
     EvenOdd scales, minima;
   };
   static void open(const LinearTask&, const std::byte* const* p, Group& group) noexcept {
-    const Wide bytes = gather_wide(p, 0);
+    const Wide bytes = gather_wide(p, offsetof(quant::BlockQ2_K, sub_scales));
     group = {p, low_nibble_words(bytes), low_nibble_words(shift_right_words(bytes, 4))};
   }
-  static void weights(const Group& group, int quarter, Wide* w) noexcept { unpack_pairs(gather_wide(group.p, 16 + 16 * quarter), w); }
+  static void weights(const Group& group, int quarter, Wide* w) noexcept {
+    unpack_pairs(gather_wide(group.p, offsetof(quant::BlockQ2_K, q) + 16 * quarter), w);
+  }
   static Wide scale(const Group& group, int j) noexcept { return scale_of(group.scales, j); }
   static Wide minimum(const Group& group, const std::byte* sums) noexcept { return times_sums(group.minima, sums); }
 };
@@ -164,11 +169,11 @@ struct SignedScales : Unsigned, PiecesOfHalves {
   static Wide minimum(const Group& group, const std::byte* sums) noexcept { return times_sums(group.scales, sums); }
 };
 
-struct LanesQ3_K : OneScale<110, 108>, SignedScales {
+struct LanesQ3_K : OneScale<quant::BlockQ3_K>, SignedScales {
   static constexpr bool kKeepsHeads = false;
-  static constexpr int kBlockBytes = 110, kWeightMax = 7, kOffsetShift = 2;
+  static constexpr int kBlockBytes = sizeof(quant::BlockQ3_K), kWeightMax = 7, kOffsetShift = 2;
   static void open(const LinearTask&, const std::byte* const* p, Group& group) noexcept {
-    const Wide packed = gather_wide(p, 94);  // their 12 bytes begin at 96: nothing behind the block is read
+    const Wide packed = gather_wide(p, offsetof(quant::BlockQ3_K, sub_scales) - 2);  // nothing behind the block is read
     const Wide nibbles = shuffle_bytes(packed, spread(_mm_setr_epi8(2, 3, 4, 5, 6, 7, 8, 9, 2, 3, 4, 5, 6, 7, 8, 9)));
     const Wide pairs = shuffle_bytes(packed, spread(_mm_set1_epi32(0x0D0C0B0A)));
     const Wide low = and_(shift_right_dwords(nibbles, spread(_mm_setr_epi32(0, 0, 4, 4))), all_bytes(15));
@@ -176,8 +181,8 @@ struct LanesQ3_K : OneScale<110, 108>, SignedScales {
     group = {p, signed_words(subtract_bytes(or_(low, and_(moved, all_bytes(0x30))), all_bytes(32)))};
   }
   static void weights(const Group& group, int quarter, Wide* w) noexcept {
-    unpack_pairs(gather_wide(group.p, 32 + 16 * quarter), w);
-    const Wide bits = gather_wide(group.p, 16 * (quarter % 2)), four = all_bytes(4);
+    unpack_pairs(gather_wide(group.p, offsetof(quant::BlockQ3_K, q) + 16 * quarter), w);
+    const Wide bits = gather_wide(group.p, offsetof(quant::BlockQ3_K, high_bits) + 16 * (quarter % 2)), four = all_bytes(4);
     for (int i = 0; i < 4; ++i) {
       const int bit = 4 * (quarter / 2) + i;
       w[i] = or_(w[i], and_(bit < 2 ? shift_left_words(bits, 2 - bit) : shift_right_words(bits, bit - 2), four));
@@ -185,14 +190,17 @@ struct LanesQ3_K : OneScale<110, 108>, SignedScales {
   }
 };
 
-struct LanesQ6_K : OneScale<210, 208>, SignedScales {
+struct LanesQ6_K : OneScale<quant::BlockQ6_K>, SignedScales {
   static constexpr bool kKeepsHeads = false;
-  static constexpr int kBlockBytes = 210, kWeightMax = 63, kOffsetShift = 5;
-  static void open(const LinearTask&, const std::byte* const* p, Group& group) noexcept { group = {p, signed_words(gather_wide(p, 192))}; }
+  static constexpr int kBlockBytes = sizeof(quant::BlockQ6_K), kWeightMax = 63, kOffsetShift = 5;
+  static void open(const LinearTask&, const std::byte* const* p, Group& group) noexcept {
+    group = {p, signed_words(gather_wide(p, offsetof(quant::BlockQ6_K, sub_scales)))};
+  }
   static void weights(const Group& group, int quarter, Wide* w) noexcept {
-    const int64_t at = 64 * (quarter / 2) + 16 * (quarter % 2);
+    const int64_t at = offsetof(quant::BlockQ6_K, nibbles) + 64 * (quarter / 2) + 16 * (quarter % 2);
     const Wide low = all_bytes(15), high = all_bytes(0x30);
-    const Wide first = gather_wide(group.p, at), second = gather_wide(group.p, at + 32), pairs = gather_wide(group.p, 128 + 16 * quarter);
+    const Wide first = gather_wide(group.p, at), second = gather_wide(group.p, at + 32);
+    const Wide pairs = gather_wide(group.p, offsetof(quant::BlockQ6_K, high_bits) + 16 * quarter);
     w[0] = or_(and_(first, low), and_(shift_left_words(pairs, 4), high));
     w[1] = or_(and_(second, low), and_(shift_left_words(pairs, 2), high));
     w[2] = or_(and_(shift_right_words(first, 4), low), and_(pairs, high));
@@ -208,7 +216,7 @@ struct Signed : PiecesInOrder {
 };
 
 struct LanesIQ4_XS : Signed {
-  static constexpr int kBlockBytes = 136, kWeightMax = 127, kSubBlock = 32;
+  static constexpr int kBlockBytes = sizeof(quant::BlockIQ4_XS), kWeightMax = 127, kSubBlock = 32;
   static constexpr bool kHasMin = false, kKeepsHeads = true;
   using Group = KGroup;
   static int64_t block_bytes(const LinearTask&) noexcept { return kBlockBytes; }
@@ -225,7 +233,7 @@ struct LanesIQ4_XS : Signed {
   static void weights(const Group& group, int quarter, Wide* w) noexcept {
     const Wide levels = spread(_mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)), mask = all_bytes(15);
     for (int i = 0; i < 4; i += 2) {
-      const Wide bytes = gather_wide(group.p, 8 + 32 * quarter + 8 * i);
+      const Wide bytes = gather_wide(group.p, offsetof(quant::BlockIQ4_XS, nibbles) + 32 * quarter + 8 * i);
       w[i] = shuffle_bytes(levels, and_(bytes, mask));
       w[i + 1] = shuffle_bytes(levels, and_(shift_right_words(bytes, 4), mask));
     }

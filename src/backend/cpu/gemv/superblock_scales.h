@@ -4,15 +4,18 @@
 
 #include <immintrin.h>
 
+#include <cstddef>
+
 #include "backend/cpu/gemv/block_scales.h"
 #include "backend/cpu/gemv/gemv_prepare.h"
 #include "backend/cpu/gemv/packed_scales.h"
+#include "quant/blocks.h"
 
 namespace assay::backend::cpu {
 namespace {
 
 // The half-precision numbers at p[lane] + offset.
-inline __m256 load_halves(const std::byte* const* p, int offset) noexcept {
+inline __m256 load_halves(const std::byte* const* p, size_t offset) noexcept {
   const auto half = [&](int lane) {
     int16_t bits;
     __builtin_memcpy(&bits, p[lane] + offset, 2);
@@ -21,20 +24,21 @@ inline __m256 load_halves(const std::byte* const* p, int offset) noexcept {
   return _mm256_cvtph_ps(_mm_setr_epi16(half(0), half(1), half(2), half(3), half(4), half(5), half(6), half(7)));
 }
 
-template <int kBytes, int kAtD>
+// Block: the format's of quant/, which says where everything lies.
+template <class Block>
 struct OneScale {
   static constexpr bool kHasMin = false;
-  static int64_t block_bytes(const LinearTask&) noexcept { return kBytes; }
-  static Scales scales(const LinearTask&, const std::byte* const* p) noexcept { return {load_halves(p, kAtD), _mm256_setzero_ps()}; }
+  static int64_t block_bytes(const LinearTask&) noexcept { return sizeof(Block); }
+  static Scales scales(const LinearTask&, const std::byte* const* p) noexcept { return {load_halves(p, offsetof(Block, d)), _mm256_setzero_ps()}; }
 };
 
 // The second number is what is subtracted: m = -d_min.
-template <int kBytes, int kAtD, int kAtMin>
+template <class Block>
 struct ScaleAndMin {
   static constexpr bool kHasMin = true;
-  static int64_t block_bytes(const LinearTask&) noexcept { return kBytes; }
+  static int64_t block_bytes(const LinearTask&) noexcept { return sizeof(Block); }
   static Scales scales(const LinearTask&, const std::byte* const* p) noexcept {
-    return {load_halves(p, kAtD), _mm256_xor_ps(load_halves(p, kAtMin), _mm256_set1_ps(-0.0f))};
+    return {load_halves(p, offsetof(Block, d)), _mm256_xor_ps(load_halves(p, offsetof(Block, d_min)), _mm256_set1_ps(-0.0f))};
   }
 };
 
@@ -83,11 +87,11 @@ inline SubScales q6_k_scales(const std::byte* packed) noexcept {
 }
 
 // The pairs of top bits and the nibbles of IQ4_XS: 8 scales around 32.
-inline SubScales iq4_xs_scales(const std::byte* high_bits) noexcept {
+inline SubScales iq4_xs_scales(const std::byte* block) noexcept {
   uint16_t high;
   uint32_t low;
-  __builtin_memcpy(&high, high_bits, 2);
-  __builtin_memcpy(&low, high_bits + 2, 4);
+  __builtin_memcpy(&high, block + offsetof(quant::BlockIQ4_XS, scales_high), 2);
+  __builtin_memcpy(&low, block + offsetof(quant::BlockIQ4_XS, scales_low), 4);
   const __m256i place = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   const __m256i twice = _mm256_slli_epi32(place, 1), four_times = _mm256_slli_epi32(place, 2);
   const __m256i nibble = _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32(static_cast<int32_t>(low)), four_times), _mm256_set1_epi32(15));

@@ -44,46 +44,47 @@ inline void unpack_nibbles(const std::byte* p, __m256i* w) noexcept {
   }
 }
 
-struct UnpackQ2_K : ScaleAndMin<84, 80, 82>, InPlace {
+struct UnpackQ2_K : ScaleAndMin<quant::BlockQ2_K>, InPlace {
   static constexpr int kWeightMax = 3, kScaleMax = 15, kSubBlock = 16;
-  static SubScales sub_scales(Block p) noexcept { return q2_k_scales(p); }
-  static void unpack(Block p, int half, __m256i* w) noexcept { unpack_pairs(p + 16 + 32 * half, w); }
+  static SubScales sub_scales(Block p) noexcept { return q2_k_scales(p + offsetof(quant::BlockQ2_K, sub_scales)); }
+  static void unpack(Block p, int half, __m256i* w) noexcept { unpack_pairs(p + offsetof(quant::BlockQ2_K, q) + 32 * half, w); }
 };
 
-struct UnpackQ3_K : OneScale<110, 108>, InPlace {
+struct UnpackQ3_K : OneScale<quant::BlockQ3_K>, InPlace {
   static constexpr int kWeightMax = 4, kScaleMax = 32, kSubBlock = 16;
   static constexpr int kOffset = 4;
-  static SubScales sub_scales(Block p) noexcept { return q3_k_scales(p + 96); }
+  static SubScales sub_scales(Block p) noexcept { return q3_k_scales(p + offsetof(quant::BlockQ3_K, sub_scales)); }
   static void unpack(Block p, int half, __m256i* w) noexcept {
-    unpack_pairs(p + 32 + 32 * half, w);
-    const __m256i high = load_256(p);
+    unpack_pairs(p + offsetof(quant::BlockQ3_K, q) + 32 * half, w);
+    const __m256i high = load_256(p + offsetof(quant::BlockQ3_K, high_bits));
     for (int i = 0; i < 4; ++i) w[i] = _mm256_or_si256(w[i], where_bit(high, 4 * half + i, 4));
   }
 };
 
-struct UnpackQ4_K : ScaleAndMin<144, 0, 2>, InPlace {
+struct UnpackQ4_K : ScaleAndMin<quant::BlockQ4_K>, InPlace {
   static constexpr int kWeightMax = 15, kScaleMax = 63, kSubBlock = 32;
-  static SubScales sub_scales(Block p) noexcept { return k_scales(p + 4); }
-  static void unpack(Block p, int half, __m256i* w) noexcept { unpack_nibbles(p + 16 + 64 * half, w); }
+  static SubScales sub_scales(Block p) noexcept { return k_scales(p + offsetof(quant::BlockQ4_K, sub_scales)); }
+  static void unpack(Block p, int half, __m256i* w) noexcept { unpack_nibbles(p + offsetof(quant::BlockQ4_K, nibbles) + 64 * half, w); }
 };
 
-struct UnpackQ5_K : ScaleAndMin<176, 0, 2>, InPlace {
+struct UnpackQ5_K : ScaleAndMin<quant::BlockQ5_K>, InPlace {
   static constexpr int kWeightMax = 31, kScaleMax = 63, kSubBlock = 32;
-  static SubScales sub_scales(Block p) noexcept { return k_scales(p + 4); }
+  static SubScales sub_scales(Block p) noexcept { return k_scales(p + offsetof(quant::BlockQ5_K, sub_scales)); }
   static void unpack(Block p, int half, __m256i* w) noexcept {
-    unpack_nibbles(p + 48 + 64 * half, w);
-    const __m256i high = load_256(p + 16);
+    unpack_nibbles(p + offsetof(quant::BlockQ5_K, nibbles) + 64 * half, w);
+    const __m256i high = load_256(p + offsetof(quant::BlockQ5_K, high_bits));
     for (int i = 0; i < 4; ++i) w[i] = _mm256_or_si256(w[i], where_bit(high, 4 * half + i, 16));
   }
 };
 
-struct UnpackQ6_K : OneScale<210, 208>, InPlace {
+struct UnpackQ6_K : OneScale<quant::BlockQ6_K>, InPlace {
   static constexpr int kWeightMax = 32, kScaleMax = 128, kSubBlock = 16;
   static constexpr int kOffset = 32;
-  static SubScales sub_scales(Block p) noexcept { return q6_k_scales(p + 192); }
+  static SubScales sub_scales(Block p) noexcept { return q6_k_scales(p + offsetof(quant::BlockQ6_K, sub_scales)); }
   static void unpack(Block p, int half, __m256i* w) noexcept {
     const __m256i low = _mm256_set1_epi8(15), high = _mm256_set1_epi8(0x30);
-    const __m256i first = load_256(p + 64 * half), second = load_256(p + 64 * half + 32), pairs = load_256(p + 128 + 32 * half);
+    const std::byte* nibbles = p + offsetof(quant::BlockQ6_K, nibbles) + 64 * half;
+    const __m256i first = load_256(nibbles), second = load_256(nibbles + 32), pairs = load_256(p + offsetof(quant::BlockQ6_K, high_bits) + 32 * half);
     w[0] = _mm256_or_si256(_mm256_and_si256(first, low), _mm256_and_si256(_mm256_slli_epi16(pairs, 4), high));
     w[1] = _mm256_or_si256(_mm256_and_si256(second, low), _mm256_and_si256(_mm256_slli_epi16(pairs, 2), high));
     w[2] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(first, 4), low), _mm256_and_si256(pairs, high));
@@ -91,15 +92,15 @@ struct UnpackQ6_K : OneScale<210, 208>, InPlace {
   }
 };
 
-struct UnpackIQ4_XS : OneScale<136, 0>, InPlace {
+struct UnpackIQ4_XS : OneScale<quant::BlockIQ4_XS>, InPlace {
   static constexpr int kWeightMax = 127, kScaleMax = 32, kSubBlock = 32;
   static constexpr bool kSigned = true;
-  static SubScales sub_scales(Block p) noexcept { return iq4_xs_scales(p + 2); }
+  static SubScales sub_scales(Block p) noexcept { return iq4_xs_scales(p); }
   static void unpack(Block p, int half, __m256i* w) noexcept {
     const __m128i levels = _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
     const __m128i mask = _mm_set1_epi8(15);
     for (int i = 0; i < 4; ++i) {
-      const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8 + 64 * half + 16 * i));
+      const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + offsetof(quant::BlockIQ4_XS, nibbles) + 64 * half + 16 * i));
       w[i] = _mm256_set_m128i(_mm_shuffle_epi8(levels, _mm_and_si128(_mm_srli_epi16(bytes, 4), mask)),
                               _mm_shuffle_epi8(levels, _mm_and_si128(bytes, mask)));
     }

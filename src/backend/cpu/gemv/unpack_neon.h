@@ -9,9 +9,12 @@
 
 #include <arm_neon.h>
 
+#include <cstddef>
+
 #include "backend/cpu/gemv/block_scales.h"
 #include "backend/cpu/gemv/gemv_prepare.h"
 #include "backend/cpu/gemv/packed_scales.h"
+#include "quant/blocks.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -25,40 +28,44 @@ inline uint8x16_t high_nibbles(uint8x16_t bytes) noexcept { return vshrq_n_u8(by
 
 // ---- Floats d and m of 8 blocks.
 
-inline Floats8 load_halves(const std::byte* const* p, int offset) noexcept {
+inline Floats8 load_halves(const std::byte* const* p, size_t offset) noexcept {
   uint16_t bits[kLanes];
   for (int lane = 0; lane < kLanes; ++lane) __builtin_memcpy(bits + lane, p[lane] + offset, 2);
   const float16x8_t halves = vreinterpretq_f16_u16(vld1q_u16(bits));
   return {vcvt_f32_f16(vget_low_f16(halves)), vcvt_high_f32_f16(halves)};
 }
 
-template <int kBytes, int kAtD>
-struct OneScale {
-  static constexpr bool kHasMin = false;
-  static constexpr int kBlockBytes = kBytes;
-  static int64_t block_bytes(const LinearTask&) noexcept { return kBytes; }
-  static Scales scales(const LinearTask&, const std::byte* const* p) noexcept { return {load_halves(p, kAtD), zero_8()}; }
+// Packed: the format's block of quant/, which says where everything lies.
+template <class Packed, bool kMin>
+struct Sized {
+  static constexpr bool kHasMin = kMin;
+  static constexpr int kBlockBytes = sizeof(Packed);
+  static int64_t block_bytes(const LinearTask&) noexcept { return kBlockBytes; }
 };
 
-template <int kBytes, int kAtD, int kAtMin>
-struct ScaleAndMin {
-  static constexpr bool kHasMin = true;
-  static constexpr int kBlockBytes = kBytes;
-  static int64_t block_bytes(const LinearTask&) noexcept { return kBytes; }
-  static Scales scales(const LinearTask&, const std::byte* const* p) noexcept { return {load_halves(p, kAtD), load_halves(p, kAtMin)}; }
+template <class Packed>
+struct OneScale : Sized<Packed, false> {
+  static Scales scales(const LinearTask&, const std::byte* const* p) noexcept { return {load_halves(p, offsetof(Packed, d)), zero_8()}; }
+};
+
+template <class Packed>
+struct ScaleAndMin : Sized<Packed, true> {
+  static Scales scales(const LinearTask&, const std::byte* const* p) noexcept {
+    return {load_halves(p, offsetof(Packed, d)), load_halves(p, offsetof(Packed, m))};
+  }
 };
 
 // The second number is what is subtracted: m = -d_min.
-template <int kBytes, int kAtD, int kAtMin>
-struct ScaleAndNegatedMin : ScaleAndMin<kBytes, kAtD, kAtMin> {
+template <class Packed>
+struct ScaleAndNegatedMin : Sized<Packed, true> {
   static Scales scales(const LinearTask&, const std::byte* const* p) noexcept {
-    const Floats8 m = load_halves(p, kAtMin);
-    return {load_halves(p, kAtD), {vnegq_f32(m.low), vnegq_f32(m.high)}};
+    const Floats8 m = load_halves(p, offsetof(Packed, d_min));
+    return {load_halves(p, offsetof(Packed, d)), {vnegq_f32(m.low), vnegq_f32(m.high)}};
   }
 };
 
 // 2^(e - 128) of the first byte, as MXFP4 has it; subnormal for 0 and 1.
-struct PowerScale : OneScale<17, 0> {
+struct PowerScale : Sized<quant::BlockMXFP4, false> {
   static Scales scales(const LinearTask&, const std::byte* const* p) noexcept {
     uint32_t bits[kLanes];
     for (int lane = 0; lane < kLanes; ++lane) {
@@ -88,23 +95,23 @@ inline void add_fifth_bits(const std::byte* p, uint8x16_t* w) noexcept {
   }
 }
 
-template <class Scale, int kAtNibbles, int kAtFifth, int kOffset>
-struct UnpackSmall : Scale {
+template <class Packed, template <class> class Scale, int kOffset>
+struct UnpackSmall : Scale<Packed> {
   static void weights(const std::byte* p, int8x16_t* w) noexcept {
     uint8x16_t plain[2];
-    unpack_nibbles_16(p + kAtNibbles, plain);
-    if constexpr (kAtFifth >= 0) add_fifth_bits(p + kAtFifth, plain);
+    unpack_nibbles_16(p + offsetof(Packed, nibbles), plain);
+    if constexpr (requires(const Packed& block) { block.high_bits; }) add_fifth_bits(p + offsetof(Packed, high_bits), plain);
     for (int i = 0; i < 2; ++i) w[i] = minus(plain[i], kOffset);
   }
 };
-using UnpackQ4_0 = UnpackSmall<OneScale<18, 0>, 2, -1, 8>;
-using UnpackQ4_1 = UnpackSmall<ScaleAndMin<20, 0, 2>, 4, -1, 0>;
-using UnpackQ5_0 = UnpackSmall<OneScale<22, 0>, 6, 2, 16>;
-using UnpackQ5_1 = UnpackSmall<ScaleAndMin<24, 0, 2>, 8, 4, 0>;
+using UnpackQ4_0 = UnpackSmall<quant::BlockQ4_0, OneScale, 8>;
+using UnpackQ4_1 = UnpackSmall<quant::BlockQ4_1, ScaleAndMin, 0>;
+using UnpackQ5_0 = UnpackSmall<quant::BlockQ5_0, OneScale, 16>;
+using UnpackQ5_1 = UnpackSmall<quant::BlockQ5_1, ScaleAndMin, 0>;
 
-struct UnpackQ8_0 : OneScale<34, 0> {
+struct UnpackQ8_0 : OneScale<quant::BlockQ8_0> {
   static void weights(const std::byte* p, int8x16_t* w) noexcept {
-    for (int i = 0; i < 2; ++i) w[i] = vreinterpretq_s8_u8(load_bytes(p + 2 + 16 * i));
+    for (int i = 0; i < 2; ++i) w[i] = vreinterpretq_s8_u8(load_bytes(p + offsetof(quant::BlockQ8_0, q) + 16 * i));
   }
 };
 
@@ -117,12 +124,12 @@ inline void look_up_nibbles(const int8_t* levels, const std::byte* p, int8x16_t*
   for (int i = 0; i < 2; ++i) w[i] = vqtbl1q_s8(vld1q_s8(levels), at[i]);
 }
 
-struct UnpackIQ4_NL : OneScale<18, 0> {
-  static void weights(const std::byte* p, int8x16_t* w) noexcept { look_up_nibbles(kLevelsIQ4, p + 2, w); }
+struct UnpackIQ4_NL : OneScale<quant::BlockIQ4_NL> {
+  static void weights(const std::byte* p, int8x16_t* w) noexcept { look_up_nibbles(kLevelsIQ4, p + offsetof(quant::BlockIQ4_NL, nibbles), w); }
 };
 
 struct UnpackMXFP4 : PowerScale {
-  static void weights(const std::byte* p, int8x16_t* w) noexcept { look_up_nibbles(kLevelsMXFP4, p + 1, w); }
+  static void weights(const std::byte* p, int8x16_t* w) noexcept { look_up_nibbles(kLevelsMXFP4, p + offsetof(quant::BlockMXFP4, nibbles), w); }
 };
 
 // ---- Superblocks of 256. Words; min only where the format has minima.
@@ -172,31 +179,31 @@ inline void unpack_nibbles_128(const std::byte* p, uint8x16_t* w) noexcept {
   }
 }
 
-struct UnpackQ2_K : ScaleAndNegatedMin<84, 80, 82>, InPlace {
+struct UnpackQ2_K : ScaleAndNegatedMin<quant::BlockQ2_K>, InPlace {
   static constexpr int kSubBlock = 16;
   static SubScales sub_scales(Block p) noexcept {
-    const uint8x16_t bytes = load_bytes(p), scale = low_nibbles(bytes), min = high_nibbles(bytes);
+    const uint8x16_t bytes = load_bytes(p + offsetof(quant::BlockQ2_K, sub_scales)), scale = low_nibbles(bytes), min = high_nibbles(bytes);
     const auto words = [](uint8x8_t v) { return vreinterpretq_s16_u16(vmovl_u8(v)); };
     return {{words(vget_low_u8(scale)), words(vget_high_u8(scale))}, {words(vget_low_u8(min)), words(vget_high_u8(min))}};
   }
   static void unpack(Block p, int half, int8x16_t* w) noexcept {
     uint8x16_t plain[8];
-    unpack_two_bits(p + 16 + 32 * half, plain);
+    unpack_two_bits(p + offsetof(quant::BlockQ2_K, q) + 32 * half, plain);
     for (int i = 0; i < 8; ++i) w[i] = vreinterpretq_s8_u8(plain[i]);
   }
 };
 
-struct UnpackQ3_K : OneScale<110, 108>, InPlace {
+struct UnpackQ3_K : OneScale<quant::BlockQ3_K>, InPlace {
   static constexpr int kSubBlock = 16;
   static SubScales sub_scales(Block p) noexcept {
-    const Q3KScaleBytes bytes = q3_k_scale_bytes(p + 96);
+    const Q3KScaleBytes bytes = q3_k_scale_bytes(p + offsetof(quant::BlockQ3_K, sub_scales));
     const auto words = [](uint64_t v) { return vmovl_s8(vsub_s8(vcreate_s8(v), vdup_n_s8(32))); };
     return {{words(bytes.first), words(bytes.second)}, {}};
   }
   static void unpack(Block p, int half, int8x16_t* w) noexcept {
     uint8x16_t plain[8];
-    unpack_two_bits(p + 32 + 32 * half, plain);
-    for (int i = 0; i < 4; ++i) add_bit(p, 4 * half + i, 4, plain + 2 * i);
+    unpack_two_bits(p + offsetof(quant::BlockQ3_K, q) + 32 * half, plain);
+    for (int i = 0; i < 4; ++i) add_bit(p + offsetof(quant::BlockQ3_K, high_bits), 4 * half + i, 4, plain + 2 * i);
     for (int i = 0; i < 8; ++i) w[i] = minus(plain[i], 4);
   }
 };
@@ -209,39 +216,40 @@ inline SubScales k_scales(const std::byte* packed) noexcept {
   return s;
 }
 
-struct UnpackQ4_K : ScaleAndNegatedMin<144, 0, 2>, InPlace {
+struct UnpackQ4_K : ScaleAndNegatedMin<quant::BlockQ4_K>, InPlace {
   static constexpr int kSubBlock = 32;
-  static SubScales sub_scales(Block p) noexcept { return k_scales(p + 4); }
+  static SubScales sub_scales(Block p) noexcept { return k_scales(p + offsetof(quant::BlockQ4_K, sub_scales)); }
   static void unpack(Block p, int half, int8x16_t* w) noexcept {
     uint8x16_t plain[8];
-    unpack_nibbles_128(p + 16 + 64 * half, plain);
+    unpack_nibbles_128(p + offsetof(quant::BlockQ4_K, nibbles) + 64 * half, plain);
     for (int i = 0; i < 8; ++i) w[i] = vreinterpretq_s8_u8(plain[i]);
   }
 };
 
-struct UnpackQ5_K : ScaleAndNegatedMin<176, 0, 2>, InPlace {
+struct UnpackQ5_K : ScaleAndNegatedMin<quant::BlockQ5_K>, InPlace {
   static constexpr int kSubBlock = 32;
-  static SubScales sub_scales(Block p) noexcept { return k_scales(p + 4); }
+  static SubScales sub_scales(Block p) noexcept { return k_scales(p + offsetof(quant::BlockQ5_K, sub_scales)); }
   static void unpack(Block p, int half, int8x16_t* w) noexcept {
     uint8x16_t plain[8];
-    unpack_nibbles_128(p + 48 + 64 * half, plain);
-    for (int i = 0; i < 4; ++i) add_bit(p + 16, 4 * half + i, 16, plain + 2 * i);
+    unpack_nibbles_128(p + offsetof(quant::BlockQ5_K, nibbles) + 64 * half, plain);
+    for (int i = 0; i < 4; ++i) add_bit(p + offsetof(quant::BlockQ5_K, high_bits), 4 * half + i, 16, plain + 2 * i);
     for (int i = 0; i < 8; ++i) w[i] = vreinterpretq_s8_u8(plain[i]);
   }
 };
 
-struct UnpackQ6_K : OneScale<210, 208>, InPlace {
+struct UnpackQ6_K : OneScale<quant::BlockQ6_K>, InPlace {
   static constexpr int kSubBlock = 16;
   static SubScales sub_scales(Block p) noexcept {
-    const int8x16_t bytes = vreinterpretq_s8_u8(load_bytes(p + 192));
+    const int8x16_t bytes = vreinterpretq_s8_u8(load_bytes(p + offsetof(quant::BlockQ6_K, sub_scales)));
     return {{vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes)}, {}};
   }
   // Low nibbles of 32 bytes and of the next 32, then their high ones; above them a pair of bits each, from the low end of 32 bytes on.
   static void unpack(Block p, int half, int8x16_t* w) noexcept {
     const uint8x16_t high = vdupq_n_u8(0x30);
     for (int i = 0; i < 2; ++i) {
-      const uint8x16_t first = load_bytes(p + 64 * half + 16 * i), second = load_bytes(p + 64 * half + 32 + 16 * i);
-      const uint8x16_t pairs = load_bytes(p + 128 + 32 * half + 16 * i);
+      const std::byte* nibbles = p + offsetof(quant::BlockQ6_K, nibbles) + 64 * half + 16 * i;
+      const uint8x16_t first = load_bytes(nibbles), second = load_bytes(nibbles + 32);
+      const uint8x16_t pairs = load_bytes(p + offsetof(quant::BlockQ6_K, high_bits) + 32 * half + 16 * i);
       w[i] = minus(vorrq_u8(low_nibbles(first), vandq_u8(vshlq_n_u8(pairs, 4), high)), 32);
       w[2 + i] = minus(vorrq_u8(low_nibbles(second), vandq_u8(vshlq_n_u8(pairs, 2), high)), 32);
       w[4 + i] = minus(vorrq_u8(high_nibbles(first), vandq_u8(pairs, high)), 32);
@@ -250,14 +258,14 @@ struct UnpackQ6_K : OneScale<210, 208>, InPlace {
   }
 };
 
-struct UnpackIQ4_XS : OneScale<136, 0>, InPlace {
+struct UnpackIQ4_XS : OneScale<quant::BlockIQ4_XS>, InPlace {
   static constexpr int kSubBlock = 32;
   // The pairs of top bits and the nibbles of 8 scales around 32.
   static SubScales sub_scales(Block p) noexcept {
     uint16_t high;
     uint32_t low;
-    __builtin_memcpy(&high, p + 2, 2);
-    __builtin_memcpy(&low, p + 4, 4);
+    __builtin_memcpy(&high, p + offsetof(quant::BlockIQ4_XS, scales_high), 2);
+    __builtin_memcpy(&low, p + offsetof(quant::BlockIQ4_XS, scales_low), 4);
     uint64_t bytes = 0;
     for (int i = 0; i < 8; ++i) bytes |= static_cast<uint64_t>(((low >> (4 * i)) & 15) | ((static_cast<uint32_t>(high) >> (2 * i)) & 3) << 4) << (8 * i);
     SubScales s{};
@@ -266,7 +274,7 @@ struct UnpackIQ4_XS : OneScale<136, 0>, InPlace {
     return s;
   }
   static void unpack(Block p, int half, int8x16_t* w) noexcept {
-    for (int i = 0; i < 4; ++i) look_up_nibbles(kLevelsIQ4, p + 8 + 64 * half + 16 * i, w + 2 * i);
+    for (int i = 0; i < 4; ++i) look_up_nibbles(kLevelsIQ4, p + offsetof(quant::BlockIQ4_XS, nibbles) + 64 * half + 16 * i, w + 2 * i);
   }
 };
 
