@@ -155,7 +155,8 @@ template <class Number>
 std::vector<Number> numbers_of(std::string_view flag, std::string_view list, std::string_view prefix) {
   std::vector<Number> numbers;
   for (std::string_view part : parts_of(list)) {
-    if (!prefix.empty() && part.starts_with(prefix)) part.remove_prefix(prefix.size());
+    const auto is_same = [](char a, char b) { return (a | 32) == (b | 32); };  // of letters: in either case
+    if (part.size() >= prefix.size() && std::equal(prefix.begin(), prefix.end(), part.begin(), is_same)) part.remove_prefix(prefix.size());
     Number number{};
     const auto [end, problem] = std::from_chars(part.data(), part.data() + part.size(), number);
     if (problem != std::errc() || end != part.data() + part.size() || number < 0) {

@@ -23,13 +23,14 @@ Buffer::~Buffer() {
   if (device_ != nullptr) device_->release(*this);
 }
 
-Device::Device(std::unique_ptr<const Instance> instance, int number) : instance_(std::move(instance)) {
+Device::Device(std::unique_ptr<const Instance> instance, int number, bool apart) : instance_(std::move(instance)) {
   const std::vector<Facts> devices = instance_->devices();
   if (number < 0 || static_cast<size_t>(number) >= devices.size()) {
     throw Error(Errc::device, "Vulkan device " + std::to_string(number) + ": there are " +
                                   std::to_string(devices.size()) + " here, numbered from 0 (assay devices lists them)");
   }
   facts_ = devices[static_cast<size_t>(number)];
+  if (apart) facts_.shares_memory = false;
   if (!facts_.refused.empty()) {
     throw Error(Errc::device, "Vulkan device " + std::to_string(number) + " (" + facts_.name + ", " + facts_.driver +
                                   "): " + facts_.refused +

@@ -66,8 +66,9 @@ using Constants = std::vector<uint32_t>;
 
 class Device {
  public:
-  // number: among Instance::devices(). Error(device) for one that there is not, or that is refused.
-  Device(std::unique_ptr<const Instance> instance, int number);
+  // number: among Instance::devices(). Error(device) for one that there is not, or that is refused. apart: as if the
+  // host did not see the device's memory, for tests.
+  Device(std::unique_ptr<const Instance> instance, int number, bool apart = false);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;

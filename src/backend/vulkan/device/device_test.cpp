@@ -61,16 +61,20 @@ TEST(VulkanInstance, SaysWhereThereIsNoLoader) {
 TEST(VulkanDevice, CopiesAndRefuses) {
   ASSAY_REQUIRE_VULKAN();
   EXPECT_THROW(Device(std::make_unique<const Instance>(), 99), Error);
+  for (const bool apart : {false, true}) {
+    Device device(std::make_unique<const Instance>(), 0, apart);
+    std::vector<uint32_t> values(3 << 20);
+    std::iota(values.begin(), values.end(), 1u);
+    const Buffer local = upload(device, values);
+    EXPECT_EQ(local.address() % FreeList::kAlignment, 0u);
+    const Buffer other = device.allocate(local.size(), Device::Place::host, "a test");
+    device.copy(local, 4096, other, 8192, local.size() - 8192);
+    device.finish();
+    EXPECT_EQ(other.as<uint32_t>()[2048], values[1024]);
+    EXPECT_EQ(download<uint32_t>(device, local, values.size()), values);
+    if (apart) EXPECT_EQ(local.mapped(), nullptr);
+  }
   Device device(std::make_unique<const Instance>(), 0);
-  std::vector<uint32_t> values(3 << 20);
-  std::iota(values.begin(), values.end(), 1u);
-  const Buffer local = upload(device, values);
-  EXPECT_EQ(local.address() % FreeList::kAlignment, 0u);
-  const Buffer other = device.allocate(local.size(), Device::Place::host, "a test");
-  device.copy(local, 4096, other, 8192, local.size() - 8192);
-  device.finish();
-  EXPECT_EQ(other.as<uint32_t>()[2048], values[1024]);
-  EXPECT_EQ(download<uint32_t>(device, local, values.size()), values);
   try {
     device.allocate(size_t{1} << 50, Device::Place::device, "a mountain");
     FAIL() << "no error";

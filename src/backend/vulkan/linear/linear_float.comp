@@ -8,6 +8,7 @@
 #include "num/num.glsl"
 #include "num/memory.glsl"
 #include "linear/formats.glsl"
+#include "linear/experts.glsl"
 
 layout(local_size_x = 32, local_size_y = 8) in;
 layout(constant_id = 11) const uint kTokens = 1u;
@@ -15,6 +16,7 @@ layout(constant_id = 11) const uint kTokens = 1u;
 layout(push_constant) uniform Push {
   Words w;
   Floats x, bias, y;
+  Experts experts;  // of these a token is a pair, and kTokens is 1
   uint n_rows, n_cols, n_tokens, row_bytes, has_bias;
 } push;
 
@@ -24,14 +26,15 @@ void main() {
   const uint lane = gl_LocalInvocationID.x, chunk = gl_LocalInvocationID.y, first = gl_WorkGroupID.y * kTokens;
   const uint row = gl_WorkGroupID.z * gl_NumWorkGroups.x + gl_WorkGroupID.x;
   if (row >= push.n_rows) return;
+  const uint weight_row = weight_row_of(push.experts, first, row);
   const uint place = chunk * 32u + lane;
   const uint n_tokens = min(kTokens, push.n_tokens - first), n_blocks = (push.n_cols + 31u) / 32u;
   float c[kTokens];
   for (uint t = 0u; t < kTokens; ++t) c[t] = 0.0;
   const uint end = min(push.n_cols, (chunk + 1u) * n_blocks / 8u * 32u);
   for (uint j = chunk * n_blocks / 8u * 32u + lane; j < end; j += 32u) {
-    const float w = decoded(push.w, row * push.row_bytes, j);
-    for (uint t = 0u; t < kTokens; ++t) c[t] = fused(w, push.x.at[(first + min(t, n_tokens - 1u)) * push.n_cols + j], c[t]);
+    const float w = decoded(push.w, weight_row * push.row_bytes, j);
+    for (uint t = 0u; t < kTokens; ++t) c[t] = fused(w, push.x.at[x_row_of(push.experts, first + min(t, n_tokens - 1u)) * push.n_cols + j], c[t]);
   }
   for (uint t = 0u; t < kTokens; ++t) sums[256u * t + place] = c[t];
   for (uint width = 16u; width >= 1u; width /= 2u) {
@@ -44,7 +47,7 @@ void main() {
     float at[8];
     for (uint i = 0u; i < 8u; ++i) at[i] = sums[256u * t + 32u * i];
     float y = add(add(add(at[0], at[1]), add(at[2], at[3])), add(add(at[4], at[5]), add(at[6], at[7])));
-    if (push.has_bias != 0u) y = add(y, push.bias.at[row]);
+    if (push.has_bias != 0u) y = add(y, push.bias.at[weight_row]);
     push.y.at[(first + t) * push.n_rows + row] = y;
   }
 }

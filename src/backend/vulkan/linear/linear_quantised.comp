@@ -9,6 +9,7 @@
 #include "num/num.glsl"
 #include "num/memory.glsl"
 #include "linear/formats.glsl"
+#include "linear/experts.glsl"
 
 layout(local_size_x = 8, local_size_y = 8) in;
 layout(constant_id = 11) const uint kTokens = 1u;
@@ -19,6 +20,7 @@ layout(push_constant) uniform Push {
   Floats d;
   Ints sums_q, sums_l;
   Floats bias, y;
+  Experts experts;  // of these a token is a pair, and kTokens is 1
   uint n_rows, n_cols, n_tokens, row_bytes, has_bias;
 } push;
 
@@ -38,11 +40,12 @@ void main() {
   const uint place = (gl_LocalInvocationID.y * 8u + chunk) * kTokens;
   const uint n_tokens = min(kTokens, push.n_tokens - first);
   const uint n_blocks = push.n_cols / block_elements(), n_groups = block_elements() / 16u;
+  const uint weight_row = weight_row_of(push.experts, first, row);
   for (uint t = 0u; t < kTokens; ++t) sums[place + t] = 0.0;
   if (row < push.n_rows) {
     const uint end = (chunk + 1u) * n_blocks / 8u;
     for (uint b = chunk * n_blocks / 8u; b < end; ++b) {
-      const uint block = row * push.row_bytes + b * block_bytes();
+      const uint block = weight_row * push.row_bytes + b * block_bytes();
       int high[kTokens], low[kTokens], min_high[kTokens], min_low[kTokens];
       for (uint t = 0u; t < kTokens; ++t) high[t] = low[t] = min_high[t] = min_low[t] = 0;
       for (uint g = 0u; g < n_groups; ++g) {
@@ -50,7 +53,7 @@ void main() {
         const uvec4 w = uvec4(group_bytes(push.w, block, g, 0u), group_bytes(push.w, block, g, 1u), group_bytes(push.w, block, g, 2u),
                               group_bytes(push.w, block, g, 3u));
         for (uint t = 0u; t < kTokens; ++t) {
-          const uint group = (first + min(t, n_tokens - 1u)) * (push.n_cols / 16u) + b * n_groups + g;
+          const uint group = x_row_of(push.experts, first + min(t, n_tokens - 1u)) * (push.n_cols / 16u) + b * n_groups + g;
           const int sum_q = push.sums_q.at[group];
           int dot = -offset_of_bytes() * sum_q;
           for (uint i = 0u; i < 4u; ++i) dot += dot_of(w[i], push.q.at[4u * group + i]);
@@ -69,7 +72,7 @@ void main() {
       for (uint t = 0u; t < kTokens; ++t) {
         const float f = joined(high[t], low[t]);
         const float term = has_min() ? fused(s.x, f, mul(s.y, joined(min_high[t], min_low[t]))) : mul(s.x, f);
-        sums[place + t] = fused(push.d.at[(first + min(t, n_tokens - 1u)) * n_blocks + b], term, sums[place + t]);
+        sums[place + t] = fused(push.d.at[x_row_of(push.experts, first + min(t, n_tokens - 1u)) * n_blocks + b], term, sums[place + t]);
       }
     }
   }
@@ -79,7 +82,7 @@ void main() {
     float c[8];
     for (uint i = 0u; i < 8u; ++i) c[i] = sums[(gl_LocalInvocationID.y * 8u + i) * kTokens + t];
     float y = add(add(add(c[0], c[1]), add(c[2], c[3])), add(add(c[4], c[5]), add(c[6], c[7])));
-    if (push.has_bias != 0u) y = add(y, push.bias.at[row]);
+    if (push.has_bias != 0u) y = add(y, push.bias.at[weight_row]);
     push.y.at[(first + t) * push.n_rows + row] = y;
   }
 }

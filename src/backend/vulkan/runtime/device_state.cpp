@@ -7,6 +7,7 @@
 #include <string>
 
 #include "assay/error.h"
+#include "ops/linear/expert_linear.h"
 #include "ops/linear/linear.h"
 #include "ops/plan/buffer_plan.h"
 #include "ops/plan/op_values.h"
@@ -87,10 +88,13 @@ void DeviceState::place_quantised(std::span<const uint8_t> is_native) {
   size_t elements = 0;
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     const auto* linear = plan.ops[i].as<ops::Linear>();
-    if (linear == nullptr || is_native[i] == 0 || options.weights_as_f32) continue;
-    const quant::Format* format = quant::find_format(plan.weights[static_cast<size_t>(linear->w)].view.dtype);
+    const auto* experts = plan.ops[i].as<ops::ExpertLinear>();
+    if ((linear == nullptr && experts == nullptr) || is_native[i] == 0 || options.weights_as_f32) continue;
+    const ops::WeightId w = linear != nullptr ? linear->w : experts->w;
+    const ops::ValueId x = linear != nullptr ? linear->x : experts->x;
+    const quant::Format* format = quant::find_format(plan.weights[static_cast<size_t>(w)].view.dtype);
     if (format->activation != quant::Activation::f32)
-      elements = std::max(elements, static_cast<size_t>(rows_max(linear->x) * width(linear->x)));
+      elements = std::max(elements, static_cast<size_t>(rows_max(x) * width(x)));
   }
   plane_bytes_ = whole_parts(elements);
   sums_bytes_ = whole_parts(elements / 16 * sizeof(int32_t));

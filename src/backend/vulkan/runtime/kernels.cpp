@@ -9,6 +9,7 @@
 #include "ops/attention/attention.h"
 #include "ops/attention/kv_store.h"
 #include "ops/attention/rope.h"
+#include "ops/linear/expert_linear.h"
 #include "ops/linear/linear.h"
 #include "ops/plan/op_values.h"
 #include "ops/rows/activate.h"
@@ -59,54 +60,87 @@ bool as_floats(const ops::Plan& plan, const ops::ExecutorOptions& options, ops::
 
 // ---- Products
 
+struct Experts {  // linear/experts.glsl
+  Address routes = 0;
+  uint32_t n_used = 0, has_routes = 0, rows_per_expert = 0, first_row = 0, x_of_pairs = 0, padding = 0;
+};
+
+// A product as its shader sees it: of experts a token is a pair of a token and an expert.
+struct Product {
+  ops::ValueId x, y;
+  ops::WeightId w, bias;
+  int64_t n_rows, n_cols, n_tokens;
+  Experts experts = {};
+};
+
+Product product_of(const DeviceState& s, const ops::Linear& r) {
+  return {r.x, r.y, r.w, r.bias, s.width(r.y), s.width(r.x), s.n_rows(r.y)};
+}
+Product product_of(const DeviceState& s, const ops::ExpertLinear& r) {
+  Product p = {r.x, r.y, r.w, r.bias, r.d_out, r.d_in, s.n_rows(r.y) * r.n_used};
+  p.experts.routes = r.routes == kNone ? 0 : s.value(r.routes);
+  p.experts.n_used = u32(r.n_used);
+  p.experts.has_routes = r.routes == kNone ? 0u : 1u;
+  p.experts.rows_per_expert = u32(r.row_of(1) - r.row_of(0));
+  p.experts.first_row = u32(r.first_row);
+  p.experts.x_of_pairs = s.width(r.x) == r.d_in ? 0u : 1u;
+  return p;
+}
+
+template <class R>
 bool serves_floats(const ops::Plan& plan, const ops::ExecutorOptions& options, const ops::Op& op) {
-  const auto& r = op.get<ops::Linear>();
+  const auto& r = op.get<R>();
   return has_format(view_of(plan, r.w)) && as_floats(plan, options, r.w);
 }
+template <class R>
 bool serves_integers(const ops::Plan& plan, const ops::ExecutorOptions& options, const ops::Op& op) {
-  const auto& r = op.get<ops::Linear>();
+  const auto& r = op.get<R>();
   return has_format(view_of(plan, r.w)) && !as_floats(plan, options, r.w);
 }
 
-template <int64_t n_together>
+template <class R, int64_t n_together>
 void run_floats(DeviceState& s, const ops::Op& op) {
   struct Push {
     Address w, x, bias, y;
+    Experts experts;
     uint32_t n_rows, n_cols, n_tokens, row_bytes, has_bias;
   };
-  const auto& r = op.get<ops::Linear>();
-  const tensor::TensorView& w = view_of(s.plan, r.w);
-  const Push push = {s.matrix(r.w),      s.value(r.x),       s.small(r.bias),
-                     s.value(r.y),       u32(s.width(r.y)),  u32(s.width(r.x)),
-                     u32(s.n_rows(r.y)), u32(w.row_bytes()), r.bias == kNone ? 0u : 1u};
-  s.device.dispatch("linear_float", {number_of(w.dtype), u32(n_together)}, push, s.width(r.y),
-                    (s.n_rows(r.y) + n_together - 1) / n_together);
+  static_assert(sizeof(Push) <= 128);
+  const Product p = product_of(s, op.get<R>());
+  const tensor::TensorView& w = view_of(s.plan, p.w);
+  const Push push = {s.matrix(p.w), s.value(p.x),  s.small(p.bias), s.value(p.y),       p.experts,
+                     u32(p.n_rows), u32(p.n_cols), u32(p.n_tokens), u32(w.row_bytes()), p.bias == kNone ? 0u : 1u};
+  s.device.dispatch("linear_float", {number_of(w.dtype), u32(n_together)}, push, p.n_rows,
+                    (p.n_tokens + n_together - 1) / n_together);
 }
 
-template <int64_t n_together>
+template <class R, int64_t n_together>
 void run_integers(DeviceState& s, const ops::Op& op) {
   struct Push {
     Address w, q, l, d, sums_q, sums_l, bias, y;
+    Experts experts;
     uint32_t n_rows, n_cols, n_tokens, row_bytes, has_bias;
   };
-  const auto& r = op.get<ops::Linear>();
-  const tensor::TensorView& w = view_of(s.plan, r.w);
-  const QuantisedRows x = s.quantised(r.x, quant::find_format(w.dtype)->activation);
-  const Push push = {s.matrix(r.w),
+  static_assert(sizeof(Push) <= 128);
+  const Product p = product_of(s, op.get<R>());
+  const tensor::TensorView& w = view_of(s.plan, p.w);
+  const QuantisedRows x = s.quantised(p.x, quant::find_format(w.dtype)->activation);
+  const Push push = {s.matrix(p.w),
                      x.q,
                      x.l,
                      x.d,
                      x.sums_q,
                      x.sums_l,
-                     s.small(r.bias),
-                     s.value(r.y),
-                     u32(s.width(r.y)),
-                     u32(s.width(r.x)),
-                     u32(s.n_rows(r.y)),
+                     s.small(p.bias),
+                     s.value(p.y),
+                     p.experts,
+                     u32(p.n_rows),
+                     u32(p.n_cols),
+                     u32(p.n_tokens),
                      u32(w.row_bytes()),
-                     r.bias == kNone ? 0u : 1u};
+                     p.bias == kNone ? 0u : 1u};
   s.device.dispatch("linear_quantised", {number_of(w.dtype), u32(n_together), u32(s.options.planes)}, push,
-                    (s.width(r.y) + 7) / 8, (s.n_rows(r.y) + n_together - 1) / n_together);
+                    (p.n_rows + 7) / 8, (p.n_tokens + n_together - 1) / n_together);
 }
 
 bool serves_embed(const ops::Plan& plan, const ops::ExecutorOptions&, const ops::Op& op) {
@@ -308,12 +342,18 @@ void run_attention(DeviceState& s, const ops::Op& op) {
 }
 
 const std::array kTable = {
-    Kernel{"linear_quantised, 1 token", ops::Record::type_of<ops::Linear>(), 1, 1, serves_integers, run_integers<1>},
-    Kernel{"linear_quantised, 4 tokens", ops::Record::type_of<ops::Linear>(), 2, 0, serves_integers,
-           run_integers<kTokensTogether>},
-    Kernel{"linear_float, 1 token", ops::Record::type_of<ops::Linear>(), 1, 1, serves_floats, run_floats<1>},
-    Kernel{"linear_float, 4 tokens", ops::Record::type_of<ops::Linear>(), 2, 0, serves_floats,
-           run_floats<kTokensTogether>},
+    Kernel{"linear_quantised, 1 token", ops::Record::type_of<ops::Linear>(), 1, 1, serves_integers<ops::Linear>,
+           run_integers<ops::Linear, 1>},
+    Kernel{"linear_quantised, 4 tokens", ops::Record::type_of<ops::Linear>(), 2, 0, serves_integers<ops::Linear>,
+           run_integers<ops::Linear, kTokensTogether>},
+    Kernel{"linear_float, 1 token", ops::Record::type_of<ops::Linear>(), 1, 1, serves_floats<ops::Linear>,
+           run_floats<ops::Linear, 1>},
+    Kernel{"linear_float, 4 tokens", ops::Record::type_of<ops::Linear>(), 2, 0, serves_floats<ops::Linear>,
+           run_floats<ops::Linear, kTokensTogether>},
+    Kernel{"linear_quantised, experts", ops::Record::type_of<ops::ExpertLinear>(), 1, 0,
+           serves_integers<ops::ExpertLinear>, run_integers<ops::ExpertLinear, 1>},
+    Kernel{"linear_float, experts", ops::Record::type_of<ops::ExpertLinear>(), 1, 0, serves_floats<ops::ExpertLinear>,
+           run_floats<ops::ExpertLinear, 1>},
     Kernel{"embed", ops::Record::type_of<ops::Embed>(), 1, 0, serves_embed, run_embed},
     Kernel{"rms_norm", ops::Record::type_of<ops::RmsNorm>(), 1, 0, nullptr, run_rms_norm},
     Kernel{"elements, add", ops::Record::type_of<ops::Add>(), 1, 0, nullptr, run_add},

@@ -15,7 +15,9 @@
 #include "ops/attention/attention.h"
 #include "ops/attention/kv_store.h"
 #include "ops/attention/rope.h"
+#include "ops/linear/expert_linear.h"
 #include "ops/linear/linear.h"
+#include "ops/linear/route.h"
 #include "ops/plan/op_values.h"
 #include "ops/rows/activate.h"
 #include "ops/rows/add.h"
@@ -123,7 +125,7 @@ class VulkanKernels : public ::testing::Test {
   // Both ways over the rows in pieces; every third token is an output.
   Outcome run_plan(const ops::Plan& plan, const ops::ExecutorOptions& options, std::span<const float> rows,
                    const std::vector<int64_t>& pieces, bool borrows_all) {
-    auto device = std::make_unique<Device>(std::make_unique<const Instance>(), 0);
+    auto device = std::make_unique<Device>(std::make_unique<const Instance>(), 0, borrows_all);  // and once with copies
     if (!arithmetic_) arithmetic_ = probe(*device).arithmetic;
     device->set_arithmetic(*arithmetic_);
     const auto executor = make_executor(plan, options, std::move(device), pool_, borrows_all);
@@ -162,7 +164,7 @@ class VulkanKernels : public ::testing::Test {
       EXPECT_TRUE(same_floats(native.seen[i].second, borrowed.seen[i].second)) << native.seen[i].first << ", " << how;
     EXPECT_TRUE(native.cache == borrowed.cache) << how;
     for (size_t i = 0; i < plan.ops.size(); ++i) {
-      EXPECT_TRUE(native.is_native[i]) << plan.ops[i].name << ", " << how;
+      EXPECT_NE(native.is_native[i], plan.ops[i].is<ops::Route>()) << plan.ops[i].name << ", " << how;
       EXPECT_FALSE(borrowed.is_native[i]);
       for (const Kernel* kernel : kernels_for(plan, options, plan.ops[i])) shown_.insert(kernel);
     }
@@ -228,6 +230,16 @@ void VulkanKernels::run_products() {
                       : block == 32 ? blocks
                                     : t.plan.input,
                       t.weight(dtype, 13, n), with_bias ? t.vector(13) : kNone, t.value(13), kNone});
+  }
+  // Routes as a router gives them; then each rank its own input and expert, and rows that are a part of an expert's.
+  const ops::ValueId x = t.slice(t.plan.input, 0, 256), both = t.slice(t.plan.input, 0, 512),
+                     logits = t.slice(t.plan.input, 7, 5);
+  const ops::ValueId routes = t.value(4);
+  t.add(ops::Route{logits, kNone, ops::Gating::softmax, 2, true, 1.0, routes});
+  for (const DType dtype : {DType::Q4_0, DType::Q6_K, DType::F16}) {
+    t.add(ops::ExpertLinear{x, routes, t.weight(dtype, 5 * 9, 256), t.vector(5 * 9), 5, 2, 256, 9, t.value(18)});
+    t.add(ops::ExpertLinear{both, routes, t.weight(dtype, 5 * 9, 256), kNone, 5, 2, 256, 4, t.value(8), 9, 3});
+    t.add(ops::ExpertLinear{both, kNone, t.weight(dtype, 2 * 9, 256), kNone, 2, 2, 256, 9, t.value(18)});
   }
   for (const auto& [planes, as_f32] : {std::pair(2, false), {1, false}, {2, true}}) {
     ops::ExecutorOptions options;
