@@ -5,6 +5,7 @@
 #include "assay/devices.h"
 #include "assay/error.h"
 #include "support/invariance.h"
+#include "support/rounds.h"
 
 namespace assay {
 namespace {
@@ -29,24 +30,32 @@ void check(const test::GoldenModel& golden, const std::vector<test::Setting>& se
               static_cast<long long>(n_runs), settings.size());
 }
 
-// Every format once in one setting, two of them in all: those without kernels borrow.
-TEST(VulkanGolden, EveryFormatHasTheGoldenDigests) {
+// Formats of each kind, and one without a kernel; with ASSAY_EXHAUSTIVE all of them. Every run opens the device and
+// compiles its shaders.
+TEST(VulkanGolden, FormatsHaveTheGoldenDigests) {
   ASSAY_REQUIRE_VULKAN();
-  for (const tensor::DType dtype : test::all_dtypes())
+  using tensor::DType;
+  const std::vector<DType> some = {DType::F16,  DType::Q4_0, DType::Q5_1,  DType::Q8_0,
+                                   DType::Q5_K, DType::Q6_K, DType::IQ4_XS};
+  for (const DType dtype : test::is_exhaustive() ? test::all_dtypes() : some) {
     check(test::golden_tiny_model(dtype), {test::Setting{}}, {vulkan_way(64)});
+  }
 }
 
-TEST(VulkanGolden, EverySettingHasTheGoldenDigests) {
+TEST(VulkanGolden, SettingsHaveTheGoldenDigests) {
   ASSAY_REQUIRE_VULKAN();
-  check(test::golden_tiny_model(tensor::DType::Q4_K), test::all_settings(), {vulkan_way(64)});
+  const std::vector<test::Setting> some = {
+      {Numerics::exact, 15, KvType::f16}, {Numerics::exact, 8, KvType::q8_0}, {Numerics::f32, 15, KvType::f32}};
+  check(test::golden_tiny_model(tensor::DType::Q4_K), test::is_exhaustive() ? test::all_settings() : some,
+        {vulkan_way(64)});
 }
 
 TEST(VulkanGolden, WhereAPromptIsCutChangesNothing) {
   ASSAY_REQUIRE_VULKAN();
   const test::GoldenModel golden = test::golden_tiny_model(tensor::DType::Q8_0);
-  check(golden, {test::Setting{}},
-        {vulkan_way(512), vulkan_way(7), vulkan_way(1), vulkan_way(64, test::random_pieces(golden.ids.size(), 1)),
-         vulkan_way(64, {}, 1)});
+  check(
+      golden, {test::Setting{}},
+      {vulkan_way(7), vulkan_way(1), vulkan_way(64, test::random_pieces(golden.ids.size(), 1)), vulkan_way(64, {}, 1)});
 }
 
 TEST(VulkanGolden, RealModels) {
