@@ -99,7 +99,8 @@ class HostileTest : public test::RunningServer {
     EXPECT_LT(resident_kib() - before, kKibMost);
     EXPECT_EQ(ask(get("/health")).status, 200);
   }
-  // 100 ms and 64 MiB are asked of a server compiled with all optimisation; CI's has less, and sanitizers take many times as much.
+  // 100 ms and 64 MiB are asked of a server compiled with all optimisation; CI's has less, and sanitizers take many
+  // times as much.
 #if defined(ASSAY_SANITIZED) || !defined(NDEBUG)
   static constexpr double kCpuMost = 60;
   static constexpr int64_t kKibMost = 2 << 20;
