@@ -12,7 +12,8 @@
 namespace assay::backend::vulkan {
 
 // Each name stands once: it is declared, and looked up, by a list.
-// clang-format off: it never comes to rest with such a list
+// By hand, since clang-format never comes to rest with such a list.
+// clang-format off
 #define ASSAY_VULKAN_INSTANCE_FUNCTIONS(X) \
   X(DestroyInstance) X(EnumeratePhysicalDevices) X(GetPhysicalDeviceProperties2) X(GetPhysicalDeviceFeatures2) \
   X(GetPhysicalDeviceQueueFamilyProperties) X(GetPhysicalDeviceMemoryProperties2) \
