@@ -531,6 +531,7 @@ void Puller::take_body(std::span<const std::byte> bytes, const Task& task, Parti
 
 // Where nobody says what the digest should be, the file's own sizes must fit together.
 void Puller::check_structure(const Task& task, PartialFile& partial) const {
+  partial.flush();
   try {
     const base::MappedFile map(partial.path());
     gguf::read_contents(map.bytes(), task.file_name);

@@ -133,6 +133,11 @@ class ShardExecutor final : public ops::Executor {
   bool set_n_ranked(int64_t n) override {
     return set_all([n](ops::Executor& executor) { return executor.set_n_ranked(n); });
   }
+  bool set_allowed(std::span<const ops::AllowedTokens> outputs) override {
+    const bool is_set = set_all([outputs](ops::Executor& executor) { return executor.set_allowed(outputs); });
+    if (!is_set) set_all([](ops::Executor& executor) { return executor.set_allowed({}); });
+    return is_set;
+  }
   bool set_follows_best(bool follows) override {
     const bool is_set = set_all([follows](ops::Executor& executor) { return executor.set_follows_best(follows); });
     if (!is_set) set_all([](ops::Executor& executor) { return executor.set_follows_best(false); });

@@ -18,6 +18,7 @@ class ForwardingExecutor : public Executor {
   std::span<const float> logits(int64_t i_output) const override { return inner_->logits(i_output); }
   void read_logits(int64_t i_output, std::span<double> out) const override { inner_->read_logits(i_output, out); }
   bool set_n_ranked(int64_t n) override { return inner_->set_n_ranked(n); }
+  bool set_allowed(std::span<const AllowedTokens> outputs) override { return inner_->set_allowed(outputs); }
   std::span<const RankedLogit> ranked(int64_t i_output) const override { return inner_->ranked(i_output); }
   bool set_follows_best(bool follows) override { return inner_->set_follows_best(follows); }
   std::span<float> input(int64_t n_tokens) override { return inner_->input(n_tokens); }

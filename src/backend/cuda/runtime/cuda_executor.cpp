@@ -9,6 +9,7 @@
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/runtime/device_state.h"
 #include "backend/cuda/runtime/graphs.h"
+#include "backend/cuda/rows/allowed.h"
 #include "backend/cuda/rows/next_batch.h"
 #include "backend/cuda/rows/rank.h"
 #include "backend/cuda/rows/row_kernels.h"
@@ -53,7 +54,7 @@ class CudaExecutor final : public ops::Executor {
     if (!state_.plan.causal) ops::check_whole(state_.shape);
     if (batch.tokens.empty()) return;
     choose_device();
-    const bool is_under_way = on_all_shards(next_.is(batch, [this](int64_t i) { return best_of(i); }));
+    const bool is_under_way = on_all_shards(allowed_.empty() && next_.is(batch, [this](int64_t i) { return best_of(i); }));
     next_.forget();
     if (!is_under_way) settle();
     fetched_.assign(fetched_.size(), 0);
@@ -74,7 +75,7 @@ class CudaExecutor final : public ops::Executor {
 
   // The batch that the state has taken.
   void run_taken(const ops::Batch& batch, bool is_under_way) {
-    keeps_ = n_ranked_ == 1 && is_graph() && state_.keeps_logits() && is_one_each(state_.shape, state_.n_tokens);
+    keeps_ = n_ranked_ == 1 && allowed_.empty() && is_graph() && state_.keeps_logits() && is_one_each(state_.shape, state_.n_tokens);
     place_of_.assign(state_.shape.selected.size(), 0);
     for (size_t i = 0; keeps_ && i < place_of_.size(); ++i) place_of_[i] = batch.positions[i] % 2;
     if (!is_under_way) start_run(false);
@@ -114,6 +115,17 @@ class CudaExecutor final : public ops::Executor {
     if (n_ranked_run_ == 0) return {};
     const std::span row(ranked_at(place_of_[static_cast<size_t>(i_output)], i_output, n_ranked_run_), static_cast<size_t>(n_ranked_run_));
     return row.first(static_cast<size_t>(std::find_if(row.begin(), row.end(), [](const auto& x) { return x.token == ops::kNone; }) - row.begin()));
+  }
+  bool set_allowed(std::span<const ops::AllowedTokens> outputs) override {
+    if (outputs.empty()) {
+      allowed_.clear();
+      return true;
+    }
+    if (n_ranked_ == 0) return false;
+    choose_device();
+    settle();
+    if (allowed_.set(outputs, state_.options.n_outputs_max, state_.plan.vocab_size)) graphs_.clear();
+    return true;
   }
   bool set_follows_best(bool follows) override {
     if (follows && !state_.keeps_logits()) return false;
@@ -237,7 +249,7 @@ class CudaExecutor final : public ops::Executor {
 
   GraphKey key_of(int64_t n_segments) const {
     const auto n_rows = static_cast<int64_t>(state_.shape.selected.size());
-    return {state_.n_tokens, n_rows, n_segments, n_ranked_, keeps_, keeps_ && follows_best_, state_.landings.set()};
+    return {state_.n_tokens, n_rows, n_segments, n_ranked_, !allowed_.empty(), keeps_, keeps_ && follows_best_, state_.landings.set()};
   }
 
   // Shards agree on what they begin with, whatever became of one of them in the run before.
@@ -367,7 +379,7 @@ class CudaExecutor final : public ops::Executor {
     const auto n_rows = static_cast<int64_t>(state_.shape.selected.size());
     if (n_rows * n_ranked_ == 0) return;
     const RankOutputs out{ranked_.as<ops::RankedLogit>(), keeps_ ? state_.handover() : Handover{}, state_.token_rows()};
-    rank_rows(state_.value(state_.plan.logits), n_rows, state_.plan.vocab_size, n_ranked_, rank_scratch_.as<uint64_t>(), out, queue);
+    rank_rows({state_.value(state_.plan.logits), n_rows, state_.plan.vocab_size, n_ranked_, allowed_.words()}, rank_scratch_.as<uint64_t>(), out, queue);
   }
 
   void announce(const ops::Op& op) {
@@ -388,6 +400,7 @@ class CudaExecutor final : public ops::Executor {
   int64_t n_ranked_ = 0, n_ranked_run_ = 0;  // of the next run, of the last one
   DeviceBuffer rank_scratch_;
   PinnedBuffer ranked_;  // which the device writes
+  AllowedRows allowed_;  // of the next runs
   bool keeps_ = false;         // of the last run: whether its logits and the best of them have one of two places
   std::vector<int> place_of_;  // of each of its outputs: which
   bool follows_best_ = false;

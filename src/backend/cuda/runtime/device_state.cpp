@@ -226,6 +226,7 @@ StateView DeviceState::state_view(int32_t state) const noexcept {
   view.sequences = sequences();
   view.positions = positions();
   view.n_tokens = static_cast<int32_t>(n_tokens);
+  view.n_parts = static_cast<int32_t>(shape.token_runs.size());
   return view;
 }
 
