@@ -6,6 +6,9 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 packages=(g++ cmake ninja-build pkg-config python3 python3-pip ca-certificates
           libboost-json1.81-dev libssl-dev libcurl4-openssl-dev libpcre2-dev libutf8proc-dev libxxhash-dev libfmt-dev libedit-dev libgtest-dev libgmock-dev)
 
+# Of builds with ASSAY_VULKAN, and a driver that computes on the processor.
+vulkan_packages=(libvulkan-dev glslc mesa-vulkan-drivers)
+
 say() { printf '%s\n' "$*" >&2; }
 
 # installed PACKAGE[:ARCHITECTURE]: of this machine's architecture, if none is named; others may be there beside it.

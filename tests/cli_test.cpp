@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <filesystem>
 #include <fstream>
@@ -103,13 +104,21 @@ TEST(Cli, CudaIsRefusedByName) {
   expect_refusal(assay({"run", "m.gguf", "-p", "x", "--backend", "cuda"}), 1, "CUDA");
 }
 
+TEST(Cli, VulkanIsRefusedByName) {
+  if (!json::parse(assay({"devices", "--json"}).out).as_object().contains("no_vulkan")) GTEST_SKIP() << "a Vulkan device is here";
+  expect_refusal(assay({"run", "m.gguf", "-p", "x", "--backend", "vulkan"}), 1, "Vulkan");
+}
+
 TEST(Cli, DevicesNameTheProcessorAndTellWhyThereIsNoGpu) {
   const json::object found = json::parse(assay({"devices", "--json"}).out).as_object();
   const json::array& devices = found.at("devices").as_array();
   ASSERT_FALSE(devices.empty());
   EXPECT_EQ(devices[0].at("backend"), "cpu");
   EXPECT_GT(devices[0].at("memory").to_number<int64_t>(), 0);
-  EXPECT_EQ(devices.size() == 1, found.contains("no_cuda"));
+  for (const std::string backend : {"cuda", "vulkan"}) {
+    const bool is_there = std::any_of(devices.begin(), devices.end(), [&](const json::value& d) { return d.at("backend").as_string() == backend; });
+    EXPECT_NE(is_there, found.contains("no_" + backend)) << backend;
+  }
   EXPECT_THAT(assay({"devices"}).out, StartsWith("cpu "));
 }
 

@@ -23,14 +23,15 @@ enum class Numerics {
   oracle,  // float64 throughout, plain loops, slow; the cache is float64 whatever cache_k and cache_v say
 };
 enum class KvType { f16, q8_0, f32 };
-// automatic: the GPU where this build and this machine have one, kernels were not asked for by name and the mode is not oracle.
-enum class Backend { automatic, cpu, cuda };
+// automatic: the NVIDIA GPU where this build and this machine have one, kernels were not asked for by name and the mode is not oracle. vulkan is
+// never chosen by itself.
+enum class Backend { automatic, cpu, cuda, vulkan };
 // How several GPUs share a model. layer: each has some of the layers and they take turns, so a larger model fits. tensor: each has some of the
 // heads and some of the rows of every matrix, and they work at the same time. Nothing of this changes a bit.
 enum class SplitMode { layer, tensor };
 enum class Kernels { best, reference, avx2, avx512, neon, neon_i8mm };  // best: the best that the machine can run
 
-// By the names that flags have: "auto", "cpu", "cuda"; "exact", "f32", "fast", "oracle"; "f16", "q8_0", "f32"; "auto", "reference", "avx2", "avx512",
+// By the names that flags have: "auto", "cpu", "cuda", "vulkan"; "exact", "f32", "fast", "oracle"; "f16", "q8_0", "f32"; "auto", "reference", "avx2", "avx512",
 // "neon", "neon-i8mm".
 // parse_x: Error(bad_request) that lists the names.
 std::string_view name(Numerics numerics) noexcept;
@@ -55,13 +56,13 @@ struct ContextOptions {
   KvType cache_v = KvType::f16;
   Kernels kernels = Kernels::best;
   Backend backend = Backend::cpu;
-  // Of backend automatic or cuda. n_gpu_layers (-ngl): the last N layers and the output run on the GPU, the others on the CPU; -1 or at
+  // Of backend automatic, cuda or vulkan. n_gpu_layers (-ngl): the last N layers and the output run on the GPU, the others on the CPU; -1 or at
   // least the model's layers: all of them; 0: the CPU. devices: the GPUs by number that share these layers out, in this order; empty: the
-  // first. device_shares: how much of them each has, as many as there are devices; empty: the same. Nothing of this changes a bit.
+  // first (of vulkan the first that is no software). device_shares: how much of them each has, as many as there are devices; empty: the same. Nothing of this changes a bit.
   int64_t n_gpu_layers = -1;
   std::vector<int> devices = {};
   std::vector<float> device_shares = {};
-  SplitMode split_mode = SplitMode::layer;  // tensor: 2 to 8 devices with equal shares, and all layers on them
+  SplitMode split_mode = SplitMode::layer;  // tensor: backend cuda, 2 to 8 devices with equal shares, and all layers on them
   int n_sequences = 1;        // independent token sequences, each with n_ctx positions
   // On the CPU the cache is a pool of pages that sequences take as they grow and may share: n_positions_max, of all of them together (0: n_ctx for
   // each of n_sequences; elsewhere nothing else can be had), and n_kept, further sequences that hold what may be wanted again.
@@ -76,9 +77,9 @@ struct ContextOptions {
 };
 
 // The options with one thing changed: the numerics to "exact/15" (also "exact"), "exact/8", "f32", "fast" or "oracle", or, with the same bits as
-// before, the kernels to "reference" or another set, the backend to "cpu" or "cuda". Nothing where the text names no mode; kModeNames
+// before, the kernels to "reference" or another set, the backend to "cpu", "cuda" or "vulkan". Nothing where the text names no mode; kModeNames
 // lists them.
-inline constexpr std::string_view kModeNames = "exact/15, exact/8, f32, fast, oracle, reference, avx2, avx512, neon, neon-i8mm, cpu, cuda";
+inline constexpr std::string_view kModeNames = "exact/15, exact/8, f32, fast, oracle, reference, avx2, avx512, neon, neon-i8mm, cpu, cuda, vulkan";
 std::optional<ContextOptions> with_mode(ContextOptions options, std::string_view mode);
 
 struct MemoryFigures {

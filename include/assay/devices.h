@@ -8,19 +8,23 @@
 namespace assay {
 
 struct Device {
-  std::string backend;            // "cpu" or "cuda"
+  std::string backend;            // "cpu", "cuda" or "vulkan"
   std::string name;
   std::string detail;             // e.g. "132 multiprocessors, compute capability 9.0"
   int64_t memory_bytes = 0;       // 0: not known
   int64_t memory_free_bytes = 0;
+  int number = 0;                 // of its backend's devices: ContextOptions::devices
+  std::string refused = {};       // why nothing can run on it; empty: it can
 };
 
 struct DeviceList {
   std::vector<Device> devices;  // the processor first, then the GPUs
-  std::string no_cuda;          // why there is no GPU among them; empty where there is one
+  std::string no_cuda;          // why there is no CUDA device among them; empty where there is one
+  std::string no_vulkan;        // the same of Vulkan; empty where there is one, be it a refused one
 };
 
-DeviceList list_devices();
+// probe: Vulkan devices are opened and asked how they compute, which takes a moment; their detail and what they are refused for then say so.
+DeviceList list_devices(bool probe = false);
 std::string processor_name();  // as the operating system calls it; empty where it does not say
 
 }  // namespace assay

@@ -16,6 +16,7 @@
 #include "backend/cpu/runtime/cpu_executor.h"
 #include "backend/cuda/cuda.h"
 #include "backend/oracle/oracle_executor.h"
+#include "backend/vulkan/vulkan.h"
 #include "engine/model_state.h"
 #include "engine/executors/placement.h"
 #include "engine/executors/replay_executor.h"
@@ -33,7 +34,7 @@ using Names = std::array<std::pair<Enum, std::string_view>, n>;
 constexpr Names<Numerics, 4> kNumerics{
     {{Numerics::exact, "exact"}, {Numerics::f32, "f32"}, {Numerics::fast, "fast"}, {Numerics::oracle, "oracle"}}};
 constexpr Names<KvType, 3> kKvTypes{{{KvType::f16, "f16"}, {KvType::q8_0, "q8_0"}, {KvType::f32, "f32"}}};
-constexpr Names<Backend, 3> kBackends{{{Backend::automatic, "auto"}, {Backend::cpu, "cpu"}, {Backend::cuda, "cuda"}}};
+constexpr Names<Backend, 4> kBackends{{{Backend::automatic, "auto"}, {Backend::cpu, "cpu"}, {Backend::cuda, "cuda"}, {Backend::vulkan, "vulkan"}}};
 constexpr Names<Kernels, 6> kKernels{{{Kernels::best, "auto"},
                                       {Kernels::reference, "reference"},
                                       {Kernels::avx2, "avx2"},
@@ -98,7 +99,7 @@ std::optional<ContextOptions> with_mode(ContextOptions options, std::string_view
   for (const auto& [value, text] : kBackends) {
     if (text != mode || value == Backend::automatic) continue;
     options.backend = value;
-    if (value == Backend::cuda) options.kernels = Kernels::best;
+    if (value != Backend::cpu) options.kernels = Kernels::best;
     return options;
   }
   return std::nullopt;
@@ -114,7 +115,7 @@ constexpr int64_t kOutputsBytesDefault = 16 << 20;
 // Mode fast has no meaning on a CPU, and its bits are those of one device.
 void check_fast(const ContextOptions& options, int64_t n_layers) {
   constexpr std::string_view kInstead = "; mode exact gives the same bits on every machine";
-  if (options.backend == Backend::cpu || options.kernels != Kernels::best) {
+  if (options.backend == Backend::cpu || options.backend == Backend::vulkan || options.kernels != Kernels::best) {
     throw Error(Errc::bad_request, fmt::format("numerics fast: needs the tensor cores of a GPU (backend cuda), found backend {}, kernels {}{}",
                                                name(options.backend), name(options.kernels), kInstead));
   }
@@ -133,10 +134,10 @@ Backend choose_backend(const ContextOptions& options) {
   if (options.backend == Backend::automatic) {
     if (needs_cpu || backend::cuda::find_devices().list.empty()) return Backend::cpu;
   } else if (needs_cpu) {
-    throw Error(Errc::bad_request, fmt::format("backend cuda: mode oracle, a named kernel set and -ngl 0 are the CPU's; found mode {}, kernels {}, -ngl {}",
-                                               name(options.numerics), name(options.kernels), options.n_gpu_layers));
+    throw Error(Errc::bad_request, fmt::format("backend {}: mode oracle, a named kernel set and -ngl 0 are the CPU's; found mode {}, kernels {}, -ngl {}",
+                                               name(options.backend), name(options.numerics), name(options.kernels), options.n_gpu_layers));
   }
-  return Backend::cuda;
+  return options.backend == Backend::vulkan ? Backend::vulkan : Backend::cuda;
 }
 
 void check_devices(const ContextOptions& options) {
@@ -197,7 +198,7 @@ backend::cpu::KernelSet kernel_set(Kernels kernels) {
   throw Error(Errc::bad_request, fmt::format("kernels: this machine cannot run {}; it has {}", name(kernels), known));
 }
 
-bool has_pages(const ContextOptions& resolved) noexcept { return resolved.backend != Backend::cuda && resolved.numerics != Numerics::oracle; }
+bool has_pages(const ContextOptions& resolved) noexcept { return resolved.backend == Backend::cpu && resolved.numerics != Numerics::oracle; }
 
 ContextOptions resolve(const ContextOptions& asked, const Model& model) {
   ContextOptions options = asked;
@@ -224,16 +225,20 @@ ContextOptions resolve(const ContextOptions& asked, const Model& model) {
   options.backend = choose_backend(options);
   check_devices(options);
   const bool is_divided = options.devices.size() > 1 || (options.n_gpu_layers >= 0 && options.n_gpu_layers < model.n_layers());
-  if (options.embeddings && options.backend == Backend::cuda && is_divided) {
+  if (options.embeddings && options.backend != Backend::cpu && is_divided) {
     throw Error(Errc::bad_request, fmt::format("embeddings on the GPU: need all {} layers on one GPU, found -ngl {} and {} GPUs; --backend cpu needs none",
                                                model.n_layers(), options.n_gpu_layers, std::max<size_t>(options.devices.size(), 1)));
   }
   if (!engine::has_pages(options) && (options.n_positions_max > 0 || options.n_kept > 0)) {
     throw Error(Errc::bad_request, fmt::format("{} positions of all sequences (--max-total-tokens), {} kept sequences: only a cache on the CPU is "
                                                "made of pages; this one is on {}", options.n_positions_max, options.n_kept,
-                                               options.backend == Backend::cuda ? "a GPU" : "the oracle"));
+                                               options.backend != Backend::cpu ? "a GPU" : "the oracle"));
   }
   if (options.backend == Backend::cuda && options.devices.empty()) options.devices = {0};
+  if (options.backend == Backend::vulkan && options.split_mode == SplitMode::tensor) {
+    throw Error(Errc::bad_request, "split mode tensor: is of backend cuda alone; with vulkan, split mode layer takes several devices");
+  }
+  if (options.backend == Backend::vulkan && options.devices.empty()) options.devices = {backend::vulkan::default_device()};
   if (options.backend == Backend::cuda && options.split_mode == SplitMode::tensor) check_tensor_split(options, model.n_layers());
   if (options.n_threads == 0) options.n_threads = base::physical_cores();
   return options;
@@ -243,8 +248,8 @@ namespace {
 
 ChosenExecutor make_sharded(const ops::Plan& plan, const ops::ExecutorOptions& options, const std::vector<int>& devices) {
   std::shared_ptr<backend::cuda::Peers> peers;
-  const auto make = [&](const ops::Plan& shard, int i, base::Meeting& meeting) {
-    if (peers == nullptr) peers = backend::cuda::make_peers(devices, meeting);
+  const auto make = [&](const ops::Plan& shard, int i, base::Barrier& barrier) {
+    if (peers == nullptr) peers = backend::cuda::make_peers(devices, barrier);
     return backend::cuda::make_cuda_executor(shard, options, devices[static_cast<size_t>(i)], {peers, i});
   };
   std::string kernels;
@@ -276,9 +281,10 @@ ChosenExecutor make_executor(const Model& model, const ContextOptions& options, 
   const Placement placement = place_layers(options, model.n_layers());
   const auto make = [&](const ops::Plan& part, int i) {
     const int device = placement.devices[static_cast<size_t>(i)];
-    return device == kCpu ? backend::cpu::make_cpu_executor(part, executor, {set}, pool) : backend::cuda::make_cuda_executor(part, executor, device);
+    if (device == kCpu) return backend::cpu::make_cpu_executor(part, executor, {set}, pool);
+    return options.backend == Backend::vulkan ? backend::vulkan::make_vulkan_executor(part, executor, device, pool) : backend::cuda::make_cuda_executor(part, executor, device);
   };
-  std::string kernels = describe(placement, model.n_layers(), std::string(backend::cpu::name(set)));
+  std::string kernels = describe(placement, model.n_layers(), std::string(backend::cpu::name(set)), name(options.backend));
   if (placement.borders.empty()) return {replaying(make(plan, 0)), std::move(kernels)};
   return {replaying(make_split_executor(plan, executor, placement.borders, make)), std::move(kernels)};
 }

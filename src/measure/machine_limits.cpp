@@ -78,6 +78,7 @@ MachineLimits measure_limits(const Context& context) {
     limits.read_bandwidth = backend::cuda::measure_device_bandwidth();
     return limits;
   }
+  if (options.backend == Backend::vulkan) return limits;  // not measured
   base::ThreadPool pool(options.n_threads, options.pin_threads);
   limits.read_bandwidth = measure_read_bandwidth(pool);
   if (options.numerics == Numerics::oracle) return limits;

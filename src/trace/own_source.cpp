@@ -37,7 +37,7 @@ Declared own_declared(const ContextOptions& options) {
 
 std::string own_name(const ContextOptions& options, std::string_view kernels) {
   if (options.numerics == Numerics::oracle) return "oracle, float64";
-  std::string text = fmt::format("{}{}, {}", kernels.find("cuda") != kernels.npos ? "" : "cpu ", kernels, name(options.numerics));
+  std::string text = fmt::format("{}{}, {}", kernels.find("cuda") != kernels.npos || kernels.find("vulkan") != kernels.npos ? "" : "cpu ", kernels, name(options.numerics));
   if (options.numerics == Numerics::exact || options.numerics == Numerics::fast) text += fmt::format(", {} bits", options.activation_bits);
   text += fmt::format(", cache {}", name(options.cache_k));
   if (options.cache_v != options.cache_k) text += fmt::format("/{}", name(options.cache_v));

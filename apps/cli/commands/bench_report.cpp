@@ -24,9 +24,9 @@ std::string model_type(const Model& model) {
 }
 
 // As the driver calls it.
-std::string gpu_name() {
+std::string gpu_name(const ContextOptions& options) {
   for (const Device& d : list_devices().devices) {
-    if (d.backend == "cuda") return d.name;
+    if (d.backend == name(options.backend) && (options.devices.empty() || options.devices.front() == d.number)) return d.name;
   }
   return {};
 }
@@ -54,13 +54,14 @@ json::object common_json(const BenchReport& report) {
   const Context& context = report.context;
   const Model& model = context.model();
   const ContextOptions& o = context.options();
-  const bool on_gpu = o.backend == Backend::cuda;
+  const bool on_gpu = o.backend != Backend::cpu;
+  const std::string_view gpu = o.backend == Backend::vulkan ? "Vulkan" : "CUDA";
   return {{"build_commit", build_commit()},
           {"build_number", 0},
           {"version", ASSAY_VERSION},
           {"cpu_info", processor_name()},
-          {"gpu_info", on_gpu ? gpu_name() : ""},
-          {"backends", on_gpu ? "CUDA" : "CPU"},
+          {"gpu_info", on_gpu ? gpu_name(o) : ""},
+          {"backends", on_gpu ? gpu : "CPU"},
           {"model_filename", model.path()},
           {"model_type", model_type(model)},
           {"model_size", model.tensors_bytes()},
@@ -75,7 +76,7 @@ json::object common_json(const BenchReport& report) {
           {"main_gpu", o.devices.empty() ? 0 : o.devices.front()},
           {"no_kv_offload", false},
           {"flash_attn", 1},
-          {"devices", o.devices.empty() ? "auto" : fmt::format("CUDA{}", fmt::join(o.devices, "/CUDA"))},
+          {"devices", o.devices.empty() ? "auto" : fmt::format("{}{}", gpu, fmt::join(o.devices, fmt::format("/{}", gpu)))},
           {"tensor_split", o.device_shares.empty() ? "0.00" : fmt::format("{:.2f}", fmt::join(o.device_shares, "/"))},
           {"tensor_buft_overrides", "none"},
           {"use_mmap", true},
@@ -189,7 +190,7 @@ std::string table_foot(const BenchReport& report) {
                                  report.context.kernels(), name(o.numerics));
   if (o.numerics == Numerics::exact || o.numerics == Numerics::fast) text += fmt::format(", {} bits", o.activation_bits);
   text += fmt::format("; -ub {}", o.n_ubatch);
-  if (o.backend == Backend::cuda) text += fmt::format("; -ngl {}", o.n_gpu_layers);
+  if (o.backend != Backend::cpu) text += fmt::format("; -ngl {}", o.n_gpu_layers);
   const MachineLimits& limits = report.limits;
   if (limits.read_bandwidth > 0)
     text += fmt::format("\nmemory reads {:.1f} GB/s", limits.read_bandwidth / 1e9);

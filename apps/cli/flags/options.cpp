@@ -115,8 +115,8 @@ void RuntimeFlags::add(Flags& flags, const std::string& about_n_ctx, RuntimeList
       .one_of({"exact", "f32", "fast", "oracle"})
       .shows("exact");
   flags.value("--activations", activations, "BITS", "Of modes exact and fast: 15 or 8").one_of({"15", "8"});
-  flags.value("--backend", backend, "NAME", "auto, cpu, cuda, or hybrid-f32 (cpu with --numerics f32)")
-      .one_of({"auto", "cpu", "cuda", "hybrid-f32"});
+  flags.value("--backend", backend, "NAME", "auto (cpu or cuda), cpu, cuda, vulkan, or hybrid-f32 (cpu with --numerics f32)")
+      .one_of({"auto", "cpu", "cuda", "vulkan", "hybrid-f32"});
   flags.value("-dev,--device", devices, "LIST",
               "GPUs that share the model, e.g. 0,1 (assay devices lists them); default: the first");
   flags.value("-sm,--split-mode", split_mode, "MODE",
@@ -155,7 +155,8 @@ template <class Number>
 std::vector<Number> numbers_of(std::string_view flag, std::string_view list, std::string_view prefix) {
   std::vector<Number> numbers;
   for (std::string_view part : parts_of(list)) {
-    if (!prefix.empty() && part.starts_with(prefix)) part.remove_prefix(prefix.size());
+    const auto is_same = [](char a, char b) { return (a | 32) == (b | 32); };  // of letters: in either case
+    if (part.size() >= prefix.size() && std::equal(prefix.begin(), prefix.end(), part.begin(), is_same)) part.remove_prefix(prefix.size());
     Number number{};
     const auto [end, problem] = std::from_chars(part.data(), part.data() + part.size(), number);
     if (problem != std::errc() || end != part.data() + part.size() || number < 0) {
@@ -179,16 +180,17 @@ void RuntimeFlags::choose_devices(ContextOptions& o) const {
   if (split_mode == "tensor") o.split_mode = SplitMode::tensor;
   const DeviceList list = list_devices();
   if (devices) {
-    o.devices = numbers_of<int>("--device", *devices, "CUDA");
+    o.devices = numbers_of<int>("--device", *devices, o.backend == Backend::vulkan ? "VULKAN" : "CUDA");
   } else if (split_mode == "layer" || split_mode == "tensor" || tensor_split) {
-    const auto n_gpus = std::count_if(list.devices.begin(), list.devices.end(), [](const Device& d) { return d.backend == "cuda"; });
-    for (int i = 0; i < n_gpus; ++i) o.devices.push_back(i);
+    for (const Device& d : list.devices) {
+      if (d.backend == (o.backend == Backend::vulkan ? "vulkan" : "cuda") && d.refused.empty()) o.devices.push_back(d.number);
+    }
   }
   if (tensor_split) o.device_shares = numbers_of<float>("--tensor-split", *tensor_split, {});
   if (split_mode == "none" && o.devices.size() > 1) {
     throw UsageError(fmt::format("--split-mode none means one GPU, but --device names {}", o.devices.size()));
   }
-  if (o.backend != Backend::cpu && list.no_cuda.empty()) return;
+  if (o.backend == Backend::vulkan || (o.backend != Backend::cpu && list.no_cuda.empty())) return;
   std::string given;
   for (const auto& [is_given, flag] : {std::pair{devices.has_value(), "--device"},
                                        {split_mode.has_value(), "--split-mode"},
@@ -214,6 +216,10 @@ ContextOptions RuntimeFlags::options() const {
                               none));
     }
     if (!none.empty()) say(fmt::format("-ngl has no effect, all layers run on the CPU: {}", none));
+  } else if (backend == "vulkan") {
+    if (const std::string none = list_devices().no_vulkan; !none.empty()) {
+      throw Error(Errc::device, fmt::format("--backend vulkan: {}; use --backend cpu, which gives the same bits", none));
+    }
   } else if (gpu_wanted) {
     say(fmt::format("-ngl has no effect: --backend {} runs all layers on the CPU", backend));
   }
@@ -245,7 +251,7 @@ namespace {
 
 // The largest n_ctx / 2^i that there is memory for; 0: none. Of the CPU, where trying costs nothing: pages are taken when they are written.
 int64_t find_fitting(const std::shared_ptr<const Model>& model, ContextOptions options) {
-  const bool is_cpu = options.backend == Backend::cpu || !list_devices().no_cuda.empty();
+  const bool is_cpu = options.backend == Backend::cpu || (options.backend != Backend::vulkan && !list_devices().no_cuda.empty());
   constexpr int64_t kSmallest = 64;
   while (is_cpu && options.n_ctx / 2 >= kSmallest) {
     options.n_ctx /= 2;

@@ -10,11 +10,23 @@
 
 #include "backend/cpu/linear/linear.h"
 #include "backend/cuda/cuda.h"
+#include "backend/vulkan/vulkan.h"
 #include "base/processors.h"
 
 namespace assay {
 
-DeviceList list_devices() {
+namespace {
+
+std::string detail_of(const backend::vulkan::DeviceInfo& d) {
+  std::string detail = fmt::format("Vulkan {}.{}, {}", d.version_major, d.version_minor, d.driver);
+  if (d.is_software) detail += ", software: only used where it is named";
+  if (!d.arithmetic.empty()) detail += fmt::format("; {}", d.arithmetic);
+  return detail;
+}
+
+}  // namespace
+
+DeviceList list_devices(bool probe) {
   DeviceList result;
   Device processor;
   processor.backend = "cpu";
@@ -28,10 +40,17 @@ DeviceList list_devices() {
   result.devices.push_back(std::move(processor));
   backend::cuda::Devices found = backend::cuda::find_devices();
   result.no_cuda = std::move(found.why_none);
+  int number = 0;
   for (backend::cuda::DeviceInfo& d : found.list) {
     result.devices.push_back({"cuda", std::move(d.name),
                               fmt::format("{} multiprocessors, compute capability {}.{}", d.n_multiprocessors, d.major, d.minor),
-                              d.memory_bytes, d.free_bytes});
+                              d.memory_bytes, d.free_bytes, number++});
+  }
+  backend::vulkan::Devices vulkan = backend::vulkan::find_devices(probe);
+  result.no_vulkan = std::move(vulkan.why_none);
+  number = 0;
+  for (const backend::vulkan::DeviceInfo& d : vulkan.list) {
+    result.devices.push_back({"vulkan", d.name, detail_of(d), d.memory_bytes, d.free_bytes, number++, d.refused});
   }
   return result;
 }

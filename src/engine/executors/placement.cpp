@@ -9,7 +9,7 @@
 namespace assay::engine {
 
 Placement place_layers(const ContextOptions& options, int64_t n_layers) {
-  if (options.backend != Backend::cuda) return {{kCpu}, {}};
+  if (options.backend == Backend::cpu) return {{kCpu}, {}};
   Placement placed;
   const int64_t n_gpu = options.n_gpu_layers < 0 ? n_layers : std::min(options.n_gpu_layers, n_layers);
   const int64_t first_gpu_layer = n_layers - n_gpu;
@@ -35,15 +35,15 @@ Placement place_layers(const ContextOptions& options, int64_t n_layers) {
   return placed;
 }
 
-std::string describe(const Placement& placement, int64_t n_layers, const std::string& cpu) {
+std::string describe(const Placement& placement, int64_t n_layers, const std::string& cpu, std::string_view gpu) {
   if (placement.devices.size() == 1) {
     const int device = placement.devices.front();
-    return device == kCpu ? cpu : device == 0 ? "cuda" : fmt::format("cuda{}", device);
+    return device == kCpu ? cpu : device == 0 ? std::string(gpu) : fmt::format("{}{}", gpu, device);
   }
   std::string text;
   for (size_t i = 0; i < placement.devices.size(); ++i) {
     const int64_t begin = i == 0 ? 0 : placement.borders[i - 1], end = i == placement.borders.size() ? n_layers : placement.borders[i];
-    const std::string device = placement.devices[i] == kCpu ? cpu : fmt::format("cuda{}", placement.devices[i]);
+    const std::string device = placement.devices[i] == kCpu ? cpu : fmt::format("{}{}", gpu, placement.devices[i]);
     text += fmt::format("{}{}{} {}", text.empty() ? "" : ", ", end - begin, i == 0 ? " layers" : "", device);
   }
   return text;

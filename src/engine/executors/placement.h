@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "assay/context.h"
@@ -20,7 +21,7 @@ struct Placement {
 // options: resolved. The output counts as one layer more. A device with a share has at least one, while there are any.
 Placement place_layers(const ContextOptions& options, int64_t n_layers);
 
-// "avx512", "cuda", "cuda1", "10 layers avx512, 20 cuda0": cpu is what the kernels of the CPU are called.
-std::string describe(const Placement& placement, int64_t n_layers, const std::string& cpu);
+// "avx512", "cuda", "cuda1", "10 layers avx512, 20 cuda0": cpu is what the kernels of the CPU are called, gpu the GPUs' backend.
+std::string describe(const Placement& placement, int64_t n_layers, const std::string& cpu, std::string_view gpu = "cuda");
 
 }  // namespace assay::engine

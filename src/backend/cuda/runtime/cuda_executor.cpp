@@ -1,4 +1,4 @@
-// The CUDA executor: takes memory for everything once, then queues the schedule's units for every batch on one stream.
+// The CUDA executor: takes memory for everything once, then queues the schedule's groups for every batch on one stream.
 #include <algorithm>
 #include <atomic>
 #include <string>
@@ -14,7 +14,7 @@
 #include "backend/cuda/rows/rank.h"
 #include "backend/cuda/rows/row_kernels.h"
 #include "backend/cuda/runtime/run_decode.h"
-#include "backend/cuda/runtime/run_units.h"
+#include "backend/cuda/runtime/run_group.h"
 #include "ops/plan/op_values.h"
 
 namespace assay::backend::cuda {
@@ -356,18 +356,18 @@ class CudaExecutor final : public ops::Executor {
     queue.overlap = queue_.overlap && (!is_shard() || recorded);
     if (sends) state_.send_batch();
     send(state_.input_host, state_.plan.input);
-    const auto announce_unit = [&](const Unit& unit) {
-      for (const int32_t op : unit.ops) announce(state_.plan.ops[static_cast<size_t>(op)]);
+    const auto announce_group = [&](const FusionGroup& group) {
+      for (const int32_t op : group.ops) announce(state_.plan.ops[static_cast<size_t>(op)]);
     };
     if (state_.n_tokens == 1) {
       for (const DecodeGroup& group : schedule.decode) {
         run_decode_group(state_, group, observed, queue);
-        for (size_t i = 0; observed && i < group.units.size(); ++i) announce_unit(schedule.units[static_cast<size_t>(group.units[i])]);
+        for (size_t i = 0; observed && i < group.members.size(); ++i) announce_group(schedule.groups[static_cast<size_t>(group.members[i])]);
       }
     } else {
-      for (const Unit& unit : schedule.units) {
-        run_unit(state_, unit, {state_, schedule.read_outside, observed}, queue);
-        if (observed) announce_unit(unit);
+      for (const FusionGroup& group : schedule.groups) {
+        run_group(state_, group, {state_, schedule.read_outside, observed}, queue);
+        if (observed) announce_group(group);
       }
     }
     rank_outputs(queue);
@@ -420,10 +420,10 @@ std::unique_ptr<ops::Executor> make_cuda_executor(const ops::Plan& plan, const o
   return std::make_unique<CudaExecutor>(plan, options, device, place);
 }
 
-std::shared_ptr<Peers> make_peers(const std::vector<int>& devices, base::Meeting& meeting) {
+std::shared_ptr<Peers> make_peers(const std::vector<int>& devices, base::Barrier& barrier) {
   const Devices found = find_devices();
   for (const int device : devices) check_device(found, device);
-  return std::make_shared<Peers>(devices, meeting);
+  return std::make_shared<Peers>(devices, barrier);
 }
 
 }  // namespace assay::backend::cuda

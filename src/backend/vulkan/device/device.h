@@ -1,0 +1,138 @@
+// One open device: its memory in few large pieces, commands that are recorded, sent and waited for, and pipelines made
+// when they are first asked for. Buffers are addresses (bufferDeviceAddress): shaders are given them as push constants,
+// there are no descriptors.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "backend/vulkan/device/free_list.h"
+#include "backend/vulkan/device/instance.h"
+
+namespace assay::backend::vulkan {
+
+// How the device computes: the specialisation constants of num/num.glsl. As it stands, everything is done in integers,
+// whatever the device does.
+struct Arithmetic {
+  enum class Fused : uint32_t { own, by_float64, by_integers };
+  Fused fused = Fused::by_integers;
+  bool flushes = true, own_quotient = true, own_root = true;  // own_: made by us
+  bool operator==(const Arithmetic&) const = default;
+};
+
+class Device;
+
+// Memory of a device, or of the host that the device sees. Must not outlive its device.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    std::swap(device_, other.device_), std::swap(piece_, other.piece_), std::swap(offset_, other.offset_),
+        std::swap(bytes_, other.bytes_);
+    std::swap(address_, other.address_), std::swap(mapped_, other.mapped_);
+    return *this;
+  }
+  ~Buffer();
+
+  VkDeviceAddress address() const noexcept { return address_; }
+  std::byte* mapped() const noexcept { return mapped_; }  // null where the host cannot see it
+  template <class T>
+  T* as() const noexcept {
+    return reinterpret_cast<T*>(mapped_);
+  }
+  size_t size() const noexcept { return bytes_; }
+
+ private:
+  friend class Device;
+  Device* device_ = nullptr;
+  size_t piece_ = 0, offset_ = 0, bytes_ = 0;
+  VkDeviceAddress address_ = 0;
+  std::byte* mapped_ = nullptr;
+};
+
+inline constexpr int64_t kGroupsMax = 65535;  // along one axis, on every device
+
+// Values of the specialisation constants 10, 11, ..
+using Constants = std::vector<uint32_t>;
+
+class Device {
+ public:
+  // number: among Instance::devices(). Error(device) for one that there is not, or that is refused. apart: as if the
+  // host did not see the device's memory, for tests.
+  Device(std::unique_ptr<const Instance> instance, int number, bool apart = false);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  const Facts& facts() const noexcept { return facts_; }
+  const Arithmetic& arithmetic() const noexcept { return arithmetic_; }
+  void set_arithmetic(const Arithmetic& arithmetic) { arithmetic_ = arithmetic; }
+
+  enum class Place { device, host };
+  // what: named in the Error(out_of_memory), which has need and have. Not cleared.
+  Buffer allocate(size_t bytes, Place place, const std::string& what);
+  // Copies, after everything that was recorded. Neither may be called while commands are being recorded by a caller who
+  // has not sent them.
+  void write(const Buffer& to, size_t offset, std::span<const std::byte> bytes);
+  void read(const Buffer& from, size_t offset, std::span<std::byte> bytes);
+
+  // Recording: each step sees what those before it wrote. push: a struct as the shader has it. x: workgroups; beyond
+  // kGroupsMax of them they lie in rows of as many, along z.
+  template <class Push>
+  void dispatch(std::string_view shader, const Constants& constants, const Push& push, int64_t x, int64_t y = 1) {
+    static_assert(std::is_trivially_copyable_v<Push> && sizeof(Push) <= 128);
+    dispatch_bytes(shader, constants, std::as_bytes(std::span(&push, 1)), x, y);
+  }
+  void copy(const Buffer& from, size_t from_offset, const Buffer& to, size_t to_offset, size_t bytes);
+  void finish();                                      // sends what was recorded, if anything, and waits for its end
+  void abandon() noexcept { is_recording_ = false; }  // forgets what was recorded
+
+ private:
+  friend class Buffer;
+  struct Piece {
+    VkDeviceMemory memory = VK_NULL_HANDLE;
+    VkBuffer buffer = VK_NULL_HANDLE;
+    VkDeviceAddress address = 0;
+    std::byte* mapped = nullptr;
+    Place place = Place::device;
+    FreeList free;
+  };
+
+  void open();
+  void close() noexcept;
+  void make_commands();
+  size_t make_piece(size_t bytes, Place place, const std::string& what);
+  uint32_t memory_type(Place place, uint32_t allowed) const;
+  void release(const Buffer& buffer) noexcept;
+  void begin();
+  void barrier();
+  void dispatch_bytes(std::string_view shader, const Constants& constants, std::span<const std::byte> push, int64_t x,
+                      int64_t y);
+  VkPipeline pipeline(std::string_view shader, const Constants& constants);
+
+  std::unique_ptr<const Instance> instance_;
+  Facts facts_;
+  Arithmetic arithmetic_;
+  VkDevice device_ = VK_NULL_HANDLE;
+  DeviceFunctions vk_;
+  VkQueue queue_ = VK_NULL_HANDLE;
+  VkCommandPool pool_ = VK_NULL_HANDLE;
+  VkCommandBuffer commands_ = VK_NULL_HANDLE;
+  VkFence fence_ = VK_NULL_HANDLE;
+  VkPipelineLayout layout_ = VK_NULL_HANDLE;
+  bool is_recording_ = false;
+  std::vector<Piece> pieces_;
+  std::map<std::pair<std::string, Constants>, VkPipeline> pipelines_;  // the constants with those of the arithmetic
+  Buffer staging_;
+};
+
+}  // namespace assay::backend::vulkan

@@ -1,0 +1,24 @@
+#version 460
+// Rows of the table of tokens, decoded and scaled (ops/rows/embed.h).
+#extension GL_EXT_buffer_reference : require
+#extension GL_GOOGLE_include_directive : require
+#include "num/num.glsl"
+#include "num/memory.glsl"
+#include "linear/formats.glsl"
+
+layout(local_size_x = 64) in;
+
+layout(push_constant) uniform Push {
+  Words table;
+  Ints tokens;
+  Floats y;
+  uint n_cols, row_bytes;
+  float scale;
+} push;
+
+void main() {
+  const uint token = gl_WorkGroupID.x, row = uint(push.tokens.at[token]) * push.row_bytes;
+  for (uint j = gl_LocalInvocationID.x; j < push.n_cols; j += 64u) {
+    push.y.at[token * push.n_cols + j] = mul(decoded(push.table, row, j), push.scale);
+  }
+}

@@ -1,0 +1,46 @@
+#version 460
+// Row ops that compute each element by itself: ops/rows/add.h, gate.h, activate.h, scale.h, softcap.h, add_columns.h, scale_columns.h. Which: ASSAY_OPERATION
+// when this is compiled.
+#extension GL_EXT_buffer_reference : require
+#extension GL_GOOGLE_include_directive : require
+#include "num/num.glsl"
+#include "num/memory.glsl"
+
+layout(local_size_x = 64) in;
+layout(constant_id = 10) const uint kActivation = 0u;  // as ops/rows/activation.h numbers them: SiLU, GELU (tanh), -, squared ReLU, sigmoid, -, exp, none
+
+layout(push_constant) uniform Push {
+  Floats a, b, y;
+  uint n, width;  // elements of all rows; of gate: elements of y for each of a; of columns: of a row
+  float factor;
+} push;
+
+// One exponential and one quotient for all that are made of them.
+float activated(float x) {
+  if (kActivation == 3u) return relu_squared(x);
+  if (kActivation == 7u) return x;
+  const float e = exponential(kActivation == 1u ? negated(gelu_twice_u(x)) : kActivation == 6u ? x : negated(x));
+  return kActivation == 6u ? e : quotient(kActivation == 4u ? 1.0 : x, add(1.0, e));
+}
+
+float element(uint i) {
+#if ASSAY_OPERATION == 0
+  return add(push.a.at[i], push.b.at[i]);
+#elif ASSAY_OPERATION == 1
+  return mul(activated(push.a.at[i / push.width]), push.b.at[i]);
+#elif ASSAY_OPERATION == 2
+  return activated(push.a.at[i]);
+#elif ASSAY_OPERATION == 3
+  return mul(push.a.at[i], push.factor);
+#elif ASSAY_OPERATION == 4
+  return softcap(push.a.at[i], push.factor);
+#elif ASSAY_OPERATION == 5
+  return add(push.a.at[i], push.b.at[i % push.width]);
+#else
+  return mul(push.a.at[i], push.b.at[i % push.width]);
+#endif
+}
+
+void main() {
+  for (uint i = gl_GlobalInvocationID.x; i < push.n; i += gl_NumWorkGroups.x * 64u) push.y.at[i] = element(i);
+}

@@ -1,0 +1,20 @@
+#version 460
+// Rows chosen by the batch (ops/rows/select_outputs.h), or columns of a row (ops/rows/slice.h): copied.
+#extension GL_EXT_buffer_reference : require
+#extension GL_GOOGLE_include_directive : require
+#include "num/memory.glsl"
+
+layout(local_size_x = 64) in;
+
+layout(push_constant) uniform Push {
+  Words x, y;
+  Ints rows;  // of x, one for each row of y; not read where all of them are meant
+  uint x_cols, first_col, y_cols, all_rows;
+} push;
+
+void main() {
+  const uint i = gl_WorkGroupID.x, from = push.all_rows != 0u ? i : uint(push.rows.at[i]);
+  for (uint j = gl_LocalInvocationID.x; j < push.y_cols; j += 64u) {
+    push.y.at[i * push.y_cols + j] = push.x.at[from * push.x_cols + push.first_col + j];
+  }
+}

@@ -1,0 +1,206 @@
+// See device_state.h.
+#include "backend/vulkan/runtime/device_state.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <string>
+
+#include "assay/error.h"
+#include "lower/buffer_plan.h"
+#include "ops/linear/expert_linear.h"
+#include "ops/linear/linear.h"
+#include "ops/plan/op_values.h"
+#include "ops/plan/plan_check.h"
+
+namespace assay::backend::vulkan {
+namespace {
+
+size_t whole_parts(size_t bytes) {
+  return (bytes + FreeList::kAlignment - 1) / FreeList::kAlignment * FreeList::kAlignment;
+}
+
+class MatricesOf final : public ops::FieldVisitor {
+ public:
+  std::vector<ops::WeightId> ids;
+  void matrix(ops::WeightId& id) override {
+    if (id != ops::kNone) ids.push_back(id);
+  }
+};
+
+}  // namespace
+
+DeviceState::DeviceState(const ops::Plan& plan_, const ops::ExecutorOptions& options_, Device& device_,
+                         std::span<const uint8_t> is_native)
+    : plan(plan_),
+      options(options_),
+      device(device_),
+      cache(plan_.cache_layers, options_, device_),
+      n_rotations_(plan_.ropes.size(), 0) {
+  place_values();
+  place_quantised(is_native);
+  const auto n_parts = static_cast<size_t>(4 * options.n_batch_max + options.n_sequences);
+  batch_ = device.allocate(n_parts * sizeof(int32_t), Device::Place::host, "a batch");
+  for (const ops::RopeSpec& spec : plan.ropes) {
+    rope_tables.emplace_back(spec, options.n_ctx);
+    ropes_.push_back(device.allocate(static_cast<size_t>(options.n_ctx * spec.dim) * sizeof(float),
+                                     Device::Place::device, "the table of rotations"));
+  }
+  place_weights(is_native);
+}
+
+// Each value has its memory from the op that writes it to the last that reads it.
+void DeviceState::place_values() {
+  const auto n = plan.values.size();
+  const auto n_ops = static_cast<int32_t>(plan.ops.size());
+  std::vector<lower::BufferNeed> of(n);
+  for (size_t i = 0; i < n; ++i) {
+    const auto id = static_cast<ops::ValueId>(i);
+    if (width(id) > 0 && rows_max(id) > INT32_MAX / width(id)) {
+      throw Error(Errc::unsupported, plan.values[i].name + ": " + std::to_string(rows_max(id)) + " rows of " +
+                                         std::to_string(width(id)) +
+                                         " are more than the Vulkan backend can count; use smaller chunks (-ub)");
+    }
+    of[i].bytes = static_cast<size_t>(rows_max(id) * width(id)) * sizeof(float);
+  }
+  for (int32_t i = 0; i < n_ops; ++i) {
+    const ops::OpValues values = ops::values_of(plan.ops[static_cast<size_t>(i)]);
+    for (const ops::ValueId x : values.inputs) of[static_cast<size_t>(x)].last_step = i;
+    if (values.output != ops::kNone)
+      of[static_cast<size_t>(values.output)].first_step = of[static_cast<size_t>(values.output)].last_step = i;
+  }
+  for (const ops::ValueId kept : {plan.output(), plan.handed}) {
+    if (kept != ops::kNone) of[static_cast<size_t>(kept)].last_step = n_ops;
+  }
+  std::vector<size_t> order(n);
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return of[a].first_step < of[b].first_step; });
+  std::vector<lower::BufferNeed> needs;
+  for (const size_t i : order) needs.push_back(of[i]);
+  const lower::BufferPlan placed = lower::place_buffers(needs, FreeList::kAlignment);
+  offsets_.resize(n);
+  for (size_t i = 0; i < n; ++i) offsets_[order[i]] = placed.offsets[i];
+  arena_ = device.allocate(placed.bytes, Device::Place::device,
+                           "the activations of " + std::to_string(options.n_batch_max) + " tokens");
+}
+
+void DeviceState::place_quantised(std::span<const uint8_t> is_native) {
+  size_t elements = 0;
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    const auto* linear = plan.ops[i].as<ops::Linear>();
+    const auto* experts = plan.ops[i].as<ops::ExpertLinear>();
+    if ((linear == nullptr && experts == nullptr) || is_native[i] == 0 || options.weights_as_f32) continue;
+    const ops::WeightId w = linear != nullptr ? linear->w : experts->w;
+    const ops::ValueId x = linear != nullptr ? linear->x : experts->x;
+    const quant::Format* format = quant::find_format(plan.weights[static_cast<size_t>(w)].view.dtype);
+    if (format->activation != quant::Activation::f32)
+      elements = std::max(elements, static_cast<size_t>(rows_max(x) * width(x)));
+  }
+  plane_bytes_ = whole_parts(elements);
+  sums_bytes_ = whole_parts(elements / 16 * sizeof(int32_t));
+  const size_t scales_bytes = whole_parts(elements / 32 * sizeof(float));
+  if (elements > 0)
+    quantised_ = device.allocate(static_cast<size_t>(options.planes) * (plane_bytes_ + sums_bytes_) + scales_bytes,
+                                 Device::Place::device, "quantised activations");
+}
+
+void DeviceState::place_weights(std::span<const uint8_t> is_native) {
+  matrices_.resize(plan.weights.size());
+  small_.resize(plan.weights.size());
+  MatricesOf wanted;
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    if (is_native[i] != 0) plan.ops[i].record.fields(wanted);
+  }
+  std::sort(wanted.ids.begin(), wanted.ids.end());
+  wanted.ids.erase(std::unique(wanted.ids.begin(), wanted.ids.end()), wanted.ids.end());
+  int64_t done = 0, total = 0;
+  for (const ops::WeightId id : wanted.ids)
+    total += static_cast<int64_t>(plan.weights[static_cast<size_t>(id)].view.data.size());
+  for (const ops::WeightId id : wanted.ids) {
+    const ops::Weight& weight = plan.weights[static_cast<size_t>(id)];
+    Buffer& to = matrices_[static_cast<size_t>(id)];
+    to = device.allocate(weight.view.data.size(), Device::Place::device, weight.name);
+    device.write(to, 0, weight.view.data);
+    done += static_cast<int64_t>(weight.view.data.size());
+    if (options.on_load) options.on_load(done, total);
+  }
+  std::vector<float> values;
+  for (const ops::WeightId id : ops::small_weights_of(plan)) {
+    const ops::Weight& weight = plan.weights[static_cast<size_t>(id)];
+    values.resize(static_cast<size_t>(weight.view.shape.elements()));
+    quant::decode_row(*quant::find_format(weight.view.dtype), weight.view.data.data(), weight.view.shape.elements(),
+                      values.data());
+    Buffer& to = small_[static_cast<size_t>(id)];
+    to = device.allocate(values.size() * sizeof(float), Device::Place::device, weight.name);
+    device.write(to, 0, std::as_bytes(std::span(values)));
+  }
+}
+
+void DeviceState::begin(const ops::Batch& batch, const ops::BatchShape& shape) {
+  n_tokens_ = static_cast<int64_t>(batch.tokens.size());
+  n_outputs_ = static_cast<int64_t>(shape.selected.size());
+  quantised_value_ = ops::kNone;
+  const auto part = [this](int64_t i) { return batch_.as<int32_t>() + i * options.n_batch_max; };
+  std::copy(batch.tokens.begin(), batch.tokens.end(), part(0));
+  std::copy(batch.positions.begin(), batch.positions.end(), part(1));
+  if (batch.sequences.empty()) std::fill_n(part(2), n_tokens_, 0);
+  std::copy(batch.sequences.begin(), batch.sequences.end(), part(2));
+  for (size_t i = 0; i < shape.selected.size(); ++i) part(3)[i] = static_cast<int32_t>(shape.selected[i]);
+  for (size_t i = 0; i < shape.n_positions.size(); ++i) part(4)[i] = static_cast<int32_t>(shape.n_positions[i]);
+  constexpr int64_t kRotationsAhead = 64;  // at a time, so that not every token sends some
+  const int64_t longest = *std::max_element(shape.n_positions.begin(), shape.n_positions.end());
+  for (size_t i = 0; i < ropes_.size(); ++i) {
+    if (longest <= n_rotations_[i]) continue;
+    const int64_t end = std::min(options.n_ctx, (longest + kRotationsAhead - 1) / kRotationsAhead * kRotationsAhead),
+                  dim = plan.ropes[i].dim;
+    rope_tables[i].fill_to(end);
+    const std::span<const float> rows(rope_tables[i].cos(n_rotations_[i]),
+                                      static_cast<size_t>((end - n_rotations_[i]) * dim));
+    device.write(ropes_[i], static_cast<size_t>(n_rotations_[i] * dim) * sizeof(float), std::as_bytes(rows));
+    n_rotations_[i] = end;
+  }
+}
+
+QuantisedRows DeviceState::quantised(ops::ValueId x, quant::Activation kind) {
+  QuantisedRows rows;
+  rows.q = quantised_.address();
+  rows.sums_q = rows.q + plane_bytes_;
+  rows.d = rows.sums_q + sums_bytes_;
+  if (options.planes == 2) {
+    rows.l = quantised_.address() + quantised_.size() - plane_bytes_ - sums_bytes_;
+    rows.sums_l = rows.l + plane_bytes_;
+  }
+  if (quantised_value_ == x && quantised_kind_ == kind) return rows;
+  quantised_value_ = x;
+  quantised_kind_ = kind;
+  struct Push {
+    VkDeviceAddress x, q, l, d, sums_q, sums_l;
+    uint32_t n_groups;
+  };
+  const int64_t n_groups = n_rows(x) * width(x) / 16;
+  const Push push = {value(x), rows.q, rows.l, rows.d, rows.sums_q, rows.sums_l, static_cast<uint32_t>(n_groups)};
+  device.dispatch("quantise", {kind == quant::Activation::a256 ? 16u : 2u, static_cast<uint32_t>(options.planes)}, push,
+                  (n_groups + 15) / 16);
+  return rows;
+}
+
+void DeviceState::read_value(ops::ValueId id, std::span<float> rows) {
+  device.read(arena_, offsets_[static_cast<size_t>(id)], std::as_writable_bytes(rows));
+}
+
+void DeviceState::write_value(ops::ValueId id, std::span<const float> rows) {
+  device.write(arena_, offsets_[static_cast<size_t>(id)], std::as_bytes(rows));
+}
+
+void DeviceState::copy_value(ops::ValueId id, const Buffer& to) {
+  device.copy(arena_, offsets_[static_cast<size_t>(id)], to, 0,
+              static_cast<size_t>(n_rows(id) * width(id)) * sizeof(float));
+}
+
+size_t DeviceState::arena_bytes() const noexcept {
+  size_t bytes = arena_.size() + batch_.size() + quantised_.size();
+  for (const Buffer& rope : ropes_) bytes += rope.size();
+  return bytes;
+}
+
+}  // namespace assay::backend::vulkan

@@ -1,0 +1,86 @@
+// What an executor holds on the device, placed once: weights, cache, values, tables of rotations, scratch, and the
+// batch at work.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "backend/vulkan/attention/kv_cache.h"
+#include "backend/vulkan/device/device.h"
+#include "ops/attention/rope_table.h"
+#include "ops/plan/batch_shape.h"
+#include "ops/plan/executor.h"
+#include "ops/plan/plan.h"
+#include "quant/format.h"
+
+namespace assay::backend::vulkan {
+
+// Rows of a value as integers (linear/quantise.comp): addresses of the planes, the blocks' scales and the groups' sums.
+struct QuantisedRows {
+  VkDeviceAddress q = 0, l = 0, d = 0, sums_q = 0, sums_l = 0;
+};
+
+class DeviceState {
+ public:
+  // is_native: per op, whether it runs on the device: weights of others are not copied to it. All that is referred to
+  // must outlive the state.
+  DeviceState(const ops::Plan& plan, const ops::ExecutorOptions& options, Device& device,
+              std::span<const uint8_t> is_native);
+
+  // A batch, which outlives its run: sends what it is made of.
+  void begin(const ops::Batch& batch, const ops::BatchShape& shape);
+
+  const ops::Plan& plan;
+  const ops::ExecutorOptions options;
+  Device& device;
+  KvCache cache;
+  std::vector<ops::RopeTable> rope_tables;
+
+  int64_t width(ops::ValueId id) const { return plan.values[static_cast<size_t>(id)].width; }
+  int64_t n_rows(ops::ValueId id) const { return of_outputs(id) ? n_outputs_ : n_tokens_; }
+  int64_t n_tokens() const noexcept { return n_tokens_; }
+  VkDeviceAddress value(ops::ValueId id) const { return arena_.address() + offsets_[static_cast<size_t>(id)]; }
+  VkDeviceAddress matrix(ops::WeightId id) const { return matrices_[static_cast<size_t>(id)].address(); }
+  VkDeviceAddress small(ops::WeightId id) const {
+    return id == ops::kNone ? 0 : small_[static_cast<size_t>(id)].address();
+  }
+  VkDeviceAddress rope(ops::RopeId id) const { return ropes_[static_cast<size_t>(id)].address(); }
+  VkDeviceAddress tokens() const noexcept { return batch_part(0); }
+  VkDeviceAddress positions() const noexcept { return batch_part(1); }
+  VkDeviceAddress sequences() const noexcept { return batch_part(2); }
+  VkDeviceAddress selected() const noexcept { return batch_part(3); }
+  VkDeviceAddress n_positions() const noexcept { return batch_part(4); }  // of each sequence, once the batch has run
+  // The rows of x as integers: made, unless they are what was made last.
+  QuantisedRows quantised(ops::ValueId x, quant::Activation kind);
+
+  void read_value(ops::ValueId id, std::span<float> rows);
+  void write_value(ops::ValueId id, std::span<const float> rows);
+  void copy_value(ops::ValueId id, const Buffer& to);  // all rows
+  size_t arena_bytes() const noexcept;
+  int64_t rows_max(ops::ValueId id) const { return of_outputs(id) ? options.n_outputs_max : options.n_batch_max; }
+
+ private:
+  bool of_outputs(ops::ValueId id) const {
+    return plan.values[static_cast<size_t>(id)].domain == ops::RowDomain::outputs;
+  }
+  VkDeviceAddress batch_part(int64_t i) const noexcept {
+    return batch_.address() + static_cast<size_t>(i * options.n_batch_max) * sizeof(int32_t);
+  }
+  void place_values();
+  void place_weights(std::span<const uint8_t> is_native);
+  void place_quantised(std::span<const uint8_t> is_native);
+
+  Buffer arena_, batch_, quantised_;
+  std::vector<size_t> offsets_;           // of values in the arena
+  std::vector<Buffer> matrices_, small_;  // per weight
+  std::vector<Buffer> ropes_;
+  std::vector<int64_t> n_rotations_;  // positions whose rotations are on the device, per rope
+  int64_t n_tokens_ = 0, n_outputs_ = 0;
+  ops::ValueId quantised_value_ = ops::kNone;
+  quant::Activation quantised_kind_ = quant::Activation::f32;
+  size_t plane_bytes_ = 0, sums_bytes_ = 0;  // of the largest rows
+};
+
+}  // namespace assay::backend::vulkan

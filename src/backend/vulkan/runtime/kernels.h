@@ -1,0 +1,31 @@
+// The backend's table of kernels: which ops the device computes itself, for how many tokens at a time, and how each is
+// launched. It starts empty, behind it stand the references on the host (borrow.h); a row is chosen when a plan is
+// lowered, and nothing chooses again while it runs.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "backend/vulkan/runtime/device_state.h"
+#include "ops/plan/executor.h"
+#include "ops/plan/plan.h"
+
+namespace assay::backend::vulkan {
+
+struct Kernel {
+  std::string_view name;                   // of its shader, and what it is specialised for
+  const void* op = nullptr;                // Record::type_of
+  int64_t tokens_min = 1, tokens_max = 0;  // 0: any number
+  // Formats, sizes and modes that it computes; all that its op may be where there is nothing to say.
+  bool (*serves)(const ops::Plan& plan, const ops::ExecutorOptions& options, const ops::Op& op) = nullptr;
+  void (*run)(DeviceState& state, const ops::Op& op) = nullptr;
+};
+std::span<const Kernel> kernels() noexcept;
+
+// The rows that serve the op, ascending by tokens; none: it is borrowed. An op of no row has no other number of tokens
+// either.
+std::vector<const Kernel*> kernels_for(const ops::Plan& plan, const ops::ExecutorOptions& options, const ops::Op& op);
+
+}  // namespace assay::backend::vulkan

@@ -1,0 +1,288 @@
+// Every row of the table against its op's reference by bits: the same plan runs by kernels and borrowed, and what each
+// op wrote is compared. Among the rows are zeros, subnormals, infinities and NaNs.
+#include "backend/vulkan/runtime/kernels.h"
+
+#include <array>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "assay/error.h"
+#include "backend/vulkan/device/device_test.h"
+#include "backend/vulkan/probe/probe.h"
+#include "backend/vulkan/runtime/vulkan_executor.h"
+#include "ops/attention/attention.h"
+#include "ops/attention/kv_store.h"
+#include "ops/attention/rope.h"
+#include "ops/linear/expert_linear.h"
+#include "ops/linear/linear.h"
+#include "ops/linear/route.h"
+#include "ops/plan/op_values.h"
+#include "ops/rows/activate.h"
+#include "ops/rows/add.h"
+#include "ops/rows/add_columns.h"
+#include "ops/rows/embed.h"
+#include "ops/rows/gate.h"
+#include "ops/rows/rms_norm.h"
+#include "ops/rows/scale.h"
+#include "ops/rows/scale_columns.h"
+#include "ops/rows/select_outputs.h"
+#include "ops/rows/slice.h"
+#include "ops/rows/softcap.h"
+#include "support/random_weights.h"
+
+namespace assay::backend::vulkan {
+namespace {
+
+using ops::kNone;
+using tensor::DType;
+
+// A plan over one value that the test gives; the first value made is handed on, so that nothing needs a head.
+class TestPlan {
+ public:
+  explicit TestPlan(int64_t width) {
+    plan.input = value(width);
+    plan.handed = value(width);
+    add(ops::Add{plan.input, plan.input, plan.handed});
+    plan.vocab_size = kVocabSize, plan.d_model = width;
+  }
+
+  static constexpr int64_t kVocabSize = 40;
+  ops::Plan plan;
+
+  ops::ValueId value(int64_t width, ops::RowDomain domain = ops::RowDomain::tokens) {
+    plan.values.push_back({"value " + std::to_string(plan.values.size()), width, domain});
+    return static_cast<ops::ValueId>(plan.values.size() - 1);
+  }
+  template <class R>
+  void add(const R& record) {
+    plan.ops.push_back({record, std::string(R::kKind) + " " + std::to_string(plan.ops.size()), 0});
+  }
+  ops::WeightId weight(DType dtype, int64_t rows, int64_t cols) {
+    memory_.push_back(std::make_unique<std::vector<std::byte>>(
+        test::random_weights(*quant::find_format(dtype), rows * cols, ++seed_)));
+    tensor::TensorView view;
+    view.dtype = dtype;
+    view.shape.rank = rows == 0 ? 1 : 2;
+    view.shape.dims = {rows, cols, 1, 1};
+    view.data = *memory_.back();
+    plan.weights.push_back({"weight " + std::to_string(plan.weights.size()), view, 0});
+    return static_cast<ops::WeightId>(plan.weights.size() - 1);
+  }
+  ops::WeightId vector(int64_t n) {
+    const ops::WeightId id = weight(DType::F32, 1, n);
+    tensor::Shape& shape = plan.weights.back().view.shape;
+    shape.rank = 1, shape.dims = {n, 1, 1, 1};
+    return id;
+  }
+  ops::ValueId slice(ops::ValueId x, int64_t first, int64_t width) {
+    const ops::ValueId y = value(width);
+    add(ops::Slice{x, 1, first, y});
+    return y;
+  }
+
+ private:
+  std::vector<std::unique_ptr<std::vector<std::byte>>> memory_;
+  uint64_t seed_ = 0;
+};
+
+class Collector final : public ops::OpObserver {
+ public:
+  std::vector<std::pair<std::string, std::vector<float>>> seen;
+  bool wants(const ops::Op&) override { return true; }
+  void on_op(const ops::Op& op, int64_t, int64_t, std::span<const double> values) override {
+    seen.push_back({op.name, {values.begin(), values.end()}});
+  }
+};
+
+// Rows as a network has them, then such as it should not: each fifth row of zeros and subnormals, each seventh with an
+// infinity and a NaN.
+std::vector<float> test_rows(int64_t n_rows, int64_t width, bool with_specials) {
+  std::vector<float> x = test::random_activations(n_rows * width, 99);
+  for (int64_t i = 0; with_specials && i < n_rows; ++i) {
+    float* row = x.data() + i * width;
+    if (i % 5 == 2) {
+      for (int64_t j = 0; j < width; ++j) row[j] = j % 3 == 0 ? 0.0f : j % 3 == 1 ? -row[j] * 1e-39f : row[j] * 1e-44f;
+    } else if (i % 7 == 3) {
+      row[width / 3] = std::numeric_limits<float>::infinity();
+      row[width / 2] = std::numeric_limits<float>::quiet_NaN();
+      row[width - 1] = -std::numeric_limits<float>::infinity();
+      row[1] = 3e38f;
+    }
+  }
+  return x;
+}
+
+struct Outcome {
+  std::vector<std::pair<std::string, std::vector<float>>> seen;  // of all batches
+  std::vector<std::byte> cache;
+  std::vector<bool> is_native;  // per op
+};
+
+class VulkanKernels : public ::testing::Test {
+ protected:
+  // Both ways over the rows in pieces; every third token is an output.
+  Outcome run_plan(const ops::Plan& plan, const ops::ExecutorOptions& options, std::span<const float> rows,
+                   const std::vector<int64_t>& pieces, bool borrows_all) {
+    auto device = std::make_unique<Device>(std::make_unique<const Instance>(), 0, borrows_all);  // and once with copies
+    if (!arithmetic_) arithmetic_ = probe(*device).arithmetic;
+    device->set_arithmetic(*arithmetic_);
+    const auto executor = make_executor(plan, options, std::move(device), pool_, borrows_all);
+    Collector collector;
+    executor->set_observer(&collector);
+    const int64_t width = plan.values[static_cast<size_t>(plan.input)].width;
+    int64_t position = 0;
+    for (const int64_t n : pieces) {
+      std::copy_n(rows.begin() + position * width, n * width, executor->input(n).begin());
+      std::vector<int32_t> tokens, positions;
+      std::vector<uint8_t> outputs;
+      for (int64_t i = 0; i < n; ++i) {
+        tokens.push_back(static_cast<int32_t>((7 * (position + i)) % TestPlan::kVocabSize));
+        positions.push_back(static_cast<int32_t>(position + i));
+        outputs.push_back((position + i) % 3 == 0 ? 1 : 0);
+      }
+      executor->run({tokens, positions, {}, outputs});
+      position += n;
+    }
+    Outcome result;
+    result.seen = std::move(collector.seen);
+    executor->visit_cache(0, [&](std::span<const std::byte> bytes) {
+      result.cache.insert(result.cache.end(), bytes.begin(), bytes.end());
+    });
+    for (size_t i = 0; i < plan.ops.size(); ++i)
+      result.is_native.push_back(!executor->kernels_of(static_cast<int32_t>(i)).front().borrowed);
+    return result;
+  }
+
+  void expect_same(const ops::Plan& plan, ops::ExecutorOptions options, std::span<const float> rows,
+                   const std::vector<int64_t>& pieces, const std::string& how) {
+    const Outcome native = run_plan(plan, options, rows, pieces, false),
+                  borrowed = run_plan(plan, options, rows, pieces, true);
+    ASSERT_EQ(native.seen.size(), borrowed.seen.size());
+    for (size_t i = 0; i < native.seen.size(); ++i)
+      EXPECT_TRUE(same_floats(native.seen[i].second, borrowed.seen[i].second)) << native.seen[i].first << ", " << how;
+    EXPECT_TRUE(native.cache == borrowed.cache) << how;
+    for (size_t i = 0; i < plan.ops.size(); ++i) {
+      EXPECT_NE(native.is_native[i], plan.ops[i].is<ops::Route>()) << plan.ops[i].name << ", " << how;
+      EXPECT_FALSE(borrowed.is_native[i]);
+      for (const Kernel* kernel : kernels_for(plan, options, plan.ops[i])) shown_.insert(kernel);
+    }
+  }
+
+  void run_rows();
+  void run_products();
+  void run_attention();
+
+  base::ThreadPool pool_{2};
+  std::optional<Arithmetic> arithmetic_;
+  std::set<const Kernel*> shown_;
+};
+
+void VulkanKernels::run_rows() {
+  constexpr int64_t kWidth = 192;
+  TestPlan t(kWidth);
+  const ops::ValueId x = t.plan.input, twice = t.plan.handed;
+  for (const int64_t d : {kWidth, int64_t{64}, int64_t{3}}) {
+    t.add(ops::RmsNorm{x, t.vector(d), 1e-5f, d, t.value(kWidth)});
+    t.add(ops::RmsNorm{x, kNone, 1e-6f, d, t.value(kWidth)});
+  }
+  for (const auto function :
+       {ops::ActivationFunction::silu, ops::ActivationFunction::gelu_tanh, ops::ActivationFunction::relu_squared,
+        ops::ActivationFunction::sigmoid, ops::ActivationFunction::exponential, ops::ActivationFunction::identity}) {
+    t.add(ops::Gate{x, twice, function, t.value(kWidth)});
+    t.add(ops::Activate{x, function, t.value(kWidth)});
+  }
+  const ops::ValueId few = t.slice(x, 5, 4);
+  t.add(ops::Gate{few, x, ops::ActivationFunction::sigmoid, t.value(kWidth)});
+  t.add(ops::Scale{x, 0.3, t.value(kWidth)});
+  t.add(ops::Softcap{x, 30.0, t.value(kWidth)});
+  t.add(ops::AddColumns{x, t.vector(kWidth), t.value(kWidth)});
+  t.add(ops::ScaleColumns{x, t.vector(kWidth), t.value(kWidth)});
+  t.add(ops::Slice{x, 3, 1, t.value(3 * 20)});
+  t.add(ops::SelectOutputs{x, t.value(kWidth, ops::RowDomain::outputs)});
+  for (const auto& [dim, interleaved] : {std::pair(int64_t{64}, true), {int64_t{64}, false}, {int64_t{24}, true}}) {
+    ops::RopeSpec spec;
+    spec.dim = dim, spec.interleaved = interleaved;
+    for (int64_t i = 0; i < dim / 2; ++i) spec.inverse_frequency.push_back(1.0 / static_cast<double>(1 + i));
+    t.plan.ropes.push_back(spec);
+    t.add(ops::Rope{x, static_cast<ops::RopeId>(t.plan.ropes.size() - 1), kWidth / 64, 64, t.value(kWidth)});
+  }
+  for (const DType dtype : {DType::F32, DType::F16, DType::BF16, DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1,
+                            DType::Q8_0, DType::Q4_K, DType::Q5_K, DType::Q6_K}) {
+    t.add(ops::Embed{t.weight(dtype, TestPlan::kVocabSize, 256), 16.0, t.value(256)});
+  }
+  ops::ExecutorOptions options;
+  options.n_ctx = 64, options.n_batch_max = 24, options.n_outputs_max = 24;
+  expect_same(t.plan, options, test_rows(25, kWidth, true), {24, 1}, "rows");
+}
+
+void VulkanKernels::run_products() {
+  constexpr int64_t kWidth = 768;
+  TestPlan t(kWidth);
+  const ops::ValueId ragged = t.slice(t.plan.input, 3, 96 + 5), blocks = t.slice(t.plan.input, 0, 288);
+  bool with_bias = false;
+  for (const DType dtype : {DType::F32, DType::F16, DType::BF16, DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1,
+                            DType::Q8_0, DType::Q4_K, DType::Q5_K, DType::Q6_K}) {
+    const int64_t block = tensor::traits(dtype).block_elements, n = block == 1 ? 101 : block == 32 ? 288 : 768;
+    with_bias = !with_bias;
+    t.add(ops::Linear{block == 1    ? ragged
+                      : block == 32 ? blocks
+                                    : t.plan.input,
+                      t.weight(dtype, 13, n), with_bias ? t.vector(13) : kNone, t.value(13), kNone});
+  }
+  // Routes as a router gives them; then each rank its own input and expert, and rows that are a part of an expert's.
+  const ops::ValueId x = t.slice(t.plan.input, 0, 256), both = t.slice(t.plan.input, 0, 512),
+                     logits = t.slice(t.plan.input, 7, 5);
+  const ops::ValueId routes = t.value(4);
+  t.add(ops::Route{logits, kNone, ops::Gating::softmax, 2, true, 1.0, routes});
+  for (const DType dtype : {DType::Q4_0, DType::Q6_K, DType::F16}) {
+    t.add(ops::ExpertLinear{x, routes, t.weight(dtype, 5 * 9, 256), t.vector(5 * 9), 5, 2, 256, 9, t.value(18)});
+    t.add(ops::ExpertLinear{both, routes, t.weight(dtype, 5 * 9, 256), kNone, 5, 2, 256, 4, t.value(8), 9, 3});
+    t.add(ops::ExpertLinear{both, kNone, t.weight(dtype, 2 * 9, 256), kNone, 2, 2, 256, 9, t.value(18)});
+  }
+  for (const auto& [planes, as_f32] : {std::pair(2, false), {1, false}, {2, true}}) {
+    ops::ExecutorOptions options;
+    options.n_ctx = 64, options.n_batch_max = 9, options.n_outputs_max = 9;
+    options.planes = planes, options.weights_as_f32 = as_f32;
+    expect_same(t.plan, options, test_rows(10, kWidth, true), {9, 1},
+                std::to_string(planes) + (as_f32 ? " planes, f32" : " planes"));
+  }
+}
+
+// Two layers, the second with values in its keys and wide heads; segments of 256 positions are crossed.
+void VulkanKernels::run_attention() {
+  constexpr int64_t kHeads = 4, kKvHeads = 2, kDim = 32, kWide = 192, kWidth = kHeads * kWide;
+  TestPlan t(kWidth);
+  t.plan.cache_layers = {{kKvHeads, kDim}, {1, kWide, 0, 136, true}};
+  const ops::ValueId q = t.slice(t.plan.input, 0, kHeads * kDim), k = t.slice(t.plan.input, 200, kKvHeads * kDim),
+                     v = t.slice(t.plan.input, 300, kKvHeads * kDim);
+  t.add(ops::KvStore{k, v, 0});
+  const auto attend = [&](int64_t window, int64_t chunk, double softcap, bool sinks) {
+    t.add(ops::Attention{q, 0, kHeads, kKvHeads, kDim, 0.2, window, t.value(kHeads * kDim), softcap,
+                         sinks ? t.vector(kHeads) : kNone, chunk});
+  };
+  attend(0, 0, 0, false);
+  attend(40, 0, 20, true);
+  attend(0, 100, 0, true);
+  t.add(ops::KvStore{t.slice(t.plan.input, 0, kWide), kNone, 1});
+  t.add(ops::Attention{t.plan.input, 1, kHeads, 1, kWide, 0.05, 0, t.value(kHeads * 136)});
+  const std::vector<float> rows = test_rows(290, kWidth, false);
+  for (const ops::CacheType type : {ops::CacheType::f16, ops::CacheType::f32, ops::CacheType::q8_0}) {
+    ops::ExecutorOptions options;
+    options.n_ctx = 300, options.n_batch_max = 270, options.n_outputs_max = 270;
+    options.cache_k = options.cache_v = type;
+    expect_same(t.plan, options, rows, {3, 270, 16, 1}, "cache type " + std::to_string(static_cast<int>(type)));
+  }
+}
+
+TEST_F(VulkanKernels, EveryRowOfTheTableHasTheBitsOfItsReference) {
+  ASSAY_REQUIRE_VULKAN();
+  run_rows();
+  run_products();
+  run_attention();
+  for (const Kernel& kernel : kernels()) EXPECT_TRUE(shown_.contains(&kernel)) << kernel.name << " was not run";
+}
+
+}  // namespace
+}  // namespace assay::backend::vulkan

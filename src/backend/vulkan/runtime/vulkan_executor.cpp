@@ -1,0 +1,211 @@
+// The Vulkan executor: chooses a kernel for every op once, then walks the plan for every batch. Commands are recorded
+// as the ops come and sent together; before an op that is borrowed, and where somebody looks at values, those before it
+// are sent and waited for.
+#include "backend/vulkan/runtime/vulkan_executor.h"
+
+#include <algorithm>
+#include <string>
+
+#include "assay/error.h"
+#include "backend/vulkan/runtime/borrow.h"
+#include "backend/vulkan/runtime/device_state.h"
+#include "backend/vulkan/runtime/kernels.h"
+#include "backend/vulkan/runtime/open_device.h"
+#include "backend/vulkan/vulkan.h"
+#include "ops/plan/op_values.h"
+#include "ops/plan/plan_check.h"
+#include "ops/plan/work.h"
+
+namespace assay::backend::vulkan {
+namespace {
+
+using ops::kNone;
+
+// Multiply-adds after which what was recorded is sent: so that a long prefill leaves room for whoever else uses the
+// device, and ends before a driver's watchdog thinks that it never will.
+constexpr int64_t kWorkTogether = int64_t{1} << 35;
+
+class VulkanExecutor final : public ops::Executor {
+ public:
+  VulkanExecutor(const ops::Plan& plan, const ops::ExecutorOptions& options, std::unique_ptr<Device> device,
+                 base::ThreadPool& pool, bool borrows_all)
+      : plan_((ops::check_plan(plan, options), plan)),
+        options_(options),
+        device_(std::move(device)),
+        chosen_(choose(plan, options, borrows_all)),
+        state_(plan, options_, *device_, native_ops()),
+        borrower_(plan, options_, pool),
+        n_positions_(static_cast<size_t>(options.n_sequences), 0) {
+    shape_.reserve(options_);
+    const auto rows = [this](ops::ValueId id, int64_t n) {
+      return static_cast<size_t>(n * state_.width(id)) * sizeof(float);
+    };
+    if (plan.output() != kNone)
+      outputs_ = device_->allocate(rows(plan.output(), options.n_outputs_max), Device::Place::host, "logits");
+    if (plan.handed != kNone)
+      handed_ =
+          device_->allocate(rows(plan.handed, options.n_batch_max), Device::Place::host, "rows that are handed on");
+    if (plan.input != kNone) input_.resize(static_cast<size_t>(options.n_batch_max * state_.width(plan.input)));
+  }
+
+  void run(const ops::Batch& batch) override {
+    ops::check_batch(batch, options_, n_positions_, shape_);
+    if (!plan_.causal) ops::check_whole(shape_);
+    state_.begin(batch, shape_);
+    borrower_.begin(batch, shape_, state_.rope_tables);
+    borrower_.states().begin(shape_.token_runs);
+    try {
+      if (plan_.input != kNone)
+        state_.write_value(plan_.input,
+                           std::span(input_).first(static_cast<size_t>(state_.n_tokens() * state_.width(plan_.input))));
+      run_ops();
+      if (plan_.output() != kNone) state_.copy_value(plan_.output(), outputs_);
+      if (plan_.handed != kNone) state_.copy_value(plan_.handed, handed_);
+      device_->finish();
+    } catch (...) {  // states lie in the midst of the batch
+      device_->abandon();
+      for (size_t i = 0; i < n_positions_.size(); ++i) truncate(static_cast<int>(i), n_positions_[i]);
+      throw;
+    }
+    borrower_.states().end();
+    n_positions_ = shape_.n_positions;
+  }
+
+  std::span<const float> logits(int64_t i_output) const override {
+    const auto n = static_cast<size_t>(plan_.output_width());
+    return {outputs_.as<const float>() + static_cast<size_t>(i_output) * n, n};
+  }
+  void read_logits(int64_t i_output, std::span<double> out) const override {
+    const std::span<const float> row = logits(i_output);
+    std::copy(row.begin(), row.end(), out.begin());
+  }
+
+  std::span<float> input(int64_t n_tokens) override {
+    if (n_tokens < 0 || n_tokens > options_.n_batch_max) return {};  // run() says so
+    return std::span(input_).first(static_cast<size_t>(n_tokens * state_.width(plan_.input)));
+  }
+  std::span<const float> handed() const override {
+    return {handed_.as<const float>(), static_cast<size_t>(state_.n_tokens() * state_.width(plan_.handed))};
+  }
+
+  void truncate(int sequence, int64_t n_positions) override {
+    ops::check_sequence(sequence, options_);
+    int64_t& kept = n_positions_[static_cast<size_t>(sequence)];
+    kept = borrower_.states().truncate(sequence, std::clamp<int64_t>(n_positions, 0, kept), kept);
+  }
+  int64_t n_positions(int sequence) const override {
+    ops::check_sequence(sequence, options_);
+    return n_positions_[static_cast<size_t>(sequence)];
+  }
+
+  void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const override {
+    const int64_t n = n_positions(sequence);
+    state_.cache.visit(sequence, n, sink);
+    if (n > 0) borrower_.states().visit(sequence, sink);
+  }
+
+  void set_observer(ops::OpObserver* observer) override { observer_ = observer; }
+  std::vector<ops::KernelUse> kernels_of(int32_t i_op) const override {
+    std::vector<ops::KernelUse> uses;
+    for (const Kernel* kernel : chosen_[static_cast<size_t>(i_op)])
+      uses.push_back({kernel->tokens_min, kernel->tokens_max, std::string(kernel->name), false});
+    if (uses.empty()) uses.push_back({1, 0, "reference on the host", true});
+    return uses;
+  }
+  size_t cache_bytes() const override { return state_.cache.bytes() + borrower_.states().bytes(); }
+  size_t arena_bytes() const override {
+    return state_.arena_bytes() + outputs_.size() + handed_.size() + input_.size() * sizeof(float);
+  }
+
+ private:
+  using Chosen = std::vector<std::vector<const Kernel*>>;  // per op
+
+  static Chosen choose(const ops::Plan& plan, const ops::ExecutorOptions& options, bool borrows_all) {
+    if (options.n_batch_max > kGroupsMax) {
+      throw Error(Errc::unsupported, "chunks of " + std::to_string(options.n_batch_max) +
+                                         " tokens (-ub): the Vulkan backend takes up to " + std::to_string(kGroupsMax));
+    }
+    Chosen chosen;
+    for (const ops::Op& op : plan.ops)
+      chosen.push_back(borrows_all ? std::vector<const Kernel*>{} : kernels_for(plan, options, op));
+    return chosen;
+  }
+  std::vector<uint8_t> native_ops() const {
+    std::vector<uint8_t> native;
+    for (const auto& rows : chosen_) native.push_back(rows.empty() ? 0 : 1);
+    return native;
+  }
+
+  void run_ops() {
+    int64_t work = 0;
+    const ops::RunShape shape = {.n_tokens = state_.n_tokens(),
+                                 .n_past = 0,
+                                 .n_outputs = static_cast<int64_t>(shape_.selected.size()),
+                                 .n_sequences = 1};
+    const ops::WorkScope scope(plan_, options_, shape);
+    for (size_t i = 0; i < plan_.ops.size(); ++i) {
+      const ops::Op& op = plan_.ops[i];
+      const ops::ValueId y = ops::values_of(op).output;
+      if (y != kNone && state_.n_rows(y) == 0) continue;
+      run_op(i);
+      work += op.record.role() == ops::Role::product ? op.record.work(scope).multiply_adds : 0;
+      if (work > kWorkTogether) {
+        device_->finish();
+        work = 0;
+      }
+      if (observer_ != nullptr) [[unlikely]]
+        observe(op);
+    }
+  }
+
+  void run_op(size_t i) {
+    const auto& rows = chosen_[i];
+    const ops::ValueId y = ops::values_of(plan_.ops[i]).output;
+    const int64_t n = y == kNone ? state_.n_tokens() : state_.n_rows(y);
+    const auto fits = [n](const Kernel* kernel) {
+      return n >= kernel->tokens_min && (kernel->tokens_max == 0 || n <= kernel->tokens_max);
+    };
+    const auto kernel = std::find_if(rows.begin(), rows.end(), fits);
+    if (kernel != rows.end()) return (*kernel)->run(state_, plan_.ops[i]);
+    device_->finish();
+    borrower_.run(state_, static_cast<int32_t>(i));
+  }
+
+  void observe(const ops::Op& op) {
+    const ops::ValueId id = ops::announced_value(op);
+    const int64_t n_rows = state_.n_rows(id), width = state_.width(id);
+    if (n_rows == 0 || !observer_->wants(op)) return;
+    device_->finish();
+    std::vector<float> floats(static_cast<size_t>(n_rows * width));
+    state_.read_value(id, floats);
+    observed_.assign(floats.begin(), floats.end());
+    observer_->on_op(op, n_rows, width, observed_);
+  }
+
+  const ops::Plan& plan_;
+  const ops::ExecutorOptions options_;
+  const std::unique_ptr<Device> device_;  // ahead of what lies in its memory
+  const Chosen chosen_;
+  DeviceState state_;
+  Borrower borrower_;
+  ops::BatchShape shape_;
+  Buffer outputs_, handed_;
+  std::vector<float> input_;
+  std::vector<int64_t> n_positions_;  // per sequence
+  ops::OpObserver* observer_ = nullptr;
+  std::vector<double> observed_;
+};
+
+}  // namespace
+
+std::unique_ptr<ops::Executor> make_executor(const ops::Plan& plan, const ops::ExecutorOptions& options,
+                                             std::unique_ptr<Device> device, base::ThreadPool& pool, bool borrows_all) {
+  return std::make_unique<VulkanExecutor>(plan, options, std::move(device), pool, borrows_all);
+}
+
+std::unique_ptr<ops::Executor> make_vulkan_executor(const ops::Plan& plan, const ops::ExecutorOptions& options,
+                                                    int device, base::ThreadPool& pool) {
+  return make_executor(plan, options, open_device(device), pool, false);
+}
+
+}  // namespace assay::backend::vulkan
