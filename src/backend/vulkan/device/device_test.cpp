@@ -72,7 +72,9 @@ TEST(VulkanDevice, CopiesAndRefuses) {
     device.finish();
     EXPECT_EQ(other.as<uint32_t>()[2048], values[1024]);
     EXPECT_EQ(download<uint32_t>(device, local, values.size()), values);
-    if (apart) EXPECT_EQ(local.mapped(), nullptr);
+    if (apart) {
+      EXPECT_EQ(local.mapped(), nullptr);
+    }
   }
   Device device(std::make_unique<const Instance>(), 0);
   try {
