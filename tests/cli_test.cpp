@@ -116,7 +116,7 @@ TEST(Cli, DevicesNameTheProcessorAndTellWhyThereIsNoGpu) {
   EXPECT_EQ(devices[0].at("backend"), "cpu");
   EXPECT_GT(devices[0].at("memory").to_number<int64_t>(), 0);
   for (const std::string backend : {"cuda", "vulkan"}) {
-    const bool is_there = std::any_of(devices.begin(), devices.end(), [&](const json::value& d) { return d.at("backend") == backend; });
+    const bool is_there = std::any_of(devices.begin(), devices.end(), [&](const json::value& d) { return d.at("backend").as_string() == backend; });
     EXPECT_NE(is_there, found.contains("no_" + backend)) << backend;
   }
   EXPECT_THAT(assay({"devices"}).out, StartsWith("cpu "));

@@ -1,11 +1,12 @@
-// Files stay at or below 800 lines and functions at or below 100 (generated tables exempt), so that each can be read
-// whole.
+// Files stay at or below 800 lines, functions at or below 100 and classes at or below 250 (generated tables exempt), so
+// that each can be read whole.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <initializer_list>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,6 +18,20 @@ namespace {
 
 constexpr size_t kFileLinesMax = 800;
 constexpr size_t kFunctionLinesMax = 100;
+constexpr size_t kClassLinesMax = 250;
+
+// Classes that are longer and may not grow: kernels of CUDA whose parts share what lies in registers, and what holds a
+// device's runs together.
+struct LongClass {
+  std::string_view path, name;
+  size_t n_lines;
+};
+constexpr LongClass kLongClasses[] = {
+    {"src/backend/cuda/attention/attention_hopper.cu", "Rows", 373},
+    {"src/backend/cuda/attention/attention_prefill.cu", "Prefill", 406},
+    {"src/backend/cuda/decode/superblock_multiplier.cuh", "Multiplier", 392},
+    {"src/backend/cuda/runtime/cuda_executor.cpp", "CudaExecutor", 380},
+};
 
 std::vector<fs::path> sources() {
   std::vector<fs::path> found;
@@ -126,6 +141,81 @@ TEST(Size, FunctionsStayReadable) {
     }
   }
   EXPECT_GT(n_functions, 2000u);
+}
+
+// A type that is defined where it stands, from its name to its last brace.
+struct Class {
+  std::string name;
+  size_t begin = 0, n_lines = 0;
+};
+
+std::string name_of_type(const std::string& declaration) {
+  for (const std::string_view word : {"struct ", "class ", "union "}) {
+    const size_t at = declaration.starts_with(word) ? 0 : declaration.find("> " + std::string(word));
+    if (at == std::string::npos) continue;
+    const size_t begin = at + word.size() + (at == 0 ? 0 : 2);
+    return declaration.substr(begin, declaration.find_first_of(" :{<", begin) - begin);
+  }
+  return "";
+}
+
+std::vector<Class> classes_of(const std::vector<std::string>& lines) {
+  std::vector<Class> classes;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const size_t column = lines[i].find_first_not_of(' ');
+    if (column == std::string::npos || !opens_type(std::string_view(lines[i]).substr(column))) continue;
+    size_t opened = i;
+    const std::string text = declaration(lines, i, column, opened);
+    if (!text.ends_with('{')) continue;
+    size_t end = opened + 1;
+    while (end < lines.size() && (lines[end].find_first_not_of(' ') != column || lines[end][column] != '}')) ++end;
+    classes.push_back({name_of_type(text), i, end - i + 1});
+  }
+  return classes;
+}
+
+TEST(Size, ClassesStayReadable) {
+  size_t n_classes = 0, n_long = 0;
+  for (const fs::path& path : sources()) {
+    const auto lines = lines_of(path);
+    if (generated(lines)) continue;
+    const std::string name = fs::relative(path, ASSAY_SOURCE_DIR).string();
+    for (const Class& found : classes_of(lines)) {
+      const auto* known = std::ranges::find_if(kLongClasses, [&](const LongClass& known_one) {
+        return known_one.path == name && known_one.name == found.name;
+      });
+      const bool is_known = known != std::end(kLongClasses);
+      EXPECT_LE(found.n_lines, is_known ? known->n_lines : kClassLinesMax)
+          << name << ":" << found.begin + 1 << " " << found.name;
+      n_long += is_known && found.n_lines > kClassLinesMax;
+      ++n_classes;
+    }
+  }
+  EXPECT_GT(n_classes, 1000u);
+  EXPECT_EQ(n_long, std::size(kLongClasses)) << "a class that is no longer long needs no line in kLongClasses";
+}
+
+TEST(Size, SeesClassesWhereverTheyStand) {
+  const std::vector<std::string> lines = {
+      "namespace {",
+      "struct Forward;",
+      "class Outer final : public Base {",
+      "  struct Inner {",
+      "    int a;",
+      "  };",
+      "};",
+      "template <class T>",
+      "struct Made : T {",
+      "};",
+      "struct Owner::State {",
+      "};",
+      "struct Value { int a; };",
+      "}",
+  };
+  std::vector<std::pair<std::string, size_t>> found;
+  for (const Class& one : classes_of(lines)) found.emplace_back(one.name, one.n_lines);
+  using Found = std::vector<std::pair<std::string, size_t>>;
+  EXPECT_EQ(found, (Found{{"Outer", 5}, {"Inner", 3}, {"Made", 2}, {"Owner", 2}}));
 }
 
 TEST(Size, SeesFunctionsWhereverTheyStand) {

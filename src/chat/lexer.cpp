@@ -54,6 +54,45 @@ constexpr std::array kOperators = {
 
 bool is_ascii_digit(char c) noexcept { return c >= '0' && c <= '9'; }
 
+// The end of the digits that begin at `at`, with single underscores between them.
+size_t end_of_digits(std::string_view text, size_t at, bool (*is_one)(char)) {
+  const auto is_digit = [&](size_t i) { return i < text.size() && is_one(text[i]); };
+  while (is_digit(at) || (at < text.size() && text[at] == '_' && is_digit(at + 1))) ++at;
+  return at;
+}
+
+// Of the integer that begins at `at`.
+size_t end_of_integer(std::string_view text, size_t at) {
+  const size_t end = at + 1;
+  if (text[at] != '0') return end_of_digits(text, end, [](char c) { return is_ascii_digit(c); });
+  const char base = end < text.size() ? static_cast<char>(text[end] | 0x20) : ' ';
+  const auto is_hex = [](char c) { return is_ascii_digit(c) || ((c | 0x20) >= 'a' && (c | 0x20) <= 'f'); };
+  const auto is_octal = [](char c) { return c >= '0' && c <= '7'; };
+  const auto is_binary = [](char c) { return c == '0' || c == '1'; };
+  if (base != 'x' && base != 'o' && base != 'b') return end_of_digits(text, end, [](char c) { return c == '0'; });
+  const size_t last = base == 'x'   ? end_of_digits(text, end + 1, is_hex)
+                      : base == 'o' ? end_of_digits(text, end + 1, is_octal)
+                                    : end_of_digits(text, end + 1, is_binary);
+  return last > end + 1 ? last : end;
+}
+
+// Of a floating-point literal that begins at `at`, or 0.
+size_t end_of_real(std::string_view text, size_t at) {
+  const auto digits = [&](size_t from) {
+    return end_of_digits(text, from, [](char c) { return is_ascii_digit(c); });
+  };
+  const size_t whole = digits(at);
+  size_t end = whole;
+  if (end + 1 < text.size() && text[end] == '.' && is_ascii_digit(text[end + 1])) end = digits(end + 1);
+  size_t exponent = end;
+  if (exponent < text.size() && (text[exponent] | 0x20) == 'e') {
+    ++exponent;
+    if (exponent < text.size() && (text[exponent] == '+' || text[exponent] == '-')) ++exponent;
+    if (exponent < text.size() && is_ascii_digit(text[exponent])) return digits(exponent);
+  }
+  return end > whole ? end : 0;
+}
+
 class Lexer {
  public:
   explicit Lexer(const std::string& source) : source_(source), text_(source) {}
@@ -261,57 +300,11 @@ class Lexer {
     at_ = end + 1;
   }
 
-  // Digits, with single underscores between them.
-  size_t digits(size_t at, bool (*is_one)(char)) const {
-    while (at < text_.size() && (is_one(text_[at]) || (text_[at] == '_' && at + 1 < text_.size() &&
-                                                       is_one(text_[at + 1]))))
-      ++at;
-    return at;
-  }
-
   void number() {
-    const size_t real_end = at_ > 0 && text_[at_ - 1] == '.' ? 0 : end_of_real();
-    if (real_end) {
-      push(Tok::real, at_, real_end);
-      at_ = real_end;
-      return;
-    }
-    size_t end = at_ + 1;
-    if (text_[at_] == '0') {
-      const char base = end < text_.size() ? static_cast<char>(text_[end] | 0x20) : ' ';
-      const auto is_one =
-          base == 'x'
-              ? +[](char
-                        c) { return is_ascii_digit(c) || ((c | 0x20) >= 'a' && (c | 0x20) <= 'f'); }
-          : base == 'o' ? +[](char c) { return c >= '0' && c <= '7'; }
-                        : +[](char c) { return c == '0' || c == '1'; };
-      if (base == 'x' || base == 'o' || base == 'b') {
-        const size_t last = digits(end + 1, is_one);
-        if (last > end + 1) end = last;
-      } else {
-        end = digits(end, [](char c) { return c == '0'; });
-      }
-    } else {
-      end = digits(end, is_ascii_digit);
-    }
-    push(Tok::integer, at_, end);
+    const size_t real_end = at_ > 0 && text_[at_ - 1] == '.' ? 0 : end_of_real(text_, at_);
+    const size_t end = real_end ? real_end : end_of_integer(text_, at_);
+    push(real_end ? Tok::real : Tok::integer, at_, end);
     at_ = end;
-  }
-
-  // The end of a floating-point literal that starts here, or 0.
-  size_t end_of_real() const {
-    const size_t whole = digits(at_, is_ascii_digit);
-    size_t end = whole;
-    if (end + 1 < text_.size() && text_[end] == '.' && is_ascii_digit(text_[end + 1]))
-      end = digits(end + 1, is_ascii_digit);
-    size_t exponent = end;
-    if (exponent < text_.size() && (text_[exponent] | 0x20) == 'e') {
-      ++exponent;
-      if (exponent < text_.size() && (text_[exponent] == '+' || text_[exponent] == '-')) ++exponent;
-      if (exponent < text_.size() && is_ascii_digit(text_[exponent]))
-        return digits(exponent, is_ascii_digit);
-    }
-    return end > whole ? end : 0;
   }
 
   const std::string& source_;

@@ -32,7 +32,7 @@ Automaton::Automaton(std::shared_ptr<const Network> network)
   Known dead;
   dead.next.fill(kDead);
   places_.push_back(std::move(dead));
-  allow_work(INT64_MAX);
+  allow_work(kWorkMax);
   std::vector<Config> open = {pair_of(network_->rules[static_cast<size_t>(network_->root)].begin, 0)};
   begin_ = place_of(open);
 }

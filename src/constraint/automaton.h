@@ -14,15 +14,18 @@
 
 namespace assay::constraint {
 
+// Edges that may be looked at for the first place, and for each token: well below 100 ms.
+inline constexpr int64_t kWorkMax = 200'000;
+
 class Automaton {
  public:
   using Place = int32_t;
   static constexpr Place kDead = 0;  // no text goes on from there
 
+  // Error(bad_request) where a grammar has too many readings, here and in step().
   explicit Automaton(std::shared_ptr<const Network> network);
 
   Place begin() const noexcept { return begin_; }
-  // Error(bad_request) where a grammar has too many readings of one text.
   Place step(Place from, uint8_t byte) {
     const Place next = places_[static_cast<size_t>(from)].next[byte];
     return next >= 0 ? next : find(from, byte);

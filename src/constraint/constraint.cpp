@@ -23,7 +23,6 @@ namespace {
 
 constexpr size_t kSchemaBytesMax = 256 << 10;
 constexpr int kSchemaDepthMax = 64;
-constexpr int64_t kWorkPerToken = 1'000'000;  // edges looked at before one draw
 constexpr size_t kPlaceBytesMax = 16 << 20;
 constexpr size_t kMaskBytesMax = 16 << 20;
 
@@ -65,7 +64,7 @@ class Follower {
         place_(automaton_.begin()) {}
 
   std::span<const uint64_t> allowed(std::span<const TokenId> answer) {
-    automaton_.allow_work(kWorkPerToken);
+    automaton_.allow_work(constraint::kWorkMax);
     if (answer.size() < n_seen_ || answer.empty()) {  // another answer with the same options
       place_ = automaton_.begin();
       n_seen_ = 0;
@@ -164,7 +163,7 @@ bool Constraint::accepts(std::string_view text) const {
   Automaton automaton(state_->network);
   Automaton::Place place = automaton.begin();
   for (const char c : text) {
-    automaton.allow_work(kWorkPerToken);
+    automaton.allow_work(constraint::kWorkMax);
     place = automaton.step(place, static_cast<uint8_t>(c));
     if (automaton.kept_bytes() > kPlaceBytesMax) place = automaton.keep_only(place);
   }

@@ -59,27 +59,17 @@ std::optional<CharacterClass> class_of(char letter) {
   }
 }
 
-// A part of the network that is being built: from its first state to its last.
-struct Part {
-  int32_t begin = 0, end = 0;
-  bool from_start = false, to_end = false;  // it holds ^ or $, which only whole alternatives of the whole pattern may
+// How often an atom comes; no `most`: without end.
+struct Repeats {
+  int64_t least = 1;
+  std::optional<int64_t> most = 1;
 };
 
-class PatternParser {
+// The pattern's text, read from its beginning: what is made of characters alone.
+class PatternReader {
  public:
-  explicit PatternParser(std::string_view text) : text_(text) {}
+  explicit PatternReader(std::string_view text) : text_(text) {}
 
-  PatternNetwork parse() {
-    const int32_t begin = state(), end = state();
-    do {
-      alternative(begin, end);
-    } while (take('|'));
-    if (at_ < text_.size()) fail("a ) that closes nothing");
-    net_.end = end;
-    return std::move(net_);
-  }
-
- private:
   [[noreturn]] void fail(const std::string& what) const {
     throw Error(Errc::bad_request, fmt::format("{} at byte {}", what, at_));
   }
@@ -91,92 +81,15 @@ class PatternParser {
     ++at_;
     return true;
   }
-  int32_t state() {
-    if (static_cast<int64_t>(net_.states.size()) >= kPatternStatesMax)
-      throw Error(Errc::bad_request, fmt::format("it needs more than {} states", kPatternStatesMax));
-    net_.states.emplace_back();
-    return static_cast<int32_t>(net_.states.size() - 1);
-  }
-  PatternNetwork::State& at(int32_t s) { return net_.states[static_cast<size_t>(s)]; }
-  void jump(int32_t from, int32_t to) { at(from).jumps.push_back(to); }
-  void anything(int32_t s) { at(s).edges.push_back({CodePoints::all(), s}); }
+  bool is_repetition() const { return is('*') || is('+') || is('?') || is('{'); }
 
-  // One alternative of the whole pattern: found anywhere, unless ^ and $ hold it.
-  void alternative(int32_t begin, int32_t end) {
-    const int32_t first = state();
-    jump(begin, first);
-    if (!take('^')) anything(first);
-    int32_t last = first;
-    while (more() && !is('|') && !is(')') && !is('$')) last = repeated(last, 0);
-    const int32_t rest = state();
-    jump(last, rest);
-    if (take('$')) {
-      if (more() && !is('|')) fail("a $ that ends no alternative of the whole pattern");
-    } else {
-      anything(rest);
-    }
-    jump(rest, end);
-  }
-
-  // An atom and how often it comes. It is built apart from `from`, so that it can be copied.
-  int32_t repeated(int32_t from, int depth) {
-    const auto first = static_cast<int32_t>(net_.states.size());
-    const Part part = atom(depth);
-    const auto last = static_cast<int32_t>(net_.states.size());
-    const auto [least, most] = quantifier();
-    return copies(from, part, first, last, least, most);
-  }
-
-  int32_t copies(int32_t from, const Part& part, int32_t first, int32_t last, int64_t least,
-                 std::optional<int64_t> most) {
-    const std::vector<PatternNetwork::State> model(net_.states.begin() + first, net_.states.begin() + last);
-    bool is_used = false;
-    const auto copy = [&]() -> Part {
-      if (!is_used) {
-        is_used = true;
-        return part;
-      }
-      const auto base = static_cast<int32_t>(net_.states.size());
-      for (const PatternNetwork::State& s : model) {
-        const int32_t id = state();
-        at(id) = s;
-        for (auto& e : at(id).edges) e.to += base - first;
-        for (int32_t& to : at(id).jumps) to += base - first;
-      }
-      return {part.begin + base - first, part.end + base - first};
-    };
-    int32_t here = from;
-    for (int64_t i = 0; i < least; ++i) {
-      const Part p = copy();
-      jump(here, p.begin);
-      here = p.end;
-    }
-    const int32_t out = state();
-    if (!most) {
-      const int32_t loop = state();
-      const Part p = copy();
-      jump(here, loop);
-      jump(loop, p.begin);
-      jump(p.end, loop);
-      jump(loop, out);
-      return out;
-    }
-    for (int64_t i = least; i < *most; ++i) {
-      const Part p = copy();
-      jump(here, out);
-      jump(here, p.begin);
-      here = p.end;
-    }
-    jump(here, out);
-    return out;
-  }
-
-  std::pair<int64_t, std::optional<int64_t>> quantifier() {
-    std::pair<int64_t, std::optional<int64_t>> times = {1, 1};
+  // What follows an atom; once, where nothing says more.
+  Repeats quantifier() {
+    Repeats times;
     if (take('*')) {
-      times = {0, std::nullopt};
+      times = {0, {}};
     } else if (take('+')) {
-      times = {1, std::nullopt};
+      times = {1, {}};
     } else if (take('?')) {
       times = {0, 1};
     } else if (take('{')) {
@@ -185,11 +98,33 @@ class PatternParser {
       return times;
     }
     take('?');  // as few as possible: the same texts
-    if (is('*') || is('+') || is('?') || is('{')) fail("a repetition of a repetition");
+    if (is_repetition()) fail("a repetition of a repetition");
     return times;
   }
 
-  std::pair<int64_t, std::optional<int64_t>> braces() {
+  // One character's choice: a class, a bracket, an escape, a letter.
+  CodePoints single() {
+    if (take('.')) return CodePoints{{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}}.complement();
+    if (take('[')) return bracket();
+    if (take('\\')) return escape(false).sure;
+    const uint32_t c = next_code_point(text_, at_);
+    return {{c, c}};
+  }
+
+  // What stands between ( and the group's first alternative, which names it or not.
+  void group_kind() {
+    if (!take('?')) return;
+    if (is("=") || is("!") || is("<=") || is("<!")) fail("look-around, which is not served,");
+    if (take('<')) {
+      while (more() && !is('>')) ++at_;
+      if (!take('>')) fail("a (?< without its >");
+    } else if (!take(':')) {
+      fail("a (? of a kind that is not served");
+    }
+  }
+
+ private:
+  Repeats braces() {
     const int64_t least = count();
     std::optional<int64_t> most = least;
     if (take(',')) most = is('}') ? std::nullopt : std::optional(count());
@@ -207,50 +142,6 @@ class PatternParser {
     }
     if (at_ == begin) fail("a { without a count");
     return n;
-  }
-
-  Part atom(int depth) {
-    if (is('*') || is('+') || is('?') || is('{')) fail("a repetition of nothing");
-    if (is('}') || is(']')) fail(fmt::format("a {} that closes nothing", text_[at_]));
-    if (is('^')) fail("a ^ that begins no alternative of the whole pattern, which is not served,");
-    if (take('(')) return group(depth + 1);
-    const CodePoints set = single();
-    const Part part{state(), state()};
-    at(part.begin).edges.push_back({set, part.end});
-    return part;
-  }
-
-  Part group(int depth) {
-    if (depth > kPatternDepthMax) fail(fmt::format("groups nested deeper than {}", kPatternDepthMax));
-    if (take('?')) {
-      if (is("=") || is("!") || is("<=") || is("<!")) fail("look-around, which is not served,");
-      if (take('<')) {
-        while (more() && !is('>')) ++at_;
-        if (!take('>')) fail("a (?< without its >");
-      } else if (!take(':')) {
-        fail("a (? of a kind that is not served");
-      }
-    }
-    const Part part{state(), state()};
-    do {
-      int32_t here = state();
-      jump(part.begin, here);
-      while (more() && !is('|') && !is(')')) {
-        if (is('$')) fail("a $ inside a group, which is not served,");
-        here = repeated(here, depth);
-      }
-      jump(here, part.end);
-    } while (take('|'));
-    if (!take(')')) fail("a ( without its )");
-    return part;
-  }
-
-  CodePoints single() {
-    if (take('.')) return CodePoints{{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}}.complement();
-    if (take('[')) return bracket();
-    if (take('\\')) return escape(false).sure;
-    const uint32_t c = next_code_point(text_, at_);
-    return {{c, c}};
   }
 
   CodePoints bracket() {
@@ -336,6 +227,139 @@ class PatternParser {
 
   std::string_view text_;
   size_t at_ = 0;
+};
+
+// A part of the network that is being built: from its first state to its last.
+struct Part {
+  int32_t begin = 0, end = 0;
+  bool from_start = false, to_end = false;  // it holds ^ or $, which only whole alternatives of the whole pattern may
+};
+
+class PatternParser {
+ public:
+  explicit PatternParser(std::string_view text) : in_(text) {}
+
+  PatternNetwork parse() {
+    const int32_t begin = state(), end = state();
+    do {
+      alternative(begin, end);
+    } while (in_.take('|'));
+    if (in_.more()) in_.fail("a ) that closes nothing");
+    net_.end = end;
+    return std::move(net_);
+  }
+
+ private:
+  int32_t state() {
+    if (static_cast<int64_t>(net_.states.size()) >= kPatternStatesMax)
+      throw Error(Errc::bad_request, fmt::format("it needs more than {} states", kPatternStatesMax));
+    net_.states.emplace_back();
+    return static_cast<int32_t>(net_.states.size() - 1);
+  }
+  PatternNetwork::State& at(int32_t s) { return net_.states[static_cast<size_t>(s)]; }
+  void jump(int32_t from, int32_t to) { at(from).jumps.push_back(to); }
+  void anything(int32_t s) { at(s).edges.push_back({CodePoints::all(), s}); }
+
+  // One alternative of the whole pattern: found anywhere, unless ^ and $ hold it.
+  void alternative(int32_t begin, int32_t end) {
+    const int32_t first = state();
+    jump(begin, first);
+    if (!in_.take('^')) anything(first);
+    int32_t last = first;
+    while (in_.more() && !in_.is('|') && !in_.is(')') && !in_.is('$')) last = repeated(last, 0);
+    const int32_t rest = state();
+    jump(last, rest);
+    if (in_.take('$')) {
+      if (in_.more() && !in_.is('|')) in_.fail("a $ that ends no alternative of the whole pattern");
+    } else {
+      anything(rest);
+    }
+    jump(rest, end);
+  }
+
+  // An atom and how often it comes. It is built apart from `from`, so that it can be copied.
+  int32_t repeated(int32_t from, int depth) {
+    const auto first = static_cast<int32_t>(net_.states.size());
+    const Part part = atom(depth);
+    const auto last = static_cast<int32_t>(net_.states.size());
+    const auto [least, most] = in_.quantifier();
+    return copies(from, part, first, last, least, most);
+  }
+
+  int32_t copies(int32_t from, const Part& part, int32_t first, int32_t last, int64_t least,
+                 std::optional<int64_t> most) {
+    const std::vector<PatternNetwork::State> model(net_.states.begin() + first, net_.states.begin() + last);
+    bool is_used = false;
+    const auto copy = [&]() -> Part {
+      if (!is_used) {
+        is_used = true;
+        return part;
+      }
+      const auto base = static_cast<int32_t>(net_.states.size());
+      for (const PatternNetwork::State& s : model) {
+        const int32_t id = state();
+        at(id) = s;
+        for (auto& e : at(id).edges) e.to += base - first;
+        for (int32_t& to : at(id).jumps) to += base - first;
+      }
+      return {part.begin + base - first, part.end + base - first};
+    };
+    int32_t here = from;
+    for (int64_t i = 0; i < least; ++i) {
+      const Part p = copy();
+      jump(here, p.begin);
+      here = p.end;
+    }
+    const int32_t out = state();
+    if (!most) {
+      const int32_t loop = state();
+      const Part p = copy();
+      jump(here, loop);
+      jump(loop, p.begin);
+      jump(p.end, loop);
+      jump(loop, out);
+      return out;
+    }
+    for (int64_t i = least; i < *most; ++i) {
+      const Part p = copy();
+      jump(here, out);
+      jump(here, p.begin);
+      here = p.end;
+    }
+    jump(here, out);
+    return out;
+  }
+
+  Part atom(int depth) {
+    if (in_.is_repetition()) in_.fail("a repetition of nothing");
+    if (in_.is('}')) in_.fail("a } that closes nothing");
+    if (in_.is(']')) in_.fail("a ] that closes nothing");
+    if (in_.is('^')) in_.fail("a ^ that begins no alternative of the whole pattern, which is not served,");
+    if (in_.take('(')) return group(depth + 1);
+    const CodePoints set = in_.single();
+    const Part part{state(), state()};
+    at(part.begin).edges.push_back({set, part.end});
+    return part;
+  }
+
+  Part group(int depth) {
+    if (depth > kPatternDepthMax) in_.fail(fmt::format("groups nested deeper than {}", kPatternDepthMax));
+    in_.group_kind();
+    const Part part{state(), state()};
+    do {
+      int32_t here = state();
+      jump(part.begin, here);
+      while (in_.more() && !in_.is('|') && !in_.is(')')) {
+        if (in_.is('$')) in_.fail("a $ inside a group, which is not served,");
+        here = repeated(here, depth);
+      }
+      jump(here, part.end);
+    } while (in_.take('|'));
+    if (!in_.take(')')) in_.fail("a ( without its )");
+    return part;
+  }
+
+  PatternReader in_;
   PatternNetwork net_;
 };
 

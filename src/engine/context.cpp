@@ -71,7 +71,15 @@ void Context::State::check_room(int64_t n_tokens, int sequence) const {
   }
 }
 
+bool Context::State::allow(std::span<const ops::AllowedTokens> rows) {
+  if (rows.empty() && !has_allowed) return true;
+  const bool is_set = executor->set_allowed(rows);
+  if (is_set) has_allowed = !rows.empty();
+  return is_set;
+}
+
 void Context::State::run_batch(std::span<const BatchToken> batch) {
+  const AllowedScope scope(*this);
   model->state().file.check_sizes();
   const auto n_wanted = std::count_if(batch.begin(), batch.end(), [](const BatchToken& t) { return t.wants_logits; });
   if (batch.empty() || static_cast<int64_t>(batch.size()) > options.n_ubatch || n_wanted > options.n_outputs_max) {
@@ -106,6 +114,7 @@ void Context::State::run_batch(std::span<const BatchToken> batch) {
 
 int64_t Context::State::run(std::span<const TokenId> tokens, int sequence, int64_t n_chunk_max, bool all_outputs,
                             const std::function<void(int64_t, int64_t)>& done) {
+  const AllowedScope scope(*this);
   const int64_t n_tokens = static_cast<int64_t>(tokens.size());
   int64_t n_done = 0;
   i_logits = -1;

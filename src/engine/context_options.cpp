@@ -248,8 +248,8 @@ namespace {
 
 ChosenExecutor make_sharded(const ops::Plan& plan, const ops::ExecutorOptions& options, const std::vector<int>& devices) {
   std::shared_ptr<backend::cuda::Peers> peers;
-  const auto make = [&](const ops::Plan& shard, int i, base::Meeting& meeting) {
-    if (peers == nullptr) peers = backend::cuda::make_peers(devices, meeting);
+  const auto make = [&](const ops::Plan& shard, int i, base::Barrier& barrier) {
+    if (peers == nullptr) peers = backend::cuda::make_peers(devices, barrier);
     return backend::cuda::make_cuda_executor(shard, options, devices[static_cast<size_t>(i)], {peers, i});
   };
   std::string kernels;

@@ -28,6 +28,9 @@ struct Context::State {
   int n_sequences() const noexcept { return options.n_sequences + options.n_kept; }
   int64_t output_width() const noexcept { return static_cast<int64_t>(logits_double.size()); }
   std::span<const RankedLogit> read_ranked(int64_t i_output);
+  // Of the next call that runs tokens: ops::Executor::set_allowed. False: all tokens are ranked.
+  bool allow(std::span<const ops::AllowedTokens> rows);
+  struct AllowedScope;  // behind it nothing of this is left
   void add_to_digest(int64_t i_output, int64_t position, int sequence);
 
   std::shared_ptr<const Model> model;
@@ -48,10 +51,21 @@ struct Context::State {
   std::vector<int64_t> next_position; // per sequence
   std::vector<double> logits_double;  // vocab_size, or d_model of embeddings
   std::vector<RankedLogit> ranked;    // of the output that was asked for last
+  bool has_allowed = false;           // of the next call that runs tokens
   engine::BitsDigest logits_digest;   // of sequence 0's positions [0, n_digested)
   int64_t n_digested = 0;
   std::function<bool()> cancelled;
   std::function<void(int64_t, int64_t)> progress;
+};
+
+struct Context::State::AllowedScope {
+  explicit AllowedScope(State& state) : state_(state) {}
+  ~AllowedScope() { state_.allow({}); }
+  AllowedScope(const AllowedScope&) = delete;
+  AllowedScope& operator=(const AllowedScope&) = delete;
+
+ private:
+  State& state_;
 };
 
 }  // namespace assay

@@ -119,6 +119,7 @@ struct Generator::Run {
   Generation result = {};
   engine::BestFollows best_follows;
   bool is_ranked = false, is_best = false;
+  bool is_mask_ranked = false;  // of the run at work: its best logits are those that the mask leaves
   int64_t n_predict = 0;
   std::vector<TokenId> tokens = {};   // prompt and answer, where there are guesses
   std::vector<TokenId> guesses = {};  // that stand behind the last token in the run that was made
@@ -127,6 +128,13 @@ struct Generator::Run {
 
   int64_t n_answer() const noexcept { return static_cast<int64_t>(answer.ids().size()); }
   bool is_cancelled() const { return cancelled && cancelled(); }
+  // Before the context runs what the next draw is for.
+  void ask_mask(Context& context) {
+    if (!is_ranked || !answer.has_mask()) return;
+    const std::span<const uint64_t> words = answer.look_ahead();
+    const ops::AllowedTokens allowed{0, words};
+    is_mask_ranked = context.state().allow({&allowed, words.empty() ? 0u : 1u});
+  }
   void show(std::string_view text) {
     if (text.empty()) return;
     result.text += text;
@@ -161,6 +169,7 @@ bool Generator::run_next(Run& run) {
     // The token drawn after this one is run, too, unless it is the last. Where it ends the
     // answer, a run was for nothing, which whoever comes next waits for.
     run.best_follows.set(run.is_best && !is_full && run.n_answer() + 1 < run.n_predict);
+    if (!is_full || make_room_) run.ask_mask(*context_);
     const Step step = run_drawn(run.answer.ids(), run.result);
     run.result.context_full = step == Step::full;
     if (step == Step::cancelled) run.result.finish_reason = FinishReason::cancelled;
@@ -179,7 +188,8 @@ bool Generator::run_next(Run& run) {
 bool Generator::draw(Run& run, int64_t i_output) {
   engine::Answer& answer = run.answer;
   const bool in_batch = !run.guesses.empty();
-  const std::span<const RankedLogit> best = run.is_ranked && !in_batch ? context_->ranked() : std::span<const RankedLogit>();
+  const bool is_ranked = run.is_ranked && !in_batch && (run.is_mask_ranked || !answer.has_mask());
+  const std::span<const RankedLogit> best = is_ranked ? context_->ranked() : std::span<const RankedLogit>();
   if (!best.empty()) {
     answer.draw(best);
   } else if (in_batch) {
@@ -202,8 +212,10 @@ Generation Generator::run(std::span<const TokenId> prompt, const GenerateOptions
   const int64_t n_ranked = run.answer.n_ranked();
   run.is_ranked = drafter_ == nullptr && n_ranked > 0 && context_->set_n_ranked(n_ranked);
   if (!run.is_ranked) context_->set_n_ranked(0);
-  run.is_best = run.is_ranked && n_ranked == 1;
+  run.is_best = run.is_ranked && n_ranked == 1 && !run.answer.has_mask();  // what a mask will leave nobody knows
   const engine::CancelScope scope(*context_, cancelled);
+  const Context::State::AllowedScope allowed_scope(context_->state());
+  if (options.n_predict != 0) run.ask_mask(*context_);
   if (prefill(prompt, result) < result.n_prompt) {
     result.finish_reason = FinishReason::cancelled;
     return std::move(result);

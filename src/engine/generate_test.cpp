@@ -11,7 +11,7 @@
 #include "assay/sampler.h"
 #include "assay/score.h"
 #include "engine/context_state.h"
-#include "support/forwarding_executor.h"
+#include "ops/plan/forwarding_executor.h"
 #include "support/temp_folder.h"
 #include "support/tiny_llama.h"
 
@@ -224,14 +224,14 @@ TEST_F(GenerateTest, AHugePenaltyChangesTheAnswer) {  // wired, not only parsed
 }
 
 // The CPU's executor with the best token of every output, and what it was told of the token to come.
-class BestKnown final : public test::Forwarding {
+class BestKnown final : public ops::ForwardingExecutor {
  public:
-  using Forwarding::Forwarding;
+  using ForwardingExecutor::ForwardingExecutor;
   void run(const ops::Batch& batch) override {
     if (follows_ && best_.token != ops::kNone) {
       EXPECT_EQ(batch.tokens[0], best_.token);
     }
-    Forwarding::run(batch);
+    ForwardingExecutor::run(batch);
     n_runs += batch.tokens.size() == 1;
     n_followed += batch.tokens.size() == 1 && follows_;
     const TokenId best = argmax(logits(0));

@@ -69,62 +69,43 @@ class ObjectEnd {
   bool in_string_ = false, escaped_ = false, done_ = false, bad_ = false;
 };
 
-}  // namespace
+// What has come of the answer's calls.
+struct Calls {
+  size_t n = 0;
+  bool are_whole = false;  // the arguments of the last one
+};
 
-struct AnswerReader::State {
-  explicit State(Options o) : options(std::move(o)) {
-    if (options.marks && !has_channels()) splitter.emplace(*options.marks, options.reasoning_is_open);
-  }
+bool knows(const AnswerReader::Options& options, std::string_view name) {
+  return !name.empty() &&
+         (options.names.empty() || std::find(options.names.begin(), options.names.end(), name) != options.names.end());
+}
 
-  enum class Place { text, call, between, after, broken };
-
-  const Format* format() const { return options.format ? &options.format->format() : nullptr; }
-  bool has_channels() const { return options.format && options.format->has_channels(); }
-  bool knows(std::string_view name) const {
-    return !name.empty() && (options.names.empty() ||
-                             std::find(options.names.begin(), options.names.end(), name) != options.names.end());
-  }
+// Parts an answer whose calls stand in its text, as a format has them.
+class CallReader {
+ public:
+  // All must outlive it.
+  CallReader(const AnswerReader::Options& options, const Format& format, Calls& calls)
+      : options_(options), format_(format), calls_(calls) {}
 
   void push(std::string_view text, Pieces& out) {
-    if (has_channels()) {
-      held += text;
-      while (channel_step(out, false)) {
-      }
-      return;
-    }
-    if (!splitter) return add(text, out);
-    const ReasoningSplitter::Part part = splitter->push(text);
-    add_text(out, AnswerPiece::Kind::reasoning, part.reasoning);
-    add(part.text, out);
-  }
-
-  void finish(Pieces& out) {
-    if (has_channels()) {
-      while (channel_step(out, true)) {
-      }
-      return;
-    }
-    if (splitter) {
-      const ReasoningSplitter::Part part = splitter->finish();
-      add_text(out, AnswerPiece::Kind::reasoning, part.reasoning);
-      add(part.text, out);
-    }
-    if (place == Place::call && !name_is_known) held.insert(0, taken);  // it may not have become a call
-    if (place == Place::text || place == Place::broken || (place == Place::call && !name_is_known))
-      add_text(out, AnswerPiece::Kind::text, held);
-    held.clear();
-  }
-
-  void add(std::string_view text, Pieces& out) {
-    if (format() == nullptr) return add_text(out, AnswerPiece::Kind::text, text);
-    held += text;
+    held_ += text;
     while (step(out)) {
     }
   }
 
-  // Takes something off `held`; false: more is needed.
+  void finish(Pieces& out) {
+    const bool is_no_call = place_ == Place::call && !name_is_known_;
+    if (is_no_call) held_.insert(0, taken_);  // it may not have become a call
+    if (place_ == Place::text || place_ == Place::broken || is_no_call) add_text(out, AnswerPiece::Kind::text, held_);
+    held_.clear();
+  }
+
+ private:
+  enum class Place { text, call, between, after, broken };
+
+  // Takes something off `held_`; false: more is needed.
   bool step(Pieces& out) {
-    switch (place) {
+    switch (place_) {
       case Place::text:
         return find_opening(out);
       case Place::call:
@@ -132,30 +113,30 @@ struct AnswerReader::State {
       case Place::between:
         return end_or_next(out);
       case Place::after:
-        held.erase(0, std::min(held.find_first_not_of(kBlanks), held.size()));
-        if (held.empty()) return false;
-        place = Place::broken;
+        held_.erase(0, std::min(held_.find_first_not_of(kBlanks), held_.size()));
+        if (held_.empty()) return false;
+        place_ = Place::broken;
         return true;
       case Place::broken:
-        add_text(out, AnswerPiece::Kind::text, held);
-        held.clear();
+        add_text(out, AnswerPiece::Kind::text, held_);
+        held_.clear();
         return false;
     }
     return false;
   }
 
   bool find_opening(Pieces& out) {
-    const std::string_view opening = format()->opening();
-    const std::string_view all = held;
-    if (format()->anchored) {
+    const std::string_view opening = format_.opening();
+    const std::string_view all = held_;
+    if (format_.anchored) {
       const size_t begin = std::min(all.find_first_not_of(kBlanks), all.size());
       const std::string_view rest = all.substr(begin);
       if (rest.size() < opening.size() && opening.starts_with(rest)) return false;
       if (!rest.starts_with(opening)) {
-        place = Place::broken;
+        place_ = Place::broken;
         return true;
       }
-      held.erase(0, begin);
+      held_.erase(0, begin);
       open_call();
       return true;
     }
@@ -164,75 +145,76 @@ struct AnswerReader::State {
       const size_t sure = all.size() - begun_at_end(all, opening);
       const size_t n = all.substr(0, sure).find_last_not_of(kBlanks) + 1;  // blanks before a call are none of the text
       add_text(out, AnswerPiece::Kind::text, all.substr(0, n));
-      held.erase(0, n);
+      held_.erase(0, n);
       return false;
     }
     const size_t n = all.substr(0, found).find_last_not_of(kBlanks) + 1;
     const std::string blanks(all.substr(n, found - n));
     add_text(out, AnswerPiece::Kind::text, all.substr(0, n));
-    held.erase(0, found);
+    held_.erase(0, found);
     open_call();
-    taken = blanks;
+    taken_ = blanks;
     return true;
   }
 
   void open_call() {
-    place = Place::call;
-    script.clear();
-    script.push_back({Part::Kind::literal, format()->before});
-    script.insert(script.end(), format()->call.begin(), format()->call.end());
-    i_script = 0;
+    place_ = Place::call;
+    script_.clear();
+    script_.push_back({Part::Kind::literal, format_.before});
+    script_.insert(script_.end(), format_.call.begin(), format_.call.end());
+    i_script_ = 0;
     begin_call();
   }
   void begin_call() {
-    end_of_arguments = ObjectEnd();
-    named.reset();
-    id.clear();
-    taken.clear();
-    arguments_done = name_is_known = false;
+    end_of_arguments_ = ObjectEnd();
+    named_.reset();
+    id_.clear();
+    taken_.clear();
+    calls_.are_whole = name_is_known_ = false;
   }
 
   bool give_up(Pieces& out) {  // what was read of a call that is none goes on as text
-    held.insert(0, taken);
-    taken.clear();
-    place = Place::broken;
+    held_.insert(0, taken_);
+    taken_.clear();
+    place_ = Place::broken;
     return step(out);
   }
 
   bool call_step(Pieces& out) {
-    if (i_script == script.size()) {
-      place = Place::between;
+    if (i_script_ == script_.size()) {
+      place_ = Place::between;
       return true;
     }
-    const Part& part = script[i_script];
+    const Part& part = script_[i_script_];
     if (part.kind == Part::Kind::literal) {
-      if (held.size() < part.text.size() && part.text.starts_with(held)) return false;
-      if (!held.starts_with(part.text)) return give_up(out);
-      taken += part.text;
-      held.erase(0, part.text.size());
-      ++i_script;
+      if (held_.size() < part.text.size() && part.text.starts_with(held_)) return false;
+      if (!held_.starts_with(part.text)) return give_up(out);
+      taken_ += part.text;
+      held_.erase(0, part.text.size());
+      ++i_script_;
       return true;
     }
     if (part.kind == Part::Kind::arguments) return arguments_step(out);
-    const size_t n = static_cast<size_t>(std::find_if_not(held.begin(), held.end(), is_name_character) - held.begin());
-    if (n == held.size()) return n > 256 ? give_up(out) : false;
-    const std::string word = held.substr(0, n);
+    const size_t n =
+        static_cast<size_t>(std::find_if_not(held_.begin(), held_.end(), is_name_character) - held_.begin());
+    if (n == held_.size()) return n > 256 ? give_up(out) : false;
+    const std::string word = held_.substr(0, n);
     if (part.kind == Part::Kind::name) {
-      if (!knows(word)) return give_up(out);
-      out.push_back({AnswerPiece::Kind::call, word, id, n_calls++});
-      name_is_known = true;
-      if (format()->form == Format::Form::named) named.emplace(format()->arguments, kinds_of(word));
+      if (!knows(options_, word)) return give_up(out);
+      out.push_back({AnswerPiece::Kind::call, word, id_, calls_.n++});
+      name_is_known_ = true;
+      if (format_.form == Format::Form::named) named_.emplace(format_.arguments, kinds_of(word));
     } else if (part.kind == Part::Kind::id) {
-      id = word;
+      id_ = word;
     }
-    taken = part.kind == Part::Kind::name ? std::string() : taken + word;
-    held.erase(0, n);
-    ++i_script;
+    taken_ = part.kind == Part::Kind::name ? std::string() : taken_ + word;
+    held_.erase(0, n);
+    ++i_script_;
     return true;
   }
 
   tools::ArgumentKinds kinds_of(std::string_view name) const {
-    for (const Tool& tool : options.tools) {
+    for (const Tool& tool : options_.tools) {
       if (tool.name == name) return tools::ArgumentKinds(tool.parameters);
     }
     return {};
@@ -240,96 +222,128 @@ struct AnswerReader::State {
 
   bool named_step(Pieces& out) {
     std::string json;
-    const auto went = named->take(held, json);
-    add_text(out, AnswerPiece::Kind::arguments, json, n_calls - 1);
+    const auto went = named_->take(held_, json);
+    add_text(out, AnswerPiece::Kind::arguments, json, calls_.n - 1);
     if (went == tools::ArgumentsReader::Went::broken) return give_up(out);
     if (went == tools::ArgumentsReader::Went::on) return false;
-    arguments_done = true;
-    taken.clear();
-    ++i_script;
+    calls_.are_whole = true;
+    taken_.clear();
+    ++i_script_;
     return true;
   }
 
   bool arguments_step(Pieces& out) {
-    if (named) return named_step(out);
-    const size_t n = end_of_arguments.take(held);
-    add_text(out, AnswerPiece::Kind::arguments, std::string_view(held).substr(0, n), n_calls - 1);
-    held.erase(0, n);
-    if (end_of_arguments.bad()) return give_up(out);
-    if (!end_of_arguments.done()) return false;
-    arguments_done = true;
-    taken.clear();
-    ++i_script;
+    if (named_) return named_step(out);
+    const size_t n = end_of_arguments_.take(held_);
+    add_text(out, AnswerPiece::Kind::arguments, std::string_view(held_).substr(0, n), calls_.n - 1);
+    held_.erase(0, n);
+    if (end_of_arguments_.bad()) return give_up(out);
+    if (!end_of_arguments_.done()) return false;
+    calls_.are_whole = true;
+    taken_.clear();
+    ++i_script_;
     return true;
   }
 
   // Behind a call: another one, or the end.
   bool end_or_next(Pieces& out) {
-    const std::string &between = format()->between, &after = format()->after;
-    if (format()->parallel && held.starts_with(between)) {
-      held.erase(0, between.size());
-      place = Place::call;
-      i_script = 1;
+    const std::string &between = format_.between, &after = format_.after;
+    if (format_.parallel && held_.starts_with(between)) {
+      held_.erase(0, between.size());
+      place_ = Place::call;
+      i_script_ = 1;
       begin_call();
       return true;
     }
-    if (format()->parallel && held.size() < between.size() && between.starts_with(held)) return false;
-    if (held.size() < after.size() && after.starts_with(held)) return false;
-    if (!held.starts_with(after)) return give_up(out);
-    held.erase(0, after.size());
-    place = Place::after;
+    if (format_.parallel && held_.size() < between.size() && between.starts_with(held_)) return false;
+    if (held_.size() < after.size() && after.starts_with(held_)) return false;
+    if (!held_.starts_with(after)) return give_up(out);
+    held_.erase(0, after.size());
+    place_ = Place::after;
     return true;
   }
 
-  // gpt-oss: [<|start|>assistant][ to=functions.NAME]<|channel|>CHANNEL[ to=functions.NAME][
-  // <|constrain|>json]<|message|>TEXT<|end|>
-  bool channel_step(Pieces& out, bool is_last) {
-    if (!in_message) {
-      const size_t end = held.find("<|message|>");
+  const AnswerReader::Options& options_;
+  const Format& format_;
+  Calls& calls_;
+  std::string held_;  // of the answer, not parted yet
+  Place place_ = Place::text;
+  std::vector<Part> script_;
+  size_t i_script_ = 0;
+  ObjectEnd end_of_arguments_;
+  std::optional<tools::ArgumentsReader> named_;
+  std::string id_;
+  std::string taken_;  // of a call whose name is not known yet
+  bool name_is_known_ = false;
+};
+
+// Parts an answer in messages of several channels.
+// gpt-oss: [<|start|>assistant][ to=functions.NAME]<|channel|>CHANNEL[ to=functions.NAME][
+// <|constrain|>json]<|message|>TEXT<|end|>
+class ChannelReader {
+ public:
+  // Both must outlive it.
+  ChannelReader(const AnswerReader::Options& options, Calls& calls) : options_(options), calls_(calls) {}
+
+  void push(std::string_view text, Pieces& out) {
+    held_ += text;
+    while (step(out, false)) {
+    }
+  }
+  void finish(Pieces& out) {
+    while (step(out, true)) {
+    }
+  }
+  bool in_reasoning() const { return in_message_ && kind_ == AnswerPiece::Kind::reasoning; }
+
+ private:
+  bool step(Pieces& out, bool is_last) {
+    if (!in_message_) {
+      const size_t end = held_.find("<|message|>");
       if (end == std::string::npos) {
-        if (is_last || held.size() > 4096) return unread(out);
+        if (is_last || held_.size() > 4096) return unread(out);
         return false;
       }
-      return open_message(held.substr(0, end), end, out);
+      return open_message(held_.substr(0, end), end, out);
     }
     size_t end = std::string::npos, size = 0;
     for (const std::string_view mark : {"<|end|>", "<|call|>", "<|return|>"}) {
-      const size_t found = held.find(mark);
+      const size_t found = held_.find(mark);
       if (found < end) end = found, size = mark.size();
     }
     size_t sure = end;
     if (end == std::string::npos) {
-      sure = held.size();
+      sure = held_.size();
       if (!is_last) {
         for (const std::string_view mark : {"<|end|>", "<|call|>", "<|return|>"})
-          sure = std::min(sure, held.size() - begun_at_end(held, mark));
+          sure = std::min(sure, held_.size() - begun_at_end(held_, mark));
       }
     }
-    const std::string text = held.substr(0, sure);
-    if (kind == AnswerPiece::Kind::arguments) {
-      end_of_arguments.take(text);
-      arguments_done = end_of_arguments.done();
-      add_text(out, kind, text, n_calls - 1);
+    const std::string text = held_.substr(0, sure);
+    if (kind_ == AnswerPiece::Kind::arguments) {
+      end_of_arguments_.take(text);
+      calls_.are_whole = end_of_arguments_.done();
+      add_text(out, kind_, text, calls_.n - 1);
     } else {
-      add_text(out, kind, text);
+      add_text(out, kind_, text);
     }
-    held.erase(0, end == std::string::npos ? sure : sure + size);
+    held_.erase(0, end == std::string::npos ? sure : sure + size);
     if (end == std::string::npos) return false;
-    in_message = false;
+    in_message_ = false;
     return true;
   }
 
   bool unread(Pieces& out) {
-    if (held.find_first_not_of(kBlanks) != std::string::npos && !held.starts_with("<|start|>") &&
-        !held.starts_with("<|channel|>"))
-      add_text(out, AnswerPiece::Kind::text, held);
-    held.clear();
+    if (held_.find_first_not_of(kBlanks) != std::string::npos && !held_.starts_with("<|start|>") &&
+        !held_.starts_with("<|channel|>"))
+      add_text(out, AnswerPiece::Kind::text, held_);
+    held_.clear();
     return false;
   }
 
   bool open_message(const std::string& head, size_t end, Pieces& out) {
-    held.erase(0, end + std::string_view("<|message|>").size());
-    in_message = true;
+    held_.erase(0, end + std::string_view("<|message|>").size());
+    in_message_ = true;
     const size_t to = head.find("to=functions.");
     const size_t channel = head.find("<|channel|>");
     const std::string_view name_of_channel =
@@ -338,35 +352,70 @@ struct AnswerReader::State {
       const std::string_view rest = std::string_view(head).substr(to + 13);
       const std::string name(rest.substr(
           0, static_cast<size_t>(std::find_if_not(rest.begin(), rest.end(), is_name_character) - rest.begin())));
-      if (knows(name)) {
-        kind = AnswerPiece::Kind::arguments;
-        end_of_arguments = ObjectEnd();
-        out.push_back({AnswerPiece::Kind::call, name, {}, n_calls++});
+      if (knows(options_, name)) {
+        kind_ = AnswerPiece::Kind::arguments;
+        end_of_arguments_ = ObjectEnd();
+        out.push_back({AnswerPiece::Kind::call, name, {}, calls_.n++});
         return true;
       }
     }
-    kind = name_of_channel.starts_with("analysis") ? AnswerPiece::Kind::reasoning : AnswerPiece::Kind::text;
+    kind_ = name_of_channel.starts_with("analysis") ? AnswerPiece::Kind::reasoning : AnswerPiece::Kind::text;
     return true;
   }
 
-  bool in_reasoning() const {
-    if (has_channels()) return in_message ? kind == AnswerPiece::Kind::reasoning : false;
-    return splitter && splitter->is_open();
+  const AnswerReader::Options& options_;
+  Calls& calls_;
+  std::string held_;
+  bool in_message_ = false;
+  AnswerPiece::Kind kind_ = AnswerPiece::Kind::text;
+  ObjectEnd end_of_arguments_;
+};
+
+}  // namespace
+
+struct AnswerReader::State {
+  explicit State(Options o) : options(std::move(o)) {
+    if (options.format && options.format->has_channels()) {
+      channels.emplace(options, calls);
+      return;
+    }
+    if (options.marks) splitter.emplace(*options.marks, options.reasoning_is_open);
+    if (options.format) in_text.emplace(options, options.format->format(), calls);
+  }
+  State(const State&) = delete;  // its parts refer to it
+  State& operator=(const State&) = delete;
+
+  void push(std::string_view text, Pieces& out) {
+    if (channels) return channels->push(text, out);
+    if (!splitter) return add(text, out);
+    const ReasoningSplitter::Part part = splitter->push(text);
+    add_text(out, AnswerPiece::Kind::reasoning, part.reasoning);
+    add(part.text, out);
   }
 
-  Options options;
-  std::optional<ReasoningSplitter> splitter;
-  std::string held;
-  Place place = Place::text;
-  std::vector<Part> script;
-  size_t i_script = 0, n_calls = 0;
-  ObjectEnd end_of_arguments;
-  std::optional<tools::ArgumentsReader> named;
-  std::string id;
-  std::string taken;  // of a call whose name is not known yet
-  bool arguments_done = false, name_is_known = false;
-  bool in_message = false;
-  AnswerPiece::Kind kind = AnswerPiece::Kind::text;
+  void finish(Pieces& out) {
+    if (channels) return channels->finish(out);
+    if (splitter) {
+      const ReasoningSplitter::Part part = splitter->finish();
+      add_text(out, AnswerPiece::Kind::reasoning, part.reasoning);
+      add(part.text, out);
+    }
+    if (in_text) in_text->finish(out);
+  }
+
+  void add(std::string_view text, Pieces& out) {
+    in_text ? in_text->push(text, out) : add_text(out, AnswerPiece::Kind::text, text);
+  }
+
+  bool in_reasoning() const {
+    return channels ? channels->in_reasoning() : splitter.has_value() && splitter->is_open();
+  }
+
+  const Options options;
+  Calls calls;
+  std::optional<ReasoningSplitter> splitter;  // of what no channel tells apart
+  std::optional<CallReader> in_text;
+  std::optional<ChannelReader> channels;
 };
 
 AnswerReader::AnswerReader(Options options) : state_(std::make_unique<State>(std::move(options))) {}
@@ -387,8 +436,8 @@ Pieces AnswerReader::finish() {
 }
 
 bool AnswerReader::in_reasoning() const noexcept { return state_->in_reasoning(); }
-size_t AnswerReader::n_calls() const noexcept { return state_->n_calls; }
-bool AnswerReader::calls_are_whole() const noexcept { return state_->n_calls > 0 && state_->arguments_done; }
+size_t AnswerReader::n_calls() const noexcept { return state_->calls.n; }
+bool AnswerReader::calls_are_whole() const noexcept { return state_->calls.n > 0 && state_->calls.are_whole; }
 
 ReadAnswer read_answer(AnswerReader::Options options, std::string_view text) {
   AnswerReader reader(std::move(options));

@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "assay/error.h"
-#include "support/forwarding_executor.h"
+#include "ops/plan/forwarding_executor.h"
 #include "support/shared_data.h"
 #include "support/temp_folder.h"
 #include "support/tiny_llama.h"
@@ -38,10 +38,10 @@ struct Faults {
   std::function<void(std::span<float> logits)> logits;
 };
 
-class FaultyExecutor final : public test::Forwarding {
+class FaultyExecutor final : public ops::ForwardingExecutor {
  public:
   FaultyExecutor(std::unique_ptr<ops::Executor> inner, Faults faults, int64_t vocab_size)
-      : Forwarding(std::move(inner)), faults_(std::move(faults)), vocab_size_(vocab_size) {}
+      : ForwardingExecutor(std::move(inner)), faults_(std::move(faults)), vocab_size_(vocab_size) {}
 
   void run(const ops::Batch& batch) override {
     std::vector<int32_t> tokens(batch.tokens.begin(), batch.tokens.end());
@@ -49,15 +49,15 @@ class FaultyExecutor final : public test::Forwarding {
       tokens[0] = (tokens[0] + 1) % static_cast<int32_t>(vocab_size_);
     const bool has_two = std::count(batch.sequences.begin(), batch.sequences.end(), 1) > 0;
     if (faults_.mixes_sequences && has_two) std::fill(tokens.begin(), tokens.end(), tokens[0]);
-    Forwarding::run({tokens, batch.positions, batch.sequences, batch.outputs});
+    ForwardingExecutor::run({tokens, batch.positions, batch.sequences, batch.outputs});
   }
   std::span<const float> logits(int64_t i) const override {
-    changed_.assign(Forwarding::logits(i).begin(), Forwarding::logits(i).end());
+    changed_.assign(ForwardingExecutor::logits(i).begin(), ForwardingExecutor::logits(i).end());
     if (faults_.logits) faults_.logits(changed_);
     return changed_;
   }
   void truncate(int sequence, int64_t n) override {
-    Forwarding::truncate(sequence, faults_.truncates || n == 0 ? n : n - 1);
+    ForwardingExecutor::truncate(sequence, faults_.truncates || n == 0 ? n : n - 1);
   }
 
  private:

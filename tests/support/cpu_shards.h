@@ -18,8 +18,8 @@ class CpuShards {
   using Wrap = std::function<Executor(Executor, int i_shard)>;
   CpuShards(const ops::Plan& plan, const ops::ExecutorOptions& options, int n, backend::cpu::KernelSet set,
             const Wrap& wrap = [](Executor e, int) { return e; }) {
-    executor_ = engine::make_shard_executor(plan, options, n, [&](const ops::Plan& shard, int i, base::Meeting& meeting) {
-      if (table_ == nullptr) table_ = std::make_unique<backend::cpu::ShardTable>(meeting);
+    executor_ = engine::make_shard_executor(plan, options, n, [&](const ops::Plan& shard, int i, base::Barrier& barrier) {
+      if (table_ == nullptr) table_ = std::make_unique<backend::cpu::ShardTable>(barrier);
       pools_.push_back(std::make_unique<base::ThreadPool>(1));
       return wrap(backend::cpu::make_cpu_executor(shard, options, {set, table_.get(), i}, *pools_.back()), i);
     });

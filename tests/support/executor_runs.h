@@ -12,7 +12,7 @@
 
 #include "assay/error.h"
 #include "ops/plan/executor.h"
-#include "support/forwarding_executor.h"
+#include "ops/plan/forwarding_executor.h"
 #include "support/random_numbers.h"
 
 namespace assay::test {
@@ -88,12 +88,12 @@ inline ops::ExecutorOptions options_of(ops::CacheType cache, bool as_f32, int pl
 }
 
 // Fails at its n-th run.
-class Failing final : public Forwarding {
+class Failing final : public ops::ForwardingExecutor {
  public:
-  Failing(std::unique_ptr<ops::Executor> inner, int at) : Forwarding(std::move(inner)), n_left_(at) {}
+  Failing(std::unique_ptr<ops::Executor> inner, int at) : ForwardingExecutor(std::move(inner)), n_left_(at) {}
   void run(const ops::Batch& batch) override {
     if (--n_left_ == 0) throw Error(Errc::device, "as asked");
-    Forwarding::run(batch);
+    ForwardingExecutor::run(batch);
   }
 
  private:

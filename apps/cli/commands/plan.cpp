@@ -23,7 +23,7 @@ std::string weight_text(const PlanWeight& weight) {
   return weight.type + " " + shape;
 }
 
-// "1..4 avx2 vector, 5.. avx2 few"
+// "1..4 avx2 vector, 5.. avx2 skinny"
 std::string kernels_text(const std::vector<PlanKernel>& kernels) {
   if (kernels.empty()) return "not told by this device";
   std::string text;

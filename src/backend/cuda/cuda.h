@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/meeting.h"
+#include "base/barrier.h"
 #include "ops/plan/executor.h"
 #include "ops/plan/plan.h"
 
@@ -38,8 +38,8 @@ struct ShardPlace {
 std::unique_ptr<ops::Executor> make_cuda_executor(const ops::Plan& plan, const ops::ExecutorOptions& options, int device = 0,
                                                   const ShardPlace& place = {});
 
-// The group of shards on these devices, one for each. The meeting, of as many threads, must outlive it.
-std::shared_ptr<Peers> make_peers(const std::vector<int>& devices, base::Meeting& meeting);
+// The group of shards on these devices, one for each. The barrier, of as many threads, must outlive it.
+std::shared_ptr<Peers> make_peers(const std::vector<int>& devices, base::Barrier& barrier);
 
 // Bytes per second that the device copies within its memory, read and written bytes counted.
 double measure_device_bandwidth(int device = 0);

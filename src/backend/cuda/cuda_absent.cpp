@@ -15,7 +15,7 @@ std::unique_ptr<ops::Executor> make_cuda_executor(const ops::Plan&, const ops::E
   throw Error(Errc::device, kWhy);
 }
 
-std::shared_ptr<Peers> make_peers(const std::vector<int>&, base::Meeting&) { throw Error(Errc::device, kWhy); }
+std::shared_ptr<Peers> make_peers(const std::vector<int>&, base::Barrier&) { throw Error(Errc::device, kWhy); }
 
 double measure_device_bandwidth(int) { throw Error(Errc::device, kWhy); }
 

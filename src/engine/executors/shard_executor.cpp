@@ -98,11 +98,11 @@ class ShardExecutor final : public ops::Executor {
         options_(options),
         shards_(ops::shard_plan(checked(plan, options), n_shards)),
         threads_(n_shards),
-        meeting_(n_shards),
+        barrier_(n_shards),
         joiner_(plan, n_shards),
         n_kept_(static_cast<size_t>(options.n_sequences)) {
     for (const ops::PlanShard& shard : shards_) {
-      executors_.push_back(make(shard.plan, static_cast<int>(executors_.size()), meeting_));
+      executors_.push_back(make(shard.plan, static_cast<int>(executors_.size()), barrier_));
       observers_.emplace_back(shard, observers_.empty(), joiner_);
     }
   }
@@ -117,11 +117,11 @@ class ShardExecutor final : public ops::Executor {
       } catch (...) {
         const std::scoped_lock lock(mutex);
         if (failure == nullptr) failure = std::current_exception();
-        meeting_.call_off();
+        barrier_.call_off();
       }
     });
     if (failure == nullptr) return;
-    meeting_.reopen();
+    barrier_.reopen();
     joiner_.forget();
     for (size_t i = 0; i < n_kept_.size(); ++i) truncate(static_cast<int>(i), n_kept_[i]);
     std::rethrow_exception(failure);
@@ -132,6 +132,11 @@ class ShardExecutor final : public ops::Executor {
   void read_logits(int64_t i_output, std::span<double> out) const override { executors_.front()->read_logits(i_output, out); }
   bool set_n_ranked(int64_t n) override {
     return set_all([n](ops::Executor& executor) { return executor.set_n_ranked(n); });
+  }
+  bool set_allowed(std::span<const ops::AllowedTokens> outputs) override {
+    const bool is_set = set_all([outputs](ops::Executor& executor) { return executor.set_allowed(outputs); });
+    if (!is_set) set_all([](ops::Executor& executor) { return executor.set_allowed({}); });
+    return is_set;
   }
   bool set_follows_best(bool follows) override {
     const bool is_set = set_all([follows](ops::Executor& executor) { return executor.set_follows_best(follows); });
@@ -169,7 +174,7 @@ class ShardExecutor final : public ops::Executor {
   const ops::ExecutorOptions options_;
   const std::vector<ops::PlanShard> shards_;  // the executors look into their plans
   base::ThreadPool threads_;                  // one a shard: a shard's run waits for the others'
-  base::Meeting meeting_;
+  base::Barrier barrier_;
   ColumnJoiner joiner_;
   std::vector<std::unique_ptr<ops::Executor>> executors_;
   std::vector<ShardObserver> observers_;

@@ -56,6 +56,7 @@ class SplitExecutor final : public ops::Executor {
   std::span<const float> logits(int64_t i_output) const override { return executors_.back()->logits(i_output); }
   void read_logits(int64_t i_output, std::span<double> out) const override { executors_.back()->read_logits(i_output, out); }
   bool set_n_ranked(int64_t n) override { return executors_.back()->set_n_ranked(n); }
+  bool set_allowed(std::span<const ops::AllowedTokens> outputs) override { return executors_.back()->set_allowed(outputs); }
   std::span<const ops::RankedLogit> ranked(int64_t i_output) const override { return executors_.back()->ranked(i_output); }
   void truncate(int sequence, int64_t n_positions) override {
     truncate_all(executors_, sequence, n_positions);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "assay/error.h"
 
@@ -48,7 +49,7 @@ Answer::Answer(const Model& model, const GenerateOptions& options)
 }
 
 int64_t Answer::n_ranked() const noexcept {
-  return mask_ || n_top_logprobs_ >= 0 ? 0 : sampler_.n_ranked();
+  return n_top_logprobs_ >= 0 ? 0 : sampler_.n_ranked();
 }
 
 void Answer::start(std::span<const TokenId> prompt) {
@@ -56,33 +57,58 @@ void Answer::start(std::span<const TokenId> prompt) {
   n_prompt_ = static_cast<int64_t>(prompt.size());
 }
 
-std::span<const float> Answer::masked(std::span<const float> logits, std::span<const uint64_t> allowed) {
-  if (allowed.size() * 64 < logits.size()) {
-    throw Error(Errc::bad_request, fmt::format("a mask of {} words for a vocabulary of {}", allowed.size(), logits.size()));
+// Enough words, with a token of the vocabulary among them; none at all allow everything.
+std::span<const uint64_t> Answer::checked(std::span<const uint64_t> allowed) const {
+  const auto size = static_cast<size_t>(model_->vocab_size());
+  if (allowed.empty()) return allowed;
+  if (allowed.size() * 64 < size) {
+    throw Error(Errc::bad_request, fmt::format("a mask of {} words for a vocabulary of {}", allowed.size(), size));
   }
-  row_.assign(logits.begin(), logits.end());
-  bool any = false;
-  for (size_t id = 0; id < row_.size(); ++id) {
-    const bool is_allowed = (allowed[id / 64] >> (id % 64) & 1) != 0;
-    any |= is_allowed;
-    if (!is_allowed) row_[id] = kForbidden;
-  }
-  if (!any) {
+  const std::span<const uint64_t> whole = allowed.first(size / 64);
+  const uint64_t rest = size % 64 == 0 ? 0 : allowed[size / 64] & ((uint64_t{1} << (size % 64)) - 1);
+  if (rest == 0 && std::all_of(whole.begin(), whole.end(), [](uint64_t word) { return word == 0; })) {
     throw Error(Errc::bad_request,
                 fmt::format("token {} of the answer: the constraint leaves no token of the vocabulary", ids_.size()));
+  }
+  return allowed;
+}
+
+std::span<const uint64_t> Answer::look_ahead() noexcept {
+  if (is_asked_ || !mask_) return allowed_;
+  is_asked_ = true;
+  try {
+    allowed_ = checked(mask_(ids_));
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+  return allowed_;
+}
+
+std::span<const uint64_t> Answer::take_allowed() {
+  look_ahead();
+  is_asked_ = false;
+  if (failure_ != nullptr) std::rethrow_exception(std::exchange(failure_, nullptr));
+  return std::exchange(allowed_, {});
+}
+
+std::span<const float> Answer::masked(std::span<const float> logits, std::span<const uint64_t> allowed) {
+  row_.assign(logits.begin(), logits.end());
+  for (size_t id = 0; id < row_.size(); ++id) {
+    if ((allowed[id / 64] >> (id % 64) & 1) == 0) row_[id] = kForbidden;
   }
   return row_;
 }
 
 TokenId Answer::draw(std::span<const float> logits, std::span<const double> wide) {
   const int64_t position = n_prompt_ + static_cast<int64_t>(ids_.size());
-  const std::span<const uint64_t> allowed = mask_ ? mask_(ids_) : std::span<const uint64_t>();
+  const std::span<const uint64_t> allowed = take_allowed();
   const TokenId id = sampler_.sample(allowed.empty() ? logits : masked(logits, allowed), position);
   if (n_top_logprobs_ >= 0) logprobs_ = token_logprobs(wide, id, n_top_logprobs_);
   return accept(id);
 }
 
 TokenId Answer::draw(std::span<const RankedLogit> best) {
+  take_allowed();  // which they are of
   return accept(sampler_.sample(best, n_prompt_ + static_cast<int64_t>(ids_.size())));
 }
 

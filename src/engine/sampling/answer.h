@@ -2,6 +2,7 @@
 // becomes certain with it. Whoever runs the model (Generator, Scheduler) hands in logits and reads what came of them.
 #pragma once
 
+#include <exception>
 #include <optional>
 #include <span>
 #include <string>
@@ -18,8 +19,13 @@ class Answer {
   // Error(bad_request) for options out of range. The model must outlive it.
   Answer(const Model& model, const GenerateOptions& options);
 
-  // How many of the best logits a draw needs; 0: all logits.
+  // How many of the best logits a draw needs, of those that the mask leaves; 0: all logits.
   int64_t n_ranked() const noexcept;
+  bool has_mask() const noexcept { return static_cast<bool>(mask_); }
+  // What the mask leaves for the next draw, which then does not ask it any more; nothing: all tokens, or an error, which
+  // the draw throws. For who has the best of these logits found elsewhere.
+  std::span<const uint64_t> look_ahead() noexcept;
+  bool has_looked_ahead() const noexcept { return is_asked_; }
   bool wants_wide() const noexcept { return n_top_logprobs_ >= 0; }
   // What the answer follows; before the first draw.
   void start(std::span<const TokenId> prompt);
@@ -27,7 +33,8 @@ class Answer {
   // The next token, by the logits after the last one. Error(bad_file) as Sampler, Error(bad_request) where the mask
   // leaves no token. wide: the same as doubles where wants_wide(), which logprobs are made of.
   TokenId draw(std::span<const float> logits, std::span<const double> wide = {});
-  TokenId draw(std::span<const RankedLogit> best);  // n_ranked() of them or fewer, at least one
+  // n_ranked() of them or fewer, at least one; with a mask, after look_ahead(), of what it leaves.
+  TokenId draw(std::span<const RankedLogit> best);
   bool ended() const noexcept { return ended_; }    // with an end-of-generation token, a stop id or a stop string
   // Text that became certain with the last draw: whole characters, no part of a stop string. finish(): what is left.
   std::string_view shown() const noexcept { return shown_; }
@@ -40,6 +47,8 @@ class Answer {
 
  private:
   TokenId accept(TokenId id);
+  std::span<const uint64_t> checked(std::span<const uint64_t> allowed) const;
+  std::span<const uint64_t> take_allowed();
   std::span<const float> masked(std::span<const float> logits, std::span<const uint64_t> allowed);
 
   const Model* model_;
@@ -55,6 +64,9 @@ class Answer {
   int64_t n_prompt_ = 0;
   std::vector<TokenId> ids_;
   std::vector<float> row_;  // of a masked draw
+  bool is_asked_ = false;   // the mask, for the next draw: what it said, or how it failed
+  std::span<const uint64_t> allowed_;
+  std::exception_ptr failure_;
   std::optional<TokenLogprobs> logprobs_;
   std::string part_, shown_;  // kept, so that a token takes no memory
   bool ended_ = false;

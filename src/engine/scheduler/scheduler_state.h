@@ -18,6 +18,7 @@
 #include "engine/scheduler/sequence_tables.h"
 #include "engine/scheduler/step_cost.h"
 #include "engine/scheduler/swap_store.h"
+#include "ops/plan/executor.h"
 #include "pages/prompt_folder.h"
 
 namespace assay::engine {
@@ -105,6 +106,7 @@ struct Scheduler::State {
   void add_answers();
   void add_prompts();
   void ask_for_ranked();
+  void ask_masks();
   bool run_batch();
   void after_run();
   void learn(double ms);
@@ -142,8 +144,10 @@ struct Scheduler::State {
   std::vector<engine::BatchPart> parts;
   std::vector<Job*> prompts;  // of add_prompts, kept
   std::vector<engine::DraftAsk> asks;
-  int64_t n_outputs = 0;  // of the batch
-  int64_t n_ranked = 0;   // what the context finds by itself
+  int64_t n_outputs = 0;                    // of the batch
+  int64_t n_ranked = 0;                     // what the context finds by itself
+  std::vector<ops::AllowedTokens> allowed;  // where masks leave less than all, kept
+  bool masks_are_ranked = false;            // of the batch at work: what the context finds is what the masks leave
 
   mutable std::mutex mutex;
   std::condition_variable_any changed;

@@ -115,9 +115,26 @@ void Scheduler::State::ask_for_ranked() {
   if (n_ranked == 0) context.set_n_ranked(0);
 }
 
+// The masks of the draws that this batch is for, where the best logits are found before the draw. Behind a guess a mask
+// is asked by the draw: it has to know which tokens were drawn.
+void Scheduler::State::ask_masks() {
+  allowed.clear();
+  masks_are_ranked = n_ranked > 0;
+  if (!masks_are_ranked) return;
+  for (const engine::BatchPart& part : parts) {
+    engine::Answer& answer = part.job->answer;
+    if (part.i_output < 0 || !answer.has_mask() || answer.n_ranked() == 0) continue;
+    if (part.job->request.generate.n_predict == 0) continue;  // nothing is drawn
+    const std::span<const uint64_t> words = answer.look_ahead();
+    if (!words.empty()) allowed.push_back({part.i_output, words});
+  }
+  masks_are_ranked = context.state().allow(allowed);
+}
+
 bool Scheduler::State::run_batch() {
   try {
     ask_for_ranked();
+    ask_masks();
     context.decode_batch(batch);
     return true;
   } catch (const Error& error) {

@@ -73,8 +73,8 @@ Bits run_shards(const ops::Plan& plan, const ops::ExecutorOptions& options, int 
   std::vector<int> devices(static_cast<size_t>(n));
   std::iota(devices.begin(), devices.end(), 0);
   std::shared_ptr<backend::cuda::Peers> peers;
-  const auto make = [&](const ops::Plan& shard, int i, base::Meeting& meeting) -> std::unique_ptr<ops::Executor> {
-    if (peers == nullptr) peers = backend::cuda::make_peers(devices, meeting);
+  const auto make = [&](const ops::Plan& shard, int i, base::Barrier& barrier) -> std::unique_ptr<ops::Executor> {
+    if (peers == nullptr) peers = backend::cuda::make_peers(devices, barrier);
     auto executor = backend::cuda::make_cuda_executor(shard, options, devices[static_cast<size_t>(i)], {peers, i});
     if (fails && i + 1 == n) return std::make_unique<test::Failing>(std::move(executor), 7);
     return executor;

@@ -80,6 +80,12 @@ struct RankedLogit {
   float logit = 0;
 };
 
+// Which tokens may follow an output: bit id % 64 of word id / 64, as many words as the vocabulary needs.
+struct AllowedTokens {
+  int64_t i_output = 0;
+  std::span<const uint64_t> words;
+};
+
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -93,6 +99,9 @@ class Executor {
   // After a run: descending, the lower token first among equals; fewer than n where the others are minus infinity. None at all where a logit
   // is a NaN or +infinity: logits() show it.
   virtual std::span<const RankedLogit> ranked(int64_t /*i_output*/) const { return {}; }
+  // Until it is called again: of these outputs of a run, each named once, ranked() looks at nothing but the tokens that are allowed; logits() have all.
+  // The words are copied. None at all, as at first: every token of every output. False, and nothing changes: not by this executor.
+  virtual bool set_allowed(std::span<const AllowedTokens> outputs) { return outputs.empty(); }
   // The caller says that after a batch all of whose tokens want their logits, each of a sequence of its own, it will most likely run the best
   // token after each of them, ranked(i).front(), at the next position: an executor that can begins with that before it is asked. What is run
   // then may be that or anything else, with the same results as ever. False: not by this executor.

@@ -1,8 +1,8 @@
 // Matrix products in floats for many tokens, by AVX-512: contract dot/1 with Lanes32 in each of the 8 chunks. 32 rows are the lanes of two registers and
 // the lanes of the contract come one after the other: the sum of a lane is a chain over its elements, and the fold 16, 8, 4, 2, 1 is an addition of
-// whole registers, once for every chain, where lanes that lie side by side need shuffles. float_tiles.h is the walk for few tokens.
+// whole registers, once for every chain, where lanes that lie side by side need shuffles. float_tiles.h has the loops for few tokens.
 #include "backend/cpu/gemv/decode_rows.h"
-#include "backend/cpu/gemm/gemm_walk_avx512.h"
+#include "backend/cpu/gemm/gemm_loops_avx512.h"
 
 namespace assay::backend::cpu {
 namespace {

@@ -6,7 +6,7 @@
 // the tokens pass by.
 #pragma once
 
-#include "backend/cpu/gemv/eight.h"
+#include "backend/cpu/gemv/floats8.h"
 #include "backend/cpu/gemm/gemm_panels.h"
 
 namespace assay::backend::cpu {

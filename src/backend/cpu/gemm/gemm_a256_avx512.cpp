@@ -4,7 +4,7 @@
 // to lie in 16 bits: |S| <= w * sum |x|, w the largest magnitude of a weight. Formats for which that may be more (kChecked) have the sums of |x| looked
 // at when the tokens are laid out; a token whose activations are near their bound all over is multiplied again with scales of 32 bits. Of Q5_K w is
 // halved by weights around 16, whose share 16 * sum sc_j * B_j is added as the minima are.
-#include "backend/cpu/gemm/gemm_walk_avx512.h"
+#include "backend/cpu/gemm/gemm_loops_avx512.h"
 #include "backend/cpu/gemm/superblock_columns_avx512.h"
 
 namespace assay::backend::cpu {

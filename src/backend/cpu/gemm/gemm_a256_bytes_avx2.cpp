@@ -2,7 +2,7 @@
 // pairs; as many pairs are added as words as cannot overflow, then the sub-block's integer scale widens them to the exact sum of the contract.
 //   Where weights have an offset, a sum begins with minus the offset times its activations. Words wrap around, so only the sum without the offset has to
 // fit: twice as many pairs.
-#include "backend/cpu/gemm/few_avx2.h"
+#include "backend/cpu/gemm/skinny_avx2.h"
 #include "backend/cpu/gemm/gemm_avx2.h"
 #include "backend/cpu/gemm/superblock_columns_avx2.h"
 
@@ -198,12 +198,12 @@ struct KernelOf {
 
 template <class Format>
 GemmKernel few(int planes) noexcept {
-  return planes == 2 ? few_of_tiles<Bytes, Format, 2, kTileTokens>() : few_of_tiles<Bytes, Format, 1, kTileTokens>();
+  return planes == 2 ? skinny_of_tiles<Bytes, Format, 2, kTileTokens>() : skinny_of_tiles<Bytes, Format, 1, kTileTokens>();
 }
 
 }  // namespace
 
-GemmKernel few_a256_avx2(tensor::DType dtype, int planes) noexcept {
+GemmKernel skinny_a256_avx2(tensor::DType dtype, int planes) noexcept {
   using tensor::DType;
   switch (dtype) {
     case DType::Q4_K: return few<UnpackQ4_K>(planes);

@@ -1,6 +1,6 @@
 // Matrix-matrix products of the formats with superblocks of 256 and activations of two planes, by AVX2. Both sides become words, and both planes one
 // integer (joined_planes.h): one vpmaddwd multiplies 2 elements of 8 rows with 2 of one token, and nothing is left to do for the integer scales.
-#include "backend/cpu/gemm/few_avx2.h"
+#include "backend/cpu/gemm/skinny_avx2.h"
 #include "backend/cpu/gemm/gemm_avx2.h"
 #include "backend/cpu/gemv/joined_planes.h"
 #include "backend/cpu/gemm/superblock_columns_avx2.h"
@@ -237,7 +237,7 @@ using BothPlanes = Words<Format, kTokens>;
 struct KernelOf {
   template <class Format>
   GemmKernel of() const noexcept {
-    return few_of_tiles<BothPlanes, Format, 2, kTileTokens>();
+    return skinny_of_tiles<BothPlanes, Format, 2, kTileTokens>();
   }
 };
 

@@ -1,7 +1,7 @@
 // Matrix-matrix products of the formats with superblocks of 256 and activations of two planes, by AVX-512 VNNI. Both sides become words: the weights
 // times the scale of their sub-block (at most 4096), the activations as x = 128 q + l. One vpdpwssd multiplies 2 elements of 16 rows with 2 of one
 // token, and a superblock is one chain of integers for both planes (joined_planes.h): half the instructions of two planes of bytes, and no work for scales.
-#include "backend/cpu/gemm/gemm_walk_avx512.h"
+#include "backend/cpu/gemm/gemm_loops_avx512.h"
 #include "backend/cpu/gemv/joined_planes.h"
 #include "backend/cpu/gemm/superblock_columns_avx512.h"
 

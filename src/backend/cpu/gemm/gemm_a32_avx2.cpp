@@ -1,6 +1,6 @@
 // Matrix-matrix products of the formats with blocks of 32 by AVX2, as words. Two planes are one integer of 15 bits here: 128 * I_q + I_l is exact, and
 // so are float(I_q) and float(I_l) of the contract, hence F = float(128 * I_q + I_l) / 128.
-#include "backend/cpu/gemm/few_avx2.h"
+#include "backend/cpu/gemm/skinny_avx2.h"
 #include "backend/cpu/gemm/gemm_avx2.h"
 #include "backend/cpu/gemm/panel_a32.h"
 
@@ -80,7 +80,7 @@ struct PanelsOf {
 struct FewOf {
   template <class Format>
   GemmKernel of() const noexcept {
-    return planes == 2 ? few_of_tiles<Words, Format, 2, kTileTokens>() : few_of_tiles<Words, Format, 1, kTileTokens>();
+    return planes == 2 ? skinny_of_tiles<Words, Format, 2, kTileTokens>() : skinny_of_tiles<Words, Format, 1, kTileTokens>();
   }
   int planes;
 };
@@ -88,6 +88,6 @@ struct FewOf {
 }  // namespace
 
 GemmKernel gemm_a32_avx2(tensor::DType dtype, int planes) noexcept { return with_rows_a32(dtype, PanelsOf{planes}); }
-GemmKernel few_a32_avx2(tensor::DType dtype, int planes) noexcept { return with_rows_a32(dtype, FewOf{planes}); }
+GemmKernel skinny_a32_avx2(tensor::DType dtype, int planes) noexcept { return with_rows_a32(dtype, FewOf{planes}); }
 
 }  // namespace assay::backend::cpu

@@ -2,7 +2,7 @@
 // plane. (Two planes are one word of 15 bits, which gemm_a32_avx2.cpp multiplies at no cost for the second.)
 //   Where weights have an offset, a sum begins with minus the offset times its activations. Words wrap around, so only the sum without the offset has to
 // fit.
-#include "backend/cpu/gemm/few_avx2.h"
+#include "backend/cpu/gemm/skinny_avx2.h"
 #include "backend/cpu/gemm/gemm_avx2.h"
 #include "backend/cpu/gemm/panel_a32.h"
 
@@ -117,14 +117,14 @@ struct FewOf {
     if constexpr (Format::kOffset == 128) {
       return {};
     } else {
-      return few_of_tiles<OnePlane, Format, 1, kTileTokens>();
+      return skinny_of_tiles<OnePlane, Format, 1, kTileTokens>();
     }
   }
 };
 
 }  // namespace
 
-GemmKernel few_a32_bytes_avx2(tensor::DType dtype) noexcept { return with_rows_a32(dtype, FewOf{}); }
+GemmKernel skinny_a32_bytes_avx2(tensor::DType dtype) noexcept { return with_rows_a32(dtype, FewOf{}); }
 GemmKernel gemm_a32_bytes_avx2(tensor::DType dtype) noexcept { return with_rows_a32(dtype, KernelOf{}); }
 
 }  // namespace assay::backend::cpu

@@ -1,4 +1,4 @@
-// The walk of the matrix-matrix kernels over panels, shared by the instruction sets: as many rows as the second-level cache holds are unpacked into
+// The loops of the matrix-matrix kernels over panels, shared by the instruction sets: as many rows as the second-level cache holds are unpacked into
 // scratch, then all tokens run against them. Included by kernel files only; everything here is local to the file that includes it.
 #pragma once
 

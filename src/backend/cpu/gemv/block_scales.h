@@ -1,7 +1,7 @@
 // The float scales of 8 blocks, one in each lane. Included by kernel files only.
 #pragma once
 
-#include "backend/cpu/gemv/eight.h"
+#include "backend/cpu/gemv/floats8.h"
 
 namespace assay::backend::cpu {
 namespace {

@@ -1,11 +1,11 @@
-// The walk of the matrix-vector kernels over rows and steps, shared by all formats and instruction sets: contract dot/1 over 8 lanes. Included by
+// The loops of the matrix-vector kernels over rows and steps, shared by all formats and instruction sets: contract dot/1 over 8 lanes. Included by
 // kernel files only; everything here is local to the file that includes it.
 #pragma once
 
 #include <algorithm>
 
 #include "backend/cpu/gemv/block_scales.h"
-#include "backend/cpu/gemv/eight.h"
+#include "backend/cpu/gemv/floats8.h"
 #include "backend/cpu/gemv/gemv_prepare.h"
 
 namespace assay::backend::cpu {

@@ -12,7 +12,7 @@
 #pragma once
 
 #include "backend/cpu/gemv/half_scales.h"
-#include "backend/cpu/sets/lanes.h"
+#include "backend/cpu/sets/block_lanes.h"
 #include "backend/cpu/gemv/superblock_scales.h"
 
 namespace assay::backend::cpu {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "backend/cpu/linear/linear_thread.h"
-#include "backend/cpu/sets/set_functions.h"
+#include "backend/cpu/sets/kernel_set.h"
 
 namespace assay::backend::cpu {
 
@@ -25,7 +25,7 @@ void linear_rows_reference(const LinearTask& task, int64_t row_begin, int64_t ro
 
 std::vector<KernelSet> find_sets() {
   std::vector<KernelSet> sets = {KernelSet::reference};
-  for (const SetFunctions& functions : sets_of_build()) {
+  for (const KernelSetParts& functions : sets_of_build()) {
     if (functions.can_run()) sets.push_back(functions.set);
   }
   return sets;
@@ -49,8 +49,8 @@ std::span<const KernelSet> kernel_sets() noexcept {
   return sets;
 }
 
-const SetFunctions* functions_of(KernelSet set) noexcept {
-  for (const SetFunctions& functions : sets_of_build()) {
+const KernelSetParts* functions_of(KernelSet set) noexcept {
+  for (const KernelSetParts& functions : sets_of_build()) {
     if (functions.set == set) return &functions;
   }
   return nullptr;
@@ -80,7 +80,7 @@ void linear_rows(KernelSet set, const LinearTask& task, int64_t row_begin, int64
 size_t linear_scratch_bytes(KernelSet set, const LinearTask& task) { return LinearChoice(set, task).scratch_bytes(task); }
 
 void quantise_rows(KernelSet set, tensor::ConstMat x, const quant::Activations& out, int64_t row_begin, int64_t row_end) noexcept {
-  if (const SetFunctions* functions = functions_of(set)) return functions->quantise_rows(x, out, row_begin, row_end);
+  if (const KernelSetParts* functions = functions_of(set)) return functions->quantise_rows(x, out, row_begin, row_end);
   for (int64_t r = row_begin; r < row_end; ++r) quant::quantise_row_ref(x.row(r), out, r);
 }
 

@@ -23,9 +23,9 @@ LinearTask make_task(const RunState& state, const ops::Linear& op, const LinearW
   task.weights = weights.data.data();
   task.row_bytes = weights.row_bytes();
   task.k = weights.shape.cols();
-  task.as_f32 = work.quantised == ops::kNone;
+  task.as_f32 = work.twin == ops::kNone;
   task.n_tokens = y.domain == ops::RowDomain::outputs ? options.n_outputs_max : options.n_batch_max;
-  if (!task.as_f32) task.x = state.quantised[static_cast<size_t>(work.quantised)];
+  if (!task.as_f32) task.x = state.twins[static_cast<size_t>(work.twin)];
   task.x_f32 = tensor::ConstMat(state.values[static_cast<size_t>(op.x)], task.n_tokens, task.k, task.k);
   task.bias = op.bias == ops::kNone ? nullptr : state.small_weights[static_cast<size_t>(op.bias)];
   task.y = tensor::Mat{state.values[static_cast<size_t>(op.y)], task.n_tokens, y.width, y.width};
@@ -56,7 +56,6 @@ LinearStep make_linear_step(const RunState& state, const Step& step, const ops::
     const auto& op = state.plan.ops[static_cast<size_t>(work.op)].get<ops::Linear>();
     made.tasks.push_back(make_task(state, op, work, options));
     made.choices.emplace_back(state.kernel_set, made.tasks.back());
-    made.quantised.push_back(work.quantised);
   }
   made.for_few = make_split(state, made, kUnitsPerThread);
   made.for_many = make_split(state, made, kUnitsPerThreadMany);

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "backend/cpu/sets/set_functions.h"
+#include "backend/cpu/sets/kernel_set.h"
 
 namespace assay::backend::cpu {
 
@@ -19,7 +19,7 @@ bool LinearRow::takes(const LinearTask& task) const noexcept {
 }
 
 std::span<const LinearRow> linear_table(KernelSet set) noexcept {
-  const SetFunctions* functions = functions_of(set);
+  const KernelSetParts* functions = functions_of(set);
   return functions == nullptr ? std::span<const LinearRow>() : functions->linear_rows;
 }
 
@@ -61,7 +61,7 @@ void LinearChoice::add_ranges(KernelSet set, std::span<const LinearRow> rows, co
     range.name = row->name;
     range.kernel = row->kernel(task);
     if (range.kernel.vector == nullptr) continue;
-    const SetFunctions& functions = *functions_of(set);
+    const KernelSetParts& functions = *functions_of(set);
     range.layout.group_lanes = functions.superblock_lanes;
     range.layout.joined =
         task.x.planes == 2 && functions.joins_planes != nullptr && functions.joins_planes(task.format->dtype);

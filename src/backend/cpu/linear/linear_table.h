@@ -1,7 +1,7 @@
 // The table of the CPU's matrix products (linear.h). A row is a kernel and what it takes:
 //
 //   set     name      weights      planes  tokens      columns           kernel of a format
-//   avx2    few       superblocks  1       5 to 32     any               few_a256_avx2
+//   avx2    few       superblocks  1       5 to 32     any               skinny_a256_avx2
 //   avx2    vector    superblocks  any     1 and more  any               gemv_a256_avx2
 //   ...
 //

@@ -1,7 +1,7 @@
 // Activations to integers by AVX2: the bits of quant::quantise_row_ref.
 #include <immintrin.h>
 
-#include "backend/cpu/linear/quantise_walk.h"
+#include "backend/cpu/linear/quantise_loops.h"
 
 namespace assay::backend::cpu {
 namespace {

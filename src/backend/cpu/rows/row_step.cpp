@@ -11,9 +11,9 @@ namespace {
 constexpr int64_t kForkFloats = 32 * 1024;
 
 void quantise(const RunState& s, int32_t id, int64_t begin, int64_t end) noexcept {
-  const ops::ValueId x = s.quantised_values[static_cast<size_t>(id)];
+  const ops::ValueId x = s.twin_values[static_cast<size_t>(id)];
   const tensor::ConstMat rows(s.values[static_cast<size_t>(x)], end, s.width(x), s.width(x));
-  quantise_rows(s.kernel_set, rows, s.quantised[static_cast<size_t>(id)], begin, end);
+  quantise_rows(s.kernel_set, rows, s.twins[static_cast<size_t>(id)], begin, end);
 }
 
 }  // namespace
@@ -23,7 +23,7 @@ void run_row_step(const RunState& state, const Step& step) {
   const auto run = [&](int64_t begin, int64_t end, int thread) {
     for (const RowWork& work : step.rows) {
       if (work.op == ops::kNone) {
-        quantise(state, work.quantised, begin, end);
+        quantise(state, work.twin, begin, end);
       } else {
         work.kernel(state, state.plan.ops[static_cast<size_t>(work.op)], begin, end, state.scratch[static_cast<size_t>(thread)]);
       }

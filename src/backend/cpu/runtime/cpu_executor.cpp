@@ -14,9 +14,11 @@
 #include "backend/cpu/runtime/run_state.h"
 #include "backend/cpu/runtime/schedule.h"
 #include "backend/cpu/runtime/shard_table.h"
+#include "backend/cpu/runtime/small_weights.h"
 #include "backend/cpu/runtime/steps.h"
+#include "backend/cpu/runtime/take_pages.h"
+#include "lower/placement.h"
 #include "ops/attention/attention.h"
-#include "ops/plan/buffer_plan.h"
 #include "ops/linear/gather.h"
 #include "ops/plan/op_values.h"
 #include "ops/plan/plan_check.h"
@@ -39,10 +41,11 @@ class CpuExecutor final : public ops::Executor {
         state_(plan, cpu.kernels, cache_, states_, pool),
         shards_(cpu.shards),
         i_shard_(cpu.i_shard),
+        small_weights_(plan),
         n_positions_(static_cast<size_t>(options.n_sequences), 0) {
     for (const ops::RopeSpec& spec : plan.ropes) state_.rope_tables.emplace_back(spec, options.n_ctx);
     state_.shape.reserve(options);
-    widen_small_weights();
+    state_.small_weights = small_weights_.all();
     place_values();
     for (const Step& step : schedule_.steps) {
       linear_steps_.push_back(step.kind == Step::Kind::linears ? make_linear_step(state_, step, options_) : LinearStep{});
@@ -164,7 +167,7 @@ class CpuExecutor final : public ops::Executor {
   }
   size_t cache_bytes() const override { return cache_.bytes() + states_.bytes(); }
   size_t arena_bytes() const override {
-    size_t bytes = experts_->bytes() + arena_.size() + scratch_.size() + partials_.size() + small_weights_.size();
+    size_t bytes = experts_->bytes() + arena_.size() + scratch_.size() + partials_.size() + small_weights_.bytes();
     for (const ops::RopeTable& table : state_.rope_tables) bytes += table.bytes();
     return bytes;
   }
@@ -193,83 +196,14 @@ class CpuExecutor final : public ops::Executor {
     shards_->gather(i_shard_, {state_.row(op.x, 0), n_rows, own, own}, op.column, {state_.row(op.y, 0), n_rows, all, all});
   }
 
-  // Norm weights and biases as aligned f32: where the file does not have them so, a copy.
-  void widen_small_weights() {
-    state_.small_weights.assign(plan_.weights.size(), nullptr);
-    const std::vector<ops::WeightId> small = ops::small_weights_of(plan_);
-    const auto usable = [&](const tensor::TensorView& view) {
-      return view.dtype == tensor::DType::F32 && reinterpret_cast<uintptr_t>(view.data.data()) % alignof(float) == 0;
-    };
-    size_t bytes = 0;
-    for (const ops::WeightId id : small) {
-      const tensor::TensorView& view = plan_.weights[static_cast<size_t>(id)].view;
-      if (!usable(view)) bytes += round_up_64(static_cast<size_t>(view.shape.elements()) * sizeof(float));
-    }
-    small_weights_ = base::AlignedBuffer(bytes, "norm weights and biases");
-    auto* place = reinterpret_cast<float*>(small_weights_.data());
-    for (const ops::WeightId id : small) {
-      const tensor::TensorView& view = plan_.weights[static_cast<size_t>(id)].view;
-      const float*& at = state_.small_weights[static_cast<size_t>(id)];
-      if (at != nullptr) continue;
-      if (usable(view)) {
-        at = reinterpret_cast<const float*>(view.data.data());
-      } else {
-        quant::decode_row(*quant::find_format(view.dtype), view.data.data(), view.shape.elements(), place);
-        at = place;
-        place += round_up_64(static_cast<size_t>(view.shape.elements()) * sizeof(float)) / sizeof(float);
-      }
-    }
-  }
-
-  int64_t rows_max(ops::ValueId value) const {
-    return plan_.values[static_cast<size_t>(value)].domain == ops::RowDomain::outputs ? options_.n_outputs_max : options_.n_batch_max;
-  }
-
   // Values and their quantised twins share one arena.
   void place_values() {
-    struct Wanted {
-      ops::BufferNeed need;
-      int32_t value = kNone, quantised = kNone;
-    };
-    std::vector<Wanted> wanted;
-    for (size_t i = 0; i < plan_.values.size(); ++i) {
-      const Lifetime& life = schedule_.lifetimes[i];
-      const auto id = static_cast<ops::ValueId>(i);
-      const auto bytes = static_cast<size_t>(rows_max(id) * plan_.values[i].width) * sizeof(float);
-      const auto last = id == plan_.output() || id == plan_.handed ? static_cast<int32_t>(schedule_.steps.size()) : life.last_step;
-      wanted.push_back({{bytes, life.first_step, last, life.in_place_of}, id, kNone});
-    }
-    for (size_t i = 0; i < schedule_.quantised.size(); ++i) {
-      const QuantisedValue& q = schedule_.quantised[i];
-      const int64_t k = plan_.values[static_cast<size_t>(q.x)].width;
-      const size_t bytes = quant::activations_bytes(q.kind, options_.planes, rows_max(q.x), k);
-      wanted.push_back({{bytes, q.first_step, q.last_step, kNone}, kNone, static_cast<int32_t>(i)});
-    }
-    // In order of time; a value comes before the one that takes over its memory because it is written in an earlier step.
-    std::stable_sort(wanted.begin(), wanted.end(), [](const Wanted& a, const Wanted& b) { return a.need.first_step < b.need.first_step; });
-    std::vector<int32_t> place_of(plan_.values.size(), kNone);
-    std::vector<ops::BufferNeed> needs;
-    for (const Wanted& w : wanted) {
-      ops::BufferNeed need = w.need;
-      if (need.in_place_of != kNone) need.in_place_of = place_of[static_cast<size_t>(need.in_place_of)];
-      if (w.value != kNone) place_of[static_cast<size_t>(w.value)] = static_cast<int32_t>(needs.size());
-      needs.push_back(need);
-    }
-    const ops::BufferPlan placed = ops::place_buffers(needs);
-    arena_ = base::AlignedBuffer(placed.bytes, "the activations of " + std::to_string(options_.n_batch_max) + " tokens");
-    state_.values.resize(plan_.values.size());
-    state_.quantised.resize(schedule_.quantised.size());
-    for (size_t i = 0; i < wanted.size(); ++i) {
-      std::byte* at = arena_.data() + placed.offsets[i];
-      if (wanted[i].value != kNone) {
-        state_.values[static_cast<size_t>(wanted[i].value)] = reinterpret_cast<float*>(at);
-      } else {
-        const QuantisedValue& q = schedule_.quantised[static_cast<size_t>(wanted[i].quantised)];
-        state_.quantised[static_cast<size_t>(wanted[i].quantised)] =
-            quant::carve(q.kind, options_.planes, rows_max(q.x), plan_.values[static_cast<size_t>(q.x)].width, at);
-      }
-    }
-    for (const QuantisedValue& q : schedule_.quantised) state_.quantised_values.push_back(q.x);
+    const lower::Placement placement = lower::place_values(plan_, schedule_.twins, schedule_.lifetimes, options_, 64);
+    arena_ = base::AlignedBuffer(placement.bytes, "the activations of " + std::to_string(options_.n_batch_max) + " tokens");
+    lower::Places places = lower::places_in(arena_.data(), placement, plan_, schedule_.twins, options_);
+    state_.values = std::move(places.values);
+    state_.twins = std::move(places.twins);
+    for (const lower::Twin& twin : schedule_.twins.list) state_.twin_values.push_back(twin.x);
   }
 
   void place_scratch() {
@@ -296,27 +230,13 @@ class CpuExecutor final : public ops::Executor {
   void begin(const ops::Batch& batch) {
     ops::check_batch(batch, options_, n_positions_, state_.shape);
     if (!plan_.causal) ops::check_whole(state_.shape);
-    take_pages();
+    take_pages(cache_, n_positions_, state_.shape);
     state_.tokens = batch.tokens;
     state_.positions = batch.positions;
     state_.sequences = batch.sequences;
     const int64_t n_positions = *std::max_element(state_.shape.n_positions.begin(), state_.shape.n_positions.end());
     for (ops::RopeTable& table : state_.rope_tables) table.fill_to(n_positions);
     state_.host_rows = {&plan_, state_.values, state_.small_weights, state_.rope_tables, batch.tokens, batch.positions, state_.shape.selected};
-  }
-
-  // All that the batch needs, or none.
-  void take_pages() {
-    int64_t n_needed = 0;
-    for (size_t i = 0; i < n_positions_.size(); ++i) {
-      n_needed += cache_.tables().n_needed(static_cast<int64_t>(i), state_.shape.n_positions[i] - n_positions_[i]);
-    }
-    const pages::PagePool& pool = cache_.tables().pool();
-    if (n_needed > pool.n_free()) {
-      throw Error(Errc::out_of_memory, "a batch of " + std::to_string(state_.shape.token_runs.size()) + " runs of tokens needs " + std::to_string(n_needed) +
-                                           " pages of the KV cache; " + std::to_string(pool.n_free()) + " of " + std::to_string(pool.n_pages()) + " are free");
-    }
-    for (size_t i = 0; i < n_positions_.size(); ++i) cache_.extend(static_cast<int64_t>(i), state_.shape.n_positions[i] - n_positions_[i]);
   }
 
   void observe(const Step& step) {
@@ -343,7 +263,8 @@ class CpuExecutor final : public ops::Executor {
   const int i_shard_;
   std::vector<LinearStep> linear_steps_;  // one per step, empty where it is none
   std::unique_ptr<ExpertSteps> experts_;
-  base::AlignedBuffer small_weights_, arena_, scratch_, partials_;
+  const SmallWeights small_weights_;
+  base::AlignedBuffer arena_, scratch_, partials_;
   std::vector<int64_t> n_positions_;  // per sequence
   ops::OpObserver* observer_ = nullptr;
   std::vector<double> observed_;

@@ -32,8 +32,8 @@ struct RunState {
   const std::unique_ptr<base::RangeShares> shares;  // of the step at work
   std::vector<float*> values;                  // per value of the plan
   std::vector<const float*> small_weights;     // per weight: norms and biases as aligned f32, else null
-  std::vector<quant::Activations> quantised;   // per value that linears read as integers
-  std::vector<ops::ValueId> quantised_values;  // ... and whose rows it holds
+  std::vector<quant::Activations> twins;       // per quantised twin (lower/twins.h)
+  std::vector<ops::ValueId> twin_values;  // ... and whose rows it holds
   std::vector<ops::RopeTable> rope_tables;     // per rope of the plan
   std::vector<std::byte*> scratch;             // per thread
   ops::HostRows<float> host_rows;              // the same, as references see it

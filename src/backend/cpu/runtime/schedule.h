@@ -1,12 +1,15 @@
-// A Plan turned into steps for the CPU: between two steps all threads meet, inside one they need not. Made once per executor.
-//   rows     ops that work token by token; a thread runs all of them on its tokens. At the end of the list stand the values whose
+// A Plan turned into steps for the CPU: between two steps all threads meet, inside one they need not. Made once per
+// executor.
+//   rows     ops that work token by token; a thread runs all of them on its tokens. At the end of the list stand the
+//   values whose
 //            rows must be quantised for the linears that follow.
 //   linears  all Linear ops whose inputs are ready, split together by rows of their weights.
 //   experts  one product of experts.
 //   attention one Attention op.
 //   gather   one Gather op, for which all shards of a model meet.
 //   state    one op that keeps a state: every thread takes some of its units through all tokens.
-// An op runs as soon as its inputs are there, which may be before an op that stands ahead of it in the plan; no bit depends on that order.
+// An op runs as soon as its inputs are there, which may be before an op that stands ahead of it in the plan; no bit
+// depends on that order.
 #pragma once
 
 #include <cstdint>
@@ -15,52 +18,40 @@
 
 #include "backend/cpu/rows/row_table.h"
 #include "backend/cpu/rows/state_table.h"
+#include "lower/lifetimes.h"
+#include "lower/twins.h"
 #include "ops/plan/executor.h"
 #include "ops/plan/plan.h"
-#include "quant/activations.h"
 
 namespace assay::backend::cpu {
 
-// A value's rows as integers, for all linears that read the value with this kind of activation.
-struct QuantisedValue {
-  ops::ValueId x = ops::kNone;
-  quant::Activation kind = quant::Activation::a32;
-  int32_t first_step = 0, last_step = 0;
-};
-
 struct RowWork {
-  int32_t op = ops::kNone;         // index into Plan::ops, or kNone:
-  int32_t quantised = ops::kNone;  // index into Schedule::quantised
-  int64_t floats = 0;              // that it writes per row: what it costs
-  RowKernel kernel = nullptr;      // of the op
+  int32_t op = ops::kNone;     // index into Plan::ops, or kNone:
+  int32_t twin = ops::kNone;   // to make, an index into Schedule::twins
+  int64_t floats = 0;          // that it writes per row: what it costs
+  RowKernel kernel = nullptr;  // of the op
 };
 
 struct LinearWork {
   int32_t op = ops::kNone;
-  int32_t quantised = ops::kNone;  // kNone: reads the floats
+  int32_t twin = ops::kNone;  // that it reads; kNone: the floats
 };
 
 struct Step {
   enum class Kind { rows, linears, experts, attention, gather, state };
   Kind kind = Kind::rows;
   ops::RowDomain domain = ops::RowDomain::tokens;  // of its rows
-  std::vector<RowWork> rows;        // Kind::rows
-  std::vector<LinearWork> linears;  // Kind::linears
-  int32_t op = ops::kNone;          // of the other kinds
-  int32_t state = ops::kNone;       // Kind::state: index into Plan::states, and the op's kernel
+  std::vector<RowWork> rows;                       // Kind::rows
+  std::vector<LinearWork> linears;                 // Kind::linears
+  int32_t op = ops::kNone;                         // of the other kinds
+  int32_t state = ops::kNone;                      // Kind::state: index into Plan::states, and the op's kernel
   StateKernel state_kernel = nullptr;
-};
-
-// What a value's memory is for: from the step that writes it to the last that reads it.
-struct Lifetime {
-  int32_t first_step = 0, last_step = 0;
-  ops::ValueId in_place_of = ops::kNone;  // takes over the memory of this value, which nobody reads any more
 };
 
 struct Schedule {
   std::vector<Step> steps;
-  std::vector<QuantisedValue> quantised;
-  std::vector<Lifetime> lifetimes;  // one per value of the plan
+  lower::Twins twins;  // of linears; experts make their own (linear/expert_step.h)
+  lower::Lifetimes lifetimes;
 };
 
 Schedule make_schedule(const ops::Plan& plan, const ops::ExecutorOptions& options);

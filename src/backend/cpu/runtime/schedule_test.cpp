@@ -59,10 +59,10 @@ TEST(Schedule, EveryOpOnceAndAfterItsInputs) {
 TEST(Schedule, QuantisesEveryInputOnce) {
   const test::TinyPlan tiny({});
   const Schedule schedule = make_schedule(tiny.plan, {});
-  EXPECT_EQ(schedule.quantised.size(), 2u * 4 + 1);  // of a layer: attn_norm, attention, ffn_norm, ffn_act; and the head's
+  EXPECT_EQ(schedule.twins.list.size(), 2u * 4 + 1);  // of a layer: attn_norm, attention, ffn_norm, ffn_act; and the head's
   ops::ExecutorOptions options;
   options.weights_as_f32 = true;
-  EXPECT_TRUE(make_schedule(tiny.plan, options).quantised.empty());
+  EXPECT_TRUE(make_schedule(tiny.plan, options).twins.list.empty());
 }
 
 TEST(Schedule, TakesOverMemoryOnlyOfWhatNobodyReads) {
@@ -71,14 +71,14 @@ TEST(Schedule, TakesOverMemoryOnlyOfWhatNobodyReads) {
   const test::TinyPlan tiny(shape);
   const Schedule schedule = make_schedule(tiny.plan, {});
   size_t n_in_place = 0;
-  for (size_t y = 0; y < schedule.lifetimes.size(); ++y) {
-    const ops::ValueId x = schedule.lifetimes[y].in_place_of;
+  for (size_t y = 0; y < schedule.lifetimes.values.size(); ++y) {
+    const ops::ValueId x = schedule.lifetimes.values[y].in_place_of;
     if (x == ops::kNone) continue;
     ++n_in_place;
-    const Lifetime& input = schedule.lifetimes[static_cast<size_t>(x)];
-    EXPECT_EQ(input.last_step, schedule.lifetimes[y].first_step) << tiny.plan.values[y].name;
+    const lower::Lifetime& input = schedule.lifetimes.values[static_cast<size_t>(x)];
+    EXPECT_EQ(input.last_step, schedule.lifetimes.values[y].first_step) << tiny.plan.values[y].name;
     EXPECT_LT(input.first_step, input.last_step) << "an observer could not see it any more";
-    EXPECT_EQ(std::count_if(schedule.lifetimes.begin(), schedule.lifetimes.end(), [&](const Lifetime& other) { return other.in_place_of == x; }), 1);
+    EXPECT_EQ(std::count_if(schedule.lifetimes.values.begin(), schedule.lifetimes.values.end(), [&](const lower::Lifetime& other) { return other.in_place_of == x; }), 1);
   }
   EXPECT_GT(n_in_place, 0u);
 }

@@ -4,15 +4,15 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/meeting.h"
+#include "base/barrier.h"
 #include "tensor/view.h"
 
 namespace assay::backend::cpu {
 
 class ShardTable {
  public:
-  // The meeting, of as many threads as there are shards, must outlive the table.
-  explicit ShardTable(base::Meeting& meeting) : meeting_(meeting), offered_(static_cast<size_t>(meeting.n_threads())) {}
+  // The barrier, of as many threads as there are shards, must outlive the table.
+  explicit ShardTable(base::Barrier& barrier) : barrier_(barrier), offered_(static_cast<size_t>(barrier.n_threads())) {}
 
   // Fills all columns of y, of which x holds those from `column` on; all shards call it with as many rows. Error(device) where another
   // failed.
@@ -23,7 +23,7 @@ class ShardTable {
     tensor::ConstMat x;
     int64_t column = 0;
   };
-  base::Meeting& meeting_;
+  base::Barrier& barrier_;
   std::vector<Offer> offered_;  // per shard
 };
 

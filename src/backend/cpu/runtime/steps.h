@@ -25,7 +25,6 @@ struct LinearSplit {
 struct LinearStep {
   std::vector<LinearTask> tasks;
   std::vector<LinearChoice> choices;  // per task: its kernels
-  std::vector<int32_t> quantised;  // per task: index into RunState::quantised, or kNone
   LinearSplit for_few, for_many;   // tokens
 };
 LinearStep make_linear_step(const RunState& state, const Step& step, const ops::ExecutorOptions& options);

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "backend/cpu/sets/set_functions.h"
+#include "backend/cpu/sets/kernel_set.h"
 #include "ops/rows/add.h"
 #include "ops/attention/attention.h"
 #include "ops/rows/gate.h"
@@ -71,7 +71,7 @@ Kernels make_kernels(KernelSet set) noexcept {
   kernels.store_value = store_value_reference;
   kernels.attention = attention_reference;
   kernels.attention_scratch_bytes = attention_scratch_reference;
-  if (const SetFunctions* functions = functions_of(set)) functions->add_kernels(kernels);
+  if (const KernelSetParts* functions = functions_of(set)) functions->add_kernels(kernels);
   return kernels;
 }
 

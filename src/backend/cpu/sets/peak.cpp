@@ -1,12 +1,12 @@
 // See peak.h.
 #include "backend/cpu/sets/peak.h"
 
-#include "backend/cpu/sets/set_functions.h"
+#include "backend/cpu/sets/kernel_set.h"
 
 namespace assay::backend::cpu {
 
 PeakLoops peak_loops(KernelSet set) noexcept {
-  const SetFunctions* functions = functions_of(set);
+  const KernelSetParts* functions = functions_of(set);
   return functions != nullptr && functions->peak_loops != nullptr ? functions->peak_loops() : PeakLoops{};
 }
 

@@ -3,7 +3,7 @@
 #include <sys/auxv.h>
 
 #include "backend/cpu/linear/quantise.h"
-#include "backend/cpu/sets/set_functions.h"
+#include "backend/cpu/sets/kernel_set.h"
 #include "backend/cpu/sets/simd_kernels.h"
 
 namespace assay::backend::cpu {
@@ -34,13 +34,13 @@ constexpr LinearRow kRows[] = {
     {"vector", blocks, 0, 1, kAnyTokens, 1, 1, &vector_neon},
 };
 
-constexpr SetFunctions kSets[] = {
+constexpr KernelSetParts kSets[] = {
     {KernelSet::neon, &has_dotprod, kRows<gemm_neon>, 0, &quantise_rows_neon, &add_neon_kernels},
     {KernelSet::neon_i8mm, &has_i8mm, kRows<gemm_neon_i8mm>, 0, &quantise_rows_neon, &add_neon_kernels},
 };
 
 }  // namespace
 
-std::span<const SetFunctions> sets_of_build() noexcept { return kSets; }
+std::span<const KernelSetParts> sets_of_build() noexcept { return kSets; }
 
 }  // namespace assay::backend::cpu

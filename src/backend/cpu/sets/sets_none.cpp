@@ -1,8 +1,8 @@
 // For processors without kernels of their own: the references do everything.
-#include "backend/cpu/sets/set_functions.h"
+#include "backend/cpu/sets/kernel_set.h"
 
 namespace assay::backend::cpu {
 
-std::span<const SetFunctions> sets_of_build() noexcept { return {}; }
+std::span<const KernelSetParts> sets_of_build() noexcept { return {}; }
 
 }  // namespace assay::backend::cpu

@@ -1,7 +1,7 @@
 // The kernel sets of x86-64 processors.
-#include "backend/cpu/gemm/few.h"
+#include "backend/cpu/gemm/skinny.h"
 #include "backend/cpu/linear/quantise.h"
-#include "backend/cpu/sets/set_functions.h"
+#include "backend/cpu/sets/kernel_set.h"
 #include "backend/cpu/sets/simd_kernels.h"
 #include "base/x86_features.h"
 
@@ -54,34 +54,34 @@ constexpr int64_t kLongRow = 2048;
 LinearKernel floats_avx2(const LinearTask&) noexcept { return {nullptr, {&float_rows_avx2, &float_scratch_bytes_avx2, kFloatRowStep}}; }
 
 // Of the formats that have no kernel by bytes.
-LinearKernel few_words_avx2(const LinearTask& t) noexcept {
-  return gemm_a32_bytes_avx2(t.format->dtype).run != nullptr ? LinearKernel{} : matrix_by_planes<few_a32_avx2>(t);
+LinearKernel skinny_words_avx2(const LinearTask& t) noexcept {
+  return gemm_a32_bytes_avx2(t.format->dtype).run != nullptr ? LinearKernel{} : matrix_by_planes<skinny_a32_avx2>(t);
 }
 
 // Of few tokens with two planes Q4_K has bytes, which take less unpacking than words, but not for so many tokens.
 template <bool kOfQ4K>
-LinearKernel few_two_planes_avx2(const LinearTask& t) noexcept {
-  return (t.format->dtype == DType::Q4_K) == kOfQ4K ? matrix_by_planes<few_a256_avx2>(t) : LinearKernel{};
+LinearKernel skinny_two_planes_avx2(const LinearTask& t) noexcept {
+  return (t.format->dtype == DType::Q4_K) == kOfQ4K ? matrix_by_planes<skinny_a256_avx2>(t) : LinearKernel{};
 }
 
 constexpr LinearRow kRowsAvx2[] = {
     {"floats", floats, 0, 1, kAnyTokens, 1, 1, &floats_avx2},
 
-    {"few", superblocks, 1, 5, kAnyTokens, kLongRow, 1, &matrix_by_planes<few_a256_avx2>},
-    {"few of short rows", superblocks, 1, 5, 32, 1, 1, &matrix_by_planes<few_a256_avx2>},
-    {"few", superblocks, 2, 2, 12, 1, 1, &few_two_planes_avx2<false>},
-    {"few of Q4_K", superblocks, 2, 2, 3, 1, 1, &few_two_planes_avx2<true>},
+    {"skinny", superblocks, 1, 5, kAnyTokens, kLongRow, 1, &matrix_by_planes<skinny_a256_avx2>},
+    {"skinny of short rows", superblocks, 1, 5, 32, 1, 1, &matrix_by_planes<skinny_a256_avx2>},
+    {"skinny", superblocks, 2, 2, 12, 1, 1, &skinny_two_planes_avx2<false>},
+    {"skinny of Q4_K", superblocks, 2, 2, 3, 1, 1, &skinny_two_planes_avx2<true>},
     {"panels of bytes", superblocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix<gemm_a256_bytes_avx2>},
     {"panels", superblocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix<gemm_a256_avx2>},
     {"panels of words", superblocks, 2, kPanels2, kAnyTokens, 1, 1, &matrix<gemm_a256_words_avx2>},
     {"vector one by one", superblocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a256_avx2>, kOneByOneSuperblocks, &reads_one_by_one},
     {"vector", superblocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a256_avx2>},
 
-    {"few by bytes", blocks, 1, 5, 16, 1, 1, &matrix<few_a32_bytes_avx2>},
-    {"few", blocks, 1, 5, kAnyTokens, kLongRow, 1, &few_words_avx2},
-    {"few of short rows", blocks, 1, 5, 16, 1, 1, &few_words_avx2},
-    {"few", blocks, 2, 3, kAnyTokens, kLongRow, 1, &matrix_by_planes<few_a32_avx2>},
-    {"few of short rows", blocks, 2, 3, 16, 1, 1, &matrix_by_planes<few_a32_avx2>},
+    {"skinny by bytes", blocks, 1, 5, 16, 1, 1, &matrix<skinny_a32_bytes_avx2>},
+    {"skinny", blocks, 1, 5, kAnyTokens, kLongRow, 1, &skinny_words_avx2},
+    {"skinny of short rows", blocks, 1, 5, 16, 1, 1, &skinny_words_avx2},
+    {"skinny", blocks, 2, 3, kAnyTokens, kLongRow, 1, &matrix_by_planes<skinny_a32_avx2>},
+    {"skinny of short rows", blocks, 2, 3, 16, 1, 1, &matrix_by_planes<skinny_a32_avx2>},
     {"panels of bytes", blocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix<gemm_a32_bytes_avx2>},
     {"panels", blocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix_by_planes<gemm_a32_avx2>},
     {"panels", blocks, 2, kPanels2, kAnyTokens, 1, 1, &matrix_by_planes<gemm_a32_avx2>},
@@ -92,7 +92,7 @@ constexpr LinearRow kRowsAvx2[] = {
 constexpr int64_t kFewRowBytesMax = 1 << 26;  // rows of a strip are reached by offsets of 32 bits
 
 template <GemmKernel (*kFind)(DType, int) noexcept>
-LinearKernel few_avx512(const LinearTask& t) noexcept {
+LinearKernel skinny_avx512(const LinearTask& t) noexcept {
   return t.row_bytes > kFewRowBytesMax ? LinearKernel{} : matrix_by_planes<kFind>(t);
 }
 
@@ -105,15 +105,15 @@ constexpr LinearRow kRowsAvx512[] = {
     {"float columns", floats, 0, 8, kAnyTokens, 1, 32, &float_columns},
     {"floats", floats, 0, 1, kAnyTokens, 1, 1, &floats_avx512},
 
-    {"few", superblocks, 1, 3, 4, 1, 1, &few_avx512<few_a256_avx512>},
-    {"few", superblocks, 2, 2, 12, 1, 1, &few_avx512<few_a256_avx512>},
+    {"skinny", superblocks, 1, 3, 4, 1, 1, &skinny_avx512<skinny_a256_avx512>},
+    {"skinny", superblocks, 2, 2, 12, 1, 1, &skinny_avx512<skinny_a256_avx512>},
     {"panels", superblocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix<gemm_a256_avx512>},
     {"panels of words", superblocks, 2, kPanels2, kAnyTokens, 1, 1, &matrix<gemm_a256_words_avx512>},
     {"vector one by one", superblocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a256_avx512>, kOneByOneSuperblocks, &reads_one_by_one},
     {"vector", superblocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a256_avx512>},
 
-    {"few", blocks, 1, 5, 16, 1, 1, &few_avx512<few_a32_avx512>},
-    {"few", blocks, 2, 2, 32, 1, 1, &few_avx512<few_a32_avx512>},
+    {"skinny", blocks, 1, 5, 16, 1, 1, &skinny_avx512<skinny_a32_avx512>},
+    {"skinny", blocks, 2, 2, 32, 1, 1, &skinny_avx512<skinny_a32_avx512>},
     {"panels", blocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix<gemm_a32_avx512>},
     {"panels", blocks, 2, kPanels2, kAnyTokens, 1, 1, &matrix<gemm_a32_avx512>},
     {"vector one by one", blocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a32_avx512>, kOneByOneBlocks, &reads_one_by_one},
@@ -125,13 +125,13 @@ void add_both_kernels(Kernels& kernels) noexcept {
   add_avx512_kernels(kernels);
 }
 
-constexpr SetFunctions kSets[] = {
+constexpr KernelSetParts kSets[] = {
     {KernelSet::avx2, &has_avx2, kRowsAvx2, kGroupLanesAvx2, &quantise_rows_avx2, &add_avx2_kernels, &peak_loops_avx2, &joins_planes_avx2},
     {KernelSet::avx512, &has_avx512, kRowsAvx512, kGroupLanesAvx512, &quantise_rows_avx2, &add_both_kernels, &peak_loops_avx512},
 };
 
 }  // namespace
 
-std::span<const SetFunctions> sets_of_build() noexcept { return kSets; }
+std::span<const KernelSetParts> sets_of_build() noexcept { return kSets; }
 
 }  // namespace assay::backend::cpu

@@ -221,6 +221,7 @@ bool try_experts(const ExpertTask& t, const quant::Activations& x, const Queue& 
   const GemvTask task{t.w->parts, format, 0, static_cast<int32_t>(t.d_in / x.block()), 0, static_cast<int32_t>(share), t.bias, t.y};
   const dim3 grid(static_cast<unsigned>(t.n_pairs * share));
   const auto kernel = x.planes == 2 ? expert_gemv_kernel<List, 2> : expert_gemv_kernel<List, 1>;
+  take_decode_cut(kernel);
   launch(queue, kernel, grid, 32 * kWarps, 0, task, ExpertPick(t), x, static_cast<int>(t.d_out));
   return true;
 }

@@ -58,6 +58,7 @@ void start(const Source& source, int64_t n_rows, float* y, const quant::Activati
   const int64_t n = n_rows * out.k;
   if (n == 0) return;
   const auto kernel = out.kind == quant::Activation::a256 ? quantise_rows_kernel<Source, 256> : quantise_rows_kernel<Source, 32>;
+  take_decode_cut(kernel);
   launch(queue, kernel, dim3(static_cast<unsigned>((n + 8 * kThreads - 1) / (8 * kThreads))), kThreads, 0, source, n, y, out);
 }
 

@@ -38,7 +38,7 @@ bool open_ways(const std::vector<int>& devices) {
 
 }  // namespace
 
-Peers::Peers(std::vector<int> devices, base::Meeting& meeting) : devices_(std::move(devices)), meeting_(meeting), reach_(open_ways(devices_)) {
+Peers::Peers(std::vector<int> devices, base::Barrier& barrier) : devices_(std::move(devices)), barrier_(barrier), reach_(open_ways(devices_)) {
   for (const int device : devices_) {
     check(cudaSetDevice(device), "choosing the GPU");
     shards_.emplace_back();
@@ -46,7 +46,7 @@ Peers::Peers(std::vector<int> devices, base::Meeting& meeting) : devices_(std::m
 }
 
 void Peers::meet() {
-  if (!meeting_.wait()) throw Error(Errc::device, "another GPU of the model failed");
+  if (!barrier_.wait()) throw Error(Errc::device, "another GPU of the model failed");
 }
 
 void Peers::enter(int i_shard, DeviceBuffer floats, DeviceBuffer flags) {

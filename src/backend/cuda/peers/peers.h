@@ -10,7 +10,7 @@
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/runtime/device_memory.h"
 #include "backend/cuda/rows/gather.h"
-#include "base/meeting.h"
+#include "base/barrier.h"
 #include "ops/linear/gather.h"
 #include "ops/plan/plan.h"
 
@@ -18,9 +18,9 @@ namespace assay::backend::cuda {
 
 class Peers {
  public:
-  // devices: of each shard; a GPU may be named twice, for copies alone: whole models so had wrong bits. The meeting, of as many threads, must
+  // devices: of each shard; a GPU may be named twice, for copies alone: whole models so had wrong bits. The barrier, of as many threads, must
   // outlive the group.
-  Peers(std::vector<int> devices, base::Meeting& meeting);
+  Peers(std::vector<int> devices, base::Barrier& barrier);
 
   int n_shards() const noexcept { return static_cast<int>(devices_.size()); }
   bool reach_one_another() const noexcept { return reach_; }
@@ -52,7 +52,7 @@ class Peers {
   void meet();
 
   const std::vector<int> devices_;
-  base::Meeting& meeting_;
+  base::Barrier& barrier_;
   bool reach_ = false;
   std::vector<Shard> shards_;
 };

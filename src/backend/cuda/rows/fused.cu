@@ -306,6 +306,7 @@ void norm_rows(const NormTask& task, const Queue& queue) {
   }
   // A multiple of every block of activations. Of many rows more blocks share a multiprocessor, and one's sum hides in another's copies.
   const int threads = task.d <= 512 || (task.n_rows >= kManyRows && !makes_integers) ? 256 : 1024;
+  take_decode_cut(norm_kernel);
   launch(queue, norm_kernel, dim3(static_cast<unsigned>(task.n_rows)), threads, static_cast<size_t>(task.d) * sizeof(float), task);
 }
 

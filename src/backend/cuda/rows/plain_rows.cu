@@ -1,5 +1,6 @@
 // See plain_rows.h. Of most ops a thread makes one element of y; of norms and routes a warp a row.
 #include "backend/cuda/rows/plain_rows.h"
+#include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/runtime/warp.cuh"
 #include "num/activations.h"
 #include "num/lanes.h"
@@ -14,12 +15,16 @@ __device__ int64_t thread_index() { return int64_t{blockIdx.x} * blockDim.x + th
 
 template <class Element>
 __global__ void each_kernel(Element element, int64_t n, float* y) {
+  let_next_start();
   const int64_t i = thread_index();
+  wait_for_previous();
   if (i < n) y[i] = element(i);
 }
 template <class Element>
 void each(const Element& element, int64_t n, float* y, const Queue& queue) {
-  if (n > 0) each_kernel<<<blocks_for(n), kThreads, 0, queue.stream>>>(element, n, y);
+  if (n == 0) return;
+  take_decode_cut(each_kernel<Element>);
+  launch(queue, each_kernel<Element>, dim3(blocks_for(n)), kThreads, 0, element, n, y);
 }
 
 struct Scaled {
@@ -156,21 +161,36 @@ __device__ void softmax(const float* x, int n, float* y) {
   __syncwarp();
 }
 
-// The next entry after (x_last, last) in the order of is_before; last -1: the first.
-__device__ int next_of(const float* x, int n, float x_last, int last) {
-  int best = -1;
-  float x_best = 0.0f;
+// The order of is_before as that of whole numbers: larger ones first. No entry is a NaN; no key is 0.
+__device__ uint64_t key_of(float x, int i) {
+  const uint32_t bits = x == 0.0f ? 0u : __float_as_uint(x);  // both zeros are equal
+  return uint64_t{(bits >> 31) != 0 ? ~bits : bits | 0x80000000u} << 32 | (0xFFFFFFFFu - static_cast<uint32_t>(i));
+}
+// The largest of this lane's entries that is less than another; 0: none.
+__device__ uint64_t own_below(const float* x, int n, uint64_t other) {
+  uint64_t best = 0;
   for (int i = threadIdx.x % 32; i < n; i += 32) {
-    if (last >= 0 && !is_before(x_last, last, x[i], i)) continue;
-    if (best < 0 || is_before(x[i], i, x_best, best)) best = i, x_best = x[i];
-  }
-#pragma unroll
-  for (int width = 16; width >= 1; width /= 2) {
-    const int other = __shfl_xor_sync(kWholeWarp, best, width);
-    const float x_other = __shfl_xor_sync(kWholeWarp, x_best, width);
-    if (other >= 0 && (best < 0 || is_before(x_other, other, x_best, best))) best = other, x_best = x_other;
+    const uint64_t key = key_of(x[i], i);
+    best = key < other && key > best ? key : best;
   }
   return best;
+}
+__device__ uint64_t warp_max_64(uint64_t x) {
+  const uint32_t high = warp_max(static_cast<uint32_t>(x >> 32));
+  return uint64_t{high} << 32 | warp_max(static_cast<uint32_t>(x >> 32) == high ? static_cast<uint32_t>(x) : 0u);
+}
+// The first k of n by is_before; all lanes call.
+__device__ void choose(const float* x, int n, int k, int* chosen) {
+  uint64_t own = own_below(x, n, ~uint64_t{0});
+  for (int rank = 0; rank < k; ++rank) {
+    const uint64_t best = warp_max_64(own);
+    const auto i = static_cast<int>(0xFFFFFFFFu - static_cast<uint32_t>(best));
+    if (static_cast<int>(threadIdx.x % 32) == i % 32) {
+      chosen[rank] = i;
+      own = own_below(x, n, best);
+    }
+  }
+  __syncwarp();
 }
 
 __device__ void keep_groups(const RouteTask& task, float* choice, float* group) {
@@ -200,11 +220,17 @@ __device__ void keep_groups(const RouteTask& task, float* choice, float* group) 
 __global__ void __launch_bounds__(32) route_kernel(RouteTask task) {
   extern __shared__ float memory[];
   float *scores = memory, *choice = memory + task.n_experts, *group = choice + task.n_experts;
+  float* weights = group + task.n_groups;
+  auto* chosen = reinterpret_cast<int*>(weights + task.n_used);
   const int lane = threadIdx.x, n = task.n_experts, k = task.n_used;
   const float* logits = task.logits + int64_t{blockIdx.x} * n;
   float* y = task.y + int64_t{blockIdx.x} * 2 * k;
+  let_next_start();
+  wait_for_previous();
   if (task.gating == ops::Gating::softmax) {
-    softmax(logits, n, scores);
+    for (int i = lane; i < n; i += 32) choice[i] = logits[i];
+    __syncwarp();
+    softmax(choice, n, scores);
   } else {
     for (int i = lane; i < n; i += 32) {
       const float x = logits[i];
@@ -225,22 +251,18 @@ __global__ void __launch_bounds__(32) route_kernel(RouteTask task) {
   }
   __syncwarp();
   if (task.n_groups > 1) keep_groups(task, choice, group);
-  int last = -1;
-  for (int i = 0; i < k; ++i) {
-    last = next_of(choice, n, last < 0 ? 0.0f : choice[last], last);
-    if (lane == 0) y[i] = scores[last], y[k + i] = static_cast<float>(last);
-  }
+  choose(choice, n, k, chosen);
+  for (int i = lane; i < k; i += 32) weights[i] = scores[chosen[i]];
   __syncwarp();
-  if (task.gating == ops::Gating::softmax_of_chosen) softmax(y, k, y);
-  if (lane != 0) return;
+  if (task.gating == ops::Gating::softmax_of_chosen) softmax(weights, k, weights);
   float sum = 0.0f;
-  for (int i = 0; i < k; ++i) sum = sum + y[i];
-  for (int i = 0; i < k; ++i) {
-    float weight = y[i];
+  for (int i = 0; i < k; ++i) sum = sum + weights[i];
+  for (int i = lane; i < k; i += 32) {
+    float weight = weights[i];
     if (task.normalise) weight = weight / (sum + task.least_sum);
     weight = weight * task.scale;
-    if (task.expert_scales != nullptr) weight = weight * task.expert_scales[static_cast<int>(y[k + i])];
-    y[i] = weight;
+    if (task.expert_scales != nullptr) weight = weight * task.expert_scales[chosen[i]];
+    y[i] = weight, y[k + i] = static_cast<float>(chosen[i]);
   }
 }
 
@@ -294,9 +316,13 @@ void l2_norm(const float* x, float eps, int64_t d, int64_t n_runs, float* y, con
 }
 
 void route(const RouteTask& task, const Queue& queue) {
-  static_assert(3 * ops::kExpertsMax * sizeof(float) <= 48 * 1024);
-  const size_t bytes = static_cast<size_t>(2 * task.n_experts + task.n_groups) * sizeof(float);
-  if (task.n_rows > 0) route_kernel<<<static_cast<unsigned>(task.n_rows), 32, bytes, queue.stream>>>(task);
+  if (task.n_rows == 0) return;
+  constexpr size_t kBytesUnasked = 48 * 1024;
+  const size_t bytes = static_cast<size_t>(2 * task.n_experts + task.n_groups + 2 * task.n_used) * sizeof(float);
+  static_assert(5 * ops::kExpertsMax * sizeof(float) <= 96 * 1024);  // devices have that much
+  if (bytes > kBytesUnasked) allow_shared(route_kernel, bytes);
+  take_decode_cut(route_kernel);
+  launch(queue, route_kernel, dim3(static_cast<unsigned>(task.n_rows)), 32, bytes, task);
 }
 
 }  // namespace assay::backend::cuda

@@ -15,6 +15,7 @@ namespace {
 constexpr int kThreads = 1024;
 constexpr int kPart = 4096;         // keys that a block of threads sorts
 constexpr int kPartOfOne = 4096;    // keys of which it finds the largest
+constexpr int kAllowedWords = 4096 / 32;  // of either part
 constexpr uint64_t kBad = ~uint64_t{0};  // a NaN or +infinity: before every number
 constexpr int32_t kNoToken = ops::kNone;
 
@@ -40,9 +41,22 @@ struct RankTask {
   const float* logits = nullptr;     // [n_rows, width], of the first pass; later passes read keys
   const uint64_t* keys = nullptr;    // [n_rows, n]
   uint64_t* kept = nullptr;          // [n_rows, parts, k]; of the largest alone [n_rows, 2]: the largest so far, how many blocks have come
+  AllowedWords allowed;              // of the first pass
   RankOutputs out;                   // of the last pass
   int32_t n = 0, width = 0, k = 0;
 };
+
+// Which of a part's entries count, for its block of threads, before it waits for the kernel ahead: from the host they take their time. Of no row all,
+// which nobody looks at then.
+__device__ void read_allowed(const AllowedWords& allowed, int begin, uint32_t (&words)[kAllowedWords]) {
+  const int t = static_cast<int>(threadIdx.x), i = begin / 32 + t;
+  if (allowed.places == nullptr || t >= kAllowedWords) return;
+  const int32_t place = allowed.places[blockIdx.y];
+  words[t] = place == ops::kNone || i >= allowed.n_words ? ~0u : allowed.words[int64_t{place} * allowed.n_words + i];
+}
+__device__ bool counts(const RankTask& task, const uint32_t (&words)[kAllowedWords], int i_in_part) {
+  return task.allowed.places == nullptr || (words[i_in_part / 32] >> (i_in_part % 32) & 1) != 0;
+}
 
 __device__ uint64_t key_at(const RankTask& task, int i) {
   if (i >= task.n) return 0;
@@ -82,10 +96,12 @@ struct NoRows {};
 template <class Eight>
 __global__ void __launch_bounds__(kThreads) largest_kernel(RankTask task) {
   __shared__ uint64_t of_warps[kThreads / 32];
+  __shared__ uint32_t allowed[kAllowedWords];
   __shared__ bool is_last;
   let_next_start();
-  wait_for_previous();
   const int t = static_cast<int>(threadIdx.x), begin = static_cast<int>(blockIdx.x) * kPartOfOne;
+  read_allowed(task.allowed, begin, allowed);
+  wait_for_previous();
   const Handover& next = task.out.next;
   const int64_t row = next.tokens == nullptr ? blockIdx.y : blockIdx.y + (next.positions[blockIdx.y] % 2) * next.n_rows_max;
   const float* logits = task.logits + int64_t{blockIdx.y} * task.width;
@@ -94,12 +110,13 @@ __global__ void __launch_bounds__(kThreads) largest_kernel(RankTask task) {
   float own[kEach];
 #pragma unroll
   for (int e = 0; e < kEach; ++e) own[e] = begin + e * kThreads + t < task.width ? logits[begin + e * kThreads + t] : 0.0f;
+  if (task.allowed.places != nullptr) __syncthreads();
   uint64_t best = 0;
 #pragma unroll
   for (int e = 0; e < kEach; ++e) {
     const int i = begin + e * kThreads + t;
     if (i >= task.width) continue;
-    best = max(best, key_of(own[e], i));
+    if (counts(task, allowed, e * kThreads + t)) best = max(best, key_of(own[e], i));
     if (kept != nullptr) kept[i] = own[e];
   }
   const auto n_threads = static_cast<int64_t>(gridDim.x * gridDim.y) * kThreads;
@@ -135,10 +152,13 @@ __global__ void __launch_bounds__(kThreads) largest_kernel(RankTask task) {
 
 __global__ void __launch_bounds__(kThreads) sort_kernel(RankTask task) {
   __shared__ uint64_t keys[kPart];
+  __shared__ uint32_t allowed[kAllowedWords];
   let_next_start();
-  wait_for_previous();
   const int t = static_cast<int>(threadIdx.x), begin = static_cast<int>(blockIdx.x) * kPart;
-  for (int i = t; i < kPart; i += kThreads) keys[i] = key_at(task, begin + i);
+  read_allowed(task.allowed, begin, allowed);
+  wait_for_previous();
+  if (task.allowed.places != nullptr) __syncthreads();
+  for (int i = t; i < kPart; i += kThreads) keys[i] = counts(task, allowed, i) ? key_at(task, begin + i) : 0;
   __syncthreads();
   for (int size = 2; size <= kPart; size *= 2) {  // bitonic, descending
     for (int step = size / 2; step > 0; step /= 2) {
@@ -178,10 +198,12 @@ bool can_make_rows(const Matrix& table) {
   return visit_eight(table, [](auto) {});
 }
 
-void rank_rows(const float* logits, int64_t n_rows, int64_t width, int64_t k, uint64_t* scratch, const RankOutputs& out, const Queue& queue) {
+void rank_rows(const RankInputs& in, uint64_t* scratch, const RankOutputs& out, const Queue& queue) {
+  const int64_t n_rows = in.n_rows, width = in.width, k = in.k;
   if (n_rows == 0) return;
   RankTask task;
-  task.logits = logits;
+  task.logits = in.logits;
+  task.allowed = in.allowed;
   task.width = static_cast<int32_t>(width);
   task.k = static_cast<int32_t>(k);
   const auto grid = [&](int64_t parts) { return dim3(static_cast<unsigned>(parts), static_cast<unsigned>(n_rows)); };
@@ -206,6 +228,7 @@ void rank_rows(const float* logits, int64_t n_rows, int64_t width, int64_t k, ui
     if (parts == 1) task.out = out;
     launch(queue, sort_kernel, grid(parts), kThreads, 0, task);
     task.keys = task.kept;
+    task.allowed = {};
     n = parts == 1 ? 0 : parts * k;
   }
 }

@@ -41,16 +41,30 @@ struct TokenRows {
 };
 bool can_make_rows(const Matrix& table);  // whether rank_rows can
 
+// Which entries of a row count: bit i % 32 of word i / 32 of the row's place; of a row without one (kNone) all. May be the host's page-locked memory;
+// it is read before the kernels ahead have ended, so it must be there when they are queued.
+struct AllowedWords {
+  const int32_t* places = nullptr;  // [n_rows]; null: every entry of every row counts
+  const uint32_t* words = nullptr;  // [places, n_words]
+  int32_t n_words = 0;              // that a row's width needs
+};
+
+struct RankInputs {
+  const float* logits = nullptr;  // [n_rows, width]
+  int64_t n_rows = 0, width = 0;
+  int64_t k = 1;  // from 1 to kRankedMax
+  AllowedWords allowed = {};
+};
+
 struct RankOutputs {
   // [n_rows, k], with a handover [2, n_rows_max, k]: descending, the lower token first among equals, token kNone behind the last that is above
-  // minus infinity. A row that holds a NaN or +infinity: kNone alone. May be the host's page-locked memory: the first of a row is written last
+  // minus infinity. A row in which a NaN or +infinity counts: kNone alone. May be the host's page-locked memory: the first of a row is written last
   // and in one piece, so that who finds another token there than kNotRanked, which it put there before, finds the whole row.
   ops::RankedLogit* best = nullptr;
   Handover next;        // only where k is 1
   TokenRows rows = {};  // of the next run's tokens, which then begins without a kernel for them; only with a handover
 };
 
-// k from 1 to kRankedMax.
-void rank_rows(const float* logits, int64_t n_rows, int64_t width, int64_t k, uint64_t* scratch, const RankOutputs& out, const Queue& queue);
+void rank_rows(const RankInputs& in, uint64_t* scratch, const RankOutputs& out, const Queue& queue);
 
 }  // namespace assay::backend::cuda

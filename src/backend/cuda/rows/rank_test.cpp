@@ -2,9 +2,11 @@
 #include "backend/cuda/rows/rank.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <numeric>
 
+#include "backend/cuda/rows/allowed.h"
 #include "backend/cuda/runtime/device_test.h"
 #include "backend/cuda/linear/matrix_test.h"
 #include "ops/rows/embed.h"
@@ -28,14 +30,29 @@ std::vector<ops::RankedLogit> expected_of(std::span<const float> row, int64_t k)
   return best;
 }
 
-void check_rows(const std::vector<float>& logits, int64_t n_rows, int64_t width, int64_t k) {
+// allowed: of each row, none where every entry counts.
+void forbid(const std::vector<uint64_t>& allowed, std::vector<float>& row) {
+  for (size_t i = 0; !allowed.empty() && i < row.size(); ++i) {
+    if ((allowed[i / 64] >> (i % 64) & 1) == 0) row[i] = -kInfinity;
+  }
+}
+
+void check_rows(const std::vector<float>& logits, int64_t n_rows, int64_t width, int64_t k, const std::vector<std::vector<uint64_t>>& allowed = {}) {
   const DeviceBuffer device = upload(logits), scratch(static_cast<size_t>(rank_scratch_words(n_rows, width, k)) * 8, "a test");
   const DeviceBuffer best = poisoned(static_cast<size_t>(2 * n_rows * k));
   if (scratch.size() > 0) check(cudaMemset(scratch.data(), 0, scratch.size()), "clearing test memory");
-  rank_rows(device.as<float>(), n_rows, width, k, scratch.as<uint64_t>(), {best.as<ops::RankedLogit>(), {}}, Queue());
+  AllowedRows rows;
+  std::vector<ops::AllowedTokens> outputs;
+  for (size_t r = allowed.size(); r-- > 0;) {
+    if (!allowed[r].empty()) outputs.push_back({static_cast<int64_t>(r), allowed[r]});
+  }
+  if (!outputs.empty()) rows.set(outputs, n_rows, width);
+  rank_rows({device.as<float>(), n_rows, width, k, rows.words()}, scratch.as<uint64_t>(), {best.as<ops::RankedLogit>(), {}}, Queue());
   const std::vector<ops::RankedLogit> found = download<ops::RankedLogit>(best.data(), static_cast<size_t>(n_rows * k));
   for (int64_t r = 0; r < n_rows; ++r) {
-    const std::vector<ops::RankedLogit> expected = expected_of(std::span(logits).subspan(static_cast<size_t>(r * width), static_cast<size_t>(width)), k);
+    std::vector<float> row(logits.begin() + r * width, logits.begin() + (r + 1) * width);
+    if (!allowed.empty()) forbid(allowed[static_cast<size_t>(r)], row);
+    const std::vector<ops::RankedLogit> expected = expected_of(row, k);
     for (size_t i = 0; i < expected.size(); ++i) {
       const ops::RankedLogit& x = found[static_cast<size_t>(r * k) + i];
       ASSERT_TRUE(x.token == expected[i].token && same_bits(x.logit, expected[i].logit))
@@ -64,6 +81,49 @@ TEST_P(CudaRank, IsTheOrderOfASort) {
     check_rows(logits, kRows, width, k);
   }
 }
+
+std::vector<uint64_t> words_where(int64_t width, const std::function<bool(int64_t i)>& is_allowed) {
+  std::vector<uint64_t> words(static_cast<size_t>((width + 63) / 64), ~uint64_t{0});  // bits behind the row may be anything
+  for (int64_t i = 0; i < width; ++i) {
+    if (!is_allowed(i)) words[static_cast<size_t>(i / 64)] &= ~(uint64_t{1} << (i % 64));
+  }
+  return words;
+}
+
+// The best of some entries are those of the row in which the others are minus infinity, whatever the others hold; rows beside it have their own.
+TEST_P(CudaRank, LooksAtWhatIsAllowed) {
+  ASSAY_REQUIRE_GPU();
+  const int64_t width = GetParam();
+  constexpr int64_t kRows = 5;
+  for (const int64_t k : {1, 2, 40, 256}) {
+    std::vector<float> logits = test::random_activations(kRows * width, 170 + static_cast<uint64_t>(width));
+    for (float& x : logits) x = std::round(64.0f * x) / 64.0f;
+    const int64_t last = width - 1;
+    std::vector<std::vector<uint64_t>> allowed = {
+        words_where(width, [](int64_t i) { return i * 2654435761u % 4294967296u % 100 < 30; }),
+        {},
+        words_where(width, [&](int64_t i) { return i == last; }),
+        words_where(width, [](int64_t) { return false; }),
+        words_where(width, [](int64_t i) { return i % 64 != 5 && i / 4096 % 2 == 0; }),
+    };
+    check_rows(logits, kRows, width, k, allowed);
+    // What is forbidden may be no number at all; what is allowed may not.
+    for (const int64_t r : {0, 2, 4}) {
+      for (int64_t i = 0; i < width; ++i) {
+        if ((allowed[static_cast<size_t>(r)][static_cast<size_t>(i / 64)] >> (i % 64) & 1) == 0) {
+          logits[static_cast<size_t>(r * width + i)] = i % 3 == 0 ? std::numeric_limits<float>::quiet_NaN() : kInfinity;
+        }
+      }
+    }
+    check_rows(logits, kRows, width, k, allowed);
+    logits[static_cast<size_t>(2 * width + last)] = std::numeric_limits<float>::quiet_NaN();
+    logits[static_cast<size_t>(width + width / 2)] = kInfinity;
+    check_rows(logits, kRows, width, k, allowed);
+    allowed[1] = allowed[3];
+    check_rows(logits, kRows, width, k, allowed);
+  }
+}
+
 // Run after run: the batch becomes that of the best tokens, logits and best stay in the place of their position's parity.
 TEST(CudaRankHandover, IsTheNextRunsBatch) {
   ASSAY_REQUIRE_GPU();
@@ -79,7 +139,7 @@ TEST(CudaRankHandover, IsTheNextRunsBatch) {
     if (run == 1) logits[kWidth + 3] = std::numeric_limits<float>::quiet_NaN();
     const DeviceBuffer device = upload(logits);
     const Handover next{tokens.as<int32_t>(), positions.as<int32_t>(), tiles.as<TokenTile>(), kept.as<float>(), kRowsMax};
-    rank_rows(device.as<float>(), kRows, kWidth, 1, scratch.as<uint64_t>(), {best.as<ops::RankedLogit>(), next}, Queue());
+    rank_rows({device.as<float>(), kRows, kWidth, 1}, scratch.as<uint64_t>(), {best.as<ops::RankedLogit>(), next}, Queue());
     const auto found = download<ops::RankedLogit>(best.data(), 2 * kRowsMax);
     const auto next_tokens = download<int32_t>(tokens.data(), kRows), next_positions = download<int32_t>(positions.data(), kRows);
     const auto next_tiles = download<TokenTile>(tiles.data(), kRows);
@@ -122,7 +182,7 @@ TEST(CudaRankRows, AreThoseOfTheBestTokens) {
       const DeviceBuffer device = upload(logits);
       const Handover next{tokens.as<int32_t>(), positions.as<int32_t>(), tiles.as<TokenTile>(), kept.as<float>(), kRows};
       const RankOutputs out{best.as<ops::RankedLogit>(), next, {table.matrix, kScale, y.as<float>()}};
-      rank_rows(device.as<float>(), kRows, n_tokens, 1, scratch.as<uint64_t>(), out, Queue());
+      rank_rows({device.as<float>(), kRows, n_tokens, 1}, scratch.as<uint64_t>(), out, Queue());
       std::vector<float> expected(static_cast<size_t>(kRows * cols));
       for (int64_t r = 0; r < kRows; ++r) {
         const int32_t token = expected_of(std::span(logits).subspan(static_cast<size_t>(r * n_tokens), static_cast<size_t>(n_tokens)), 1)[0].token;

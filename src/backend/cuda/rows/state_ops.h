@@ -18,6 +18,7 @@ struct StateView {
   int32_t interval = 1, n_slots = 0, n_sequences = 1;
   const int32_t *sequences = nullptr, *positions = nullptr;  // of each token
   int32_t n_tokens = 0;
+  int32_t n_parts = 1;  // of consecutive tokens of a sequence; how an op is divided may go by it, no bit does
 
   // As many walk through the batch, each of them through another sequence or none (state_walk.cuh).
   int32_t n_walkers() const noexcept { return std::min(n_tokens, n_sequences); }

@@ -52,9 +52,10 @@ const std::vector<Batch> kBatches = {
 class Both {
  public:
   // n_columns: of each input; the last is the width of y.
-  Both(ops::StateLayer layer, std::vector<int64_t> widths) : widths_(std::move(widths)) {
+  Both(ops::StateLayer layer, std::vector<int64_t> widths, int64_t checkpoint_interval = 4)
+      : widths_(std::move(widths)) {
     options_.n_ctx = 128, options_.n_batch_max = 128, options_.n_sequences = kSequences,
-    options_.checkpoint_interval = 4;
+    options_.checkpoint_interval = checkpoint_interval;
     layers_ = {{0, 0}, {1, 7}, layer};  // one that is kept elsewhere, one that nothing here touches
     device_ = std::make_unique<DeviceStates>(layers_, options_);
     host_ = std::make_unique<ops::StateStore<float>>(layers_, options_);
@@ -171,6 +172,41 @@ struct DeltaShape {
   int64_t n_heads, n_key_heads, d_k, d_v;
 };
 
+void check_delta_rule(const DeltaShape& s, bool by_row, bool tiled, bool is_walk) {
+  const int64_t keys = s.n_key_heads * s.d_k, values = s.n_heads * s.d_v, n_decay = by_row ? s.d_k : 1;
+  Both both({s.n_heads, s.d_k * s.d_v}, {values}, tiled ? 64 : 4);
+  both.inputs = [&](int64_t n, uint64_t seed) {
+    std::vector<std::vector<float>> in = {
+        numbers(n * keys, seed), numbers(n * keys, seed + 100, 0.2f), numbers(n * values, seed + 200),
+        numbers(n * s.n_heads * n_decay, seed + 300, 0.02f, 0.9f), numbers(n * s.n_heads, seed + 400, 0.1f, 0.5f)};
+    if (seed == 12) in[2][0] = kInf;
+    return in;
+  };
+  both.kernel = [&](const StateView& state, const std::vector<const float*>& in, float* y) {
+    DeltaTask task;
+    task.state = state;
+    task.state.n_parts = is_walk ? 1 : state.n_tokens;  // by which it is chosen how
+    task.q = in[0], task.k = in[1], task.v = in[2], task.decay = in[3], task.strength = in[4], task.y = y;
+    task.n_heads = static_cast<int32_t>(s.n_heads), task.n_key_heads = static_cast<int32_t>(s.n_key_heads);
+    task.d_k = static_cast<int32_t>(s.d_k), task.d_v = static_cast<int32_t>(s.d_v);
+    task.tiled = tiled, task.decay_by_row = s.d_k > 1 && by_row;
+    delta_rule(task, {});
+  };
+  both.reference = [&](const ops::StateRun<float>& at, const std::vector<std::vector<float>>& in, float* y) {
+    for (int64_t h = 0; h < s.n_heads; ++h) {
+      const int64_t key = (tiled ? h % s.n_key_heads : h / (s.n_heads / s.n_key_heads)) * s.d_k;
+      for (int64_t t = at.begin; t < at.end; ++t) {
+        ops::delta_rule_ref(in[0].data() + t * keys + key, in[1].data() + t * keys + key,
+                            in[2].data() + t * values + h * s.d_v, in[3].data() + (t * s.n_heads + h) * n_decay,
+                            n_decay, in[4][static_cast<size_t>(t * s.n_heads + h)], s.d_k, s.d_v,
+                            at.state + h * s.d_k * s.d_v, y + t * values + h * s.d_v);
+      }
+    }
+  };
+  both.expect_same("d_k " + std::to_string(s.d_k) + (by_row ? ", a decay for each row" : "") +
+                   (is_walk ? ", by three warps" : ""));
+}
+
 TEST(CudaStates, DeltaRuleHasTheReferencesBits) {
   ASSAY_REQUIRE_GPU();
   for (const DeltaShape& s : std::vector<DeltaShape>{{2, 1, 1, 3},
@@ -182,37 +218,7 @@ TEST(CudaStates, DeltaRuleHasTheReferencesBits) {
                                                      {1, 1, 200, 32}}) {
     for (const bool by_row : {false, true}) {
       for (const bool tiled : {false, true}) {
-        const int64_t keys = s.n_key_heads * s.d_k, values = s.n_heads * s.d_v, n_decay = by_row ? s.d_k : 1;
-        Both both({s.n_heads, s.d_k * s.d_v}, {values});
-        both.inputs = [&](int64_t n, uint64_t seed) {
-          std::vector<std::vector<float>> in = {numbers(n * keys, seed), numbers(n * keys, seed + 100, 0.2f),
-                                                numbers(n * values, seed + 200),
-                                                numbers(n * s.n_heads * n_decay, seed + 300, 0.02f, 0.9f),
-                                                numbers(n * s.n_heads, seed + 400, 0.1f, 0.5f)};
-          if (seed == 12) in[2][0] = kInf;
-          return in;
-        };
-        both.kernel = [&](const StateView& state, const std::vector<const float*>& in, float* y) {
-          DeltaTask task;
-          task.state = state;
-          task.q = in[0], task.k = in[1], task.v = in[2], task.decay = in[3], task.strength = in[4], task.y = y;
-          task.n_heads = static_cast<int32_t>(s.n_heads), task.n_key_heads = static_cast<int32_t>(s.n_key_heads);
-          task.d_k = static_cast<int32_t>(s.d_k), task.d_v = static_cast<int32_t>(s.d_v);
-          task.tiled = tiled, task.decay_by_row = s.d_k > 1 && by_row;
-          delta_rule(task, {});
-        };
-        both.reference = [&](const ops::StateRun<float>& at, const std::vector<std::vector<float>>& in, float* y) {
-          for (int64_t h = 0; h < s.n_heads; ++h) {
-            const int64_t key = (tiled ? h % s.n_key_heads : h / (s.n_heads / s.n_key_heads)) * s.d_k;
-            for (int64_t t = at.begin; t < at.end; ++t) {
-              ops::delta_rule_ref(in[0].data() + t * keys + key, in[1].data() + t * keys + key,
-                                  in[2].data() + t * values + h * s.d_v, in[3].data() + (t * s.n_heads + h) * n_decay,
-                                  n_decay, in[4][static_cast<size_t>(t * s.n_heads + h)], s.d_k, s.d_v,
-                                  at.state + h * s.d_k * s.d_v, y + t * values + h * s.d_v);
-            }
-          }
-        };
-        both.expect_same("d_k " + std::to_string(s.d_k) + (by_row ? ", a decay for each row" : ""));
+        for (const bool is_walk : {false, true}) check_delta_rule(s, by_row, tiled, is_walk);
       }
     }
   }

@@ -36,9 +36,9 @@ std::vector<ops::ValueId> values_at(const ops::Op& op) {
 // The states of borrowed ops, in their places among all.
 std::vector<ops::StateLayer> borrowed_states(const ops::Plan& plan, const Schedule& schedule) {
   std::vector<ops::StateLayer> layers(plan.states.size());
-  for (const Unit& unit : schedule.units) {
-    if (unit.kind != Unit::Kind::borrowed) continue;
-    const auto state = ops::state_of(plan.ops[static_cast<size_t>(unit.ops.front())]);
+  for (const FusionGroup& group : schedule.groups) {
+    if (group.kind != FusionGroup::Kind::borrowed) continue;
+    const auto state = ops::state_of(plan.ops[static_cast<size_t>(group.ops.front())]);
     if (state != ops::kNone) layers[static_cast<size_t>(state)] = plan.states[static_cast<size_t>(state)];
   }
   return layers;
@@ -54,11 +54,11 @@ Borrower::Borrower(const ops::Plan& plan, const ops::ExecutorOptions& options, c
       small_(plan.weights.size(), nullptr),
       values_(plan.values.size(), nullptr) {
   size_t bytes = 0;
-  for (const Unit& unit : schedule.units) {
-    if (unit.kind != Unit::Kind::borrowed) continue;
+  for (const FusionGroup& group : schedule.groups) {
+    if (group.kind != FusionGroup::Kind::borrowed) continue;
     any_ = true;
-    is_borrowed_[static_cast<size_t>(unit.ops.front())] = 1;
-    const ops::Op& op = plan.ops[static_cast<size_t>(unit.ops.front())];
+    is_borrowed_[static_cast<size_t>(group.ops.front())] = 1;
+    const ops::Op& op = plan.ops[static_cast<size_t>(group.ops.front())];
     size_t of_op = 0;
     for (const ops::ValueId id : values_at(op)) {
       const ops::Value& value = plan.values[static_cast<size_t>(id)];

@@ -1,4 +1,4 @@
-// The CUDA executor: takes memory for everything once, then queues the schedule's units for every batch on one stream.
+// The CUDA executor: takes memory for everything once, then queues the schedule's groups for every batch on one stream.
 #include <algorithm>
 #include <atomic>
 #include <string>
@@ -9,11 +9,12 @@
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/runtime/device_state.h"
 #include "backend/cuda/runtime/graphs.h"
+#include "backend/cuda/rows/allowed.h"
 #include "backend/cuda/rows/next_batch.h"
 #include "backend/cuda/rows/rank.h"
 #include "backend/cuda/rows/row_kernels.h"
 #include "backend/cuda/runtime/run_decode.h"
-#include "backend/cuda/runtime/run_units.h"
+#include "backend/cuda/runtime/run_group.h"
 #include "ops/plan/op_values.h"
 
 namespace assay::backend::cuda {
@@ -53,7 +54,7 @@ class CudaExecutor final : public ops::Executor {
     if (!state_.plan.causal) ops::check_whole(state_.shape);
     if (batch.tokens.empty()) return;
     choose_device();
-    const bool is_under_way = on_all_shards(next_.is(batch, [this](int64_t i) { return best_of(i); }));
+    const bool is_under_way = on_all_shards(allowed_.empty() && next_.is(batch, [this](int64_t i) { return best_of(i); }));
     next_.forget();
     if (!is_under_way) settle();
     fetched_.assign(fetched_.size(), 0);
@@ -74,7 +75,7 @@ class CudaExecutor final : public ops::Executor {
 
   // The batch that the state has taken.
   void run_taken(const ops::Batch& batch, bool is_under_way) {
-    keeps_ = n_ranked_ == 1 && is_graph() && state_.keeps_logits() && is_one_each(state_.shape, state_.n_tokens);
+    keeps_ = n_ranked_ == 1 && allowed_.empty() && is_graph() && state_.keeps_logits() && is_one_each(state_.shape, state_.n_tokens);
     place_of_.assign(state_.shape.selected.size(), 0);
     for (size_t i = 0; keeps_ && i < place_of_.size(); ++i) place_of_[i] = batch.positions[i] % 2;
     if (!is_under_way) start_run(false);
@@ -114,6 +115,17 @@ class CudaExecutor final : public ops::Executor {
     if (n_ranked_run_ == 0) return {};
     const std::span row(ranked_at(place_of_[static_cast<size_t>(i_output)], i_output, n_ranked_run_), static_cast<size_t>(n_ranked_run_));
     return row.first(static_cast<size_t>(std::find_if(row.begin(), row.end(), [](const auto& x) { return x.token == ops::kNone; }) - row.begin()));
+  }
+  bool set_allowed(std::span<const ops::AllowedTokens> outputs) override {
+    if (outputs.empty()) {
+      allowed_.clear();
+      return true;
+    }
+    if (n_ranked_ == 0) return false;
+    choose_device();
+    settle();
+    if (allowed_.set(outputs, state_.options.n_outputs_max, state_.plan.vocab_size)) graphs_.clear();
+    return true;
   }
   bool set_follows_best(bool follows) override {
     if (follows && !state_.keeps_logits()) return false;
@@ -237,7 +249,7 @@ class CudaExecutor final : public ops::Executor {
 
   GraphKey key_of(int64_t n_segments) const {
     const auto n_rows = static_cast<int64_t>(state_.shape.selected.size());
-    return {state_.n_tokens, n_rows, n_segments, n_ranked_, keeps_, keeps_ && follows_best_, state_.landings.set()};
+    return {state_.n_tokens, n_rows, n_segments, n_ranked_, !allowed_.empty(), keeps_, keeps_ && follows_best_, state_.landings.set()};
   }
 
   // Shards agree on what they begin with, whatever became of one of them in the run before.
@@ -344,18 +356,18 @@ class CudaExecutor final : public ops::Executor {
     queue.overlap = queue_.overlap && (!is_shard() || recorded);
     if (sends) state_.send_batch();
     send(state_.input_host, state_.plan.input);
-    const auto announce_unit = [&](const Unit& unit) {
-      for (const int32_t op : unit.ops) announce(state_.plan.ops[static_cast<size_t>(op)]);
+    const auto announce_group = [&](const FusionGroup& group) {
+      for (const int32_t op : group.ops) announce(state_.plan.ops[static_cast<size_t>(op)]);
     };
     if (state_.n_tokens == 1) {
       for (const DecodeGroup& group : schedule.decode) {
         run_decode_group(state_, group, observed, queue);
-        for (size_t i = 0; observed && i < group.units.size(); ++i) announce_unit(schedule.units[static_cast<size_t>(group.units[i])]);
+        for (size_t i = 0; observed && i < group.members.size(); ++i) announce_group(schedule.groups[static_cast<size_t>(group.members[i])]);
       }
     } else {
-      for (const Unit& unit : schedule.units) {
-        run_unit(state_, unit, {state_, schedule.read_outside, observed}, queue);
-        if (observed) announce_unit(unit);
+      for (const FusionGroup& group : schedule.groups) {
+        run_group(state_, group, {state_, schedule.read_outside, observed}, queue);
+        if (observed) announce_group(group);
       }
     }
     rank_outputs(queue);
@@ -367,7 +379,7 @@ class CudaExecutor final : public ops::Executor {
     const auto n_rows = static_cast<int64_t>(state_.shape.selected.size());
     if (n_rows * n_ranked_ == 0) return;
     const RankOutputs out{ranked_.as<ops::RankedLogit>(), keeps_ ? state_.handover() : Handover{}, state_.token_rows()};
-    rank_rows(state_.value(state_.plan.logits), n_rows, state_.plan.vocab_size, n_ranked_, rank_scratch_.as<uint64_t>(), out, queue);
+    rank_rows({state_.value(state_.plan.logits), n_rows, state_.plan.vocab_size, n_ranked_, allowed_.words()}, rank_scratch_.as<uint64_t>(), out, queue);
   }
 
   void announce(const ops::Op& op) {
@@ -388,6 +400,7 @@ class CudaExecutor final : public ops::Executor {
   int64_t n_ranked_ = 0, n_ranked_run_ = 0;  // of the next run, of the last one
   DeviceBuffer rank_scratch_;
   PinnedBuffer ranked_;  // which the device writes
+  AllowedRows allowed_;  // of the next runs
   bool keeps_ = false;         // of the last run: whether its logits and the best of them have one of two places
   std::vector<int> place_of_;  // of each of its outputs: which
   bool follows_best_ = false;
@@ -407,10 +420,10 @@ std::unique_ptr<ops::Executor> make_cuda_executor(const ops::Plan& plan, const o
   return std::make_unique<CudaExecutor>(plan, options, device, place);
 }
 
-std::shared_ptr<Peers> make_peers(const std::vector<int>& devices, base::Meeting& meeting) {
+std::shared_ptr<Peers> make_peers(const std::vector<int>& devices, base::Barrier& barrier) {
   const Devices found = find_devices();
   for (const int device : devices) check_device(found, device);
-  return std::make_shared<Peers>(devices, meeting);
+  return std::make_shared<Peers>(devices, barrier);
 }
 
 }  // namespace assay::backend::cuda

@@ -1,14 +1,42 @@
-// Which units of a Schedule decode of one token runs as one kernel. Made once per executor; no bit depends on it.
+// Which fusion groups decode of one token runs as one kernel. Made once per executor; no bit depends on it.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "backend/cuda/runtime/schedule.h"
+#include "backend/cuda/runtime/decode_products.h"
+#include "lower/fusion.h"
+#include "ops/plan/plan.h"
 
 namespace assay::backend::cuda {
 
-// Groups of the schedule's units, in their order, every unit in one; sets also which values other groups read.
-void find_decode_groups(const ops::Plan& plan, const ops::ExecutorOptions& options, Schedule& schedule);
+using lower::FusionGroup;
+
+struct DecodeGroup {
+  enum class Kind {
+    alone,      // a fusion group as it is, but for integers that no one reads then
+    linears,    // [norm,] products that make the integers of their row [, gate]
+    attention,  // heads, attention
+    nothing,    // what the readers do themselves
+  };
+  Kind kind = Kind::alone;
+  std::vector<int32_t> members;  // fusion groups, in their order
+  FusionGroup alone;
+  // Members, kNone where there is none.
+  int32_t norm = ops::kNone, linears = ops::kNone, gate = ops::kNone, heads = ops::kNone, attention = ops::kNone;
+  // An op: the sum that the norm of the next group begins with, which the products of this one make as they write; that
+  // group finds it made.
+  int32_t adds = ops::kNone;
+  bool is_added = false;
+  bool reader_is_narrow = false;  // attention, right ahead of a product for which decode_is_narrow()
+  // Of a shard, ops: the gather whose row these kernels send themselves, and the one for whose row they wait.
+  int32_t sends = ops::kNone, waits = ops::kNone;
+  // `columns`: one product of the shard's own columns (ops::Linear::columns), whose sums go to all, where the readers
+  // add them; its row is not sent by who makes it (`keeps`).
+  bool columns = false, keeps = false;
+};
+
+// Every fusion group in one, in their order.
+std::vector<DecodeGroup> find_decode_groups(const DecodeProducts& products);
 
 }  // namespace assay::backend::cuda

@@ -3,11 +3,12 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "assay/error.h"
 #include "backend/cuda/decode/fetch_batch.h"
+#include "lower/placement.h"
 #include "ops/attention/attention.h"
-#include "ops/plan/buffer_plan.h"
 #include "ops/rows/embed.h"
 #include "ops/linear/expert_linear.h"
 #include "ops/linear/linear.h"
@@ -58,16 +59,14 @@ DeviceState::DeviceState(const ops::Plan& p, const ops::ExecutorOptions& o, cons
   place_values();
   place_tables();
   place_floats();
-  hopper = HopperMemory(options.fast || !schedule.quantised.empty());
+  hopper = HopperMemory(options.fast || !schedule.twins.list.empty());
   place_experts();
   const bool is_whole = (place.peers == nullptr || !landings.empty()) && plan.input == ops::kNone && plan.handed == ops::kNone &&
                         plan.logits != ops::kNone && !borrower->any();  // a reference wants the batch on the host
   if (is_whole) kept_logits_ = DeviceBuffer(2 * static_cast<size_t>(n_rows_kept() * plan.vocab_size) * sizeof(float), "the logits of two runs");
 }
 
-int64_t DeviceState::rows_max(ops::ValueId id) const noexcept {
-  return plan.values[static_cast<size_t>(id)].domain == ops::RowDomain::outputs ? options.n_outputs_max : options.n_batch_max;
-}
+int64_t DeviceState::rows_max(ops::ValueId id) const noexcept { return lower::rows_max(plan, id, options); }
 
 size_t DeviceState::bytes_max(ops::ValueId id) const noexcept {
   return id == ops::kNone ? 0 : static_cast<size_t>(rows_max(id) * width(id)) * sizeof(float);
@@ -102,41 +101,16 @@ const ops::Embed* DeviceState::find_token_table() const noexcept {
 
 // Values and their integers share one arena; who is read no more gives its place to who comes later.
 void DeviceState::place_values() {
-  struct Wanted {
-    ops::BufferNeed need;
-    ops::ValueId value = ops::kNone;
-    int32_t quantised = ops::kNone;
-  };
-  std::vector<Wanted> wanted;
-  for (size_t i = 0; i < plan.values.size(); ++i) {
-    const auto id = static_cast<ops::ValueId>(i);
-    const Lifetime& life = schedule.lifetimes[i];
-    const bool is_of_next = token_table != nullptr && id == token_table->y;  // the last kernel writes it, for the next run
-    const bool stays = id == plan.output() || id == plan.handed || is_of_next;
-    const auto first = is_of_next ? 0 : life.first_step, last = stays ? static_cast<int32_t>(schedule.decode.size()) : life.last_step;
-    wanted.push_back({{bytes_max(id), first, last, -1}, id, ops::kNone});
+  lower::Lifetimes lifetimes = schedule.lifetimes;
+  if (token_table != nullptr) {  // the last kernel writes its rows, for the next run
+    lower::Lifetime& life = lifetimes.values[static_cast<size_t>(token_table->y)];
+    life.first_step = 0, life.last_step = static_cast<int32_t>(schedule.decode.size());
   }
-  for (size_t i = 0; i < schedule.quantised.size(); ++i) {
-    const QuantisedValue& q = schedule.quantised[i];
-    const size_t bytes = quant::activations_bytes(q.kind, options.planes, rows_max(q.x), width(q.x));
-    wanted.push_back({{bytes, q.first_step, q.last_step, -1}, ops::kNone, static_cast<int32_t>(i)});
-  }
-  std::stable_sort(wanted.begin(), wanted.end(), [](const Wanted& a, const Wanted& b) { return a.need.first_step < b.need.first_step; });
-  std::vector<ops::BufferNeed> needs;
-  for (const Wanted& w : wanted) needs.push_back(w.need);
-  const ops::BufferPlan placed = ops::place_buffers(needs, 256);
-  arena_ = DeviceBuffer(placed.bytes, "the activations of " + std::to_string(options.n_batch_max) + " tokens");
-  values.resize(plan.values.size());
-  activations.resize(schedule.quantised.size());
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    std::byte* at = arena_.data() + placed.offsets[i];
-    if (wanted[i].value != ops::kNone) {
-      values[static_cast<size_t>(wanted[i].value)] = reinterpret_cast<float*>(at);
-    } else {
-      const QuantisedValue& q = schedule.quantised[static_cast<size_t>(wanted[i].quantised)];
-      activations[static_cast<size_t>(wanted[i].quantised)] = quant::carve(q.kind, options.planes, rows_max(q.x), width(q.x), at);
-    }
-  }
+  const lower::Placement placement = lower::place_values(plan, schedule.twins, lifetimes, options, 256);
+  arena_ = DeviceBuffer(placement.bytes, "the activations of " + std::to_string(options.n_batch_max) + " tokens");
+  lower::Places places = lower::places_in(arena_.data(), placement, plan, schedule.twins, options);
+  values = std::move(places.values);
+  activations = std::move(places.twins);
 }
 
 void DeviceState::place_tables() {
@@ -176,10 +150,10 @@ void DeviceState::place_tables() {
 
 void DeviceState::place_floats() {
   std::vector<FloatNeed> needs;
-  for (const Unit& unit : schedule.units) {
-    if (unit.kind != Unit::Kind::linears || unit.quantised != ops::kNone) continue;
+  for (const FusionGroup& group : schedule.groups) {
+    if (group.kind != FusionGroup::Kind::linears || group.twin != ops::kNone) continue;
     FloatNeed need;
-    for (const int32_t op : unit.ops) {
+    for (const int32_t op : group.ops) {
       const Matrix& w = weights.matrix(plan.ops[static_cast<size_t>(op)].get<ops::Linear>().w);
       if (!is_fast(w)) need.rows += (w.rows + kFloatTileRows - 1) / kFloatTileRows * kFloatTileRows;
       need.cols = w.cols;
@@ -191,10 +165,10 @@ void DeviceState::place_floats() {
 
 void DeviceState::place_experts() {
   std::vector<ExpertNeed> needs;
-  for (const Unit& unit : schedule.units) {
-    if (unit.kind != Unit::Kind::experts || unit.quantised == ops::kNone) continue;
-    const auto& r = plan.ops[static_cast<size_t>(unit.ops.front())].get<ops::ExpertLinear>();
-    needs.push_back({r.n_experts, rows_max(r.y) * r.n_used, schedule.quantised[static_cast<size_t>(unit.quantised)].kind, r.d_in});
+  for (const FusionGroup& group : schedule.groups) {
+    if (group.kind != FusionGroup::Kind::experts || group.twin == ops::kNone) continue;
+    const auto& r = plan.ops[static_cast<size_t>(group.ops.front())].get<ops::ExpertLinear>();
+    needs.push_back({r.n_experts, rows_max(r.y) * r.n_used, schedule.twins.list[static_cast<size_t>(group.twin)].kind, r.d_in});
   }
   by_expert = ExpertMemory(needs, options.planes, hopper.view());
 }
@@ -252,6 +226,7 @@ StateView DeviceState::state_view(int32_t state) const noexcept {
   view.sequences = sequences();
   view.positions = positions();
   view.n_tokens = static_cast<int32_t>(n_tokens);
+  view.n_parts = static_cast<int32_t>(shape.token_runs.size());
   return view;
 }
 

@@ -87,7 +87,7 @@ struct DeviceState {
   const ops::Embed* token_table = nullptr;
   bool has_token_rows = false;                 // the batch's are there before it runs
   std::vector<float*> values;                  // per value of the plan
-  std::vector<quant::Activations> activations; // per quantised value
+  std::vector<quant::Activations> activations; // per quantised twin (lower/twins.h)
   std::vector<ops::RopeTable> rope_tables;
   std::vector<DeviceBuffer> rope_device;
   DeviceBuffer partials, arrived, panel;

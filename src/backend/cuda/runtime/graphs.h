@@ -13,6 +13,7 @@ namespace assay::backend::cuda {
 
 struct GraphKey {
   int64_t n_tokens = 0, n_outputs = 0, n_segments = 0, n_ranked = 0;
+  bool allows = false;   // not all tokens of all its outputs
   bool keeps = false;    // its logits, for while the next run is under way
   bool follows = false;  // others of its kind, the batch being on the device before it starts
   int set = 0;           // of a shard: which of two sets of places its sums have

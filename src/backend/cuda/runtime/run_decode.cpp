@@ -8,7 +8,7 @@
 #include "backend/cuda/attention/decode_attention.h"
 #include "backend/cuda/attention/fast_attention.h"
 #include "backend/cuda/decode/fast_decode.h"
-#include "backend/cuda/runtime/run_units.h"
+#include "backend/cuda/runtime/run_group.h"
 #include "ops/rows/add.h"
 #include "ops/rows/gate.h"
 #include "ops/linear/gather.h"
@@ -19,7 +19,7 @@ namespace {
 
 using ops::kNone;
 
-const Unit& unit_of(const DeviceState& s, int32_t unit) { return s.schedule.units[static_cast<size_t>(unit)]; }
+const FusionGroup& member_at(const DeviceState& s, int32_t i) { return s.schedule.groups[static_cast<size_t>(i)]; }
 template <class Record>
 const Record& record_of(const DeviceState& s, int32_t op) {
   return s.plan.ops[static_cast<size_t>(op)].get<Record>();
@@ -38,8 +38,7 @@ DecodeSource source_of(const DeviceState& s, const DecodeGroup& group, ops::Valu
     source.wait = s.landings.wait(*gather, s.round());
   }
   if (group.norm == kNone) return source;
-  const Unit& unit = unit_of(s, group.norm);
-  const NormTask task = norm_task(s, unit, wanted);
+  const NormTask task = norm_task(s, member_at(s, group.norm), wanted);
   source.a = task.a;
   source.b = task.b;
   source.pre_w = task.pre_w;
@@ -59,18 +58,18 @@ DecodeSource source_of(const DeviceState& s, const DecodeGroup& group, ops::Valu
 }
 
 void run_products(const DeviceState& s, const DecodeGroup& group, const Wanted& wanted, const Queue& queue) {
-  const Unit& unit = unit_of(s, group.linears);
+  const FusionGroup& linears = member_at(s, group.linears);
   std::array<LinearTask, kLinearsMax> tasks;
   size_t n = 0;
-  for (const int32_t op : unit.ops) {
+  for (const int32_t op : linears.ops) {
     const auto& linear = record_of<ops::Linear>(s, op);
     tasks[n] = linear_task(s, linear);
     tasks[n++].y = wanted(linear.y);
   }
-  const auto& first = record_of<ops::Linear>(s, unit.ops.front());
+  const auto& first = record_of<ops::Linear>(s, linears.ops.front());
   DecodeGate gate;
   if (group.gate != kNone) {
-    const auto& r = record_of<ops::Gate>(s, unit_of(s, group.gate).ops.front());
+    const auto& r = record_of<ops::Gate>(s, member_at(s, group.gate).ops.front());
     gate = {s.value(r.y), r.activation};
     if (first.y != r.gate) std::swap(tasks[0], tasks[1]);
   }
@@ -90,19 +89,19 @@ void run_products(const DeviceState& s, const DecodeGroup& group, const Wanted& 
   }
   if (s.is_fast(*tasks[0].w)) return fast_decode_linears(source_of(s, group, first.x, wanted), std::span(tasks.data(), n), gate, queue);
   const quant::Activation kind =
-      unit.quantised == kNone ? quant::Activation::f32 : s.schedule.quantised[static_cast<size_t>(unit.quantised)].kind;
+      linears.twin == kNone ? quant::Activation::f32 : s.schedule.twins.list[static_cast<size_t>(linears.twin)].kind;
   decode_linears(source_of(s, group, first.x, wanted), std::span(tasks.data(), n), gate, kind, s.options.planes, queue);
 }
 
 void run_attention(const DeviceState& s, const DecodeGroup& group, const Wanted& wanted, const Queue& queue) {
-  const AttentionTask task = attention_task(s, unit_of(s, group.attention));
+  const AttentionTask task = attention_task(s, member_at(s, group.attention));
   if (s.options.fast && fast_attention_serves(task.cache.head_dim, task.cache.type_k, task.cache.type_v)) {
-    fast_decode_attention(task, heads_task(s, unit_of(s, group.heads), wanted), queue);
+    fast_decode_attention(task, heads_task(s, member_at(s, group.heads), wanted), queue);
     if (task.n_segments > 1) attention_merge(task, queue);
     return;
   }
   DecodeAttention attention;
-  attention.heads = heads_task(s, unit_of(s, group.heads), wanted);
+  attention.heads = heads_task(s, member_at(s, group.heads), wanted);
   attention.y = task.y;
   attention.window = task.window;
   attention.scale = task.scale;
@@ -125,12 +124,12 @@ void run_decode_group(const DeviceState& s, const DecodeGroup& group, bool obser
   switch (group.kind) {
     case DecodeGroup::Kind::nothing: return;
     case DecodeGroup::Kind::attention: run_attention(s, group, wanted, queue); break;
-    case DecodeGroup::Kind::unit: run_unit(s, group.alone, wanted, queue); break;
+    case DecodeGroup::Kind::alone: run_group(s, group.alone, wanted, queue); break;
     case DecodeGroup::Kind::linears:
-      if (s.n_rows(record_of<ops::Linear>(s, unit_of(s, group.linears).ops.front()).y) > 0) run_products(s, group, wanted, queue);
+      if (s.n_rows(record_of<ops::Linear>(s, member_at(s, group.linears).ops.front()).y) > 0) run_products(s, group, wanted, queue);
       break;
   }
-  if (group.sends != kNone && !s.lands) run_unit(s, unit_of(s, group.units.back()), wanted, queue);
+  if (group.sends != kNone && !s.lands) run_group(s, member_at(s, group.members.back()), wanted, queue);
 }
 
 }  // namespace assay::backend::cuda

@@ -1,4 +1,4 @@
-// Queues the kernels of a group of units (schedule.h) for a batch of one token.
+// Queues the kernels of a decode group (decode_groups.h) for a batch of one token.
 #pragma once
 
 #include "backend/cuda/runtime/device_state.h"

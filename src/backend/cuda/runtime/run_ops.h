@@ -1,4 +1,4 @@
-// Ops that run as one kernel each, without others: a table by the op's type. What is not in it, and in no unit of
+// Ops that run as one kernel each, without others: a table by the op's type. What is not in it, and in no group of
 // several ops, is borrowed (borrow.h).
 #pragma once
 

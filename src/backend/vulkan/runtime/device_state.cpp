@@ -7,9 +7,9 @@
 #include <string>
 
 #include "assay/error.h"
+#include "lower/buffer_plan.h"
 #include "ops/linear/expert_linear.h"
 #include "ops/linear/linear.h"
-#include "ops/plan/buffer_plan.h"
 #include "ops/plan/op_values.h"
 #include "ops/plan/plan_check.h"
 
@@ -53,7 +53,7 @@ DeviceState::DeviceState(const ops::Plan& plan_, const ops::ExecutorOptions& opt
 void DeviceState::place_values() {
   const auto n = plan.values.size();
   const auto n_ops = static_cast<int32_t>(plan.ops.size());
-  std::vector<ops::BufferNeed> of(n);
+  std::vector<lower::BufferNeed> of(n);
   for (size_t i = 0; i < n; ++i) {
     const auto id = static_cast<ops::ValueId>(i);
     if (width(id) > 0 && rows_max(id) > INT32_MAX / width(id)) {
@@ -75,9 +75,9 @@ void DeviceState::place_values() {
   std::vector<size_t> order(n);
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return of[a].first_step < of[b].first_step; });
-  std::vector<ops::BufferNeed> needs;
+  std::vector<lower::BufferNeed> needs;
   for (const size_t i : order) needs.push_back(of[i]);
-  const ops::BufferPlan placed = ops::place_buffers(needs, FreeList::kAlignment);
+  const lower::BufferPlan placed = lower::place_buffers(needs, FreeList::kAlignment);
   offsets_.resize(n);
   for (size_t i = 0; i < n; ++i) offsets_[order[i]] = placed.offsets[i];
   arena_ = device.allocate(placed.bytes, Device::Place::device,

@@ -1,0 +1,50 @@
+// The products of a lowered plan as decode of one token sees them: which of its kernels serve, and which make the
+// integers of their row for themselves.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "lower/lowering.h"
+#include "ops/plan/executor.h"
+#include "ops/plan/plan.h"
+#include "quant/activations.h"
+#include "tensor/view.h"
+
+namespace assay::backend::cuda {
+
+struct DecodeProducts {
+  // All must outlive it.
+  DecodeProducts(const ops::Plan& plan, const ops::ExecutorOptions& options, const lower::Lowering& lowering);
+
+  template <class Record>
+  const Record& record(int32_t op) const {
+    return plan.ops[static_cast<size_t>(op)].get<Record>();
+  }
+  // By its place in the lowering; null beyond the last.
+  const lower::FusionGroup* group_at(size_t i) const {
+    return i < lowering.groups.size() ? &lowering.groups[i] : nullptr;
+  }
+  const lower::FusionGroup& group(int32_t i) const { return lowering.groups[static_cast<size_t>(i)]; }
+
+  // Of a group of linears.
+  quant::Activation kind_of(const lower::FusionGroup& linears) const;
+  ops::ValueId row_of(const lower::FusionGroup& linears) const;
+  const tensor::TensorView& matrix_of(int32_t linear) const;  // an op
+  bool is_fast(const tensor::TensorView& w) const;            // mode fast multiplies it on the float tensor cores
+
+  // Whether all who read a value's integers make them for themselves; then nobody writes them.
+  bool is_made_by_readers(int32_t twin) const { return twin != ops::kNone && own_[static_cast<size_t>(twin)]; }
+  // Whether the group is products that decode's kernels serve. null: no.
+  bool is_served(const lower::FusionGroup* group) const;
+
+  const ops::Plan& plan;
+  const ops::ExecutorOptions& options;
+  const lower::Lowering& lowering;
+
+ private:
+  bool serves(const lower::FusionGroup& linears) const;
+  std::vector<bool> own_;  // per twin
+};
+
+}  // namespace assay::backend::cuda
