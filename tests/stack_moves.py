@@ -58,7 +58,7 @@ def bound_of(stem, function):
 
 
 def main(objdump, folder):
-    objects = sorted(p for p in pathlib.Path(folder).rglob("*.o") if re.match(r"(few|gemm)_\w*(avx2|avx512|neon)\w*\.cpp", p.name))
+    objects = sorted(p for p in pathlib.Path(folder).rglob("*.o") if re.match(r"(skinny|gemm)_\w*(avx2|avx512|neon)\w*\.cpp", p.name))
     failures = loops = 0
     for path in objects:
         stem = path.name.split(".")[0]
