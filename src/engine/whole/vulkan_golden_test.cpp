@@ -60,6 +60,7 @@ TEST(VulkanGolden, WhereAPromptIsCutChangesNothing) {
 
 TEST(VulkanGolden, RealModels) {
   ASSAY_REQUIRE_VULKAN();
+  if (!test::is_exhaustive()) GTEST_SKIP() << "takes minutes on a processor: with ASSAY_EXHAUSTIVE";
   int n = 0;
   for (const auto& path : {test::smollm2(), test::gemma3()}) {
     if (!std::filesystem::exists(path)) continue;
