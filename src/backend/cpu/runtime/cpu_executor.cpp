@@ -14,10 +14,10 @@
 #include "backend/cpu/runtime/run_state.h"
 #include "backend/cpu/runtime/schedule.h"
 #include "backend/cpu/runtime/shard_table.h"
-#include "backend/cpu/runtime/small_weights.h"
 #include "backend/cpu/runtime/steps.h"
 #include "backend/cpu/runtime/take_pages.h"
 #include "lower/placement.h"
+#include "lower/small_weights.h"
 #include "ops/attention/attention.h"
 #include "ops/linear/gather.h"
 #include "ops/plan/op_values.h"
@@ -263,7 +263,7 @@ class CpuExecutor final : public ops::Executor {
   const int i_shard_;
   std::vector<LinearStep> linear_steps_;  // one per step, empty where it is none
   std::unique_ptr<ExpertSteps> experts_;
-  const SmallWeights small_weights_;
+  const lower::SmallWeights small_weights_;
   base::AlignedBuffer arena_, scratch_, partials_;
   std::vector<int64_t> n_positions_;  // per sequence
   ops::OpObserver* observer_ = nullptr;

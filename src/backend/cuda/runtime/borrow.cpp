@@ -5,7 +5,6 @@
 
 #include "backend/cuda/runtime/device_state.h"
 #include "ops/plan/op_values.h"
-#include "quant/format.h"
 
 namespace assay::backend::cuda {
 namespace {
@@ -14,14 +13,6 @@ constexpr size_t kStagingAlignment = 64;
 size_t aligned(size_t bytes) noexcept {
   return (bytes + kStagingAlignment - 1) / kStagingAlignment * kStagingAlignment;
 }
-
-class VectorsOf final : public ops::FieldVisitor {
- public:
-  std::vector<ops::WeightId> ids;
-  void vector(ops::WeightId& id) override {
-    if (id != ops::kNone) ids.push_back(id);
-  }
-};
 
 // What the op reads, each value once, then what it writes.
 std::vector<ops::ValueId> values_at(const ops::Op& op) {
@@ -50,8 +41,7 @@ Borrower::Borrower(const ops::Plan& plan, const ops::ExecutorOptions& options, c
     : plan_(plan),
       is_borrowed_(plan.ops.size(), 0),
       states_(borrowed_states(plan, schedule), options),
-      small_values_(plan.weights.size()),
-      small_(plan.weights.size(), nullptr),
+      small_(plan),
       values_(plan.values.size(), nullptr) {
   size_t bytes = 0;
   for (const FusionGroup& group : schedule.groups) {
@@ -66,22 +56,13 @@ Borrower::Borrower(const ops::Plan& plan, const ops::ExecutorOptions& options, c
       of_op += aligned(static_cast<size_t>(n_rows * value.width) * sizeof(float));
     }
     bytes = std::max(bytes, of_op);
-    VectorsOf vectors;
-    op.record.fields(vectors);
-    for (const ops::WeightId id : vectors.ids) {
-      std::vector<float>& values = small_values_[static_cast<size_t>(id)];
-      const tensor::TensorView& view = plan.weights[static_cast<size_t>(id)].view;
-      values.resize(static_cast<size_t>(view.shape.elements()));
-      quant::decode_row(*quant::find_format(view.dtype), view.data.data(), view.shape.elements(), values.data());
-      small_[static_cast<size_t>(id)] = values.data();
-    }
   }
   staging_ = PinnedBuffer(bytes, "the rows of ops that run on the host");
 }
 
 void Borrower::begin(const ops::Batch& batch, const ops::BatchShape& shape,
                      std::span<const ops::RopeTable> rope_tables) {
-  rows_ = {&plan_, values_, small_, rope_tables, batch.tokens, batch.positions, shape.selected};
+  rows_ = {&plan_, values_, small_.all(), rope_tables, batch.tokens, batch.positions, shape.selected};
 }
 
 void Borrower::run(const DeviceState& s, int32_t i_op) {

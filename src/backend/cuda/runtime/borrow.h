@@ -13,6 +13,7 @@
 
 #include "backend/cuda/runtime/device_memory.h"
 #include "backend/cuda/runtime/schedule.h"
+#include "lower/small_weights.h"
 #include "ops/attention/rope_table.h"
 #include "ops/plan/batch_shape.h"
 #include "ops/plan/executor.h"
@@ -43,9 +44,8 @@ class Borrower {
   std::vector<uint8_t> is_borrowed_;  // per op
   bool any_ = false;
   ops::StateStore<float> states_;
-  PinnedBuffer staging_;                          // of one op's values at a time
-  std::vector<std::vector<float>> small_values_;  // per weight: of borrowed ops, norms and biases as f32
-  std::vector<const float*> small_;
+  PinnedBuffer staging_;  // of one op's values at a time
+  lower::SmallWeights small_;
   std::vector<float*> values_;  // per value: those of the op at work
   ops::HostRows<float> rows_;
 };

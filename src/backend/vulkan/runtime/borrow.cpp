@@ -12,14 +12,6 @@
 namespace assay::backend::vulkan {
 namespace {
 
-class VectorsOf final : public ops::FieldVisitor {
- public:
-  std::vector<ops::WeightId> ids;
-  void vector(ops::WeightId& id) override {
-    if (id != ops::kNone) ids.push_back(id);
-  }
-};
-
 // Rows as a product's weights want them: floats, and where the weights are integers these.
 struct ProductRows {
   const quant::Format& format;
@@ -61,8 +53,7 @@ Borrower::Borrower(const ops::Plan& plan, const ops::ExecutorOptions& options, b
       options_(options),
       pool_(pool),
       states_(plan, options),
-      small_values_(plan.weights.size()),
-      small_(plan.weights.size(), nullptr),
+      small_(plan),
       memory_(plan.values.size()),
       values_(plan.values.size(), nullptr) {
   for (const ops::Op& op : plan.ops) {
@@ -76,19 +67,7 @@ Borrower::Borrower(const ops::Plan& plan, const ops::ExecutorOptions& options, b
 void Borrower::begin(const ops::Batch& batch, const ops::BatchShape& shape,
                      std::span<const ops::RopeTable> rope_tables) {
   shape_ = &shape;
-  rows_ = {&plan_, values_, small_, rope_tables, batch.tokens, batch.positions, shape.selected};
-}
-
-const float* Borrower::small(ops::WeightId id) {
-  if (id == ops::kNone) return nullptr;
-  std::vector<float>& values = small_values_[static_cast<size_t>(id)];
-  if (values.empty()) {
-    values.resize(static_cast<size_t>(weight(id).shape.elements()));
-    quant::decode_row(*quant::find_format(weight(id).dtype), weight(id).data.data(), weight(id).shape.elements(),
-                      values.data());
-    small_[static_cast<size_t>(id)] = values.data();
-  }
-  return values.data();
+  rows_ = {&plan_, values_, small_.all(), rope_tables, batch.tokens, batch.positions, shape.selected};
 }
 
 void Borrower::run(DeviceState& s, int32_t i_op) {
@@ -105,9 +84,6 @@ void Borrower::run(DeviceState& s, int32_t i_op) {
     rows.resize(static_cast<size_t>(s.n_rows(of.output) * s.width(of.output)));
     values_[static_cast<size_t>(of.output)] = rows.data();
   }
-  VectorsOf vectors;
-  op.record.fields(vectors);
-  for (const ops::WeightId id : vectors.ids) small(id);
   if (const auto* linear = op.as<ops::Linear>()) {
     run(s, *linear);
   } else if (const auto* experts = op.as<ops::ExpertLinear>()) {

@@ -12,6 +12,7 @@
 
 #include "backend/vulkan/runtime/device_state.h"
 #include "base/thread_pool.h"
+#include "lower/small_weights.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/kv_store.h"
 #include "ops/linear/expert_linear.h"
@@ -37,7 +38,7 @@ class Borrower {
  private:
   float* rows_of(ops::ValueId id) const { return values_[static_cast<size_t>(id)]; }
   const tensor::TensorView& weight(ops::WeightId id) const { return plan_.weights[static_cast<size_t>(id)].view; }
-  const float* small(ops::WeightId id);
+  const float* small(ops::WeightId id) const { return rows_.small(id); }
   void run(DeviceState& state, const ops::Linear& op);
   void run(DeviceState& state, const ops::ExpertLinear& op);
   void run(DeviceState& state, const ops::Attention& op);
@@ -49,8 +50,7 @@ class Borrower {
   const ops::ExecutorOptions& options_;
   base::ThreadPool& pool_;
   ops::StateStore<float> states_;
-  std::vector<std::vector<float>> small_values_;  // per weight: as f32, once it was asked for
-  std::vector<const float*> small_;
+  lower::SmallWeights small_;
   std::vector<std::vector<float>> memory_;  // per value, of the op at work
   std::vector<float*> values_;
   ops::HostRows<float> rows_;

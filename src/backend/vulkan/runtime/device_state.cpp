@@ -5,9 +5,14 @@
 #include <cstring>
 #include <numeric>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "assay/error.h"
-#include "lower/buffer_plan.h"
+#include "lower/lifetimes.h"
+#include "lower/links.h"
+#include "lower/placement.h"
+#include "lower/twins.h"
 #include "ops/linear/expert_linear.h"
 #include "ops/linear/linear.h"
 #include "ops/plan/op_values.h"
@@ -49,37 +54,25 @@ DeviceState::DeviceState(const ops::Plan& plan_, const ops::ExecutorOptions& opt
   place_weights(is_native);
 }
 
-// Each value has its memory from the op that writes it to the last that reads it.
+// Each value has its memory from the op that writes it to the last that reads it: every op is a step of its own.
 void DeviceState::place_values() {
-  const auto n = plan.values.size();
-  const auto n_ops = static_cast<int32_t>(plan.ops.size());
-  std::vector<lower::BufferNeed> of(n);
-  for (size_t i = 0; i < n; ++i) {
+  for (size_t i = 0; i < plan.values.size(); ++i) {
     const auto id = static_cast<ops::ValueId>(i);
     if (width(id) > 0 && rows_max(id) > INT32_MAX / width(id)) {
       throw Error(Errc::unsupported, plan.values[i].name + ": " + std::to_string(rows_max(id)) + " rows of " +
                                          std::to_string(width(id)) +
                                          " are more than the Vulkan backend can count; use smaller chunks (-ub)");
     }
-    of[i].bytes = static_cast<size_t>(rows_max(id) * width(id)) * sizeof(float);
   }
-  for (int32_t i = 0; i < n_ops; ++i) {
-    const ops::OpValues values = ops::values_of(plan.ops[static_cast<size_t>(i)]);
-    for (const ops::ValueId x : values.inputs) of[static_cast<size_t>(x)].last_step = i;
-    if (values.output != ops::kNone)
-      of[static_cast<size_t>(values.output)].first_step = of[static_cast<size_t>(values.output)].last_step = i;
-  }
-  for (const ops::ValueId kept : {plan.output(), plan.handed}) {
-    if (kept != ops::kNone) of[static_cast<size_t>(kept)].last_step = n_ops;
-  }
-  std::vector<size_t> order(n);
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return of[a].first_step < of[b].first_step; });
-  std::vector<lower::BufferNeed> needs;
-  for (const size_t i : order) needs.push_back(of[i]);
-  const lower::BufferPlan placed = lower::place_buffers(needs, FreeList::kAlignment);
-  offsets_.resize(n);
-  for (size_t i = 0; i < n; ++i) offsets_[order[i]] = placed.offsets[i];
+  lower::Steps steps;
+  steps.n = static_cast<int32_t>(plan.ops.size());
+  steps.of_op.resize(plan.ops.size());
+  std::iota(steps.of_op.begin(), steps.of_op.end(), 0);
+  const lower::Twins none = {{},
+                             std::vector<int32_t>(plan.ops.size(), ops::kNone)};  // a product makes its own integers
+  const lower::Lifetimes lifetimes = lower::find_lifetimes(plan, lower::Links(plan), none, steps);
+  lower::Placement placed = lower::place_values(plan, none, lifetimes, options, FreeList::kAlignment);
+  offsets_ = std::move(placed.values);
   arena_ = device.allocate(placed.bytes, Device::Place::device,
                            "the activations of " + std::to_string(options.n_batch_max) + " tokens");
 }

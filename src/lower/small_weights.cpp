@@ -1,5 +1,5 @@
 // See small_weights.h.
-#include "backend/cpu/runtime/small_weights.h"
+#include "lower/small_weights.h"
 
 #include <cstdint>
 
@@ -7,7 +7,7 @@
 #include "ops/plan/plan_check.h"
 #include "quant/format.h"
 
-namespace assay::backend::cpu {
+namespace assay::lower {
 namespace {
 
 constexpr size_t kCopyAlignment = 64;
@@ -46,4 +46,4 @@ SmallWeights::SmallWeights(const ops::Plan& plan) : places_(plan.weights.size(),
   }
 }
 
-}  // namespace assay::backend::cpu
+}  // namespace assay::lower

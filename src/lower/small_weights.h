@@ -7,7 +7,7 @@
 #include "base/aligned_buffer.h"
 #include "ops/plan/plan.h"
 
-namespace assay::backend::cpu {
+namespace assay::lower {
 
 class SmallWeights {
  public:
@@ -23,4 +23,4 @@ class SmallWeights {
   base::AlignedBuffer copies_;
 };
 
-}  // namespace assay::backend::cpu
+}  // namespace assay::lower
