@@ -5,6 +5,7 @@
 
 #include "backend/cuda/runtime/device_state.h"
 #include "ops/plan/op_values.h"
+#include "ops/state/run_on_host.h"
 
 namespace assay::backend::cuda {
 namespace {
@@ -84,12 +85,7 @@ void Borrower::run(const DeviceState& s, int32_t i_op) {
           "reading a value");
   }
   s.stream.wait();  // also for what was sent from this memory before
-  if (const int32_t state = ops::state_of(op); state != ops::kNone) {
-    const int64_t n_units = plan_.states[static_cast<size_t>(state)].n_units;
-    states_.run(state, 0, n_units, [&](const ops::StateRun<float>& at) { op.record.run(rows_, at, 0, n_units); });
-  } else {
-    op.record.run(rows_, 0, n_rows);
-  }
+  ops::run_on_host(op, rows_, states_, n_rows);
   check(
       cudaMemcpyAsync(s.value(y), values_[static_cast<size_t>(y)], bytes_of(y), cudaMemcpyHostToDevice, s.stream.get()),
       "sending a value");

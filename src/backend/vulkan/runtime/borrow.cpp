@@ -7,6 +7,7 @@
 
 #include "assay/error.h"
 #include "ops/plan/op_values.h"
+#include "ops/state/run_on_host.h"
 #include "quant/activations.h"
 
 namespace assay::backend::vulkan {
@@ -48,12 +49,13 @@ std::vector<float> decoded(const CacheRows& rows, std::span<const std::byte> byt
 
 }  // namespace
 
-Borrower::Borrower(const ops::Plan& plan, const ops::ExecutorOptions& options, base::ThreadPool& pool)
+Borrower::Borrower(const ops::Plan& plan, const ops::ExecutorOptions& options, const lower::SmallWeights& small,
+                   base::ThreadPool& pool)
     : plan_(plan),
       options_(options),
       pool_(pool),
       states_(plan, options),
-      small_(plan),
+      small_(small),
       memory_(plan.values.size()),
       values_(plan.values.size(), nullptr) {
   for (const ops::Op& op : plan.ops) {
@@ -95,18 +97,9 @@ void Borrower::run(DeviceState& s, int32_t i_op) {
   } else if (const auto* select = op.as<ops::SelectOutputs>()) {
     run(s, *select);
   } else {
-    run_other(s, op);
+    ops::run_on_host(op, rows_, states_, s.n_rows(of.output));
   }
   if (of.output != ops::kNone) s.write_value(of.output, memory_[static_cast<size_t>(of.output)]);
-}
-
-void Borrower::run_other(DeviceState& s, const ops::Op& op) {
-  if (const int32_t state = ops::state_of(op); state != ops::kNone) {
-    const int64_t n_units = plan_.states[static_cast<size_t>(state)].n_units;
-    states_.run(state, 0, n_units, [&](const ops::StateRun<float>& at) { op.record.run(rows_, at, 0, n_units); });
-  } else {
-    op.record.run(rows_, 0, s.n_rows(ops::values_of(op).output));
-  }
 }
 
 void Borrower::run(DeviceState& s, const ops::Linear& op) {

@@ -26,7 +26,8 @@ namespace assay::backend::vulkan {
 class Borrower {
  public:
   // All must outlive it. Error(unsupported) for an op that needs other shards of a model.
-  Borrower(const ops::Plan& plan, const ops::ExecutorOptions& options, base::ThreadPool& pool);
+  Borrower(const ops::Plan& plan, const ops::ExecutorOptions& options, const lower::SmallWeights& small,
+           base::ThreadPool& pool);
 
   ops::StateStore<float>& states() noexcept { return states_; }
   const ops::StateStore<float>& states() const noexcept { return states_; }
@@ -44,13 +45,12 @@ class Borrower {
   void run(DeviceState& state, const ops::Attention& op);
   void run(DeviceState& state, const ops::KvStore& op);
   void run(DeviceState& state, const ops::SelectOutputs& op);
-  void run_other(DeviceState& state, const ops::Op& op);
 
   const ops::Plan& plan_;
   const ops::ExecutorOptions& options_;
   base::ThreadPool& pool_;
   ops::StateStore<float> states_;
-  lower::SmallWeights small_;
+  const lower::SmallWeights& small_;
   std::vector<std::vector<float>> memory_;  // per value, of the op at work
   std::vector<float*> values_;
   ops::HostRows<float> rows_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -16,7 +17,6 @@
 #include "ops/linear/expert_linear.h"
 #include "ops/linear/linear.h"
 #include "ops/plan/op_values.h"
-#include "ops/plan/plan_check.h"
 
 namespace assay::backend::vulkan {
 namespace {
@@ -24,6 +24,8 @@ namespace {
 size_t whole_parts(size_t bytes) {
   return (bytes + FreeList::kAlignment - 1) / FreeList::kAlignment * FreeList::kAlignment;
 }
+
+using Extent = std::pair<const std::byte*, size_t>;  // of a matrix in its file
 
 class MatricesOf final : public ops::FieldVisitor {
  public:
@@ -36,7 +38,7 @@ class MatricesOf final : public ops::FieldVisitor {
 }  // namespace
 
 DeviceState::DeviceState(const ops::Plan& plan_, const ops::ExecutorOptions& options_, Device& device_,
-                         std::span<const uint8_t> is_native)
+                         std::span<const uint8_t> is_native, const lower::SmallWeights& small)
     : plan(plan_),
       options(options_),
       device(device_),
@@ -51,7 +53,8 @@ DeviceState::DeviceState(const ops::Plan& plan_, const ops::ExecutorOptions& opt
     ropes_.push_back(device.allocate(static_cast<size_t>(options.n_ctx * spec.dim) * sizeof(float),
                                      Device::Place::device, "the table of rotations"));
   }
-  place_weights(is_native);
+  place_matrices(is_native);
+  place_small(small);
 }
 
 // Each value has its memory from the op that writes it to the last that reads it: every op is a step of its own.
@@ -97,35 +100,39 @@ void DeviceState::place_quantised(std::span<const uint8_t> is_native) {
                                  Device::Place::device, "quantised activations");
 }
 
-void DeviceState::place_weights(std::span<const uint8_t> is_native) {
+// A head tied to the table of tokens is copied once.
+void DeviceState::place_matrices(std::span<const uint8_t> is_native) {
   matrices_.resize(plan.weights.size());
-  small_.resize(plan.weights.size());
   MatricesOf wanted;
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     if (is_native[i] != 0) plan.ops[i].record.fields(wanted);
   }
-  std::sort(wanted.ids.begin(), wanted.ids.end());
-  wanted.ids.erase(std::unique(wanted.ids.begin(), wanted.ids.end()), wanted.ids.end());
-  int64_t done = 0, total = 0;
-  for (const ops::WeightId id : wanted.ids)
-    total += static_cast<int64_t>(plan.weights[static_cast<size_t>(id)].view.data.size());
+  std::map<Extent, std::vector<ops::WeightId>> readers;
   for (const ops::WeightId id : wanted.ids) {
-    const ops::Weight& weight = plan.weights[static_cast<size_t>(id)];
-    Buffer& to = matrices_[static_cast<size_t>(id)];
-    to = device.allocate(weight.view.data.size(), Device::Place::device, weight.name);
-    device.write(to, 0, weight.view.data);
-    done += static_cast<int64_t>(weight.view.data.size());
+    const std::span<const std::byte> bytes = plan.weights[static_cast<size_t>(id)].view.data;
+    readers[{bytes.data(), bytes.size()}].push_back(id);
+  }
+  int64_t done = 0, total = 0;
+  for (const auto& [extent, ids] : readers) total += static_cast<int64_t>(extent.second);
+  for (const auto& [extent, ids] : readers) {
+    const std::string& name = plan.weights[static_cast<size_t>(ids.front())].name;
+    const Buffer& to = weights_.emplace_back(device.allocate(extent.second, Device::Place::device, name));
+    device.write(to, 0, {extent.first, extent.second});
+    for (const ops::WeightId id : ids) matrices_[static_cast<size_t>(id)] = to.address();
+    done += static_cast<int64_t>(extent.second);
     if (options.on_load) options.on_load(done, total);
   }
-  std::vector<float> values;
-  for (const ops::WeightId id : ops::small_weights_of(plan)) {
-    const ops::Weight& weight = plan.weights[static_cast<size_t>(id)];
-    values.resize(static_cast<size_t>(weight.view.shape.elements()));
-    quant::decode_row(*quant::find_format(weight.view.dtype), weight.view.data.data(), weight.view.shape.elements(),
-                      values.data());
-    Buffer& to = small_[static_cast<size_t>(id)];
-    to = device.allocate(values.size() * sizeof(float), Device::Place::device, weight.name);
-    device.write(to, 0, std::as_bytes(std::span(values)));
+}
+
+void DeviceState::place_small(const lower::SmallWeights& small) {
+  small_.resize(plan.weights.size());
+  for (size_t i = 0; i < plan.weights.size(); ++i) {
+    if (small.all()[i] == nullptr) continue;
+    const ops::Weight& weight = plan.weights[i];
+    const std::span<const float> values(small.all()[i], static_cast<size_t>(weight.view.shape.elements()));
+    const Buffer& to = weights_.emplace_back(device.allocate(values.size_bytes(), Device::Place::device, weight.name));
+    device.write(to, 0, std::as_bytes(values));
+    small_[i] = to.address();
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "backend/vulkan/attention/kv_cache.h"
 #include "backend/vulkan/device/device.h"
+#include "lower/small_weights.h"
 #include "ops/attention/rope_table.h"
 #include "ops/plan/batch_shape.h"
 #include "ops/plan/executor.h"
@@ -27,7 +28,7 @@ class DeviceState {
   // is_native: per op, whether it runs on the device: weights of others are not copied to it. All that is referred to
   // must outlive the state.
   DeviceState(const ops::Plan& plan, const ops::ExecutorOptions& options, Device& device,
-              std::span<const uint8_t> is_native);
+              std::span<const uint8_t> is_native, const lower::SmallWeights& small);
 
   // A batch, which outlives its run: sends what it is made of.
   void begin(const ops::Batch& batch, const ops::BatchShape& shape);
@@ -42,10 +43,8 @@ class DeviceState {
   int64_t n_rows(ops::ValueId id) const { return of_outputs(id) ? n_outputs_ : n_tokens_; }
   int64_t n_tokens() const noexcept { return n_tokens_; }
   VkDeviceAddress value(ops::ValueId id) const { return arena_.address() + offsets_[static_cast<size_t>(id)]; }
-  VkDeviceAddress matrix(ops::WeightId id) const { return matrices_[static_cast<size_t>(id)].address(); }
-  VkDeviceAddress small(ops::WeightId id) const {
-    return id == ops::kNone ? 0 : small_[static_cast<size_t>(id)].address();
-  }
+  VkDeviceAddress matrix(ops::WeightId id) const { return matrices_[static_cast<size_t>(id)]; }
+  VkDeviceAddress small(ops::WeightId id) const { return id == ops::kNone ? 0 : small_[static_cast<size_t>(id)]; }
   VkDeviceAddress rope(ops::RopeId id) const { return ropes_[static_cast<size_t>(id)].address(); }
   VkDeviceAddress tokens() const noexcept { return batch_part(0); }
   VkDeviceAddress positions() const noexcept { return batch_part(1); }
@@ -69,13 +68,14 @@ class DeviceState {
     return batch_.address() + static_cast<size_t>(i * options.n_batch_max) * sizeof(int32_t);
   }
   void place_values();
-  void place_weights(std::span<const uint8_t> is_native);
+  void place_matrices(std::span<const uint8_t> is_native);
+  void place_small(const lower::SmallWeights& small);
   void place_quantised(std::span<const uint8_t> is_native);
 
   Buffer arena_, batch_, quantised_;
-  std::vector<size_t> offsets_;           // of values in the arena
-  std::vector<Buffer> matrices_, small_;  // per weight
-  std::vector<Buffer> ropes_;
+  std::vector<size_t> offsets_;                    // of values in the arena
+  std::vector<VkDeviceAddress> matrices_, small_;  // per weight, 0: not on the device
+  std::vector<Buffer> weights_, ropes_;
   std::vector<int64_t> n_rotations_;  // positions whose rotations are on the device, per rope
   int64_t n_tokens_ = 0, n_outputs_ = 0;
   ops::ValueId quantised_value_ = ops::kNone;

@@ -87,15 +87,10 @@ Product product_of(const DeviceState& s, const ops::ExpertLinear& r) {
   return p;
 }
 
-template <class R>
-bool serves_floats(const ops::Plan& plan, const ops::ExecutorOptions& options, const ops::Op& op) {
+template <class R, bool of_floats>
+bool serves_product(const ops::Plan& plan, const ops::ExecutorOptions& options, const ops::Op& op) {
   const auto& r = op.get<R>();
-  return has_format(view_of(plan, r.w)) && as_floats(plan, options, r.w);
-}
-template <class R>
-bool serves_integers(const ops::Plan& plan, const ops::ExecutorOptions& options, const ops::Op& op) {
-  const auto& r = op.get<R>();
-  return has_format(view_of(plan, r.w)) && !as_floats(plan, options, r.w);
+  return has_format(view_of(plan, r.w)) && as_floats(plan, options, r.w) == of_floats;
 }
 
 template <class R, int64_t n_together>
@@ -273,9 +268,7 @@ void run_slice(DeviceState& s, const ops::Op& op) {
 
 // ---- Attention
 
-uint32_t number_of(ops::CacheType type) {
-  return type == ops::CacheType::f32 ? 0u : type == ops::CacheType::f16 ? 1u : 2u;
-}
+uint32_t number_of(ops::CacheType type) { return static_cast<uint32_t>(type); }  // as attention/cache.glsl has them
 
 bool serves_store(const ops::Plan& plan, const ops::ExecutorOptions& options, const ops::Op& op) {
   const ops::CacheLayer& layer = plan.cache_layers[static_cast<size_t>(op.get<ops::KvStore>().layer)];
@@ -342,18 +335,18 @@ void run_attention(DeviceState& s, const ops::Op& op) {
 }
 
 const std::array kTable = {
-    Kernel{"linear_quantised, 1 token", ops::Record::type_of<ops::Linear>(), 1, 1, serves_integers<ops::Linear>,
+    Kernel{"linear_quantised, 1 token", ops::Record::type_of<ops::Linear>(), 1, 1, serves_product<ops::Linear, false>,
            run_integers<ops::Linear, 1>},
-    Kernel{"linear_quantised, 4 tokens", ops::Record::type_of<ops::Linear>(), 2, 0, serves_integers<ops::Linear>,
+    Kernel{"linear_quantised, 4 tokens", ops::Record::type_of<ops::Linear>(), 2, 0, serves_product<ops::Linear, false>,
            run_integers<ops::Linear, kTokensTogether>},
-    Kernel{"linear_float, 1 token", ops::Record::type_of<ops::Linear>(), 1, 1, serves_floats<ops::Linear>,
+    Kernel{"linear_float, 1 token", ops::Record::type_of<ops::Linear>(), 1, 1, serves_product<ops::Linear, true>,
            run_floats<ops::Linear, 1>},
-    Kernel{"linear_float, 4 tokens", ops::Record::type_of<ops::Linear>(), 2, 0, serves_floats<ops::Linear>,
+    Kernel{"linear_float, 4 tokens", ops::Record::type_of<ops::Linear>(), 2, 0, serves_product<ops::Linear, true>,
            run_floats<ops::Linear, kTokensTogether>},
     Kernel{"linear_quantised, experts", ops::Record::type_of<ops::ExpertLinear>(), 1, 0,
-           serves_integers<ops::ExpertLinear>, run_integers<ops::ExpertLinear, 1>},
-    Kernel{"linear_float, experts", ops::Record::type_of<ops::ExpertLinear>(), 1, 0, serves_floats<ops::ExpertLinear>,
-           run_floats<ops::ExpertLinear, 1>},
+           serves_product<ops::ExpertLinear, false>, run_integers<ops::ExpertLinear, 1>},
+    Kernel{"linear_float, experts", ops::Record::type_of<ops::ExpertLinear>(), 1, 0,
+           serves_product<ops::ExpertLinear, true>, run_floats<ops::ExpertLinear, 1>},
     Kernel{"embed", ops::Record::type_of<ops::Embed>(), 1, 0, serves_embed, run_embed},
     Kernel{"rms_norm", ops::Record::type_of<ops::RmsNorm>(), 1, 0, nullptr, run_rms_norm},
     Kernel{"elements, add", ops::Record::type_of<ops::Add>(), 1, 0, nullptr, run_add},

@@ -12,6 +12,7 @@
 #include "backend/vulkan/runtime/kernels.h"
 #include "backend/vulkan/runtime/open_device.h"
 #include "backend/vulkan/vulkan.h"
+#include "lower/small_weights.h"
 #include "ops/plan/op_values.h"
 #include "ops/plan/plan_check.h"
 #include "ops/plan/work.h"
@@ -33,8 +34,9 @@ class VulkanExecutor final : public ops::Executor {
         options_(options),
         device_(std::move(device)),
         chosen_(choose(plan, options, borrows_all)),
-        state_(plan, options_, *device_, native_ops()),
-        borrower_(plan, options_, pool),
+        small_weights_(plan),
+        state_(plan, options_, *device_, native_ops(), small_weights_),
+        borrower_(plan, options_, small_weights_, pool),
         n_positions_(static_cast<size_t>(options.n_sequences), 0) {
     shape_.reserve(options_);
     const auto rows = [this](ops::ValueId id, int64_t n) {
@@ -186,6 +188,7 @@ class VulkanExecutor final : public ops::Executor {
   const ops::ExecutorOptions options_;
   const std::unique_ptr<Device> device_;  // ahead of what lies in its memory
   const Chosen chosen_;
+  const lower::SmallWeights small_weights_;
   DeviceState state_;
   Borrower borrower_;
   ops::BatchShape shape_;
