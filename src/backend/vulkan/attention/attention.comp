@@ -1,5 +1,6 @@
 #version 460
-// Attention of one query head over the cache (ops/attention/attention.h), segment by segment of 256 positions.
+// Attention of one query head over the cache (ops/attention/attention.h), segment by segment of 256 positions. ASSAY_OPERATION 0: all of them by one workgroup;
+// for few tokens and long texts 1: each by its own, which leaves maximum, sum and values; and 2: these become one.
 //
 //   workgroup: one head of one token       scores     an invocation has whole chains: keys i, i + 128
 //                                          exp, sum   32 lanes
@@ -16,28 +17,50 @@ layout(constant_id = 10) const uint kTypeK = kCacheF16;
 layout(constant_id = 11) const uint kTypeV = kCacheF16;
 layout(constant_id = 12) const uint kElements = 1u;  // of a value that an invocation has at most
 layout(constant_id = 13) const uint kSoftcap = 0u;
+layout(constant_id = 14) const uint kDim = 64u;      // of a key
 const uint kCausal = 1u, kSink = 2u;  // flags
 
 layout(push_constant) uniform Push {
   Floats q;
-  Words k, v;
-  Floats sinks, y;
+  Words k, v;  // of operation 2: v the segments
+  Floats sinks, y;  // of operation 1: y the segments
   Ints positions, sequences, n_positions;  // n_positions: of each sequence, once the batch has run
-  uint n_heads, n_kv_heads, head_dim, v_dim, v_row_dim, n_ctx, window, chunk, flags;
+  uint n_heads, n_kv_heads, v_dim, v_row_dim, n_ctx, window, chunk, flags;
   float scale, softcap;
 } push;
 
 shared float p[256];
 shared float parts[128];
+shared float query[kDim];
+shared uint small_query, small_p;  // some are not 0 and below 2^-79: products with what a cache keeps may be subnormal
 
-float score(uint query, uint row) {
+// The workgroup's.
+uint token, head, sequence, kv_head;
+uvec2 range;  // the first and the last visible position
+// What it has so far: maximum, sum, and of the values the invocation's elements.
+float m, l, y[kElements];
+bool started;
+
+float score(uint row) {
   float sum = 0.0;
-  for (uint j = 0u; j < push.head_dim; ++j) sum = fused(push.q.at[query + j], cache_element(push.k, kTypeK, row, j), sum);
+  if (!is_coarse(kTypeK) || small_query != 0u) {
+    for (uint j = 0u; j < kDim; ++j) sum = fused(query[j], cache_element(push.k, kTypeK, row, j), sum);
+  } else if (kTypeK == kCacheF16 && kDim % 8u == 0u) {
+    for (uint j = 0u; j < kDim; j += 8u) {
+      const uvec4 words = Vectors(push.k).at[(row + 2u * j) >> 4];
+      for (uint i = 0u; i < 4u; ++i) {
+        const vec2 keys = halves_to_floats(words[i]);
+        sum = fused_normal(query[j + 2u * i + 1u], keys.y, fused_normal(query[j + 2u * i], keys.x, sum));
+      }
+    }
+  } else {
+    for (uint j = 0u; j < kDim; ++j) sum = fused_normal(query[j], cache_element(push.k, kTypeK, row, j), sum);
+  }
   sum = mul(sum, push.scale);
   return kSoftcap != 0u ? softcap(sum, push.softcap) : sum;
 }
 
-uvec2 visible(uint position, uint n_positions) {  // first and last
+uvec2 visible(uint position, uint n_positions) {
   if ((push.flags & kCausal) == 0u) {
     const uint reach = push.window / 2u;
     return uvec2(push.window > 0u && position > reach ? position - reach : 0u,
@@ -47,59 +70,96 @@ uvec2 visible(uint position, uint n_positions) {  // first and last
   return uvec2(max(in_window, push.chunk > 0u ? position / push.chunk * push.chunk : 0u), position);
 }
 
-void main() {
-  const uint thread = gl_LocalInvocationID.x, head = gl_WorkGroupID.x, token = gl_WorkGroupID.y;
-  const uint sequence = uint(push.sequences.at[token]);
-  const uvec2 range = visible(uint(push.positions.at[token]), uint(push.n_positions.at[sequence]));
-  const uint query = (token * push.n_heads + head) * push.head_dim, kv_head = head / (push.n_heads / push.n_kv_heads);
-  const uint k_row = cache_row_bytes(kTypeK, push.head_dim), v_row = cache_row_bytes(kTypeV, push.v_row_dim);
-  float y[kElements];
-  for (uint i = 0u; i < kElements; ++i) y[i] = 0.0;
-  float m = 0.0, l = 0.0;
-  bool started = false;
-  for (uint begin = range.x; begin <= range.y;) {
-    const uint end = min(range.y + 1u, (begin / kSegment + 1u) * kSegment);
-    const uint first_row = (sequence * push.n_ctx + begin) * push.n_kv_heads + kv_head;  // of the segment's first key
-    float most = uintBitsToFloat(0xFF800000u);
-    for (uint i = thread; i < end - begin; i += kThreads) {
-      p[i] = score(query, (first_row + i * push.n_kv_heads) * k_row);
-      most = is_greater(p[i], most) ? p[i] : most;
+// Element j of the values at the n positions from `row` on, by p.
+float value_of(uint row, uint n, uint j) {
+  const uint v_row = cache_row_bytes(kTypeV, push.v_row_dim), step = push.n_kv_heads * v_row;
+  const uint begin = row * v_row;
+  float o = 0.0;
+  uint t = 0u;
+  if (is_coarse(kTypeV) && small_p == 0u) {
+    for (; t + 8u <= n; t += 8u) {
+      float values[8];
+      for (uint i = 0u; i < 8u; ++i) values[i] = cache_element(push.v, kTypeV, begin + (t + i) * step, j);
+      for (uint i = 0u; i < 8u; ++i) o = fused_normal(p[t + i], values[i], o);
     }
-    parts[thread] = most;
-    for (uint width = kThreads / 2u; width >= 1u; width /= 2u) {
-      barrier();
-      if (thread < width && is_greater(parts[thread + width], parts[thread])) parts[thread] = parts[thread + width];
-    }
-    barrier();
-    const float m_segment = parts[0];
-    for (uint i = thread; i < end - begin; i += kThreads) p[i] = exponential(sub(p[i], m_segment));
-    barrier();
-    if (thread < 32u) {
-      float sum = 0.0;
-      for (uint i = (thread - begin) & 31u; i < end - begin; i += 32u) sum = add(sum, p[i]);  // the key at position t is in lane t % 32
-      parts[thread] = sum;
-    }
-    for (uint width = 16u; width >= 1u; width /= 2u) {
-      barrier();
-      if (thread < width) parts[thread] = add(parts[thread], parts[thread + width]);
-    }
-    barrier();
-    const float l_segment = parts[0];
-    const float m_both = is_greater(m_segment, m) ? m_segment : m;
-    const float a = exponential(sub(m, m_both)), b = exponential(sub(m_segment, m_both));
-    for (uint i = 0u; i < kElements; ++i) {
-      const uint j = thread + i * kThreads;
-      if (j >= push.v_dim) break;
-      float o = 0.0;
-      for (uint t = 0u; t < end - begin; ++t) o = fused(p[t], cache_element(push.v, kTypeV, (first_row + t * push.n_kv_heads) * v_row, j), o);
-      y[i] = started ? fused(y[i], a, mul(o, b)) : o;
-    }
-    l = started ? fused(l, a, mul(l_segment, b)) : l_segment;
-    m = started ? m_both : m_segment;
-    started = true;
-    begin = end;
-    barrier();  // before the next segment's scores
+    for (; t < n; ++t) o = fused_normal(p[t], cache_element(push.v, kTypeV, begin + t * step, j), o);
+    return o;
   }
+  for (; t < n; ++t) o = fused(p[t], cache_element(push.v, kTypeV, begin + t * step, j), o);
+  return o;
+}
+
+// A segment's maximum and sum, and p.
+vec2 segment_scores(uint begin, uint n, uint first_row) {
+  const uint thread = gl_LocalInvocationID.x, k_row = cache_row_bytes(kTypeK, kDim);
+  barrier();  // the segment before is done with
+  if (thread == 0u) small_p = 0u;
+  float most = uintBitsToFloat(0xFF800000u);
+  for (uint i = thread; i < n; i += kThreads) {
+    p[i] = score((first_row + i * push.n_kv_heads) * k_row);
+    most = is_greater(p[i], most) ? p[i] : most;
+  }
+  parts[thread] = most;
+  for (uint width = kThreads / 2u; width >= 1u; width /= 2u) {
+    barrier();
+    if (thread < width && is_greater(parts[thread + width], parts[thread])) parts[thread] = parts[thread + width];
+  }
+  barrier();
+  const float most_of_all = parts[0];
+  for (uint i = thread; i < n; i += kThreads) {
+    p[i] = exponential(sub(p[i], most_of_all));
+    if (is_small(p[i], -79)) small_p = 1u;
+  }
+  barrier();
+  if (thread < 32u) {
+    float sum = 0.0;
+    for (uint i = (thread - begin) & 31u; i < n; i += 32u) sum = add(sum, p[i]);  // the key at position t is in lane t % 32
+    parts[thread] = sum;
+  }
+  for (uint width = 16u; width >= 1u; width /= 2u) {
+    barrier();
+    if (thread < width) parts[thread] = add(parts[thread], parts[thread + width]);
+  }
+  barrier();
+  return vec2(most_of_all, parts[0]);
+}
+
+// How what there is so far, and a segment, are weighted when they are joined.
+vec2 joining(vec2 of_segment) {
+  const float m_both = is_greater(of_segment.x, m) ? of_segment.x : m;
+  const vec2 weights = vec2(exponential(sub(m, m_both)), exponential(sub(of_segment.x, m_both)));
+  l = started ? fused(l, weights.x, mul(of_segment.y, weights.y)) : of_segment.y;
+  m = started ? m_both : of_segment.x;
+  return weights;
+}
+
+void find_place() {
+  token = gl_WorkGroupID.y;
+  head = gl_WorkGroupID.x % push.n_heads;
+  sequence = uint(push.sequences.at[token]);
+  kv_head = head / (push.n_heads / push.n_kv_heads);
+  range = visible(uint(push.positions.at[token]), uint(push.n_positions.at[sequence]));
+  m = l = 0.0;
+  started = false;
+  for (uint i = 0u; i < kElements; ++i) y[i] = 0.0;
+}
+
+void load_query() {
+  const uint thread = gl_LocalInvocationID.x, begin = (token * push.n_heads + head) * kDim;
+  if (thread == 0u) small_query = 0u;
+  barrier();
+  for (uint j = thread; j < kDim; j += kThreads) {
+    query[j] = push.q.at[begin + j];
+    if (is_small(query[j], -79)) small_query = 1u;
+  }
+  barrier();
+}
+
+uint segment_words() { return 2u + push.v_dim; }
+// Where a head's segment lies, of those that are joined later.
+uint segment_place(uint i, uint n) { return ((token * push.n_heads + head) * n + i) * segment_words(); }
+
+void finish() {
   float factor = 1.0;
   if ((push.flags & kSink) != 0u) {
     const float sink = push.sinks.at[head];
@@ -108,9 +168,69 @@ void main() {
     l = fused(l, factor, exponential(sub(sink, m_both)));
   }
   for (uint i = 0u; i < kElements; ++i) {
-    const uint j = thread + i * kThreads;
+    const uint j = gl_LocalInvocationID.x + i * kThreads;
     if (j >= push.v_dim) break;
     const float o = (push.flags & kSink) != 0u ? mul(y[i], factor) : y[i];
     push.y.at[(token * push.n_heads + head) * push.v_dim + j] = quotient(o, l);
   }
 }
+
+#if ASSAY_OPERATION == 2
+void main() {
+  find_place();
+  const uint n = push.n_ctx, n_here = range.y / kSegment - range.x / kSegment + 1u;  // n: for which there is room
+  for (uint s = 0u; s < n_here; ++s) {
+    const uint place = segment_place(s, n);
+    const vec2 of_segment = vec2(uintBitsToFloat(push.v.at[place]), uintBitsToFloat(push.v.at[place + 1u]));
+    const vec2 weights = joining(of_segment);
+    for (uint i = 0u; i < kElements; ++i) {
+      const uint j = gl_LocalInvocationID.x + i * kThreads;
+      if (j >= push.v_dim) break;
+      const float o = uintBitsToFloat(push.v.at[place + 2u + j]);
+      y[i] = started ? fused(y[i], weights.x, mul(o, weights.y)) : o;
+    }
+    started = true;
+  }
+  finish();
+}
+#else
+void main() {
+  const uint thread = gl_LocalInvocationID.x;
+  find_place();
+#if ASSAY_OPERATION == 1
+  const uint i_segment = gl_WorkGroupID.x / push.n_heads, n_segments = gl_NumWorkGroups.x / push.n_heads;
+  if (range.x / kSegment + i_segment > range.y / kSegment) return;
+#endif
+  load_query();
+  uint begin = range.x;
+#if ASSAY_OPERATION == 1
+  begin = max(begin, (range.x / kSegment + i_segment) * kSegment);
+#endif
+  for (uint end; begin <= range.y; begin = end) {
+    end = min(range.y + 1u, (begin / kSegment + 1u) * kSegment);
+    const uint first_row = (sequence * push.n_ctx + begin) * push.n_kv_heads + kv_head;  // of the segment's first key
+    const vec2 of_segment = segment_scores(begin, end - begin, first_row);
+#if ASSAY_OPERATION == 1
+    const uint place = segment_place(i_segment, n_segments);
+    if (thread == 0u) {
+      push.y.at[place] = of_segment.x;
+      push.y.at[place + 1u] = of_segment.y;
+    }
+    for (uint j = thread; j < push.v_dim; j += kThreads) push.y.at[place + 2u + j] = value_of(first_row, end - begin, j);
+    return;
+#else
+    const vec2 weights = joining(of_segment);
+    for (uint i = 0u; i < kElements; ++i) {
+      const uint j = thread + i * kThreads;
+      if (j >= push.v_dim) break;
+      const float o = value_of(first_row, end - begin, j);
+      y[i] = started ? fused(y[i], weights.x, mul(o, weights.y)) : o;
+    }
+    started = true;
+#endif
+  }
+#if ASSAY_OPERATION == 0
+  finish();
+#endif
+}
+#endif

@@ -6,6 +6,7 @@
 #include "num/num.glsl"
 #include "num/memory.glsl"
 #include "attention/cache.glsl"
+#include "num/steps.glsl"
 
 layout(local_size_x = 64) in;
 layout(constant_id = 10) const uint kType = kCacheF16;
@@ -17,26 +18,13 @@ layout(push_constant) uniform Push {
   uint n_ctx, width;  // width: elements of all heads
 } push;
 
-float clamped(float x, float limit) { return is_greater(x, limit) ? limit : is_greater(-limit, x) ? -limit : x; }
-
-// Activations A32 of one plane, the scale as a half: byte `at` of the words on.
+// Byte `at` of the words on.
 void encode_block(uint from, inout uint words[17], uint at) {
   uint most = 0u;
   for (uint j = 0u; j < 32u; ++j) most = max(most, magnitude_of(push.x.at[from + j]));
-  float d = 0.0, r = 0.0;
-  if (most >= kInfinity) {
-    d = uintBitsToFloat(kNaN);
-  } else if (most >= 0x0D800000u) {  // 2^-100
-    const float amax = uintBitsToFloat(most), inverse = uintBitsToFloat(0x3C010204u);  // 1 / 127
-    const float near = mul(amax, inverse);
-    d = fused(fused(negated(near), 127.0, amax), inverse, near);
-    r = quotient(127.0, amax);
-  }
-  words[at / 4u] |= float_to_half(d) << (8u * (at & 3u));
-  for (uint j = 0u; r != 0.0 && j < 32u; ++j) {
-    const uint q = uint(int(clamped(rint_small(mul(push.x.at[from + j], r)), 127.0))) & 0xFFu;
-    words[(at + 2u + j) / 4u] |= q << (8u * ((at + 2u + j) & 3u));
-  }
+  const vec2 steps = block_steps(most);
+  words[at / 4u] |= float_to_half(steps.x) << (8u * (at & 3u));
+  for (uint j = 0u; steps.y != 0.0 && j < 32u; ++j) words[(at + 2u + j) / 4u] |= quantised(push.x.at[from + j], steps.y) << (8u * ((at + 2u + j) & 3u));
 }
 
 void main() {

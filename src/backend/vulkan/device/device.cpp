@@ -23,6 +23,10 @@ Buffer::~Buffer() {
   if (device_ != nullptr) device_->release(*this);
 }
 
+Recording::~Recording() {
+  if (device_ != nullptr) device_->release(commands_);
+}
+
 Device::Device(std::unique_ptr<const Instance> instance, int number, bool apart) : instance_(std::move(instance)) {
   const std::vector<Facts> devices = instance_->devices();
   if (number < 0 || static_cast<size_t>(number) >= devices.size()) {
@@ -31,6 +35,7 @@ Device::Device(std::unique_ptr<const Instance> instance, int number, bool apart)
   }
   facts_ = devices[static_cast<size_t>(number)];
   if (apart) facts_.shares_memory = false;
+  uses_dots_ = facts_.has_fast_dots;
   if (!facts_.refused.empty()) {
     throw Error(Errc::device, "Vulkan device " + std::to_string(number) + " (" + facts_.name + ", " + facts_.driver +
                                   "): " + facts_.refused +
@@ -62,14 +67,23 @@ void Device::open() {
   features.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2;
   features.pNext = &features_12;
   features.features.shaderFloat64 = facts_.has_float64 ? VK_TRUE : VK_FALSE;
-  const char* const portability = "VK_KHR_portability_subset";  // has to be asked for where it is offered
+  VkPhysicalDeviceShaderIntegerDotProductFeaturesKHR dots = {};
+  dots.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES_KHR;
+  dots.shaderIntegerDotProduct = VK_TRUE;
+  std::vector<const char*> extensions;
+  if (facts_.has_portability)
+    extensions.push_back("VK_KHR_portability_subset");  // has to be asked for where it is offered
+  if (facts_.has_dots) {
+    extensions.push_back(VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME);
+    features_12.pNext = &dots;
+  }
   VkDeviceCreateInfo info = {};
   info.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO;
   info.pNext = &features;
   info.queueCreateInfoCount = 1;
   info.pQueueCreateInfos = &queue;
-  info.enabledExtensionCount = facts_.has_portability ? 1 : 0;
-  info.ppEnabledExtensionNames = &portability;
+  info.enabledExtensionCount = static_cast<uint32_t>(extensions.size());
+  info.ppEnabledExtensionNames = extensions.data();
   check(instance_->functions().CreateDevice(facts_.handle, &info, nullptr, &device_), "opening " + facts_.name);
 #define ASSAY_VULKAN_LOOK_UP(function)                                                                       \
   vk_.function =                                                                                             \
@@ -83,18 +97,18 @@ void Device::make_commands() {
   vk_.GetDeviceQueue(device_, facts_.queue_family, 0, &queue_);
   VkCommandPoolCreateInfo pool = {};
   pool.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO;
-  pool.flags = VK_COMMAND_POOL_CREATE_TRANSIENT_BIT;
+  pool.flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT;
   pool.queueFamilyIndex = facts_.queue_family;
   check(vk_.CreateCommandPool(device_, &pool, nullptr, &pool_), "making a pool of commands");
-  VkCommandBufferAllocateInfo commands = {};
-  commands.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO;
-  commands.commandPool = pool_;
-  commands.level = VK_COMMAND_BUFFER_LEVEL_PRIMARY;
-  commands.commandBufferCount = 1;
-  check(vk_.AllocateCommandBuffers(device_, &commands, &commands_), "making commands");
+  make_command_buffer();
   VkFenceCreateInfo fence = {};
   fence.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO;
   check(vk_.CreateFence(device_, &fence, nullptr, &fence_), "making a fence");
+  VkQueryPoolCreateInfo times = {};
+  times.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO;
+  times.queryType = VK_QUERY_TYPE_TIMESTAMP;
+  times.queryCount = 2;
+  if (facts_.tick_ns > 0) check(vk_.CreateQueryPool(device_, &times, nullptr, &times_), "making a clock");
   const VkPushConstantRange range = {VK_SHADER_STAGE_COMPUTE_BIT, 0, kPushBytes};
   VkPipelineLayoutCreateInfo layout = {};
   layout.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO;
@@ -102,6 +116,17 @@ void Device::make_commands() {
   layout.pPushConstantRanges = &range;
   check(vk_.CreatePipelineLayout(device_, &layout, nullptr, &layout_), "making a pipeline's layout");
 }
+
+void Device::make_command_buffer() {
+  VkCommandBufferAllocateInfo commands = {};
+  commands.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO;
+  commands.commandPool = pool_;
+  commands.level = VK_COMMAND_BUFFER_LEVEL_PRIMARY;
+  commands.commandBufferCount = 1;
+  check(vk_.AllocateCommandBuffers(device_, &commands, &commands_), "making commands");
+}
+
+void Device::release(VkCommandBuffer commands) noexcept { vk_.FreeCommandBuffers(device_, pool_, 1, &commands); }
 
 void Device::close() noexcept {
   if (device_ == VK_NULL_HANDLE) return;
@@ -113,6 +138,7 @@ void Device::close() noexcept {
     vk_.FreeMemory(device_, piece.memory, nullptr);
   }
   if (layout_ != VK_NULL_HANDLE) vk_.DestroyPipelineLayout(device_, layout_, nullptr);
+  if (times_ != VK_NULL_HANDLE) vk_.DestroyQueryPool(device_, times_, nullptr);
   if (fence_ != VK_NULL_HANDLE) vk_.DestroyFence(device_, fence_, nullptr);
   if (pool_ != VK_NULL_HANDLE) vk_.DestroyCommandPool(device_, pool_, nullptr);
   if (vk_.DestroyDevice != nullptr) vk_.DestroyDevice(device_, nullptr);
@@ -242,13 +268,18 @@ void Device::read(const Buffer& from, size_t offset, std::span<std::byte> bytes)
 }
 
 void Device::begin() {
-  if (is_recording_) return barrier();
-  check(vk_.ResetCommandPool(device_, pool_, 0), "beginning commands");
+  if (is_recording_) {
+    if (!is_together_ || !has_first_) barrier();
+    has_first_ = true;
+    return;
+  }
   VkCommandBufferBeginInfo info = {};
   info.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
-  info.flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT;
-  check(vk_.BeginCommandBuffer(commands_, &info), "beginning commands");
-  is_recording_ = true;
+  check(vk_.BeginCommandBuffer(commands_, &info), "beginning commands");  // forgets what it held
+  is_recording_ = has_first_ = true;
+  if (!is_timed_) return;
+  vk_.CmdResetQueryPool(commands_, times_, 0, 2);
+  vk_.CmdWriteTimestamp(commands_, VK_PIPELINE_STAGE_TOP_OF_PIPE_BIT, times_, 0);
 }
 
 void Device::barrier() {
@@ -287,23 +318,69 @@ void Device::dispatch_bytes(std::string_view shader, const Constants& constants,
                   static_cast<uint32_t>(z));
 }
 
-void Device::finish() {
-  if (!is_recording_) return;
+void Device::end() {
   barrier();
+  if (is_timed_) vk_.CmdWriteTimestamp(commands_, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, times_, 1);
   is_recording_ = false;
   check(vk_.EndCommandBuffer(commands_), "ending commands");
+}
+
+void Device::send(VkCommandBuffer commands, VkFence fence) {
   VkSubmitInfo submit = {};
   submit.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO;
   submit.commandBufferCount = 1;
-  submit.pCommandBuffers = &commands_;
-  check(vk_.QueueSubmit(queue_, 1, &submit, fence_), "sending commands to " + facts_.name);
+  submit.pCommandBuffers = &commands;
+  check(vk_.QueueSubmit(queue_, 1, &submit, fence), "sending commands to " + facts_.name);
+}
+
+void Device::wait() {
   check(vk_.WaitForFences(device_, 1, &fence_, VK_TRUE, UINT64_MAX), "waiting for " + facts_.name);
   check(vk_.ResetFences(device_, 1, &fence_), "waiting for " + facts_.name);
 }
 
+void Device::finish() {
+  if (!is_recording_) return;
+  end();
+  send(commands_, fence_);
+  wait();
+}
+
+void Device::abandon() noexcept {
+  if (is_recording_) vk_.EndCommandBuffer(commands_);
+  is_recording_ = is_together_ = false;
+}
+
+Recording Device::keep() {
+  Recording kept;
+  if (!is_recording_) return kept;
+  end();
+  kept.commands_ = commands_;
+  kept.device_ = this;
+  commands_ = VK_NULL_HANDLE;
+  make_command_buffer();
+  return kept;
+}
+
+void Device::run(std::span<const Recording* const> recordings) {
+  for (size_t i = 0; i < recordings.size(); ++i)
+    send(recordings[i]->commands_, i + 1 == recordings.size() ? fence_ : VK_NULL_HANDLE);
+  if (!recordings.empty()) wait();
+}
+
+int64_t Device::run_timed(const Recording& recording) {
+  send(recording.commands_, fence_);
+  wait();
+  uint64_t ticks[2] = {};
+  check(vk_.GetQueryPoolResults(device_, times_, 0, 2, sizeof(ticks), ticks, sizeof(uint64_t),
+                                VK_QUERY_RESULT_64_BIT | VK_QUERY_RESULT_WAIT_BIT),
+        "reading the clock of " + facts_.name);
+  return static_cast<int64_t>(static_cast<double>(ticks[1] - ticks[0]) * facts_.tick_ns);
+}
+
 VkPipeline Device::pipeline(std::string_view shader, const Constants& constants) {
   Constants values = {arithmetic_.fused == Arithmetic::Fused::own ? 0u : 2u, arithmetic_.flushes ? 1u : 0u,
-                      arithmetic_.own_quotient ? 1u : 0u, arithmetic_.own_root ? 1u : 0u};
+                      arithmetic_.own_quotient ? 1u : 0u, arithmetic_.own_root ? 1u : 0u,
+                      arithmetic_.own_halves ? 1u : 0u};
   const size_t n_arithmetic = values.size();
   values.insert(values.end(), constants.begin(), constants.end());
   const auto found = pipelines_.find({std::string(shader), values});

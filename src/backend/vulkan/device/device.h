@@ -24,7 +24,7 @@ namespace assay::backend::vulkan {
 struct Arithmetic {
   enum class Fused : uint32_t { own, by_float64, by_integers };
   Fused fused = Fused::by_integers;
-  bool flushes = true, own_quotient = true, own_root = true;  // own_: made by us
+  bool flushes = true, own_quotient = true, own_root = true, own_halves = true;  // own_: made by us
   bool operator==(const Arithmetic&) const = default;
 };
 
@@ -59,6 +59,25 @@ class Buffer {
   std::byte* mapped_ = nullptr;
 };
 
+// Commands that were recorded once, to be sent as often as wanted. Must not outlive its device, nor what its steps
+// refer to.
+class Recording {
+ public:
+  Recording() = default;
+  Recording(Recording&& other) noexcept { *this = std::move(other); }
+  Recording& operator=(Recording&& other) noexcept {
+    std::swap(device_, other.device_), std::swap(commands_, other.commands_);
+    return *this;
+  }
+  ~Recording();
+  bool is_empty() const noexcept { return device_ == nullptr; }
+
+ private:
+  friend class Device;
+  Device* device_ = nullptr;
+  VkCommandBuffer commands_ = VK_NULL_HANDLE;
+};
+
 inline constexpr int64_t kGroupsMax = 65535;  // along one axis, on every device
 
 // Values of the specialisation constants 10, 11, ..
@@ -76,6 +95,15 @@ class Device {
   const Facts& facts() const noexcept { return facts_; }
   const Arithmetic& arithmetic() const noexcept { return arithmetic_; }
   void set_arithmetic(const Arithmetic& arithmetic) { arithmetic_ = arithmetic; }
+  // Whether shaders take the device's instruction for dots of bytes; at first, where it has a fast one.
+  bool uses_dots() const noexcept { return uses_dots_; }
+  void set_uses_dots(bool uses) noexcept { uses_dots_ = uses && facts_.has_dots; }
+  // Outputs of a product that an invocation has along each side of its tile: many where they fit into registers, one
+  // where a multiply-add is a page of instructions, since drivers write them all out.
+  int64_t tile_side() const noexcept {
+    return tile_side_ > 0 ? tile_side_ : arithmetic_.fused == Arithmetic::Fused::own ? 4 : 1;
+  }
+  void set_tile_side(int64_t side) noexcept { tile_side_ = side; }  // for tests
 
   enum class Place { device, host };
   // what: named in the Error(out_of_memory), which has need and have. Not cleared.
@@ -85,19 +113,28 @@ class Device {
   void write(const Buffer& to, size_t offset, std::span<const std::byte> bytes);
   void read(const Buffer& from, size_t offset, std::span<std::byte> bytes);
 
-  // Recording: each step sees what those before it wrote. push: a struct as the shader has it. x: workgroups; beyond
-  // kGroupsMax of them they lie in rows of as many, along z.
+  // Recording: each step sees what those before it wrote, but for the other steps of set_together. push: a struct as
+  // the shader has it. x: workgroups; beyond kGroupsMax of them they lie in rows of as many, along z.
   template <class Push>
   void dispatch(std::string_view shader, const Constants& constants, const Push& push, int64_t x, int64_t y = 1) {
     static_assert(std::is_trivially_copyable_v<Push> && sizeof(Push) <= 128);
     dispatch_bytes(shader, constants, std::as_bytes(std::span(&push, 1)), x, y);
   }
   void copy(const Buffer& from, size_t from_offset, const Buffer& to, size_t to_offset, size_t bytes);
-  void finish();                                      // sends what was recorded, if anything, and waits for its end
-  void abandon() noexcept { is_recording_ = false; }  // forgets what was recorded
+  // From here to the same with false: steps of which none reads or writes what another of them writes.
+  void set_together(bool together) noexcept { is_together_ = together, has_first_ = false; }
+  void finish();     // sends what was recorded, if anything, and waits for its end
+  Recording keep();  // what was recorded, which is not sent; empty where there is nothing
+  void run(
+      std::span<const Recording* const> recordings);  // one after the other, each sent by itself; waits for their end
+  // Recordings from here on measure themselves, where the device has a clock (Facts::tick_ns).
+  void set_timed(bool timed) noexcept { is_timed_ = timed && facts_.tick_ns > 0; }
+  int64_t run_timed(const Recording& recording);  // one of those, in nanoseconds
+  void abandon() noexcept;                        // forgets what was recorded
 
  private:
   friend class Buffer;
+  friend class Recording;
   struct Piece {
     VkDeviceMemory memory = VK_NULL_HANDLE;
     VkBuffer buffer = VK_NULL_HANDLE;
@@ -113,7 +150,12 @@ class Device {
   size_t make_piece(size_t bytes, Place place, const std::string& what);
   uint32_t memory_type(Place place, uint32_t allowed) const;
   void release(const Buffer& buffer) noexcept;
+  void release(VkCommandBuffer commands) noexcept;
+  void make_command_buffer();
   void begin();
+  void end();
+  void send(VkCommandBuffer commands, VkFence fence);
+  void wait();
   void barrier();
   void dispatch_bytes(std::string_view shader, const Constants& constants, std::span<const std::byte> push, int64_t x,
                       int64_t y);
@@ -129,7 +171,10 @@ class Device {
   VkCommandBuffer commands_ = VK_NULL_HANDLE;
   VkFence fence_ = VK_NULL_HANDLE;
   VkPipelineLayout layout_ = VK_NULL_HANDLE;
-  bool is_recording_ = false;
+  bool is_recording_ = false, is_together_ = false, has_first_ = false;  // has_first_: of the steps together
+  bool uses_dots_ = false, is_timed_ = false;
+  VkQueryPool times_ = VK_NULL_HANDLE;
+  int64_t tile_side_ = 0;
   std::vector<Piece> pieces_;
   std::map<std::pair<std::string, Constants>, VkPipeline> pipelines_;  // the constants with those of the arithmetic
   Buffer staging_;

@@ -14,6 +14,7 @@ namespace {
 constexpr uint32_t kVersionMin = VK_API_VERSION_1_2;
 constexpr uint32_t kInvocationsMin = 256, kPushBytesMin = 128, kSharedBytesMin = 16384;
 constexpr const char* kPortability = "VK_KHR_portability_enumeration";
+constexpr const char* kDots = VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME;
 constexpr const char* kPortabilitySubset = "VK_KHR_portability_subset";
 
 std::string version_text(uint32_t version) {
@@ -147,6 +148,7 @@ Facts Instance::facts_of(VkPhysicalDevice device) const {
   f.shares_memory = f.is_software || p.deviceType == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU;
   f.piece_bytes_max = pieces.maxMemoryAllocationSize;
   f.n_pieces_max = p.limits.maxMemoryAllocationCount;
+  f.shared_bytes = p.limits.maxComputeSharedMemorySize;
   const auto lacks = [&f](const std::string& what) { f.refused += (f.refused.empty() ? "it lacks " : ", ") + what; };
   if (p.apiVersion < kVersionMin) {
     lacks("Vulkan " + version_text(kVersionMin) + " (it has " + version_text(p.apiVersion) + ")");
@@ -179,6 +181,8 @@ Facts Instance::facts_of(VkPhysicalDevice device) const {
   const auto family = std::find_if(families.begin(), families.end(), computes);
   if (family == families.end()) lacks("a queue for computing");
   f.queue_family = static_cast<uint32_t>(family - families.begin());
+  if (family != families.end() && family->timestampValidBits > 0)
+    f.tick_ns = static_cast<double>(p.limits.timestampPeriod);
 
   n = 0;
   check(functions_.EnumerateDeviceExtensionProperties(device, nullptr, &n, nullptr),
@@ -188,6 +192,7 @@ Facts Instance::facts_of(VkPhysicalDevice device) const {
         "asking a device for its extensions");
   f.has_portability = lists(extensions, kPortabilitySubset);
   f.has_budget = lists(extensions, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
+  if (lists(extensions, kDots)) find_dots(f);
 
   VkPhysicalDeviceMemoryBudgetPropertiesEXT budget = {};
   budget.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT;
@@ -203,6 +208,23 @@ Facts Instance::facts_of(VkPhysicalDevice device) const {
       f.free_bytes += static_cast<int64_t>(budget.heapBudget[i] - std::min(budget.heapUsage[i], budget.heapBudget[i]));
   }
   return f;
+}
+
+void Instance::find_dots(Facts& f) const {
+  VkPhysicalDeviceShaderIntegerDotProductFeaturesKHR dots = {};
+  dots.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES_KHR;
+  VkPhysicalDeviceFeatures2 features = {};
+  features.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2;
+  features.pNext = &dots;
+  functions_.GetPhysicalDeviceFeatures2(f.handle, &features);
+  VkPhysicalDeviceShaderIntegerDotProductPropertiesKHR speeds = {};
+  speeds.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_PROPERTIES_KHR;
+  VkPhysicalDeviceProperties2 properties = {};
+  properties.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2;
+  properties.pNext = &speeds;
+  functions_.GetPhysicalDeviceProperties2(f.handle, &properties);
+  f.has_dots = dots.shaderIntegerDotProduct == VK_TRUE;
+  f.has_fast_dots = f.has_dots && speeds.integerDotProduct4x8BitPackedSignedAccelerated == VK_TRUE;
 }
 
 }  // namespace assay::backend::vulkan

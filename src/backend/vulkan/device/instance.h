@@ -23,9 +23,10 @@ namespace assay::backend::vulkan {
   X(CreateBuffer) X(DestroyBuffer) X(GetBufferMemoryRequirements) X(BindBufferMemory) \
   X(GetBufferDeviceAddress) X(CreateShaderModule) X(DestroyShaderModule) X(CreatePipelineLayout) \
   X(DestroyPipelineLayout) X(CreateComputePipelines) X(DestroyPipeline) X(CreateCommandPool) \
-  X(DestroyCommandPool) X(ResetCommandPool) X(AllocateCommandBuffers) X(BeginCommandBuffer) \
+  X(DestroyCommandPool) X(AllocateCommandBuffers) X(FreeCommandBuffers) X(BeginCommandBuffer) \
   X(EndCommandBuffer) X(CmdBindPipeline) X(CmdPushConstants) X(CmdDispatch) X(CmdPipelineBarrier) \
-  X(CmdCopyBuffer) X(QueueSubmit) X(CreateFence) X(DestroyFence) X(WaitForFences) X(ResetFences)
+  X(CmdCopyBuffer) X(QueueSubmit) X(CreateFence) X(DestroyFence) X(WaitForFences) X(ResetFences) \
+  X(CreateQueryPool) X(DestroyQueryPool) X(CmdResetQueryPool) X(CmdWriteTimestamp) X(GetQueryPoolResults)
 // clang-format on
 
 #define ASSAY_VULKAN_DECLARE(name) PFN_vk##name name = nullptr;
@@ -48,10 +49,13 @@ struct Facts {
   uint32_t version = 0;
   bool is_software = false, shares_memory = false;  // shares_memory: the host's and the device's are the same
   bool has_float64 = false, has_portability = false, has_budget = false;
+  bool has_dots = false, has_fast_dots = false;  // an instruction for dots of packed bytes; and one that is accelerated
   uint32_t queue_family = 0;
   int64_t memory_bytes = 0, free_bytes = 0;
   uint64_t piece_bytes_max = 0;  // that are allocated at once
   uint32_t n_pieces_max = 0;
+  uint32_t shared_bytes = 0;  // of a workgroup
+  double tick_ns = 0;         // of the queue's clock; 0: it has none
   VkPhysicalDeviceMemoryProperties memory = {};
   std::string refused;  // what it lacks; empty: nothing
 };
@@ -70,6 +74,7 @@ class Instance {
  private:
   void open(const std::string& library);
   Facts facts_of(VkPhysicalDevice device) const;
+  void find_dots(Facts& facts) const;
 
   void* library_ = nullptr;
   PFN_vkGetInstanceProcAddr lookup_ = nullptr;

@@ -19,6 +19,6 @@ layout(push_constant) uniform Push {
 void main() {
   const uint token = gl_WorkGroupID.x, row = uint(push.tokens.at[token]) * push.row_bytes;
   for (uint j = gl_LocalInvocationID.x; j < push.n_cols; j += 64u) {
-    push.y.at[token * push.n_cols + j] = mul(decoded(push.table, row, j), push.scale);
+    push.y.at[token * push.n_cols + j] = mul(decoded(WeightRow(push.table, row, push.n_cols / block_elements()), j), push.scale);
   }
 }

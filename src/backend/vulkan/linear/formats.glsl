@@ -1,100 +1,106 @@
-// Weight formats, as src/quant/ has them, one by specialisation constant. A block is seen in groups of 16 weights of one scale: their integers as
-// bytes from 0 up, four in a word, which are kOffset too high.
+// Weight formats, as src/quant/ has them, one by specialisation constant. A block is seen in groups of 16 weights of one scale: their integers as bytes with a
+// sign, four in a word.
 //
-//   weight = d * scale[group] * (byte - kOffset) [+ m * min[group]]       blocks of 32: scale = min = 1
+//   weight = d * scale[group] * byte [+ m * min[group]]       blocks of 32: scale = min = 1
+//
+// A row on the device begins at a multiple of 16 bytes, with like parts of its n blocks together where the file's blocks are no multiple of 16 (linear/matrices.h):
+//
+//   Q4_0  | 16 n quants | 2 n d |              Q4_1  | 16 n quants | 4 n d, m |           Q8_0  | 32 n quants | 2 n d |
+//   Q5_0  | 16 n quants | 4 n high | 2 n d |   Q5_1  | 16 n quants | 4 n high | 4 n d, m |
+//   Q6_K  | 128 n low | 64 n high | 16 n scales | 2 n d |                                 others: as in the file
 #ifndef ASSAY_FORMATS_GLSL
 #define ASSAY_FORMATS_GLSL
 
 layout(constant_id = 10) const uint kFormat = 0u;
-// As formats.h has them.
+// As kernels.cpp numbers them.
 const uint kF32 = 0u, kF16 = 1u, kBF16 = 2u, kQ4_0 = 3u, kQ4_1 = 4u, kQ5_0 = 5u, kQ5_1 = 6u, kQ8_0 = 7u, kQ4_K = 8u, kQ5_K = 9u, kQ6_K = 10u;
 
-uint block_elements() { return kFormat >= kQ4_K ? 256u : kFormat >= kQ4_0 ? 32u : 1u; }
-uint block_bytes() {
-  switch (kFormat) {
-    case kF32: return 4u;
-    case kF16: case kBF16: return 2u;
-    case kQ4_0: return 18u;
-    case kQ4_1: return 20u;
-    case kQ5_0: return 22u;
-    case kQ5_1: return 24u;
-    case kQ8_0: return 34u;
-    case kQ4_K: return 144u;
-    case kQ5_K: return 176u;
-    default: return 210u;
-  }
-}
+bool of_superblocks() { return kFormat >= kQ4_K; }
+uint block_elements() { return of_superblocks() ? 256u : kFormat >= kQ4_0 ? 32u : 1u; }
 bool has_min() { return kFormat == kQ4_1 || kFormat == kQ5_1 || kFormat == kQ4_K || kFormat == kQ5_K; }
-int offset_of_bytes() {
-  switch (kFormat) {
-    case kQ4_0: return 8;
-    case kQ5_0: return 16;
-    case kQ8_0: return 128;
-    case kQ6_K: return 32;
-    default: return 0;
-  }
-}
 
-// d and m of the block at this byte; of the K-quants m is -dmin.
-vec2 block_scales(Words w, uint block) {
-  if (kFormat == kQ6_K) return vec2(half_to_float(memory_half(w, block + 208u)), 0.0);
-  const float d = half_to_float(memory_half(w, block));
-  if (!has_min()) return vec2(d, 0.0);
-  const float m = half_to_float(memory_half(w, block + 2u));
-  return vec2(d, kFormat >= kQ4_K ? negated(m) : m);
+// A row of a matrix: its first byte, and how many blocks it has.
+struct WeightRow {
+  Words w;
+  uint begin, n;
+};
+
+uvec4 wide(WeightRow r, uint byte) { return Vectors(r.w).at[(r.begin + byte) >> 4]; }
+uint word_at(WeightRow r, uint byte) { return r.w.at[(r.begin + byte) >> 2]; }
+
+// d and m of a block; of the K-quants m is -dmin.
+vec2 block_scales(WeightRow r, uint b) {
+  switch (kFormat) {
+    case kQ4_0: return vec2(half_to_float(memory_half(r.w, r.begin + 16u * r.n + 2u * b)), 0.0);
+    case kQ4_1: return halves_to_floats(word_at(r, 16u * r.n + 4u * b));
+    case kQ5_0: return vec2(half_to_float(memory_half(r.w, r.begin + 20u * r.n + 2u * b)), 0.0);
+    case kQ5_1: return halves_to_floats(word_at(r, 20u * r.n + 4u * b));
+    case kQ8_0: return vec2(half_to_float(memory_half(r.w, r.begin + 32u * r.n + 2u * b)), 0.0);
+    case kQ6_K: return vec2(half_to_float(memory_half(r.w, r.begin + 208u * r.n + 2u * b)), 0.0);
+    default: {
+      const vec2 s = halves_to_floats(word_at(r, (kFormat == kQ4_K ? 144u : 176u) * b));
+      return vec2(s.x, negated(s.y));
+    }
+  }
 }
 
 // Scale and minimum of a group of a superblock.
-ivec2 group_scales(Words w, uint block, uint group) {
-  if (kFormat == kQ6_K) return ivec2(bitfieldExtract(int(memory_byte(w, block + 192u + group)), 0, 8), 0);
-  if (kFormat < kQ4_K) return ivec2(1);
-  const uint i = group / 2u, packed = block + 4u;
-  if (i < 4u) return ivec2(memory_byte(w, packed + i) & 63u, memory_byte(w, packed + i + 4u) & 63u);
-  const uint low = memory_byte(w, packed + i + 4u);
-  return ivec2((low & 15u) | ((memory_byte(w, packed + i - 4u) >> 6) << 4), (low >> 4) | ((memory_byte(w, packed + i) >> 6) << 4));
+ivec2 group_scales(WeightRow r, uint b, uint group) {
+  if (kFormat == kQ6_K) return ivec2(bitfieldExtract(int(word_at(r, 192u * r.n + 16u * b + (group & 12u)) >> (8u * (group & 3u))), 0, 8), 0);
+  if (!of_superblocks()) return ivec2(1);
+  const uvec4 head = wide(r, (kFormat == kQ4_K ? 144u : 176u) * b);
+  const uint i = group / 2u, shift = 8u * (i & 3u);
+  const uint first = head.y >> shift, second = head.z >> shift;
+  if (i < 4u) return ivec2(first & 63u, second & 63u);
+  const uint low = head.w >> shift;
+  return ivec2((low & 15u) | (((first >> 6) & 3u) << 4), ((low >> 4) & 15u) | (((second >> 6) & 3u) << 4));
 }
 
 // Bits of a word to the fifth bits of four bytes.
 uint fifth_bits(uint bits) { return ((bits & 1u) << 4) | ((bits & 2u) << 11) | ((bits & 4u) << 18) | ((bits & 8u) << 25); }
 
-// Weights 4 i .. 4 i + 3 of a group as bytes, kOffset too high.
-uint group_bytes(Words w, uint block, uint group, uint i) {
-  const uint nibbles = 4u * group;  // of blocks of 32: the second group is in the high ones
+// Bytes from 0 to 63 less an offset.
+uvec4 less(uvec4 bytes, uint offset) { return ((bytes | 0x80808080u) - offset * 0x01010101u) ^ 0x80808080u; }
+
+// The 16 weights of a group.
+uvec4 group_bytes(WeightRow r, uint b, uint group) {
   switch (kFormat) {
-    case kQ4_0: return (memory_word(w, block + 2u + 4u * i) >> nibbles) & 0x0F0F0F0Fu;
-    case kQ4_1: return (memory_word(w, block + 4u + 4u * i) >> nibbles) & 0x0F0F0F0Fu;
-    case kQ5_0:
-      return ((memory_word(w, block + 6u + 4u * i) >> nibbles) & 0x0F0F0F0Fu) | fifth_bits(memory_word(w, block + 2u) >> (16u * group + 4u * i));
-    case kQ5_1:
-      return ((memory_word(w, block + 8u + 4u * i) >> nibbles) & 0x0F0F0F0Fu) | fifth_bits(memory_word(w, block + 4u) >> (16u * group + 4u * i));
-    case kQ8_0: return memory_word(w, block + 2u + 16u * group + 4u * i) ^ 0x80808080u;
-    case kQ4_K: case kQ5_K: {
-      const uint at = 16u * (group & 1u) + 4u * i;  // of the 32 bytes of a quarter
-      const uint low = (memory_word(w, block + (kFormat == kQ4_K ? 16u : 48u) + 32u * (group >> 2) + at) >> (4u * ((group >> 1) & 1u))) & 0x0F0F0F0Fu;
-      return kFormat == kQ4_K ? low : low | (((memory_word(w, block + 16u + at) >> (group >> 1)) & 0x01010101u) << 4);
+    case kQ4_0: return less((wide(r, 16u * b) >> (4u * group)) & 0x0F0F0F0Fu, 8u);  // the second group is in the high nibbles
+    case kQ4_1: return (wide(r, 16u * b) >> (4u * group)) & 0x0F0F0F0Fu;
+    case kQ5_0: case kQ5_1: {
+      const uint bits = word_at(r, 16u * r.n + 4u * b) >> (16u * group);
+      const uvec4 high = uvec4(fifth_bits(bits), fifth_bits(bits >> 4), fifth_bits(bits >> 8), fifth_bits(bits >> 12));
+      const uvec4 bytes = ((wide(r, 16u * b) >> (4u * group)) & 0x0F0F0F0Fu) | high;
+      return kFormat == kQ5_0 ? less(bytes, 16u) : bytes;
+    }
+    case kQ8_0: return wide(r, 32u * b + 16u * group);
+    case kQ4_K: return (wide(r, 144u * b + 16u + 32u * (group >> 2) + 16u * (group & 1u)) >> (2u * (group & 2u))) & 0x0F0F0F0Fu;
+    case kQ5_K: {
+      const uvec4 low = (wide(r, 176u * b + 48u + 32u * (group >> 2) + 16u * (group & 1u)) >> (2u * (group & 2u))) & 0x0F0F0F0Fu;
+      return low | (((wide(r, 176u * b + 16u + 16u * (group & 1u)) >> (group >> 1)) & 0x01010101u) << 4);
     }
     default: {  // Q6_K, in halves of 8 groups
       const uint part = group & 7u;
-      const uint low = (memory_word(w, block + 64u * (group >> 3) + 16u * (part & 3u) + 4u * i) >> (4u * (part >> 2))) & 0x0F0F0F0Fu;
-      const uint high = memory_word(w, block + 128u + 32u * (group >> 3) + 16u * (part & 1u) + 4u * i) >> (2u * (part >> 1));
-      return low | ((high & 0x03030303u) << 4);
+      const uvec4 low = (wide(r, 128u * b + 64u * (group >> 3) + 16u * (part & 3u)) >> (part & 4u)) & 0x0F0F0F0Fu;
+      const uvec4 high = wide(r, 128u * r.n + 64u * b + 32u * (group >> 3) + 16u * (part & 1u)) >> (2u * (part >> 1));
+      return less(low | ((high & 0x03030303u) << 4), 32u);
     }
   }
 }
 
-// Element j of the row that begins at this byte, every operation rounded once.
-float decoded(Words w, uint row, uint j) {
-  if (kFormat == kF32) return uintBitsToFloat(memory_word(w, row + 4u * j));
-  if (kFormat == kF16) return half_to_float(memory_half(w, row + 2u * j));
-  if (kFormat == kBF16) return uintBitsToFloat(memory_half(w, row + 2u * j) << 16);
-  const uint block = row + j / block_elements() * block_bytes(), e = j % block_elements(), group = e / 16u;
-  const int weight = int((group_bytes(w, block, group, (e % 16u) / 4u) >> (8u * (e & 3u))) & 0xFFu) - offset_of_bytes();
-  const vec2 s = block_scales(w, block);
-  if (block_elements() == 32u) {
+// Element j of a row, every operation rounded once.
+float decoded(WeightRow r, uint j) {
+  if (kFormat == kF32) return uintBitsToFloat(memory_word(r.w, r.begin + 4u * j));
+  if (kFormat == kF16) return half_to_float(memory_half(r.w, r.begin + 2u * j));
+  if (kFormat == kBF16) return uintBitsToFloat(memory_half(r.w, r.begin + 2u * j) << 16);
+  const uint b = j / block_elements(), e = j % block_elements(), group = e / 16u;
+  const int weight = bitfieldExtract(int(group_bytes(r, b, group)[(e % 16u) / 4u] >> (8u * (e & 3u))), 0, 8);
+  const vec2 s = block_scales(r, b);
+  if (!of_superblocks()) {
     const float product = mul(s.x, float(weight));
     return has_min() ? add(product, s.y) : product;
   }
-  const ivec2 of_group = group_scales(w, block, group);
+  const ivec2 of_group = group_scales(r, b, group);
   const float product = mul(mul(s.x, float(of_group.x)), float(weight));
   return has_min() ? add(product, mul(s.y, float(of_group.y))) : product;
 }

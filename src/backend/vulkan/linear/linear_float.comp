@@ -27,13 +27,14 @@ void main() {
   const uint row = gl_WorkGroupID.z * gl_NumWorkGroups.x + gl_WorkGroupID.x;
   if (row >= push.n_rows) return;
   const uint weight_row = weight_row_of(push.experts, first, row);
+  WeightRow weights = WeightRow(push.w, weight_row * push.row_bytes, push.n_cols / block_elements());
   const uint place = chunk * 32u + lane;
   const uint n_tokens = min(kTokens, push.n_tokens - first), n_blocks = (push.n_cols + 31u) / 32u;
   float c[kTokens];
   for (uint t = 0u; t < kTokens; ++t) c[t] = 0.0;
   const uint end = min(push.n_cols, (chunk + 1u) * n_blocks / 8u * 32u);
   for (uint j = chunk * n_blocks / 8u * 32u + lane; j < end; j += 32u) {
-    const float w = decoded(push.w, weight_row * push.row_bytes, j);
+    const float w = decoded(weights, j);
     for (uint t = 0u; t < kTokens; ++t) c[t] = fused(w, push.x.at[x_row_of(push.experts, first + min(t, n_tokens - 1u)) * push.n_cols + j], c[t]);
   }
   for (uint t = 0u; t < kTokens; ++t) sums[256u * t + place] = c[t];

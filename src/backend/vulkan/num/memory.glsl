@@ -5,6 +5,7 @@
 layout(buffer_reference, std430, buffer_reference_align = 4) buffer Floats { float at[]; };
 layout(buffer_reference, std430, buffer_reference_align = 4) buffer Words { uint at[]; };
 layout(buffer_reference, std430, buffer_reference_align = 4) buffer Ints { int at[]; };
+layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Vectors { uvec4 at[]; };
 
 // i: in bytes. Of memory_byte any, else even.
 uint memory_byte(Words m, uint i) { return (m.at[i >> 2] >> (8u * (i & 3u))) & 0xFFu; }

@@ -7,6 +7,7 @@
 //   ASSAY_INTEGERS   fma by integers (kFused), or the device's with integers where a subnormal may be (kFlushes)
 //
 //   add(a, b)  sub(a, b)  mul(a, b)  fused(a, b, c)  quotient(a, b)  root(x): rounded once to nearest even, subnormals kept
+//   add_normal  mul_normal  fused_normal: the same where the caller knows that neither an operand nor the result is subnormal, or that it does not matter
 //
 // Nothing is contracted: device/spirv.h puts that into the module for every operation.
 #ifndef ASSAY_NUM_GLSL
@@ -20,6 +21,7 @@ const uint kFlushes = 0u;
 #endif
 layout(constant_id = 2) const uint kOwnQuotient = 1u; // 1: the device's division is not rounded as it should be: by integers
 layout(constant_id = 3) const uint kOwnRoot = 1u;     // 1: the same of its square root
+layout(constant_id = 4) const uint kOwnHalves = 1u;   // 1: the same of its conversion of halves to floats
 
 const uint kInfinity = 0x7F800000u, kNaN = 0x7FC00000u, kSmallestNormal = 0x00800000u;
 
@@ -227,15 +229,81 @@ float fused(float a, float b, float c) { return fma(a, b, c); }
 
 float sub(float a, float b) { return add(a, negated(b)); }
 
+float add_normal(float a, float b) { return a + b; }
+float mul_normal(float a, float b) { return a * b; }
+#ifdef ASSAY_INTEGERS
+float fused_normal(float a, float b, float c) { return kFused == 0u ? fma(a, b, c) : fused_by_integers(a, b, c); }
+#else
+float fused_normal(float a, float b, float c) { return fused(a, b, c); }
+#endif
+
+// Not 0 and below 2^exponent. Multiples of 2^-126 stay so under sums and products that are rounded: what is made of operands that are not small is never
+// subnormal.
+bool is_small(float x, int exponent) { return kFlushes != 0u && magnitude_of(x) - 1u < (uint(exponent + 127) << 23) - 1u; }
+
+#ifndef ASSAY_FLOAT64
+#ifdef ASSAY_INTEGERS
+bool has_own_fused() { return kFused == 0u; }
+#else
+bool has_own_fused() { return true; }
+#endif
+
+// Of mantissas from 1 to 2: the device's quotient is a few places off at most, a step brings it to its neighbours, and of these three the one that leaves the
+// least is the nearest. What the nearest leaves is exact, and no quotient lies in the middle.
+float quotient_of_mantissas(float a, float b) {
+  const float inverse = 1.0 / b;
+  const float near = a * inverse;
+  const float nearer = fma(fma(-near, b, a), inverse, near);
+  const float below = uintBitsToFloat(floatBitsToUint(nearer) - 1u), above = uintBitsToFloat(floatBitsToUint(nearer) + 1u);
+  const float rest = abs(fma(-nearer, b, a)), rest_below = abs(fma(-below, b, a)), rest_above = abs(fma(-above, b, a));
+  return rest_below < rest ? below : rest_above < rest ? above : nearer;
+}
+
+// Of x from 1 to 4: s + half a place is too small where x - s * s is more than s * place, s - half a place too large where it is at most -s * place: all are
+// multiples of place^2.
+float root_of_mantissa(float x) {
+  const float near = sqrt(x);
+  const float nearer = fma(fma(-near, near, x), 0.5 / near, near);
+  const float s = clamp(nearer, 1.0, uintBitsToFloat(0x3FFFFFFFu));
+  const float rest = fma(-s, s, x), step = s * 1.1920928955078125e-7;  // 2^-23
+  return uintBitsToFloat(floatBitsToUint(s) + (rest > step ? 1u : 0u) - (rest <= -step ? 1u : 0u));
+}
+#endif
+
+float own_quotient(float a, float b) {
+#ifndef ASSAY_FLOAT64
+  const uint of_a = (floatBitsToUint(a) >> 23) & 0xFFu, of_b = (floatBitsToUint(b) >> 23) & 0xFFu;
+  const int up = int(of_a) - int(of_b);
+  if (has_own_fused() && of_a - 1u < 254u && of_b - 1u < 254u && up > -125 && up < 127) {
+    const float q = quotient_of_mantissas(uintBitsToFloat((floatBitsToUint(a) & 0x7FFFFFu) | 0x3F800000u),
+                                          uintBitsToFloat((floatBitsToUint(b) & 0x7FFFFFu) | 0x3F800000u));
+    return uintBitsToFloat((floatBitsToUint(q) + (uint(up) << 23)) | ((floatBitsToUint(a) ^ floatBitsToUint(b)) & 0x80000000u));
+  }
+#endif
+  return quotient_by_integers(a, b);
+}
+
+float own_root(float x) {
+#ifndef ASSAY_FLOAT64
+  const uint biased = floatBitsToUint(x) >> 23;  // with a sign: not from 1 to 254
+  if (has_own_fused() && biased - 1u < 254u) {
+    const uint odd = (biased + 1u) & 1u;  // 2^odd * mantissa * 2^(even)
+    const float s = root_of_mantissa(uintBitsToFloat((floatBitsToUint(x) & 0x7FFFFFu) | ((127u + odd) << 23)));
+    return uintBitsToFloat(floatBitsToUint(s) + (uint((int(biased) - 127 - int(odd)) / 2) << 23));
+  }
+#endif
+  return root_by_integers(x);
+}
+
 float quotient(float a, float b) {
-  if (kOwnQuotient != 0u) return quotient_by_integers(a, b);
+  if (kOwnQuotient != 0u) return own_quotient(a, b);
   const float y = a / b;
   if (kFlushes != 0u && (is_subnormal(a) || is_subnormal(b) || may_be_flushed(y))) return quotient_by_integers(a, b);
   return y;
 }
 
 float root(float x) {
-  if (kOwnRoot != 0u) return root_by_integers(x);
+  if (kOwnRoot != 0u) return own_root(x);
   if (kFlushes != 0u && is_subnormal(x)) return root_by_integers(x);
   return sqrt(x);
 }
@@ -252,10 +320,15 @@ bool is_greater(float a, float b) {
 // ---- Half precision: num/f16.h.
 
 float half_to_float(uint h) {
+  if (kOwnHalves == 0u) return unpackHalf2x16(h).x;
   const uint sign = (h & 0x8000u) << 16, exponent = (h >> 10) & 0x1Fu, mantissa = h & 0x3FFu;
   if (exponent == 0x1Fu) return uintBitsToFloat(sign | kInfinity | (mantissa << 13) | (mantissa != 0u ? 0x400000u : 0u));
   if (exponent == 0u) return uintBitsToFloat(sign | floatBitsToUint(float(mantissa) * 5.9604644775390625e-8));  // 2^-24
   return uintBitsToFloat(sign | ((exponent + 112u) << 23) | (mantissa << 13));
+}
+
+vec2 halves_to_floats(uint word) {
+  return kOwnHalves == 0u ? unpackHalf2x16(word) : vec2(half_to_float(word & 0xFFFFu), half_to_float(word >> 16));
 }
 
 uint float_to_half(float x) {

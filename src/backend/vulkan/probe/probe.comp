@@ -4,6 +4,9 @@
 #extension GL_GOOGLE_include_directive : require
 #include "num/num.glsl"
 #include "num/memory.glsl"
+#if ASSAY_OPERATION == 6
+#include "linear/dot.glsl"
+#endif
 
 layout(local_size_x = 64) in;
 
@@ -27,7 +30,7 @@ uint computed(uint of_a, uint of_b, uint of_c) {
 #elif ASSAY_OPERATION == 5
   return floatBitsToUint(float(int(of_a)));
 #elif ASSAY_OPERATION == 6
-  return uint(bitfieldExtract(int(of_a), 0, 8) * bitfieldExtract(int(of_b), 8, 8) + int(of_c & 0xFFu) * bitfieldExtract(int(of_b), 24, 8));
+  return uint(dot_of(of_a, of_b));
 #elif ASSAY_OPERATION == 7
   return floatBitsToUint(half_to_float(of_a & 0xFFFFu));
 #elif ASSAY_OPERATION == 8

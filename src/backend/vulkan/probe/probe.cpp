@@ -59,8 +59,8 @@ uint32_t result_of(ProbeOperation operation, uint32_t of_a, uint32_t of_b, uint3
     case ProbeOperation::integer_to_float:
       return as_bits(static_cast<float>(static_cast<int32_t>(of_a)));
     case ProbeOperation::integer_dot:
-      return static_cast<uint32_t>(byte_of(of_a, 0) * byte_of(of_b, 1) +
-                                   static_cast<int32_t>(of_c & 0xFFu) * byte_of(of_b, 3));
+      return static_cast<uint32_t>(byte_of(of_a, 0) * byte_of(of_b, 0) + byte_of(of_a, 1) * byte_of(of_b, 1) +
+                                   byte_of(of_a, 2) * byte_of(of_b, 2) + byte_of(of_a, 3) * byte_of(of_b, 3));
     case ProbeOperation::half_to_float:
       return as_bits(num::half_to_float(static_cast<uint16_t>(of_a)));
     case ProbeOperation::float_to_half:
@@ -170,7 +170,8 @@ std::vector<uint32_t> device_bits(Device& device, ProbeOperation operation, bool
                      memory.address() + 3 * bytes,
                      static_cast<uint32_t>(n),
                      static_cast<uint32_t>(operation)};
-  device.dispatch(ours ? "probe_" + std::to_string(push.operation) : "probe_own", {}, push,
+  const std::string own = operation == ProbeOperation::integer_dot ? "probe_dot_1" : "probe_own";
+  device.dispatch(ours ? "probe_" + std::to_string(push.operation) : own, {}, push,
                   static_cast<int64_t>((n + 63) / 64));
   device.finish();
   std::vector<uint32_t> found(n);
@@ -212,11 +213,13 @@ Probe probe(Device& device) {
   } else if (device.facts().has_float64 && !chosen.flushes) {
     chosen.fused = Arithmetic::Fused::by_float64;
   }
+  chosen.own_halves = !agrees(ProbeOperation::half_to_float, false, true);
   device.set_arithmetic(chosen);
   if (chosen.fused == Arithmetic::Fused::by_float64 && !agrees(ProbeOperation::fused, true, true)) {
     chosen.fused = Arithmetic::Fused::by_integers;
     device.set_arithmetic(chosen);
   }
+  device.set_uses_dots(device.uses_dots() && agrees(ProbeOperation::integer_dot, false, true));
   const auto say = [&](bool is_so, std::string_view what) {
     if (is_so) result.text += (result.text.empty() ? "" : ", ") + std::string(what);
   };
@@ -224,7 +227,9 @@ Probe probe(Device& device) {
   say(chosen.fused == Arithmetic::Fused::by_integers, "fma by integers");
   say(chosen.own_quotient, "division by integers");
   say(chosen.own_root, "square root by integers");
+  say(chosen.own_halves, "halves by integers");
   say(chosen.flushes, "subnormals by integers");
+  say(!device.uses_dots(), "dots of bytes by shifts");
   say(result.text.empty(), "all operations the device's own");
   for (uint32_t i = 0; i < kNProbed; ++i) {
     const auto operation = static_cast<ProbeOperation>(i);

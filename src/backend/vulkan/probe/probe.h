@@ -48,7 +48,7 @@ struct Operands {
 // and no result is one.
 Operands probe_operands(ProbeOperation operation, int n, bool with_subnormals, uint64_t seed);
 // What the CPU makes of them; and the device. ours: by the functions of num.glsl; of the device's own there are the
-// first five.
+// first five, half_to_float, and integer_dot where the device has an instruction for it.
 std::vector<uint32_t> expected_bits(ProbeOperation operation, const Operands& operands);
 std::vector<uint32_t> device_bits(Device& device, ProbeOperation operation, bool ours, const Operands& operands);
 // Places where the bits differ; NaNs are one value.
@@ -59,7 +59,7 @@ struct Probe {
   std::string text;     // "fma by float64" or "all its own": for lists of devices
   std::string refused;  // which operation still differs; empty: none
 };
-// Leaves the device with the arithmetic that it found.
+// Leaves the device with the arithmetic that it found, and with its dots of bytes if they are right.
 Probe probe(Device& device);
 
 }  // namespace assay::backend::vulkan

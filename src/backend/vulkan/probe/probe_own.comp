@@ -18,7 +18,8 @@ uint computed(uint of_a, uint of_b, uint of_c) {
     case 1: return floatBitsToUint(a * b);
     case 2: return floatBitsToUint(fma(a, b, c));
     case 3: return floatBitsToUint(a / b);
-    default: return floatBitsToUint(sqrt(a));
+    case 4: return floatBitsToUint(sqrt(a));
+    default: return floatBitsToUint(unpackHalf2x16(of_a & 0xFFFFu).x);
   }
 }
 

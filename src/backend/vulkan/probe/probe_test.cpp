@@ -43,9 +43,9 @@ TEST(VulkanProbe, EveryEmulationHasTheBitsOfTheCpu) {
   ASSAY_REQUIRE_VULKAN();
   Device device(std::make_unique<const Instance>(), 0);
   const Arithmetic found = probe(device).arithmetic;
-  device.set_arithmetic({Arithmetic::Fused::by_integers, true, true, true});
+  device.set_arithmetic({Arithmetic::Fused::by_integers, true, true, true, true});
   expect_bits(device, operations_before(ProbeOperation::tanh), "all by integers");
-  device.set_arithmetic({Arithmetic::Fused::own, true, found.own_quotient, found.own_root});
+  device.set_arithmetic({Arithmetic::Fused::own, true, found.own_quotient, found.own_root, found.own_halves});
   std::vector<ProbeOperation> own = {ProbeOperation::add, ProbeOperation::multiply, ProbeOperation::divide,
                                      ProbeOperation::root, ProbeOperation::is_greater};
   if (found.fused == Arithmetic::Fused::own) own.push_back(ProbeOperation::fused);

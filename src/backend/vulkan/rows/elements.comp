@@ -7,21 +7,14 @@
 #include "num/memory.glsl"
 
 layout(local_size_x = 64) in;
-layout(constant_id = 10) const uint kActivation = 0u;  // as ops/rows/activation.h numbers them: SiLU, GELU (tanh), -, squared ReLU, sigmoid, -, exp, none
+layout(constant_id = 10) const uint kActivation = 0u;
+#include "rows/activated.glsl"
 
 layout(push_constant) uniform Push {
   Floats a, b, y;
   uint n, width;  // elements of all rows; of gate: elements of y for each of a; of columns: of a row
   float factor;
 } push;
-
-// One exponential and one quotient for all that are made of them.
-float activated(float x) {
-  if (kActivation == 3u) return relu_squared(x);
-  if (kActivation == 7u) return x;
-  const float e = exponential(kActivation == 1u ? negated(gelu_twice_u(x)) : kActivation == 6u ? x : negated(x));
-  return kActivation == 6u ? e : quotient(kActivation == 4u ? 1.0 : x, add(1.0, e));
-}
 
 float element(uint i) {
 #if ASSAY_OPERATION == 0

@@ -5,25 +5,25 @@
 #include <cstring>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "assay/error.h"
+#include "backend/vulkan/linear/matrices.h"
+#include "lower/buffer_plan.h"
 #include "lower/lifetimes.h"
-#include "lower/links.h"
-#include "lower/placement.h"
-#include "lower/twins.h"
+#include "ops/attention/attention.h"
 #include "ops/linear/expert_linear.h"
-#include "ops/linear/linear.h"
 #include "ops/plan/op_values.h"
 
 namespace assay::backend::vulkan {
 namespace {
 
-size_t whole_parts(size_t bytes) {
-  return (bytes + FreeList::kAlignment - 1) / FreeList::kAlignment * FreeList::kAlignment;
-}
+constexpr int64_t kSegment = 256;                    // positions of attention that are summed together
+constexpr int64_t kSegmentTokens = 4;                // up to so many, long texts are shared out by segments
+constexpr int64_t kSegmentWords = int64_t{1} << 24;  // for which that is worth its memory, 64 MiB
 
 using Extent = std::pair<const std::byte*, size_t>;  // of a matrix in its file
 
@@ -38,16 +38,18 @@ class MatricesOf final : public ops::FieldVisitor {
 }  // namespace
 
 DeviceState::DeviceState(const ops::Plan& plan_, const ops::ExecutorOptions& options_, Device& device_,
-                         std::span<const uint8_t> is_native, const lower::SmallWeights& small)
+                         const lower::Lowering& lowering_, std::span<const uint8_t> is_native,
+                         const lower::SmallWeights& small)
     : plan(plan_),
+      lowering(lowering_),
       options(options_),
       device(device_),
       cache(plan_.cache_layers, options_, device_),
       n_rotations_(plan_.ropes.size(), 0) {
+  find_twins(is_native);
   place_values();
-  place_quantised(is_native);
-  const auto n_parts = static_cast<size_t>(4 * options.n_batch_max + options.n_sequences);
-  batch_ = device.allocate(n_parts * sizeof(int32_t), Device::Place::host, "a batch");
+  place_segments();
+  place_batch();
   for (const ops::RopeSpec& spec : plan.ropes) {
     rope_tables.emplace_back(spec, options.n_ctx);
     ropes_.push_back(device.allocate(static_cast<size_t>(options.n_ctx * spec.dim) * sizeof(float),
@@ -57,7 +59,32 @@ DeviceState::DeviceState(const ops::Plan& plan_, const ops::ExecutorOptions& opt
   place_small(small);
 }
 
-// Each value has its memory from the op that writes it to the last that reads it: every op is a step of its own.
+// Twins that the device's products read, and how they see the rows.
+void DeviceState::find_twins(std::span<const uint8_t> is_native) {
+  for (const lower::Twin& twin : lowering.twins.list) twins_.push_back({0, twin.kind, 0});
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    const int32_t twin = lowering.twins.read_by_op[i];
+    if (twin == ops::kNone || is_native[i] == 0) continue;
+    const auto* experts = plan.ops[i].as<ops::ExpertLinear>();
+    int64_t& k = twins_[static_cast<size_t>(twin)].k;
+    const int64_t wanted = experts != nullptr ? experts->d_in : width(lowering.twins.list[static_cast<size_t>(twin)].x);
+    if (k != 0 && k != wanted) {
+      throw Error(Errc::unsupported, plan.ops[i].name + ": reads rows of " + std::to_string(wanted) +
+                                         " elements where another product reads rows of " + std::to_string(k) +
+                                         " of the same value, which the Vulkan backend cannot; --backend cpu can");
+    }
+    k = wanted;
+  }
+}
+
+size_t DeviceState::twin_bytes(const lower::Twin& twin, const TwinRows& rows) const {
+  if (rows.k == 0) return 0;
+  const int64_t planes = options.planes;
+  const int64_t words = (planes * (rows.k / 4) + rows.k / rows.block() + planes * (rows.k / 16) + 3) / 4 * 4;
+  return static_cast<size_t>(rows_max(twin.x) * (width(twin.x) / rows.k) * words) * sizeof(uint32_t);
+}
+
+// Each value has its memory from the group that writes it to the last that reads it, and each twin.
 void DeviceState::place_values() {
   for (size_t i = 0; i < plan.values.size(); ++i) {
     const auto id = static_cast<ops::ValueId>(i);
@@ -67,37 +94,63 @@ void DeviceState::place_values() {
                                          " are more than the Vulkan backend can count; use smaller chunks (-ub)");
     }
   }
-  lower::Steps steps;
-  steps.n = static_cast<int32_t>(plan.ops.size());
-  steps.of_op.resize(plan.ops.size());
-  std::iota(steps.of_op.begin(), steps.of_op.end(), 0);
-  const lower::Twins none = {{},
-                             std::vector<int32_t>(plan.ops.size(), ops::kNone)};  // a product makes its own integers
-  const lower::Lifetimes lifetimes = lower::find_lifetimes(plan, lower::Links(plan), none, steps);
-  lower::Placement placed = lower::place_values(plan, none, lifetimes, options, FreeList::kAlignment);
-  offsets_ = std::move(placed.values);
+  std::vector<int32_t> step_of_group(lowering.groups.size());
+  std::iota(step_of_group.begin(), step_of_group.end(), 0);
+  const lower::Steps steps = lower::find_steps(plan, lowering, step_of_group);
+  const lower::Lifetimes lifetimes = lower::find_lifetimes(plan, lowering.links, lowering.twins, steps);
+  struct Wanted {
+    lower::BufferNeed need;
+    size_t i;  // of the values, then of the twins
+  };
+  std::vector<Wanted> wanted;
+  for (size_t i = 0; i < plan.values.size(); ++i) {
+    const auto id = static_cast<ops::ValueId>(i);
+    const lower::Lifetime& life = lifetimes.values[i];
+    wanted.push_back(
+        {{static_cast<size_t>(rows_max(id) * width(id)) * sizeof(float), life.first_step, life.last_step, ops::kNone},
+         i});
+  }
+  for (size_t i = 0; i < twins_.size(); ++i) {
+    const lower::Lifetime& life = lifetimes.twins[i];
+    wanted.push_back({{twin_bytes(lowering.twins.list[i], twins_[i]), life.first_step, life.last_step, ops::kNone},
+                      plan.values.size() + i});
+  }
+  std::ranges::stable_sort(wanted, {}, [](const Wanted& w) { return w.need.first_step; });
+  std::vector<lower::BufferNeed> needs;
+  for (const Wanted& w : wanted) needs.push_back(w.need);
+  const lower::BufferPlan placed = lower::place_buffers(needs, FreeList::kAlignment);
   arena_ = device.allocate(placed.bytes, Device::Place::device,
                            "the activations of " + std::to_string(options.n_batch_max) + " tokens");
+  offsets_.resize(plan.values.size());
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (wanted[i].i < plan.values.size()) {
+      offsets_[wanted[i].i] = placed.offsets[i];
+    } else {
+      twins_[wanted[i].i - plan.values.size()].address = arena_.address() + placed.offsets[i];
+    }
+  }
 }
 
-void DeviceState::place_quantised(std::span<const uint8_t> is_native) {
-  size_t elements = 0;
-  for (size_t i = 0; i < plan.ops.size(); ++i) {
-    const auto* linear = plan.ops[i].as<ops::Linear>();
-    const auto* experts = plan.ops[i].as<ops::ExpertLinear>();
-    if ((linear == nullptr && experts == nullptr) || is_native[i] == 0 || options.weights_as_f32) continue;
-    const ops::WeightId w = linear != nullptr ? linear->w : experts->w;
-    const ops::ValueId x = linear != nullptr ? linear->x : experts->x;
-    const quant::Format* format = quant::find_format(plan.weights[static_cast<size_t>(w)].view.dtype);
-    if (format->activation != quant::Activation::f32)
-      elements = std::max(elements, static_cast<size_t>(rows_max(x) * width(x)));
+void DeviceState::place_segments() {
+  int64_t words = 0;  // of a segment of all heads
+  for (const ops::Op& op : plan.ops) {
+    const auto* attention = op.as<ops::Attention>();
+    if (attention == nullptr) continue;
+    words = std::max(words, attention->n_heads * (2 + cache.layer(attention->layer).v_dim()));
   }
-  plane_bytes_ = whole_parts(elements);
-  sums_bytes_ = whole_parts(elements / 16 * sizeof(int32_t));
-  const size_t scales_bytes = whole_parts(elements / 32 * sizeof(float));
-  if (elements > 0)
-    quantised_ = device.allocate(static_cast<size_t>(options.planes) * (plane_bytes_ + sums_bytes_) + scales_bytes,
-                                 Device::Place::device, "quantised activations");
+  const int64_t n_tokens = std::min(kSegmentTokens, options.n_batch_max), n = (options.n_ctx + kSegment - 1) / kSegment;
+  if (words == 0 || n < 2) return;
+  n_segments_max_ = std::min(n, kSegmentWords / (words * n_tokens));
+  if (n_segments_max_ < 2) return;
+  segments_ = device.allocate(static_cast<size_t>(n_segments_max_ * n_tokens * words) * sizeof(float),
+                              Device::Place::device, "segments of attention");
+}
+
+void DeviceState::place_batch() {
+  const auto bytes = static_cast<size_t>(4 * options.n_batch_max + options.n_sequences) * sizeof(int32_t);
+  batch_ =
+      device.allocate(bytes, device.facts().shares_memory ? Device::Place::host : Device::Place::device, "a batch");
+  if (!device.facts().shares_memory) batch_on_host_ = device.allocate(bytes, Device::Place::host, "a batch");
 }
 
 // A head tied to the table of tokens is copied once.
@@ -115,12 +168,24 @@ void DeviceState::place_matrices(std::span<const uint8_t> is_native) {
   int64_t done = 0, total = 0;
   for (const auto& [extent, ids] : readers) total += static_cast<int64_t>(extent.second);
   for (const auto& [extent, ids] : readers) {
-    const std::string& name = plan.weights[static_cast<size_t>(ids.front())].name;
-    const Buffer& to = weights_.emplace_back(device.allocate(extent.second, Device::Place::device, name));
-    device.write(to, 0, {extent.first, extent.second});
+    const ops::Weight& weight = plan.weights[static_cast<size_t>(ids.front())];
+    const Buffer& to = weights_.emplace_back(
+        device.allocate(static_cast<size_t>(device_bytes(weight.view)), Device::Place::device, weight.name));
+    write_matrix(weight.view, to);
     for (const ops::WeightId id : ids) matrices_[static_cast<size_t>(id)] = to.address();
     done += static_cast<int64_t>(extent.second);
     if (options.on_load) options.on_load(done, total);
+  }
+}
+
+void DeviceState::write_matrix(const tensor::TensorView& matrix, const Buffer& to) {
+  constexpr int64_t kTogether = int64_t{8} << 20;
+  const int64_t stride = device_row_bytes(matrix), end = device_bytes(matrix) / std::max<int64_t>(1, stride);
+  std::vector<std::byte> rows(static_cast<size_t>(std::max(stride, kTogether / std::max<int64_t>(1, stride) * stride)));
+  for (int64_t row = 0; row < end;) {
+    const int64_t n = lay_out_rows(matrix, row, rows);
+    device.write(to, static_cast<size_t>(row * stride), std::span(rows).first(static_cast<size_t>(n * stride)));
+    row += n;
   }
 }
 
@@ -139,8 +204,8 @@ void DeviceState::place_small(const lower::SmallWeights& small) {
 void DeviceState::begin(const ops::Batch& batch, const ops::BatchShape& shape) {
   n_tokens_ = static_cast<int64_t>(batch.tokens.size());
   n_outputs_ = static_cast<int64_t>(shape.selected.size());
-  quantised_value_ = ops::kNone;
-  const auto part = [this](int64_t i) { return batch_.as<int32_t>() + i * options.n_batch_max; };
+  const Buffer& on_host = batch_on_host_.size() > 0 ? batch_on_host_ : batch_;
+  const auto part = [&](int64_t i) { return on_host.as<int32_t>() + i * options.n_batch_max; };
   std::copy(batch.tokens.begin(), batch.tokens.end(), part(0));
   std::copy(batch.positions.begin(), batch.positions.end(), part(1));
   if (batch.sequences.empty()) std::fill_n(part(2), n_tokens_, 0);
@@ -149,6 +214,12 @@ void DeviceState::begin(const ops::Batch& batch, const ops::BatchShape& shape) {
   for (size_t i = 0; i < shape.n_positions.size(); ++i) part(4)[i] = static_cast<int32_t>(shape.n_positions[i]);
   constexpr int64_t kRotationsAhead = 64;  // at a time, so that not every token sends some
   const int64_t longest = *std::max_element(shape.n_positions.begin(), shape.n_positions.end());
+  n_segments_ = 0;
+  if (n_tokens_ <= kSegmentTokens && longest > kSegment) {
+    for (n_segments_ = 2; n_segments_ * kSegment < longest;) n_segments_ *= 2;  // few different recordings
+    const int64_t n_all = (options.n_ctx + kSegment - 1) / kSegment;
+    n_segments_ = std::min(n_segments_, n_all) <= n_segments_max_ ? std::min(n_segments_, n_all) : 0;
+  }
   for (size_t i = 0; i < ropes_.size(); ++i) {
     if (longest <= n_rotations_[i]) continue;
     const int64_t end = std::min(options.n_ctx, (longest + kRotationsAhead - 1) / kRotationsAhead * kRotationsAhead),
@@ -161,27 +232,8 @@ void DeviceState::begin(const ops::Batch& batch, const ops::BatchShape& shape) {
   }
 }
 
-QuantisedRows DeviceState::quantised(ops::ValueId x, quant::Activation kind) {
-  QuantisedRows rows;
-  rows.q = quantised_.address();
-  rows.sums_q = rows.q + plane_bytes_;
-  rows.d = rows.sums_q + sums_bytes_;
-  if (options.planes == 2) {
-    rows.l = quantised_.address() + quantised_.size() - plane_bytes_ - sums_bytes_;
-    rows.sums_l = rows.l + plane_bytes_;
-  }
-  if (quantised_value_ == x && quantised_kind_ == kind) return rows;
-  quantised_value_ = x;
-  quantised_kind_ = kind;
-  struct Push {
-    VkDeviceAddress x, q, l, d, sums_q, sums_l;
-    uint32_t n_groups;
-  };
-  const int64_t n_groups = n_rows(x) * width(x) / 16;
-  const Push push = {value(x), rows.q, rows.l, rows.d, rows.sums_q, rows.sums_l, static_cast<uint32_t>(n_groups)};
-  device.dispatch("quantise", {kind == quant::Activation::a256 ? 16u : 2u, static_cast<uint32_t>(options.planes)}, push,
-                  (n_groups + 15) / 16);
-  return rows;
+void DeviceState::record_begin() {
+  if (batch_on_host_.size() > 0) device.copy(batch_on_host_, 0, batch_, 0, batch_.size());
 }
 
 void DeviceState::read_value(ops::ValueId id, std::span<float> rows) {
@@ -198,7 +250,7 @@ void DeviceState::copy_value(ops::ValueId id, const Buffer& to) {
 }
 
 size_t DeviceState::arena_bytes() const noexcept {
-  size_t bytes = arena_.size() + batch_.size() + quantised_.size();
+  size_t bytes = arena_.size() + batch_.size() + batch_on_host_.size() + segments_.size();
   for (const Buffer& rope : ropes_) bytes += rope.size();
   return bytes;
 }

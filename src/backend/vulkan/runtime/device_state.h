@@ -9,6 +9,7 @@
 
 #include "backend/vulkan/attention/kv_cache.h"
 #include "backend/vulkan/device/device.h"
+#include "lower/lowering.h"
 #include "lower/small_weights.h"
 #include "ops/attention/rope_table.h"
 #include "ops/plan/batch_shape.h"
@@ -18,22 +19,28 @@
 
 namespace assay::backend::vulkan {
 
-// Rows of a value as integers (linear/quantise.comp): addresses of the planes, the blocks' scales and the groups' sums.
-struct QuantisedRows {
-  VkDeviceAddress q = 0, l = 0, d = 0, sums_q = 0, sums_l = 0;
+// Rows of a value as integers (linear/twin.glsl). k: elements of a row there; of what several experts read a row of the
+// value is several.
+struct TwinRows {
+  VkDeviceAddress address = 0;
+  quant::Activation kind = quant::Activation::a256;
+  int64_t k = 0;
+  uint32_t block() const noexcept { return kind == quant::Activation::a256 ? 256 : 32; }
 };
 
 class DeviceState {
  public:
-  // is_native: per op, whether it runs on the device: weights of others are not copied to it. All that is referred to
-  // must outlive the state.
+  // Each group of the lowering is a step. is_native: per op, whether it runs on the device: weights of others are not
+  // copied to it. All that is referred to must outlive the state.
   DeviceState(const ops::Plan& plan, const ops::ExecutorOptions& options, Device& device,
-              std::span<const uint8_t> is_native, const lower::SmallWeights& small);
+              const lower::Lowering& lowering, std::span<const uint8_t> is_native, const lower::SmallWeights& small);
 
-  // A batch, which outlives its run: sends what it is made of.
+  // A batch, which outlives its run: sets what it is made of, for the first step to take it over.
   void begin(const ops::Batch& batch, const ops::BatchShape& shape);
+  void record_begin();  // that step
 
   const ops::Plan& plan;
+  const lower::Lowering& lowering;
   const ops::ExecutorOptions options;
   Device& device;
   KvCache cache;
@@ -51,8 +58,12 @@ class DeviceState {
   VkDeviceAddress sequences() const noexcept { return batch_part(2); }
   VkDeviceAddress selected() const noexcept { return batch_part(3); }
   VkDeviceAddress n_positions() const noexcept { return batch_part(4); }  // of each sequence, once the batch has run
-  // The rows of x as integers: made, unless they are what was made last.
-  QuantisedRows quantised(ops::ValueId x, quant::Activation kind);
+  const TwinRows& twin(int32_t i) const { return twins_[static_cast<size_t>(i)]; }     // of the lowering's
+  bool is_twin_read(int32_t i) const { return twins_[static_cast<size_t>(i)].k > 0; }  // by the device
+  // Where heads of few tokens keep the segments of their attention; how many for each head, 0: one workgroup has them
+  // all.
+  VkDeviceAddress segments() const noexcept { return segments_.address(); }
+  int64_t n_segments() const noexcept { return n_segments_; }
 
   void read_value(ops::ValueId id, std::span<float> rows);
   void write_value(ops::ValueId id, std::span<const float> rows);
@@ -67,20 +78,23 @@ class DeviceState {
   VkDeviceAddress batch_part(int64_t i) const noexcept {
     return batch_.address() + static_cast<size_t>(i * options.n_batch_max) * sizeof(int32_t);
   }
+  void find_twins(std::span<const uint8_t> is_native);
   void place_values();
+  void place_segments();
   void place_matrices(std::span<const uint8_t> is_native);
   void place_small(const lower::SmallWeights& small);
-  void place_quantised(std::span<const uint8_t> is_native);
+  void place_batch();
+  size_t twin_bytes(const lower::Twin& twin, const TwinRows& rows) const;
+  void write_matrix(const tensor::TensorView& matrix, const Buffer& to);
 
-  Buffer arena_, batch_, quantised_;
+  Buffer arena_, batch_, batch_on_host_,
+      segments_;                                   // batch_on_host_: empty where the device reads what the host writes
   std::vector<size_t> offsets_;                    // of values in the arena
   std::vector<VkDeviceAddress> matrices_, small_;  // per weight, 0: not on the device
   std::vector<Buffer> weights_, ropes_;
   std::vector<int64_t> n_rotations_;  // positions whose rotations are on the device, per rope
-  int64_t n_tokens_ = 0, n_outputs_ = 0;
-  ops::ValueId quantised_value_ = ops::kNone;
-  quant::Activation quantised_kind_ = quant::Activation::f32;
-  size_t plane_bytes_ = 0, sums_bytes_ = 0;  // of the largest rows
+  std::vector<TwinRows> twins_;
+  int64_t n_tokens_ = 0, n_outputs_ = 0, n_segments_ = 0, n_segments_max_ = 0;
 };
 
 }  // namespace assay::backend::vulkan

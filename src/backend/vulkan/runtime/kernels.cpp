@@ -6,6 +6,7 @@
 #include <string>
 
 #include "assay/error.h"
+#include "backend/vulkan/linear/matrices.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/kv_store.h"
 #include "ops/attention/rope.h"
@@ -31,24 +32,19 @@ using ops::kNone;
 using Address = VkDeviceAddress;
 using tensor::DType;
 
-constexpr int64_t kTokensTogether = 4;  // of a prefill, by one invocation
+constexpr int64_t kTokensTogether = 4;  // of float weights, by one invocation
+constexpr int64_t kRowsTokensMax = 8;   // tokens from which on tiles are faster
 constexpr int64_t kElementsThreads = 64, kElementsGroupsMax = 4096, kRunGroupsMax = 4096;
-constexpr int64_t kAttentionThreads = 128, kValueDimMax = 512;
+constexpr int64_t kAttentionThreads = 128, kValueDimMax = 512, kKeyDimMax = 1024;
 constexpr int64_t kMatrixBytesMax = (int64_t{1} << 32) - 1024;  // shaders count a matrix's bytes in 32 bits
+constexpr int64_t kRowsSharedBytes = 15 << 10;                  // of the 16 KiB that every device has
 
 uint32_t u32(int64_t n) { return static_cast<uint32_t>(n); }
 
-// As linear/formats.glsl numbers them; those it has not are borrowed.
-constexpr std::array<DType, 11> kFormats = {DType::F32,  DType::F16,  DType::BF16, DType::Q4_0,
-                                            DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q8_0,
-                                            DType::Q4_K, DType::Q5_K, DType::Q6_K};
 bool has_format(const tensor::TensorView& view) {
-  return std::find(kFormats.begin(), kFormats.end(), view.dtype) != kFormats.end() &&
-         static_cast<int64_t>(view.data.size()) <= kMatrixBytesMax;
+  return number_of_format(view.dtype) >= 0 && device_bytes(view) <= kMatrixBytesMax;
 }
-uint32_t number_of(DType dtype) {
-  return static_cast<uint32_t>(std::find(kFormats.begin(), kFormats.end(), dtype) - kFormats.begin());
-}
+uint32_t number_of(DType dtype) { return u32(number_of_format(dtype)); }
 
 const tensor::TensorView& view_of(const ops::Plan& plan, ops::WeightId id) {
   return plan.weights[static_cast<size_t>(id)].view;
@@ -56,6 +52,12 @@ const tensor::TensorView& view_of(const ops::Plan& plan, ops::WeightId id) {
 
 bool as_floats(const ops::Plan& plan, const ops::ExecutorOptions& options, ops::WeightId id) {
   return options.weights_as_f32 || quant::find_format(view_of(plan, id).dtype)->activation == quant::Activation::f32;
+}
+
+const ops::Op& op_at(const DeviceState& s, int32_t i) { return s.plan.ops[static_cast<size_t>(i)]; }
+template <class R>
+const R& only(const DeviceState& s, std::span<const int32_t> ops) {
+  return op_at(s, ops.front()).get<R>();
 }
 
 // ---- Products
@@ -87,82 +89,168 @@ Product product_of(const DeviceState& s, const ops::ExpertLinear& r) {
   return p;
 }
 
+// How a team of linear/linear_rows.comp shares out rows of so many blocks: as many outputs as shared memory holds.
+struct RowsShape {
+  int64_t teams = 0, rows = 0, tokens = 0, blocks = 0, segment = 1;
+  int64_t n_outputs() const { return teams * rows * tokens; }
+  int64_t bytes() const { return n_outputs() * (blocks * 4 + segment * 64 + 32); }
+};
+RowsShape rows_shape(const tensor::TensorView& w, int64_t n_tokens) {
+  RowsShape shape;
+  const int64_t elements = tensor::traits(w.dtype).block_elements;
+  shape.blocks = w.shape.cols() / elements;
+  shape.segment = elements == 256 ? std::min<int64_t>(shape.blocks, 32) : 1;
+  shape.teams = 4, shape.rows = 2, shape.tokens = std::min<int64_t>(n_tokens, 4);
+  while (shape.bytes() > kRowsSharedBytes && shape.segment > 8) shape.segment /= 2;
+  for (int64_t* n : {&shape.teams, &shape.rows, &shape.tokens}) {
+    while (shape.bytes() > kRowsSharedBytes && *n > 1) *n /= 2;
+  }
+  return shape;
+}
+
 template <class R, bool of_floats>
 bool serves_product(const ops::Plan& plan, const ops::ExecutorOptions& options, const ops::Op& op) {
   const auto& r = op.get<R>();
-  return has_format(view_of(plan, r.w)) && as_floats(plan, options, r.w) == of_floats;
+  const tensor::TensorView& w = view_of(plan, r.w);
+  return has_format(w) && as_floats(plan, options, r.w) == of_floats &&
+         (of_floats || rows_shape(w, 1).bytes() <= kRowsSharedBytes);
 }
 
 template <class R, int64_t n_together>
-void run_floats(DeviceState& s, const ops::Op& op) {
+void run_floats(DeviceState& s, std::span<const int32_t> ops) {
   struct Push {
     Address w, x, bias, y;
     Experts experts;
     uint32_t n_rows, n_cols, n_tokens, row_bytes, has_bias;
   };
   static_assert(sizeof(Push) <= 128);
-  const Product p = product_of(s, op.get<R>());
-  const tensor::TensorView& w = view_of(s.plan, p.w);
-  const Push push = {s.matrix(p.w), s.value(p.x),  s.small(p.bias), s.value(p.y),       p.experts,
-                     u32(p.n_rows), u32(p.n_cols), u32(p.n_tokens), u32(w.row_bytes()), p.bias == kNone ? 0u : 1u};
-  s.device.dispatch("linear_float", {number_of(w.dtype), u32(n_together)}, push, p.n_rows,
-                    (p.n_tokens + n_together - 1) / n_together);
+  for (const int32_t i : ops) {
+    const Product p = product_of(s, op_at(s, i).get<R>());
+    const tensor::TensorView& w = view_of(s.plan, p.w);
+    const Push push = {s.matrix(p.w),
+                       s.value(p.x),
+                       s.small(p.bias),
+                       s.value(p.y),
+                       p.experts,
+                       u32(p.n_rows),
+                       u32(p.n_cols),
+                       u32(p.n_tokens),
+                       u32(device_row_bytes(w)),
+                       p.bias == kNone ? 0u : 1u};
+    s.device.dispatch("linear_float", {number_of(w.dtype), u32(n_together)}, push, p.n_rows,
+                      (p.n_tokens + n_together - 1) / n_together);
+  }
 }
 
-template <class R, int64_t n_together>
-void run_integers(DeviceState& s, const ops::Op& op) {
+struct ProductPush {  // linear/products.glsl
+  Address w = 0, bias = 0, y = 0;
+  uint32_t n_rows = 0, has_bias = 0;
+};
+ProductPush push_of(const DeviceState& s, const Product& p) {
+  return {s.matrix(p.w), s.small(p.bias), s.value(p.y), u32(p.n_rows), p.bias == kNone ? 0u : 1u};
+}
+// Of a shader for products: with the device's dots of bytes, and for experts.
+std::string shader_of(const DeviceState& s, const char* name, bool for_experts) {
+  return std::string(name) + "_" + std::to_string((s.device.uses_dots() ? 1 : 0) + (for_experts ? 2 : 0));
+}
+const TwinRows& twin_of(const DeviceState& s, int32_t op) {
+  return s.twin(s.lowering.twins.read_by_op[static_cast<size_t>(op)]);
+}
+
+struct LinearsPush {
+  Address x = 0;
+  ProductPush products[kProductsMax];
+  uint32_t n_tokens = 0, row_bytes = 0;
+};
+static_assert(sizeof(LinearsPush) <= 128);
+
+// rows_together: of a workgroup, which has rows of one product.
+LinearsPush linears_push(const DeviceState& s, std::span<const int32_t> ops, int64_t rows_together, int64_t& n_groups) {
+  LinearsPush push;
+  push.x = twin_of(s, ops.front()).address;
+  n_groups = 0;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const Product p = product_of(s, op_at(s, ops[i]).get<ops::Linear>());
+    push.products[i] = push_of(s, p);
+    push.n_tokens = u32(p.n_tokens);
+    push.row_bytes = u32(device_row_bytes(view_of(s.plan, p.w)));
+    n_groups += (p.n_rows + rows_together - 1) / rows_together;
+  }
+  return push;
+}
+
+Constants rows_constants(const DeviceState& s, DType dtype, const RowsShape& shape) {
+  const int64_t n = shape.n_outputs();
+  return {number_of(dtype),  u32(shape.tokens),  u32(s.options.planes), u32(shape.teams),           u32(shape.rows),
+          u32(shape.blocks), u32(shape.segment), u32(n * shape.blocks), u32(n * shape.segment * 4), u32(n * 8)};
+}
+
+void run_rows(DeviceState& s, std::span<const int32_t> ops) {
+  const auto& first = only<ops::Linear>(s, ops);
+  const tensor::TensorView& w = view_of(s.plan, first.w);
+  const int64_t n_tokens = s.n_rows(first.y);
+  const RowsShape shape = rows_shape(w, n_tokens);
+  int64_t n_groups = 0;
+  const LinearsPush push = linears_push(s, ops, shape.teams * shape.rows, n_groups);
+  s.device.dispatch(shader_of(s, "linear_rows", false), rows_constants(s, w.dtype, shape), push, n_groups,
+                    (n_tokens + shape.tokens - 1) / shape.tokens);
+}
+
+void run_tiles(DeviceState& s, std::span<const int32_t> ops) {
+  const auto& first = only<ops::Linear>(s, ops);
+  const tensor::TensorView& w = view_of(s.plan, first.w);
+  const int64_t per = s.device.tile_side(), n_tokens = s.n_rows(first.y);
+  int64_t n_groups = 0;
+  const LinearsPush push = linears_push(s, ops, 8 * per, n_groups);
+  const int64_t n_blocks = w.shape.cols() / tensor::traits(w.dtype).block_elements;
+  s.device.dispatch(shader_of(s, "linear_tile", false),
+                    {number_of(w.dtype), u32(per), u32(s.options.planes), 0, 0, u32(n_blocks), u32(per * per)}, push,
+                    n_groups, (n_tokens + 16 * per - 1) / (16 * per));
+}
+
+void run_experts(DeviceState& s, std::span<const int32_t> ops) {
   struct Push {
-    Address w, q, l, d, sums_q, sums_l, bias, y;
+    Address x;
+    ProductPush product;
     Experts experts;
-    uint32_t n_rows, n_cols, n_tokens, row_bytes, has_bias;
+    uint32_t n_tokens, row_bytes;
   };
   static_assert(sizeof(Push) <= 128);
-  const Product p = product_of(s, op.get<R>());
+  const Product p = product_of(s, only<ops::ExpertLinear>(s, ops));
   const tensor::TensorView& w = view_of(s.plan, p.w);
-  const QuantisedRows x = s.quantised(p.x, quant::find_format(w.dtype)->activation);
-  const Push push = {s.matrix(p.w),
-                     x.q,
-                     x.l,
-                     x.d,
-                     x.sums_q,
-                     x.sums_l,
-                     s.small(p.bias),
-                     s.value(p.y),
-                     p.experts,
-                     u32(p.n_rows),
-                     u32(p.n_cols),
-                     u32(p.n_tokens),
-                     u32(w.row_bytes()),
-                     p.bias == kNone ? 0u : 1u};
-  s.device.dispatch("linear_quantised", {number_of(w.dtype), u32(n_together), u32(s.options.planes)}, push,
-                    (p.n_rows + 7) / 8, (p.n_tokens + n_together - 1) / n_together);
+  const RowsShape shape = rows_shape(w, 1);
+  const Push push = {twin_of(s, ops.front()).address, push_of(s, p), p.experts, u32(p.n_tokens),
+                     u32(device_row_bytes(w))};
+  s.device.dispatch(shader_of(s, "linear_rows", true), rows_constants(s, w.dtype, shape), push,
+                    (p.n_rows + shape.teams * shape.rows - 1) / (shape.teams * shape.rows), p.n_tokens);
 }
 
 bool serves_embed(const ops::Plan& plan, const ops::ExecutorOptions&, const ops::Op& op) {
   return has_format(view_of(plan, op.get<ops::Embed>().table));
 }
-void run_embed(DeviceState& s, const ops::Op& op) {
+void run_embed(DeviceState& s, std::span<const int32_t> ops) {
   struct Push {
     Address table, tokens, y;
     uint32_t n_cols, row_bytes;
     float scale;
   };
-  const auto& r = op.get<ops::Embed>();
+  const auto& r = only<ops::Embed>(s, ops);
   const tensor::TensorView& table = view_of(s.plan, r.table);
-  const Push push = {s.matrix(r.table),          s.tokens(), s.value(r.y), u32(s.width(r.y)), u32(table.row_bytes()),
-                     static_cast<float>(r.scale)};
+  const Push push = {
+      s.matrix(r.table),          s.tokens(), s.value(r.y), u32(s.width(r.y)), u32(device_row_bytes(table)),
+      static_cast<float>(r.scale)};
   s.device.dispatch("embed", {number_of(table.dtype)}, push, s.n_rows(r.y));
 }
 
 // ---- Rows
 
-void run_rms_norm(DeviceState& s, const ops::Op& op) {
+void run_rms_norm(DeviceState& s, std::span<const int32_t> ops) {
   struct Push {
     Address x, w, y;
     uint32_t d, has_weights, n_runs;
     float eps;
   };
-  const auto& r = op.get<ops::RmsNorm>();
+  const auto& r = only<ops::RmsNorm>(s, ops);
   const int64_t n_runs = s.n_rows(r.y) * (s.width(r.y) / r.d);
   const Push push = {s.value(r.x), s.small(r.w), s.value(r.y), u32(r.d), r.w == kNone ? 0u : 1u, u32(n_runs), r.eps};
   s.device.dispatch("rms_norm", {}, push, std::min(n_runs, kRunGroupsMax));
@@ -201,42 +289,42 @@ bool serves_activate(const ops::Plan&, const ops::ExecutorOptions&, const ops::O
   return has_activation(op.get<ops::Activate>().activation);
 }
 
-void run_add(DeviceState& s, const ops::Op& op) {
-  const auto& r = op.get<ops::Add>();
+void run_add(DeviceState& s, std::span<const int32_t> ops) {
+  const auto& r = only<ops::Add>(s, ops);
   run_elements(s, Element::add, 0, s.value(r.a), s.value(r.b), r.y, 1, 0);
 }
-void run_gate(DeviceState& s, const ops::Op& op) {
-  const auto& r = op.get<ops::Gate>();
+void run_gate(DeviceState& s, std::span<const int32_t> ops) {
+  const auto& r = only<ops::Gate>(s, ops);
   run_elements(s, Element::gate, static_cast<uint32_t>(r.activation), s.value(r.gate), s.value(r.up), r.y,
                s.width(r.y) / s.width(r.gate), 0);
 }
-void run_activate(DeviceState& s, const ops::Op& op) {
-  const auto& r = op.get<ops::Activate>();
+void run_activate(DeviceState& s, std::span<const int32_t> ops) {
+  const auto& r = only<ops::Activate>(s, ops);
   run_elements(s, Element::activate, static_cast<uint32_t>(r.activation), s.value(r.x), 0, r.y, 1, 0);
 }
-void run_scale(DeviceState& s, const ops::Op& op) {
-  const auto& r = op.get<ops::Scale>();
+void run_scale(DeviceState& s, std::span<const int32_t> ops) {
+  const auto& r = only<ops::Scale>(s, ops);
   run_elements(s, Element::scale, 0, s.value(r.x), 0, r.y, 1, r.factor);
 }
-void run_softcap(DeviceState& s, const ops::Op& op) {
-  const auto& r = op.get<ops::Softcap>();
+void run_softcap(DeviceState& s, std::span<const int32_t> ops) {
+  const auto& r = only<ops::Softcap>(s, ops);
   run_elements(s, Element::softcap, 0, s.value(r.x), 0, r.y, 1, r.cap);
 }
-void run_add_columns(DeviceState& s, const ops::Op& op) {
-  const auto& r = op.get<ops::AddColumns>();
+void run_add_columns(DeviceState& s, std::span<const int32_t> ops) {
+  const auto& r = only<ops::AddColumns>(s, ops);
   run_elements(s, Element::add_columns, 0, s.value(r.x), s.small(r.w), r.y, s.width(r.y), 0);
 }
-void run_scale_columns(DeviceState& s, const ops::Op& op) {
-  const auto& r = op.get<ops::ScaleColumns>();
+void run_scale_columns(DeviceState& s, std::span<const int32_t> ops) {
+  const auto& r = only<ops::ScaleColumns>(s, ops);
   run_elements(s, Element::scale_columns, 0, s.value(r.x), s.small(r.w), r.y, s.width(r.y), 0);
 }
 
-void run_rope(DeviceState& s, const ops::Op& op) {
+void run_rope(DeviceState& s, std::span<const int32_t> ops) {
   struct Push {
     Address x, table, y, positions;
     uint32_t n_heads, head_dim, dim, interleaved;
   };
-  const auto& r = op.get<ops::Rope>();
+  const auto& r = only<ops::Rope>(s, ops);
   const ops::RopeSpec& spec = s.plan.ropes[static_cast<size_t>(r.rope)];
   const Push push = {s.value(r.x),   s.rope(r.rope),  s.value(r.y),  s.positions(),
                      u32(r.n_heads), u32(r.head_dim), u32(spec.dim), spec.interleaved ? 1u : 0u};
@@ -254,13 +342,13 @@ struct SelectPush {
   Address x, y, rows;
   uint32_t x_cols, first_col, y_cols, all_rows;
 };
-void run_select(DeviceState& s, const ops::Op& op) {
-  const auto& r = op.get<ops::SelectOutputs>();
+void run_select(DeviceState& s, std::span<const int32_t> ops) {
+  const auto& r = only<ops::SelectOutputs>(s, ops);
   const SelectPush push = {s.value(r.x), s.value(r.y), s.selected(), u32(s.width(r.x)), 0, u32(s.width(r.y)), 0};
   s.device.dispatch("select", {}, push, s.n_rows(r.y));
 }
-void run_slice(DeviceState& s, const ops::Op& op) {
-  const auto& r = op.get<ops::Slice>();
+void run_slice(DeviceState& s, std::span<const int32_t> ops) {
+  const auto& r = only<ops::Slice>(s, ops);
   const SelectPush push = {
       s.value(r.x), s.value(r.y), 0, u32(s.width(r.x) / r.n_runs), u32(r.first), u32(s.width(r.y) / r.n_runs), 1};
   s.device.dispatch("select", {}, push, s.n_rows(r.y) * r.n_runs);
@@ -278,12 +366,13 @@ bool serves_store(const ops::Plan& plan, const ops::ExecutorOptions& options, co
   return in_words(options.cache_k, layer.n_kv_heads * layer.head_dim) &&
          in_words(options.cache_v, layer.n_kv_heads * layer.stored_v_dim());
 }
-void run_store(DeviceState& s, const ops::Op& op) {
+void run_store(DeviceState& s, std::span<const int32_t> ops) {
   struct Push {
     Address x, cache, positions, sequences;
     uint32_t n_ctx, width;
   };
-  const auto& r = op.get<ops::KvStore>();
+  const auto& r = only<ops::KvStore>(s, ops);
+  s.device.set_together(true);
   const auto store = [&](ops::ValueId x, const CacheRows& rows) {
     const Push push = {s.value(x),    rows.memory.address(), s.positions(),
                        s.sequences(), u32(s.options.n_ctx),  u32(s.width(x))};
@@ -291,60 +380,69 @@ void run_store(DeviceState& s, const ops::Op& op) {
   };
   store(r.k, s.cache.keys(r.layer));
   if (r.v != kNone) store(r.v, s.cache.values(r.layer));
+  s.device.set_together(false);
 }
 
 bool serves_attention(const ops::Plan& plan, const ops::ExecutorOptions& options, const ops::Op& op) {
   const ops::CacheLayer& layer = plan.cache_layers[static_cast<size_t>(op.get<ops::Attention>().layer)];
   const auto is_even = [](ops::CacheType type, int64_t dim) { return type == ops::CacheType::f32 || dim % 2 == 0; };
-  return layer.v_dim() <= kValueDimMax && is_even(options.cache_k, layer.head_dim) &&
+  return layer.v_dim() <= kValueDimMax && layer.head_dim <= kKeyDimMax && is_even(options.cache_k, layer.head_dim) &&
          is_even(options.cache_v, layer.v_dim());
 }
-void run_attention(DeviceState& s, const ops::Op& op) {
+void run_attention(DeviceState& s, std::span<const int32_t> ops) {
   struct Push {
     Address q, k, v, sinks, y, positions, sequences, n_positions;
-    uint32_t n_heads, n_kv_heads, head_dim, v_dim, v_row_dim, n_ctx, window, chunk, flags;
+    uint32_t n_heads, n_kv_heads, v_dim, v_row_dim, n_ctx, window, chunk, flags;
     float scale, softcap;
   };
   static_assert(sizeof(Push) <= 128);
-  const auto& r = op.get<ops::Attention>();
+  const auto& r = only<ops::Attention>(s, ops);
   const CacheRows& k = s.cache.keys(r.layer);
   const CacheRows& v = s.cache.values(r.layer);
   const int64_t v_dim = s.cache.layer(r.layer).v_dim();
-  const Push push = {s.value(r.q),
-                     k.memory.address(),
-                     v.memory.address(),
-                     s.small(r.sinks),
-                     s.value(r.y),
-                     s.positions(),
-                     s.sequences(),
-                     s.n_positions(),
-                     u32(r.n_heads),
-                     u32(r.n_kv_heads),
-                     u32(r.head_dim),
-                     u32(v_dim),
-                     u32(v.dim),
-                     u32(s.options.n_ctx),
-                     u32(r.window),
-                     u32(r.chunk),
-                     (r.causal ? 1u : 0u) | (r.sinks == kNone ? 0u : 2u),
-                     static_cast<float>(r.scale),
-                     static_cast<float>(r.softcap)};
-  const auto n_elements = u32((v_dim + kAttentionThreads - 1) / kAttentionThreads);
-  s.device.dispatch("attention", {number_of(k.type), number_of(v.type), n_elements, r.softcap > 0 ? 1u : 0u}, push,
-                    r.n_heads, s.n_rows(r.y));
+  const int64_t n_segments =
+      s.n_rows(r.y) == s.n_tokens() && r.n_heads * s.n_segments() <= kGroupsMax ? s.n_segments() : 0;
+  Push push = {s.value(r.q),
+               k.memory.address(),
+               v.memory.address(),
+               s.small(r.sinks),
+               s.value(r.y),
+               s.positions(),
+               s.sequences(),
+               s.n_positions(),
+               u32(r.n_heads),
+               u32(r.n_kv_heads),
+               u32(v_dim),
+               u32(v.dim),
+               u32(s.options.n_ctx),
+               u32(r.window),
+               u32(r.chunk),
+               (r.causal ? 1u : 0u) | (r.sinks == kNone ? 0u : 2u),
+               static_cast<float>(r.scale),
+               static_cast<float>(r.softcap)};
+  const Constants constants = {number_of(k.type), number_of(v.type),
+                               u32((v_dim + kAttentionThreads - 1) / kAttentionThreads), r.softcap > 0 ? 1u : 0u,
+                               u32(r.head_dim)};
+  if (n_segments == 0) return s.device.dispatch("attention_0", constants, push, r.n_heads, s.n_rows(r.y));
+  push.y = s.segments();
+  s.device.dispatch("attention_1", constants, push, r.n_heads * n_segments, s.n_rows(r.y));
+  push.y = s.value(r.y);
+  push.v = s.segments();
+  push.n_ctx = u32(n_segments);
+  s.device.dispatch("attention_2", constants, push, r.n_heads, s.n_rows(r.y));
 }
 
 const std::array kTable = {
-    Kernel{"linear_quantised, 1 token", ops::Record::type_of<ops::Linear>(), 1, 1, serves_product<ops::Linear, false>,
-           run_integers<ops::Linear, 1>},
-    Kernel{"linear_quantised, 4 tokens", ops::Record::type_of<ops::Linear>(), 2, 0, serves_product<ops::Linear, false>,
-           run_integers<ops::Linear, kTokensTogether>},
+    Kernel{"linear_rows", ops::Record::type_of<ops::Linear>(), 1, kRowsTokensMax, serves_product<ops::Linear, false>,
+           run_rows},
+    Kernel{"linear_tile", ops::Record::type_of<ops::Linear>(), kRowsTokensMax + 1, 0,
+           serves_product<ops::Linear, false>, run_tiles},
     Kernel{"linear_float, 1 token", ops::Record::type_of<ops::Linear>(), 1, 1, serves_product<ops::Linear, true>,
            run_floats<ops::Linear, 1>},
     Kernel{"linear_float, 4 tokens", ops::Record::type_of<ops::Linear>(), 2, 0, serves_product<ops::Linear, true>,
            run_floats<ops::Linear, kTokensTogether>},
-    Kernel{"linear_quantised, experts", ops::Record::type_of<ops::ExpertLinear>(), 1, 0,
-           serves_product<ops::ExpertLinear, false>, run_integers<ops::ExpertLinear, 1>},
+    Kernel{"linear_rows, experts", ops::Record::type_of<ops::ExpertLinear>(), 1, 0,
+           serves_product<ops::ExpertLinear, false>, run_experts},
     Kernel{"linear_float, experts", ops::Record::type_of<ops::ExpertLinear>(), 1, 0,
            serves_product<ops::ExpertLinear, true>, run_floats<ops::ExpertLinear, 1>},
     Kernel{"embed", ops::Record::type_of<ops::Embed>(), 1, 0, serves_embed, run_embed},

@@ -20,8 +20,11 @@ struct Kernel {
   int64_t tokens_min = 1, tokens_max = 0;  // 0: any number
   // Formats, sizes and modes that it computes; all that its op may be where there is nothing to say.
   bool (*serves)(const ops::Plan& plan, const ops::ExecutorOptions& options, const ops::Op& op) = nullptr;
-  void (*run)(DeviceState& state, const ops::Op& op) = nullptr;
+  // ops: places in the plan, of one op; of a kernel for linears up to kProductsMax whose matrices have one format and
+  // whose x is one twin.
+  void (*run)(DeviceState& state, std::span<const int32_t> ops) = nullptr;
 };
+inline constexpr size_t kProductsMax = 3;
 std::span<const Kernel> kernels() noexcept;
 
 // The rows that serve the op, ascending by tokens; none: it is borrowed. An op of no row has no other number of tokens

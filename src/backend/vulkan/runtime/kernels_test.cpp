@@ -2,6 +2,7 @@
 // op wrote is compared. Among the rows are zeros, subnormals, infinities and NaNs.
 #include "backend/vulkan/runtime/kernels.h"
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <memory>
@@ -96,15 +97,18 @@ class Collector final : public ops::OpObserver {
   }
 };
 
-// Rows as a network has them, then such as it should not: each fifth row of zeros and subnormals, each seventh with an
-// infinity and a NaN.
-std::vector<float> test_rows(int64_t n_rows, int64_t width, bool with_specials) {
+// Rows as a network has them, then such as it should not: small: each fifth row of zeros and subnormals, each eleventh
+// of numbers whose products are; wild: each seventh with an infinity and a NaN.
+enum class Rows { usual, small, wild };
+std::vector<float> test_rows(int64_t n_rows, int64_t width, Rows kind) {
   std::vector<float> x = test::random_activations(n_rows * width, 99);
-  for (int64_t i = 0; with_specials && i < n_rows; ++i) {
+  for (int64_t i = 0; kind != Rows::usual && i < n_rows; ++i) {
     float* row = x.data() + i * width;
     if (i % 5 == 2) {
       for (int64_t j = 0; j < width; ++j) row[j] = j % 3 == 0 ? 0.0f : j % 3 == 1 ? -row[j] * 1e-39f : row[j] * 1e-44f;
-    } else if (i % 7 == 3) {
+    } else if (i % 11 == 4) {
+      for (int64_t j = 0; j < width; ++j) row[j] *= 1e-27f;
+    } else if (kind == Rows::wild && i % 7 == 3) {
       row[width / 3] = std::numeric_limits<float>::infinity();
       row[width / 2] = std::numeric_limits<float>::quiet_NaN();
       row[width - 1] = -std::numeric_limits<float>::infinity();
@@ -128,6 +132,8 @@ class VulkanKernels : public ::testing::Test {
     auto device = std::make_unique<Device>(std::make_unique<const Instance>(), 0, borrows_all);  // and once with copies
     if (!arithmetic_) arithmetic_ = probe(*device).arithmetic;
     device->set_arithmetic(*arithmetic_);
+    device->set_uses_dots(device->uses_dots() || with_dots_);
+    device->set_tile_side(tile_side_);
     const auto executor = make_executor(plan, options, std::move(device), pool_, borrows_all);
     Collector collector;
     executor->set_observer(&collector);
@@ -146,7 +152,8 @@ class VulkanKernels : public ::testing::Test {
       position += n;
     }
     Outcome result;
-    result.seen = std::move(collector.seen);
+    result.seen = std::move(collector.seen);  // groups come in another order where nothing is fused
+    std::ranges::stable_sort(result.seen, {}, [](const auto& seen) { return seen.first; });
     executor->visit_cache(0, [&](std::span<const std::byte> bytes) {
       result.cache.insert(result.cache.end(), bytes.begin(), bytes.end());
     });
@@ -172,10 +179,14 @@ class VulkanKernels : public ::testing::Test {
 
   void run_rows();
   void run_products();
+  void run_tiles();
   void run_attention();
+  void run_layer(const std::vector<ops::CacheType>& types);
 
   base::ThreadPool pool_{2};
   std::optional<Arithmetic> arithmetic_;
+  bool with_dots_ = false;
+  int64_t tile_side_ = 0;
   std::set<const Kernel*> shown_;
 };
 
@@ -214,7 +225,7 @@ void VulkanKernels::run_rows() {
   }
   ops::ExecutorOptions options;
   options.n_ctx = 64, options.n_batch_max = 24, options.n_outputs_max = 24;
-  expect_same(t.plan, options, test_rows(25, kWidth, true), {24, 1}, "rows");
+  expect_same(t.plan, options, test_rows(25, kWidth, Rows::wild), {24, 1}, "rows");
 }
 
 void VulkanKernels::run_products() {
@@ -243,10 +254,76 @@ void VulkanKernels::run_products() {
   }
   for (const auto& [planes, as_f32] : {std::pair(2, false), {1, false}, {2, true}}) {
     ops::ExecutorOptions options;
-    options.n_ctx = 64, options.n_batch_max = 9, options.n_outputs_max = 9;
+    options.n_ctx = 64, options.n_batch_max = 19, options.n_outputs_max = 19;
     options.planes = planes, options.weights_as_f32 = as_f32;
-    expect_same(t.plan, options, test_rows(10, kWidth, true), {9, 1},
+    expect_same(t.plan, options, test_rows(24, kWidth, Rows::wild), {19, 4, 1},
                 std::to_string(planes) + (as_f32 ? " planes, f32" : " planes"));
+  }
+}
+
+// Tiles with all their outputs and the device's dots of bytes, ragged at every side: several products together, and
+// chunks that have no block.
+void VulkanKernels::run_tiles() {
+  constexpr int64_t kWidth = 2304;
+  TestPlan t(kWidth);
+  for (const int64_t n : {70, 33, 5})
+    t.add(ops::Linear{t.plan.input, t.weight(DType::Q4_K, n, kWidth), kNone, t.value(n), kNone});
+  const ops::ValueId few = t.slice(t.plan.input, 0, 512), ragged = t.slice(t.plan.input, 5, 352);
+  t.add(ops::Linear{few, t.weight(DType::Q6_K, 40, 512), t.vector(40), t.value(40), kNone});
+  t.add(ops::Linear{ragged, t.weight(DType::Q8_0, 37, 352), kNone, t.value(37), kNone});
+  ops::ExecutorOptions options;
+  options.n_ctx = 128, options.n_batch_max = 70, options.n_outputs_max = 70;
+  expect_same(t.plan, options, test_rows(75, kWidth, Rows::wild), {70, 5}, "tiles");
+}
+
+// A layer as networks have it, with all that is fused: norms before and after, norms of heads, gate, twins.
+void VulkanKernels::run_layer(const std::vector<ops::CacheType>& types) {
+  constexpr int64_t kHeads = 4, kKvHeads = 2, kDim = 64, kWidth = kHeads * kDim, kKvWidth = kKvHeads * kDim,
+                    kWide = 512;
+  TestPlan t(kWidth);
+  t.plan.cache_layers = {{kKvHeads, kDim}, {kKvHeads, kDim}};
+  ops::RopeSpec spec;
+  spec.dim = 48, spec.interleaved = false;
+  for (int64_t i = 0; i < spec.dim / 2; ++i) spec.inverse_frequency.push_back(1.0 / static_cast<double>(1 + i));
+  t.plan.ropes.push_back(spec);
+  const auto linear = [&](ops::ValueId x, DType dtype, int64_t n, int64_t k) {
+    const ops::ValueId y = t.value(n);
+    t.add(ops::Linear{x, t.weight(dtype, n, k), kNone, y, kNone});
+    return y;
+  };
+  const auto norm = [&](ops::ValueId x, int64_t width, int64_t d) {
+    const ops::ValueId y = t.value(width);
+    t.add(ops::RmsNorm{x, t.vector(d), 1e-5f, d, y});
+    return y;
+  };
+  ops::ValueId x = t.plan.input;
+  for (int32_t layer = 0; layer < 2; ++layer) {
+    const ops::ValueId h = norm(x, kWidth, kWidth);
+    ops::ValueId q = linear(h, DType::Q4_K, kWidth, kWidth), k = linear(h, DType::Q4_K, kKvWidth, kWidth);
+    const ops::ValueId v = linear(h, DType::Q6_K, kKvWidth, kWidth);
+    if (layer == 1) q = norm(q, kWidth, kDim), k = norm(k, kKvWidth, kDim);
+    const ops::ValueId q_turned = t.value(kWidth), k_turned = t.value(kKvWidth), attended = t.value(kWidth);
+    t.add(ops::Rope{q, 0, kHeads, kDim, q_turned});
+    t.add(ops::Rope{k, 0, kKvHeads, kDim, k_turned});
+    t.add(ops::KvStore{k_turned, v, layer});
+    t.add(ops::Attention{q_turned, layer, kHeads, kKvHeads, kDim, 0.125, 0, attended});
+    ops::ValueId o = linear(attended, DType::Q5_0, kWidth, kWidth);
+    if (layer == 1) o = norm(o, kWidth, kWidth);
+    const ops::ValueId sum = t.value(kWidth);
+    t.add(ops::Add{x, o, sum});
+    const ops::ValueId second = norm(sum, kWidth, kWidth);
+    const ops::ValueId gate = linear(second, DType::Q4_K, kWide, kWidth),
+                       up = linear(second, DType::Q4_K, kWide, kWidth), gated = t.value(kWide), next = t.value(kWidth);
+    t.add(ops::Gate{gate, up, ops::ActivationFunction::silu, gated});
+    t.add(ops::Add{sum, linear(gated, DType::Q5_K, kWidth, kWide), next});
+    x = next;
+  }
+  for (const ops::CacheType type : types) {
+    ops::ExecutorOptions options;
+    options.n_ctx = 64, options.n_batch_max = 24, options.n_outputs_max = 24;
+    options.cache_k = options.cache_v = type;
+    expect_same(t.plan, options, test_rows(26, kWidth, Rows::small), {24, 1, 1},
+                "a layer, cache type " + std::to_string(static_cast<int>(type)));
   }
 }
 
@@ -267,7 +344,7 @@ void VulkanKernels::run_attention() {
   attend(0, 100, 0, true);
   t.add(ops::KvStore{t.slice(t.plan.input, 0, kWide), kNone, 1});
   t.add(ops::Attention{t.plan.input, 1, kHeads, 1, kWide, 0.05, 0, t.value(kHeads * 136)});
-  const std::vector<float> rows = test_rows(290, kWidth, false);
+  const std::vector<float> rows = test_rows(290, kWidth, Rows::usual);
   for (const ops::CacheType type : {ops::CacheType::f16, ops::CacheType::f32, ops::CacheType::q8_0}) {
     ops::ExecutorOptions options;
     options.n_ctx = 300, options.n_batch_max = 270, options.n_outputs_max = 270;
@@ -281,7 +358,21 @@ TEST_F(VulkanKernels, EveryRowOfTheTableHasTheBitsOfItsReference) {
   run_rows();
   run_products();
   run_attention();
+  run_layer({ops::CacheType::f16, ops::CacheType::q8_0, ops::CacheType::f32});
   for (const Kernel& kernel : kernels()) EXPECT_TRUE(shown_.contains(&kernel)) << kernel.name << " was not run";
+}
+
+TEST_F(VulkanKernels, TilesAndDotsOfBytesAsFastDevicesHaveThem) {
+  ASSAY_REQUIRE_VULKAN();
+  tile_side_ = 4, with_dots_ = true;
+  run_tiles();
+}
+
+// As on a device that flushes subnormals: what is fast there, and what it falls back to.
+TEST_F(VulkanKernels, AllByIntegersHasTheSameBits) {
+  ASSAY_REQUIRE_VULKAN();
+  arithmetic_ = Arithmetic();
+  run_layer({ops::CacheType::f16});
 }
 
 }  // namespace

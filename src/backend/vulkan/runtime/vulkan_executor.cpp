@@ -1,30 +1,29 @@
-// The Vulkan executor: chooses a kernel for every op once, then walks the plan for every batch. Commands are recorded
-// as the ops come and sent together; before an op that is borrowed, and where somebody looks at values, those before it
-// are sent and waited for.
+// The Vulkan executor: lowers the plan into groups and chooses a kernel for every op once; then plays the program of
+// each batch's shape (program.h).
 #include "backend/vulkan/runtime/vulkan_executor.h"
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 
 #include "assay/error.h"
 #include "backend/vulkan/runtime/borrow.h"
 #include "backend/vulkan/runtime/device_state.h"
+#include "backend/vulkan/runtime/groups.h"
 #include "backend/vulkan/runtime/kernels.h"
 #include "backend/vulkan/runtime/open_device.h"
+#include "backend/vulkan/runtime/program.h"
 #include "backend/vulkan/vulkan.h"
+#include "base/index.h"
+#include "lower/lowering.h"
 #include "lower/small_weights.h"
 #include "ops/plan/op_values.h"
 #include "ops/plan/plan_check.h"
-#include "ops/plan/work.h"
 
 namespace assay::backend::vulkan {
 namespace {
 
 using ops::kNone;
-
-// Multiply-adds after which what was recorded is sent: so that a long prefill leaves room for whoever else uses the
-// device, and ends before a driver's watchdog thinks that it never will.
-constexpr int64_t kWorkTogether = int64_t{1} << 35;
 
 class VulkanExecutor final : public ops::Executor {
  public:
@@ -34,8 +33,10 @@ class VulkanExecutor final : public ops::Executor {
         options_(options),
         device_(std::move(device)),
         chosen_(choose(plan, options, borrows_all)),
+        lowering_(lower::lower(plan, options_, limits_for(plan, options_, device_->facts(), borrows_all))),
         small_weights_(plan),
-        state_(plan, options_, *device_, native_ops(), small_weights_),
+        state_(plan, options_, *device_, lowering_, native_ops(), small_weights_),
+        programs_(lowering_, chosen_, state_, [this] { record_end(); }),
         borrower_(plan, options_, small_weights_, pool),
         n_positions_(static_cast<size_t>(options.n_sequences), 0) {
     shape_.reserve(options_);
@@ -60,11 +61,17 @@ class VulkanExecutor final : public ops::Executor {
       if (plan_.input != kNone)
         state_.write_value(plan_.input,
                            std::span(input_).first(static_cast<size_t>(state_.n_tokens() * state_.width(plan_.input))));
-      run_ops();
-      if (plan_.output() != kNone) state_.copy_value(plan_.output(), outputs_);
-      if (plan_.handed != kNone) state_.copy_value(plan_.handed, handed_);
-      device_->finish();
+      const auto n_outputs = static_cast<int64_t>(shape_.selected.size());
+      if (timer_ != nullptr) {
+        device_->set_timed(true);
+        const Program timed = programs_.record(n_outputs, true);
+        device_->set_timed(false);
+        play_timed(timed);
+      } else {
+        observer_ == nullptr ? play(programs_.find(n_outputs)) : play(programs_.record(n_outputs, true));
+      }
     } catch (...) {  // states lie in the midst of the batch
+      device_->set_timed(false);
       device_->abandon();
       for (size_t i = 0; i < n_positions_.size(); ++i) truncate(static_cast<int>(i), n_positions_[i]);
       throw;
@@ -107,8 +114,17 @@ class VulkanExecutor final : public ops::Executor {
   }
 
   void set_observer(ops::OpObserver* observer) override { observer_ = observer; }
+  bool set_step_timer(ops::StepTimer* timer) override {
+    if (timer != nullptr && device_->facts().tick_ns == 0) return false;
+    timer_ = timer;
+    return true;
+  }
   std::vector<ops::KernelUse> kernels_of(int32_t i_op) const override {
     std::vector<ops::KernelUse> uses;
+    for (const lower::FusionGroup& group : lowering_.groups) {
+      if (!kernel_of(group).empty() && std::ranges::find(group.ops, i_op) != group.ops.end())
+        return {{1, 0, std::string(kernel_of(group)), false}};
+    }
     for (const Kernel* kernel : chosen_[static_cast<size_t>(i_op)])
       uses.push_back({kernel->tokens_min, kernel->tokens_max, std::string(kernel->name), false});
     if (uses.empty()) uses.push_back({1, 0, "reference on the host", true});
@@ -120,8 +136,6 @@ class VulkanExecutor final : public ops::Executor {
   }
 
  private:
-  using Chosen = std::vector<std::vector<const Kernel*>>;  // per op
-
   static Chosen choose(const ops::Plan& plan, const ops::ExecutorOptions& options, bool borrows_all) {
     if (options.n_batch_max > kGroupsMax) {
       throw Error(Errc::unsupported, "chunks of " + std::to_string(options.n_batch_max) +
@@ -138,46 +152,48 @@ class VulkanExecutor final : public ops::Executor {
     return native;
   }
 
-  void run_ops() {
-    int64_t work = 0;
-    const ops::RunShape shape = {.n_tokens = state_.n_tokens(),
-                                 .n_past = 0,
-                                 .n_outputs = static_cast<int64_t>(shape_.selected.size()),
-                                 .n_sequences = 1};
-    const ops::WorkScope scope(plan_, options_, shape);
-    for (size_t i = 0; i < plan_.ops.size(); ++i) {
-      const ops::Op& op = plan_.ops[i];
-      const ops::ValueId y = ops::values_of(op).output;
-      if (y != kNone && state_.n_rows(y) == 0) continue;
-      run_op(i);
-      work += op.record.role() == ops::Role::product ? op.record.work(scope).multiply_adds : 0;
-      if (work > kWorkTogether) {
-        device_->finish();
-        work = 0;
-      }
-      if (observer_ != nullptr) [[unlikely]]
-        observe(op);
-    }
+  void record_end() {
+    if (plan_.output() != kNone) state_.copy_value(plan_.output(), outputs_);
+    if (plan_.handed != kNone) state_.copy_value(plan_.handed, handed_);
   }
 
-  void run_op(size_t i) {
-    const auto& rows = chosen_[i];
-    const ops::ValueId y = ops::values_of(plan_.ops[i]).output;
-    const int64_t n = y == kNone ? state_.n_tokens() : state_.n_rows(y);
-    const auto fits = [n](const Kernel* kernel) {
-      return n >= kernel->tokens_min && (kernel->tokens_max == 0 || n <= kernel->tokens_max);
-    };
-    const auto kernel = std::find_if(rows.begin(), rows.end(), fits);
-    if (kernel != rows.end()) return (*kernel)->run(state_, plan_.ops[i]);
-    device_->finish();
-    borrower_.run(state_, static_cast<int32_t>(i));
+  void play(const Program& program) {
+    std::vector<const Recording*> waiting;
+    for (const Part& part : program.parts) {
+      if (!part.commands.is_empty()) waiting.push_back(&part.commands);
+      if (part.borrowed == kNone && !part.ends_group) continue;
+      device_->run(waiting);
+      waiting.clear();
+      if (part.borrowed != kNone) borrower_.run(state_, part.borrowed);
+      for (const int32_t i : part.seen) {
+        if (observer_ != nullptr) observe(plan_.ops[at(i)]);
+      }
+    }
+    device_->run(waiting);
+  }
+
+  // The same, each part by itself.
+  void play_timed(const Program& program) {
+    int64_t nanoseconds = 0;
+    for (const Part& part : program.parts) {
+      if (!part.commands.is_empty()) nanoseconds += device_->run_timed(part.commands);
+      const auto begin = std::chrono::steady_clock::now();
+      if (part.borrowed != kNone) borrower_.run(state_, part.borrowed);
+      nanoseconds +=
+          std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin).count();
+      if (!part.ends_group) continue;
+      timer_->on_step(part.seen, nanoseconds);
+      nanoseconds = 0;
+      for (const int32_t i : part.seen) {
+        if (observer_ != nullptr) observe(plan_.ops[at(i)]);
+      }
+    }
   }
 
   void observe(const ops::Op& op) {
     const ops::ValueId id = ops::announced_value(op);
     const int64_t n_rows = state_.n_rows(id), width = state_.width(id);
     if (n_rows == 0 || !observer_->wants(op)) return;
-    device_->finish();
     std::vector<float> floats(static_cast<size_t>(n_rows * width));
     state_.read_value(id, floats);
     observed_.assign(floats.begin(), floats.end());
@@ -188,14 +204,17 @@ class VulkanExecutor final : public ops::Executor {
   const ops::ExecutorOptions options_;
   const std::unique_ptr<Device> device_;  // ahead of what lies in its memory
   const Chosen chosen_;
+  const lower::Lowering lowering_;
   const lower::SmallWeights small_weights_;
   DeviceState state_;
+  Programs programs_;
   Borrower borrower_;
   ops::BatchShape shape_;
   Buffer outputs_, handed_;
   std::vector<float> input_;
   std::vector<int64_t> n_positions_;  // per sequence
   ops::OpObserver* observer_ = nullptr;
+  ops::StepTimer* timer_ = nullptr;
   std::vector<double> observed_;
 };
 

@@ -1,0 +1,25 @@
+// Fusion groups (lower/fusion.h) on the device: those that are one kernel for several ops, twins, and products that are
+// recorded side by side. Ops alone are the table's (kernels.h).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backend/vulkan/runtime/device_state.h"
+#include "backend/vulkan/runtime/kernels.h"
+#include "lower/device.h"
+#include "lower/fusion.h"
+
+namespace assay::backend::vulkan {
+
+// What one kernel takes here. borrows_all: nothing, for tests.
+lower::DeviceLimits limits_for(const ops::Plan& plan, const ops::ExecutorOptions& options, const Facts& device,
+                               bool borrows_all);
+
+// Whether the group's kind has a kernel of its own, whose name this is; empty: its ops run by the table, or are
+// borrowed.
+std::string_view kernel_of(const lower::FusionGroup& group) noexcept;
+// Records such a group. Nothing where the run has no rows of it.
+void record_group(DeviceState& state, const lower::FusionGroup& group);
+
+}  // namespace assay::backend::vulkan
