@@ -7,6 +7,7 @@
 #include "num/memory.glsl"
 #include "attention/cache.glsl"
 #include "num/steps.glsl"
+#include "num/block_steps.glsl"
 
 layout(local_size_x = 64) in;
 layout(constant_id = 10) const uint kType = kCacheF16;

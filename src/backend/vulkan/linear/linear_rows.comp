@@ -34,6 +34,7 @@ const uint kLanes = 32u;
 shared float terms[kTerms];    // [team][row][token][block]
 shared ivec4 parts[kParts];    // [team][row][token][superblock][quarter]: q, l, minima of q, of l
 shared float chains[kChains];  // [team][row][token][chunk]
+shared uint has_small[32];     // [team][row][token]
 
 // The 4 groups of 16 weights of a quarter of a superblock: such as lie in the same words. A block of 32 has two groups.
 uint group_of(uint quarter, uint i) {
@@ -102,18 +103,29 @@ void main() {
     }
     barrier();
   }
-  for (uint i = lane; i < 8u * n_outputs; i += kLanes) {
+  if (lane < n_outputs) has_small[first_output + lane] = 0u;
+  barrier();
+  for (uint i = lane; i < 8u * n_outputs; i += kLanes) {  // of steps that are not small they are multiples of 2^-126
     const uint o = i / 8u, chunk = i & 7u, end = (chunk + 1u) * kBlocks / 8u, d = x_row(first_token + o % kTokens) + twin_d(k, kPlanes);
     float c = 0.0;
-    for (uint b = chunk * kBlocks / 8u; b < end; ++b) c = fused(uintBitsToFloat(push.x.at[d + b]), terms[(first_output + o) * kBlocks + b], c);
+    for (uint b = chunk * kBlocks / 8u; b < end; ++b) {
+      const float step = uintBitsToFloat(push.x.at[d + b]);
+      if (is_small(step, -72)) has_small[first_output + o] = 1u;
+      c = fused_normal(step, terms[(first_output + o) * kBlocks + b], c);
+    }
     chains[(first_output + o) * 8u + chunk] = c;
   }
   barrier();
   for (uint o = lane; o < n_outputs; o += kLanes) {
     const uint row = first_row + o / kTokens, token = first_token + o % kTokens, at = (first_output + o) * 8u;
     if (row >= product.n_rows || token >= push.n_tokens) continue;
-    float y = add(add(add(chains[at], chains[at + 1u]), add(chains[at + 2u], chains[at + 3u])),
-                  add(add(chains[at + 4u], chains[at + 5u]), add(chains[at + 6u], chains[at + 7u])));
+    float y;
+    if (has_small[first_output + o] != 0u) {
+      y = slow_product(row, token);
+    } else {
+      y = add_normal(add_normal(add_normal(chains[at], chains[at + 1u]), add_normal(chains[at + 2u], chains[at + 3u])),
+                     add_normal(add_normal(chains[at + 4u], chains[at + 5u]), add_normal(chains[at + 6u], chains[at + 7u])));
+    }
     if (product.has_bias != 0u) y = add(y, product.bias.at[weight_row(token, row)]);
     product.y.at[token * product.n_rows + row] = y;
   }

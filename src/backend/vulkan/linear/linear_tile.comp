@@ -139,35 +139,6 @@ bool end_block(uint b) {
   return has_small;
 }
 
-// One output, whatever is subnormal.
-float slow_product(uint row, uint token) {
-  const uint k = kBlocks * block_elements(), groups_of_block = block_elements() / 16u, x = x_row(token);
-  WeightRow weights = matrix_row(0u, row);
-  float c[8];
-  for (uint chunk = 0u; chunk < 8u; ++chunk) {
-    c[chunk] = 0.0;
-    for (uint b = chunk * kBlocks / 8u; b < (chunk + 1u) * kBlocks / 8u; ++b) {
-      ivec4 sum = ivec4(0);
-      for (uint g = 0u; g < groups_of_block; ++g) {
-        const uint at = b * groups_of_block + g, sum_at = x + twin_sums(k, kPlanes, block_elements()) + at;
-        const uvec4 w = group_bytes(weights, b, g);
-        const ivec2 scales = group_scales(weights, b, g);
-        sum.x += scales.x * dot_of(w, Vectors(push.x).at[x / 4u + at]);
-        sum.z += scales.y * int(push.x.at[sum_at]);
-        if (kPlanes == 2u) {
-          sum.y += scales.x * dot_of(w, Vectors(push.x).at[(x + twin_l(k)) / 4u + at]);
-          sum.w += scales.y * int(push.x.at[sum_at + k / 16u]);
-        }
-      }
-      c[chunk] = fused(uintBitsToFloat(push.x.at[x + twin_d(k, kPlanes) + b]), term_of(block_scales(weights, b), sum), c[chunk]);
-    }
-  }
-  for (uint width = 1u; width < 8u; width *= 2u) {
-    for (uint i = 0u; i < 8u; i += 2u * width) c[i] = add(c[i], c[i + width]);
-  }
-  return c[0];
-}
-
 void main() {
   first_token = gl_WorkGroupID.y * 16u * kPer;
   first_row = find_product(8u * kPer);

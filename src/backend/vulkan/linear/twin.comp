@@ -4,11 +4,11 @@
 #extension GL_GOOGLE_include_directive : require
 #include "num/num.glsl"
 #include "num/memory.glsl"
+#include "num/seen.glsl"
 #include "linear/quantise.glsl"
 
 layout(local_size_x = 256) in;
 layout(constant_id = 12) const uint kActivation = 0u;
-#include "rows/activated.glsl"
 
 layout(push_constant) uniform Push {
   Floats x, up, y;  // x: the rows, or what goes through the activation
@@ -16,15 +16,12 @@ layout(push_constant) uniform Push {
   uint k;
 } push;
 
+#include "num/seen_names.glsl"
+#include "linear/make_words.glsl"
+#include "num/plain_names.glsl"
+#include "linear/make_words.glsl"
+
 void main() {
-  const uint row = gl_WorkGroupID.y, first = gl_WorkGroupID.x * 1024u + 4u * gl_LocalInvocationIndex, begin = row * push.k + first;
-  vec4 x = vec4(0.0);
-  for (uint i = 0u; i < 4u && first < push.k; ++i) {
-    x[i] = push.x.at[begin + i];
-#if ASSAY_OPERATION == 1
-    x[i] = mul(activated(x[i]), push.up.at[begin + i]);
-    push.y.at[begin + i] = x[i];
-#endif
-  }
-  quantise_words(x, first, push.k, push.twin, row * twin_words(push.k, kPlanes, kBlock));
+  make_words_seen();
+  if (has_risky()) make_words();
 }

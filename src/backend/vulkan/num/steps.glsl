@@ -1,18 +1,13 @@
-// Steps of blocks of integers: activations A32 and A256 (quant/activations.h), and q8_0 of the cache.
+// Elements of blocks of integers by the block's inverse step. What is lost here to subnormals is far below half of an integer.
 #ifndef ASSAY_STEPS_GLSL
 #define ASSAY_STEPS_GLSL
 
 float clamped(float x, float limit) { return is_greater(x, limit) ? limit : is_greater(-limit, x) ? -limit : x; }
-
-// d and its inverse for a block whose largest magnitude has these bits.
-vec2 block_steps(uint most) {
-  if (most >= kInfinity) return vec2(uintBitsToFloat(kNaN), 0.0);
-  if (most < 0x0D800000u) return vec2(0.0);  // 2^-100
-  const float amax = uintBitsToFloat(most), inverse = uintBitsToFloat(0x3C010204u);  // 1 / 127
-  const float near = mul(amax, inverse);
-  return vec2(fused(fused(negated(near), 127.0, amax), inverse, near), quotient(127.0, amax));
+float rounded_small(float x) { return add_normal(add_normal(x, kRoundMagic), -kRoundMagic); }
+float first_plane(float x, float inverse) { return clamped(rounded_small(mul_normal(x, inverse)), 127.0); }
+float second_plane(float x, float inverse, float first) {
+  return clamped(rounded_small(mul_normal(128.0, fused_normal(x, inverse, negated(first)))), 64.0);
 }
-
-uint quantised(float x, float inverse) { return uint(int(clamped(rint_small(mul(x, inverse)), 127.0))) & 0xFFu; }
+uint quantised(float x, float inverse) { return uint(int(first_plane(x, inverse))) & 0xFFu; }
 
 #endif

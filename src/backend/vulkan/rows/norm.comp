@@ -8,6 +8,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "num/num.glsl"
 #include "num/memory.glsl"
+#include "num/seen.glsl"
 #include "linear/quantise.glsl"
 
 layout(local_size_x = 256) in;
@@ -25,56 +26,12 @@ shared float row[kWidth];
 shared float lanes[32];
 shared uint has_small;
 
-// 1 / root(mean of squares + eps) of the row. Below 2^-63 a square may be subnormal, and sums of squares only grow.
-float inverse_root(float eps) {
-  const uint thread = gl_LocalInvocationIndex;
-  if (thread == 0u) has_small = 0u;
-  barrier();
-  for (uint j = thread; j < kWidth; j += 256u) {
-    if (is_small(row[j], -63)) has_small = 1u;
-  }
-  barrier();
-  if (thread < 32u) {
-    float sum = 0.0;
-    if (has_small == 0u) {
-      for (uint j = thread; j < kWidth; j += 32u) sum = fused_normal(row[j], row[j], sum);
-    } else {
-      for (uint j = thread; j < kWidth; j += 32u) sum = fused(row[j], row[j], sum);
-    }
-    lanes[thread] = sum;
-  }
-  for (uint width = 16u; width >= 1u; width /= 2u) {
-    barrier();
-    if (thread < width) lanes[thread] = add(lanes[thread], lanes[thread + width]);
-  }
-  barrier();
-  return quotient(1.0, root(add(quotient(lanes[0], float(kWidth)), eps)));
-}
+#include "num/seen_names.glsl"
+#include "rows/norm_row.glsl"
+#include "num/plain_names.glsl"
+#include "rows/norm_row.glsl"
 
 void main() {
-  const uint thread = gl_LocalInvocationIndex, begin = gl_WorkGroupID.x * kWidth;
-  if (kFirst != 0u) {
-    for (uint j = thread; j < kWidth; j += 256u) row[j] = kFirst == 1u ? push.a.at[begin + j] : push.b.at[begin + j];
-    const float r = inverse_root(push.first_eps);
-    for (uint j = thread; j < kWidth; j += 256u) push.first_y.at[begin + j] = row[j] = mul(mul(row[j], r), push.first_w.at[j]);
-  }
-  for (uint j = thread; j < kWidth; j += 256u) {  // each invocation its own elements, as above
-    float x = kFirst == 1u ? row[j] : push.a.at[begin + j];
-    if (kAdds != 0u) {
-      x = add(x, kFirst == 2u ? row[j] : push.b.at[begin + j]);
-      push.x.at[begin + j] = x;
-    }
-    row[j] = x;
-  }
-  const float r = inverse_root(push.eps);
-  for (uint j = thread; j < kWidth; j += 256u) push.y.at[begin + j] = row[j] = mul(mul(row[j], r), push.w.at[j]);
-  if (kBlock == 0u) return;
-  barrier();
-  const uint twin = gl_WorkGroupID.x * twin_words(kWidth, kPlanes, kBlock);
-  for (uint piece = 0u; piece < kWidth; piece += 1024u) {
-    const uint first = piece + 4u * thread;
-    vec4 x = vec4(0.0);
-    for (uint i = 0u; i < 4u && first < kWidth; ++i) x[i] = row[first + i];
-    quantise_words(x, first, kWidth, push.twin, twin);
-  }
+  norm_row_seen();
+  if (has_risky()) norm_row();
 }

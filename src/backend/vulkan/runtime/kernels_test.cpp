@@ -181,8 +181,11 @@ class VulkanKernels : public ::testing::Test {
   void run_products();
   void run_tiles();
   void run_attention();
-  void run_layer(const std::vector<ops::CacheType>& types);
+  void run_layer(const std::vector<ops::CacheType>& types, const std::vector<DType>& formats);
 
+  // Kept: some drivers cannot be unloaded and loaded again without end.
+  std::optional<Instance> loaded_ =
+      find_devices(false).list.empty() ? std::nullopt : std::optional<Instance>(std::in_place);
   base::ThreadPool pool_{2};
   std::optional<Arithmetic> arithmetic_;
   bool with_dots_ = false;
@@ -276,8 +279,9 @@ void VulkanKernels::run_tiles() {
   expect_same(t.plan, options, test_rows(75, kWidth, Rows::wild), {70, 5}, "tiles");
 }
 
-// A layer as networks have it, with all that is fused: norms before and after, norms of heads, gate, twins.
-void VulkanKernels::run_layer(const std::vector<ops::CacheType>& types) {
+// A layer as networks have it, with all that is fused: norms before and after, norms of heads, gate, twins. formats: of
+// values, of attention's output and of the last product; the others are Q4_K.
+void VulkanKernels::run_layer(const std::vector<ops::CacheType>& types, const std::vector<DType>& formats) {
   constexpr int64_t kHeads = 4, kKvHeads = 2, kDim = 64, kWidth = kHeads * kDim, kKvWidth = kKvHeads * kDim,
                     kWide = 512;
   TestPlan t(kWidth);
@@ -300,14 +304,14 @@ void VulkanKernels::run_layer(const std::vector<ops::CacheType>& types) {
   for (int32_t layer = 0; layer < 2; ++layer) {
     const ops::ValueId h = norm(x, kWidth, kWidth);
     ops::ValueId q = linear(h, DType::Q4_K, kWidth, kWidth), k = linear(h, DType::Q4_K, kKvWidth, kWidth);
-    const ops::ValueId v = linear(h, DType::Q6_K, kKvWidth, kWidth);
+    const ops::ValueId v = linear(h, formats[0], kKvWidth, kWidth);
     if (layer == 1) q = norm(q, kWidth, kDim), k = norm(k, kKvWidth, kDim);
     const ops::ValueId q_turned = t.value(kWidth), k_turned = t.value(kKvWidth), attended = t.value(kWidth);
     t.add(ops::Rope{q, 0, kHeads, kDim, q_turned});
     t.add(ops::Rope{k, 0, kKvHeads, kDim, k_turned});
     t.add(ops::KvStore{k_turned, v, layer});
     t.add(ops::Attention{q_turned, layer, kHeads, kKvHeads, kDim, 0.125, 0, attended});
-    ops::ValueId o = linear(attended, DType::Q5_0, kWidth, kWidth);
+    ops::ValueId o = linear(attended, formats[1], kWidth, kWidth);
     if (layer == 1) o = norm(o, kWidth, kWidth);
     const ops::ValueId sum = t.value(kWidth);
     t.add(ops::Add{x, o, sum});
@@ -315,7 +319,7 @@ void VulkanKernels::run_layer(const std::vector<ops::CacheType>& types) {
     const ops::ValueId gate = linear(second, DType::Q4_K, kWide, kWidth),
                        up = linear(second, DType::Q4_K, kWide, kWidth), gated = t.value(kWide), next = t.value(kWidth);
     t.add(ops::Gate{gate, up, ops::ActivationFunction::silu, gated});
-    t.add(ops::Add{sum, linear(gated, DType::Q5_K, kWidth, kWide), next});
+    t.add(ops::Add{sum, linear(gated, formats[2], kWidth, kWide), next});
     x = next;
   }
   for (const ops::CacheType type : types) {
@@ -358,7 +362,7 @@ TEST_F(VulkanKernels, EveryRowOfTheTableHasTheBitsOfItsReference) {
   run_rows();
   run_products();
   run_attention();
-  run_layer({ops::CacheType::f16, ops::CacheType::q8_0, ops::CacheType::f32});
+  run_layer({ops::CacheType::f16, ops::CacheType::q8_0, ops::CacheType::f32}, {DType::Q6_K, DType::Q5_0, DType::Q5_K});
   for (const Kernel& kernel : kernels()) EXPECT_TRUE(shown_.contains(&kernel)) << kernel.name << " was not run";
 }
 
@@ -372,7 +376,7 @@ TEST_F(VulkanKernels, TilesAndDotsOfBytesAsFastDevicesHaveThem) {
 TEST_F(VulkanKernels, AllByIntegersHasTheSameBits) {
   ASSAY_REQUIRE_VULKAN();
   arithmetic_ = Arithmetic();
-  run_layer({ops::CacheType::f16});
+  run_layer({ops::CacheType::f16}, {DType::Q4_K, DType::Q4_K, DType::Q4_K});
 }
 
 }  // namespace
