@@ -34,6 +34,8 @@ def draw_layers(name, values, draw):
         values["num_hidden_layers"] *= times
     elif "moe_layer_end_index" not in values and name not in ("gemma3", "exaone4_windows"):
         key = "num_hidden_layers" if "num_hidden_layers" in values else "n_layer"
+        if key not in values or name == "kimi_linear":  # a list says which layers there are
+            return
         values[key] += draw.choice([0, 1, 2])
         if "first_k_dense_replace" in values:
             values["first_k_dense_replace"], values[key] = draw.choice([0, 1]), max(2, values[key])
@@ -46,7 +48,7 @@ def draw_widths(name, config_class, values, draw):
             values["query_pre_attn_scalar"] = values["head_dim"]
         if "rotary_dim" in values:
             values["rotary_dim"] = draw.choice([8, 16])
-    if "hidden_size" in values and name not in ("phi2", "phi3", "minicpm3", "laguna", "gemma4", "gemma4_e", "gemma4_moe"):
+    if "hidden_size" in values and name != "mamba2" and not name.startswith("granitehybrid") and name not in ("phi2", "phi3", "minicpm3", "laguna", "gemma4", "gemma4_e", "gemma4_moe"):
         values["hidden_size"] = draw.choice([64, 96, 128])
     if "intermediate_size" in values and name not in ("phi2", "gpt_oss_mxfp4", "hunyuan_moe"):
         values["intermediate_size"] = draw.choice([64, 96, 128, 200])

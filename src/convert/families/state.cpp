@@ -454,7 +454,8 @@ void nemotron_keys(Draft& d, const std::vector<Block>& blocks) {
   if (d.n_heads == 0 || d.n_heads > 65536 || d.n_kv_heads == 0)
     throw Error(Errc::bad_file,
                 fmt::format("config.json: {} heads, {} for keys; needs 1 to 65536", d.n_heads, d.n_kv_heads));
-  d.is_tied = c.flag("tie_word_embeddings", false);
+  // transformers' class ties nothing: a head that is there is the model's, whatever the key says.
+  d.is_tied = c.flag("tie_word_embeddings", false) && !d.has("lm_head.weight");
   std::vector<int64_t> widths;
   for (const Block block : blocks) {
     widths.push_back(block == Block::dense     ? c.count("intermediate_size")
