@@ -51,12 +51,11 @@ std::vector<std::vector<float>> run_once(const Subject& subject, const std::vect
                                          ops::OpObserver* observer) {
   const auto n = static_cast<int64_t>(ids.size());
   const auto executor = subject.make_executor(n, n, 1);
-  executor->set_observer(observer);
   std::vector<int32_t> positions(ids.size());
   std::iota(positions.begin(), positions.end(), 0);
   const std::vector<int32_t> sequences(ids.size(), 0);
   const std::vector<uint8_t> outputs(ids.size(), 1);
-  executor->run({ids, positions, sequences, outputs});
+  executor->run({ids, positions, sequences, outputs, {.observer = observer}});
   std::vector<std::vector<float>> logits;
   for (int64_t i = 0; i < n; ++i)
     logits.emplace_back(executor->logits(i).begin(), executor->logits(i).end());

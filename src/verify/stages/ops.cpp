@@ -110,7 +110,6 @@ void run_probe(const Subject& subject, const StageRun& run, const Probe& probe, 
                OpChecker& checker, Steps& steps, OpsFindings& out) {
   const auto n_tokens = static_cast<int64_t>(probe.ids.size());
   const auto executor = subject.make_executor(n_tokens, probe.n_batch_max, 1);
-  executor->set_observer(&watch);
   size_t begin = 0;
   for (const int64_t size : probe.runs) {
     end_if_cancelled(run);
@@ -118,7 +117,8 @@ void run_probe(const Subject& subject, const StageRun& run, const Probe& probe, 
     const ops::Batch batch{std::span(probe.ids).subspan(begin, n),
                            std::span(probe.positions).subspan(begin, n),
                            {},
-                           std::span(probe.outputs).subspan(begin, n)};
+                           std::span(probe.outputs).subspan(begin, n),
+                           {.observer = &watch}};
     steps = {static_cast<int64_t>(begin), size};
     watch.begin(batch);
     executor->run(batch);

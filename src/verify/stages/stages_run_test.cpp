@@ -49,7 +49,7 @@ class FaultyExecutor final : public ops::ForwardingExecutor {
       tokens[0] = (tokens[0] + 1) % static_cast<int32_t>(vocab_size_);
     const bool has_two = std::count(batch.sequences.begin(), batch.sequences.end(), 1) > 0;
     if (faults_.mixes_sequences && has_two) std::fill(tokens.begin(), tokens.end(), tokens[0]);
-    ForwardingExecutor::run({tokens, batch.positions, batch.sequences, batch.outputs});
+    ForwardingExecutor::run({tokens, batch.positions, batch.sequences, batch.outputs, batch.request});
   }
   std::span<const float> logits(int64_t i) const override {
     changed_.assign(ForwardingExecutor::logits(i).begin(), ForwardingExecutor::logits(i).end());

@@ -53,6 +53,7 @@ class VulkanExecutor final : public ops::Executor {
   void run(const ops::Batch& batch) override {
     ops::check_batch(batch, options_, n_positions_, shape_);
     if (!plan_.causal) ops::check_whole(shape_);
+    observer_ = batch.request.observer;
     state_.begin(batch, shape_);
     borrower_.begin(batch, shape_, state_.rope_tables);
     borrower_.states().begin(shape_.token_runs);
@@ -106,7 +107,6 @@ class VulkanExecutor final : public ops::Executor {
     if (n > 0) borrower_.states().visit(sequence, sink);
   }
 
-  void set_observer(ops::OpObserver* observer) override { observer_ = observer; }
   std::vector<ops::KernelUse> kernels_of(int32_t i_op) const override {
     std::vector<ops::KernelUse> uses;
     for (const Kernel* kernel : chosen_[static_cast<size_t>(i_op)])
@@ -194,8 +194,8 @@ class VulkanExecutor final : public ops::Executor {
   ops::BatchShape shape_;
   Buffer outputs_, handed_;
   std::vector<float> input_;
-  std::vector<int64_t> n_positions_;  // per sequence
-  ops::OpObserver* observer_ = nullptr;
+  std::vector<int64_t> n_positions_;     // per sequence
+  ops::OpObserver* observer_ = nullptr;  // of the run at work
   std::vector<double> observed_;
 };
 
