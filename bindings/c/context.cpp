@@ -78,16 +78,14 @@ assay_status assay_context_new(const assay_model* model, const assay_context_opt
 void assay_context_free(assay_context* context) { delete context; }
 
 void assay_context_set_cancel(assay_context* context, assay_cancel_callback cancelled, void* user) {
-  context->cancelled = {};
-  if (cancelled != nullptr) context->cancelled = [cancelled, user] { return cancelled(user) != 0; };
-  context->context.set_cancel(context->cancelled);
+  context->request.cancelled = {};
+  if (cancelled != nullptr) context->request.cancelled = [cancelled, user] { return cancelled(user) != 0; };
 }
 
 void assay_context_set_progress(assay_context* context, assay_progress_callback progress, void* user) {
-  if (progress == nullptr) {
-    context->context.set_progress({});
-  } else {
-    context->context.set_progress([progress, user](int64_t done, int64_t total) { progress(user, done, total); });
+  context->request.progress = {};
+  if (progress != nullptr) {
+    context->request.progress = [progress, user](int64_t done, int64_t total) { progress(user, done, total); };
   }
 }
 
@@ -95,7 +93,7 @@ assay_status assay_context_decode(assay_context* context, const int32_t* ids, si
                                   size_t* n_run, assay_error** error) {
   return guarded(error, [&] {
     required(context, "context").generators.erase(sequence);
-    const int64_t n = context->context.decode(array(ids, n_ids, "ids"), sequence);
+    const int64_t n = context->context.decode(array(ids, n_ids, "ids"), sequence, context->request);
     if (n_run != nullptr) *n_run = static_cast<size_t>(n);
   });
 }
@@ -107,7 +105,7 @@ assay_status assay_context_decode_all(assay_context* context, const int32_t* ids
     const auto hand_on = [&](int64_t position, std::span<const double> logits) {
       if (sink != nullptr) sink(user, position, logits.data(), logits.size());
     };
-    const int64_t n = context->context.decode_all(array(ids, n_ids, "ids"), hand_on, sequence);
+    const int64_t n = context->context.decode_all(array(ids, n_ids, "ids"), hand_on, sequence, context->request);
     if (n_run != nullptr) *n_run = static_cast<size_t>(n);
   });
 }

@@ -183,13 +183,10 @@ assay_status assay_generate(assay_context* context, const int32_t* prompt, size_
     const assay_generate_options settings = assay::c::generate_settings(options);
     auto& to = required(generation, "generation");
     assay::Context& c = required(context, "context").context;
-    const assay::c::AnswerHooks hooks(settings, context->cancelled);
+    const assay::c::AnswerHooks hooks(settings, context->request.cancelled);
     assay::Generator& generator =
         context->generators.try_emplace(settings.sequence, c, settings.sequence).first->second;
-    struct PutBack {  // the hook that the user set, whatever is thrown
-      assay_context* of;
-      ~PutBack() { of->context.set_cancel(of->cancelled); }
-    } const put_back{context};
+    generator.set_progress(context->request.progress);
     to = new assay_generation{generator.run(array(prompt, n_prompt, "prompt"),
                                             assay::c::generate_options(c.model(), settings), hooks.sink(),
                                             hooks.cancelled())};

@@ -39,7 +39,7 @@ struct assay_tokenizer {
 
 struct assay_context {
   assay::Context context;
-  std::function<bool()> cancelled;                 // set by the user; generating puts its own in its place
+  assay::RunRequest request;                       // with the hooks that the user set
   std::map<int32_t, assay::Generator> generators;  // by sequence; forgotten when the sequence is run by hand
 };
 

@@ -337,15 +337,11 @@ py::array all_logits(PyContext& c, const Ids& ids) {
     const py::gil_scoped_release unlocked;
     c.forget();
     c.context.clear();
-    c.context.set_cancel(interrupt.hook());
-    struct Reset {
-      Context& context;
-      ~Reset() { context.set_cancel({}); }
-    } const reset{c.context};
-    c.context.decode_all(tokens, [&](int64_t position, std::span<const double> logits) {
+    const auto keep = [&](int64_t position, std::span<const double> logits) {
       std::transform(logits.begin(), logits.end(), to + static_cast<size_t>(position) * width,
                      [](double x) { return static_cast<T>(x); });
-    });
+    };
+    c.context.decode_all(tokens, keep, 0, {.cancelled = interrupt.hook()});
   }
   interrupt.finish();
   return result;
@@ -367,12 +363,7 @@ py::array_t<float> decode(PyContext& c, const Ids& ids, int sequence) {
   {
     const py::gil_scoped_release unlocked;
     c.forget();
-    c.context.set_cancel(interrupt.hook());
-    struct Reset {
-      Context& context;
-      ~Reset() { context.set_cancel({}); }
-    } const reset{c.context};
-    c.context.decode(tokens, sequence);
+    c.context.decode(tokens, sequence, {.cancelled = interrupt.hook()});
   }
   interrupt.finish();
   return copy_of(c.context.logits());

@@ -46,7 +46,7 @@ double share_of_bandwidth(const Work& work, double seconds, const MachineLimits&
 double share_of_peak(const Work& work, double seconds, const MachineLimits& limits) noexcept;
 
 // As llama-bench has them: n_prompt tokens in one go, then n_gen one by one, after n_depth tokens that are in the cache already and not
-// timed. Prompts are random; generated is the best token each time where the device finds it (Context::set_n_ranked), else random ones, too.
+// timed. Prompts are random; generated is the best token each time where the device finds it (RunRequest::n_ranked), else random ones, too.
 // With several sequences each has all of these, and generation runs one token of each at a time.
 struct BenchTest {
   int64_t n_prompt = 0;
@@ -69,7 +69,7 @@ struct BenchResult {
 class Bench {  // one thread at a time
  public:
   // Clears the context, which must outlive this. runs_ahead: generation lets the device begin with the best token, as greedy answers do
-  // (Context::set_follows_best); false: a token is run when it is asked for.
+  // (RunRequest::follows_best); false: a token is run when it is asked for.
   explicit Bench(Context& context, bool runs_ahead = true);
 
   // warm_up: one short run before that does not count. Error(bad_request) where the test does not fit into the context. Once `cancelled`
@@ -78,7 +78,7 @@ class Bench {  // one thread at a time
 
  private:
   void check(const BenchTest& test, int64_t n_repetitions) const;
-  bool fill_depth(const BenchTest& test);
+  bool fill_depth(const BenchTest& test, const std::function<bool()>& cancelled);
   bool run_tokens(const BenchTest& test, std::span<const TokenId> ids, const std::function<bool()>& cancelled);
 
   Context& context_;

@@ -100,6 +100,20 @@ struct RankedLogit {
   float logit = 0;
 };
 
+// What a call that runs tokens does beside running them.
+struct RunRequest {
+  std::function<bool()> cancelled = {};  // polled before every chunk of decode and decode_all; true ends the call early
+  std::function<void(int64_t done, int64_t total)> progress = {};  // after every chunk of theirs, with the tokens of the call that are done
+  // The n best logits after every token that wants logits are found where they were made, so that only these leave the GPU: what a Sampler needs
+  // (its n_ranked()). Context::ranked() has them then; more than Context::n_ranked_max() are not found, and logits() are there as ever.
+  int64_t n_ranked = 0;
+  // Says that after a token, or a batch of one token of each of several sequences, all of which want logits, the best one of ranked() will most
+  // likely be run next, so that a GPU may begin with it before it is asked to. Whatever is run then has the results that it would have had; where
+  // it is something else, it waits for the run that was begun for nothing. Nothing begins early where Context::runs_ahead() says no, nor while not
+  // exactly the best one is asked for (n_ranked 1).
+  bool follows_best = false;
+};
+
 class Context {  // one thread at a time
  public:
   // Error(bad_request) for options that cannot be served, Error(out_of_memory) with need.
@@ -113,18 +127,18 @@ class Context {  // one thread at a time
   std::string_view kernels() const noexcept;       // what runs, e.g. "avx512", "reference", "oracle", "cuda", "10 layers avx512, 20 cuda0"
 
   // Runs the tokens at the positions that follow the sequence's last one. Before any work: Error(bad_request) where they are none, an id is
-  // not of the vocabulary, or they do not fit into n_ctx. Returns how many tokens were run: all, or fewer where the cancel hook said stop.
+  // not of the vocabulary, or they do not fit into n_ctx. Returns how many tokens were run: all, or fewer where the request's hook said stop.
   // decode: afterwards logits() are those after the last token run. decode_all: sink gets the logits after every token, in order,
   // as doubles (in exact and f32 these are the floats, widened); the span is valid during the call.
   using LogitsSink = std::function<void(int64_t position, std::span<const double> logits)>;
-  int64_t decode(std::span<const TokenId> tokens, int sequence = 0);
-  int64_t decode_all(std::span<const TokenId> tokens, const LogitsSink& sink, int sequence = 0);
+  int64_t decode(std::span<const TokenId> tokens, int sequence = 0, const RunRequest& request = {});
+  int64_t decode_all(std::span<const TokenId> tokens, const LogitsSink& sink, int sequence = 0, const RunRequest& request = {});
 
   // Tokens of several sequences in one pass over the weights, at most n_ubatch of them and n_outputs_max that want logits: what a server
   // that serves many at a time calls. A sequence's tokens stand in order and take the positions that follow its last one; which others run
   // beside them changes no bit. Before any work: Error(bad_request) as decode. Afterwards batch_logits(i) are those after the i-th token
   // that wants them, valid until the next run, and logits() are the last of these.
-  void decode_batch(std::span<const BatchToken> tokens);
+  void decode_batch(std::span<const BatchToken> tokens, const RunRequest& request = {});
   std::span<const float> batch_logits(int64_t i_output) const;
 
   // The logits after the last token run, vocab_size of them, valid until the next run. Error(bad_request) before the first run and after a
@@ -132,19 +146,13 @@ class Context {  // one thread at a time
   std::span<const float> logits() const;
   std::span<const double> logits_double() const;  // mode oracle: its own numbers; else the floats, widened
 
-  // Asks for the n best logits after every token that wants logits to be found where they were made, so that only these leave the GPU (what a
-  // Sampler needs: its n_ranked()); 0: no longer, as at first. False, and nothing changes, where they are not found there: on the CPU, or more
-  // than it sorts.
-  bool set_n_ranked(int64_t n);
-  // Those of the last token run, or of output i of the last batch: descending, the lower id first among equals. Fewer than n where the
-  // others are minus infinity; none where they were not asked for, or where a logit is no finite number, as logits() then show.
+  // The best logits that the call asked for, of the last token run, or of output i of the last batch: descending, the lower id first among equals.
+  // Fewer than were asked for where the others are minus infinity; none where none were, or where a logit is no finite number, as logits() then show.
   std::span<const RankedLogit> ranked() const;
   std::span<const RankedLogit> batch_ranked(int64_t i_output) const;
-  // Says that after a token, or a batch of one token of each of several sequences, all of which want logits, the best one of ranked() will most
-  // likely be run next, so that a GPU may begin with it before it is asked to. Whatever is run then has the results that it would have had; where
-  // it is something else, it waits for the run that was begun for nothing. False, and nothing changes, where no run begins early: on the CPU, of
-  // a model split by layers, on GPUs that do not reach one another. Nor does one while not exactly the best one is asked for (set_n_ranked(1)).
-  bool set_follows_best(bool follows);
+  int64_t n_ranked_max() const noexcept;  // how many of them are found where they were made: 0 on the CPU
+  // Whether RunRequest::follows_best does anything here: not on the CPU, of a model split by layers, on GPUs that do not reach one another.
+  bool runs_ahead() const noexcept;
 
   int64_t n_ctx() const noexcept;
   int64_t n_past(int sequence = 0) const;               // positions in the cache
@@ -157,11 +165,6 @@ class Context {  // one thread at a time
   std::string logits_digest() const;
 
   MemoryFigures memory() const noexcept;
-
-  // Polled before every chunk; true ends the call of decode early.
-  void set_cancel(std::function<bool()> cancelled);
-  // Called after every chunk with the tokens of this call that are done.
-  void set_progress(std::function<void(int64_t done, int64_t total)> progress);
 
   struct State;  // engine/context_state.h, for the library itself
   State& state() noexcept { return *state_; }

@@ -111,6 +111,8 @@ class Generator {  // one thread at a time
   void set_drafts(const DraftOptions& drafts);
   // From the next run on; none, as at first: an answer ends where the context is full.
   void set_make_room(MakeRoom make_room) { make_room_ = std::move(make_room); }
+  // Told after every chunk of a prompt that is read, from the next run on.
+  void set_progress(std::function<void(int64_t done, int64_t total)> progress) { progress_ = std::move(progress); }
 
   // Called with text as it becomes certain: whole characters, never a part of a stop string.
   using TextSink = std::function<void(std::string_view)>;
@@ -123,15 +125,16 @@ class Generator {  // one thread at a time
  private:
   enum class Step { ran, full, cancelled };
   struct Run;
-  int64_t prefill(std::span<const TokenId> prompt, Generation& result);
+  int64_t prefill(std::span<const TokenId> prompt, Run& run, Generation& result);
   void run_guesses(Run& run);
   bool run_next(Run& run);
   bool draw(Run& run, int64_t i_output);
-  Step run_drawn(std::span<const TokenId> answer, Generation& result);
+  Step run_drawn(Run& run);
 
   Context* context_;
   int sequence_;
   MakeRoom make_room_;
+  std::function<void(int64_t, int64_t)> progress_;
   std::vector<TokenId> cached_;  // the tokens whose positions are in the KV cache
   std::shared_ptr<engine::Drafter> drafter_;  // null: no guesses
   int64_t n_guesses_max_ = 0;

@@ -17,7 +17,7 @@ struct ImatrixOptions {
   const Imatrix* resumed = nullptr;  // of the first chunks of this text, by a run that was interrupted: goes on behind them
   bool process_output = false;  // also output.weight; a head that is the embedding has no entry
   std::string dataset = {};     // what the matrix calls the text
-  std::function<bool()> cancelled = {};  // polled between chunks; within one the context's own hook counts (Context::set_cancel)
+  std::function<bool()> cancelled = {};  // polled between chunks, and between the context's own within one
   std::function<void(int64_t done, int64_t total, double perplexity)> progress = {};  // after every chunk
   std::function<void(const Imatrix& so_far)> on_save = {};  // after every tenth chunk and the last
 };

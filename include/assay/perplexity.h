@@ -17,8 +17,7 @@ struct PerplexityOptions {
   // What takes the place of every chunk's first token; empty: BOS where the model's tokenizer adds one, else the text's own token.
   std::optional<TokenId> first_token = {};
   bool keep_tokens = false;  // fills PerplexityResult::tokens
-  // Polled between the pieces of a chunk; the contexts' own hooks (Context::set_cancel) are honoured too. The result is that of the whole
-  // chunks done.
+  // Polled between the pieces of a chunk and the contexts' own chunks. The result is that of the whole chunks done.
   std::function<bool()> cancelled = {};
   // Tokens run so far and in all, and the perplexity of the chunks done (NaN before the first is).
   std::function<void(int64_t done, int64_t total, double perplexity)> progress = {};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <utility>
@@ -27,8 +28,8 @@ struct Score {
 enum class Places { last, all };
 
 // Clears the context and runs the tokens. Error(bad_request) where they do not fit.
-Score score(Context& context, std::span<const TokenId> ids, int64_t n_top,
-            Places places = Places::last);
+Score score(Context& context, std::span<const TokenId> ids, int64_t n_top, Places places = Places::last,
+            const std::function<void(int64_t done, int64_t total)>& progress = {});
 
 // log(sum(exp(x))), in double, in a fixed order.
 double log_sum_exp(std::span<const double> x);

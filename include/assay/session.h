@@ -113,7 +113,7 @@ class ChatSession {  // one thread at a time
   bool did_not_fit() const noexcept;                      // the last turn was refused because its prompt is longer than the context
   GenerateOptions& options() noexcept;
   void set_drafts(const DraftOptions& drafts);  // as Generator's
-  void set_progress(std::function<void(int64_t done, int64_t total)> progress);  // as Context's
+  void set_progress(std::function<void(int64_t done, int64_t total)> progress);  // as Generator's
   const Context& context() const noexcept;
 
   std::string save()

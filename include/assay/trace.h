@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -23,6 +24,8 @@ struct TraceOptions {
   bool histogram = false;
   std::string dump_path = {};   // of the ops chosen; empty: none
   std::string text = {};        // the prompt, as the dump's header tells it
+  std::function<bool()> cancelled = {};  // polled before every chunk: then the trace is of what was run
+  std::function<void(int64_t done, int64_t total)> progress = {};  // in tokens, after every chunk
 };
 
 struct OpTrace {

@@ -132,11 +132,13 @@ class Draft {
   void read_names(const Names& names);
   const StoredTensor* take_one(const std::string& name, bool packed = false);
   void take_once(std::span<const Rule> rules);
+  void note_another_head(const StoredTensor& own);  // of a tied model
   bool take_layer(const Rule& rule, int64_t layer);
   void add(const Rule& rule, const std::string& to, const std::vector<const StoredTensor*>& sources);
   void shape_rows(Output& output, const Rule& rule, const std::vector<const StoredTensor*>& sources) const;
 
   std::string architecture_;
+  bool is_bare_ = false;  // names without the "model." before them: of a model without a head
   std::map<std::string, const StoredTensor*, std::less<>> by_name_;  // names as a text model alone has them
   std::map<std::string, bool, std::less<>> taken_;
 };

@@ -20,6 +20,10 @@ std::shared_ptr<const Model> require_model(std::shared_ptr<const Model> model) {
   return model;
 }
 
+void check_n_ranked(const RunRequest& request) {
+  if (request.n_ranked < 0) throw Error(Errc::bad_request, fmt::format("{} best logits: needs 0 or more", request.n_ranked));
+}
+
 }  // namespace
 
 Context::State::State(std::shared_ptr<const Model> loaded, const ContextOptions& asked)
@@ -40,6 +44,7 @@ Context::State::State(std::shared_ptr<const Model> loaded, const ContextOptions&
   batch_tokens.reserve(static_cast<size_t>(options.n_ubatch));
   next_position.resize(static_cast<size_t>(n_sequences()));
   logits_double.resize(static_cast<size_t>((headless ? *headless : plan).output_width()));
+  ranked.reserve(static_cast<size_t>(executor->supports().n_ranked_max));
 }
 
 void Context::State::check_sequence(int sequence) const {
@@ -71,15 +76,12 @@ void Context::State::check_room(int64_t n_tokens, int sequence) const {
   }
 }
 
-bool Context::State::allow(std::span<const ops::AllowedTokens> rows) {
-  if (rows.empty() && !has_allowed) return true;
-  const bool is_set = executor->set_allowed(rows);
-  if (is_set) has_allowed = !rows.empty();
-  return is_set;
+ops::RunRequest Context::State::of_executor(const RunRequest& request) const noexcept {
+  return {request.n_ranked, {}, request.follows_best, observer, timer};
 }
 
-void Context::State::run_batch(std::span<const BatchToken> batch) {
-  const AllowedScope scope(*this);
+void Context::State::decode_batch(std::span<const BatchToken> batch, const RunRequest& request, std::span<const ops::AllowedTokens> allowed) {
+  check_n_ranked(request);
   model->state().file.check_sizes();
   const auto n_wanted = std::count_if(batch.begin(), batch.end(), [](const BatchToken& t) { return t.wants_logits; });
   if (batch.empty() || static_cast<int64_t>(batch.size()) > options.n_ubatch || n_wanted > options.n_outputs_max) {
@@ -107,20 +109,28 @@ void Context::State::run_batch(std::span<const BatchToken> batch) {
   }
   i_logits = -1;
   n_batch_outputs = 0;
-  executor->run({batch_tokens, positions, sequences, outputs});
+  ops::RunRequest asked = of_executor(request);
+  asked.allowed = allowed;
+  executor->run({batch_tokens, positions, sequences, outputs, asked});
   n_batch_outputs = n_wanted;
   i_logits = n_wanted - 1;
 }
 
-int64_t Context::State::run(std::span<const TokenId> tokens, int sequence, int64_t n_chunk_max, bool all_outputs,
-                            const std::function<void(int64_t, int64_t)>& done) {
-  const AllowedScope scope(*this);
+int64_t Context::State::decode(std::span<const TokenId> tokens, int sequence, const RunRequest& request, std::span<const ops::AllowedTokens> allowed) {
+  check_request(tokens, sequence);
+  return run(tokens, sequence, options.n_ubatch, false, request, allowed, [](int64_t, int64_t) {});
+}
+
+int64_t Context::State::run(std::span<const TokenId> tokens, int sequence, int64_t n_chunk_max, bool all_outputs, const RunRequest& request,
+                            std::span<const ops::AllowedTokens> allowed, const std::function<void(int64_t, int64_t)>& done) {
+  check_n_ranked(request);
+  ops::RunRequest asked = of_executor(request);
   const int64_t n_tokens = static_cast<int64_t>(tokens.size());
   int64_t n_done = 0;
   i_logits = -1;
   n_batch_outputs = 0;
   while (n_done < n_tokens) {
-    if (cancelled && cancelled()) break;
+    if (request.cancelled && request.cancelled()) break;
     const int64_t n = std::min(n_chunk_max, n_tokens - n_done);
     const bool is_last = n_done + n == n_tokens;
     const int64_t n_past = executor->n_positions(sequence);
@@ -128,12 +138,12 @@ int64_t Context::State::run(std::span<const TokenId> tokens, int sequence, int64
     for (int64_t i = 0; i < n; ++i) positions.push_back(static_cast<int32_t>(n_past + i));
     sequences.assign(static_cast<size_t>(n), sequence);
     outputs.assign(static_cast<size_t>(n), all_outputs ? 1 : 0);
-    if (is_last) outputs.back() = 1;
-    executor->run({tokens.subspan(static_cast<size_t>(n_done), static_cast<size_t>(n)), positions, sequences, outputs});
+    if (is_last) outputs.back() = 1, asked.allowed = allowed;
+    executor->run({tokens.subspan(static_cast<size_t>(n_done), static_cast<size_t>(n)), positions, sequences, outputs, asked});
     i_logits = all_outputs ? n - 1 : (is_last ? 0 : -1);
     done(n_done, n);
     n_done += n;
-    if (progress) progress(n_done, n_tokens);
+    if (request.progress) request.progress(n_done, n_tokens);
   }
   return n_done;
 }
@@ -169,16 +179,15 @@ const Model& Context::model() const noexcept { return *state_->model; }
 const ContextOptions& Context::options() const noexcept { return state_->options; }
 std::string_view Context::kernels() const noexcept { return state_->kernels; }
 
-int64_t Context::decode(std::span<const TokenId> tokens, int sequence) {
-  state_->check_request(tokens, sequence);
-  return state_->run(tokens, sequence, state_->options.n_ubatch, false, [](int64_t, int64_t) {});
+int64_t Context::decode(std::span<const TokenId> tokens, int sequence, const RunRequest& request) {
+  return state_->decode(tokens, sequence, request);
 }
 
-int64_t Context::decode_all(std::span<const TokenId> tokens, const LogitsSink& sink, int sequence) {
+int64_t Context::decode_all(std::span<const TokenId> tokens, const LogitsSink& sink, int sequence, const RunRequest& request) {
   State& s = *state_;
   s.check_request(tokens, sequence);
   const int64_t n_past = s.executor->n_positions(sequence);
-  return s.run(tokens, sequence, s.options.n_outputs_max, true, [&](int64_t i_first, int64_t n) {
+  return s.run(tokens, sequence, s.options.n_outputs_max, true, request, {}, [&](int64_t i_first, int64_t n) {
     for (int64_t i = 0; i < n; ++i) {
       const std::span<const double> logits = s.read_logits(i);
       s.add_to_digest(i, n_past + i_first + i, sequence);
@@ -187,7 +196,7 @@ int64_t Context::decode_all(std::span<const TokenId> tokens, const LogitsSink& s
   });
 }
 
-void Context::decode_batch(std::span<const BatchToken> tokens) { state_->run_batch(tokens); }
+void Context::decode_batch(std::span<const BatchToken> tokens, const RunRequest& request) { state_->decode_batch(tokens, request); }
 
 std::span<const float> Context::batch_logits(int64_t i_output) const {
   if (i_output < 0 || i_output >= state_->n_batch_outputs) {
@@ -197,14 +206,9 @@ std::span<const float> Context::batch_logits(int64_t i_output) const {
   return state_->executor->logits(i_output);
 }
 
-bool Context::set_n_ranked(int64_t n) {
-  if (n < 0) throw Error(Errc::bad_request, fmt::format("{} best logits: needs 0 or more", n));
-  if (!state_->executor->set_n_ranked(n)) return false;
-  state_->ranked.reserve(static_cast<size_t>(n));
-  return true;
-}
+int64_t Context::n_ranked_max() const noexcept { return state_->executor->supports().n_ranked_max; }
 
-bool Context::set_follows_best(bool follows) { return state_->executor->set_follows_best(follows); }
+bool Context::runs_ahead() const noexcept { return state_->executor->supports().follows_best; }
 
 std::span<const RankedLogit> Context::ranked() const {
   if (state_->i_logits < 0) throw Error(Errc::bad_request, "best logits: no token was run, or its call was cancelled");
@@ -272,9 +276,5 @@ MemoryFigures Context::memory() const noexcept {
   return {state_->model->weights_bytes(), static_cast<int64_t>(state_->executor->cache_bytes()),
           static_cast<int64_t>(state_->executor->arena_bytes())};
 }
-
-void Context::set_cancel(std::function<bool()> cancelled) { state_->cancelled = std::move(cancelled); }
-
-void Context::set_progress(std::function<void(int64_t, int64_t)> progress) { state_->progress = std::move(progress); }
 
 }  // namespace assay

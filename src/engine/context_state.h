@@ -16,10 +16,13 @@ namespace assay {
 struct Context::State {
   State(std::shared_ptr<const Model> loaded, const ContextOptions& asked);
 
+  // allowed: of the outputs of the call, whose best logits alone know of it (ops::RunRequest); only where ranks_allowed() says so.
+  int64_t decode(std::span<const TokenId> tokens, int sequence, const RunRequest& request, std::span<const ops::AllowedTokens> allowed = {});
+  void decode_batch(std::span<const BatchToken> batch, const RunRequest& request, std::span<const ops::AllowedTokens> allowed = {});
   // Runs tokens in chunks of at most n_chunk_max; after each, done(i_first, n) is called. Returns the tokens run.
-  int64_t run(std::span<const TokenId> tokens, int sequence, int64_t n_chunk_max, bool all_outputs,
-              const std::function<void(int64_t i_first, int64_t n)>& done);
-  void run_batch(std::span<const BatchToken> batch);
+  int64_t run(std::span<const TokenId> tokens, int sequence, int64_t n_chunk_max, bool all_outputs, const RunRequest& request,
+              std::span<const ops::AllowedTokens> allowed, const std::function<void(int64_t i_first, int64_t n)>& done);
+  ops::RunRequest of_executor(const RunRequest& request) const noexcept;
   void check_request(std::span<const TokenId> tokens, int sequence) const;
   void check_token(TokenId token, size_t i) const;
   void check_room(int64_t n_tokens, int sequence) const;
@@ -28,9 +31,7 @@ struct Context::State {
   int n_sequences() const noexcept { return options.n_sequences + options.n_kept; }
   int64_t output_width() const noexcept { return static_cast<int64_t>(logits_double.size()); }
   std::span<const RankedLogit> read_ranked(int64_t i_output);
-  // Of the next call that runs tokens: ops::Executor::set_allowed. False: all tokens are ranked.
-  bool allow(std::span<const ops::AllowedTokens> rows);
-  struct AllowedScope;  // behind it nothing of this is left
+  bool ranks_allowed() const { return executor->supports().allowed; }
   void add_to_digest(int64_t i_output, int64_t position, int sequence);
 
   std::shared_ptr<const Model> model;
@@ -51,21 +52,27 @@ struct Context::State {
   std::vector<int64_t> next_position; // per sequence
   std::vector<double> logits_double;  // vocab_size, or d_model of embeddings
   std::vector<RankedLogit> ranked;    // of the output that was asked for last
-  bool has_allowed = false;           // of the next call that runs tokens
   engine::BitsDigest logits_digest;   // of sequence 0's positions [0, n_digested)
   int64_t n_digested = 0;
-  std::function<bool()> cancelled;
-  std::function<void(int64_t, int64_t)> progress;
+  ops::OpObserver* observer = nullptr;  // of every run, while a Watched lives
+  ops::StepTimer* timer = nullptr;
 };
 
-struct Context::State::AllowedScope {
-  explicit AllowedScope(State& state) : state_(state) {}
-  ~AllowedScope() { state_.allow({}); }
-  AllowedScope(const AllowedScope&) = delete;
-  AllowedScope& operator=(const AllowedScope&) = delete;
+namespace engine {
+
+// Every run of the context is seen by an observer, or timed, for as long as this lives.
+class Watched {
+ public:
+  Watched(Context::State& state, ops::OpObserver& observer) : state_(state) { state_.observer = &observer; }
+  Watched(Context::State& state, ops::StepTimer& timer) : state_(state) { state_.timer = &timer; }
+  ~Watched() { state_.observer = nullptr, state_.timer = nullptr; }
+  Watched(const Watched&) = delete;
+  Watched& operator=(const Watched&) = delete;
 
  private:
-  State& state_;
+  Context::State& state_;
 };
+
+}  // namespace engine
 
 }  // namespace assay

@@ -169,20 +169,41 @@ TEST_P(ContextTest, CancelsBetweenChunksAndTellsProgress) {
   options_.n_ubatch = 8;
   Context context(model_, options_);
   std::vector<int64_t> done;
-  context.set_progress([&](int64_t n, int64_t total) {
+  RunRequest request;
+  request.progress = [&](int64_t n, int64_t total) {
     EXPECT_EQ(total, 30);
     done.push_back(n);
-  });
-  context.set_cancel([&] { return done.size() == 2; });
-  EXPECT_EQ(context.decode(tokens(30)), 16);
+  };
+  request.cancelled = [&] { return done.size() == 2; };
+  EXPECT_EQ(context.decode(tokens(30), 0, request), 16);
   EXPECT_EQ(done, (std::vector<int64_t>{8, 16}));
   EXPECT_EQ(context.n_past(), 16);
   EXPECT_THAT(refusal([&] { (void)context.logits(); }), HasSubstr("cancelled"));
-  context.set_cancel(nullptr);
+  request.cancelled = nullptr;
   done.clear();
   context.truncate(0);
-  EXPECT_EQ(context.decode(tokens(30)), 30);
+  EXPECT_EQ(context.decode(tokens(30), 0, request), 30);
   EXPECT_EQ(done, (std::vector<int64_t>{8, 16, 24, 30}));
+}
+
+// What a call asks for is of that call alone, and what the device does not do is as if it had not been asked for.
+TEST_P(ContextTest, ARequestIsOfOneCall) {
+  const std::vector<TokenId> prompt = tokens(12);
+  Context context(model_, options_);
+  const std::vector<double> expected = last_logits(context, prompt);
+  const std::string digest = context.kv_digest();
+  context.clear();
+  EXPECT_THAT(refusal([&] { context.decode(prompt, 0, {.n_ranked = -1}); }), HasSubstr("-1 best logits"));
+  EXPECT_EQ(context.n_past(), 0);
+  EXPECT_EQ(context.n_ranked_max(), 0);
+  EXPECT_FALSE(context.runs_ahead());
+  int n_polls = 0;
+  context.decode(std::span(prompt).first(11), 0, {.cancelled = [&] { return ++n_polls > 100; }, .n_ranked = 3, .follows_best = true});
+  EXPECT_TRUE(context.ranked().empty());
+  EXPECT_EQ(n_polls, 1);
+  EXPECT_EQ(last_logits(context, std::span(prompt).last(1)), expected);
+  EXPECT_EQ(context.kv_digest(), digest);
+  EXPECT_EQ(n_polls, 1);
 }
 
 TEST_P(ContextTest, SequencesDoNotSeeEachOther) {
@@ -265,7 +286,7 @@ TEST_P(ContextTest, ObserversSeeEveryOpAndChangeNothing) {
   const std::string digest = context.kv_digest();
   context.clear();
   Recorder recorder;
-  context.state().executor->set_observer(&recorder);
+  const engine::Watched watched(context.state(), recorder);
   EXPECT_EQ(last_logits(context, tokens(9)), expected);
   EXPECT_EQ(context.kv_digest(), digest);
   EXPECT_EQ(recorder.names.size(), 37u);

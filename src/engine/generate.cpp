@@ -9,8 +9,6 @@
 
 #include "assay/error.h"
 #include "engine/sampling/answer.h"
-#include "engine/sampling/best_follows.h"
-#include "engine/cancel_scope.h"
 #include "engine/context_state.h"
 #include "engine/scheduler/draft_pace.h"
 #include "engine/scheduler/drafter.h"
@@ -41,9 +39,45 @@ std::string_view name(FinishReason reason) noexcept {
 
 Generator::Generator(Context& context, int sequence) : context_(&context), sequence_(sequence) {}
 
+// An answer at work.
+struct Generator::Run {
+  const GenerateOptions& options;
+  const TextSink& sink;
+  engine::Answer answer;
+  RunRequest request = {};  // of the next run of the context
+  Generation result = {};
+  bool is_best = false;     // what is drawn is the one best token
+  std::span<const uint64_t> mask = {};  // of the next run; empty: all tokens
+  bool is_mask_ranked = false;          // of the run at work: its best logits are those that the mask leaves
+  int64_t n_predict = 0;
+  std::vector<TokenId> tokens = {};   // prompt and answer, where there are guesses
+  std::vector<TokenId> guesses = {};  // that stand behind the last token in the run that was made
+  engine::DraftPace pace = {};
+  double plain_ms = 0;                // of a run without guesses, lately
+
+  int64_t n_answer() const noexcept { return static_cast<int64_t>(answer.ids().size()); }
+  bool is_ranked() const noexcept { return request.n_ranked > 0; }
+  bool is_cancelled() const { return request.cancelled && request.cancelled(); }
+  // Before the context runs what the next draw is for.
+  void ask_mask(Context& context) {
+    if (!is_ranked() || !answer.has_mask()) return;
+    mask = answer.look_ahead();
+    is_mask_ranked = mask.empty() || context.state().ranks_allowed();
+  }
+  int64_t decode(Context& context, std::span<const TokenId> ids, int sequence) {
+    const ops::AllowedTokens allowed{0, mask};
+    return context.state().decode(ids, sequence, request, {&allowed, is_mask_ranked && !mask.empty() ? 1u : 0u});
+  }
+  void show(std::string_view text) {
+    if (text.empty()) return;
+    result.text += text;
+    if (sink) sink(text);
+  }
+};
+
 // Runs what the cache does not hold yet, all but the last token at least; returns how many of the
 // prompt's tokens are in the cache now.
-int64_t Generator::prefill(std::span<const TokenId> prompt, Generation& result) {
+int64_t Generator::prefill(std::span<const TokenId> prompt, Run& run, Generation& result) {
   const auto size = static_cast<int64_t>(prompt.size());
   if (size == 0) throw Error(Errc::bad_request, "the prompt is empty");
   if (size > context_->n_ctx()) {
@@ -62,8 +96,9 @@ int64_t Generator::prefill(std::span<const TokenId> prompt, Generation& result) 
   result.n_prompt = size;
   result.n_prompt_cached = n_cached;
   const auto start = std::chrono::steady_clock::now();
-  result.prefill.tokens =
-      context_->decode(prompt.subspan(static_cast<size_t>(n_cached)), sequence_);
+  run.request.progress = progress_;
+  result.prefill.tokens = run.decode(*context_, prompt.subspan(static_cast<size_t>(n_cached)), sequence_);
+  run.request.progress = {};
   result.prefill.ms = ms_since(start);
   cached_.assign(prompt.begin(),
                  prompt.begin() + static_cast<std::ptrdiff_t>(n_cached + result.prefill.tokens));
@@ -85,10 +120,11 @@ MakeRoom drop_older_half(int64_t n_keep, int64_t n_ctx) {
 }
 
 // Runs the token drawn last; where the context is full, with what room is made for it.
-Generator::Step Generator::run_drawn(std::span<const TokenId> answer, Generation& result) {
-  const TokenId last = answer.back();
+Generator::Step Generator::run_drawn(Run& run) {
+  Generation& result = run.result;
+  const TokenId last = run.answer.ids().back();
   if (context_->n_past(sequence_) < context_->n_ctx()) {
-    if (context_->decode({&last, 1}, sequence_) == 0) return Step::cancelled;
+    if (run.decode(*context_, {&last, 1}, sequence_) == 0) return Step::cancelled;
     cached_.push_back(last);
     result.decode.tokens += 1;
     return Step::ran;
@@ -96,10 +132,10 @@ Generator::Step Generator::run_drawn(std::span<const TokenId> answer, Generation
   if (!make_room_) return Step::full;
   std::vector<TokenId> all = cached_;
   all.push_back(last);
-  const std::vector<TokenId> next = make_room_(all, answer);
+  const std::vector<TokenId> next = make_room_(all, run.answer.ids());
   if (next.empty()) return Step::full;
   Generation anew;
-  const int64_t n_run = prefill(next, anew);
+  const int64_t n_run = prefill(next, run, anew);
   result.decode.tokens += anew.prefill.tokens;
   result.n_dropped += static_cast<int64_t>(all.size()) - static_cast<int64_t>(next.size());
   return n_run < anew.n_prompt ? Step::cancelled : Step::ran;
@@ -109,38 +145,6 @@ void Generator::set_drafts(const DraftOptions& drafts) {
   drafter_ = engine::make_drafter(drafts, *context_);
   n_guesses_max_ = drafts.n_max;
 }
-
-// An answer at work.
-struct Generator::Run {
-  const GenerateOptions& options;
-  const TextSink& sink;
-  const std::function<bool()>& cancelled;
-  engine::Answer answer;
-  Generation result = {};
-  engine::BestFollows best_follows;
-  bool is_ranked = false, is_best = false;
-  bool is_mask_ranked = false;  // of the run at work: its best logits are those that the mask leaves
-  int64_t n_predict = 0;
-  std::vector<TokenId> tokens = {};   // prompt and answer, where there are guesses
-  std::vector<TokenId> guesses = {};  // that stand behind the last token in the run that was made
-  engine::DraftPace pace = {};
-  double plain_ms = 0;                // of a run without guesses, lately
-
-  int64_t n_answer() const noexcept { return static_cast<int64_t>(answer.ids().size()); }
-  bool is_cancelled() const { return cancelled && cancelled(); }
-  // Before the context runs what the next draw is for.
-  void ask_mask(Context& context) {
-    if (!is_ranked || !answer.has_mask()) return;
-    const std::span<const uint64_t> words = answer.look_ahead();
-    const ops::AllowedTokens allowed{0, words};
-    is_mask_ranked = context.state().allow({&allowed, words.empty() ? 0u : 1u});
-  }
-  void show(std::string_view text) {
-    if (text.empty()) return;
-    result.text += text;
-    if (sink) sink(text);
-  }
-};
 
 // Guesses behind the token drawn last; none where guessing does not pay or there is no room.
 void Generator::run_guesses(Run& run) {
@@ -168,9 +172,9 @@ bool Generator::run_next(Run& run) {
     const bool is_full = context_->n_past(sequence_) == context_->n_ctx();
     // The token drawn after this one is run, too, unless it is the last. Where it ends the
     // answer, a run was for nothing, which whoever comes next waits for.
-    run.best_follows.set(run.is_best && !is_full && run.n_answer() + 1 < run.n_predict);
+    run.request.follows_best = run.is_best && !is_full && run.n_answer() + 1 < run.n_predict;
     if (!is_full || make_room_) run.ask_mask(*context_);
-    const Step step = run_drawn(run.answer.ids(), run.result);
+    const Step step = run_drawn(run);
     run.result.context_full = step == Step::full;
     if (step == Step::cancelled) run.result.finish_reason = FinishReason::cancelled;
     run.plain_ms = run.plain_ms == 0 ? ms_since(start) : run.plain_ms + 0.3 * (ms_since(start) - run.plain_ms);
@@ -188,7 +192,7 @@ bool Generator::run_next(Run& run) {
 bool Generator::draw(Run& run, int64_t i_output) {
   engine::Answer& answer = run.answer;
   const bool in_batch = !run.guesses.empty();
-  const bool is_ranked = run.is_ranked && !in_batch && (run.is_mask_ranked || !answer.has_mask());
+  const bool is_ranked = run.is_ranked() && !in_batch && (run.is_mask_ranked || !answer.has_mask());
   const std::span<const RankedLogit> best = is_ranked ? context_->ranked() : std::span<const RankedLogit>();
   if (!best.empty()) {
     answer.draw(best);
@@ -207,16 +211,14 @@ bool Generator::draw(Run& run, int64_t i_output) {
 
 Generation Generator::run(std::span<const TokenId> prompt, const GenerateOptions& options,
                           const TextSink& sink, const std::function<bool()>& cancelled) {
-  Run run{options, sink, cancelled, engine::Answer(context_->model(), options), {}, engine::BestFollows(*context_)};
+  Run run{options, sink, engine::Answer(context_->model(), options)};
   Generation& result = run.result;
+  run.request.cancelled = cancelled;
   const int64_t n_ranked = run.answer.n_ranked();
-  run.is_ranked = drafter_ == nullptr && n_ranked > 0 && context_->set_n_ranked(n_ranked);
-  if (!run.is_ranked) context_->set_n_ranked(0);
-  run.is_best = run.is_ranked && n_ranked == 1 && !run.answer.has_mask();  // what a mask will leave nobody knows
-  const engine::CancelScope scope(*context_, cancelled);
-  const Context::State::AllowedScope allowed_scope(context_->state());
+  if (drafter_ == nullptr && n_ranked <= context_->n_ranked_max()) run.request.n_ranked = n_ranked;
+  run.is_best = run.request.n_ranked == 1 && !run.answer.has_mask();  // what a mask will leave nobody knows
   if (options.n_predict != 0) run.ask_mask(*context_);
-  if (prefill(prompt, result) < result.n_prompt) {
+  if (prefill(prompt, run, result) < result.n_prompt) {
     result.finish_reason = FinishReason::cancelled;
     return std::move(result);
   }

@@ -231,25 +231,21 @@ class BestKnown final : public ops::ForwardingExecutor {
     if (follows_ && best_.token != ops::kNone) {
       EXPECT_EQ(batch.tokens[0], best_.token);
     }
+    follows_ = batch.request.follows_best;
+    n_ranked_ = batch.request.n_ranked;
+    EXPECT_LE(n_ranked_, 1);
     ForwardingExecutor::run(batch);
     n_runs += batch.tokens.size() == 1;
     n_followed += batch.tokens.size() == 1 && follows_;
     const TokenId best = argmax(logits(0));
     best_ = {best, logits(0)[static_cast<size_t>(best)]};
   }
-  bool set_n_ranked(int64_t n) override {
-    n_ranked_ = n;
-    return n <= 1;
-  }
+  ops::RunSupport supports() const override { return {.n_ranked_max = 1, .allowed = false, .follows_best = true, .timer = false}; }
   std::span<const ops::RankedLogit> ranked(int64_t) const override {
     return {&best_, static_cast<size_t>(n_ranked_)};
   }
-  bool set_follows_best(bool follows) override {
-    follows_ = follows;
-    if (!follows) best_.token = ops::kNone;
-    return true;
-  }
-  bool follows() const { return follows_; }
+
+  void forget() { follows_ = false; }  // an answer was cut, and what follows is of another one
 
   int n_runs = 0, n_followed = 0;  // of one token; of these with another to come
 
@@ -271,9 +267,9 @@ TEST_F(GenerateTest, SaysWhereTheBestTokenFollows) {
     options_.n_predict = n_predict;
     executor.n_runs = executor.n_followed = 0;
     context.clear();
+    executor.forget();
     const Generation g = generator.run(tokens(5), options_);
     EXPECT_EQ(g.ids.size(), static_cast<size_t>(n_predict));
-    EXPECT_FALSE(executor.follows());
     return std::pair(executor.n_runs, executor.n_followed);
   };
   EXPECT_EQ(counts(0, 0, 12), std::pair(11, 10));  // after the last run a token is drawn, but not run
@@ -287,7 +283,6 @@ TEST_F(GenerateTest, SaysWhereTheBestTokenFollows) {
   int n_polls = 0;
   const Generation cut = generator.run(tokens(5), options_, {}, [&] { return ++n_polls > 6; });
   EXPECT_EQ(cut.finish_reason, FinishReason::cancelled);
-  EXPECT_FALSE(executor.follows());
 }
 
 TEST_F(GenerateTest, ScoreMatchesTheLogits) {

@@ -22,7 +22,8 @@ double log_sum_exp(std::span<const double> x) {
   return best + num::log64(sum);
 }
 
-Score score(Context& context, std::span<const TokenId> ids, int64_t n_top, Places places) {
+Score score(Context& context, std::span<const TokenId> ids, int64_t n_top, Places places,
+            const std::function<void(int64_t, int64_t)>& progress) {
   const auto size = static_cast<int64_t>(ids.size());
   if (n_top < 0) throw Error(Errc::bad_request, fmt::format("{} top logits were asked for", n_top));
   Score result;
@@ -31,7 +32,7 @@ Score score(Context& context, std::span<const TokenId> ids, int64_t n_top, Place
   }
   double nll_sum = 0;
   context.clear();
-  context.decode_all(ids, [&](int64_t position, std::span<const double> logits) {
+  const auto add = [&](int64_t position, std::span<const double> logits) {
     const double total = log_sum_exp(logits);
     if (position + 1 < size) {
       const TokenId next = ids[static_cast<size_t>(position + 1)];
@@ -41,7 +42,8 @@ Score score(Context& context, std::span<const TokenId> ids, int64_t n_top, Place
     }
     result.logsumexp = total;
     result.top = engine::best_logits(logits, n_top);
-  });
+  };
+  context.decode_all(ids, add, 0, {.progress = progress});
   result.mean_nll = size > 1 ? nll_sum / static_cast<double>(size - 1) : 0;
   result.logits_digest = context.logits_digest();
   result.kv_digest = context.kv_digest();

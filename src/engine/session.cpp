@@ -294,7 +294,7 @@ void ChatSession::set_reasoning_sink(Generator::TextSink sink) { state_->reasoni
 
 void ChatSession::set_drafts(const DraftOptions& drafts) { state_->generator.set_drafts(drafts); }
 
-void ChatSession::set_progress(std::function<void(int64_t, int64_t)> progress) { state_->context.set_progress(std::move(progress)); }
+void ChatSession::set_progress(std::function<void(int64_t, int64_t)> progress) { state_->generator.set_progress(std::move(progress)); }
 
 void ChatSession::set_template_variables(std::string json) { state_->variables_json = std::move(json); }
 

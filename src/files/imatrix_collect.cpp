@@ -157,17 +157,6 @@ class Collector final : public ops::OpObserver {
   std::map<ops::ValueId, std::vector<double>> kept_;  // of the rows at work, for expert_inputs_
 };
 
-class Observed {  // an observer, for as long as this lives
- public:
-  Observed(ops::Executor& executor, ops::OpObserver& observer) : executor_(executor) { executor_.set_observer(&observer); }
-  ~Observed() { executor_.set_observer(nullptr); }
-  Observed(const Observed&) = delete;
-  Observed& operator=(const Observed&) = delete;
-
- private:
-  ops::Executor& executor_;
-};
-
 // The tokens of the second half, as perplexity scores them.
 struct Likelihood {
   double nll = 0;
@@ -220,7 +209,7 @@ ImatrixResult collect_imatrix(Context& context, std::span<const TokenId> ids, co
     merge_imatrix(result.imatrix, Imatrix{{}, n_chunks, options.n_chunk, collector.take()});
     if (options.on_save) options.on_save(result.imatrix);
   };
-  const Observed observed(*context.state().executor, collector);
+  const engine::Watched watched(context.state(), collector);
   Likelihood total;
   int64_t n_open = 0;  // chunks that are not folded yet
   for (int64_t chunk = result.imatrix.n_chunks; chunk < result.n_chunks_asked; ++chunk) {
@@ -229,11 +218,12 @@ ImatrixResult collect_imatrix(Context& context, std::span<const TokenId> ids, co
     if (first) tokens.front() = *first;
     context.clear();
     Likelihood here;
-    const int64_t n_run = context.decode_all(tokens, [&](int64_t position, std::span<const double> logits) {
+    const auto score = [&](int64_t position, std::span<const double> logits) {
       if (position < options.n_chunk / 2 || position + 1 == options.n_chunk) return;
       here.nll += log_sum_exp(logits) - logits[static_cast<size_t>(tokens[static_cast<size_t>(position + 1)])];
       ++here.n;
-    });
+    };
+    const int64_t n_run = context.decode_all(tokens, score, 0, {.cancelled = options.cancelled});
     if (n_run < options.n_chunk || (options.cancelled && options.cancelled())) {
       result.cancelled = true;
       break;

@@ -9,8 +9,6 @@
 #include <numeric>
 
 #include "assay/error.h"
-#include "engine/sampling/best_follows.h"
-#include "engine/cancel_scope.h"
 #include "engine/model_state.h"
 #include "measure/random_tokens.h"
 #include "measure/work.h"
@@ -24,9 +22,9 @@ using Clock = std::chrono::steady_clock;
 double elapsed_ms(Clock::time_point start) { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); }
 
 // One after the other into every sequence. False where it was cancelled.
-bool run_prompts(Context& context, std::span<const TokenId> ids, int64_t n_sequences) {
+bool run_prompts(Context& context, std::span<const TokenId> ids, int64_t n_sequences, const RunRequest& request) {
   for (int64_t sequence = 0; sequence < n_sequences && !ids.empty(); ++sequence) {
-    if (context.decode(ids, static_cast<int>(sequence)) != static_cast<int64_t>(ids.size())) return false;
+    if (context.decode(ids, static_cast<int>(sequence), request) != static_cast<int64_t>(ids.size())) return false;
   }
   return true;
 }
@@ -49,15 +47,15 @@ std::pair<double, double> mean_and_deviation(const std::vector<T>& samples) {  /
 
 // Where it is found on the device, the best token is what leaves it, as when it is drawn.
 Bench::Bench(Context& context, bool runs_ahead)
-    : context_(context), is_ranked_(context.set_n_ranked(1)), runs_ahead_(runs_ahead), n_kept_(static_cast<size_t>(context.options().n_sequences)) {
+    : context_(context), is_ranked_(context.n_ranked_max() > 0), runs_ahead_(runs_ahead), n_kept_(static_cast<size_t>(context.options().n_sequences)) {
   context.clear();
 }
 
 bool Bench::run_tokens(const BenchTest& test, std::span<const TokenId> ids, const std::function<bool()>& cancelled) {
   const auto n_prompt = static_cast<size_t>(test.n_prompt), n_gen = static_cast<size_t>(test.n_gen);
-  if (!run_prompts(context_, ids.first(n_prompt), test.n_sequences)) return false;
+  RunRequest request{.cancelled = cancelled, .n_ranked = is_ranked_ ? 1 : 0};
+  if (!run_prompts(context_, ids.first(n_prompt), test.n_sequences, request)) return false;
   std::vector<BatchToken> batch(static_cast<size_t>(test.n_sequences));
-  engine::BestFollows best_follows(context_);
   for (size_t i = 0; i < n_gen; ++i) {
     if (cancelled && cancelled()) return false;
     for (size_t sequence = 0; sequence < batch.size(); ++sequence) {
@@ -65,8 +63,8 @@ bool Bench::run_tokens(const BenchTest& test, std::span<const TokenId> ids, cons
       if (is_ranked_ && i > 0) best = context_.batch_ranked(static_cast<int64_t>(sequence));
       batch[sequence] = {best.empty() ? ids[n_prompt + i] : best.front().id, static_cast<int>(sequence), true};
     }
-    best_follows.set(runs_ahead_ && i + 1 < n_gen);
-    context_.decode_batch(batch);
+    request.follows_best = runs_ahead_ && i + 1 < n_gen;
+    context_.decode_batch(batch, request);
   }
   return true;
 }
@@ -89,7 +87,7 @@ void Bench::check(const BenchTest& test, int64_t n_repetitions) const {
 }
 
 // Fills the first n_depth positions of each sequence. False where it was cancelled.
-bool Bench::fill_depth(const BenchTest& test) {
+bool Bench::fill_depth(const BenchTest& test, const std::function<bool()>& cancelled) {
   const std::vector<TokenId> ids = random_tokens(test.n_depth, context_.model().vocab_size());
   for (int64_t sequence = 0; sequence < context_.options().n_sequences; ++sequence) {
     int64_t& n_kept = n_kept_[static_cast<size_t>(sequence)];
@@ -97,7 +95,7 @@ bool Bench::fill_depth(const BenchTest& test) {
     context_.truncate(n_kept, static_cast<int>(sequence));
     if (sequence >= test.n_sequences || n_kept == test.n_depth) continue;
     const std::span<const TokenId> rest = std::span(ids).subspan(static_cast<size_t>(n_kept));
-    n_kept += context_.decode(rest, static_cast<int>(sequence));
+    n_kept += context_.decode(rest, static_cast<int>(sequence), {.cancelled = cancelled});
     if (n_kept < test.n_depth) return false;
   }
   return true;
@@ -110,8 +108,7 @@ BenchResult Bench::run(const BenchTest& test, int64_t n_repetitions, bool warm_u
   BenchResult result;
   result.test = test;
   result.work = measure::WorkCounter(context_.model().state().built.plan, context_.options()).of_test(test);
-  const engine::CancelScope scope(context_, cancelled);
-  bool goes_on = fill_depth(test);
+  bool goes_on = fill_depth(test, cancelled);
   if (goes_on && warm_up) {
     // Two tokens: what a device records of the first or second is at hand then.
     const BenchTest brief{std::min(test.n_prompt, context_.options().n_ubatch), std::min<int64_t>(test.n_gen, 2), 0, test.n_sequences};

@@ -71,13 +71,13 @@ struct Side {
   Context* context = nullptr;
   std::vector<double> rows;
 
-  bool skip(std::span<const TokenId> tokens) {  // false: cancelled
-    return context->decode(tokens) == static_cast<int64_t>(tokens.size());
+  bool skip(std::span<const TokenId> tokens, const RunRequest& request) {  // false: cancelled
+    return context->decode(tokens, 0, request) == static_cast<int64_t>(tokens.size());
   }
-  bool collect(std::span<const TokenId> tokens) {
+  bool collect(std::span<const TokenId> tokens, const RunRequest& request) {
     rows.clear();
-    const int64_t n = context->decode_all(
-        tokens, [&](int64_t, std::span<const double> logits) { rows.insert(rows.end(), logits.begin(), logits.end()); });
+    const auto add = [&](int64_t, std::span<const double> logits) { rows.insert(rows.end(), logits.begin(), logits.end()); };
+    const int64_t n = context->decode_all(tokens, add, 0, request);
     return n == static_cast<int64_t>(tokens.size());
   }
   std::span<const double> row(int64_t i, int64_t width) const {
@@ -93,7 +93,7 @@ std::optional<TokenId> first_token_of(const Context& context) {
 class Run {
  public:
   Run(Context& context, Context* base, std::span<const TokenId> ids, const PerplexityOptions& options)
-      : ids_(ids), options_(options), pool_(context.state().pool), vocab_size_(context.model().vocab_size()) {
+      : ids_(ids), options_(options), request_{.cancelled = options.cancelled}, pool_(context.state().pool), vocab_size_(context.model().vocab_size()) {
     sides_.push_back({&context, {}});
     if (base != nullptr) sides_.push_back({base, {}});
     n_rows_ = context.options().n_outputs_max;
@@ -128,7 +128,7 @@ class Run {
     const int64_t n_first = n / 2;
     for (Side& side : sides_) {
       side.context->clear();
-      if (cancelled() || !side.skip(std::span(tokens_).first(static_cast<size_t>(n_first)))) return false;
+      if (cancelled() || !side.skip(std::span(tokens_).first(static_cast<size_t>(n_first)), request_)) return false;
     }
     report(i_chunk, n_first);
     chunk_.clear();
@@ -143,7 +143,7 @@ class Run {
 
   bool score_piece(int64_t begin, int64_t n) {
     for (Side& side : sides_) {
-      if (cancelled() || !side.collect(std::span(tokens_).subspan(static_cast<size_t>(begin), static_cast<size_t>(n)))) return false;
+      if (cancelled() || !side.collect(std::span(tokens_).subspan(static_cast<size_t>(begin), static_cast<size_t>(n)), request_)) return false;
     }
     pool_.run(n, [&](int64_t i, int) {
       const TokenId next = tokens_[static_cast<size_t>(begin + i + 1)];
@@ -208,6 +208,7 @@ class Run {
 
   std::span<const TokenId> ids_;
   const PerplexityOptions& options_;
+  const RunRequest request_;
   base::ThreadPool& pool_;
   int64_t vocab_size_ = 0;
   int64_t n_rows_ = 0;  // positions whose logits are held at a time

@@ -211,8 +211,7 @@ TEST_F(PerplexityRules, ChunksAreCountedAndCancelledWhole) {
   EXPECT_EQ(steps.front(), (std::pair<int64_t, int64_t>(8, 60)));
   EXPECT_TRUE(std::isnan(so_far.front()));
   EXPECT_NEAR(so_far.back(), two.perplexity, 1e-9);
-  context.set_cancel([] { return true; });  // the context's own hook
-  EXPECT_EQ(perplexity(context, nullptr, text(70), {.n_chunk = 16}).n_chunks, 0);
+  EXPECT_EQ(perplexity(context, nullptr, text(70), {.n_chunk = 16, .cancelled = [] { return true; }}).n_chunks, 0);
 }
 
 TEST_F(PerplexityRules, WhatCannotBeServedIsRefusedByName) {

@@ -77,17 +77,6 @@ class StepTimes final : public ops::StepTimer {
   std::map<std::string, std::vector<ProfileRow>> runs_;
 };
 
-// Takes the timer out of the executor again, whatever is thrown.
-struct Attached {
-  Attached(ops::Executor& of, StepTimes& times) : executor(of) {
-    if (!executor.set_step_timer(&times)) throw Error(Errc::bad_request, "profile: what runs here cannot tell its steps apart");
-  }
-  ~Attached() { executor.set_step_timer(nullptr); }
-  Attached(const Attached&) = delete;
-  Attached& operator=(const Attached&) = delete;
-  ops::Executor& executor;
-};
-
 }  // namespace
 
 Profile profile(Context& context, int64_t n_tokens, int64_t n_past, int64_t n_repetitions) {
@@ -96,6 +85,7 @@ Profile profile(Context& context, int64_t n_tokens, int64_t n_past, int64_t n_re
                                                "of the context (-c)", n_tokens, n_past, n_repetitions, context.options().n_ubatch,
                                                context.n_ctx()));
   }
+  if (!context.state().executor->supports().timer) throw Error(Errc::bad_request, "profile: what runs here cannot tell its steps apart");
   const int64_t vocab_size = context.model().vocab_size();
   const std::vector<TokenId> past = measure::random_tokens(n_past, vocab_size), ids = measure::random_tokens(n_tokens, vocab_size);
   context.clear();
@@ -108,7 +98,7 @@ Profile profile(Context& context, int64_t n_tokens, int64_t n_past, int64_t n_re
   };
   StepTimes times(context.model().state().built.plan, context.options(), n_tokens, n_past);
   const auto timed_run = [&] {
-    const Attached attached(*context.state().executor, times);
+    const engine::Watched watched(context.state(), times);
     run();
   };
   timed_run();  // warms up

@@ -109,17 +109,6 @@ class Recorder final : public ops::OpObserver {
   int64_t batch_first_ = -1;
 };
 
-class Observed {  // an observer, for as long as this lives
- public:
-  Observed(ops::Executor& executor, ops::OpObserver& observer) : executor_(executor) { executor_.set_observer(&observer); }
-  ~Observed() { executor_.set_observer(nullptr); }
-  Observed(const Observed&) = delete;
-  Observed& operator=(const Observed&) = delete;
-
- private:
-  ops::Executor& executor_;
-};
-
 void check_options(std::span<const TokenId> ids, const TraceOptions& options) {
   if (options.n_first < 0) throw Error(Errc::bad_request, fmt::format("first values: needs 0 or more, found {}", options.n_first));
   if (!options.positions) return;
@@ -139,8 +128,8 @@ Trace trace_run(Context& context, std::span<const TokenId> ids, const TraceOptio
   check_options(ids, options);
   Recorder recorder(context, ids, options);
   {
-    const Observed observed(*state.executor, recorder);
-    context.decode_all(ids, nullptr);
+    const engine::Watched watched(state, recorder);
+    context.decode_all(ids, nullptr, 0, {.cancelled = options.cancelled, .progress = options.progress});
   }
   Trace trace;
   trace.ids.assign(ids.begin(), ids.begin() + context.n_past());

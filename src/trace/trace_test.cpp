@@ -66,7 +66,7 @@ class Collector final : public ops::OpObserver {  // what a trace is held agains
 std::map<std::string, Seen> collect(const std::shared_ptr<const Model>& model, const ContextOptions& options, std::span<const TokenId> ids) {
   Context context(model, options);
   Collector collector;
-  context.state().executor->set_observer(&collector);
+  const engine::Watched watched(context.state(), collector);
   context.decode_all(ids, nullptr);
   return std::move(collector.ops);
 }

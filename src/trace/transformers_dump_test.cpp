@@ -70,7 +70,7 @@ class TransformersDump : public ::testing::TestWithParam<std::tuple<const char*,
     options.cache_k = options.cache_v = KvType::f32;
     Context context(Model::load(test::data(std::string("dumps/") + std::get<0>(GetParam()) + ".gguf").string(), {.tokenizer = false}), options);
     ValueCollector collector;
-    context.state().executor->set_observer(&collector);
+    const engine::Watched watched(context.state(), collector);
     context.decode_all(ids, nullptr);
     return std::move(collector.ops);
   }

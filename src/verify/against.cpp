@@ -21,7 +21,7 @@
 #include "verify/dump_source.h"
 #include "verify/modes.h"
 #include "verify/source_watch.h"
-#include "verify/stage_support.h"
+#include "verify/stages/stage_support.h"
 #include "verify/token_findings.h"
 
 namespace assay::verify {
@@ -206,10 +206,11 @@ void run_feed(const Source& source, const Feed& feed, ops::OpObserver& observer,
               const std::function<bool()>& end) {
   const Feed cut = in_chunks(feed, source.n_chunk);
   const auto executor = source.engine->make_executor(cut.n_ctx, cut.n_batch_max, cut.n_sequences);
-  executor->set_observer(&observer);
-  for (const trace::DumpBatch& batch : cut.batches) {
-    begin(as_batch(batch));
-    executor->run(as_batch(batch));
+  for (const trace::DumpBatch& dumped : cut.batches) {
+    ops::Batch batch = as_batch(dumped);
+    begin(batch);
+    batch.request.observer = &observer;
+    executor->run(batch);
     if (!end()) return;
   }
 }

@@ -59,7 +59,6 @@ void write_dump(const std::string& path, const std::string& dump, const std::str
   trace::DumpWriter writer(dump, header);
   DumpingObserver observer(writer);
   const auto executor = make_faulty_executor(plan, options, static_cast<int64_t>(ids.size()), 1);
-  executor->set_observer(&observer);
   // The prompt but for its last tokens in one run, those one by one, as an engine that decodes.
   const size_t n_prefill = ids.size() > 4 ? ids.size() - 3 : ids.size();
   for (size_t begin = 0; begin < ids.size();) {
@@ -68,7 +67,7 @@ void write_dump(const std::string& path, const std::string& dump, const std::str
     for (size_t i = begin; i < begin + n; ++i) positions.push_back(static_cast<int32_t>(i));
     const std::vector<int32_t> sequences(n, 0);
     const std::vector<uint8_t> outputs(n, 1);
-    const ops::Batch batch{std::span(ids).subspan(begin, n), positions, sequences, outputs};
+    const ops::Batch batch{std::span(ids).subspan(begin, n), positions, sequences, outputs, {.observer = &observer}};
     writer.begin_batch(batch);
     executor->run(batch);
     begin += n;

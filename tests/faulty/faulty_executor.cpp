@@ -106,7 +106,6 @@ class FaultyExecutor final : public ops::Executor {
     cache_.visit(sequence, sink);
     states_.visit(sequence, sink);
   }
-  void set_observer(ops::OpObserver* observer) override { observer_ = observer; }
   size_t cache_bytes() const override { return cache_.bytes(); }
   size_t arena_bytes() const override {
     size_t sum = 0;
@@ -151,7 +150,7 @@ class FaultyExecutor final : public ops::Executor {
   PlainMatrix load_linear(const ops::Op& op, const ops::Linear& r) const;
   void order_projections();
   void tear_first_layers_result();
-  void observe(const ops::Op& op);
+  void observe(const ops::Op& op, ops::OpObserver& observer);
   double position_for_rotation(int64_t token, bool is_query, int32_t layer) const;
   std::vector<double> frequencies(const ops::RopeSpec& rope) const;
 
@@ -183,7 +182,6 @@ class FaultyExecutor final : public ops::Executor {
   std::map<const ops::Op*, PlainMatrix> matrices_;
   std::set<ops::ValueId> queries_;
   std::vector<std::vector<float>> values_;
-  ops::OpObserver* observer_ = nullptr;
   ops::Batch batch_;
   std::map<int, Part> parts_;  // by sequence
   std::vector<int64_t> outputs_;
@@ -245,16 +243,16 @@ void FaultyExecutor::run(const ops::Batch& batch) {
   for (const ops::Op& op : plan_.ops) {
     if (is(Fault::layer_boundary) && op.layer == 1 && !std::exchange(torn, true)) tear_first_layers_result();
     run_any(op);
-    if (observer_ != nullptr) observe(op);
+    if (batch.request.observer != nullptr) observe(op, *batch.request.observer);
   }
   ++*options_.n_runs;
 }
 
-void FaultyExecutor::observe(const ops::Op& op) {
-  if (!observer_->wants(op)) return;
+void FaultyExecutor::observe(const ops::Op& op, ops::OpObserver& observer) {
+  if (!observer.wants(op)) return;
   const ops::ValueId id = ops::announced_value(op);
   const std::vector<double> doubles(value(id).begin(), value(id).end());
-  observer_->on_op(op, n_rows(id), width(id), doubles);
+  observer.on_op(op, n_rows(id), width(id), doubles);
 }
 
 // What the first layer leaves was announced as it should be; the second layer's device got the last quarter of no row.

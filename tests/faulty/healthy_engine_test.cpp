@@ -49,7 +49,6 @@ TEST(HealthyEngine, StaysWithinItsBounds) {
     options.cache = kCaches[random.below(3)];
     const auto executor = make_faulty_executor(tiny.plan, options, 16, 1);
     verify::OpChecker checker(tiny.plan, declared_of(options), 16, 1, pool);
-    executor->set_observer(&checker);
     for (int32_t position = 0; position < 16;) {
       std::vector<int32_t> tokens, positions;
       const int n = std::min(1 + random.below(9), 16 - position);
@@ -59,7 +58,7 @@ TEST(HealthyEngine, StaysWithinItsBounds) {
       }
       const std::vector<int32_t> sequences(tokens.size(), 0);
       const std::vector<uint8_t> outputs(tokens.size(), 1);
-      const ops::Batch batch{tokens, positions, sequences, outputs};
+      const ops::Batch batch{tokens, positions, sequences, outputs, {.observer = &checker}};
       checker.begin(batch);
       executor->run(batch);
       checker.end();

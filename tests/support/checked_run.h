@@ -80,9 +80,8 @@ class CheckedRun {
     if (!outputs.empty()) outputs.back() = 1;
     for (size_t i = 0; i < tokens.size(); ++i)
       positions.push_back(next_[static_cast<size_t>(sequence)]++);
-    const ops::Batch batch{tokens, positions, sequences, outputs};
+    const ops::Batch batch{tokens, positions, sequences, outputs, {.observer = observer != nullptr ? observer : &checker}};
     checker.begin(batch);
-    executor->set_observer(observer != nullptr ? observer : &checker);
     executor->run(batch);
     checker.end();
   }

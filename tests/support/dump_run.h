@@ -64,15 +64,13 @@ inline void dump_run(const std::string& path, const DumpRun& run, ops::Executor&
     int64_t i_batch = -1;
   };
   Writing writing(path, run);
-  executor.set_observer(&writing);
   for (const trace::DumpBatch& batch : run.batches) {
     ++writing.i_batch;
-    const ops::Batch fed{batch.tokens, batch.positions, batch.sequences, batch.outputs};
+    const ops::Batch fed{batch.tokens, batch.positions, batch.sequences, batch.outputs, {.observer = &writing}};
     writing.writer.begin_batch(fed);
     executor.run(fed);
   }
   writing.writer.finish();
-  executor.set_observer(nullptr);
 }
 
 }  // namespace assay::test

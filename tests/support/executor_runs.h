@@ -50,7 +50,6 @@ class Keeper final : public ops::OpObserver {
 inline Seen run_all(ops::Executor& executor, bool observed) {
   Seen seen;
   Keeper keeper(seen);
-  if (observed) executor.set_observer(&keeper);
   Random random(3);
   for (const int n : {1, 5, 24, 1, 1}) {
     std::vector<int32_t> tokens, positions, sequences;
@@ -64,7 +63,7 @@ inline Seen run_all(ops::Executor& executor, bool observed) {
         outputs.push_back(i + 1 >= n - 1 ? 1 : 0);
       }
     }
-    executor.run({tokens, positions, sequences, outputs});
+    executor.run({tokens, positions, sequences, outputs, {.observer = observed ? &keeper : nullptr}});
     const auto n_outputs = std::count(outputs.begin(), outputs.end(), uint8_t{1});
     for (int64_t i = 0; i < n_outputs; ++i) seen.logits.emplace_back(executor.logits(i).begin(), executor.logits(i).end());
     if (n == 24) executor.truncate(0, 7);
@@ -72,7 +71,6 @@ inline Seen run_all(ops::Executor& executor, bool observed) {
   for (const int sequence : {0, 1}) {
     executor.visit_cache(sequence, [&](std::span<const std::byte> bytes) { seen.cache.insert(seen.cache.end(), bytes.begin(), bytes.end()); });
   }
-  executor.set_observer(nullptr);
   return seen;
 }
 

@@ -56,11 +56,10 @@ class RecordedRun final : public ops::OpObserver {
         options.n_sequences = std::max(options.n_sequences, s + 1);
     }
     const auto executor = backend::oracle::make_oracle_executor(plan, options, pool);
-    executor->set_observer(this);
     for (const Fed& batch : batches_) {
       const std::vector<uint8_t> outputs(batch.tokens.size(), 1);
       values_.emplace_back(plan.values.size());
-      executor->run({batch.tokens, batch.positions, batch.sequences, outputs});
+      executor->run({batch.tokens, batch.positions, batch.sequences, outputs, {.observer = this}});
     }
   }
 

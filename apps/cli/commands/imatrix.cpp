@@ -109,7 +109,6 @@ ImatrixResult run(const ImatrixFlags& asked) {
   ContextOptions context_options = asked.runtime.options();
   Context context = make_context(model, context_options);
   catch_interrupts();
-  context.set_cancel([] { return interrupted() != 0; });
   ImatrixOptions options;
   options.n_chunk = context.n_ctx();
   options.n_chunks_max = std::max<int64_t>(asked.n_chunks, 0);

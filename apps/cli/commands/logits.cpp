@@ -94,8 +94,8 @@ int logits_command(const Arguments& arguments) {
     options.n_ctx = static_cast<int64_t>(ids.size());  // exactly what this text needs
   Context context = make_context(model, options, runtime.verbose);
   Progress progress("running the text");
-  context.set_progress([&](int64_t done, int64_t total) { progress.update(done, total); });
-  const Score s = score(context, ids, n_top, all ? Places::all : Places::last);
+  const Score s = score(context, ids, n_top, all ? Places::all : Places::last,
+                        [&](int64_t done, int64_t total) { progress.update(done, total); });
   Output().write(as_json ? to_text(score_json(s, ids, context, all)) + "\n"
                          : score_text(s, ids, *model));
   return 0;

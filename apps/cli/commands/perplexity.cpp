@@ -57,9 +57,7 @@ struct Run {
   std::unique_ptr<Context> context;
 
   Run(std::shared_ptr<const Model> loaded, const ContextOptions& options)
-      : model(std::move(loaded)), context(std::make_unique<Context>(model, options)) {
-    context->set_cancel([] { return interrupted() != 0; });
-  }
+      : model(std::move(loaded)), context(std::make_unique<Context>(model, options)) {}
   std::string name() const {
     const ContextOptions& o = context->options();
     std::string text =

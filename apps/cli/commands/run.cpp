@@ -213,10 +213,10 @@ int run_command(const Arguments& arguments) {
 
   Output out;
   Progress progress("reading the prompt");
-  context.set_progress([&](int64_t done, int64_t total) {
+  Generator generator(context);
+  generator.set_progress([&](int64_t done, int64_t total) {
     if (total > 1) progress.update(done, total);
   });
-  Generator generator(context);
   generator.set_make_room(make_room(f, context, ids));
   generator.set_drafts(f.drafts.options());
   ReasoningOptions reasoning = f.reasoning.options(*model, f.templates.template_text(), f.raw);

@@ -120,7 +120,7 @@ int trace_command(const Arguments& arguments) {
   context_options.embeddings = !model->has_logits();  // an encoder's run ends with them
   Context context = make_context(model, context_options, runtime.verbose);
   Progress progress("running the text");
-  context.set_progress([&](int64_t done, int64_t total) { progress.update(done, total); });
+  options.progress = [&](int64_t done, int64_t total) { progress.update(done, total); };
   const Trace trace = trace_run(context, ids, options);
   if (dumps_to_stdout) return 0;  // the dump alone
   Output().write(as_json ? to_text(trace_json(trace, context)) + "\n" : trace.to_text());

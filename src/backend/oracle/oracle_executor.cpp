@@ -67,7 +67,6 @@ class OracleExecutor final : public ops::Executor {
     cache_.visit(sequence, sink);
     if (cache_.n_positions(sequence) > 0) states_.visit(sequence, sink);
   }
-  void set_observer(ops::OpObserver* observer) override { observer_ = observer; }
   size_t cache_bytes() const override { return cache_.bytes() + states_.bytes(); }
   size_t arena_bytes() const override { return slots_.bytes() + matrix_.bytes(); }
 
@@ -81,7 +80,7 @@ class OracleExecutor final : public ops::Executor {
   void run_op(const ops::Attention& op);
   void run_op(const ops::SelectOutputs& op);
   void run_op(const ops::ExpertLinear& op);
-  void observe(const ops::Op& op);
+  void observe(const ops::Op& op, ops::OpObserver& observer);
 
   const ops::Value& value(ops::ValueId id) const { return plan_.values[static_cast<size_t>(id)]; }
   const ops::Weight& weight(ops::WeightId id) const { return plan_.weights[static_cast<size_t>(id)]; }
@@ -105,7 +104,6 @@ class OracleExecutor final : public ops::Executor {
   std::vector<std::vector<double>> shares_;              // per thread: one per key
   std::vector<int64_t> output_tokens_;                   // which tokens of the batch have logits
   std::vector<float> logits_f32_;
-  ops::OpObserver* observer_ = nullptr;
   ops::Batch batch_;
   int64_t n_tokens_ = 0;
   int64_t n_outputs_ = 0;
@@ -132,7 +130,7 @@ void OracleExecutor::run(const ops::Batch& batch) {
   for (int64_t t = 0; t < n_tokens_; ++t) cache_.extend(sequence_of(t), batch.positions[static_cast<size_t>(t)] + 1);
   for (const ops::Op& op : plan_.ops) {
     run_op(op);
-    if (observer_ != nullptr) [[unlikely]] observe(op);
+    if (batch.request.observer != nullptr) [[unlikely]] observe(op, *batch.request.observer);
   }
   states_.end();
   const double* all = slots_.data(plan_.output());
@@ -154,11 +152,11 @@ void OracleExecutor::read_logits(int64_t i_output, std::span<double> out) const 
   std::copy(from, from + plan_.output_width(), out.begin());
 }
 
-void OracleExecutor::observe(const ops::Op& op) {
-  if (!observer_->wants(op)) return;
+void OracleExecutor::observe(const ops::Op& op, ops::OpObserver& observer) {
+  if (!observer.wants(op)) return;
   const ops::ValueId id = ops::announced_value(op);
   const int64_t rows = n_rows(id);
-  observer_->on_op(op, rows, value(id).width, std::span(slots_.data(id), static_cast<size_t>(rows * value(id).width)));
+  observer.on_op(op, rows, value(id).width, std::span(slots_.data(id), static_cast<size_t>(rows * value(id).width)));
 }
 
 void OracleExecutor::run_op(const ops::Op& op) {

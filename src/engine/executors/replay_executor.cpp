@@ -46,17 +46,12 @@ class ReplayExecutor final : public ops::ForwardingExecutor {
   bool read_page(int, int64_t, std::span<std::byte>) const override { return false; }
   bool append_page(int, int64_t, std::span<const std::byte>) override { return false; }
 
-  void set_observer(ops::OpObserver* observer) override { inner().set_observer(observer_ = observer); }
-  bool set_step_timer(ops::StepTimer* timer) override { return inner().set_step_timer(timer_ = timer); }
-
  private:
-  // Runs what the inner executor lacks of the sequence's tokens.
+  // Runs what the inner executor lacks of the sequence's tokens; nobody asked for that, so nobody watches.
   void catch_up(int sequence) {
     const std::vector<int32_t>& tokens = tokens_[static_cast<size_t>(sequence)];
     const auto n_all = static_cast<int64_t>(tokens.size());
     if (inner().n_positions(sequence) >= n_all) return;
-    inner().set_observer(nullptr);
-    inner().set_step_timer(nullptr);
     for (int64_t begin = inner().n_positions(sequence); begin < n_all;) {
       const int64_t n = std::min(options_.n_batch_max, n_all - begin);
       positions_.clear();
@@ -66,16 +61,12 @@ class ReplayExecutor final : public ops::ForwardingExecutor {
       inner().run({std::span(tokens).subspan(first, count), positions_, sequences_, std::span(outputs_).first(count)});
       begin += n;
     }
-    inner().set_observer(observer_);
-    inner().set_step_timer(timer_);
   }
 
   const ops::ExecutorOptions options_;
   std::vector<std::vector<int32_t>> tokens_;  // per sequence
   std::vector<int32_t> positions_, sequences_;
   std::vector<uint8_t> outputs_;  // none
-  ops::OpObserver* observer_ = nullptr;
-  ops::StepTimer* timer_ = nullptr;
 };
 
 }  // namespace

@@ -111,9 +111,14 @@ class ShardExecutor final : public ops::Executor {
     for (size_t i = 0; i < n_kept_.size(); ++i) n_kept_[i] = n_positions(static_cast<int>(i));
     std::mutex mutex;
     std::exception_ptr failure;  // the first; the others fail for its sake
+    const ops::RunRequest request = what_all_do(batch.request);
+    if (request.observer != nullptr) joiner_.watch_for(request.observer);
     threads_.run(static_cast<int64_t>(executors_.size()), [&](int64_t i, int) {
       try {
-        executors_[static_cast<size_t>(i)]->run(batch);
+        ops::Batch own = batch;
+        own.request = request;
+        if (request.observer != nullptr) own.request.observer = &observers_[static_cast<size_t>(i)];
+        executors_[static_cast<size_t>(i)]->run(own);
       } catch (...) {
         const std::scoped_lock lock(mutex);
         if (failure == nullptr) failure = std::current_exception();
@@ -130,18 +135,13 @@ class ShardExecutor final : public ops::Executor {
   // Every shard has all logits, and ranks them, for it may begin with the best token; the first one is asked.
   std::span<const float> logits(int64_t i_output) const override { return executors_.front()->logits(i_output); }
   void read_logits(int64_t i_output, std::span<double> out) const override { executors_.front()->read_logits(i_output, out); }
-  bool set_n_ranked(int64_t n) override {
-    return set_all([n](ops::Executor& executor) { return executor.set_n_ranked(n); });
-  }
-  bool set_allowed(std::span<const ops::AllowedTokens> outputs) override {
-    const bool is_set = set_all([outputs](ops::Executor& executor) { return executor.set_allowed(outputs); });
-    if (!is_set) set_all([](ops::Executor& executor) { return executor.set_allowed({}); });
-    return is_set;
-  }
-  bool set_follows_best(bool follows) override {
-    const bool is_set = set_all([follows](ops::Executor& executor) { return executor.set_follows_best(follows); });
-    if (!is_set) set_all([](ops::Executor& executor) { return executor.set_follows_best(false); });
-    return is_set;
+  ops::RunSupport supports() const override {  // what all of them do
+    ops::RunSupport all = executors_.front()->supports();
+    for (const auto& executor : executors_) {
+      const ops::RunSupport one = executor->supports();
+      all = {std::min(all.n_ranked_max, one.n_ranked_max), all.allowed && one.allowed, all.follows_best && one.follows_best, false};
+    }
+    return all;
   }
   std::span<const ops::RankedLogit> ranked(int64_t i_output) const override { return executors_.front()->ranked(i_output); }
   void truncate(int sequence, int64_t n_positions) override {
@@ -149,20 +149,18 @@ class ShardExecutor final : public ops::Executor {
   }
   int64_t n_positions(int sequence) const override { return executors_.front()->n_positions(sequence); }
   void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const override;
-  void set_observer(ops::OpObserver* observer) override {
-    joiner_.watch_for(observer);
-    for (size_t i = 0; i < executors_.size(); ++i) executors_[i]->set_observer(observer == nullptr ? nullptr : &observers_[i]);
-  }
   size_t cache_bytes() const override { return sum(&ops::Executor::cache_bytes); }
   size_t arena_bytes() const override { return sum(&ops::Executor::arena_bytes); }
 
  private:
-  // Whether all of them say yes; all are asked.
-  template <class Set>
-  bool set_all(const Set& set) {
-    bool all = true;
-    for (const auto& executor : executors_) all = set(*executor) && all;
-    return all;
+  // Shards do the same, so that each finds the others where it waits for them.
+  ops::RunRequest what_all_do(ops::RunRequest request) const {
+    const ops::RunSupport all = supports();
+    if (request.n_ranked > all.n_ranked_max) request.n_ranked = 0;
+    if (!all.allowed && !request.allowed.empty()) request.n_ranked = 0, request.allowed = {};
+    request.follows_best = request.follows_best && all.follows_best;
+    request.timer = nullptr;
+    return request;
   }
   size_t sum(size_t (ops::Executor::*bytes)() const) const {
     size_t all = 0;

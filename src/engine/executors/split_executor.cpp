@@ -55,8 +55,10 @@ class SplitExecutor final : public ops::Executor {
 
   std::span<const float> logits(int64_t i_output) const override { return executors_.back()->logits(i_output); }
   void read_logits(int64_t i_output, std::span<double> out) const override { executors_.back()->read_logits(i_output, out); }
-  bool set_n_ranked(int64_t n) override { return executors_.back()->set_n_ranked(n); }
-  bool set_allowed(std::span<const ops::AllowedTokens> outputs) override { return executors_.back()->set_allowed(outputs); }
+  ops::RunSupport supports() const override {
+    const ops::RunSupport last = executors_.back()->supports();
+    return {last.n_ranked_max, last.allowed, false, false};
+  }
   std::span<const ops::RankedLogit> ranked(int64_t i_output) const override { return executors_.back()->ranked(i_output); }
   void truncate(int sequence, int64_t n_positions) override {
     truncate_all(executors_, sequence, n_positions);
@@ -76,23 +78,31 @@ class SplitExecutor final : public ops::Executor {
     for (size_t i = 0; i < parts_.size(); ++i) sink(std::span(bytes[i]).first(kv_bytes(i, sequence)));
     for (size_t i = 0; i < parts_.size(); ++i) sink(std::span(bytes[i]).subspan(kv_bytes(i, sequence)));
   }
-  void set_observer(ops::OpObserver* observer) override {
-    for (size_t i = 0; i < executors_.size(); ++i) {
-      observers_[i].watch_for(observer);
-      executors_[i]->set_observer(observer == nullptr ? nullptr : &observers_[i]);
-    }
-  }
   size_t cache_bytes() const override { return sum(&ops::Executor::cache_bytes); }
   size_t arena_bytes() const override { return sum(&ops::Executor::arena_bytes); }
 
  private:
   void run_parts(const ops::Batch& batch) {
-    executors_.front()->run(batch);
+    run_part(0, batch);
     for (size_t i = 1; i < executors_.size() && !batch.tokens.empty(); ++i) {
       const std::span<const float> rows = executors_[i - 1]->handed();
       std::copy(rows.begin(), rows.end(), executors_[i]->input(static_cast<int64_t>(batch.tokens.size())).begin());
-      executors_[i]->run(batch);
+      run_part(i, batch);
     }
+  }
+  // The last part has the logits.
+  void run_part(size_t i, ops::Batch batch) {
+    ops::RunRequest& request = batch.request;
+    const ops::RunRequest asked = std::exchange(request, {});
+    if (asked.observer != nullptr) {
+      observers_[i].watch_for(asked.observer);
+      request.observer = &observers_[i];
+    }
+    if (i + 1 == executors_.size()) {
+      request.n_ranked = asked.n_ranked;
+      request.allowed = asked.allowed;
+    }
+    executors_[i]->run(batch);
   }
   size_t kv_bytes(size_t i_part, int sequence) const {
     int64_t bytes = 0;

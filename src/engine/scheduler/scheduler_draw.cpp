@@ -15,7 +15,7 @@ void Scheduler::State::draw(Job& job, int64_t i_output) {
   const int64_t n = answer.n_ranked();
   std::span<const RankedLogit> best;
   const bool is_ranked = !answer.has_mask() || (masks_are_ranked && answer.has_looked_ahead());
-  if (n > 0 && n_ranked > 0 && is_ranked) best = context.batch_ranked(i_output);
+  if (n > 0 && request.n_ranked > 0 && is_ranked) best = context.batch_ranked(i_output);
   if (!best.empty()) {
     answer.draw(best.first(std::min(best.size(), static_cast<size_t>(n))));
   } else {

@@ -145,7 +145,7 @@ struct Scheduler::State {
   std::vector<Job*> prompts;  // of add_prompts, kept
   std::vector<engine::DraftAsk> asks;
   int64_t n_outputs = 0;                    // of the batch
-  int64_t n_ranked = 0;                     // what the context finds by itself
+  RunRequest request;                       // of the batch at work: the best logits that the context finds by itself
   std::vector<ops::AllowedTokens> allowed;  // where masks leave less than all, kept
   bool masks_are_ranked = false;            // of the batch at work: what the context finds is what the masks leave
 

@@ -110,16 +110,14 @@ void Scheduler::State::ask_for_ranked() {
   for (const engine::BatchPart& part : parts) {
     if (part.i_output >= 0) n = std::max(n, part.job->answer.n_ranked());
   }
-  if (n == n_ranked) return;
-  n_ranked = n > 0 && context.set_n_ranked(n) ? n : 0;
-  if (n_ranked == 0) context.set_n_ranked(0);
+  request.n_ranked = n <= context.n_ranked_max() ? n : 0;
 }
 
 // The masks of the draws that this batch is for, where the best logits are found before the draw. Behind a guess a mask
 // is asked by the draw: it has to know which tokens were drawn.
 void Scheduler::State::ask_masks() {
   allowed.clear();
-  masks_are_ranked = n_ranked > 0;
+  masks_are_ranked = request.n_ranked > 0;
   if (!masks_are_ranked) return;
   for (const engine::BatchPart& part : parts) {
     engine::Answer& answer = part.job->answer;
@@ -128,14 +126,15 @@ void Scheduler::State::ask_masks() {
     const std::span<const uint64_t> words = answer.look_ahead();
     if (!words.empty()) allowed.push_back({part.i_output, words});
   }
-  masks_are_ranked = context.state().allow(allowed);
+  masks_are_ranked = allowed.empty() || context.state().ranks_allowed();
+  if (!masks_are_ranked) allowed.clear();
 }
 
 bool Scheduler::State::run_batch() {
   try {
     ask_for_ranked();
     ask_masks();
-    context.decode_batch(batch);
+    context.state().decode_batch(batch, request, allowed);
     return true;
   } catch (const Error& error) {
     fail_batch(error);

@@ -48,7 +48,7 @@ struct Result {
 
 // Sequence 1 of two; the other has a few tokens too, in the batches of several.
 Result run_in_chunks(ops::Executor& executor, std::span<const int32_t> ids, const std::vector<int64_t>& chunks,
-                     bool alone) {
+                     bool alone, ops::OpObserver* observer = nullptr) {
   Result result;
   int64_t done = 0;
   for (size_t i = 0; done < static_cast<int64_t>(ids.size()); ++i) {
@@ -63,7 +63,7 @@ Result run_in_chunks(ops::Executor& executor, std::span<const int32_t> ids, cons
       tokens.push_back(ids[static_cast<size_t>(done + t)]), positions.push_back(static_cast<int32_t>(done + t)),
           sequences.push_back(1), outputs.push_back(1);
     }
-    executor.run({tokens, positions, sequences, outputs});
+    executor.run({tokens, positions, sequences, outputs, {.observer = observer}});
     for (int64_t t = 0; t < n; ++t) {
       for (const float x : executor.logits(t)) result.logits.push_back(std::bit_cast<uint32_t>(x));
     }
@@ -87,10 +87,8 @@ class Keeper final : public ops::OpObserver {
 std::string first_difference(ops::Executor& cpu, ops::Executor& gpu, std::span<const int32_t> ids) {
   Keeper on_cpu, on_gpu;
   for (ops::Executor* executor : {&cpu, &gpu}) {
-    executor->set_observer(executor == &cpu ? &on_cpu : &on_gpu);
     executor->truncate(1, 0);
-    run_in_chunks(*executor, ids, {64}, true);
-    executor->set_observer(nullptr);
+    run_in_chunks(*executor, ids, {64}, true, executor == &cpu ? &on_cpu : &on_gpu);
   }
   const auto same = [](double a, double b) {
     return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b) || (a != a && b != b);

@@ -194,22 +194,18 @@ TEST_F(CudaMasks, RankedIsWhatIsAllowedForOneCall) {
   Context gpu = context(Backend::cuda), cpu = context(Backend::cpu);
   Context::State& state = gpu.state();
   const std::vector<uint64_t> all(kWords, ~uint64_t{0});
-  EXPECT_FALSE(cpu.state().allow(std::vector<ops::AllowedTokens>{{0, all}}));
-  EXPECT_TRUE(cpu.state().allow({}));
-  EXPECT_FALSE(state.allow(std::vector<ops::AllowedTokens>{{0, all}}));  // nothing is ranked
+  EXPECT_FALSE(cpu.state().ranks_allowed());
+  EXPECT_TRUE(state.ranks_allowed());
   for (const int64_t n : {1, 3, 200}) {
-    ASSERT_TRUE(gpu.set_n_ranked(n));
     gpu.clear();
     cpu.clear();
     std::vector<TokenId> next = {1, 2, 3};
     for (int step = 0; step < 12; ++step) {
-      if (n == 1) gpu.set_follows_best(true);
       const std::vector<uint64_t> words = random_words(static_cast<uint64_t>(step), step % 2 == 0 ? 50 : 3);
       const bool has_mask = step % 3 != 1;
-      if (has_mask) {
-        ASSERT_TRUE(state.allow(std::vector<ops::AllowedTokens>{{0, words}}));
-      }
-      gpu.decode(next);
+      std::vector<ops::AllowedTokens> allowed;
+      if (has_mask) allowed.push_back({0, words});
+      state.decode(next, 0, {.n_ranked = n, .follows_best = n == 1}, allowed);
       cpu.decode(next);
       const std::span<const float> logits = cpu.logits();
       const std::vector<TokenId> expected = best_of(logits, has_mask ? words : all, static_cast<size_t>(n));
@@ -217,28 +213,23 @@ TEST_F(CudaMasks, RankedIsWhatIsAllowedForOneCall) {
       ASSERT_TRUE(std::equal(logits.begin(), logits.end(), gpu.logits().begin()));
       next = {gpu.ranked().front().id};
     }
-    gpu.set_follows_best(false);
   }
   // In a batch each output has its own.
-  ASSERT_TRUE(gpu.set_n_ranked(7));
   for (int step = 0; step < 4; ++step) {
     std::vector<BatchToken> batch;
     for (int sequence = 0; sequence < 3; ++sequence)
       batch.push_back({static_cast<TokenId>(100 * sequence + step), sequence, true});
     const std::vector<uint64_t> first = random_words(77, 30), last = random_words(78, 1000);
-    if (step == 3) {
-      EXPECT_THROW(gpu.decode_batch({}), Error);  // nor does what is allowed outlive a call that fails
-    } else {
-      ASSERT_TRUE(state.allow(std::vector<ops::AllowedTokens>{{2, last}, {0, first}}));
+    std::vector<ops::AllowedTokens> allowed = {{2, last}, {0, first}};
+    if (step == 3) {  // nor does what is allowed outlive a call that fails
+      EXPECT_THROW(state.decode_batch({}, {.n_ranked = 7}, allowed), Error);
+      allowed.clear();
     }
-    gpu.decode_batch(batch);
+    state.decode_batch(batch, {.n_ranked = 7}, allowed);
     for (int i = 0; i < 3; ++i) {
       const std::vector<uint64_t>& words = step == 3 || i == 1 ? all : i == 0 ? first : last;
       const std::span<const float> logits = gpu.batch_logits(i);
       ASSERT_EQ(ids_of(gpu.batch_ranked(i)), best_of(logits, words, 7)) << i;
-    }
-    if (step == 2) {
-      ASSERT_TRUE(state.allow(std::vector<ops::AllowedTokens>{{0, first}}));
     }
   }
 }

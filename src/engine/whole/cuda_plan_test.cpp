@@ -31,7 +31,6 @@ class Keeper final : public ops::OpObserver {
 // Chunks of 1, 5, 40, 17 and 3 tokens of sequence 1, each of whose last token gives logits; some of sequence 0 in between, a single one beside 17.
 std::vector<Seen> run_all(ops::Executor& executor, bool observed, std::vector<std::vector<float>>& logits) {
   Keeper keeper;
-  if (observed) executor.set_observer(&keeper);
   test::Random random(3);
   for (const int n : {1, 5, 40, 17, 3, 1, 1, 1}) {
     std::vector<int32_t> tokens, positions, sequences;
@@ -45,7 +44,7 @@ std::vector<Seen> run_all(ops::Executor& executor, bool observed, std::vector<st
         outputs.push_back(i + 1 == count ? 1 : 0);
       }
     }
-    executor.run({tokens, positions, sequences, outputs});
+    executor.run({tokens, positions, sequences, outputs, {.observer = observed ? &keeper : nullptr}});
     for (int i = 0; i < (n >= 4 ? 2 : 1); ++i) logits.emplace_back(executor.logits(i).begin(), executor.logits(i).end());
   }
   return keeper.seen;
@@ -125,14 +124,14 @@ TEST_P(CudaPlan, RunAheadHasTheCpusBits) {
     const test::TinyPlan tiny(shape(gemma));
     const auto cpu = backend::cpu::make_cpu_executor(tiny.plan, options(), {}, pool);
     const auto gpu = backend::cuda::make_cuda_executor(tiny.plan, options());
-    ASSERT_TRUE(gpu->set_n_ranked(1) && gpu->set_follows_best(true));
+    ASSERT_TRUE(gpu->supports().n_ranked_max > 0 && gpu->supports().follows_best);
     std::vector<int32_t> tokens = {5, 9}, positions = {0, 0}, sequences = {0, 1};
     std::vector<uint8_t> outputs = {1, 1};
     for (int i = 0; i < 30; ++i) {
       if (i == 15) tokens.pop_back(), positions.pop_back(), sequences.pop_back(), outputs.pop_back();
       if (i == 20) tokens[0] = 3;  // hardly the best one
       cpu->run({tokens, positions, sequences, outputs});
-      gpu->run({tokens, positions, sequences, outputs});
+      gpu->run({tokens, positions, sequences, outputs, {.n_ranked = 1, .follows_best = true}});
       for (size_t t = 0; t < tokens.size(); ++t) {
         const auto output = static_cast<int64_t>(t);
         const std::span<const float> expected = cpu->logits(output);

@@ -53,14 +53,13 @@ struct Answer {
 // reads: how often logits are looked at, in tokens.
 Answer greedy(Context& context, std::span<const TokenId> prompt, int n, bool follows, int reads) {
   Answer answer;
-  EXPECT_TRUE(context.set_n_ranked(1));
+  EXPECT_TRUE(context.n_ranked_max() > 0 && context.runs_ahead());
   context.clear();
-  context.decode(prompt);
+  context.decode(prompt, 0, {.n_ranked = 1});
   for (int i = 0; i < n; ++i) {
     const TokenId best = context.ranked().front().id;
     answer.ids.push_back(best);
-    EXPECT_TRUE(context.set_follows_best(follows && i + 1 < n));
-    context.decode({&best, 1});
+    context.decode({&best, 1}, 0, {.n_ranked = 1, .follows_best = follows && i + 1 < n});
     if (i % reads == 0) {
       EXPECT_EQ(argmax(context.logits()), context.ranked().front().id);
       const std::span<const float> some = context.logits().subspan(static_cast<size_t>(best) / 2, 16);
@@ -93,8 +92,7 @@ class Pair {
  public:
   Pair(const std::shared_ptr<const Model>& model, const ContextOptions& a, const ContextOptions& b)
       : n_vocab_(static_cast<int>(model->state().built.plan.vocab_size)), a_(model, a), b_(model, b), random_(7) {
-    set_n_ranked(1);
-    EXPECT_TRUE(b_.set_follows_best(true));
+    EXPECT_TRUE(b_.runs_ahead());
   }
 
   void step(int i) {
@@ -116,7 +114,7 @@ class Pair {
     } else if (what == 16) {
       together();
     } else if (what == 17) {
-      EXPECT_TRUE(b_.set_follows_best(random_.below(3) > 0));
+      follows_ = random_.below(3) > 0;
     } else if (what == 18 && last_.size() == 1) {  // again what was run last
       both([&](Context& c) { c.truncate(std::max<int64_t>(c.n_past(last_sequence_) - 1, 0), last_sequence_); });
       decode({last_}, last_sequence_);
@@ -128,14 +126,15 @@ class Pair {
 
  private:
   void both(const std::function<void(Context&)>& act) { act(a_), act(b_); }
+  RunRequest request(const Context& context) const { return {.n_ranked = n_ranked_, .follows_best = &context == &b_ && follows_}; }
   void set_n_ranked(int64_t n) {
-    EXPECT_TRUE(a_.set_n_ranked(n) && b_.set_n_ranked(n));
+    n_ranked_ = n;
     has_best_ = false;
   }
 
   void decode(const std::vector<TokenId>& ids, int sequence) {
     if (a_.n_past(sequence) + static_cast<int64_t>(ids.size()) > a_.n_ctx()) return both([&](Context& c) { c.truncate(3, sequence); });
-    both([&](Context& c) { c.decode(ids, sequence); });
+    both([&](Context& c) { c.decode(ids, sequence, request(c)); });
     last_ = ids;
     last_sequence_ = sequence;
     compare_last();
@@ -152,7 +151,7 @@ class Pair {
       for (int sequence = 0; sequence < kSequences; ++sequence) {
         if (a_.n_past(sequence) == a_.n_ctx()) return;
       }
-      both([&](Context& c) { c.decode_batch(batch); });
+      both([&](Context& c) { c.decode_batch(batch, request(c)); });
       last_.clear();
       last_sequence_ = kSequences - 1;
       for (int i = 0; i < kSequences; ++i) {
@@ -174,7 +173,8 @@ class Pair {
   const int n_vocab_;
   Context a_, b_;
   test::Random random_;
-  bool has_best_ = false;
+  int64_t n_ranked_ = 1;
+  bool follows_ = true, has_best_ = false;
   std::vector<TokenId> last_;
   int last_sequence_ = 0;
 };
@@ -202,15 +202,15 @@ void expect_end_of_context(const std::shared_ptr<const Model>& model, ContextOpt
   test::Random random(3);
   options.n_ctx = 40;
   Context context(model, options);
-  ASSERT_TRUE(context.set_n_ranked(1) && context.set_follows_best(true));
-  context.decode(tokens(random, 33));
+  const RunRequest request{.n_ranked = 1, .follows_best = true};
+  context.decode(tokens(random, 33), 0, request);
   for (int i = 0; i < 7; ++i) {
     const TokenId best = context.ranked().front().id;
-    context.decode({&best, 1});
+    context.decode({&best, 1}, 0, request);
   }
   EXPECT_EQ(context.n_past(), 40);
   const TokenId best = context.ranked().front().id;
-  EXPECT_THROW(context.decode({&best, 1}), Error);
+  EXPECT_THROW(context.decode({&best, 1}, 0, request), Error);
   const std::vector<TokenId> prompt = tokens(random, 2);
   EXPECT_TRUE(greedy(context, prompt, 30, true, 1) == greedy(context, prompt, 30, false, 1));
 }
@@ -222,8 +222,7 @@ TEST_F(CudaRunAhead, GeneratorAnswersAsOnTheCpu) {
   ContextOptions on_cpu = options_;
   on_cpu.backend = Backend::cpu;
   Context cpu(model_, on_cpu), gpu(model_, options_);
-  EXPECT_FALSE(cpu.set_follows_best(true));
-  EXPECT_TRUE(cpu.set_follows_best(false));
+  EXPECT_FALSE(cpu.runs_ahead());
   Generator of_cpu(cpu), of_gpu(gpu);
   GenerateOptions options;
   options.sampling.temperature = 0;
@@ -290,10 +289,10 @@ TEST_F(CudaRunAheadInShards, AnythingElseMayBeAskedForNext) {
 
 TEST_F(CudaRunAheadInShards, EndsWithTheContext) { expect_end_of_context(model_, in_shards_); }
 
-TEST_F(CudaRunAhead, IsRefusedWhereTheModelIsSplitByLayers) {
+TEST_F(CudaRunAhead, IsNotWhereTheModelIsSplitByLayers) {
   options_.n_gpu_layers = 1;
   Context context(model_, options_);
-  EXPECT_FALSE(context.set_follows_best(true));
+  EXPECT_FALSE(context.runs_ahead());
 }
 
 }  // namespace

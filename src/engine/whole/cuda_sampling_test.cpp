@@ -25,16 +25,17 @@ class CudaSampling : public test::CudaTinyLlama {
 
 std::vector<TokenId> answer(Context& context, const SamplerOptions& chain, int64_t n_ranked) {
   Sampler sampler(chain, context.model().vocab_size());
-  EXPECT_TRUE(context.set_n_ranked(n_ranked));
+  EXPECT_LE(n_ranked, context.n_ranked_max());
+  const RunRequest request{.n_ranked = n_ranked};
   context.clear();
   std::vector<TokenId> ids = {1, 5, 9};
   sampler.start(ids);
-  context.decode(ids);
+  context.decode(ids, 0, request);
   for (int i = 0; i < 40; ++i) {
     const auto position = static_cast<int64_t>(ids.size());
     ids.push_back(n_ranked > 0 ? sampler.sample(context.ranked(), position) : sampler.sample(context.logits(), position));
     sampler.accept(ids.back());
-    context.decode(std::span(ids).last(1));
+    context.decode(std::span(ids).last(1), 0, request);
   }
   return ids;
 }
@@ -55,14 +56,17 @@ TEST_F(CudaSampling, AnswersAreThoseOfTheCpu) {
       EXPECT_EQ(answer(gpu, chain, n_ranked), expected) << n_ranked;
     }
   }
-  EXPECT_FALSE(cpu.set_n_ranked(1));
-  EXPECT_FALSE(gpu.set_n_ranked(model_->vocab_size()));
+  EXPECT_EQ(cpu.n_ranked_max(), 0);
+  EXPECT_LT(gpu.n_ranked_max(), model_->vocab_size());
+  const TokenId first = 1;
+  gpu.decode({&first, 1}, 0, {.n_ranked = model_->vocab_size()});  // none then, and the logits as ever
+  EXPECT_TRUE(gpu.ranked().empty());
+  EXPECT_FALSE(gpu.logits().empty());
 }
 
 TEST_F(CudaSampling, SequencesTogetherHaveTheLogitsOfEachAlone) {
   constexpr int kSequences = 37;
   Context alone = context(Backend::cpu), together = context(Backend::cuda, kSequences);
-  ASSERT_TRUE(together.set_n_ranked(3));
   const auto token_of = [](int sequence, int i) { return static_cast<TokenId>((sequence * 131 + i * 17) % 5000); };
   for (int sequence = 0; sequence < kSequences; ++sequence) {  // prompts of different lengths
     for (int i = 0; i < sequence % 5; ++i) {
@@ -73,7 +77,7 @@ TEST_F(CudaSampling, SequencesTogetherHaveTheLogitsOfEachAlone) {
   for (int step = 0; step < 6; ++step) {  // the third run of a shape is a graph
     std::vector<BatchToken> batch;
     for (int sequence = 0; sequence < kSequences; ++sequence) batch.push_back({token_of(sequence, sequence % 5 + step), sequence, true});
-    together.decode_batch(batch);
+    together.decode_batch(batch, {.n_ranked = 3});
   }
   for (int sequence = 0; sequence < kSequences; ++sequence) {
     std::vector<TokenId> ids;

@@ -35,8 +35,7 @@ Bits run(ops::Executor& executor) {
   test::Random random(5);
   test::Seen seen;
   test::Keeper observer(seen);
-  const bool is_ranked = executor.set_n_ranked(1);
-  executor.set_follows_best(true);
+  const bool is_ranked = executor.supports().n_ranked_max > 0;
   int32_t best = ops::kNone;
   for (int i = 0; i < 24; ++i) {
     const int n = i == 0 ? 5 : i == 9 ? 3 : 1;
@@ -49,14 +48,12 @@ Bits run(ops::Executor& executor) {
     }
     outputs.back() = i % 5 == 3 ? 0 : 1;
     if (n == 1 && i % 4 != 1 && best != ops::kNone) tokens.back() = best;
-    const ops::Batch batch{tokens, positions, sequences, outputs};
-    if (i % 8 == 7) executor.set_observer(&observer);
+    const ops::Batch batch{tokens, positions, sequences, outputs, {.n_ranked = 1, .follows_best = true, .observer = i % 8 == 7 ? &observer : nullptr}};
     try {
       executor.run(batch);
     } catch (const Error&) {
       executor.run(batch);
     }
-    if (i % 8 == 7) executor.set_observer(nullptr);
     best = ops::kNone;
     if (outputs.back() == 0) continue;
     const std::span<const float> logits = executor.logits(0);

@@ -88,7 +88,7 @@ TEST_P(RealGolden, OracleAgreesInEveryNumber) {
     ids.pop_back();  // nothing follows the last one
     ResidualKeeper keeper(static_cast<int64_t>(n) - 1);
     oracle.clear();
-    oracle.state().executor->set_observer(&keeper);
+    const engine::Watched watched(oracle.state(), keeper);
     double nll = 0;
     oracle.decode_all(ids, [&](int64_t position, std::span<const double> logits) {
       const size_t i = static_cast<size_t>(position);
@@ -104,7 +104,6 @@ TEST_P(RealGolden, OracleAgreesInEveryNumber) {
         worst = worst_of(worst, best.margin, margin);
       }
     });
-    oracle.state().executor->set_observer(nullptr);
     if (prompt.mean_nll) worst = worst_of(worst, nll / static_cast<double>(n - 1), *prompt.mean_nll);
     worst_residual = std::max(worst_residual, worst_layer(keeper, prompt.layers));
   }

@@ -12,12 +12,56 @@
 
 namespace assay::ops {
 
+// Sees the value that each op wrote. Observing never changes what runs; a fused op announces its members one by one.
+class OpObserver {
+ public:
+  virtual ~OpObserver() = default;
+  virtual bool wants(const Op& op) = 0;
+  // values: [n_rows, width] row-major; what KvStore and SelectOutputs pass on is the value they read.
+  virtual void on_op(const Op& op, int64_t n_rows, int64_t width, std::span<const double> values) = 0;
+};
+
+// Told how long the parts of a run took.
+class StepTimer {
+ public:
+  virtual ~StepTimer() = default;
+  // i_ops: indices into Plan::ops of the ops that ran together.
+  virtual void on_step(std::span<const int32_t> i_ops, int64_t nanoseconds) = 0;
+};
+
+// Which tokens may follow an output: bit id % 64 of word id / 64, as many words as the vocabulary needs.
+struct AllowedTokens {
+  int64_t i_output = 0;
+  std::span<const uint64_t> words;
+};
+
+// What is wanted of a run beside its logits. Nothing of it outlives the run, and nothing of it changes a bit of logits or cache.
+struct RunRequest {
+  // The n best logits of every output, found where they were made: Executor::ranked. 0: none; more than RunSupport has: none.
+  int64_t n_ranked = 0;
+  // Of these outputs, each named once, ranked() looks at nothing but the tokens that are allowed; logits() have all.
+  std::span<const AllowedTokens> allowed = {};
+  // The caller says that after this batch, all of whose tokens want their logits, each of a sequence of its own, it will most likely run the best
+  // token after each of them, ranked(i).front(), at the next position: an executor that can begins with that before it is asked. What is run
+  // then may be that or anything else, with the same results as ever. Only where the one best logit is asked for, of all tokens.
+  bool follows_best = false;
+  OpObserver* observer = nullptr;  // null: nobody
+  StepTimer* timer = nullptr;      // null: nobody
+};
+
+// What of a RunRequest an executor does; the rest is as if it had not been asked.
+struct RunSupport {
+  int64_t n_ranked_max = 0;
+  bool allowed = false, follows_best = false, timer = false;
+};
+
 // Tokens to run in one go. Positions of one sequence ascend by 1 and begin where its cache ends.
 struct Batch {
   std::span<const int32_t> tokens;     // ids, checked by the caller
   std::span<const int32_t> positions;  // as many
   std::span<const int32_t> sequences;  // as many; empty: all 0
   std::span<const uint8_t> outputs;    // as many: 1 where logits are wanted
+  RunRequest request = {};
 };
 
 enum class CacheType { f32, f16, q8_0 };
@@ -50,23 +94,6 @@ constexpr int64_t cache_pages(const ExecutorOptions& options, int64_t n_page) no
   return options.n_positions_max > 0 ? in_pages(options.n_positions_max) : options.n_sequences * in_pages(options.n_ctx);
 }
 
-// Sees the value that each op wrote. Observing never changes what runs; a fused op announces its members one by one.
-class OpObserver {
- public:
-  virtual ~OpObserver() = default;
-  virtual bool wants(const Op& op) = 0;
-  // values: [n_rows, width] row-major; what KvStore and SelectOutputs pass on is the value they read.
-  virtual void on_op(const Op& op, int64_t n_rows, int64_t width, std::span<const double> values) = 0;
-};
-
-// Told how long the parts of a run took.
-class StepTimer {
- public:
-  virtual ~StepTimer() = default;
-  // i_ops: indices into Plan::ops of the ops that ran together.
-  virtual void on_step(std::span<const int32_t> i_ops, int64_t nanoseconds) = 0;
-};
-
 // A kernel that an executor runs an op with, for a range of tokens.
 struct KernelUse {
   int64_t tokens_min = 1, tokens_max = 0;  // 0: any number
@@ -80,12 +107,6 @@ struct RankedLogit {
   float logit = 0;
 };
 
-// Which tokens may follow an output: bit id % 64 of word id / 64, as many words as the vocabulary needs.
-struct AllowedTokens {
-  int64_t i_output = 0;
-  std::span<const uint64_t> words;
-};
-
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -94,18 +115,10 @@ class Executor {
   virtual std::span<const float> logits(int64_t i_output) const = 0;
   // The same in double: exact widening, but the oracle's own numbers in mode oracle.
   virtual void read_logits(int64_t i_output, std::span<double> out) const = 0;
-  // Asks for the n best logits of every output to be found with each run; 0: no longer. False: not by this executor, or not so many.
-  virtual bool set_n_ranked(int64_t n) { return n == 0; }
-  // After a run: descending, the lower token first among equals; fewer than n where the others are minus infinity. None at all where a logit
-  // is a NaN or +infinity: logits() show it.
+  virtual RunSupport supports() const { return {}; }
+  // After a run that asked for the best logits: descending, the lower token first among equals; fewer than n where the others are minus infinity.
+  // None at all where a logit is a NaN or +infinity: logits() show it.
   virtual std::span<const RankedLogit> ranked(int64_t /*i_output*/) const { return {}; }
-  // Until it is called again: of these outputs of a run, each named once, ranked() looks at nothing but the tokens that are allowed; logits() have all.
-  // The words are copied. None at all, as at first: every token of every output. False, and nothing changes: not by this executor.
-  virtual bool set_allowed(std::span<const AllowedTokens> outputs) { return outputs.empty(); }
-  // The caller says that after a batch all of whose tokens want their logits, each of a sequence of its own, it will most likely run the best
-  // token after each of them, ranked(i).front(), at the next position: an executor that can begins with that before it is asked. What is run
-  // then may be that or anything else, with the same results as ever. False: not by this executor.
-  virtual bool set_follows_best(bool follows) { return !follows; }
   // Of a part of a split plan: the rows of its input, to be filled before the next run of as many tokens; and after a run the rows that
   // it hands on, valid until the next run. Each [n_tokens, width]; the plan says whether there are any.
   virtual std::span<float> input(int64_t /*n_tokens*/) { return {}; }
@@ -131,9 +144,6 @@ class Executor {
   // The cache's bits, for digests and comparison: layer by layer, K of all positions, then V of all positions, position-major, in the
   // cache's type whatever the layout in memory; then every state, where there are positions.
   virtual void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const = 0;
-  virtual void set_observer(OpObserver* observer) = 0;  // nullptr: off. Must outlive the runs.
-  // nullptr: off. Must outlive the runs. False where this executor cannot tell.
-  virtual bool set_step_timer(StepTimer* timer) { return timer == nullptr; }
   // Of the op at that place of the plan, ascending by tokens; none where this executor cannot tell.
   virtual std::vector<KernelUse> kernels_of(int32_t /*i_op*/) const { return {}; }
   virtual size_t cache_bytes() const = 0;

@@ -17,10 +17,8 @@ class ForwardingExecutor : public Executor {
   void run(const Batch& batch) override { inner_->run(batch); }
   std::span<const float> logits(int64_t i_output) const override { return inner_->logits(i_output); }
   void read_logits(int64_t i_output, std::span<double> out) const override { inner_->read_logits(i_output, out); }
-  bool set_n_ranked(int64_t n) override { return inner_->set_n_ranked(n); }
-  bool set_allowed(std::span<const AllowedTokens> outputs) override { return inner_->set_allowed(outputs); }
+  RunSupport supports() const override { return inner_->supports(); }
   std::span<const RankedLogit> ranked(int64_t i_output) const override { return inner_->ranked(i_output); }
-  bool set_follows_best(bool follows) override { return inner_->set_follows_best(follows); }
   std::span<float> input(int64_t n_tokens) override { return inner_->input(n_tokens); }
   std::span<const float> handed() const override { return inner_->handed(); }
   void truncate(int sequence, int64_t n_positions) override { inner_->truncate(sequence, n_positions); }
@@ -39,8 +37,6 @@ class ForwardingExecutor : public Executor {
   void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const override {
     inner_->visit_cache(sequence, sink);
   }
-  void set_observer(OpObserver* observer) override { inner_->set_observer(observer); }
-  bool set_step_timer(StepTimer* timer) override { return inner_->set_step_timer(timer); }
   std::vector<KernelUse> kernels_of(int32_t i_op) const override { return inner_->kernels_of(i_op); }
   size_t cache_bytes() const override { return inner_->cache_bytes(); }
   size_t arena_bytes() const override { return inner_->arena_bytes(); }

@@ -58,7 +58,7 @@ class CpuExecutor final : public ops::Executor {
     begin(batch);
     states_.begin(state_.shape.token_runs);
     try {
-      run_steps();
+      run_steps(batch.request);
     } catch (...) {  // pages were taken for the batch, and the states lie in the midst of it
       for (size_t i = 0; i < n_positions_.size(); ++i) truncate(static_cast<int>(i), n_positions_[i]);
       throw;
@@ -67,19 +67,22 @@ class CpuExecutor final : public ops::Executor {
     n_positions_ = state_.shape.n_positions;
   }
 
-  void run_steps() {
+  void run_steps(const ops::RunRequest& request) {
+    if (request.timer != nullptr && step_ops_.empty()) {
+      for (const Step& step : schedule_.steps) step_ops_.push_back(ops_of(step));
+    }
     for (size_t i = 0; i < schedule_.steps.size(); ++i) {
       const Step& step = schedule_.steps[i];
       if (state_.n_rows(step.domain) == 0) continue;
-      if (timer_ == nullptr) {
+      if (request.timer == nullptr) {
         run_step(i);
       } else {
         const auto start = std::chrono::steady_clock::now();
         run_step(i);
         const auto spent = std::chrono::steady_clock::now() - start;
-        timer_->on_step(step_ops_[i], std::chrono::duration_cast<std::chrono::nanoseconds>(spent).count());
+        request.timer->on_step(step_ops_[i], std::chrono::duration_cast<std::chrono::nanoseconds>(spent).count());
       }
-      if (observer_ != nullptr) [[unlikely]] observe(step);
+      if (request.observer != nullptr) [[unlikely]] observe(step, *request.observer);
     }
   }
 
@@ -154,14 +157,7 @@ class CpuExecutor final : public ops::Executor {
     if (n_positions(sequence) > 0) states_.visit(sequence, sink);
   }
 
-  void set_observer(ops::OpObserver* observer) override { observer_ = observer; }
-  bool set_step_timer(ops::StepTimer* timer) override {
-    timer_ = timer;
-    if (step_ops_.empty()) {
-      for (const Step& step : schedule_.steps) step_ops_.push_back(ops_of(step));
-    }
-    return true;
-  }
+  ops::RunSupport supports() const override { return {.timer = true}; }
   std::vector<ops::KernelUse> kernels_of(int32_t i_op) const override {
     return kernel_uses({plan_, state_.kernel_set, schedule_, linear_steps_, *experts_}, i_op);
   }
@@ -239,18 +235,18 @@ class CpuExecutor final : public ops::Executor {
     state_.host_rows = {&plan_, state_.values, state_.small_weights, state_.rope_tables, batch.tokens, batch.positions, state_.shape.selected};
   }
 
-  void observe(const Step& step) {
-    for (const int32_t i_op : ops_of(step)) announce(i_op);
+  void observe(const Step& step, ops::OpObserver& observer) {
+    for (const int32_t i_op : ops_of(step)) announce(i_op, observer);
   }
 
-  void announce(int32_t i_op) {
+  void announce(int32_t i_op, ops::OpObserver& observer) {
     const ops::Op& op = plan_.ops[static_cast<size_t>(i_op)];
-    if (!observer_->wants(op)) return;
+    if (!observer.wants(op)) return;
     const ops::ValueId value = ops::announced_value(op);
     const int64_t n_rows = state_.n_rows(plan_.values[static_cast<size_t>(value)].domain);
     const float* begin = state_.row(value, 0);
     observed_.assign(begin, begin + n_rows * state_.width(value));
-    observer_->on_op(op, n_rows, state_.width(value), observed_);
+    observer.on_op(op, n_rows, state_.width(value), observed_);
   }
 
   const ops::Plan& plan_;
@@ -266,10 +262,8 @@ class CpuExecutor final : public ops::Executor {
   const lower::SmallWeights small_weights_;
   base::AlignedBuffer arena_, scratch_, partials_;
   std::vector<int64_t> n_positions_;  // per sequence
-  ops::OpObserver* observer_ = nullptr;
   std::vector<double> observed_;
-  ops::StepTimer* timer_ = nullptr;
-  std::vector<std::vector<int32_t>> step_ops_;  // per step, once a timer was set
+  std::vector<std::vector<int32_t>> step_ops_;  // per step, once a run was timed
 };
 
 }  // namespace

@@ -39,12 +39,13 @@ std::vector<std::byte> cache_of(const ops::Executor& executor, int sequence = 0)
 }
 
 // Runs ids from where the sequence stands, all logits wanted.
-void run(ops::Executor& executor, std::span<const int32_t> ids, std::vector<uint32_t>& logits, int sequence = 0) {
+void run(ops::Executor& executor, std::span<const int32_t> ids, std::vector<uint32_t>& logits, int sequence = 0,
+         ops::OpObserver* observer = nullptr) {
   std::vector<int32_t> positions(ids.size());
   std::iota(positions.begin(), positions.end(), static_cast<int32_t>(executor.n_positions(sequence)));
   const std::vector<int32_t> sequences(ids.size(), sequence);
   const std::vector<uint8_t> outputs(ids.size(), 1);
-  executor.run({ids, positions, sequences, outputs});
+  executor.run({ids, positions, sequences, outputs, {.observer = observer}});
   for (size_t i = 0; i < ids.size(); ++i) {
     for (const float x : executor.logits(static_cast<int64_t>(i))) logits.push_back(std::bit_cast<uint32_t>(x));
   }
@@ -285,9 +286,8 @@ TEST(CpuExecutor, ObserverSeesEveryOpAndChangesNothing) {
     base::ThreadPool pool(2);
     const auto executor = make_cpu_executor(tiny.plan, default_options(), {set}, pool);
     Watcher watcher;
-    executor->set_observer(&watcher);
     std::vector<uint32_t> logits;
-    run(*executor, ids, logits);
+    run(*executor, ids, logits, 0, &watcher);
     EXPECT_EQ(logits, expected.logits);
     EXPECT_EQ(watcher.values.size(), tiny.plan.ops.size());
     if (set == KernelSet::reference) seen = watcher.values;

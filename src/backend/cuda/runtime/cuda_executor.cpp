@@ -54,6 +54,7 @@ class CudaExecutor final : public ops::Executor {
     if (!state_.plan.causal) ops::check_whole(state_.shape);
     if (batch.tokens.empty()) return;
     choose_device();
+    take_request(batch.request);
     const bool is_under_way = on_all_shards(allowed_.empty() && next_.is(batch, [this](int64_t i) { return best_of(i); }));
     next_.forget();
     if (!is_under_way) settle();
@@ -65,6 +66,7 @@ class CudaExecutor final : public ops::Executor {
     try {
       run_taken(batch, is_under_way);
     } catch (...) {
+      n_ranked_ = 0;  // what a ranking left half done is cleared before the next one
       take_back_states();
       throw;
     }
@@ -95,42 +97,14 @@ class CudaExecutor final : public ops::Executor {
     const std::span<const float> row = logits(i_output);
     std::copy(row.begin(), row.end(), out.begin());
   }
-  bool set_n_ranked(int64_t n) override {
-    if (n < 0 || n > std::min(kRankedMax, state_.plan.vocab_size) || state_.plan.logits == ops::kNone) return false;
-    const int64_t n_rows = state_.options.n_outputs_max;
-    const size_t bytes = 2 * static_cast<size_t>(n_rows * n) * sizeof(ops::RankedLogit);  // in two places
-    choose_device();
-    settle();
-    if (bytes > ranked_.size()) {
-      graphs_.clear();  // they know where the old ones lie
-      rank_scratch_ = DeviceBuffer(static_cast<size_t>(rank_scratch_words(n_rows, state_.plan.vocab_size, n)) * sizeof(uint64_t), "ranking logits");
-      ranked_ = PinnedBuffer(bytes, "the best logits");
-    }
-    if (n > 0) check(cudaMemsetAsync(rank_scratch_.data(), 0, rank_scratch_.size(), state_.stream.get()), "clearing keys");
-    n_ranked_ = n;
-    n_ranked_run_ = 0;
-    return true;
+  ops::RunSupport supports() const override {
+    const int64_t n_max = state_.plan.logits == ops::kNone ? 0 : std::min(kRankedMax, state_.plan.vocab_size);
+    return {n_max, true, state_.keeps_logits(), false};
   }
   std::span<const ops::RankedLogit> ranked(int64_t i_output) const override {
     if (n_ranked_run_ == 0) return {};
     const std::span row(ranked_at(place_of_[static_cast<size_t>(i_output)], i_output, n_ranked_run_), static_cast<size_t>(n_ranked_run_));
     return row.first(static_cast<size_t>(std::find_if(row.begin(), row.end(), [](const auto& x) { return x.token == ops::kNone; }) - row.begin()));
-  }
-  bool set_allowed(std::span<const ops::AllowedTokens> outputs) override {
-    if (outputs.empty()) {
-      allowed_.clear();
-      return true;
-    }
-    if (n_ranked_ == 0) return false;
-    choose_device();
-    settle();
-    if (allowed_.set(outputs, state_.options.n_outputs_max, state_.plan.vocab_size)) graphs_.clear();
-    return true;
-  }
-  bool set_follows_best(bool follows) override {
-    if (follows && !state_.keeps_logits()) return false;
-    follows_best_ = follows;
-    return true;
   }
   std::span<float> input(int64_t n_tokens) override {
     if (n_tokens < 0 || n_tokens > state_.options.n_batch_max) return {};  // run() says so
@@ -165,10 +139,6 @@ class CudaExecutor final : public ops::Executor {
       }
     }
   }
-  void set_observer(ops::OpObserver* observer) override {
-    next_.forget();
-    observer_ = observer;
-  }
   std::vector<ops::KernelUse> kernels_of(int32_t i_op) const override {
     const bool borrowed = state_.borrower->is_borrowed(i_op);
     return {{1, 0, borrowed ? "reference" : "cuda", borrowed}};
@@ -178,6 +148,31 @@ class CudaExecutor final : public ops::Executor {
 
  private:
   void choose_device() const { check(cudaSetDevice(device_), "choosing the GPU"); }
+
+  // Before the batch is looked at: a run that was begun ahead is none of what is asked otherwise now.
+  void take_request(const ops::RunRequest& request) {
+    if (std::exchange(observer_, request.observer) != request.observer) next_.forget();
+    follows_best_ = request.follows_best && state_.keeps_logits();
+    set_n_ranked(request.n_ranked > supports().n_ranked_max ? 0 : request.n_ranked);
+    allowed_.clear();
+    if (request.allowed.empty() || n_ranked_ == 0) return;
+    settle();
+    if (allowed_.set(request.allowed, state_.options.n_outputs_max, state_.plan.vocab_size)) graphs_.clear();
+  }
+  void set_n_ranked(int64_t n) {
+    if (n == n_ranked_) return;
+    const int64_t n_rows = state_.options.n_outputs_max;
+    const size_t bytes = 2 * static_cast<size_t>(n_rows * n) * sizeof(ops::RankedLogit);  // in two places
+    settle();
+    if (bytes > ranked_.size()) {
+      graphs_.clear();  // they know where the old ones lie
+      rank_scratch_ = DeviceBuffer(static_cast<size_t>(rank_scratch_words(n_rows, state_.plan.vocab_size, n)) * sizeof(uint64_t), "ranking logits");
+      ranked_ = PinnedBuffer(bytes, "the best logits");
+    }
+    if (n > 0) check(cudaMemsetAsync(rank_scratch_.data(), 0, rank_scratch_.size(), state_.stream.get()), "clearing keys");
+    n_ranked_ = n;
+    n_ranked_run_ = 0;
+  }
 
   size_t row_bytes(ops::ValueId id) const { return id == ops::kNone ? 0 : static_cast<size_t>(state_.width(id)) * sizeof(float); }
   void send(const PinnedBuffer& from, ops::ValueId to) const {
@@ -397,10 +392,10 @@ class CudaExecutor final : public ops::Executor {
   DeviceState state_;
   Queue queue_;
   Graphs graphs_;
-  int64_t n_ranked_ = 0, n_ranked_run_ = 0;  // of the next run, of the last one
+  int64_t n_ranked_ = 0, n_ranked_run_ = 0;  // of the run at work, of the last one that ended
   DeviceBuffer rank_scratch_;
   PinnedBuffer ranked_;  // which the device writes
-  AllowedRows allowed_;  // of the next runs
+  AllowedRows allowed_;  // of the run at work
   bool keeps_ = false;         // of the last run: whether its logits and the best of them have one of two places
   std::vector<int> place_of_;  // of each of its outputs: which
   bool follows_best_ = false;
@@ -408,7 +403,7 @@ class CudaExecutor final : public ops::Executor {
   bool is_settled_ = true;     // what was queued has ended, but for a kernel's last instructions
   mutable std::vector<uint8_t> fetched_;  // per kRowsFetched rows of logits: whether logits_host has them
   std::vector<int64_t> n_positions_;  // per sequence
-  ops::OpObserver* observer_ = nullptr;
+  ops::OpObserver* observer_ = nullptr;  // of the run at work
   std::vector<double> observed_;
 };
 

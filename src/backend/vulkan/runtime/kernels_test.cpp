@@ -136,7 +136,6 @@ class VulkanKernels : public ::testing::Test {
     device->set_tile_side(tile_side_);
     const auto executor = make_executor(plan, options, std::move(device), pool_, borrows_all);
     Collector collector;
-    executor->set_observer(&collector);
     const int64_t width = plan.values[static_cast<size_t>(plan.input)].width;
     int64_t position = 0;
     for (const int64_t n : pieces) {
@@ -148,7 +147,7 @@ class VulkanKernels : public ::testing::Test {
         positions.push_back(static_cast<int32_t>(position + i));
         outputs.push_back((position + i) % 3 == 0 ? 1 : 0);
       }
-      executor->run({tokens, positions, {}, outputs});
+      executor->run({tokens, positions, {}, outputs, {.observer = &collector}});
       position += n;
     }
     Outcome result;

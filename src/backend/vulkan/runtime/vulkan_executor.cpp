@@ -54,6 +54,8 @@ class VulkanExecutor final : public ops::Executor {
   void run(const ops::Batch& batch) override {
     ops::check_batch(batch, options_, n_positions_, shape_);
     if (!plan_.causal) ops::check_whole(shape_);
+    observer_ = batch.request.observer;
+    timer_ = device_->facts().tick_ns > 0 ? batch.request.timer : nullptr;
     state_.begin(batch, shape_);
     borrower_.begin(batch, shape_, state_.rope_tables);
     borrower_.states().begin(shape_.token_runs);
@@ -113,12 +115,7 @@ class VulkanExecutor final : public ops::Executor {
     if (n > 0) borrower_.states().visit(sequence, sink);
   }
 
-  void set_observer(ops::OpObserver* observer) override { observer_ = observer; }
-  bool set_step_timer(ops::StepTimer* timer) override {
-    if (timer != nullptr && device_->facts().tick_ns == 0) return false;
-    timer_ = timer;
-    return true;
-  }
+  ops::RunSupport supports() const override { return {.timer = device_->facts().tick_ns > 0}; }
   std::vector<ops::KernelUse> kernels_of(int32_t i_op) const override {
     std::vector<ops::KernelUse> uses;
     for (const lower::FusionGroup& group : lowering_.groups) {
@@ -212,8 +209,8 @@ class VulkanExecutor final : public ops::Executor {
   ops::BatchShape shape_;
   Buffer outputs_, handed_;
   std::vector<float> input_;
-  std::vector<int64_t> n_positions_;  // per sequence
-  ops::OpObserver* observer_ = nullptr;
+  std::vector<int64_t> n_positions_;     // per sequence
+  ops::OpObserver* observer_ = nullptr;  // of the run at work
   ops::StepTimer* timer_ = nullptr;
   std::vector<double> observed_;
 };
