@@ -267,22 +267,42 @@ void Device::read(const Buffer& from, size_t offset, std::span<std::byte> bytes)
   }
 }
 
-void Device::begin() {
+void Device::begin(Step step) {
   if (is_recording_) {
-    if (!is_together_ || !has_first_) barrier();
+    if (!is_together_ || !has_first_) barrier(step);
     has_first_ = true;
-    return;
+  } else {
+    VkCommandBufferBeginInfo info = {};
+    info.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
+    check(vk_.BeginCommandBuffer(commands_, &info), "beginning commands");  // forgets what it held
+    is_recording_ = has_first_ = true;
+    has_copies_ = false;
+    if (is_timed_) {
+      vk_.CmdResetQueryPool(commands_, times_, 0, 2);
+      vk_.CmdWriteTimestamp(commands_, VK_PIPELINE_STAGE_TOP_OF_PIPE_BIT, times_, 0);
+    }
   }
-  VkCommandBufferBeginInfo info = {};
-  info.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
-  check(vk_.BeginCommandBuffer(commands_, &info), "beginning commands");  // forgets what it held
-  is_recording_ = has_first_ = true;
-  if (!is_timed_) return;
-  vk_.CmdResetQueryPool(commands_, times_, 0, 2);
-  vk_.CmdWriteTimestamp(commands_, VK_PIPELINE_STAGE_TOP_OF_PIPE_BIT, times_, 0);
+  has_copies_ = has_copies_ || step == Step::copy;
 }
 
-void Device::barrier() {
+// Between dispatches no more than what they need: copies and the host make a barrier several times as long.
+void Device::barrier(Step next) {
+  const bool copies = has_copies_ || next == Step::copy;
+  VkPipelineStageFlags stages = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT;
+  VkMemoryBarrier memory = {};
+  memory.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
+  memory.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT;
+  memory.dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT;
+  if (copies) {
+    stages |= VK_PIPELINE_STAGE_TRANSFER_BIT;
+    memory.srcAccessMask |= VK_ACCESS_TRANSFER_WRITE_BIT;
+    memory.dstAccessMask |= VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
+  }
+  vk_.CmdPipelineBarrier(commands_, stages, stages, 0, 1, &memory, 0, nullptr, 0, nullptr);
+  has_copies_ = false;
+}
+
+void Device::last_barrier() {
   constexpr VkPipelineStageFlags kStages = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
   VkMemoryBarrier memory = {};
   memory.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
@@ -295,7 +315,7 @@ void Device::barrier() {
 
 void Device::copy(const Buffer& from, size_t from_offset, const Buffer& to, size_t to_offset, size_t bytes) {
   if (bytes == 0) return;
-  begin();
+  begin(Step::copy);
   const VkBufferCopy region = {from.offset_ + from_offset, to.offset_ + to_offset, bytes};
   vk_.CmdCopyBuffer(commands_, pieces_[from.piece_].buffer, pieces_[to.piece_].buffer, 1, &region);
 }
@@ -310,7 +330,7 @@ void Device::dispatch_bytes(std::string_view shader, const Constants& constants,
                                        " workgroups is more than a device takes; use smaller chunks (-ub)");
   }
   const VkPipeline made = pipeline(shader, constants);
-  begin();
+  begin(Step::dispatch);
   vk_.CmdBindPipeline(commands_, VK_PIPELINE_BIND_POINT_COMPUTE, made);
   vk_.CmdPushConstants(commands_, layout_, VK_SHADER_STAGE_COMPUTE_BIT, 0, static_cast<uint32_t>(push.size()),
                        push.data());
@@ -319,7 +339,7 @@ void Device::dispatch_bytes(std::string_view shader, const Constants& constants,
 }
 
 void Device::end() {
-  barrier();
+  last_barrier();
   if (is_timed_) vk_.CmdWriteTimestamp(commands_, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, times_, 1);
   is_recording_ = false;
   check(vk_.EndCommandBuffer(commands_), "ending commands");

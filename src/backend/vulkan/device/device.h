@@ -152,11 +152,14 @@ class Device {
   void release(const Buffer& buffer) noexcept;
   void release(VkCommandBuffer commands) noexcept;
   void make_command_buffer();
-  void begin();
+  enum class Step { dispatch, copy };
+  void begin(Step step);
   void end();
   void send(VkCommandBuffer commands, VkFence fence);
   void wait();
-  void barrier();
+  // Before such a step, after those recorded since the last one; or before the host and whatever is sent next.
+  void barrier(Step next);
+  void last_barrier();
   void dispatch_bytes(std::string_view shader, const Constants& constants, std::span<const std::byte> push, int64_t x,
                       int64_t y);
   VkPipeline pipeline(std::string_view shader, const Constants& constants);
@@ -173,6 +176,7 @@ class Device {
   VkPipelineLayout layout_ = VK_NULL_HANDLE;
   bool is_recording_ = false, is_together_ = false, has_first_ = false;  // has_first_: of the steps together
   bool uses_dots_ = false, is_timed_ = false;
+  bool has_copies_ = false;  // since the last barrier
   VkQueryPool times_ = VK_NULL_HANDLE;
   int64_t tile_side_ = 0;
   std::vector<Piece> pieces_;

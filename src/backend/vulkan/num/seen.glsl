@@ -35,12 +35,14 @@ float fused_seen(float a, float b, float c) {
   return y;
 }
 float add_seen(float a, float b) {
+  if (kFused != 0u) return add(a, b);
   const float y = a + b;
   const bool cancels = (floatBitsToUint(a) ^ floatBitsToUint(b)) == 0x80000000u || (is_zero(a) && is_zero(b));
   if (kFlushes != 0u) see(is_subnormal(a) || is_subnormal(b) || (may_be_flushed(y) && !cancels));
   return y;
 }
 float mul_seen(float a, float b) {
+  if (kFused != 0u) return mul(a, b);
   const float y = a * b;
   if (kFlushes != 0u) see(is_subnormal(a) || is_subnormal(b) || (may_be_flushed(y) && !is_zero(a) && !is_zero(b)));
   return y;

@@ -100,7 +100,7 @@ RowsShape rows_shape(const tensor::TensorView& w, int64_t n_tokens) {
   const int64_t elements = tensor::traits(w.dtype).block_elements;
   shape.blocks = w.shape.cols() / elements;
   shape.segment = elements == 256 ? std::min<int64_t>(shape.blocks, 32) : 1;
-  shape.teams = 4, shape.rows = 2, shape.tokens = std::min<int64_t>(n_tokens, 4);
+  shape.teams = 4, shape.rows = 2, shape.tokens = n_tokens > 2 ? 4 : n_tokens;  // few different pipelines
   while (shape.bytes() > kRowsSharedBytes && shape.segment > 8) shape.segment /= 2;
   for (int64_t* n : {&shape.teams, &shape.rows, &shape.tokens}) {
     while (shape.bytes() > kRowsSharedBytes && *n > 1) *n /= 2;
