@@ -6,11 +6,14 @@
 void make_words() {
   const uint row = gl_WorkGroupID.y, first = gl_WorkGroupID.x * 1024u + 4u * gl_LocalInvocationIndex, begin = row * push.k + first;
   vec4 x = vec4(0.0);
-  for (uint i = 0u; i < 4u && first < push.k; ++i) {
-    x[i] = push.x.at[begin + i];
+  if (first < push.k) {
+    x = uintBitsToFloat(Vectors(push.x).at[begin / 4u]);
 #if ASSAY_OPERATION == 1
-    x[i] = mul(activated(x[i]), push.up.at[begin + i]);
-    push.y.at[begin + i] = x[i];
+    const vec4 up = uintBitsToFloat(Vectors(push.up).at[begin / 4u]);
+    for (uint i = 0u; i < 4u; ++i) {
+      x[i] = mul(activated(x[i]), up[i]);
+      push.y.at[begin + i] = x[i];
+    }
 #endif
   }
   quantise_words(x, first, push.k, push.twin, row * twin_words(push.k, kPlanes, kBlock));

@@ -22,6 +22,7 @@ layout(push_constant) uniform Push {
   float first_eps, eps;
 } push;
 
+const uint kHeld = (kWidth + 255u) / 256u;  // elements of a row that an invocation has
 shared float row[kWidth];
 shared float lanes[32];
 shared uint has_small;

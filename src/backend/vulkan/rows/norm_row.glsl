@@ -30,21 +30,41 @@ float inverse_root(float eps) {
 
 void norm_row() {
   const uint thread = gl_LocalInvocationIndex, begin = gl_WorkGroupID.x * kWidth;
-  if (kFirst != 0u) {
-    for (uint j = thread; j < kWidth; j += 256u) row[j] = kFirst == 1u ? push.a.at[begin + j] : push.b.at[begin + j];
-    const float r = inverse_root(push.first_eps);
-    for (uint j = thread; j < kWidth; j += 256u) push.first_y.at[begin + j] = row[j] = mul(mul(row[j], r), push.first_w.at[j]);
+  float xs[kHeld], others[kHeld], weights[kHeld];  // all loads first: what is written between them would make each wait for the one before
+  for (uint i = 0u; i < kHeld; ++i) {
+    const uint j = thread + 256u * i;
+    if (j >= kWidth) break;
+    xs[i] = push.a.at[begin + j];
+    if (kAdds != 0u) others[i] = push.b.at[begin + j];
+    weights[i] = push.w.at[j];
   }
-  for (uint j = thread; j < kWidth; j += 256u) {  // each invocation its own elements, as above
-    float x = kFirst == 1u ? row[j] : push.a.at[begin + j];
-    if (kAdds != 0u) {
-      x = add(x, kFirst == 2u ? row[j] : push.b.at[begin + j]);
-      push.x.at[begin + j] = x;
+  if (kFirst != 0u) {
+    for (uint i = 0u; i < kHeld && thread + 256u * i < kWidth; ++i) row[thread + 256u * i] = kFirst == 1u ? xs[i] : others[i];
+    const float r = inverse_root(push.first_eps);
+    for (uint i = 0u; i < kHeld && thread + 256u * i < kWidth; ++i) {
+      const uint j = thread + 256u * i;
+      const float y = mul(mul(row[j], r), push.first_w.at[j]);
+      push.first_y.at[begin + j] = y;
+      if (kFirst == 1u) {
+        xs[i] = y;
+      } else {
+        others[i] = y;
+      }
     }
-    row[j] = x;
+  }
+  for (uint i = 0u; i < kHeld && thread + 256u * i < kWidth; ++i) {
+    const uint j = thread + 256u * i;
+    if (kAdds != 0u) {
+      xs[i] = add(xs[i], others[i]);
+      push.x.at[begin + j] = xs[i];
+    }
+    row[j] = xs[i];
   }
   const float r = inverse_root(push.eps);
-  for (uint j = thread; j < kWidth; j += 256u) push.y.at[begin + j] = row[j] = mul(mul(row[j], r), push.w.at[j]);
+  for (uint i = 0u; i < kHeld && thread + 256u * i < kWidth; ++i) {
+    const uint j = thread + 256u * i;
+    push.y.at[begin + j] = row[j] = mul(mul(xs[i], r), weights[i]);
+  }
   if (kBlock == 0u) return;
   barrier();
   const uint twin = gl_WorkGroupID.x * twin_words(kWidth, kPlanes, kBlock);
