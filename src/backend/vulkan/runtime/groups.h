@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <string_view>
 
 #include "backend/vulkan/runtime/device_state.h"
 #include "backend/vulkan/runtime/kernels.h"
