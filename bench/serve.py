@@ -5,7 +5,9 @@ Each round starts neither server anew: both stay loaded, one rests while the oth
 Rounds alternate, so that what else the machine does meets both. With --idle N each round has N idle connections beside the clients. With --bench each round ends with
 `assay bench -npl CLIENTS`, which is what the engine does without a server, prompts and new requests."""
 import argparse
+import contextlib
 import http.client
+import itertools
 import json
 import re
 import socket
@@ -16,10 +18,11 @@ import threading
 import time
 
 PATIENCE_S = 600
+fresh = itertools.count(1000)  # no prompt comes twice, so that none is found whole in a cache
 
 
-def start_assay(program, model, clients, threads):
-    process = subprocess.Popen([program, "serve", model, "--port", "0", "-c", "2048", "-np", str(clients), "-t", str(threads), "--max-queue", "1024", "--log-disable"], stderr=subprocess.PIPE, text=True)
+def start_assay(program, model, clients, threads, *more):
+    process = subprocess.Popen([program, "serve", model, "--port", "0", "-c", "2048", "-np", str(clients), "-t", str(threads), "--max-queue", "1024", "--log-disable", *more], stderr=subprocess.PIPE, text=True)
     line = process.stderr.readline()
     found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
     if not found:  # why stands on it
@@ -47,52 +50,52 @@ def start_peer(program, model, clients, threads):
         time.sleep(0.2)
 
 
-def client(port, number, tokens, until, tally, lock):
+@contextlib.contextmanager
+def stopped(process):
+    """Ends the server with the block."""
     try:
-        ask_back_to_back(port, number, tokens, until, tally, lock)
+        yield process
+    finally:
+        process.terminate()
+        process.wait(timeout=PATIENCE_S)
+
+
+def post(port, path, body):
+    """The answer, whose end closes the connection."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+    connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json", "Connection": "close"})
+    reply = connection.getresponse()
+    assert reply.status == 200, (reply.status, reply.read())
+    return reply
+
+
+def client(port, tokens, until, tally, lock):
+    try:
+        ask_back_to_back(port, tokens, until, tally, lock)
     except Exception as error:  # pylint: disable=broad-except  # a client that falls silent would make the others look quick
         with lock:
             tally["failures"].append(repr(error))
 
 
-def ask_back_to_back(port, number, tokens, until, tally, lock):
-    n = 0
+def ask_back_to_back(port, tokens, until, tally, lock):
     while time.monotonic() < until:
-        body = {"messages": [{"role": "user", "content": f"Tell me a story about the number {number * 1000 + n}."}], "max_tokens": tokens, "temperature": 0, "stream": True, "ignore_eos": True}
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
-        begun = last = time.monotonic()
-        connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
-        reply = connection.getresponse()
-        assert reply.status == 200, (reply.status, reply.read())
-        first, gaps, count = None, [], 0
-        for line in reply:
-            if not line.startswith(b"data: {"):
-                continue
-            choices = json.loads(line[6:]).get("choices")
-            if not choices or not choices[0]["delta"].get("content"):
-                continue
-            now = time.monotonic()
-            count += 1
-            if first is None:
-                first = now - begun
-            else:
-                gaps.append(now - last)
-            last = now
-        connection.close()
-        n += 1
+        body = {"messages": [{"role": "user", "content": f"Tell me a story about the number {next(fresh)}."}], "max_tokens": tokens, "temperature": 0, "stream": True, "ignore_eos": True}
+        begun = time.monotonic()
+        reply = post(port, "/v1/chat/completions", body)
+        pieces = [(time.monotonic(), line) for line in reply if line.startswith(b"data: {")]  # read them later: the servers want the processors now
+        times = [at for at, line in pieces if (choices := json.loads(line[6:]).get("choices")) and choices[0]["delta"].get("content")]
         with lock:
             # An answer has `tokens` tokens (ignore_eos); pieces may hold several.
             tally["tokens"] += tokens
-            if first is not None:  # else no token had a text
-                tally["first"].append(first)
-            tally["gaps"] += gaps
+            tally["first"] += [at - begun for at in times[:1]]  # none where no token had a text
+            tally["gaps"] += [b - a for a, b in zip(times, times[1:])]
 
 
 def round_of(port, clients, tokens, seconds, n_idle):
     idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(n_idle)]
     tally, lock = {"tokens": 0, "first": [], "gaps": [], "failures": []}, threading.Lock()
     begun = time.monotonic()
-    threads = [threading.Thread(target=client, args=(port, i, tokens, begun + seconds, tally, lock)) for i in range(clients)]
+    threads = [threading.Thread(target=client, args=(port, tokens, begun + seconds, tally, lock)) for _ in range(clients)]
     for t in threads:
         t.start()
     for t in threads:

@@ -3,7 +3,7 @@
 #include <charconv>
 #include <optional>
 
-#include "chat/builtins.h"
+#include "chat/builtins/builtins.h"
 #include "chat/ops.h"
 #include "chat/scope.h"
 

@@ -3,7 +3,7 @@
 #include "assay/error.h"
 #include "chat/interpreter.h"
 #include "chat/parser.h"
-#include "chat/unicode.h"
+#include "chat/builtins/unicode.h"
 
 namespace assay {
 

@@ -1,7 +1,7 @@
 // Expressions: what {{ }} computes.
 #include "chat/attributes.h"
 #include "chat/interpreter.h"
-#include "chat/numbers.h"
+#include "chat/builtins/numbers.h"
 #include "chat/ops.h"
 #include "chat/print.h"
 

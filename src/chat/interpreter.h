@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "chat/ast.h"
-#include "chat/builtins.h"
+#include "chat/builtins/builtins.h"
 #include "chat/scope.h"
 #include "chat/value.h"
 

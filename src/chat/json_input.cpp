@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "assay/error.h"
-#include "chat/numbers.h"
-#include "chat/unicode.h"
+#include "chat/builtins/numbers.h"
+#include "chat/builtins/unicode.h"
 
 namespace assay::chat {
 

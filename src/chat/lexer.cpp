@@ -4,7 +4,7 @@
 #include <array>
 
 #include "assay/error.h"
-#include "chat/unicode.h"
+#include "chat/builtins/unicode.h"
 
 namespace assay::chat {
 

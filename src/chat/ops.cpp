@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "chat/builtins.h"
-#include "chat/format.h"
-#include "chat/numbers.h"
+#include "chat/builtins/builtins.h"
+#include "chat/builtins/format.h"
+#include "chat/builtins/numbers.h"
 
 namespace assay::chat {
 

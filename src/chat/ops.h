@@ -2,7 +2,7 @@
 #pragma once
 
 #include "chat/ast.h"
-#include "chat/strings.h"
+#include "chat/builtins/strings.h"
 #include "chat/value.h"
 
 namespace assay::chat {

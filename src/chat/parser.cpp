@@ -5,7 +5,7 @@
 #include <unordered_set>
 
 #include "chat/parser_state.h"
-#include "chat/unicode.h"
+#include "chat/builtins/unicode.h"
 
 namespace assay::chat {
 

@@ -2,7 +2,7 @@
 #include <charconv>
 #include <unordered_set>
 
-#include "chat/numbers.h"
+#include "chat/builtins/numbers.h"
 #include "chat/parser_state.h"
 
 namespace assay::chat {

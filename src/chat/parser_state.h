@@ -7,7 +7,7 @@
 
 #include "assay/error.h"
 #include "chat/ast.h"
-#include "chat/builtins.h"
+#include "chat/builtins/builtins.h"
 #include "chat/lexer.h"
 
 namespace assay::chat {

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <array>
 
-#include "chat/builtins.h"
-#include "chat/numbers.h"
+#include "chat/builtins/builtins.h"
+#include "chat/builtins/numbers.h"
 #include "chat/ops.h"
 #include "chat/scope.h"
-#include "chat/sort.h"
+#include "chat/builtins/sort.h"
 
 namespace assay::chat {
 

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "assay/error.h"
-#include "chat/numbers.h"
+#include "chat/builtins/numbers.h"
 
 namespace assay::chat {
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "assay/error.h"
 
@@ -12,6 +13,11 @@ namespace {
 
 constexpr int64_t kFramesMax = 2'000'000;
 constexpr size_t kConfigsMax = 200'000;  // of one place
+
+// What is looked at to find places alike: a few times less than making a mask.
+constexpr int kPairsMax = 1'000;
+constexpr size_t kFewConfigs = 8;
+constexpr int64_t kAlikeWork = 20'000;
 
 uint64_t mix(uint64_t x) noexcept {  // the finaliser of splitmix64
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -157,6 +163,42 @@ Automaton::Place Automaton::find(Place from, uint8_t byte) {
   return next;
 }
 
+bool Automaton::alike(Place a, Place b, int n_bytes) {
+  const int64_t kept = std::exchange(work_left_, kAlikeWork);
+  int pairs_left = kPairsMax;
+  bool found = false;
+  try {
+    found = alike_within(a, b, n_bytes, pairs_left);
+  } catch (const Error&) {
+    // A place behind these has too many readings; whoever gets there is told.
+  }
+  work_left_ = kept;
+  return found;
+}
+
+// As deep as n_bytes.
+bool Automaton::alike_within(Place a, Place b, int n_bytes, int& pairs_left) {
+  if (a == b) return true;
+  if (a == kDead || b == kDead) return false;
+  if (n_bytes == 0) return true;
+  const auto few = [this](Place p) { return places_[static_cast<size_t>(p)].configs.size() <= kFewConfigs; };
+  if (--pairs_left < 0 || !few(a) || !few(b)) return false;
+  const uint64_t pair = pair_of(a, b);
+  const auto known = alike_.find(pair);
+  const bool is_new = known == alike_.end();
+  if (!is_new && known->second >= n_bytes) return true;
+  for (size_t byte = 0; byte < 256;) {
+    const Place next_a = step(a, static_cast<uint8_t>(byte)), next_b = step(b, static_cast<uint8_t>(byte));
+    if (!alike_within(next_a, next_b, n_bytes - 1, pairs_left)) return false;
+    const auto& all_a = places_[static_cast<size_t>(a)].next;  // found by now: places lie elsewhere after a new one
+    const auto& all_b = places_[static_cast<size_t>(b)].next;
+    while (byte < 256 && all_a[byte] == next_a && all_b[byte] == next_b) ++byte;
+  }
+  if (is_new) kept_bytes_ += sizeof(pair) + sizeof(n_bytes) + 4 * sizeof(void*);
+  alike_[pair] = n_bytes;
+  return true;
+}
+
 Automaton::Place Automaton::keep_only(Place place) {
   std::vector<Known> kept;
   kept.push_back(std::move(places_[kDead]));
@@ -164,6 +206,7 @@ Automaton::Place Automaton::keep_only(Place place) {
   Known first = places_[static_cast<size_t>(begin)], current = places_[static_cast<size_t>(place)];
   places_ = std::move(kept);
   by_hash_.clear();
+  alike_.clear();
   kept_bytes_ = 0;
   first.next.fill(-1);
   current.next.fill(-1);

@@ -38,6 +38,10 @@ class Automaton {
   // Plain characters beyond n_plain() may not follow.
   bool only_plain(Place place) const noexcept { return places_[static_cast<size_t>(place)].only_plain; }
 
+  // Whether the same texts of up to n_bytes may follow both. False as well where it would take long to find out: where
+  // many states are open, or many places are to be compared.
+  bool alike(Place a, Place b, int n_bytes);
+
   // What is kept takes about so much memory.
   size_t kept_bytes() const noexcept { return kept_bytes_; }
   // Forgets all places but one, and gives it its new name.
@@ -75,8 +79,10 @@ class Automaton {
   size_t n_seen_ = 0, kept_bytes_ = 0;
   int64_t work_left_ = 0;
   Place begin_ = 0;
+  std::unordered_map<uint64_t, int> alike_;  // places that are alike for so many bytes
 
   bool see(Config config);
+  bool alike_within(Place a, Place b, int n_bytes, int& pairs_left);
 };
 
 }  // namespace assay::constraint

@@ -73,12 +73,19 @@ class Follower {
     if (automaton_.kept_bytes() > kPlaceBytesMax || masks_.size() * words_bytes() > kMaskBytesMax) {
       place_ = automaton_.keep_only(place_);
       masks_.clear();
+      walked_.clear();
     }
     const auto it = masks_.find(place_);
     return it != masks_.end() ? it->second : masks_.emplace(place_, mask()).first->second;
   }
 
  private:
+  struct Walked {
+    Automaton::Place place = Automaton::kDead;
+    std::vector<uint64_t> bits;
+  };
+  static constexpr size_t kWalkedMax = 3;
+
   size_t words_bytes() const { return static_cast<size_t>(tokens_->state().n_words) * 8; }
 
   void read(TokenId id) {
@@ -96,17 +103,36 @@ class Follower {
   std::vector<uint64_t> mask() {
     const TokenTree::State& tokens = tokens_->state();
     const int32_t n_plain = automaton_.n_plain(place_);
-    std::vector<uint64_t> bits(static_cast<size_t>(tokens.n_words));
+    std::vector<uint64_t> bits;
     if (n_plain >= constraint::kPlainMax || (n_plain >= 0 && automaton_.only_plain(place_))) {
       bits = tokens.plain[static_cast<size_t>(std::min(n_plain, constraint::kPlainMax))];
       walk(tokens.other, bits);
     } else {
-      walk(tokens.all, bits);
+      bits = short_tokens();
+      walk(tokens.longer, bits);
     }
     if (automaton_.accepts(place_)) {
       for (size_t i = 0; i < bits.size(); ++i) bits[i] |= tokens.ends[i];
     }
     return bits;
+  }
+
+  // In the middle of a repetition one place is like the one before it, and so is what it allows.
+  const std::vector<uint64_t>& short_tokens() {
+    const auto like = std::find_if(walked_.begin(), walked_.end(), [this](const Walked& w) {
+      return automaton_.alike(w.place, place_, constraint::kShortBytes);
+    });
+    if (like != walked_.end()) {
+      std::rotate(walked_.begin(), like, like + 1);
+    } else {
+      if (walked_.size() < kWalkedMax) walked_.emplace_back();
+      std::rotate(walked_.begin(), walked_.end() - 1, walked_.end());
+      walked_[0].place = Automaton::kDead;  // until the walk has come to its end
+      walked_[0].bits.assign(static_cast<size_t>(tokens_->state().n_words), 0);
+      walk(tokens_->state().shorter, walked_[0].bits);
+    }
+    walked_[0].place = place_;
+    return walked_[0].bits;
   }
 
   void walk(const constraint::Tree& tree, std::vector<uint64_t>& bits) {
@@ -135,6 +161,7 @@ class Follower {
   Automaton::Place place_;
   size_t n_seen_ = 0;
   std::map<Automaton::Place, std::vector<uint64_t>> masks_;
+  std::vector<Walked> walked_;  // the last places whose short tokens were looked for, the latest first
   std::vector<Automaton::Place> path_;
 };
 

@@ -76,7 +76,7 @@ TokenTree::TokenTree(const Tokenizer& tokenizer, int64_t vocab_size) {
   s->bytes.resize(static_cast<size_t>(tokenizer.vocab_size()));
   s->ends = words();
   s->plain.assign(constraint::kPlainMax + 1, words());
-  std::vector<std::pair<std::string, TokenId>> all, other;
+  std::vector<std::pair<std::string, TokenId>> shorter, longer, other;
   for (TokenId id = 0; id < tokenizer.vocab_size(); ++id) {
     if (tokenizer.is_end_of_generation(id)) {
       set(s->ends, id);
@@ -93,9 +93,11 @@ TokenTree::TokenTree(const Tokenizer& tokenizer, int64_t vocab_size) {
     const int n_plain = constraint::n_plain_characters(bytes);
     for (int k = n_plain; k > 0 && k <= constraint::kPlainMax; ++k) set(s->plain[static_cast<size_t>(k)], id);
     if (n_plain == 0) other.emplace_back(bytes, id);
-    all.emplace_back(std::move(bytes), id);
+    auto& part = bytes.size() > constraint::kShortBytes ? longer : shorter;
+    part.emplace_back(std::move(bytes), id);
   }
-  s->all = constraint::make_tree(std::move(all));
+  s->shorter = constraint::make_tree(std::move(shorter));
+  s->longer = constraint::make_tree(std::move(longer));
   s->other = constraint::make_tree(std::move(other));
   state_ = std::move(s);
 }

@@ -35,15 +35,18 @@ inline constexpr char kControlByte = '\xFF';
 // Plain tokens of more characters than this go with the others.
 inline constexpr int kPlainMax = 16;
 
+// Tokens of more bytes are few; places that are alike for so many bytes allow the same of the others.
+inline constexpr int kShortBytes = 32;
+
 }  // namespace constraint
 
 struct TokenTree::State {
-  int64_t n_words = 0;             // of a mask
-  std::vector<std::string> bytes;  // of each token; empty: it never comes
-  std::vector<uint64_t> ends;      // the end-of-generation tokens
-  constraint::Tree all;
-  // The same in two parts: plain tokens are made of 1 to kPlainMax whole characters that stand in a JSON string as they
-  // are. plain[n] has those of at most n of them.
+  int64_t n_words = 0;               // of a mask
+  std::vector<std::string> bytes;    // of each token; empty: it never comes
+  std::vector<uint64_t> ends;        // the end-of-generation tokens
+  constraint::Tree shorter, longer;  // the tokens of up to kShortBytes, and those of more
+  // The same in two other parts: plain tokens are made of 1 to kPlainMax whole characters that stand in a JSON string
+  // as they are. plain[n] has those of at most n of them.
   std::vector<std::vector<uint64_t>> plain;
   constraint::Tree other;
 };

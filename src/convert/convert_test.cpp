@@ -268,6 +268,26 @@ TEST(Convert, StatesThatAFileCannotDescribeAreRefusedByName) {
   refuses("jamba", "attn_layer_offset", 2, Errc::bad_file);
 }
 
+TEST(Convert, AHeadBesideTheKeyThatItIsTheEmbedding) {
+  for (const bool is_the_embedding : {true, false}) {
+    ConvertedFolder folder("qwen3");
+    folder.set("tie_word_embeddings", true);
+    StoredFact head = *std::ranges::find(folder.tensors(), "model.embed_tokens.weight", &StoredFact::name);
+    head.name = "lm_head.weight";
+    if (!is_the_embedding) head.values_of = head.name;
+    std::erase_if(folder.tensors(), [](const StoredFact& t) { return t.name == "lm_head.weight"; });
+    folder.tensors().push_back(head);
+    folder.write_weights();
+    const ConvertResult result = folder.convert("f16");
+    EXPECT_EQ(gguf::File::open(folder.out()).find("output.weight"), nullptr);
+    EXPECT_EQ(std::ranges::any_of(result.notes, [](const std::string& note) { return note.starts_with("'lm_head.weight' is not 'model.embed_tokens.weight'"); }), !is_the_embedding) << json::serialize(json::value_from(result.notes));
+  }
+  ConvertedFolder folder("nemotron_h");  // whose class ties nothing
+  folder.set("tie_word_embeddings", true);
+  folder.convert("f16");
+  EXPECT_NE(gguf::File::open(folder.out()).find("output.weight"), nullptr);
+}
+
 // Python writes Infinity into config.json as it is, transformers 5 an object for it.
 TEST(Convert, AnInfiniteTimeStepIsNoLimit) {
   ConvertedFolder folder("mamba2");

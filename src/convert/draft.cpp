@@ -185,10 +185,23 @@ void Draft::take_once(std::span<const Rule> rules) {
   for (const Rule& rule : rules) {
     if (rule.from.find("{}") != std::string_view::npos) continue;
     if (rule.as == As::tied && is_tied) {
-      if (const auto found = taken_.find(rule.from); found != taken_.end()) found->second = true;  // a copy of the embedding
+      if (const auto found = taken_.find(rule.from); found != taken_.end()) {
+        found->second = true;  // a copy of the embedding
+        note_another_head(*by_name_.find(rule.from)->second);
+      }
       continue;
     }
     if (!take_layer(rule, 0) && rule.as == As::tied) throw Error(Errc::bad_file, fmt::format("needs the tensor {}: tie_word_embeddings is false", rule.from));
+  }
+}
+
+void Draft::note_another_head(const StoredTensor& own) {
+  for (const Output& output : outputs) {
+    if (output.name != "token_embd.weight" || output.slices.size() != 1 || output.slices.front().tensor == nullptr) continue;
+    const StoredTensor& embedding = *output.slices.front().tensor;
+    if (own.type == embedding.type && std::ranges::equal(own.data, embedding.data)) continue;
+    notes.push_back(fmt::format("{} is not {}, and is left out: tie_word_embeddings is true, so transformers takes the embedding", base::shown(own.name),
+                                base::shown(embedding.name)));
   }
 }
 

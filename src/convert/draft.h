@@ -132,6 +132,7 @@ class Draft {
   void read_names(const Names& names);
   const StoredTensor* take_one(const std::string& name, bool packed = false);
   void take_once(std::span<const Rule> rules);
+  void note_another_head(const StoredTensor& own);  // of a tied model
   bool take_layer(const Rule& rule, int64_t layer);
   void add(const Rule& rule, const std::string& to, const std::vector<const StoredTensor*>& sources);
   void shape_rows(Output& output, const Rule& rule, const std::vector<const StoredTensor*>& sources) const;

@@ -7,7 +7,7 @@
 
 #include "assay/convert.h"
 #include "convert/draft.h"
-#include "convert/families.h"
+#include "convert/families/families.h"
 #include "convert/tokenizer_json.h"
 
 namespace assay::converting {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "convert/draft.h"
-#include "convert/families.h"
+#include "convert/families/families.h"
 #include "convert/tokenizer_json.h"
 
 namespace assay::converting {

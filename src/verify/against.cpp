@@ -21,7 +21,7 @@
 #include "verify/dump_source.h"
 #include "verify/modes.h"
 #include "verify/source_watch.h"
-#include "verify/stage_support.h"
+#include "verify/stages/stage_support.h"
 #include "verify/token_findings.h"
 
 namespace assay::verify {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "assay/verify.h"
-#include "verify/stages.h"
+#include "verify/stages/stages.h"
 #include "verify/subject.h"
 
 namespace assay::verify {

@@ -7,7 +7,7 @@
 
 #include "assay/error.h"
 #include "engine/model_state.h"
-#include "verify/stages.h"
+#include "verify/stages/stages.h"
 
 namespace assay::verify {
 

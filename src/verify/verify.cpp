@@ -17,7 +17,7 @@
 #include "engine/context_options.h"
 #include "verify/against.h"
 #include "verify/modes.h"
-#include "verify/stages.h"
+#include "verify/stages/stages.h"
 #include "verify/subject.h"
 
 namespace assay {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes src/chat/special_casing.h: the letters whose upper, title or lower case is longer than one letter."""
+"""Writes src/chat/builtins/special_casing.h: the letters whose upper, title or lower case is longer than one letter."""
 import pathlib
 
 HEAD = '''// Letters whose upper, title or lower case is more than one letter (Unicode's SpecialCasing, the rules without a condition).
@@ -28,5 +28,5 @@ for code in range(0x110000):
     cases = (chr(code).upper(), chr(code).title(), chr(code).lower())
     if max(map(len, cases)) > 1:
         rows.append("    {0x%04X, %s},\n" % (code, ", ".join(map(literal, cases))))
-target = pathlib.Path(__file__).parents[2] / "src/chat/special_casing.h"
+target = pathlib.Path(__file__).parents[2] / "src/chat/builtins/special_casing.h"
 target.write_text(HEAD + "".join(rows) + "};\n\n}  // namespace assay::chat\n")

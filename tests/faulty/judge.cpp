@@ -10,7 +10,7 @@
 #include "assay/verify.h"
 #include "faulty/faulty_subject.h"
 #include "support/shared_data.h"
-#include "verify/stages.h"
+#include "verify/stages/stages.h"
 
 namespace assay::faults {
 namespace {

@@ -11,7 +11,7 @@
 #include "support/gguf_edit.h"
 #include "support/shared_data.h"
 #include "support/temp_folder.h"
-#include "verify/stages.h"
+#include "verify/stages/stages.h"
 
 namespace assay::faults {
 namespace {

@@ -7,7 +7,7 @@
 #include "base/thread_pool.h"
 #include "faulty/faulty_subject.h"
 #include "support/temp_folder.h"
-#include "verify/stages.h"
+#include "verify/stages/stages.h"
 
 namespace assay::faults {
 namespace {

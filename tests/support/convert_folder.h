@@ -73,6 +73,7 @@ inline void write(const fs::path& path, std::string_view bytes) {
 struct StoredFact {
   std::string name, dtype;
   std::vector<int64_t> shape;
+  std::string values_of = name;  // the tensor whose values it has
 };
 
 inline void write_safetensors(const fs::path& path, const std::vector<StoredFact>& tensors) {
@@ -81,7 +82,7 @@ inline void write_safetensors(const fs::path& path, const std::vector<StoredFact
   for (const StoredFact& t : tensors) {
     int64_t n = 1;
     for (const int64_t dim : t.shape) n *= dim;
-    const std::string part = random_values(t.name, n, t.dtype);
+    const std::string part = random_values(t.values_of, n, t.dtype);
     header[t.name] = {{"dtype", t.dtype},
                       {"shape", json::value_from(t.shape)},
                       {"data_offsets", {data.size(), data.size() + part.size()}}};

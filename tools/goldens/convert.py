@@ -201,10 +201,10 @@ def families():
     yield from expert_families(llama, spm, gpt)
     yield from state_families(llama, gpt)
     yield from encoders(llama, gpt)
-    yield from state_families(llama, spm, gpt)
+    yield from recurrent_families(llama, spm, gpt)
 
 
-def state_families(llama, spm, gpt):
+def recurrent_families(llama, spm, gpt):
     """Layers that keep a state. transformers has other names for their kinds than the published files, whose names the converter reads."""
     one = dict(num_hidden_layers=1)
     lfm = dict(layer_types=["conv", "full_attention"], conv_L_cache=3)

@@ -7,15 +7,20 @@
 namespace assay::engine {
 namespace {
 
-constexpr double kNewShare = 0.3;      // of a measurement in the running mean
-constexpr double kMargin = 0.8;        // of the gap; a machine's next step may be slower than its last
-constexpr int64_t kFirstTokens = 32;   // where no prompt was measured yet
+// Of a measurement in what is believed. Slower steps are believed at once and forgotten slowly: the gap is a promise about
+// the slowest step, not about the mean.
+constexpr double kSlowerShare = 0.7;
+constexpr double kFasterShare = 0.1;
+constexpr double kMargin = 0.8;       // of the gap; a machine's next step may be slower than its last
+constexpr int64_t kFirstTokens = 32;  // where no prompt was measured yet
 
 size_t bucket(int64_t n_answers, size_t n_buckets) noexcept {
   return std::min(static_cast<size_t>(std::bit_width(static_cast<uint64_t>(n_answers))), n_buckets - 1);
 }
 
-void learn(double& mean, double ms) noexcept { mean = mean == 0 ? ms : mean + kNewShare * (ms - mean); }
+void learn(double& believed, double ms) noexcept {
+  believed = believed == 0 ? ms : believed + (ms > believed ? kSlowerShare : kFasterShare) * (ms - believed);
+}
 
 }  // namespace
 

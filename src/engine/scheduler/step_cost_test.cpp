@@ -26,5 +26,16 @@ TEST(StepCost, StaysWithinTheGapByWhatWasMeasured) {
   EXPECT_EQ(cost.prompt_tokens(4, 250, 512), 20);
 }
 
+TEST(StepCost, BelievesASlowStepAtOnceAndForgetsItSlowly) {
+  StepCost cost;
+  cost.add(1, 0, 10);
+  cost.add(1, 100, 10 + 100);  // 1 ms a prompt token
+  EXPECT_EQ(cost.prompt_tokens(1, 250, 512), 190);
+  cost.add(1, 100, 10 + 200);
+  EXPECT_EQ(cost.prompt_tokens(1, 250, 512), 111);  // of 1.7 ms
+  cost.add(1, 100, 10 + 100);
+  EXPECT_EQ(cost.prompt_tokens(1, 250, 512), 116);  // of 1.63 ms
+}
+
 }  // namespace
 }  // namespace assay::engine

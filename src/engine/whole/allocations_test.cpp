@@ -78,7 +78,7 @@ TEST_F(AllocationFailure, FailsOneRequestAlone) {
   options_.n_waiting_max = 1000;
   options_.caches_prompts = true;
   int64_t n_failures = 0, n_failed = 0;
-  for (int64_t i_failure = 0; i_failure < 400; i_failure += test::unless_sanitized(1, 6) + i_failure / 40) {
+  for (int64_t i_failure = 0; i_failure < 400; i_failure += test::unless_sanitized(1, 11) + i_failure / 40) {
     outcomes_.clear();
     Scheduler scheduler(model_, options_);
     std::map<RequestId, Request> requests;

@@ -8,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "support/rounds.h"
 #include "backend/cpu/sets/kernel_sets.h"
 #include "support/random_weights.h"
 
@@ -276,9 +277,11 @@ TEST_P(SmallKernels, AttentionOverShapes) {
 }
 
 TEST_P(SmallKernels, AttentionWithSoftcapSinksAndNarrowValues) {
+  const auto widths = test::unless_slow<std::vector<int64_t>>({0, 32, 96, 192}, {0, 96});
+  const auto positions = test::unless_slow<std::vector<int64_t>>({0, 40, 300, 600}, {40, 300});
   for (const CacheType type : {CacheType::f16, CacheType::f32, CacheType::q8_0}) {
-    for (const int64_t v_dim : {0, 32, 96, 192}) {
-      for (const int64_t position : {0, 40, 300, 600}) {
+    for (const int64_t v_dim : widths) {
+      for (const int64_t position : positions) {
         expect_same_attention(GetParam(), {64, 3, 5, position, 0, v_dim, 0.5f, true}, type, type, false);
         expect_same_attention(GetParam(), {128, 2, 1, position, 50, v_dim, 0, true}, type, type, false);
         expect_same_attention(GetParam(), {64, 4, 9, position, 0, v_dim, 20.0f, false}, type, type, true);
@@ -290,7 +293,7 @@ TEST_P(SmallKernels, AttentionWithSoftcapSinksAndNarrowValues) {
 TEST_P(SmallKernels, AttentionWhoseValuesLieInItsKeys) {
   for (const CacheType type : {CacheType::f16, CacheType::f32, CacheType::q8_0}) {
     for (const int64_t v_dim : {7, 33, 64}) {
-      for (const int64_t position : {0, 40, 600}) {
+      for (const int64_t position : test::unless_slow<std::vector<int64_t>>({0, 40, 600}, {40, 300})) {
         for (const int64_t window : {0, 37}) {
           expect_same_attention(GetParam(), {64, 5, 7, position, window, v_dim, 0, false, true}, type, CacheType::f16, false);
           expect_same_attention(GetParam(), {96, 16, 1, position, window, v_dim, 0, false, true}, type, CacheType::q8_0, true);
@@ -302,8 +305,8 @@ TEST_P(SmallKernels, AttentionWhoseValuesLieInItsKeys) {
 
 TEST_P(SmallKernels, AttentionAtSegmentEdges) {
   for (const int64_t position : {0, 1, 31, 32, 33, 250, 254, 255, 256, 257, 510, 512, 700}) {
-    for (const int64_t n_tokens : {1, 2, 5, 9}) {
-      for (const int64_t window : {0, 1, 2, 5, 32, 200, 256, 300}) {
+    for (const int64_t n_tokens : test::unless_slow<std::vector<int64_t>>({1, 2, 5, 9}, {1, 9})) {
+      for (const int64_t window : test::unless_slow<std::vector<int64_t>>({0, 1, 2, 5, 32, 200, 256, 300}, {0, 2, 200, 256})) {
         expect_same_attention(GetParam(), {16, 3, n_tokens, position, window}, CacheType::f16, CacheType::f16, false);
       }
     }
@@ -313,7 +316,7 @@ TEST_P(SmallKernels, AttentionAtSegmentEdges) {
 TEST_P(SmallKernels, AttentionOverCacheTypes) {
   for (const CacheType k : {CacheType::f32, CacheType::f16, CacheType::q8_0}) {
     for (const CacheType v : {CacheType::f32, CacheType::f16, CacheType::q8_0}) {
-      for (const int64_t head_dim : {32, 64, 96, 160}) {
+      for (const int64_t head_dim : test::unless_slow<std::vector<int64_t>>({32, 64, 96, 160}, {64, 160})) {
         expect_same_attention(GetParam(), {head_dim, 4, 5, 290, 0}, k, v, false);
         expect_same_attention(GetParam(), {head_dim, 1, 1, 40, 20}, k, v, false);
       }
