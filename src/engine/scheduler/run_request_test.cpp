@@ -3,6 +3,7 @@
 
 #include <stdexcept>
 
+#include "support/best_known.h"
 #include "support/scheduler_test_base.h"
 
 namespace assay {
@@ -143,6 +144,39 @@ TEST_F(SingleRequestTest, ThrowsOnWhatItsCallbacksThrow) {
   EXPECT_EQ(f.n_pages_free, f.n_pages);
   Context context(model_, options_.context);
   expect_same(run_request(scheduler, r), Generator(context).run(r.prompt, r.generate));
+}
+
+// A device that can begins with the token to come: of a greedy answer that runs alone, as long as one comes.
+TEST_F(SingleRequestTest, SaysWhereTheBestTokenFollows) {
+  options_.context.n_sequences = 2;
+  Scheduler scheduler(model_, options_);
+  test::BestKnown& executor = test::BestKnown::put_into(const_cast<Context&>(scheduler.context()));
+  Request r;
+  r.prompt = tokens(5);
+  r.generate.sampling.temperature = 0;
+  const auto counts = [&](int64_t n_predict, int64_t n_logprobs) {
+    r.generate.n_predict = n_predict;
+    r.generate.n_top_logprobs = n_logprobs;
+    executor.n_runs = executor.n_followed = 0;
+    Context context(model_, options_.context);
+    EXPECT_EQ(run_request(scheduler, r).ids, Generator(context).run(r.prompt, r.generate).ids);
+    r.prompt[0] += 1;  // nothing is held of the next one
+    return std::pair(executor.n_runs, executor.n_followed);
+  };
+  EXPECT_EQ(counts(12, -1), std::pair(11, 10));  // after the last run a token is drawn, but not run
+  EXPECT_EQ(counts(2, -1), std::pair(1, 0));
+  EXPECT_EQ(counts(12, 0), std::pair(11, 0));  // for logprobs all logits are read
+  executor.n_followed = 0;
+  std::map<RequestId, Request> requests;
+  for (int i = 0; i < 2; ++i) {
+    r.generate.n_predict = 12;
+    r.generate.n_top_logprobs = -1;
+    r.prompt = tokens(5, 1 + i);
+    requests[*scheduler.submit(r, sink())] = r;
+  }
+  run(scheduler);
+  EXPECT_EQ(executor.n_followed, 0);
+  for (const auto& [id, request] : requests) expect_as_alone(request, outcomes_[id]);
 }
 
 TEST_F(SingleRequestTest, StepsOthersAlong) {

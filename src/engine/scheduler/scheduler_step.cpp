@@ -114,21 +114,22 @@ void Scheduler::State::ask_for_ranked() {
   request.follows_best = request.n_ranked == 1 && context.runs_ahead() && best_follows();
 }
 
-// Whether the next batch will most likely be the best token of each of these answers.
+// Whether the next batch will most likely be the best token of this one. Of one answer alone: each that ends, or comes,
+// would cost the others a run that was begun for nothing.
 bool Scheduler::State::best_follows() {
-  if (parts.size() != running.size() || !parked.empty()) return false;
+  if (parts.size() != 1 || running.size() != 1 || !parked.empty()) return false;
   {
     const std::lock_guard lock(mutex);
-    const bool one_comes = queue.size() > 0 && static_cast<int64_t>(running.size()) < context.options().n_sequences;
+    const bool one_comes = queue.size() > 0 && context.options().n_sequences > 1;
     if (one_comes || !cancelled_ids.empty() || has_resumed) return false;
   }
-  return std::all_of(parts.begin(), parts.end(), [this](const engine::BatchPart& part) {
-    const Job& job = *part.job;
-    const int64_t n_predict = job.request.generate.n_predict;
-    const bool goes_on =
-        (n_predict < 0 || job.n_answer() + 1 < n_predict) && part.n_before + 1 < context.n_ctx() && !job.is_held;
-    return part.is_answer && part.n_guesses == 0 && goes_on && job.answer.n_ranked() == 1 && !job.answer.has_mask();
-  });
+  const engine::BatchPart& part = parts.front();
+  const Job& job = *part.job;
+  const int64_t n_predict = job.request.generate.n_predict;
+  const bool goes_on = n_predict < 0 || job.n_answer() + 1 < n_predict;
+  const bool has_room = part.n_before + 1 < context.n_ctx();
+  const bool is_best = job.answer.n_ranked() == 1 && !job.answer.has_mask();  // what a mask will leave nobody knows
+  return part.is_answer && part.n_guesses == 0 && goes_on && has_room && is_best && !job.is_held;
 }
 
 // The masks of the draws that this batch is for, where the best logits are found before the draw. Behind a guess a mask
