@@ -52,13 +52,13 @@ bool matches(std::string_view pattern, std::string_view name) {
 }
 
 void Draft::read_names(const Names& names) {
-  const bool is_bare = names.bare || folder.find("embed_tokens.weight") != nullptr;
+  is_bare_ = names.bare || folder.find("embed_tokens.weight") != nullptr;
   for (const StoredTensor& t : folder.tensors()) {
     std::string name = text_model_name(t.name);
     if (!names.prefix.empty() && name.starts_with(names.prefix)) name.erase(0, names.prefix.size());
     if (names.bare && name.ends_with(".gamma")) name.replace(name.size() - 5, 5, "weight");  // of old
     if (names.bare && name.ends_with(".beta")) name.replace(name.size() - 4, 4, "bias");
-    if (is_bare && !name.starts_with("model.") && name != "lm_head.weight") name.insert(0, "model.");
+    if (is_bare_ && !name.starts_with("model.") && name != "lm_head.weight") name.insert(0, "model.");
     if (!by_name_.emplace(name, &t).second) throw Error(Errc::bad_file, fmt::format("{}: there are two tensors of this name", base::shown(name)));
     taken_.emplace(std::move(name), false);
   }
@@ -191,7 +191,9 @@ void Draft::take_once(std::span<const Rule> rules) {
       }
       continue;
     }
-    if (!take_layer(rule, 0) && rule.as == As::tied) throw Error(Errc::bad_file, fmt::format("needs the tensor {}: tie_word_embeddings is false", rule.from));
+    if (take_layer(rule, 0) || rule.as != As::tied) continue;
+    if (!is_bare_) throw Error(Errc::bad_file, fmt::format("needs the tensor {}: tie_word_embeddings is false", rule.from));
+    notes.push_back(fmt::format("the folder is of a model without a head, as embeddings are made by: there is no {}, and the file's logits mean nothing", rule.from));
   }
 }
 

@@ -138,6 +138,7 @@ class Draft {
   void shape_rows(Output& output, const Rule& rule, const std::vector<const StoredTensor*>& sources) const;
 
   std::string architecture_;
+  bool is_bare_ = false;  // names without the "model." before them: of a model without a head
   std::map<std::string, const StoredTensor*, std::less<>> by_name_;  // names as a text model alone has them
   std::map<std::string, bool, std::less<>> taken_;
 };

@@ -4,7 +4,7 @@ usage: random_settings.py ASSAY SEED [FAMILY...]     (pip install torch transfor
 
 The families are those of convert.py. Of each, widths, heads, layers, windows, experts, ties and rotations are drawn, the folder is written, converted by
 `assay convert --outtype f32` and run by `assay logits --numerics oracle`. A line a family: `ok` with the largest difference of a log-probability or logit,
-`DIFFERS` above 1e-4 of the logits' span, or who refused it and why. Exit 1 where one differs. transformers' float32 tables of rotations are the limit, near 1e-5.
+`DIFFERS` above 1e-4 of the logits' span, or who refused it and why. Of an encoder: three poolings of the last norm's rows. Exit 1 where one differs. transformers' float32 tables of rotations are the limit, near 1e-5.
 """
 import copy
 import json
@@ -20,7 +20,7 @@ import convert
 os.environ["TRANSFORMERS_OFFLINE"] = "1"
 N_TOKENS = 40
 N_VOCAB = {"gemma4": 394}  # as many rows as tokens: of more, llama.cpp's converter and so ours keep a number that no reader takes
-ENCODERS = ("BertConfig", "ModernBertConfig", "EuroBertConfig")
+ENCODERS = ("bert", "modern_bert", "eurobert", "gemma_embedding", "qwen3_embedding")
 ONE_A_LAYER = ("layer_types", "mlp_layer_types", "no_rope_layers", "num_attention_heads_per_layer")
 WINDOW, FULL = "sliding_attention", "full_attention"
 
@@ -126,6 +126,45 @@ def differences(assay, folder, ids, logits, torch):
         yield abs(logit - float(logits[-1][token]))
 
 
+def converted(assay, tokenizer, files, folder):
+    for file_name, content in {**convert.tokenizer_files(*tokenizer), **files}.items():
+        content = convert.patched(convert.BASE, content) if isinstance(content, dict) else content
+        (folder / file_name).parent.mkdir(exist_ok=True)
+        (folder / file_name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return subprocess.run([assay, "convert", str(folder), str(folder / "m.gguf"), "--outtype", "f32"], capture_output=True, text=True)
+
+
+def look_at_encoder(assay, name, config_class, values, tokenizer, files, draw, folder):
+    import torch
+    import transformers
+    values.update(num_hidden_layers=draw.choice([1, 2, 3, 7]), hidden_size=draw.choice([64, 96, 128]), intermediate_size=draw.choice([64, 96, 200]))
+    if name == "modern_bert":
+        values.pop("num_key_value_heads", None)  # its class knows none
+        values.update(local_attention=draw.choice([8, 16, 64]), global_attn_every_n_layers=draw.choice([2, 3]))
+    if name in ("eurobert", "qwen3_embedding", "gemma_embedding"):
+        values.update(num_attention_heads=draw.choice([2, 4, 8]), num_key_value_heads=draw.choice([1, 2]))
+    if name == "gemma_embedding":
+        values.update(sliding_window=draw.choice([8, 16, 64]))
+    n_vocab = convert.VOCAB[tokenizer[0]]
+    ends = convert.ENDS.get(tokenizer[0], dict(bos_token_id=1, eos_token_id=2, pad_token_id=None))
+    model = transformers.AutoModel.from_config(getattr(transformers, config_class)(vocab_size=n_vocab, **{**ends, **values})).float().eval()
+    model.set_attn_implementation("eager")
+    fill(model, draw, torch)
+    model.save_pretrained(folder)
+    ids = [draw.randrange(5, n_vocab - 20) for _ in range(draw.choice([9, 40, 70]))]
+    with torch.no_grad():
+        rows = model.double()(torch.tensor([ids])).last_hidden_state[0]
+    made = converted(assay, tokenizer, files, folder)
+    if made.returncode != 0:
+        return made.stderr.strip()
+    worst, span = 0, float(rows.max() - rows.min())
+    for pooling, expected in (("mean", rows.mean(0)), ("cls", rows[0]), ("last", rows[-1])):
+        command = [assay, "embed", str(folder / "m.gguf"), "--ids", ",".join(map(str, ids)), "--pooling", pooling, "--no-normalize", "--json", "--numerics", "oracle"]
+        found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["embedding"]
+        worst = max(worst, *(abs(a - b) for a, b in zip(found, expected.tolist())))
+    return f"{'ok' if worst < 1e-4 * span else 'DIFFERS'} {worst:.1e} of {span:.0f}"
+
+
 def look_at(assay, name, config_class, values, tokenizer, draw, folder):
     import torch
     import transformers
@@ -147,10 +186,7 @@ def look_at(assay, name, config_class, values, tokenizer, draw, folder):
     except Exception as problem:  # a combination that the class does not know
         return f"transformers: {problem}"
     (folder / "generation_config.json").unlink(missing_ok=True)
-    for file_name, content in convert.tokenizer_files(*tokenizer).items():
-        content = convert.patched(convert.BASE, content) if isinstance(content, dict) else content
-        (folder / file_name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    made = subprocess.run([assay, "convert", str(folder), str(folder / "m.gguf"), "--outtype", "f32"], capture_output=True, text=True)
+    made = converted(assay, tokenizer, {}, folder)
     if made.returncode != 0:
         return next((line for line in made.stderr.splitlines() if "FAIL" in line), made.stderr.strip().splitlines()[-1])
     worst, span = max(differences(assay, folder, ids, logits, torch)), float(logits.max() - logits.min())
@@ -161,9 +197,15 @@ def main():
     assay, seed, only = sys.argv[1], sys.argv[2], sys.argv[3:]
     differ = False
     for name, config_class, values, tokenizer, _, *more in convert.families():
-        if (only and name not in only) or config_class is None or config_class in ENCODERS or values.get("use_bidirectional_attention"):
+        if (only and name not in only) or config_class is None:
             continue
         draw, values = random.Random(f"{seed}-{name}"), copy.deepcopy(values)
+        if name in ENCODERS:
+            with tempfile.TemporaryDirectory() as folder:
+                said = look_at_encoder(assay, name, config_class, values, tokenizer, more[0]["files"], draw, pathlib.Path(folder))
+            differ |= said.startswith("DIFFERS")
+            print(f"{name}: {said}", flush=True)
+            continue
         draw_layers(name, values, draw)
         draw_widths(name, config_class, values, draw)
         draw_rest(name, config_class, values, draw)

@@ -138,6 +138,7 @@ void modern_bert(Draft& d) {
   d.number("rope.freq_base", base(full, "global_rope_theta"));
   d.number("rope.freq_base_swa", base(window, "local_rope_theta"));
   d.number("attention.layer_norm_rms_epsilon", c.number("norm_eps"));
+  d.number("attention.layer_norm_epsilon", c.number("norm_eps"));  // what readers want; published folders say it twice
   d.flag("attention.causal", false);
   parts::pooling(d);
   if (!c.has("classifier_pooling")) c.mark_read("classifier_pooling");
