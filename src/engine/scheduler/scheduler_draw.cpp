@@ -45,7 +45,8 @@ bool Scheduler::State::make_room(Job& job) {
   if (next.empty()) return false;
   engine::check_tokens(next, context);
   const std::span<const TokenId> in_cache = tables.tokens(job.sequence);
-  const auto n_same = std::mismatch(in_cache.begin(), in_cache.end(), next.begin(), next.end()).first - in_cache.begin();
+  const auto n_same =
+      std::mismatch(in_cache.begin(), in_cache.end(), next.begin(), next.end()).first - in_cache.begin();
   const auto size = static_cast<int64_t>(next.size());
   job.n_read_from = std::min<int64_t>(n_same, size - 1);
   tables.truncate(job.sequence, job.n_read_from);
