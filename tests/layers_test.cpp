@@ -40,7 +40,7 @@ const std::map<std::string, std::set<std::string>> kNamed = {
     {"backend/cpu", {"lower", "pages"}},
     {"backend/cuda", {"lower"}},
     {"backend/vulkan", {"lower"}},
-    {"backend/oracle", {"ops"}},
+    {"backend/oracle", {"lower"}},
     {"engine", {"model", "text", "chat", "pages", "backend/cpu", "backend/cuda", "backend/vulkan", "backend/oracle"}},
     {"constraint", {"engine", "json"}},
     {"batch", {"constraint"}},

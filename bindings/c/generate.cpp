@@ -205,9 +205,10 @@ assay_status assay_chat_new(const assay_model* model, const assay_context_option
     const auto& loaded = required(model, "model").model;
     const std::string text = assay::c::text_or_empty(o.chat_template);
     const auto chat_template = assay::require_chat_template(*loaded, text);
-    auto made = std::make_unique<assay_chat>(
-        assay_chat{assay::ChatSession(assay::Context(loaded, assay::c::context_options(context_options)), chat_template,
-                                      {}, assay::c::text_or_empty(o.system))});
+    assay::SchedulerOptions scheduling;
+    scheduling.context = assay::c::context_options(context_options);
+    auto made = std::make_unique<assay_chat>(assay_chat{assay::ChatSession(
+        std::make_unique<assay::Scheduler>(loaded, scheduling), chat_template, {}, assay::c::text_or_empty(o.system))});
     if (o.variables_json != nullptr) made->session.set_template_variables(o.variables_json);
     if (o.drops_oldest != 0) made->session.set_when_full(assay::WhenFull::drop_oldest);
     if (o.parts_reasoning != 0) {

@@ -418,7 +418,8 @@ std::unique_ptr<Stream> regenerate(PyChat& c) {
 std::unique_ptr<PyChat> make_chat(const PyModel& m, const std::string& system, const std::string& chat_template,
                                   bool drops_oldest, bool parts_reasoning, const py::dict& options,
                                   const py::dict& sampling) {
-  const assay::ContextOptions context_settings = context_options(py::dict(**options));
+  assay::SchedulerOptions scheduling;
+  scheduling.context = context_options(py::dict(**options));
   assay::GenerateOptions generate_settings = generate_options(*m.model, py::dict(**sampling));
   const py::gil_scoped_release unlocked;
   const auto parsed = assay::require_chat_template(*m.model, chat_template);
@@ -427,8 +428,8 @@ std::unique_ptr<PyChat> make_chat(const PyModel& m, const std::string& system, c
                                                                                     : std::string_view(chat_template))
                       : std::nullopt;
   if (marks) assay::show_marks(*m.model->tokenizer(), *marks, generate_settings);
-  std::unique_ptr<PyChat> chat(
-      new PyChat{assay::ChatSession(Context(m.model, context_settings), parsed, generate_settings, system)});
+  std::unique_ptr<PyChat> chat(new PyChat{
+      assay::ChatSession(std::make_unique<assay::Scheduler>(m.model, scheduling), parsed, generate_settings, system)});
   if (drops_oldest) chat->session.set_when_full(assay::WhenFull::drop_oldest);
   if (parts_reasoning) chat->session.set_reasoning({.marks = marks});
   return chat;

@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <iostream>
+#include <memory>
 #include <string>
 
 static_assert(ASSAY_VERSION_MAJOR == 0);
@@ -17,8 +18,8 @@ int main(int argc, char** argv) {
     options.sampling = assay::default_sampling(*model);
     options.sampling.temperature = 0;
     options.n_predict = 64;
-    assay::ChatSession chat(assay::Context(model), assay::require_chat_template(*model), options,
-                            "Answer in one line.");
+    auto scheduler = std::make_unique<assay::Scheduler>(model, assay::SchedulerOptions{});
+    assay::ChatSession chat(std::move(scheduler), assay::require_chat_template(*model), options, "Answer in one line.");
     const auto show = [](std::string_view text) {
       std::fwrite(text.data(), 1, text.size(), stdout);
       std::fflush(stdout);

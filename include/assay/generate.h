@@ -68,6 +68,7 @@ struct Generation {
   PhaseTiming prefill;          // tokens run before the first draw
   PhaseTiming decode;           // tokens run after it
   int64_t n_drafted = 0, n_accepted = 0;  // tokens that were guessed ahead; of these the model's own draw gave the same
+  int64_t n_in_context = 0;     // positions in use at the end
 };
 
 // Guesses of the next tokens, verified in one run: each position's own token is drawn as ever, and a guess counts while it equals it. So no answer
@@ -86,10 +87,6 @@ struct DraftOptions {
   std::shared_ptr<const Model> model{};  // of kind model
 };
 
-namespace engine {
-class Drafter;
-}
-
 // What a full context goes on with. in_context: the tokens in it and the one drawn last; answer: all of the answer so
 // far. Returns the tokens that are to stand there instead, from position 0 on, n_ctx at most; none: the answer ends. What
 // differs is read anew, at its new positions: the logits after it are those of a context that never held anything else.
@@ -100,15 +97,13 @@ using MakeRoom = std::function<std::vector<TokenId>(std::span<const TokenId> in_
 // than two of n_ctx positions.
 MakeRoom drop_older_half(int64_t n_keep, int64_t n_ctx);
 
-// Runs prompts in one sequence of a context and keeps what their beginnings have in common in the
-// KV cache.
+// Runs prompts in one sequence of a context and keeps what their beginnings have in common in the KV cache: the plain loop, for who has a context of
+// his own. A Scheduler gives the same answers, several at a time, guesses ahead, and is what the program's commands use (assay/scheduler.h).
 class Generator {  // one thread at a time
  public:
   explicit Generator(Context& context, int sequence = 0);  // the context must outlive it
 
   const Context& context() const noexcept { return *context_; }
-  // Error(bad_request) for options out of range, and for a draft model of another vocabulary, which it names. As at first: none.
-  void set_drafts(const DraftOptions& drafts);
   // From the next run on; none, as at first: an answer ends where the context is full.
   void set_make_room(MakeRoom make_room) { make_room_ = std::move(make_room); }
   // Told after every chunk of a prompt that is read, from the next run on.
@@ -126,9 +121,8 @@ class Generator {  // one thread at a time
   enum class Step { ran, full, cancelled };
   struct Run;
   int64_t prefill(std::span<const TokenId> prompt, Run& run, Generation& result);
-  void run_guesses(Run& run);
   bool run_next(Run& run);
-  bool draw(Run& run, int64_t i_output);
+  void draw(Run& run);
   Step run_drawn(Run& run);
 
   Context* context_;
@@ -136,8 +130,6 @@ class Generator {  // one thread at a time
   MakeRoom make_room_;
   std::function<void(int64_t, int64_t)> progress_;
   std::vector<TokenId> cached_;  // the tokens whose positions are in the KV cache
-  std::shared_ptr<engine::Drafter> drafter_;  // null: no guesses
-  int64_t n_guesses_max_ = 0;
 };
 
 }  // namespace assay

@@ -12,6 +12,7 @@
 
 #include "assay/generate.h"
 #include "assay/model.h"
+#include "assay/scheduler.h"
 
 namespace assay {
 
@@ -65,8 +66,8 @@ struct ReasoningOptions {
   Generator::TextSink sink = {};        // gets the reasoning, as the other sink gets the text
 };
 
-// Generator::run with the answer parted: Generation::reasoning and Generation::text.
-Generation run_parted(Generator& generator, std::span<const TokenId> prompt, const GenerateOptions& options, const ReasoningOptions& reasoning,
-                      const Generator::TextSink& sink = {}, const std::function<bool()>& cancelled = {});
+// run_request (assay/scheduler.h) with the answer parted: Generation::reasoning and Generation::text.
+Generation run_parted(Scheduler& scheduler, Request request, const ReasoningOptions& reasoning, const Generator::TextSink& sink = {},
+                      const std::function<bool()>& cancelled = {});
 
 }  // namespace assay

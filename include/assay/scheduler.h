@@ -26,6 +26,9 @@ struct Request {
   double weight = 1;   // of the client: with 2 it gets twice the tokens of one with 1
   std::string salt;    // only requests of the same salt share what the cache holds of their prompts
   std::optional<std::chrono::steady_clock::time_point> deadline = {};  // then it ends with FinishReason::late
+  MakeRoom make_room = {};  // what the answer goes on with where its n_ctx positions are full; none: it ends there
+  // After every part of its tokens that was read: how many of those that the cache did not have are done.
+  std::function<void(int64_t done, int64_t total)> progress = {};
 };
 
 using RequestId = uint64_t;
@@ -48,6 +51,8 @@ struct RequestFinished {
   std::string text;           // what was still held back
   int64_t n_prompt = 0, n_prompt_cached = 0, n_answer = 0;
   int64_t n_drafted = 0, n_accepted = 0;  // tokens that were guessed ahead; of these the model's own draw gave the same
+  int64_t n_dropped = 0;                  // tokens that left its positions for others (Request::make_room)
+  int64_t n_positions = 0;                // that it held at its end
   int64_t n_preempted = 0;                // times that it lost its place in the cache to others, and got it back
   double queue_ms = 0;
   PhaseTiming prefill, decode;
@@ -121,5 +126,10 @@ class Scheduler {  // threads: as each function says
  private:
   std::unique_ptr<State> state_;
 };
+
+// One request from its prompt to its end, by the thread that steps the scheduler, which is this one; others that run there are stepped along.
+// sink: as Generator::run has it; `cancelled` is polled before every step, and once it says true, what there is so far is returned. Errors, the
+// request's own among them, and what the callbacks throw are thrown on.
+Generation run_request(Scheduler& scheduler, Request request, const Generator::TextSink& sink = {}, const std::function<bool()>& cancelled = {});
 
 }  // namespace assay

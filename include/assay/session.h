@@ -15,6 +15,7 @@
 #include "assay/context.h"
 #include "assay/generate.h"
 #include "assay/reasoning.h"
+#include "assay/scheduler.h"
 
 namespace assay {
 
@@ -79,8 +80,9 @@ std::string chat_prompt_text(const Model& model, const ChatTemplate& chat_templa
 
 class ChatSession {  // one thread at a time
  public:
+  // The scheduler is the session's own: it keeps what turns have in common, and guesses ahead where its options say so.
   // system: the system message; empty: none. The template may be any (see require_chat_template).
-  ChatSession(Context context, std::shared_ptr<const ChatTemplate> chat_template,
+  ChatSession(std::unique_ptr<Scheduler> scheduler, std::shared_ptr<const ChatTemplate> chat_template,
               GenerateOptions options, std::string system = {});
   ~ChatSession();
   ChatSession(ChatSession&&) noexcept;
@@ -112,8 +114,7 @@ class ChatSession {  // one thread at a time
   int64_t n_messages_dropped() const noexcept;            // of these, from the first on
   bool did_not_fit() const noexcept;                      // the last turn was refused because its prompt is longer than the context
   GenerateOptions& options() noexcept;
-  void set_drafts(const DraftOptions& drafts);  // as Generator's
-  void set_progress(std::function<void(int64_t done, int64_t total)> progress);  // as Generator's
+  void set_progress(std::function<void(int64_t done, int64_t total)> progress);  // of each turn: as Request's
   const Context& context() const noexcept;
 
   std::string save()

@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <boost/json.hpp>
+#include "engine/metadata_json.h"
 
 namespace assay::batch {
 namespace {
 
-std::string json_string(std::string_view text) { return boost::json::serialize(boost::json::string_view(text.data(), text.size())); }
+using engine::json_string;
 
 std::string usage(const Generation& g) {
   const auto n_answer = static_cast<int64_t>(g.ids.size());

@@ -219,6 +219,7 @@ int compare(const Decimal& a, const Decimal& b) {  // of the numbers without the
   return whole != 0 ? whole : a.fraction.compare(b.fraction);
 }
 
+// As a model has to spell it: with no escape that JSON does not ask for, which engine::json_string, for printing, has.
 std::string json_string(std::string_view text) { return json::serialize(json::string_view(text.data(), text.size())); }
 
 std::string name_in(const Spelling& spelling, std::string_view name) {

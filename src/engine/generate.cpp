@@ -10,8 +10,6 @@
 #include "assay/error.h"
 #include "engine/sampling/answer.h"
 #include "engine/context_state.h"
-#include "engine/scheduler/draft_pace.h"
-#include "engine/scheduler/drafter.h"
 
 namespace assay {
 namespace {
@@ -50,10 +48,6 @@ struct Generator::Run {
   std::span<const uint64_t> mask = {};  // of the next run; empty: all tokens
   bool is_mask_ranked = false;          // of the run at work: its best logits are those that the mask leaves
   int64_t n_predict = 0;
-  std::vector<TokenId> tokens = {};   // prompt and answer, where there are guesses
-  std::vector<TokenId> guesses = {};  // that stand behind the last token in the run that was made
-  engine::DraftPace pace = {};
-  double plain_ms = 0;                // of a run without guesses, lately
 
   int64_t n_answer() const noexcept { return static_cast<int64_t>(answer.ids().size()); }
   bool is_ranked() const noexcept { return request.n_ranked > 0; }
@@ -141,72 +135,32 @@ Generator::Step Generator::run_drawn(Run& run) {
   return n_run < anew.n_prompt ? Step::cancelled : Step::ran;
 }
 
-void Generator::set_drafts(const DraftOptions& drafts) {
-  drafter_ = engine::make_drafter(drafts, *context_);
-  n_guesses_max_ = drafts.n_max;
-}
-
-// Guesses behind the token drawn last; none where guessing does not pay or there is no room.
-void Generator::run_guesses(Run& run) {
-  run.guesses.clear();
-  if (drafter_ == nullptr || make_room_) return;
-  const ContextOptions& o = context_->options();
-  int64_t n = std::min({n_guesses_max_, o.n_outputs_max - 1, o.n_ubatch - 1, context_->n_ctx() - context_->n_past(sequence_) - 1, run.n_predict - run.n_answer() - 1});
-  n = run.pace.next(std::max<int64_t>(n, 0));
-  if (n < 1) return;
-  engine::DraftAsk ask{0, run.tokens, run.result.n_prompt, n, &run.options, &run.guesses};
-  try {
-    drafter_->guess({&ask, 1});
-  } catch (const Error&) {  // a draft model that cannot go on harms no answer
-    run.guesses.clear();
-    drafter_->over(0);
-    run.pace.add(n, 0);
-  }
-}
-
-// Runs the token drawn last, and guesses behind it. False: the answer ends here.
+// Runs the token drawn last. False: the answer ends here.
 bool Generator::run_next(Run& run) {
-  const auto start = std::chrono::steady_clock::now();
-  run_guesses(run);
-  if (run.guesses.empty()) {
-    const bool is_full = context_->n_past(sequence_) == context_->n_ctx();
-    // The token drawn after this one is run, too, unless it is the last. Where it ends the
-    // answer, a run was for nothing, which whoever comes next waits for.
-    run.request.follows_best = run.is_best && !is_full && run.n_answer() + 1 < run.n_predict;
-    if (!is_full || make_room_) run.ask_mask(*context_);
-    const Step step = run_drawn(run);
-    run.result.context_full = step == Step::full;
-    if (step == Step::cancelled) run.result.finish_reason = FinishReason::cancelled;
-    run.plain_ms = run.plain_ms == 0 ? ms_since(start) : run.plain_ms + 0.3 * (ms_since(start) - run.plain_ms);
-    return step == Step::ran;
-  }
-  std::vector<BatchToken> batch = {{run.answer.ids().back(), sequence_, true}};
-  for (const TokenId guess : run.guesses) batch.push_back({guess, sequence_, true});
-  context_->decode_batch(batch);
-  for (const BatchToken& token : batch) cached_.push_back(token.token);
-  if (run.plain_ms > 0) run.pace.add_cost(ms_since(start) / run.plain_ms);
-  return true;
+  const bool is_full = context_->n_past(sequence_) == context_->n_ctx();
+  // The token drawn after this one is run, too, unless it is the last. Where it ends the
+  // answer, a run was for nothing, which whoever comes next waits for.
+  run.request.follows_best = run.is_best && !is_full && run.n_answer() + 1 < run.n_predict;
+  if (!is_full || make_room_) run.ask_mask(*context_);
+  const Step step = run_drawn(run);
+  run.result.context_full = step == Step::full;
+  if (step == Step::cancelled) run.result.finish_reason = FinishReason::cancelled;
+  return step == Step::ran;
 }
 
-// The next token, after output i of the last run, or of the only one. True: it is a guess that the run holds, too.
-bool Generator::draw(Run& run, int64_t i_output) {
+// The next token, after the last run.
+void Generator::draw(Run& run) {
   engine::Answer& answer = run.answer;
-  const bool in_batch = !run.guesses.empty();
-  const bool is_ranked = run.is_ranked() && !in_batch && (run.is_mask_ranked || !answer.has_mask());
+  const bool is_ranked = run.is_ranked() && (run.is_mask_ranked || !answer.has_mask());
   const std::span<const RankedLogit> best = is_ranked ? context_->ranked() : std::span<const RankedLogit>();
   if (!best.empty()) {
     answer.draw(best);
-  } else if (in_batch) {
-    answer.draw(context_->batch_logits(i_output), answer.wants_wide() ? context_->state().read_logits(i_output) : std::span<const double>());
   } else {
     answer.draw(context_->logits(), answer.wants_wide() ? context_->logits_double() : std::span<const double>());
   }
-  if (drafter_ != nullptr) run.tokens.push_back(answer.ids().back());
   if (answer.logprobs()) run.result.logprobs.push_back(*answer.logprobs());
   run.show(answer.shown());
   if (answer.ended()) run.result.finish_reason = FinishReason::stop;
-  const auto n_guesses = static_cast<int64_t>(run.guesses.size());
-  return !answer.ended() && i_output < n_guesses && run.guesses[static_cast<size_t>(i_output)] == answer.ids().back();
 }
 
 Generation Generator::run(std::span<const TokenId> prompt, const GenerateOptions& options,
@@ -215,7 +169,7 @@ Generation Generator::run(std::span<const TokenId> prompt, const GenerateOptions
   Generation& result = run.result;
   run.request.cancelled = cancelled;
   const int64_t n_ranked = run.answer.n_ranked();
-  if (drafter_ == nullptr && n_ranked <= context_->n_ranked_max()) run.request.n_ranked = n_ranked;
+  if (n_ranked <= context_->n_ranked_max()) run.request.n_ranked = n_ranked;
   run.is_best = run.request.n_ranked == 1 && !run.answer.has_mask();  // what a mask will leave nobody knows
   if (options.n_predict != 0) run.ask_mask(*context_);
   if (prefill(prompt, run, result) < result.n_prompt) {
@@ -223,10 +177,6 @@ Generation Generator::run(std::span<const TokenId> prompt, const GenerateOptions
     return std::move(result);
   }
   run.answer.start(prompt);
-  if (drafter_ != nullptr) {
-    drafter_->over(0);
-    run.tokens.assign(prompt.begin(), prompt.end());
-  }
   const auto start = std::chrono::steady_clock::now();
   run.n_predict = options.n_predict < 0 ? std::numeric_limits<int64_t>::max() : options.n_predict;
   while (run.n_answer() < run.n_predict && !run.answer.ended()) {
@@ -235,18 +185,7 @@ Generation Generator::run(std::span<const TokenId> prompt, const GenerateOptions
       break;
     }
     if (!run.answer.ids().empty() && !run_next(run)) break;  // the last token drawn is not in the cache yet
-    int64_t n_accepted = 0;
-    while (draw(run, n_accepted)) ++n_accepted;
-    if (run.guesses.empty()) continue;
-    const auto n_guesses = static_cast<int64_t>(run.guesses.size());
-    const int64_t n_kept = context_->n_past(sequence_) - (n_guesses - n_accepted);
-    context_->truncate(n_kept, sequence_);
-    cached_.resize(static_cast<size_t>(n_kept));
-    run.pace.add(n_guesses, n_accepted);
-    result.decode.tokens += 1 + n_accepted;
-    result.n_drafted += n_guesses;
-    result.n_accepted += n_accepted;
-    run.guesses.clear();
+    draw(run);
   }
   run.show(run.answer.finish());
   if (const std::string* stop = run.answer.stop_string()) {
@@ -255,6 +194,7 @@ Generation Generator::run(std::span<const TokenId> prompt, const GenerateOptions
   }
   result.ids = run.answer.take_ids();
   result.decode.ms = ms_since(start);
+  result.n_in_context = context_->n_past(sequence_);
   return std::move(result);
 }
 

@@ -10,8 +10,7 @@
 #include "assay/error.h"
 #include "assay/sampler.h"
 #include "assay/score.h"
-#include "engine/context_state.h"
-#include "ops/plan/forwarding_executor.h"
+#include "support/best_known.h"
 #include "support/temp_folder.h"
 #include "support/tiny_llama.h"
 
@@ -223,43 +222,9 @@ TEST_F(GenerateTest, AHugePenaltyChangesTheAnswer) {  // wired, not only parsed
   EXPECT_EQ(std::adjacent_find(varied.begin(), varied.end()), varied.end());  // no token twice
 }
 
-// The CPU's executor with the best token of every output, and what it was told of the token to come.
-class BestKnown final : public ops::ForwardingExecutor {
- public:
-  using ForwardingExecutor::ForwardingExecutor;
-  void run(const ops::Batch& batch) override {
-    if (follows_ && best_.token != ops::kNone) {
-      EXPECT_EQ(batch.tokens[0], best_.token);
-    }
-    follows_ = batch.request.follows_best;
-    n_ranked_ = batch.request.n_ranked;
-    EXPECT_LE(n_ranked_, 1);
-    ForwardingExecutor::run(batch);
-    n_runs += batch.tokens.size() == 1;
-    n_followed += batch.tokens.size() == 1 && follows_;
-    const TokenId best = argmax(logits(0));
-    best_ = {best, logits(0)[static_cast<size_t>(best)]};
-  }
-  ops::RunSupport supports() const override { return {.n_ranked_max = 1, .allowed = false, .follows_best = true, .timer = false}; }
-  std::span<const ops::RankedLogit> ranked(int64_t) const override {
-    return {&best_, static_cast<size_t>(n_ranked_)};
-  }
-
-  void forget() { follows_ = false; }  // an answer was cut, and what follows is of another one
-
-  int n_runs = 0, n_followed = 0;  // of one token; of these with another to come
-
- private:
-  ops::RankedLogit best_{ops::kNone, 0};
-  int64_t n_ranked_ = 0;
-  bool follows_ = false;
-};
-
 TEST_F(GenerateTest, SaysWhereTheBestTokenFollows) {
   Context context(model_, context_options_);
-  auto made = std::make_unique<BestKnown>(std::move(context.state().executor));
-  BestKnown& executor = *made;
-  context.state().executor = std::move(made);
+  test::BestKnown& executor = test::BestKnown::put_into(context);
   Generator generator(context);
   const auto counts = [&](double temperature, int64_t top_k, int64_t n_predict) {
     options_.sampling.temperature = temperature;

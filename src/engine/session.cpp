@@ -38,6 +38,11 @@ const Tokenizer& require_tokenizer(const Model& model) {
   return *model.tokenizer();
 }
 
+std::unique_ptr<Scheduler> require_scheduler(std::unique_ptr<Scheduler> scheduler) {
+  if (scheduler == nullptr) throw Error(Errc::bad_request, "a conversation needs a scheduler, found none");
+  return scheduler;
+}
+
 constexpr std::string_view kRoles[] = {"system", "user", "assistant"};
 
 [[noreturn]] void not_a_session(const std::string& found) {
@@ -139,8 +144,8 @@ std::vector<TokenId> prompt_tokens(const Model& model, const ChatTemplate* chat_
 }
 
 struct ChatSession::State {
-  Context context;
-  Generator generator;
+  std::unique_ptr<Scheduler> scheduler;
+  const Context& context;
   std::shared_ptr<const ChatTemplate> chat_template;
   GenerateOptions options;
   std::string system;
@@ -148,14 +153,15 @@ struct ChatSession::State {
   size_t first = 0;               // of messages, where the prompt begins
   WhenFull when_full = WhenFull::stop;
   std::function<void(const DroppedTurns&)> on_drop;
+  std::function<void(int64_t, int64_t)> progress;
   std::string variables_json;
   ReasoningOptions reasoning;
   bool did_not_fit = false;
   uint64_t n_answers = 0;         // answers so far, kept or not: the request number of the next
 
-  State(Context c, std::shared_ptr<const ChatTemplate> t, GenerateOptions o, std::string s)
-      : context(std::move(c)),
-        generator(context),
+  State(std::unique_ptr<Scheduler> of, std::shared_ptr<const ChatTemplate> t, GenerateOptions o, std::string s)
+      : scheduler(require_scheduler(std::move(of))),
+        context(scheduler->context()),
         chat_template(std::move(t)),
         options(std::move(o)),
         system(std::move(s)) {}
@@ -219,10 +225,14 @@ struct ChatSession::State {
     options.request = n_answers;
     const std::vector<TokenId> ids = fitting_prompt(0);
     did_not_fit = static_cast<int64_t>(ids.size()) > context.n_ctx();
-    generator.set_make_room(when_full == WhenFull::stop ? MakeRoom() : [this](std::span<const TokenId>, std::span<const TokenId> so_far) {
-      return make_room(so_far);
-    });
-    Generation result = run_parted(generator, ids, options, reasoning, sink, cancelled);
+    Request request;
+    request.prompt = ids;
+    request.generate = options;
+    request.progress = progress;
+    if (when_full != WhenFull::stop) {
+      request.make_room = [this](std::span<const TokenId>, std::span<const TokenId> so_far) { return make_room(so_far); };
+    }
+    Generation result = run_parted(*scheduler, std::move(request), reasoning, sink, cancelled);
     if (result.finish_reason == FinishReason::cancelled && result.ids.empty()) return result;
     n_answers += 1;
     messages.push_back({"assistant", result.text, result.reasoning});
@@ -251,9 +261,9 @@ struct ChatSession::State {
   }
 };
 
-ChatSession::ChatSession(Context context, std::shared_ptr<const ChatTemplate> chat_template,
+ChatSession::ChatSession(std::unique_ptr<Scheduler> scheduler, std::shared_ptr<const ChatTemplate> chat_template,
                          GenerateOptions options, std::string system)
-    : state_(std::make_unique<State>(std::move(context), std::move(chat_template),
+    : state_(std::make_unique<State>(std::move(scheduler), std::move(chat_template),
                                      std::move(options), std::move(system))) {}
 ChatSession::~ChatSession() = default;
 ChatSession::ChatSession(ChatSession&&) noexcept = default;
@@ -292,9 +302,7 @@ void ChatSession::set_reasoning(ReasoningOptions reasoning) { state_->reasoning 
 
 void ChatSession::set_reasoning_sink(Generator::TextSink sink) { state_->reasoning.sink = std::move(sink); }
 
-void ChatSession::set_drafts(const DraftOptions& drafts) { state_->generator.set_drafts(drafts); }
-
-void ChatSession::set_progress(std::function<void(int64_t, int64_t)> progress) { state_->generator.set_progress(std::move(progress)); }
+void ChatSession::set_progress(std::function<void(int64_t, int64_t)> progress) { state_->progress = std::move(progress); }
 
 void ChatSession::set_template_variables(std::string json) { state_->variables_json = std::move(json); }
 

@@ -22,9 +22,10 @@ class SessionContext : public ::testing::Test {
 
   ChatSession make(const ContextOptions& more = {}) {
     if (!model_) model_ = Model::load(path_);
-    ContextOptions options = more;
-    options.n_ctx = 128;
-    if (options.n_threads == 0) options.n_threads = 1;
+    SchedulerOptions options;
+    options.context = more;
+    options.context.n_ctx = 128;
+    if (options.context.n_threads == 0) options.context.n_threads = 1;
     GenerateOptions generate;
     generate.n_predict = 12;
     generate.ignore_eos = true;
@@ -33,7 +34,7 @@ class SessionContext : public ::testing::Test {
       const std::string piece = model_->tokenizer()->piece(id);
       if (piece.size() == 1 && piece[0] >= 'a' && piece[0] <= 'z') generate.sampling.logit_bias.push_back({id, 50});
     }
-    return ChatSession(Context(model_, options), ChatTemplate::parse(kTemplate), generate, "Be brief.");
+    return ChatSession(std::make_unique<Scheduler>(model_, options), ChatTemplate::parse(kTemplate), generate, "Be brief.");
   }
   static std::string message(int i) { return "message " + std::to_string(i); }
 

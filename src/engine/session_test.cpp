@@ -15,13 +15,13 @@ using ::testing::HasSubstr;
 
 ChatSession make_session(const std::string& path, std::string system = {}) {
   const auto model = Model::load(path);
-  ContextOptions options;
-  options.n_ctx = 512;
-  options.n_threads = 1;
+  SchedulerOptions options;
+  options.context.n_ctx = 512;
+  options.context.n_threads = 1;
   GenerateOptions generate;
   generate.n_predict = 6;
   generate.sampling.temperature = 1.5;
-  return ChatSession(Context(model, options), require_chat_template(*model), generate,
+  return ChatSession(std::make_unique<Scheduler>(model, options), require_chat_template(*model), generate,
                      std::move(system));
 }
 

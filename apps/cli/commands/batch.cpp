@@ -118,7 +118,7 @@ class Lines {
 };
 
 // As many sequences as asked for, or as memory has room for.
-std::unique_ptr<Scheduler> make_scheduler(const std::shared_ptr<const Model>& model, SchedulerOptions options, std::optional<int64_t> n_parallel) {
+std::unique_ptr<Scheduler> make_batch_scheduler(const std::shared_ptr<const Model>& model, SchedulerOptions options, std::optional<int64_t> n_parallel) {
   options.gap_ms_max = 1e9;  // nobody waits for the next token of an answer
   for (int n = static_cast<int>(n_parallel.value_or(kBatchParallel));; n /= 2) {
     options.context.n_sequences = n;
@@ -181,7 +181,7 @@ int batch_command(const Arguments& arguments) {
   const auto model = f.overrides.load(f.model.resolved());
   AnswerFile out(f.output, f.resume);
   const BatchOptions options = batch_options(f, *model, template_text, out.found());
-  const std::unique_ptr<Scheduler> scheduler = make_scheduler(model, scheduling, f.n_parallel);
+  const std::unique_ptr<Scheduler> scheduler = make_batch_scheduler(model, scheduling, f.n_parallel);
   catch_interrupts();
   Progress progress("answering", "lines");
   int64_t n_written = static_cast<int64_t>(out.found().keys.size());

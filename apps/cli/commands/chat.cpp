@@ -70,12 +70,11 @@ ChatSession make_session(const ChatFlags& f, const std::string& path, const Cont
   GenerateOptions options = f.sampling.options(*model);
   if (repl.mask) options.mask = repl.mask(*model);
   ReasoningOptions reasoning = f.reasoning.options(*model, template_text, false);
-  Context context = make_context(model, context_options, f.runtime.verbose);
-  warn_beyond_training(context);
-  ChatSession session(std::move(context), chat_template, options, f.templates.system_text());
+  auto scheduler = make_single_scheduler(model, context_options, f.drafts.options(), true, f.runtime.verbose);
+  warn_beyond_training(scheduler->context());
+  ChatSession session(std::move(scheduler), chat_template, options, f.templates.system_text());
   session.set_template_variables(f.reasoning.variables());
   session.set_reasoning(std::move(reasoning));
-  session.set_drafts(f.drafts.options());
   return session;
 }
 

@@ -358,7 +358,7 @@ void ChatRepl::tokens(const std::string& rest) {
     return;
   }
   const int64_t n_dropped = session_->n_messages_dropped();
-  out_.write(fmt::format("{} of {} are in the context\n{}, {}\n", count_of(context.n_past(), "token"), context.n_ctx(),
+  out_.write(fmt::format("{} of {} are in the context\n{}, {}\n", count_of(last_.n_in_context, "token"), context.n_ctx(),
                          count_of(static_cast<int64_t>(session_->messages().size()), "message"),
                          n_dropped == 0 ? "none of them left out" : fmt::format("the {} oldest of them left out", n_dropped)));
 }
@@ -378,7 +378,7 @@ void ChatRepl::stats(const std::string&) {
                          "context {} of {}\nseed {}\n",
                          with_rate(read, last_.prefill.tokens_per_second()),
                          with_rate(count_of(static_cast<int64_t>(last_.ids.size()), "token"), last_.decode.tokens_per_second()),
-                         last_.n_prompt == 0 ? "none yet" : fmt::format("ended by {}", name(last_.finish_reason)), context.n_past(),
+                         last_.n_prompt == 0 ? "none yet" : fmt::format("ended by {}", name(last_.finish_reason)), last_.n_in_context,
                          count_of(context.n_ctx(), "token"), session_->options().sampling.seed));
 }
 

@@ -206,19 +206,21 @@ int run_command(const Arguments& arguments) {
   GenerateOptions options = f.sampling.options(*model);
   options.n_top_logprobs = f.logprobs.count();
   if (constraint) options.mask = constrain(constraint, std::make_shared<const TokenTree>(*model));
-  Context context = make_context(model, context_options, f.runtime.verbose);
+  const std::unique_ptr<Scheduler> scheduler = make_single_scheduler(model, context_options, f.drafts.options(), false, f.runtime.verbose);
+  const Context& context = scheduler->context();
   warn_beyond_training(context);
   const double load_ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - loading).count();
 
   Output out;
   Progress progress("reading the prompt");
-  Generator generator(context);
-  generator.set_progress([&](int64_t done, int64_t total) {
+  Request request;
+  request.prompt = ids;
+  request.generate = options;
+  request.make_room = make_room(f, context, ids);
+  request.progress = [&](int64_t done, int64_t total) {
     if (total > 1) progress.update(done, total);
-  });
-  generator.set_make_room(make_room(f, context, ids));
-  generator.set_drafts(f.drafts.options());
+  };
   ReasoningOptions reasoning = f.reasoning.options(*model, f.templates.template_text(), f.raw);
   reasoning.sink = [&](std::string_view text) {
     if (!f.as_json) to_stderr(printable_lines(text));
@@ -226,7 +228,7 @@ int run_command(const Arguments& arguments) {
   const auto show = [&](std::string_view text) {
     if (!f.as_json) out.write(text);
   };
-  const Generation g = run_parted(generator, ids, options, reasoning, show, [&] { return interrupted() != 0 || out.gone(); });
+  const Generation g = run_parted(*scheduler, std::move(request), reasoning, show, [&] { return interrupted() != 0 || out.gone(); });
   if (!f.as_json && !g.reasoning.empty()) to_stderr("\n");
   if (f.as_json) {
     out.write(to_text(result_json(g, context, load_ms, options)) + "\n");

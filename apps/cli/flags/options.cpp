@@ -267,28 +267,54 @@ int64_t find_fitting(const std::shared_ptr<const Model>& model, ContextOptions o
 
 }  // namespace
 
-Context make_context(std::shared_ptr<const Model> model, ContextOptions options, bool verbose) try {
-  constexpr int64_t kMiB = 1 << 20;
-  Context context = [&] {
-    Progress progress("loading the model onto the GPU", "MiB");
-    options.on_load = [&](int64_t done, int64_t total) { progress.update(done / kMiB, total / kMiB); };
-    return Context(model, options);
-  }();
-  if (verbose) {
-    const ContextOptions& o = context.options();
-    const MemoryFigures memory = context.memory();
-    notice(fmt::format("{}: {}, {}, {} weights, {}", model->path(), model->name(), model->architecture(), model->weights_type(),
-                       count_of(model->n_layers(), "layer")));
-    notice(fmt::format("runs on {}, numerics {}, {}, {} of {} trained; weights {} MiB, cache {} MiB, activations {} MiB",
-                       context.kernels(), name(o.numerics), count_of(o.n_threads, "thread"), count_of(context.n_ctx(), "position"),
-                       model->n_ctx_train(), memory.weights_bytes / kMiB, memory.cache_bytes / kMiB, memory.arena_bytes / kMiB));
-  }
-  return context;
+namespace {
+
+constexpr int64_t kMiB = 1 << 20;
+
+void describe(const Context& context) {
+  const Model& model = context.model();
+  const ContextOptions& o = context.options();
+  const MemoryFigures memory = context.memory();
+  notice(fmt::format("{}: {}, {}, {} weights, {}", model.path(), model.name(), model.architecture(), model.weights_type(),
+                     count_of(model.n_layers(), "layer")));
+  notice(fmt::format("runs on {}, numerics {}, {}, {} of {} trained; weights {} MiB, cache {} MiB, activations {} MiB",
+                     context.kernels(), name(o.numerics), count_of(o.n_threads, "thread"), count_of(context.n_ctx(), "position"),
+                     model.n_ctx_train(), memory.weights_bytes / kMiB, memory.cache_bytes / kMiB, memory.arena_bytes / kMiB));
+}
+
+// What make(options) makes, with progress on the way and a way out where memory is short.
+template <class Make>
+auto made(const std::shared_ptr<const Model>& model, ContextOptions options, const Make& make) try {
+  Progress progress("loading the model onto the GPU", "MiB");
+  options.on_load = [&](int64_t done, int64_t total) { progress.update(done / kMiB, total / kMiB); };
+  return make(options);
 } catch (const Error& e) {
   if (e.code != Errc::out_of_memory) throw;
   const int64_t n_ctx = find_fitting(model, options);
   if (n_ctx == 0) throw;
   throw Error(Errc::out_of_memory, fmt::format("{}; -c {} fits", e.what(), n_ctx));
+}
+
+}  // namespace
+
+Context make_context(std::shared_ptr<const Model> model, ContextOptions options, bool verbose) {
+  Context context = made(model, options, [&](const ContextOptions& o) { return Context(model, o); });
+  if (verbose) describe(context);
+  return context;
+}
+
+std::unique_ptr<Scheduler> make_single_scheduler(std::shared_ptr<const Model> model, const ContextOptions& options, DraftOptions drafts, bool keeps,
+                                                 bool verbose) {
+  SchedulerOptions scheduling;
+  scheduling.caches_prompts = keeps;
+  scheduling.swap_bytes_max = 0;  // nobody has to give way
+  scheduling.drafts = std::move(drafts);
+  auto scheduler = made(model, options, [&](const ContextOptions& o) {
+    scheduling.context = o;
+    return std::make_unique<Scheduler>(model, scheduling);
+  });
+  if (verbose) describe(scheduler->context());
+  return scheduler;
 }
 
 void warn_beyond_training(const Context& context) {

@@ -10,6 +10,7 @@
 #include "assay/context.h"
 #include "assay/generate.h"
 #include "assay/model.h"
+#include "assay/scheduler.h"
 #include "flags/flags.h"
 
 namespace assay::cli {
@@ -60,6 +61,9 @@ struct RuntimeFlags {
 
 // A context, with a line of progress on a terminal while weights take long to reach a GPU. verbose: says what it runs on and takes.
 Context make_context(std::shared_ptr<const Model> model, ContextOptions options, bool verbose = false);
+// The same for what answers one request at a time; keeps: what it holds of a prompt is of use to a later one.
+std::unique_ptr<Scheduler> make_single_scheduler(std::shared_ptr<const Model> model, const ContextOptions& options, DraftOptions drafts, bool keeps,
+                                                 bool verbose);
 // One line where the context is longer than the model was trained for.
 void warn_beyond_training(const Context& context);
 

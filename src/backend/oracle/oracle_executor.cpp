@@ -10,6 +10,7 @@
 #include "backend/oracle/matrix.h"
 #include "backend/oracle/oracle_ops.h"
 #include "backend/oracle/slots.h"
+#include "lower/small_weights.h"
 #include "ops/rows/activation.h"
 #include "ops/attention/attention.h"
 #include "ops/plan/batch_shape.h"
@@ -43,17 +44,9 @@ class OracleExecutor final : public ops::Executor {
       : plan_(plan), options_(options), pool_(pool), slots_(plan, options.n_batch_max, options.n_outputs_max),
         cache_(plan.cache_layers, options.n_ctx, options.n_sequences), states_(plan, options),
         matrix_(options.n_batch_max, widest_input(plan), pool.n_threads()),
-        small_weights_(plan.weights.size()),
-        small_pointers_(plan.weights.size(), nullptr),
+        small_weights_(plan),
         shares_(static_cast<size_t>(pool.n_threads()), std::vector<double>(static_cast<size_t>(options.n_ctx))) {
     for (size_t i = 0; i < plan.values.size(); ++i) value_rows_.push_back(slots_.data(static_cast<ops::ValueId>(i)));
-    for (const ops::WeightId id : ops::small_weights_of(plan)) {
-      const tensor::TensorView& view = weight(id).view;
-      std::vector<float>& values = small_weights_[static_cast<size_t>(id)];
-      values.resize(static_cast<size_t>(view.shape.elements()));
-      quant::decode_row(*quant::find_format(view.dtype), view.data.data(), view.shape.elements(), values.data());
-      small_pointers_[static_cast<size_t>(id)] = values.data();
-    }
   }
 
   void run(const ops::Batch& batch) override;
@@ -68,7 +61,7 @@ class OracleExecutor final : public ops::Executor {
     if (cache_.n_positions(sequence) > 0) states_.visit(sequence, sink);
   }
   size_t cache_bytes() const override { return cache_.bytes() + states_.bytes(); }
-  size_t arena_bytes() const override { return slots_.bytes() + matrix_.bytes(); }
+  size_t arena_bytes() const override { return slots_.bytes() + matrix_.bytes() + small_weights_.bytes(); }
 
  private:
   void check_batch(ops::BatchShape& shape) const;
@@ -98,8 +91,7 @@ class OracleExecutor final : public ops::Executor {
   ops::StateStore<double> states_;
   MatrixProduct matrix_;
   std::vector<double*> value_rows_;                      // per value, as host_rows_ has them
-  std::vector<std::vector<float>> small_weights_;        // per weight: norms and biases
-  std::vector<const float*> small_pointers_;
+  const lower::SmallWeights small_weights_;              // norms and biases
   ops::HostRows<double> host_rows_;
   std::vector<std::vector<double>> shares_;              // per thread: one per key
   std::vector<int64_t> output_tokens_;                   // which tokens of the batch have logits
@@ -120,7 +112,7 @@ void OracleExecutor::run(const ops::Batch& batch) {
   if (n_tokens_ > options_.n_batch_max || n_outputs_ > options_.n_outputs_max) {
     throw Error(Errc::bad_request, "oracle: more tokens or outputs than the executor was made for");
   }
-  host_rows_ = {&plan_, value_rows_, small_pointers_, {}, batch.tokens, batch.positions, output_tokens_};
+  host_rows_ = {&plan_, value_rows_, small_weights_.all(), {}, batch.tokens, batch.positions, output_tokens_};
   if (!plan_.causal || !states_.empty()) {
     ops::BatchShape shape;
     check_batch(shape);
@@ -204,7 +196,7 @@ void OracleExecutor::run_op(const ops::Attention& op) {
     const int64_t token = token_of(op.q, row_q);
     const int64_t position = batch_.positions[static_cast<size_t>(token)];
     ScoreRule rule{op.scale, op.softcap};
-    if (op.sinks != ops::kNone) rule.sink = small_pointers_[static_cast<size_t>(op.sinks)][head];
+    if (op.sinks != ops::kNone) rule.sink = small_weights_.all()[static_cast<size_t>(op.sinks)][head];
     attend({row(op.q, row_q) + head * op.head_dim, static_cast<size_t>(op.head_dim)},
            cache_.head(sequence_of(token), op.layer, head / (op.n_heads / op.n_kv_heads)), ops::first_visible(position, op),
            ops::last_visible(position, cache_.n_positions(sequence_of(token)), op), rule,
@@ -231,7 +223,7 @@ void OracleExecutor::run_op(const ops::ExpertLinear& op) {
     }
     if (places.empty()) continue;
     if (op.bias != ops::kNone) {
-      const float* first = small_pointers_[static_cast<size_t>(op.bias)] + op.row_of(expert);
+      const float* first = small_weights_.all()[static_cast<size_t>(op.bias)] + op.row_of(expert);
       bias.assign(first, first + op.d_out);
     }
     y.resize(places.size() * static_cast<size_t>(op.d_out));

@@ -2,22 +2,24 @@
 #include "backend/oracle/slots.h"
 
 #include <algorithm>
+#include <numeric>
 
-#include "ops/plan/op_values.h"
+#include "lower/lifetimes.h"
 
 namespace assay::backend::oracle {
 
 Slots::Slots(const ops::Plan& plan, int64_t n_tokens_max, int64_t n_outputs_max) : slot_of_(plan.values.size(), 0) {
-  std::vector<size_t> last_reader(plan.values.size(), 0);  // index of an op
-  for (size_t i = 0; i < plan.ops.size(); ++i) {
-    for (const ops::ValueId id : ops::values_of(plan.ops[i]).inputs) last_reader[static_cast<size_t>(id)] = i;
-  }
+  const lower::Links links(plan);
+  lower::Steps steps{std::vector<int32_t>(plan.ops.size()), {}, static_cast<int32_t>(plan.ops.size())};  // each op is one
+  std::iota(steps.of_op.begin(), steps.of_op.end(), 0);
+  const lower::Twins none{{}, std::vector<int32_t>(plan.ops.size(), ops::kNone)};
+  const lower::Lifetimes lifetimes = lower::find_lifetimes(plan, links, none, steps);
+  std::vector<std::vector<size_t>> ends(plan.ops.size() + 1);  // by op: the slots that are free behind it
   std::vector<uint64_t> slot_elements;
   std::vector<size_t> free;
   for (size_t i = 0; i < plan.ops.size(); ++i) {
-    if (ops::values_of(plan.ops[i]).output != ops::kNone) {
-      const ops::ValueId id = ops::values_of(plan.ops[i]).output;
-      if (free.empty() || id == plan.output()) {  // the logits stay valid after the run: a slot of their own
+    if (const ops::ValueId id = links.output(static_cast<int32_t>(i)); id != ops::kNone) {
+      if (free.empty() || links.is_given_out(id)) {  // the logits stay valid after the run: a slot of their own
         free.push_back(slot_elements.size());
         slot_elements.push_back(0);
       }
@@ -27,13 +29,9 @@ Slots::Slots(const ops::Plan& plan, int64_t n_tokens_max, int64_t n_outputs_max)
       slot_of_[static_cast<size_t>(id)] = slot;
       const int64_t n_rows = value.domain == ops::RowDomain::outputs ? n_outputs_max : n_tokens_max;
       slot_elements[slot] = std::max(slot_elements[slot], static_cast<uint64_t>(n_rows * value.width));
+      ends[static_cast<size_t>(lifetimes.values[static_cast<size_t>(id)].last_step)].push_back(slot);
     }
-    std::vector<ops::ValueId> reads = ops::values_of(plan.ops[i]).inputs;
-    std::sort(reads.begin(), reads.end());
-    reads.erase(std::unique(reads.begin(), reads.end()), reads.end());
-    for (const ops::ValueId id : reads) {
-      if (last_reader[static_cast<size_t>(id)] == i) free.push_back(slot_of_[static_cast<size_t>(id)]);
-    }
+    free.insert(free.end(), ends[i].begin(), ends[i].end());
   }
   for (const uint64_t elements : slot_elements) memory_.emplace_back(elements * sizeof(double), "the oracle's activations");
 }

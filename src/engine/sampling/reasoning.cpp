@@ -238,15 +238,15 @@ TokenMask engine::after_reasoning(std::shared_ptr<const Tokenizer> tokenizer, co
   return [mask](std::span<const TokenId> answer) { return mask->allowed(answer); };
 }
 
-Generation run_parted(Generator& generator, std::span<const TokenId> prompt, const GenerateOptions& options, const ReasoningOptions& reasoning,
-                      const Generator::TextSink& sink, const std::function<bool()>& cancelled) {
-  const auto& tokenizer = generator.context().model().tokenizer();
-  if (!reasoning.marks || !tokenizer) return generator.run(prompt, options, sink, cancelled);
-  const bool is_open = opens_reasoning(*tokenizer, *reasoning.marks, prompt);
-  GenerateOptions parted = options;
+Generation run_parted(Scheduler& scheduler, Request request, const ReasoningOptions& reasoning, const Generator::TextSink& sink,
+                      const std::function<bool()>& cancelled) {
+  const auto& tokenizer = scheduler.context().model().tokenizer();
+  if (!reasoning.marks || !tokenizer) return run_request(scheduler, std::move(request), sink, cancelled);
+  const bool is_open = opens_reasoning(*tokenizer, *reasoning.marks, request.prompt);
+  GenerateOptions& parted = request.generate;
   show_marks(*tokenizer, *reasoning.marks, parted);
-  if (options.mask) {
-    parted.mask = engine::after_reasoning(tokenizer, *reasoning.marks, is_open, reasoning.n_max, options.mask);
+  if (parted.mask) {
+    parted.mask = engine::after_reasoning(tokenizer, *reasoning.marks, is_open, reasoning.n_max, std::move(parted.mask));
   } else if (reasoning.n_max >= 0) {
     parted.mask = reasoning_budget(tokenizer, *reasoning.marks, is_open, reasoning.n_max);
   }
@@ -258,7 +258,7 @@ Generation run_parted(Generator& generator, std::span<const TokenId> prompt, con
     if (reasoning.sink && !part.reasoning.empty()) reasoning.sink(part.reasoning);
     if (sink && !part.text.empty()) sink(part.text);
   };
-  Generation result = generator.run(prompt, parted, [&](std::string_view text) { show(splitter.push(text)); }, cancelled);
+  Generation result = run_request(scheduler, std::move(request), [&](std::string_view text) { show(splitter.push(text)); }, cancelled);
   show(splitter.finish());
   result.text = std::move(all.text);
   result.reasoning = std::move(all.reasoning);

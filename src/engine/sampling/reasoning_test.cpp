@@ -72,24 +72,23 @@ TEST(Reasoning, MarksThatAreControlTokensPartAnAnswerToo) {
   const Tokenizer& tokenizer = *model->tokenizer();
   ASSERT_EQ(tokenizer.kind(*tokenizer.find("<s>")), TokenKind::control);
   const ReasoningMarks marks = {"<s>", "</s>"};  // made up: the control tokens that this vocabulary has
-  ContextOptions options;
-  options.n_ctx = 128;
-  options.n_threads = 1;
-  Context context(model, options);
-  Generator generator(context);
-  GenerateOptions generate;
-  generate.n_predict = 20;
-  generate.stop_at_end = false;
-  const std::vector<TokenId> prompt = tokenizer.encode("Hi <s>", {.parse_special = true, .add_bos = {}, .add_eos = false});
+  SchedulerOptions options;
+  options.context.n_ctx = 128;
+  options.context.n_threads = 1;
+  Scheduler scheduler(model, options);
+  Request request;
+  request.generate.n_predict = 20;
+  request.generate.stop_at_end = false;
+  request.prompt = tokenizer.encode("Hi <s>", {.parse_special = true, .add_bos = {}, .add_eos = false});
   std::string shown;
   ReasoningOptions reasoning{marks, 6, [&](std::string_view text) { shown += text; }};
-  const Generation g = run_parted(generator, prompt, generate, reasoning);
+  const Generation g = run_parted(scheduler, request, reasoning);
   ASSERT_GE(g.ids.size(), 8u);
   EXPECT_EQ(g.ids[6], *tokenizer.find("</s>"));  // the budget was spent
   EXPECT_EQ(g.text.find("</s>"), std::string::npos);
   EXPECT_EQ(g.reasoning, shown);
   EXPECT_FALSE(g.text.empty());
-  const Generation whole = generator.run(prompt, generate);
+  const Generation whole = run_request(scheduler, request);
   EXPECT_EQ(std::vector(whole.ids.begin(), whole.ids.begin() + 6), std::vector(g.ids.begin(), g.ids.begin() + 6));
 }
 

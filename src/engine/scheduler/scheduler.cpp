@@ -10,6 +10,7 @@
 #include "engine/context_options.h"
 #include "engine/context_state.h"
 #include "engine/model_identity.h"
+#include "engine/model_state.h"
 #include "engine/scheduler/scheduler_state.h"
 
 namespace assay {
@@ -19,19 +20,7 @@ constexpr auto kHeldLook = std::chrono::milliseconds(500);
 constexpr int64_t kKeptMax = 512;  // sequences that hold what may be wanted again
 
 void check_prompt(const Request& request, const Context& context) {
-  const auto size = static_cast<int64_t>(request.prompt.size());
-  const int64_t vocab_size = context.model().vocab_size();
-  if (size == 0) throw Error(Errc::bad_request, "the prompt is empty");
-  if (size > context.n_ctx()) {
-    throw Error(Errc::bad_request, fmt::format("the prompt has {} tokens, the context holds {}: a larger n_ctx has room", size,
-                                               context.n_ctx()));
-  }
-  for (size_t i = 0; i < request.prompt.size(); ++i) {
-    const TokenId id = request.prompt[i];
-    if (id >= 0 && id < vocab_size) continue;
-    throw Error(Errc::bad_request, fmt::format("token {} of the prompt: needs an id from 0 to {}, found {}", i,
-                                               vocab_size - 1, id));
-  }
+  engine::check_tokens(request.prompt, context);
   if (!(request.weight > 0 && request.weight <= 1e6)) {
     throw Error(Errc::bad_request, fmt::format("weight {}: needs a number above 0, at most 1e6", request.weight));
   }
@@ -45,7 +34,9 @@ ContextOptions context_options(const SchedulerOptions& asked, const std::shared_
     throw Error(Errc::bad_request, fmt::format("a pool of {} positions (--max-total-tokens): needs {} at least, so that one request with all its "
                                                "positions (-c) fits", options.n_positions_max, options.n_ctx));
   }
-  if (engine::has_pages(options) && asked.caches_prompts && !options.embeddings) {
+  // States are in no page: a place keeps them, and one is enough where one request runs at a time.
+  const bool keeps_place = options.n_sequences == 1 && !model->state().built.plan.states.empty();
+  if (engine::has_pages(options) && asked.caches_prompts && !options.embeddings && !keeps_place) {
     const int64_t n_positions = options.n_positions_max > 0 ? options.n_positions_max : options.n_sequences * options.n_ctx;
     options.n_kept = static_cast<int>(std::clamp<int64_t>(n_positions / 64, 1, kKeptMax));
   }
@@ -81,6 +72,20 @@ std::unique_ptr<pages::PromptFolder> prompt_folder(const SchedulerOptions& optio
 
 }  // namespace
 
+void engine::check_tokens(std::span<const TokenId> tokens, const Context& context) {
+  const auto size = static_cast<int64_t>(tokens.size());
+  const int64_t vocab_size = context.model().vocab_size();
+  if (size == 0) throw Error(Errc::bad_request, "the prompt is empty");
+  if (size > context.n_ctx()) {
+    throw Error(Errc::bad_request, fmt::format("the prompt has {} tokens, the context holds {}: an n_ctx of {} has room for both prompt and answer", size,
+                                               context.n_ctx(), size + 256));
+  }
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] >= 0 && tokens[i] < vocab_size) continue;
+    throw Error(Errc::bad_request, fmt::format("token {} of the prompt: needs an id from 0 to {}, found {}", i, vocab_size - 1, tokens[i]));
+  }
+}
+
 engine::Job::Job(Request r, RequestSink s, const Model& model)
     : request(std::move(r)), sink(std::move(s)), answer(model, request.generate), tokens(std::move(request.prompt)), n_prompt(static_cast<int64_t>(tokens.size())) {}
 
@@ -91,6 +96,7 @@ Scheduler::State::State(std::shared_ptr<const Model> model, const SchedulerOptio
       swap(swap_bytes(asked, tables)),
       drafter(engine::make_drafter(asked.drafts, context)),
       folder(prompt_folder(asked, context, tables)) {
+  options.context.on_load = {};  // what it refers to may be gone
   const int64_t n = context.options().n_sequences;
   if (n > context.options().n_ubatch || n > context.options().n_outputs_max) {
     throw Error(Errc::bad_request, fmt::format("{} requests at once need batches of as many tokens: -ub is {}", n,

@@ -156,8 +156,10 @@ void Scheduler::State::admit() {
 void Scheduler::State::start(Job& job) {
   job.sequence = tables.take(job.tokens, job.request.salt).sequence;
   swap.restore(job.id, tables, job.sequence, job.tokens);
+  job.n_read_from = tables.n_positions(job.sequence);
   if (job.started != Clock::time_point()) return;  // it is back
   read_saved(job);
+  job.n_read_from = tables.n_positions(job.sequence);
   job.n_cached = job.n_prompt_run = tables.n_positions(job.sequence);
   job.started = Clock::now();
   job.answer.start(job.tokens);
@@ -227,7 +229,8 @@ void Scheduler::State::catch_up(Job& job) {
     } catch (const std::bad_alloc&) {
       // it reads by itself what it could not take
     }
-    job.n_cached = job.n_prompt_run = std::min(job.n_prompt, tables.n_positions(job.sequence));
+    job.n_read_from = tables.n_positions(job.sequence);
+    job.n_cached = job.n_prompt_run = std::min(job.n_prompt, job.n_read_from);
   }
   job.follows = 0;
   tell_start(job);

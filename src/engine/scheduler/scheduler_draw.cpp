@@ -38,6 +38,24 @@ bool Scheduler::State::is_over(Job& job, int64_t n_positions, FinishReason& reas
   return context_full;
 }
 
+// Where its positions are full: what it goes on with, read anew as far as it differs. False: it ends here.
+bool Scheduler::State::make_room(Job& job) {
+  if (!job.request.make_room) return false;
+  std::vector<TokenId> next = job.request.make_room(job.tokens, job.answer.ids());
+  if (next.empty()) return false;
+  engine::check_tokens(next, context);
+  const std::span<const TokenId> in_cache = tables.tokens(job.sequence);
+  const auto n_same =
+      std::mismatch(in_cache.begin(), in_cache.end(), next.begin(), next.end()).first - in_cache.begin();
+  const auto size = static_cast<int64_t>(next.size());
+  job.n_read_from = std::min<int64_t>(n_same, size - 1);
+  tables.truncate(job.sequence, job.n_read_from);
+  job.n_read_anew += size - job.n_read_from - 1;
+  job.n_dropped += job.n_tokens() - size;
+  job.tokens = std::move(next);
+  return true;
+}
+
 // Draws as long as the guesses are what is drawn. True: the request is over.
 bool Scheduler::State::draw_part(const engine::BatchPart& part) {
   Job& job = *part.job;
@@ -61,6 +79,7 @@ bool Scheduler::State::draw_part(const engine::BatchPart& part) {
     }
     emit(job, RequestToken{token, std::string(job.answer.shown()), job.answer.logprobs()});
     is_done = is_over(job, n_positions, reason, context_full);
+    if (context_full && make_room(job)) return false;  // it has no guesses
     if (is_done || n_accepted == part.n_guesses || job.guesses[static_cast<size_t>(n_accepted)] != token) break;
   }
   if (part.n_guesses > 0) {
@@ -89,6 +108,9 @@ void Scheduler::State::draw_all() {
     } catch (const std::bad_alloc&) {
       fail(*part.job, Error(Errc::out_of_memory, "no memory for the next token of an answer"));
       is_done = true;
+    } catch (const std::exception& error) {  // of what its submitter wrote: a mask, what makes room
+      fail(*part.job, Error(Errc::bad_request, error.what()));
+      is_done = true;
     }
     if (is_done)
       *std::find_if(running.begin(), running.end(), [&](const auto& r) { return r.get() == part.job; }) = nullptr;
@@ -100,13 +122,23 @@ void Scheduler::State::drop(const Job* job) {
   std::erase_if(running, [job](const auto& r) { return r.get() == job; });
 }
 
-void Scheduler::State::emit(Job& job, RequestEvent event) {
+template <class Call>
+void Scheduler::State::call(const Job& job, const Call& listener) {
   try {
-    job.sink(job.id, event);
+    listener();
   } catch (const std::exception&) {  // its listener is gone or broken: nobody else may suffer
     const std::lock_guard lock(mutex);
     if (runs(job.id)) cancelled_ids.insert(job.id);
   }
+}
+
+void Scheduler::State::emit(Job& job, RequestEvent event) {
+  call(job, [&] { job.sink(job.id, event); });
+}
+
+void Scheduler::State::tell_progress(Job& job) {
+  const int64_t n_done = tables.n_positions(job.sequence) - job.n_read_from;
+  call(job, [&] { job.request.progress(n_done, job.n_tokens() - job.n_read_from); });
 }
 
 // Its place and its numbers are given back before anybody hears of its end.
@@ -144,12 +176,14 @@ void Scheduler::State::finish(Job& job, FinishReason reason, bool context_full) 
   finished.n_drafted = job.n_drafted;
   finished.n_accepted = job.n_accepted;
   finished.n_preempted = job.n_preempted;
+  finished.n_dropped = job.n_dropped;
+  finished.n_positions = job.sequence < 0 ? 0 : tables.n_positions(job.sequence);
   const auto now = Clock::now();
   if (job.started != Clock::time_point()) {
     const auto drew = finished.n_answer > 0 ? job.drew_first : now;
     finished.queue_ms = ms_between(job.submitted, job.started);
     finished.prefill = {job.n_prompt_run - job.n_cached, ms_between(job.started, drew)};
-    finished.decode = {std::max<int64_t>(finished.n_answer - 1, 0), ms_between(drew, now)};
+    finished.decode = {std::max<int64_t>(finished.n_answer - 1, 0) + job.n_read_anew, ms_between(drew, now)};
   } else {
     finished.queue_ms = ms_between(job.submitted, now);
   }

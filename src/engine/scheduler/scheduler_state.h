@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "assay/scheduler.h"
@@ -28,6 +29,9 @@ using Clock = std::chrono::steady_clock;
 inline double ms_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double, std::milli>(to - from).count();
 }
+
+// Error(bad_request) where they are none, too many for the context, or not of the vocabulary.
+void check_tokens(std::span<const TokenId> tokens, const Context& context);
 
 // A request from its door to its end.
 struct Job {
@@ -52,6 +56,9 @@ struct Job {
   DraftPace pace;
   std::vector<TokenId> guesses;
   int64_t n_drafted = 0, n_accepted = 0;
+  int64_t n_read_from = 0;  // positions that its sequence had when it began to read
+  int64_t n_dropped = 0;    // tokens that left it for others
+  int64_t n_read_anew = 0;  // in place of the token drawn last, where it was full
 
   Job(Request r, RequestSink s, const Model& model);
   int64_t n_tokens() const noexcept { return static_cast<int64_t>(tokens.size()); }
@@ -106,6 +113,7 @@ struct Scheduler::State {
   void add_answers();
   void add_prompts();
   void ask_for_ranked();
+  bool best_follows();
   void ask_masks();
   bool run_batch();
   void after_run();
@@ -116,8 +124,12 @@ struct Scheduler::State {
   bool draw_part(const engine::BatchPart& part);
   void draw(Job& job, int64_t i_output);
   bool is_over(Job& job, int64_t n_positions, FinishReason& reason, bool& context_full) const;
+  bool make_room(Job& job);
   void tell_start(Job& job);
   void emit(Job& job, RequestEvent event);
+  void tell_progress(Job& job);
+  template <class Call>
+  void call(const Job& job, const Call& listener);
   void finish(Job& job, FinishReason reason, bool context_full);
   void fail(Job& job, const Error& error);
   void count(FinishReason reason);

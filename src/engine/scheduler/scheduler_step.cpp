@@ -27,7 +27,7 @@ void Scheduler::State::guess() {
   const int64_t share = n_running > 0 ? std::max<int64_t>(room / n_running, 0) : 0;
   for (const auto& job : running) {
     job->guesses.clear();
-    if (job->follows != 0 || is_reading(*job)) continue;
+    if (job->follows != 0 || is_reading(*job) || job->request.make_room) continue;
     const int64_t n = job->pace.next(std::min(n_guesses_max(*job), share));
     if (n > 0) asks.push_back({job->id, job->tokens, job->n_prompt, n, &job->request.generate, &job->guesses});
   }
@@ -111,6 +111,25 @@ void Scheduler::State::ask_for_ranked() {
     if (part.i_output >= 0) n = std::max(n, part.job->answer.n_ranked());
   }
   request.n_ranked = n <= context.n_ranked_max() ? n : 0;
+  request.follows_best = request.n_ranked == 1 && context.runs_ahead() && best_follows();
+}
+
+// Whether the next batch will most likely be the best token of this one. Of one answer alone: each that ends, or comes,
+// would cost the others a run that was begun for nothing.
+bool Scheduler::State::best_follows() {
+  if (parts.size() != 1 || running.size() != 1 || !parked.empty()) return false;
+  {
+    const std::lock_guard lock(mutex);
+    const bool one_comes = queue.size() > 0 && context.options().n_sequences > 1;
+    if (one_comes || !cancelled_ids.empty() || has_resumed) return false;
+  }
+  const engine::BatchPart& part = parts.front();
+  const Job& job = *part.job;
+  const int64_t n_predict = job.request.generate.n_predict;
+  const bool goes_on = n_predict < 0 || job.n_answer() + 1 < n_predict;
+  const bool has_room = part.n_before + 1 < context.n_ctx();
+  const bool is_best = job.answer.n_ranked() == 1 && !job.answer.has_mask();  // what a mask will leave nobody knows
+  return part.is_answer && part.n_guesses == 0 && goes_on && has_room && is_best && !job.is_held;
 }
 
 // The masks of the draws that this batch is for, where the best logits are found before the draw. Behind a guess a mask
@@ -153,6 +172,7 @@ void Scheduler::State::after_run() {
     try {
       for (int64_t t = 0; t < n; ++t) tables.append(job.sequence, batch[i + static_cast<size_t>(t)].token);
       job.n_prompt_run = std::max(job.n_prompt_run, std::min(job.n_prompt, tables.n_positions(job.sequence)));
+      if (!part.is_answer && job.request.progress) tell_progress(job);
     } catch (const std::bad_alloc&) {
       tables.forget(job.sequence);
       fail(job, Error(Errc::out_of_memory, "no memory for the tokens of an answer"));

@@ -45,6 +45,33 @@ TEST_F(SchedulerTest, ThirtyTwoAtOnceEqualEachAlone) {
   }
 }
 
+// Threads, places, chunks, how short a step is kept and whether prompts are kept: nothing of it is in an answer.
+TEST_F(SchedulerTest, HowItIsRunDoesNotMatter) {
+  struct Way {
+    int n_threads, n_sequences;
+    int64_t n_ubatch;
+    double gap_ms_max;
+  };
+  for (const Way& way : {Way{2, 3, 7, 250}, Way{3, 8, 64, 0.001}, Way{1, 1, 1, 250}, Way{2, 16, 128, 1e9}}) {
+    SCOPED_TRACE(way.n_ubatch);
+    SchedulerOptions options = options_;
+    options.n_waiting_max = 16;
+    options.context.n_threads = way.n_threads;
+    options.context.n_sequences = way.n_sequences;
+    options.context.n_ubatch = way.n_ubatch;
+    options.gap_ms_max = way.gap_ms_max;
+    outcomes_.clear();
+    Scheduler scheduler(model_, options);
+    std::map<RequestId, Request> requests;
+    for (int i = 0; i < 16; ++i) requests[*scheduler.submit(varied(i), sink())] = varied(i);
+    run(scheduler);
+    for (const auto& [id, request] : requests) {
+      SCOPED_TRACE(id);
+      expect_as_alone(request, outcomes_.at(id));
+    }
+  }
+}
+
 TEST_F(SchedulerTest, APromptThatBeginsAlikeRunsItsRestOnly) {
   Scheduler scheduler(model_, options_);
   Request r = varied(1);

@@ -59,11 +59,21 @@ int SequenceTables::free_sequence(int but) {
 }
 
 SequenceTables::Place SequenceTables::take(std::span<const TokenId> tokens, std::string_view salt) {
-  if (has_pages()) make_room(1);  // for a copy of a page that is shared in part
-  const pages::PrefixTree::Hit hit = find(tokens, salt);
+  // Where no page is free for a copy of one that is shared in part, what is kept makes room. The last one of it would
+  // lose its last page: where that is the one to be copied, it is taken over instead.
+  const auto gives_up_its_end = [this](const pages::PrefixTree::Hit& hit) {
+    return n_pages_free() == 0 && kept_.oldest() == hit.sequence &&
+           pages_of(hit.n) == pages_of(n_positions(hit.sequence));
+  };
+  pages::PrefixTree::Hit hit = find(tokens, salt);
+  if (has_pages() && !gives_up_its_end(hit)) {
+    make_room(1);
+    hit = find(tokens, salt);
+  }
   const int64_t n = std::min<int64_t>(hit.n, static_cast<int64_t>(tokens.size()) - 1);
   Place place;
-  const bool takes_over = n > 0 && kept_.holds(hit.sequence) && (!has_pages() || n == n_positions(hit.sequence));
+  const bool takes_over =
+      n > 0 && kept_.holds(hit.sequence) && (!has_pages() || n == n_positions(hit.sequence) || gives_up_its_end(hit));
   if (takes_over) {
     kept_.remove(hit.sequence);
     place.sequence = hit.sequence;

@@ -1,0 +1,63 @@
+// For tests: the CPU's executor with the best token of every output, and what it was told of the token to come.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "assay/sampler.h"
+#include "engine/context_state.h"
+#include "ops/plan/forwarding_executor.h"
+
+namespace assay::test {
+
+class BestKnown final : public ops::ForwardingExecutor {
+ public:
+  using ForwardingExecutor::ForwardingExecutor;
+
+  // In the place of the context's executor, which it forwards to.
+  static BestKnown& put_into(Context& context) {
+    auto made = std::make_unique<BestKnown>(std::move(context.state().executor));
+    BestKnown& executor = *made;
+    context.state().executor = std::move(made);
+    return executor;
+  }
+
+  void run(const ops::Batch& batch) override {
+    if (follows_) {
+      EXPECT_EQ(batch.tokens[0], best_.front().token);
+    }
+    follows_ = batch.request.follows_best;
+    n_ranked_ = batch.request.n_ranked;
+    EXPECT_LE(n_ranked_, 1);
+    ForwardingExecutor::run(batch);
+    n_runs += batch.tokens.size() == 1;
+    n_followed += follows_;
+    EXPECT_TRUE(!follows_ || (batch.tokens.size() == 1 && n_ranked_ == 1));
+    best_.clear();
+    const auto n_outputs = std::count(batch.outputs.begin(), batch.outputs.end(), uint8_t{1});
+    for (int64_t i = 0; i < n_outputs; ++i) {
+      const TokenId best = argmax(logits(i));
+      best_.push_back({best, logits(i)[static_cast<size_t>(best)]});
+    }
+  }
+  ops::RunSupport supports() const override {
+    return {.n_ranked_max = 1, .allowed = false, .follows_best = true, .timer = false};
+  }
+  std::span<const ops::RankedLogit> ranked(int64_t i_output) const override {
+    return {&best_[static_cast<size_t>(i_output)], static_cast<size_t>(n_ranked_)};
+  }
+  void forget() { follows_ = false; }  // an answer was cut, and what follows is of another one
+
+  int n_runs = 0, n_followed = 0;  // of one token; of these with another to come
+
+ private:
+  std::vector<ops::RankedLogit> best_;  // by output
+  int64_t n_ranked_ = 0;
+  bool follows_ = false;
+};
+
+}  // namespace assay::test
