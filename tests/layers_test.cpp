@@ -38,7 +38,7 @@ const std::map<std::string, std::set<std::string>> kNamed = {
     {"pages", {"base"}},
     {"lower", {"ops"}},
     {"backend/cpu", {"lower", "pages"}},
-    {"backend/cuda", {"lower"}},
+    {"backend/cuda", {"lower", "pages"}},
     {"backend/vulkan", {"lower"}},
     {"backend/oracle", {"lower"}},
     {"engine", {"model", "text", "chat", "pages", "backend/cpu", "backend/cuda", "backend/vulkan", "backend/oracle"}},

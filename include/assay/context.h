@@ -64,8 +64,9 @@ struct ContextOptions {
   std::vector<float> device_shares = {};
   SplitMode split_mode = SplitMode::layer;  // tensor: backend cuda, 2 to 8 devices with equal shares, and all layers on them
   int n_sequences = 1;        // independent token sequences, each with n_ctx positions
-  // On the CPU the cache is a pool of pages that sequences take as they grow and may share: n_positions_max, of all of them together (0: n_ctx for
-  // each of n_sequences; elsewhere nothing else can be had), and n_kept, further sequences that hold what may be wanted again.
+  // On the CPU and with backend cuda, but for split mode tensor and models that keep states there, the cache is a pool of pages that sequences take as they grow
+  // and may share: n_positions_max, of all of them together (0: n_ctx for each of n_sequences; elsewhere nothing else can be had), and n_kept,
+  // further sequences that hold what may be wanted again.
   int64_t n_positions_max = 0;
   int n_kept = 0;
   // The rows that the head would read (d_model wide), in place of the logits, wherever this header says logits: what embeddings are made of

@@ -155,6 +155,10 @@ void check_devices(const ContextOptions& options) {
   }
 }
 
+bool is_divided(const ContextOptions& options, const Model& model) noexcept {
+  return options.devices.size() > 1 || (options.n_gpu_layers >= 0 && options.n_gpu_layers < model.n_layers());
+}
+
 // Of --split-mode tensor on GPUs.
 void check_tensor_split(const ContextOptions& options, int64_t n_layers) {
   const auto n = static_cast<int64_t>(options.devices.size());
@@ -198,7 +202,16 @@ backend::cpu::KernelSet kernel_set(Kernels kernels) {
   throw Error(Errc::bad_request, fmt::format("kernels: this machine cannot run {}; it has {}", name(kernels), known));
 }
 
-bool has_pages(const ContextOptions& resolved) noexcept { return resolved.backend == Backend::cpu && resolved.numerics != Numerics::oracle; }
+bool has_pages(const ContextOptions& resolved, const Model& model) noexcept { return why_no_pages(resolved, model).empty(); }
+
+std::string_view why_no_pages(const ContextOptions& resolved, const Model& model) noexcept {
+  if (resolved.numerics == Numerics::oracle) return "the oracle's, which has none";
+  if (resolved.backend == Backend::cpu) return {};
+  if (resolved.backend != Backend::cuda) return "Vulkan's, which has none";
+  if (resolved.split_mode == SplitMode::tensor && is_divided(resolved, model)) return "cut into shards (--split-mode tensor), which share none";
+  if (!model.state().built.plan.states.empty()) return "a GPU's, of a model with states, which pages do not hold";
+  return {};
+}
 
 ContextOptions resolve(const ContextOptions& asked, const Model& model) {
   ContextOptions options = asked;
@@ -224,15 +237,13 @@ ContextOptions resolve(const ContextOptions& asked, const Model& model) {
   if (options.numerics == Numerics::fast) check_fast(options, model.n_layers());
   options.backend = choose_backend(options);
   check_devices(options);
-  const bool is_divided = options.devices.size() > 1 || (options.n_gpu_layers >= 0 && options.n_gpu_layers < model.n_layers());
-  if (options.embeddings && options.backend != Backend::cpu && is_divided) {
+  if (options.embeddings && options.backend != Backend::cpu && is_divided(options, model)) {
     throw Error(Errc::bad_request, fmt::format("embeddings on the GPU: need all {} layers on one GPU, found -ngl {} and {} GPUs; --backend cpu needs none",
                                                model.n_layers(), options.n_gpu_layers, std::max<size_t>(options.devices.size(), 1)));
   }
-  if (!engine::has_pages(options) && (options.n_positions_max > 0 || options.n_kept > 0)) {
-    throw Error(Errc::bad_request, fmt::format("{} positions of all sequences (--max-total-tokens), {} kept sequences: only a cache on the CPU is "
-                                               "made of pages; this one is on {}", options.n_positions_max, options.n_kept,
-                                               options.backend != Backend::cpu ? "a GPU" : "the oracle"));
+  if (const std::string_view why = why_no_pages(options, model); !why.empty() && (options.n_positions_max > 0 || options.n_kept > 0)) {
+    throw Error(Errc::bad_request, fmt::format("{} positions of all sequences (--max-total-tokens), {} kept sequences: need a cache made of pages; "
+                                               "this one is {}", options.n_positions_max, options.n_kept, why));
   }
   if (options.backend == Backend::cuda && options.devices.empty()) options.devices = {0};
   if (options.backend == Backend::vulkan && options.split_mode == SplitMode::tensor) {
@@ -266,6 +277,7 @@ ChosenExecutor make_executor(const Model& model, const ContextOptions& options, 
   executor.n_batch_max = options.n_ubatch;
   executor.n_outputs_max = options.n_outputs_max;
   executor.n_sequences = options.n_sequences + options.n_kept;
+  executor.n_at_once = options.n_sequences;
   executor.n_positions_max = options.n_positions_max;
   if (options.n_kept > 0 && options.n_positions_max == 0) executor.n_positions_max = options.n_sequences * pages::pages_of(options.n_ctx) * pages::kPagePositions;
   executor.cache_k = cache_type(options.cache_k);

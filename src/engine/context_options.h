@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "assay/context.h"
 #include "backend/cpu/linear/linear.h"
@@ -15,7 +16,8 @@ ops::CacheType cache_type(KvType type);
 
 // Error(bad_request) naming the option where one cannot be served.
 ContextOptions resolve(const ContextOptions& asked, const Model& model);
-bool has_pages(const ContextOptions& resolved) noexcept;  // whether the cache is a pool of pages (pages/)
+bool has_pages(const ContextOptions& resolved, const Model& model) noexcept;  // whether the cache is a pool of pages (pages/)
+std::string_view why_no_pages(const ContextOptions& resolved, const Model& model) noexcept;  // what the cache is then; empty where it has them
 
 backend::cpu::KernelSet kernel_set(Kernels kernels);  // Error(bad_request) for one that this machine cannot run
 

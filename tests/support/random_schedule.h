@@ -106,6 +106,7 @@ class RandomSchedule : public SchedulerTest {
     EXPECT_TRUE(may_be_cut);
     if (outcome.ids.empty()) return;
     ContextOptions alone = options_.context;
+    alone.backend = Backend::cpu;
     alone.n_sequences = 1;
     alone.n_positions_max = 0;
     alone.n_ubatch = 512;

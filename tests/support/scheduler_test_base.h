@@ -1,4 +1,5 @@
-// For tests of the scheduler: a tiny model, requests that differ in everything, and what each has when it runs alone.
+// For tests of the scheduler: a tiny model, requests that differ in everything, and what each has when it runs alone on
+// the CPU.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -65,6 +66,7 @@ class SchedulerTest : public ::testing::Test {
 
   void expect_as_alone(const Request& request, const Outcome& outcome) const {
     ContextOptions alone = options_.context;
+    alone.backend = Backend::cpu;
     alone.n_sequences = 1;
     alone.n_ubatch = 512;
     Context context(model_, alone);

@@ -64,6 +64,35 @@ class SplitExecutor final : public ops::Executor {
     truncate_all(executors_, sequence, n_positions);
   }
   int64_t n_positions(int sequence) const override { return executors_.back()->n_positions(sequence); }
+  // The parts take, share and free the same pages, so that what one says of its tables holds for all.
+  ops::CachePages pages() const override {
+    ops::CachePages all = executors_.front()->pages();
+    for (size_t i = 1; i < executors_.size(); ++i) {
+      const ops::CachePages part = executors_[i]->pages();
+      if (part.n_positions != all.n_positions || part.n_pages != all.n_pages) return {};
+      all.page_bytes += part.page_bytes;
+      all.n_free = std::min(all.n_free, part.n_free);
+    }
+    return all;
+  }
+  int64_t n_pages_needed(int sequence, int64_t n_more) const override { return executors_.front()->n_pages_needed(sequence, n_more); }
+  bool fork(int from, int64_t n_positions, int to) override {
+    const auto is_forked = [&](const auto& executor) { return executor->fork(from, n_positions, to); };
+    if (pages().n_positions > 0 && std::all_of(executors_.begin(), executors_.end(), is_forked)) return true;
+    if (from != to) truncate(to, 0);  // of parts that had a page for it
+    return false;
+  }
+  bool read_page(int sequence, int64_t i_page, std::span<std::byte> image) const override {
+    if (image.size() != pages().page_bytes) return false;
+    return for_images(image, [&](ops::Executor& part, std::span<std::byte> own) { return part.read_page(sequence, i_page, own); });
+  }
+  bool append_page(int sequence, int64_t n_positions, std::span<const std::byte> image) override {
+    const int64_t n_before = this->n_positions(sequence);
+    if (image.size() != pages().page_bytes) return false;
+    if (for_images(image, [&](ops::Executor& part, std::span<const std::byte> own) { return part.append_page(sequence, n_positions, own); })) return true;
+    truncate(sequence, n_before);
+    return false;
+  }
   void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const override {
     const bool has_states = std::any_of(parts_.begin(), parts_.end(), [](const ops::PlanPart& part) { return !part.plan.states.empty(); });
     if (!has_states) {
@@ -89,6 +118,16 @@ class SplitExecutor final : public ops::Executor {
       std::copy(rows.begin(), rows.end(), executors_[i]->input(static_cast<int64_t>(batch.tokens.size())).begin());
       run_part(i, batch);
     }
+  }
+  // Of a page: what each part has of it. Whether all said yes.
+  template <class Image, class Visit>
+  bool for_images(Image image, const Visit& visit) const {
+    for (const auto& executor : executors_) {
+      const size_t bytes = executor->pages().page_bytes;
+      if (!visit(*executor, image.first(bytes))) return false;
+      image = image.subspan(bytes);
+    }
+    return true;
   }
   // The last part has the logits.
   void run_part(size_t i, ops::Batch batch) {

@@ -75,5 +75,42 @@ TEST(SplitExecutor, ARunThatFailsLeavesEveryPartAsItWas) {
   EXPECT_EQ(std::memcmp(split->logits(0).data(), whole->logits(0).data(), split->logits(0).size_bytes()), 0);
 }
 
+// Parts fork, keep and bring back what the whole would.
+TEST(SplitExecutor, PagesAreSharedKeptAndBroughtBack) {
+  base::ThreadPool pool(1);
+  const test::TinyPlan tiny({.n_layers = 3});
+  ops::ExecutorOptions options = options_of(ops::CacheType::f16, false, 2);
+  options.n_ctx = 200, options.n_batch_max = 200, options.n_sequences = 3;
+  const auto make = [&](const ops::Plan& part, int) { return backend::cpu::make_cpu_executor(part, options, {}, pool); };
+  const auto split = make_split_executor(tiny.plan, options, std::vector<int32_t>{1, 2}, make);
+  const auto whole = backend::cpu::make_cpu_executor(tiny.plan, options, {}, pool);
+  EXPECT_EQ(split->pages().page_bytes, whole->pages().page_bytes);
+  std::vector<int32_t> tokens, positions;
+  for (int32_t i = 0; i < 150; ++i) tokens.push_back(i % 13), positions.push_back(i);
+  const auto run = [&](ops::Executor& executor, size_t begin, size_t n, int32_t sequence) {
+    std::vector<uint8_t> outputs(n, 0);
+    outputs.back() = 1;
+    executor.run({std::span(tokens).subspan(begin, n), std::span(positions).subspan(begin, n), std::vector<int32_t>(n, sequence), outputs});
+  };
+  std::vector<std::vector<float>> logits;
+  for (ops::Executor* executor : {split.get(), whole.get()}) {
+    run(*executor, 0, 150, 0);
+    EXPECT_TRUE(executor->fork(0, 100, 1));
+    std::vector<std::vector<std::byte>> kept(2, std::vector<std::byte>(executor->pages().page_bytes));
+    for (int64_t i = 0; i < 2; ++i) EXPECT_TRUE(executor->read_page(0, i, kept[static_cast<size_t>(i)]));
+    executor->truncate(0, 0);
+    EXPECT_TRUE(executor->append_page(2, 64, kept[0]));
+    EXPECT_TRUE(executor->append_page(2, 36, kept[1]));
+    EXPECT_FALSE(executor->append_page(2, 1, kept[1]));  // behind a page that is not full
+    EXPECT_EQ(executor->n_positions(2), 100);
+    run(*executor, 100, 20, 1);
+    logits.emplace_back(executor->logits(0).begin(), executor->logits(0).end());
+    run(*executor, 100, 20, 2);
+    logits.emplace_back(executor->logits(0).begin(), executor->logits(0).end());
+    EXPECT_EQ(executor->pages().n_pages - executor->pages().n_free, 4);
+  }
+  for (const std::vector<float>& other : logits) EXPECT_EQ(other, logits.front());
+}
+
 }  // namespace
 }  // namespace assay::engine

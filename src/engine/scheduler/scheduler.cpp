@@ -36,7 +36,7 @@ ContextOptions context_options(const SchedulerOptions& asked, const std::shared_
   }
   // States are in no page: a place keeps them, and one is enough where one request runs at a time.
   const bool keeps_place = options.n_sequences == 1 && !model->state().built.plan.states.empty();
-  if (engine::has_pages(options) && asked.caches_prompts && !options.embeddings && !keeps_place) {
+  if (engine::has_pages(options, *model) && asked.caches_prompts && !options.embeddings && !keeps_place) {
     const int64_t n_positions = options.n_positions_max > 0 ? options.n_positions_max : options.n_sequences * options.n_ctx;
     options.n_kept = static_cast<int>(std::clamp<int64_t>(n_positions / 64, 1, kKeptMax));
   }
@@ -46,9 +46,15 @@ ContextOptions context_options(const SchedulerOptions& asked, const std::shared_
   return options;
 }
 
-int64_t swap_bytes(const SchedulerOptions& options, const engine::SequenceTables& tables) {
+std::string_view why_no_pages(const Context& context) {
+  const std::string_view why = engine::why_no_pages(context.options(), context.model());
+  return why.empty() ? "of a model with states, which pages do not hold" : why;
+}
+
+int64_t swap_bytes(const SchedulerOptions& options, const Context& context, const engine::SequenceTables& tables) {
   if (!tables.has_pages() && options.swap_bytes_max > 0) {
-    throw Error(Errc::bad_request, "memory for requests that wait (--swap-space): only a cache on the CPU is made of pages, which are what is kept there");
+    throw Error(Errc::bad_request, fmt::format("memory for requests that wait (--swap-space): needs a cache made of pages, which are what is kept "
+                                               "there; this one is {}", why_no_pages(context)));
   }
   if (!tables.has_pages()) return 0;
   return options.swap_bytes_max >= 0 ? options.swap_bytes_max : tables.n_pages() * static_cast<int64_t>(tables.page_bytes()) / 4;
@@ -57,7 +63,8 @@ int64_t swap_bytes(const SchedulerOptions& options, const engine::SequenceTables
 std::unique_ptr<pages::PromptFolder> prompt_folder(const SchedulerOptions& options, const Context& context, const engine::SequenceTables& tables) {
   if (options.prompt_folder.empty()) return nullptr;
   if (!tables.has_pages()) {
-    throw Error(Errc::bad_request, "saved prompts (--prompt-cache-dir): only a cache on the CPU is made of pages, which are what is saved");
+    throw Error(Errc::bad_request, fmt::format("saved prompts (--prompt-cache-dir): need a cache made of pages, which are what is saved; this one "
+                                               "is {}", why_no_pages(context)));
   }
   if (!options.caches_prompts) throw Error(Errc::bad_request, "saved prompts (--prompt-cache-dir) and --no-cache-prompt exclude each other");
   if (options.prompt_folder_bytes_max < 1) throw Error(Errc::bad_request, "saved prompts (--prompt-cache-size): needs more than 0 bytes");
@@ -65,7 +72,8 @@ std::unique_ptr<pages::PromptFolder> prompt_folder(const SchedulerOptions& optio
   std::error_code error;
   std::filesystem::create_directories(options.prompt_folder, error);  // a folder that cannot be made is refused below
   pages::PromptOwner owner{engine::model_identity(context.model(), options.prompt_folder),
-                           fmt::format("{}/{} K {} V {}", name(o.numerics), o.numerics == Numerics::exact ? o.activation_bits : 0, name(o.cache_k), name(o.cache_v)),
+                           fmt::format("{}/{} K {} V {}{}", name(o.numerics), o.numerics == Numerics::exact ? o.activation_bits : 0, name(o.cache_k), name(o.cache_v),
+                                       o.backend == Backend::cuda ? " in cuda's order" : ""),
                            tables.page_bytes()};
   return std::make_unique<pages::PromptFolder>(options.prompt_folder, std::move(owner), static_cast<uint64_t>(options.prompt_folder_bytes_max), options.on_notice);
 }
@@ -93,7 +101,7 @@ Scheduler::State::State(std::shared_ptr<const Model> model, const SchedulerOptio
     : options(asked),
       context(model, context_options(asked, model)),
       tables(context, asked.caches_prompts),
-      swap(swap_bytes(asked, tables)),
+      swap(swap_bytes(asked, context, tables)),
       drafter(engine::make_drafter(asked.drafts, context)),
       folder(prompt_folder(asked, context, tables)) {
   options.context.on_load = {};  // what it refers to may be gone

@@ -71,6 +71,7 @@ struct ExecutorOptions {
   int64_t n_batch_max = 512; // tokens per run at most
   int64_t n_outputs_max = 512;
   int n_sequences = 1;
+  int n_at_once = 0;         // of these in a batch, up to which batches of a token each have to be fast; 0: all
   int64_t n_positions_max = 0;  // of all sequences together, where the executor keeps them in pages; 0: n_ctx for each
   CacheType cache_k = CacheType::f16;
   CacheType cache_v = CacheType::f16;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "backend/cuda/attention/cache_pages.cuh"
 #include "backend/cuda/attention/cache_pieces.cuh"
 #include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/runtime/warp.cuh"
@@ -37,10 +38,8 @@ struct Shared {
 
 // Scores of the thread's key with all queries, into p; nothing where no query sees it.
 template <CacheType type, int kQueries>
-__device__ void score_key(const CacheView& cache, const std::byte* head, int64_t position, const float* q, float scale, float (&score)[kQueries]) {
+__device__ void score_key(const CacheView& cache, const std::byte* tile, int lane, const float* q, float scale, float (&score)[kQueries]) {
   using P = Piece<type>;
-  const std::byte* tile = head + position / kKeyTile * cache.k_tile_bytes;
-  const int64_t lane = position % kKeyTile;
   const auto* pieces = reinterpret_cast<const uint4*>(tile) + lane;
   const auto* scales = reinterpret_cast<const __half*>(tile + cache.n_pieces * kKeyTile * kPieceBytes) + lane;
 #pragma unroll
@@ -110,15 +109,6 @@ __device__ void sum_and_merge(const float* p, Shared<kQueries>& s) {
   }
 }
 
-// Rows of values on their way into shared memory, 16 bytes a thread at a time.
-__device__ void fetch_values(const std::byte* rows, int n_rows, int64_t row_bytes, std::byte* staged) {
-  const auto n = static_cast<int>(n_rows * row_bytes / 16);
-  for (int i = threadIdx.x; i < n; i += kThreads) {
-    const auto target = static_cast<uint32_t>(__cvta_generic_to_shared(staged + i * 16));
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(rows + i * 16) : "memory");
-  }
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
 __device__ void wait_for_values() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // Adds keys key .. tile_end of the segment to column j of kGroup queries' outputs; rows: of key `tile_begin` on.
@@ -146,9 +136,19 @@ __device__ void add_values(const std::byte* rows, int64_t row_bytes, int64_t hea
   for (; key < end; ++key) step(key, false);
 }
 
+// A head's values in a segment.
+struct Values {
+  PageTable table;
+  int64_t segment, at;  // at: in a page
+  int row_bytes;
+  __device__ void fetch(int begin, int end, std::byte* staged) const {
+    fetch_rows<kThreads>(SegmentPages(table, segment), at, row_bytes, begin, end, staged);
+  }
+};
+
 // The outputs of the segment's keys begin .. end, merged into o. The first tile of values is on its way already.
 template <CacheType type, int kQueries>
-__device__ void run_values(const CacheView& cache, const std::byte* rows, int begin, int end, int tile_keys, std::byte* staged, const float* p,
+__device__ void run_values(const CacheView& cache, const Values& values, int begin, int end, int tile_keys, std::byte* staged, const float* p,
                            const Shared<kQueries>& s, float* o) {
   constexpr int kGroup = kQueries < 4 ? kQueries : 4;
   constexpr int kItems = static_cast<int>(kHeadDimMax) * (kQueries / kGroup) / kThreads;  // columns of a thread
@@ -158,7 +158,7 @@ __device__ void run_values(const CacheView& cache, const std::byte* rows, int be
     const int tile_end = min(tile + tile_keys, end);
     if (tile > begin) {
       __syncthreads();
-      fetch_values(rows + tile * cache.v_row_bytes, tile_end - tile, cache.v_row_bytes, staged);
+      values.fetch(tile, tile_end, staged);
     }
     wait_for_values();
     __syncthreads();
@@ -184,12 +184,13 @@ __device__ void run_values(const CacheView& cache, const std::byte* rows, int be
   }
 }
 
-// One segment, beginning at position `segment`, for the tile's queries.
+// One segment for the tile's queries.
 template <CacheType type_k, CacheType type_v, int kQueries>
-__device__ void run_segment(const AttentionTask& task, const TokenTile& tile, int64_t cache_head, int64_t segment, const float* q, float* p,
+__device__ void run_segment(const AttentionTask& task, const TokenTile& tile, int64_t kv_head, int64_t i_segment, const float* q, float* p,
                             float* o, std::byte* staged, Shared<kQueries>& s) {
   const CacheView& cache = task.cache;
   const int t = static_cast<int>(threadIdx.x);
+  const int64_t segment = i_segment * kSegment;
   if (t < kQueries) {
     const int64_t position = tile.position + t, first = ops::first_visible(position, task.window);
     s.begin[t] = static_cast<int>(min(max(first - segment, int64_t{0}), int64_t{kSegment}));
@@ -201,11 +202,12 @@ __device__ void run_segment(const AttentionTask& task, const TokenTile& tile, in
   for (int i = 0; i < kQueries; ++i) {
     if (s.begin[i] < s.end[i]) begin = min(begin, s.begin[i]), end = max(end, s.end[i]);
   }
-  const std::byte* rows = cache.v + cache_head * cache.v_head_bytes + segment * cache.v_row_bytes;
-  fetch_values(rows + begin * cache.v_row_bytes, min(task.tile_keys, end - begin), cache.v_row_bytes, staged);
+  const PageTable table = table_of(cache, tile.sequence);
+  const Values values{table, i_segment, cache.v + kv_head * cache.v_head_bytes, static_cast<int>(cache.v_row_bytes)};
+  values.fetch(begin, min(begin + task.tile_keys, end), staged);
   float score[kQueries] = {};
   if (t >= begin && t < end) {
-    score_key<type_k>(cache, cache.k + cache_head * cache.k_head_bytes, segment + t, q, task.scale, score);
+    score_key<type_k>(cache, key_tile(cache, table, kv_head, (segment + t) / kKeyTile), t % kKeyTile, q, task.scale, score);
   }
   find_maxima(score, s);
 #pragma unroll
@@ -213,7 +215,7 @@ __device__ void run_segment(const AttentionTask& task, const TokenTile& tile, in
   __syncthreads();
   sum_and_merge(p, s);
   __syncthreads();
-  run_values<type_v, kQueries>(cache, rows, begin, end, task.tile_keys, staged, p, s, o);
+  run_values<type_v, kQueries>(cache, values, begin, end, task.tile_keys, staged, p, s, o);
   __syncthreads();
   if (t < kQueries && s.begin[t] < s.end[t]) s.started[t] = 1;
   __syncthreads();
@@ -243,8 +245,7 @@ __global__ void attention_kernel(AttentionTask task) {
   if (t < kQueries) s.started[t] = 0, s.m_run[t] = 0.0f, s.l_run[t] = 0.0f;
   __syncthreads();
   const int64_t kv_head = head / (task.n_heads / task.cache.n_kv_heads);
-  const int64_t cache_head = tile.sequence * task.cache.n_kv_heads + kv_head;
-  for (int64_t i = begin; i < end; ++i) run_segment<type_k, type_v, kQueries>(task, tile, cache_head, i * kSegment, q, p, o, staged, s);
+  for (int64_t i = begin; i < end; ++i) run_segment<type_k, type_v, kQueries>(task, tile, kv_head, i, q, p, o, staged, s);
   if constexpr (kSplit) {
     float* out = task.partials + ((int64_t{blockIdx.x} * task.n_heads + head) * task.n_segments + blockIdx.z) * (head_dim + 2);
     if (t == 0) out[0] = s.m_run[0], out[1] = s.l_run[0];

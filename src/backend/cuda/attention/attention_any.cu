@@ -5,6 +5,7 @@
 //   scores   thread t: key t of the segment against q, one chain
 //   sum      warp 0: lane l the probabilities of keys l, l + 32, ..; folded
 //   values   thread t: columns t, t + 256, ..: each one chain over the segment's keys, merged into o
+#include "backend/cuda/attention/cache_pages.cuh"
 #include "backend/cuda/attention/cache_pieces.cuh"
 #include "backend/cuda/rows/plain_rows.h"
 #include "backend/cuda/runtime/launch.cuh"
@@ -98,9 +99,8 @@ __global__ void __launch_bounds__(kAnyThreads) any_attention_kernel(const __grid
     q[j] = task.q[(token * task.n_heads + head) * cache.head_dim + j];
   int64_t first, last;
   find_visible(task, tile.sequence, position, first, last);
-  const int64_t cache_head = tile.sequence * cache.n_kv_heads + head / (task.n_heads / cache.n_kv_heads);
-  const std::byte *keys = cache.k + cache_head * cache.k_head_bytes,
-                  *values = cache.v + cache_head * cache.v_head_bytes;
+  const int64_t kv_head = head / (task.n_heads / cache.n_kv_heads);
+  const PageTable table = table_of(cache, tile.sequence);
   float m = 0.0f, l = 0.0f;
   bool started = false;
   __syncthreads();
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kAnyThreads) any_attention_kernel(const __grid
     const bool visible = key >= first && key <= last;
     float score = __uint_as_float(0xFF800000u);
     if (visible) {
-      score = score_of<type_k>(cache, keys + key / kKeyTile * cache.k_tile_bytes, key % kKeyTile, q) * task.scale;
+      score = score_of<type_k>(cache, key_tile(cache, table, kv_head, key / kKeyTile), key % kKeyTile, q) * task.scale;
       if (task.softcap > 0) score = num::softcap(score, task.softcap);
     }
     const float m_segment = block_max(score == score ? score : __uint_as_float(0xFF800000u), of_warps);
@@ -131,9 +131,10 @@ __global__ void __launch_bounds__(kAnyThreads) any_attention_kernel(const __grid
       float sum = 0.0f;
       for (int k = begin; k < end; ++k) {
         const int64_t at = segment * kAnyThreads + k;
-        const float value = cache.values_in_keys ? key_element<type_k>(cache, keys + at / kKeyTile * cache.k_tile_bytes,
-                                                                       at % kKeyTile, j)
-                                                 : value_at<type_v>(values + at * cache.v_row_bytes, v_dim, j);
+        const float value =
+            cache.values_in_keys
+                ? key_element<type_k>(cache, key_tile(cache, table, kv_head, at / kKeyTile), at % kKeyTile, j)
+                : value_at<type_v>(value_row(cache, table, kv_head, at), v_dim, j);
         sum = num::fma(p[k], value, sum);
       }
       o[j] = started ? num::fma(o[j], a, sum * b) : sum;

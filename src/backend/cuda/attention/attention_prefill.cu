@@ -5,6 +5,7 @@
 #include <cuda_fp16.h>
 
 #include "backend/cuda/attention/attention_parts.cuh"
+#include "backend/cuda/attention/cache_pages.cuh"
 #include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/runtime/warp.cuh"
 #include "num/lanes.h"
@@ -41,9 +42,7 @@ class Prefill {
         q_(memory), p_(memory + kQueries * kHeadDim), stages_(p_ + 4 * kWarpProbabilities),
         factors_(*reinterpret_cast<Factors*>(stages_ + 2 * kStageFloats)),
         warp_(static_cast<int>(threadIdx.x) / 32), odd_(static_cast<int>(threadIdx.x) % 2), l_(static_cast<int>(threadIdx.x) % 32 / 2) {
-    const int64_t cache_head = place.tile.sequence * task.cache.n_kv_heads + place.kv_head;
-    keys_ = task.cache.k + cache_head * task.cache.k_head_bytes;
-    values_ = task.cache.v + cache_head * task.cache.v_head_bytes;
+    table_ = table_of(task.cache, place.tile.sequence), kv_head_ = static_cast<int>(place.kv_head);
     seen_by_warp_begin_ = begin_of_token((warp_ * kWarpQueries + kWarpQueries - 1) >> heads_log2);
     seen_by_warp_end_ = position_of((warp_ * kWarpQueries) >> heads_log2) + 1;
   }
@@ -101,8 +100,8 @@ class Prefill {
   // Stage i of the segment's keys: kElements elements of all groups, a warp a group. Positions that nobody sees are read as others.
   __device__ void load_keys(int i) {
     if (warp_ >= n_groups_) return;
-    const int64_t tile = min(begin_ / kKeyTile + 2 * warp_ + odd_, (end_ - 1) / kKeyTile);
-    const auto* pieces = reinterpret_cast<const uint4*>(keys_ + tile * task_.cache.k_tile_bytes) + i * (kElements / 8) * kKeyTile + l_;
+    const int tile = min(begin_ / kKeyTile + 2 * warp_ + odd_, (end_ - 1) / kKeyTile);
+    const auto* pieces = reinterpret_cast<const uint4*>(key_tile(task_.cache, table_, kv_head_, tile)) + i * (kElements / 8) * kKeyTile + l_;
 #pragma unroll
     for (int n = 0; n < kLoads; ++n) next_[n] = pieces[n / 2 * kKeyTile + n % 2 * 16];
   }
@@ -120,10 +119,11 @@ class Prefill {
       }
     }
   }
-  // The values of kStageKeys positions, which lie side by side; those that nobody sees are not read.
+  // The values of kStageKeys positions, which are of one page and lie side by side; those that nobody sees are not read.
   __device__ void load_values(int first) {
     const int element = 8 * static_cast<int>(threadIdx.x), row = first + element / kHeadDim;
-    const auto* from = reinterpret_cast<const uint4*>(values_ + int64_t{first} * (kHeadDim * 2)) + threadIdx.x;
+    static_assert(kCachePage % kStageKeys == 0 && kCachePage % kGroupKeys == 0);
+    const auto* from = reinterpret_cast<const uint4*>(value_row(task_.cache, table_, kv_head_, first)) + threadIdx.x;
 #pragma unroll
     for (int n = 0; n < kLoads; ++n) {
       if (row + n * (8 * kThreads / kHeadDim) < end_) next_[n] = from[n * kThreads];
@@ -426,7 +426,8 @@ class Prefill {
   float *q_, *p_, *stages_;  // queries, element by element; probabilities; two stages
   Factors& factors_;
   const int warp_, odd_, l_;
-  const std::byte *keys_, *values_;
+  PageTable table_;
+  int kv_head_;
   int begin_ = 0, end_ = 0, n_groups_ = 0, last_segment_ = 0;  // positions of the segment at work
   int seen_by_warp_begin_, seen_by_warp_end_;                  // positions that all tokens of the warp see
   int side_ = 0;

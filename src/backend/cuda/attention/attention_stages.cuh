@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/cuda/attention/attention_parts.cuh"
+#include "backend/cuda/attention/cache_pages.cuh"
 #include "backend/cuda/attention/cache_pieces.cuh"
 #include "backend/cuda/tiles/wgmma_steps.cuh"
 
@@ -120,20 +121,19 @@ class StageFeeder {
 
   __device__ void run(const QueryBlock& place) {
     const TokenTile& tile = place.tile;
-    const int64_t head = tile.sequence * task_.cache.n_kv_heads + place.kv_head;
-    const std::byte *keys = task_.cache.k + head * task_.cache.k_head_bytes, *values = task_.cache.v + head * task_.cache.v_head_bytes;
+    table_ = table_of(task_.cache, tile.sequence), kv_head_ = static_cast<int>(place.kv_head);
     const int last = last_segment(tile);
     for (int segment = first_segment(tile, task_.window); segment <= last; ++segment) {
       const SegmentSpan span(tile, task_.window, segment);
       switch (task_.cache.type_k) {
-        case ops::CacheType::f16: fill_keys<ops::CacheType::f16>(keys, span); break;
-        case ops::CacheType::f32: fill_keys<ops::CacheType::f32>(keys, span); break;
-        case ops::CacheType::q8_0: fill_keys<ops::CacheType::q8_0>(keys, span); break;
+        case ops::CacheType::f16: fill_keys<ops::CacheType::f16>(span); break;
+        case ops::CacheType::f32: fill_keys<ops::CacheType::f32>(span); break;
+        case ops::CacheType::q8_0: fill_keys<ops::CacheType::q8_0>(span); break;
       }
       switch (task_.cache.type_v) {
-        case ops::CacheType::f16: fill_values<ops::CacheType::f16>(values, span); break;
-        case ops::CacheType::f32: fill_values<ops::CacheType::f32>(values, span); break;
-        case ops::CacheType::q8_0: fill_values<ops::CacheType::q8_0>(values, span); break;
+        case ops::CacheType::f16: fill_values<ops::CacheType::f16>(span); break;
+        case ops::CacheType::f32: fill_values<ops::CacheType::f32>(span); break;
+        case ops::CacheType::q8_0: fill_values<ops::CacheType::q8_0>(span); break;
       }
     }
   }
@@ -142,14 +142,14 @@ class StageFeeder {
   // [element][group][16][4], key 64 group + 16 c + l as c of l. A lane has 4 keys and a few elements at a time. Positions that nobody sees
   // are read as others.
   template <ops::CacheType type>
-  __device__ void fill_keys(const std::byte* keys, const SegmentSpan& span) {
+  __device__ void fill_keys(const SegmentSpan& span) {
     using E = CacheElements<type>;
     constexpr int kElementBytes = bytes_of(type) * kKeyTile, kHalf = 16 * kPieceBytes;
     static_assert(C::kElements % (2 * E::kN) == 0 && 32 % C::kElements == 0);
     const int l = lane_ % 16, side = lane_ / 16 * E::kN, at = side * bytes_of(type);
-    const int64_t tile = span.begin / kKeyTile + 2 * warp_, last = (span.end - 1) / kKeyTile;
-    const std::byte* first_tile = keys + min(tile, last) * task_.cache.k_tile_bytes;
-    const std::byte* second_tile = keys + min(tile + 1, last) * task_.cache.k_tile_bytes;
+    const int tile = span.begin / kKeyTile + 2 * warp_, last = (span.end - 1) / kKeyTile;
+    const std::byte* first_tile = key_tile(task_.cache, table_, kv_head_, min(tile, last));
+    const std::byte* second_tile = key_tile(task_.cache, table_, kv_head_, min(tile + 1, last));
     const int offset = (at / kPieceBytes * kKeyTile + l) * kPieceBytes + at % kPieceBytes, scale_offset = C::kHeadDim * kKeyTile + l * 2;
 #pragma unroll 1
     for (int first = 0; first < C::kHeadDim; first += C::kElements) {
@@ -172,24 +172,33 @@ class StageFeeder {
     }
   }
 
-  // Rows one behind the other; those that nobody sees are not read.
+  // Rows one behind the other, of one page or two; those that nobody sees are not read.
   template <ops::CacheType type>
-  __device__ void fill_values(const std::byte* values, const SegmentSpan& span) {
+  __device__ void fill_values(const SegmentSpan& span) {
     using E = CacheElements<type>;
     constexpr int kInRow = C::kHeadDim / E::kN, kInStage = C::kStageKeys * kInRow, kAtOnce = 4, kStep = 32 * kFeeders;
-    static_assert(kInStage % (kAtOnce * kStep) == 0);
+    constexpr int kPages = C::kStageKeys > kCachePage ? C::kStageKeys / kCachePage : 1, kInPage = kCachePage * kInRow;  // of a stage; pieces
+    static_assert(kInStage % (kAtOnce * kStep) == 0 && kInPage % kStep == 0 && kCachePage % kGroupKeys == 0);
+    static_assert(C::kStageKeys % kCachePage == 0 || kCachePage % C::kStageKeys == 0);
+    const auto row_bytes = static_cast<int>(task_.cache.v_row_bytes);
     const int own = 32 * warp_ + lane_;
 #pragma unroll 1
     for (int first = span.begin; first < span.end; first += C::kStageKeys) {
       const int n = (min(first + C::kStageKeys, span.end) - first) * kInRow - own;
-      const std::byte* from = values + int64_t{first} * task_.cache.v_row_bytes;
+      const std::byte* of_pages[kPages];
+#pragma unroll
+      for (int page = 0; page < kPages; ++page) {
+        const int of_page = page == 0 ? first : min(first + page * kCachePage, (span.end - 1) / kCachePage * kCachePage);
+        of_pages[page] = value_row(task_.cache, table_, kv_head_, of_page) - page * kCachePage * row_bytes;
+      }
 #pragma unroll
       for (int i = 0; i < kInStage; i += kAtOnce * kStep) {
         E x[kAtOnce];
 #pragma unroll
         for (int c = 0; c < kAtOnce; ++c) {
           const int piece = i + c * kStep, row = (own + piece) / kInRow, j = (own + piece) % kInRow * E::kN;
-          const std::byte* of_row = from + row * static_cast<int>(task_.cache.v_row_bytes);
+          const std::byte* from = of_pages[piece / kInPage];
+          const std::byte* of_row = from + row * row_bytes;
           const std::byte* at = type == ops::CacheType::q8_0 ? of_row + j : from + (own + piece) * (E::kN * bytes_of(type));
           if (piece < n) x[c].load(at, of_row + C::kHeadDim + j / 32 * 2);
         }
@@ -210,6 +219,8 @@ class StageFeeder {
   const AttentionTask& task_;
   StageRing<C> ring_;
   const int lane_, warp_;
+  PageTable table_ = nullptr;
+  int kv_head_ = 0;
 };
 
 }  // namespace assay::backend::cuda

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "backend/cuda/runtime/device_test.h"
+#include "backend/cuda/attention/cache_test_pages.h"
 #include "backend/cuda/attention/fast_attention.h"
 #include "ops/attention/attention.h"
 #include "support/random_weights.h"
@@ -38,10 +39,12 @@ Result run_case(const Case& c, Kernel kernel) {
   ops::ExecutorOptions options;
   options.n_ctx = n_all + 3;
   options.n_sequences = n_sequences;
+  options.n_at_once = static_cast<int>(n_sequences * c.n_tokens);
   options.cache_k = c.k;
   options.cache_v = c.v;
   const ops::CacheLayer layer{c.n_kv_heads, c.head_dim, c.window};
-  const KvCache cache(std::span(&layer, 1), options);
+  KvCache cache(std::span(&layer, 1), options);
+  take_test_pages(cache, n_sequences, n_all);
   std::vector<float> k = test::random_activations(n_sequences * n_all * kv_width, 31);
   const std::vector<float> v = test::random_activations(n_sequences * n_all * kv_width, 32);
   for (float& x : k) x *= c.k_scale;
@@ -74,6 +77,8 @@ Result run_case(const Case& c, Kernel kernel) {
   task.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
   task.tiles = device_tiles.as<TokenTile>();
   task.n_tiles = static_cast<int64_t>(tiles.size());
+  for (size_t i = 0; split && i < tiles.size(); ++i) cache.place(static_cast<int64_t>(i), tiles[i].sequence);
+  cache.send_tables(nullptr);
   task.n_segments = (n_all + ops::kAttentionSegment - 1) / ops::kAttentionSegment;
   const DeviceBuffer partials = poisoned(tiles.size() * static_cast<size_t>(c.n_heads * task.n_segments * (c.head_dim + 2)));
   task.partials = partials.as<float>();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "backend/cuda/attention/cache_pages.cuh"
 #include "backend/cuda/attention/cache_pieces.cuh"
 #include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/tiles/mma_steps.cuh"
@@ -27,13 +28,11 @@ struct Shared {
   alignas(16) float p[kSegment][kHeads];
 };
 
-// Chains of the thread's key with the block's queries, q [kHeads][head_dim].
+// Chains of the thread's key, that of a lane of a tile, with the block's queries, q [kHeads][head_dim].
 template <CacheType type, int kHeads>
-__device__ void score_key(const CacheView& cache, const std::byte* head, int64_t position, const float* q, float (&score)[kHeads]) {
+__device__ void score_key(const CacheView& cache, const std::byte* tile, int lane, const float* q, float (&score)[kHeads]) {
   using P = Piece<type>;
-  const std::byte* tile = head + position / kKeyTile * cache.k_tile_bytes;
-  const int lane = static_cast<int>(position % kKeyTile), n_pieces = static_cast<int>(cache.n_pieces),
-            head_dim = static_cast<int>(cache.head_dim);
+  const int n_pieces = static_cast<int>(cache.n_pieces), head_dim = static_cast<int>(cache.head_dim);
   const auto* pieces = reinterpret_cast<const uint4*>(tile) + lane;
   const auto* scales = reinterpret_cast<const __half*>(tile + n_pieces * kKeyTile * kPieceBytes) + lane;
   for (int begin = 0; begin < n_pieces; begin += kPiecesAhead) {
@@ -107,6 +106,8 @@ __global__ void __launch_bounds__(kThreads, 3) batch_attention_kernel(const __gr
   __shared__ Shared<kHeads> s;
   let_next_start();
   const CacheView& cache = task.cache;
+  const PageTable table = table_of_tile(cache, blockIdx.z);
+  std::byte* page = page_of(table, blockIdx.y * kSegmentPages + threadIdx.x / kCachePage);  // of the thread's key where there is no window
   const TokenTile tile = task.tiles[blockIdx.z];
   const int64_t position = tile.position, first_key = ops::first_visible(position, task.window),
                 i_segment = first_key / kSegment + blockIdx.y;
@@ -116,17 +117,18 @@ __global__ void __launch_bounds__(kThreads, 3) batch_attention_kernel(const __gr
   const int begin = static_cast<int>(max(first_key - segment, int64_t{0})),
             end = static_cast<int>(min(position + 1 - segment, int64_t{kSegment}));
   const int first_head = static_cast<int>(blockIdx.x) * kHeads, per_key = static_cast<int>(task.n_heads / cache.n_kv_heads);
-  const int64_t cache_head = tile.sequence * cache.n_kv_heads + first_head / per_key;
+  const int64_t kv_head = first_head / per_key, v_at = cache.v + kv_head * cache.v_head_bytes;
+  if (i_segment != blockIdx.y) page = page_of(table, i_segment * kSegmentPages + t / kCachePage);
+  const std::byte* keys = page + cache.k + kv_head * cache.k_head_bytes + t / kKeyTile % kPageTiles * cache.k_tile_bytes;
   auto* q = reinterpret_cast<float*>(memory);
   std::byte* staged = memory + kHeads * head_dim * static_cast<int>(sizeof(float));
-  const std::byte* v_rows = cache.v + cache_head * cache.v_head_bytes + segment * row_bytes;
   wait_for_previous();
-  fetch_rows<kThreads>(v_rows + begin * row_bytes, min(task.tile_keys, end - begin) * row_bytes, staged);
+  fetch_rows<kThreads>(SegmentPages(table, i_segment), v_at, row_bytes, begin, min(begin + task.tile_keys, end), staged);
   for (int i = t; i < kHeads * head_dim; i += kThreads) q[i] = task.q[(int64_t{tile.token} * task.n_heads + first_head) * head_dim + i];
   __syncthreads();
   const bool visible = t >= begin && t < end;
   float score[kHeads] = {}, m[kHeads];
-  if (visible) score_key<type_k, kHeads>(cache, cache.k + cache_head * cache.k_head_bytes, segment + t, q, score);
+  if (visible) score_key<type_k, kHeads>(cache, keys, t % kKeyTile, q, score);
 #pragma unroll
   for (int g = 0; g < kHeads; ++g) score[g] = score[g] * task.scale;
   weigh<kHeads>(score, visible, s, m);
@@ -155,7 +157,7 @@ __global__ void __launch_bounds__(kThreads, 3) batch_attention_kernel(const __gr
     const int to = min(from + task.tile_keys, end);
     if (from > begin) {
       __syncthreads();
-      fetch_rows<kThreads>(v_rows + from * row_bytes, (to - from) * row_bytes, staged);
+      fetch_rows<kThreads>(SegmentPages(table, i_segment), v_at, row_bytes, from, to, staged);
       wait_copies<0>();
       __syncthreads();
     }

@@ -61,16 +61,6 @@ __device__ inline void add_products(const float (&key)[kElements], const float* 
   }
 }
 
-// Rows of values on their way into shared memory, by n_threads threads; the wait for them is another.
-template <int n_threads>
-__device__ inline void fetch_rows(const std::byte* from, int bytes, std::byte* to) {
-  for (int i = static_cast<int>(threadIdx.x); i < bytes / 16; i += n_threads) {
-    const auto target = static_cast<uint32_t>(__cvta_generic_to_shared(to + 16 * i));
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(from + 16 * i) : "memory");
-  }
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
 template <ops::CacheType type>
 __device__ inline float value_at(const std::byte* row, int64_t head_dim, int64_t j) {
   if constexpr (type == ops::CacheType::f32) return reinterpret_cast<const float*>(row)[j];

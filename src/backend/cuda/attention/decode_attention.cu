@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "backend/cuda/attention/cache_pages.cuh"
 #include "backend/cuda/attention/cache_pieces.cuh"
 #include "backend/cuda/decode/decode_merge.cuh"
 #include "backend/cuda/attention/heads.cuh"
@@ -84,9 +85,9 @@ struct Outputs {
 };
 
 // The new token's heads: warps 0 .. kHeads - 1 the queries, the next two the key and the value, which go into the cache where the block is
-// the one that stores them, and into the block's own memory where its segment holds them.
+// the one that stores them, and into the block's own memory where its segment holds them. page: of the position.
 template <CacheType type_k, CacheType type_v, int kHeads>
-__device__ void take_heads(const Task& task, int kv_head, int first_head, int64_t position, int64_t sequence, bool writes_q, bool holds_new,
+__device__ void take_heads(const Task& task, int kv_head, int first_head, int64_t position, std::byte* page, bool writes_q, bool holds_new,
                            bool stores, float* rows, const float* angles, std::byte* key, std::byte* value) {
   const HeadsTask& h = task.heads;
   const int head_dim = static_cast<int>(h.cache.head_dim), warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -114,7 +115,6 @@ __device__ void take_heads(const Task& task, int kv_head, int first_head, int64_
     if (is_q) return;
   }
   const CacheView& cache = h.cache;
-  const int64_t cache_head = sequence * cache.n_kv_heads + kv_head;
   for (int begin = 0; begin < head_dim; begin += 32) {
     const int j = begin + lane;
     const bool inside = j < head_dim;
@@ -123,7 +123,7 @@ __device__ void take_heads(const Task& task, int kv_head, int first_head, int64_
     std::byte* own = is_k ? key : value;
     const int64_t scales = is_k ? cache.n_pieces * kPieceBytes : head_dim;
     if (own != nullptr) put(type, x, inside, {own + j * element_bytes(type), own + scales + j / 32 * 2});
-    if (stores) put(type, x, inside, is_k ? key_place(cache, cache_head, position, j) : value_place(cache, cache_head, position, j));
+    if (stores) put(type, x, inside, is_k ? key_place(cache, page, kv_head, position, j) : value_place(cache, page, kv_head, position, j));
   }
 }
 
@@ -190,7 +190,8 @@ __global__ void __launch_bounds__(kThreads, 2) decode_attention_kernel(const __g
   const int head_dim = static_cast<int>(cache.head_dim), n_pieces = static_cast<int>(cache.n_pieces), t = static_cast<int>(threadIdx.x);
   const int first_head = static_cast<int>(blockIdx.x) * kHeads;
   const int per_key = static_cast<int>(task.heads.n_heads / cache.n_kv_heads), kv_head = first_head / per_key;
-  const int64_t position = task.heads.positions[0], sequence = task.heads.sequences[0];
+  SegmentPages pages(table_of_tile(cache, 0), blockIdx.y);  // of the right segment where there is no window; as long as the position takes
+  const int64_t position = task.heads.positions[0];
   const int64_t first_key = ops::first_visible(position, task.window), first = first_key / kSegment, last = position / kSegment;
   const int64_t i_segment = first + blockIdx.y, segment = i_segment * kSegment;
   if (i_segment > last) return;
@@ -198,7 +199,7 @@ __global__ void __launch_bounds__(kThreads, 2) decode_attention_kernel(const __g
   const int end = static_cast<int>(min(position + 1 - segment, int64_t{kSegment}));
   const bool holds_new = i_segment == last;
   const int own = holds_new ? end - 1 : kSegment;  // the key that is not in the cache yet
-  const int64_t cache_head = sequence * cache.n_kv_heads + kv_head;
+  const int64_t v_at = cache.v + kv_head * cache.v_head_bytes;
   const int row_bytes = static_cast<int>(cache.v_row_bytes);
   const Layout at = layout_of(head_dim, n_pieces * kPieceBytes + head_dim / 16, kHeads, 0);
   auto* q = reinterpret_cast<float*>(memory);
@@ -206,16 +207,15 @@ __global__ void __launch_bounds__(kThreads, 2) decode_attention_kernel(const __g
   std::byte* new_key = memory + at.key;
   auto* p = reinterpret_cast<float*>(memory + at.scores);
   std::byte* staged = memory + at.staged;
-
   // Ahead of the wait: the rotation, and the keys and values that earlier tokens left.
   const RopeShape& rope = task.heads.rope;
   for (int j = t; j < rope.dim; j += kThreads) angles[j] = task.heads.table[position * rope.dim + j];
   const int in_cache = min(end, own);
-  const std::byte* v_rows = cache.v + cache_head * cache.v_head_bytes + segment * row_bytes;
-  fetch_rows<kThreads>(v_rows + begin * row_bytes, (min(in_cache, begin + task.tile_keys) - begin) * row_bytes, staged);
-  const std::byte* key_tile = cache.k + cache_head * cache.k_head_bytes + (segment + t) / kKeyTile * cache.k_tile_bytes;
-  const auto* pieces = reinterpret_cast<const uint4*>(key_tile) + t % kKeyTile;
-  const auto* key_scales = reinterpret_cast<const __half*>(key_tile + n_pieces * kKeyTile * kPieceBytes) + t % kKeyTile;
+  if (first > 0) pages = SegmentPages(table_of_tile(cache, 0), i_segment);
+  fetch_rows<kThreads>(pages, v_at, row_bytes, begin, min(in_cache, begin + task.tile_keys), staged);
+  const std::byte* tile = pages.of(t) + cache.k + kv_head * cache.k_head_bytes + t / kKeyTile % kPageTiles * cache.k_tile_bytes;
+  const auto* pieces = reinterpret_cast<const uint4*>(tile) + t % kKeyTile;
+  const auto* key_scales = reinterpret_cast<const __half*>(tile + n_pieces * kKeyTile * kPieceBytes) + t % kKeyTile;
   const bool visible = t >= begin && t < end, cached = visible && t != own;
   uint4 key[kPiecesAhead<kHeads>] = {};
 #pragma unroll
@@ -226,7 +226,7 @@ __global__ void __launch_bounds__(kThreads, 2) decode_attention_kernel(const __g
   wait_for_previous();
   const bool own_staged = holds_new && own < begin + task.tile_keys;  // else the value is read back from the cache with its tile
   const bool stores = holds_new && (first_head % per_key == 0 || !own_staged);
-  take_heads<type_k, type_v, kHeads>(task, kv_head, first_head, position, sequence, blockIdx.y == 0, holds_new, stores, q, angles, new_key,
+  take_heads<type_k, type_v, kHeads>(task, kv_head, first_head, position, pages.of(end - 1), blockIdx.y == 0, holds_new, stores, q, angles, new_key,
                                      own_staged ? staged + (own - begin) * row_bytes : nullptr);
   __syncthreads();
 
@@ -265,18 +265,18 @@ __global__ void __launch_bounds__(kThreads, 2) decode_attention_kernel(const __g
   constexpr int kItems = (static_cast<int>(kHeadDimMax) / kColumns * (kHeads / kGroup) + kThreads - 1) / kThreads;
   Outputs<type_v, kHeads, kGroup, kColumns> out[kItems];
   const int columns = head_dim / kColumns, n_items = columns * (kHeads / kGroup);
-  for (int tile = begin; tile < end; tile += task.tile_keys) {
-    const int tile_end = min(tile + task.tile_keys, end);
-    if (tile > begin) {
+  for (int from = begin; from < end; from += task.tile_keys) {
+    const int to = min(from + task.tile_keys, end);
+    if (from > begin) {
       __syncthreads();
-      fetch_rows<kThreads>(v_rows + tile * row_bytes, (tile_end - tile) * row_bytes, staged);
+      fetch_rows<kThreads>(SegmentPages(table_of_tile(cache, 0), i_segment), v_at, row_bytes, from, to, staged);
       wait_for_rows();
       __syncthreads();
     }
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {
       const int item = t + i * kThreads;
-      if (item < n_items) out[i].add(staged, row_bytes, head_dim, tile, tile_end, p, item / columns * kGroup, item % columns * kColumns);
+      if (item < n_items) out[i].add(staged, row_bytes, head_dim, from, to, p, item / columns * kGroup, item % columns * kColumns);
     }
   }
   __syncthreads();

@@ -2,6 +2,7 @@
 // of itself in the instruction caches, and a chain of short phases waits for its code more than for anything else. A block of threads takes a
 // segment of 256 keys for kHeads query heads that share them: thread t holds key t, later columns of the values. Whatever does not depend on
 // the projections is in registers or on its way to shared memory before the kernel waits for them.
+#include "backend/cuda/attention/cache_pages.cuh"
 #include "backend/cuda/attention/cache_pieces.cuh"
 #include "backend/cuda/decode/decode_merge.cuh"
 #include "backend/cuda/attention/kv_place.cuh"
@@ -132,6 +133,15 @@ __device__ void end_keys(int n, Shared<kHeads, kDim>& s, std::byte* rows) {
   if (t < kHeads * kAhead) s.p[t / kAhead][n + t % kAhead] = 0.0f;
 }
 
+// Where the lane's first element of the new key, or of its value, goes in its page.
+template <int kDim>
+__device__ int64_t new_place(const CacheView& cache, int kv_head, int position, bool is_k) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int64_t head_at = is_k ? cache.k + kv_head * cache.k_head_bytes : cache.v + kv_head * cache.v_head_bytes;
+  const int tile_at = position / kKeyTile % kPageTiles * static_cast<int>(cache.k_tile_bytes);
+  return head_at + (is_k ? tile_at + (lane / 8 * kKeyTile + position % kKeyTile) * kPieceBytes + lane % 8 * 2 : (position % kCachePage * kDim + lane) * 2);
+}
+
 // Of the warps that take a head of the new token: queries, then the key and the value where the block's segment holds them. What is known of
 // it before the wait; where it goes, in the cache and for observers.
 template <int kHeads, int kDim, bool kPlain>
@@ -147,9 +157,8 @@ struct NewHead {
   std::byte* cache_at;
   int cache_step;  // for 32 elements
 
-  // v_row: the new value's in the cache.
-  __device__ NewHead(const HeadsTask& heads, int first_head, int kv_head, int position, bool holds_new, std::byte* key_head,
-                     std::byte* v_row) {
+  // place: of new_place().
+  __device__ NewHead(const HeadsTask& heads, int first_head, int kv_head, int position, bool holds_new, std::byte* place) {
     const CacheView& cache = heads.cache;
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
     const int per_key = static_cast<int>(heads.n_heads) / static_cast<int>(cache.n_kv_heads);
@@ -162,8 +171,7 @@ struct NewHead {
     normed = kPlain || !keeps ? nullptr : is_q ? heads.q_normed : heads.k_normed;
     rotated = kPlain || !keeps ? nullptr : is_q ? heads.q_rotated : heads.k_rotated;
     if (takes) lane_of_head.find(head, is_q || is_k, heads.rope, heads.table + int64_t{position} * heads.rope.dim);
-    std::byte* own_piece = key_head + int64_t{position / kKeyTile} * cache.k_tile_bytes + (lane / 8 * kKeyTile + position % kKeyTile) * kPieceBytes;
-    cache_at = is_k ? own_piece + lane % 8 * 2 : v_row + 2 * lane;
+    cache_at = place;
     cache_step = is_k ? 4 * kKeyTile * kPieceBytes : 64;
     compute_now(cache_at);
   }
@@ -234,7 +242,7 @@ __device__ void sum_probabilities(int begin, int end, Shared<kHeads, kDim>& s) {
 
 // grid: query heads / kHeads, segments. kPlain: heads have no norm, nobody looks at them, and no other shard wants the result.
 template <int kHeads, int kDim, bool kPlain>
-__global__ void __launch_bounds__(kThreads, 2) decode_attention_f16_kernel(const __grid_constant__ DecodeAttentionTask task) {
+__device__ __forceinline__ void attend(const DecodeAttentionTask& task) {
   extern __shared__ __align__(16) std::byte staged[];  // rows of values, from the first visible key on
   __shared__ Shared<kHeads, kDim> s;
   if (task.lets_early) let_next_start();
@@ -245,26 +253,34 @@ __global__ void __launch_bounds__(kThreads, 2) decode_attention_f16_kernel(const
   const int t = static_cast<int>(threadIdx.x);
   const int n_kv_heads = static_cast<int>(cache.n_kv_heads), per_key = static_cast<int>(heads.n_heads) / n_kv_heads;
   const int first_head = static_cast<int>(blockIdx.x) * kHeads, kv_head = first_head / per_key;
+  const PageTable table = table_of_tile(cache, 0);
+  SegmentPages pages(table, static_cast<int>(blockIdx.y));  // of the right segment where there is no window; as long as the position takes
   const int position = heads.positions[0];
   const int first_key = static_cast<int>(ops::first_visible(position, task.window)), first = first_key / kSegment, last = position / kSegment;
   const int i_segment = first + static_cast<int>(blockIdx.y), segment = i_segment * kSegment;
   if (i_segment > last) return;
+  if (first > 0) pages = SegmentPages(table, i_segment);
   const int begin = max(first_key - segment, 0), end = min(position + 1 - segment, kSegment);
   const bool holds_new = i_segment == last, is_visible = t >= begin && t < end;
   const int own = holds_new ? end - 1 : kSegment;  // the key that is not in the cache yet
-  const int64_t cache_head = int64_t{heads.sequences[0]} * n_kv_heads + kv_head;
 
   // Ahead of the wait: what earlier tokens left, the rotation, and where this token's heads come from and go to.
-  std::byte* v_rows = cache.v + cache_head * cache.v_head_bytes + int64_t{segment} * kRowBytes;
-  fetch_rows<kThreads>(v_rows + begin * kRowBytes, (min(end, own) - begin) * kRowBytes, staged);
-  std::byte* key_head = cache.k + cache_head * cache.k_head_bytes;
-  const auto* pieces = reinterpret_cast<const uint4*>(key_head + int64_t{(segment + t) / kKeyTile} * cache.k_tile_bytes) + t % kKeyTile;
+  std::byte* place = pages.of(end - 1);  // where the new key and value go: sooner or later, as registers or time are short
+  const auto find_place = [&] {
+    place += new_place<kDim>(cache, kv_head, position, threadIdx.x / 32 == kHeads);
+    compute_now(place);
+  };
+  if constexpr (kDim == 128) find_place();
+  fetch_rows<kThreads, kRowBytes>(pages, cache.v + kv_head * cache.v_head_bytes, begin, min(end, own), staged);
+  const std::byte* tile = pages.of(t) + cache.k + kv_head * cache.k_head_bytes + t / kKeyTile % kPageTiles * cache.k_tile_bytes;
+  const auto* pieces = reinterpret_cast<const uint4*>(tile) + t % kKeyTile;
   uint4 key[kPieces] = {};
   if (is_visible && t != own) {
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) key[i] = __ldcg(pieces + i * kKeyTile);
   }
-  const NewHead<kHeads, kDim, kPlain> new_head(heads, first_head, kv_head, position, holds_new, key_head, v_rows + own * kRowBytes);
+  if constexpr (kDim != 128) find_place();
+  const NewHead<kHeads, kDim, kPlain> new_head(heads, first_head, kv_head, position, holds_new, place);
   float* y = task.y + first_head * kDim + t * kColumns;
   compute_now(y);
   end_keys(end - begin, s, staged);
@@ -324,12 +340,26 @@ __global__ void __launch_bounds__(kThreads, 2) decode_attention_f16_kernel(const
   merge_if_last<kHeads>(task, kDim, first_head, n, reinterpret_cast<float*>(staged), kRoom, s.merge);
 }
 
+template <int kHeads, int kDim, bool kPlain>
+__global__ void __launch_bounds__(kThreads, 2) decode_attention_f16_kernel(const __grid_constant__ DecodeAttentionTask task) {
+  attend<kHeads, kDim, kPlain>(task);
+}
+// With so few registers that a block starts beside one of the product before it.
+template <int kHeads, int kDim, bool kPlain>
+__global__ void __maxnreg__(112) narrow_decode_attention_f16_kernel(const __grid_constant__ DecodeAttentionTask task) {
+  attend<kHeads, kDim, kPlain>(task);
+}
+
 template <int kHeads, int kDim>
 void start(const DecodeAttentionTask& task, const Queue& queue) {
   constexpr int kBytes = kStagedRows * 2 * kDim;
   const HeadsTask& h = task.heads;
   const bool plain = h.are_bare() && h.q_rotated == nullptr && task.send.n_shards == 0;
-  const auto kernel = plain ? decode_attention_f16_kernel<kHeads, kDim, true> : decode_attention_f16_kernel<kHeads, kDim, false>;
+  const auto of_plain = [] {
+    if constexpr (kHeads == 1 && kDim == 128) return narrow_decode_attention_f16_kernel<kHeads, kDim, true>;
+    if constexpr (kHeads != 1 || kDim != 128) return decode_attention_f16_kernel<kHeads, kDim, true>;
+  };
+  const auto kernel = plain ? of_plain() : decode_attention_f16_kernel<kHeads, kDim, false>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   take_decode_cut(kernel);
   launch(queue, kernel, dim3(static_cast<unsigned>(h.n_heads / kHeads), static_cast<unsigned>(task.n_segments)), kThreads, kBytes, task);

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "backend/cuda/attention/cache_test_pages.h"
 #include "backend/cuda/runtime/device_test.h"
 #include "ops/attention/attention.h"
 #include "ops/rows/rms_norm.h"
@@ -57,7 +58,9 @@ void check_case(const Case& c) {
   options.cache_k = c.type_k;
   options.cache_v = c.type_v;
   const ops::CacheLayer layer{c.n_kv_heads, c.head_dim, c.window};
-  const KvCache cache(std::span(&layer, 1), options);
+  KvCache cache(std::span(&layer, 1), options);
+  take_test_pages(cache, options.n_sequences, n);
+  cache.place(0, kSequence), cache.send_tables(nullptr);
 
   const ops::RopeSpec rope = rope_of(c);
   std::vector<float> table(static_cast<size_t>(n * c.rope_dim + 1)), angles(static_cast<size_t>(c.rope_dim));

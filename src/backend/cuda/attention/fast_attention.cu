@@ -56,13 +56,13 @@ class FastAttention {
   };
 
   // n_cached: of the keys of the sequence, those that the cache holds.
-  __device__ FastAttention(const AttentionTask& task, const TokenTile& tile, int n_cached, int64_t kv_head, int64_t head_0, int64_t head_end,
-                           Shared& shared)
+  __device__ FastAttention(const AttentionTask& task, const TokenTile& tile, PageTable table, int n_cached, int64_t kv_head, int64_t head_0,
+                           int64_t head_end, Shared& shared)
       : task_(task), tile_(tile), s_(shared), head_0_(head_0), head_end_(head_end), warp_(static_cast<int>(threadIdx.x) / 32),
         lane_(static_cast<int>(threadIdx.x) % 32) {
-    const int64_t cache_head = tile.sequence * task.cache.n_kv_heads + kv_head;
-    keys_ = task.cache.k + cache_head * task.cache.k_head_bytes;
-    values_ = task.cache.v + cache_head * task.cache.v_head_bytes;
+    table_ = table;
+    k_at_ = task.cache.k + kv_head * task.cache.k_head_bytes;
+    v_at_ = task.cache.v + kv_head * task.cache.v_head_bytes;
     limit_ = n_cached;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -155,16 +155,18 @@ class FastAttention {
   __device__ int query(int half) const { return warp_ * kWarpQueries + lane_ / 4 + 8 * half; }
 
   __device__ void fetch_keys(int group, int side) {
+    static_assert(kKeys == kCachePage);
     const int first = group * kKeys;
-    const auto* k = reinterpret_cast<const uint4*>(keys_ + int64_t{first / kKeyTile} * task_.cache.k_tile_bytes);
-    const std::byte* v = values_ + int64_t{first} * task_.cache.v_row_bytes;
+    const std::byte* page = page_of(table_, group);
+    const auto* k = reinterpret_cast<const uint4*>(page + k_at_);
+    const std::byte* v = page + v_at_;
     const uint32_t k_to = shared_address(s_.k[side]);
 #pragma unroll
     for (int i = static_cast<int>(threadIdx.x); i < kKeys * kPieces; i += kThreads) {
       const int key_of_piece = i / (kPieces * kKeyTile) * kKeyTile + i % kKeyTile, key = i / kPieces;
       const bool k_there = first + key_of_piece < limit_, v_there = first + key < limit_;
-      copy_16(k_to + static_cast<uint32_t>(i) * 16, k_there ? k + i : reinterpret_cast<const uint4*>(keys_), k_there);
-      copy_16(shared_address(&s_.v[side][key][i % kPieces * 8]), v_there ? v + key * task_.cache.v_row_bytes + i % kPieces * 16 : values_, v_there);
+      copy_16(k_to + static_cast<uint32_t>(i) * 16, k_there ? k + i : k, k_there);
+      copy_16(shared_address(&s_.v[side][key][i % kPieces * 8]), v_there ? v + key * task_.cache.v_row_bytes + i % kPieces * 16 : v, v_there);
     }
     end_copies();
   }
@@ -272,7 +274,8 @@ class FastAttention {
   Shared& s_;
   const int64_t head_0_, head_end_;
   const int warp_, lane_;
-  const std::byte *keys_, *values_;
+  PageTable table_;
+  int64_t k_at_, v_at_;        // of the head in a page
   int limit_;                  // keys from here on are not there
   bool is_query_[2];           // of the lane's two queries, 8 rows apart
   int begin_[2], end_[2];      // keys that they see
@@ -291,7 +294,7 @@ __global__ void __launch_bounds__(ManyTokens::kThreads) fast_attention_kernel(co
   const TokenTile tile = task.tiles[i_tile];
   const int64_t per_kv_head = task.n_heads / task.cache.n_kv_heads, kv_head = blockIdx.x / n_groups;
   const int64_t head_0 = kv_head * per_kv_head + blockIdx.x % n_groups * ManyTokens::kHeads;
-  Attention attention(task, tile, tile.position + tile.n, kv_head, head_0, (kv_head + 1) * per_kv_head,
+  Attention attention(task, tile, kSplit ? table_of_tile(task.cache, i_tile) : table_of(task.cache, tile.sequence), tile.position + tile.n, kv_head, head_0, (kv_head + 1) * per_kv_head,
                       *reinterpret_cast<typename Attention::Shared*>(memory));
   const auto load_queries = [&] { attention.load_queries(); };
   const auto is_complete = [](auto&, auto&) {};
@@ -325,7 +328,8 @@ struct DecodeShared {
 template <int kHeadDim>
 __device__ void make_heads(const HeadsTask& task, int64_t kv_head, int64_t head_0, int64_t head_end, bool holds_new, DecodeShared<kHeadDim>& s) {
   const CacheView& cache = task.cache;
-  const int64_t position = task.positions[0], cache_head = task.sequences[0] * cache.n_kv_heads + kv_head;
+  const int64_t position = task.positions[0];
+  std::byte* page = page_of(table_of_tile(cache, 0), position / kCachePage);
   const bool stores = holds_new && head_0 % (task.n_heads / cache.n_kv_heads) == 0, writes = blockIdx.y == 0;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const auto n_heads = static_cast<int>(min(head_end - head_0, int64_t{OneToken::kHeads})), n_rows = n_heads + (holds_new ? 2 : 0);
@@ -351,7 +355,7 @@ __device__ void make_heads(const HeadsTask& task, int64_t kv_head, int64_t head_
     for (int j = lane; j < kHeadDim; j += 32) {
       halves[j] = __float2half_rn(row[j]);
       if (!is_q && stores) {
-        put(ops::CacheType::f16, row[j], true, is_k ? key_place(cache, cache_head, position, j) : value_place(cache, cache_head, position, j));
+        put(ops::CacheType::f16, row[j], true, is_k ? key_place(cache, page, kv_head, position, j) : value_place(cache, page, kv_head, position, j));
       }
     }
   }
@@ -373,7 +377,7 @@ __global__ void __launch_bounds__(OneToken::kThreads) fast_decode_attention_kern
   const int first = max(first_group, segment * (kSegment / kKeys)), last = min(position / kKeys, (segment + 1) * (kSegment / kKeys) - 1);
   if (first > last) return;
   const bool holds_new = last == position / kKeys;
-  Attention attention(task, tile, position, kv_head, head_0, head_end, s.attention);
+  Attention attention(task, tile, table_of_tile(task.cache, 0), position, kv_head, head_0, head_end, s.attention);
   const auto make_queries = [&] {
     const float* angles = heads.table + int64_t{position} * heads.rope.dim;
     for (int i = static_cast<int>(threadIdx.x); i < heads.rope.dim; i += OneToken::kThreads) s.angles[i] = angles[i];

@@ -12,6 +12,11 @@ namespace {
 
 constexpr int64_t kQ8Elements = 32;
 constexpr int64_t kQ8Bytes = 34;
+constexpr int64_t kPartAlignment = 256;
+constexpr size_t kChunkBytes = 256 << 20;  // of memory that is taken at a time, at least,
+constexpr size_t kChunksMax = 32;          // but not in more parts
+constexpr int64_t kNobody = -1;
+constexpr int64_t kEntriesPerCopy = 4096;  // that travel about as long as a copy takes to start
 
 int64_t round_up(int64_t n, int64_t multiple) noexcept { return (n + multiple - 1) / multiple * multiple; }
 
@@ -24,15 +29,19 @@ void check_type(ops::CacheType type, int64_t head_dim, const char* which, size_t
   }
 }
 
-// The layers with offsets from null in place of addresses, and the bytes of all.
+// The layers' places in a page, and its bytes.
 struct Layout {
   std::vector<CacheView> layers;
-  size_t bytes = 0;
+  size_t page_bytes = 0;
 };
 
 Layout lay_out(std::span<const ops::CacheLayer> layers, const ops::ExecutorOptions& options) {
   Layout layout;
-  const int64_t n_positions = round_up(options.n_ctx, kKeyTile);
+  const auto take = [&layout](int64_t bytes) {
+    const size_t at = layout.page_bytes;
+    layout.page_bytes += static_cast<size_t>(round_up(bytes, kPartAlignment));
+    return static_cast<int64_t>(at);
+  };
   for (const ops::CacheLayer& layer : layers) {
     check_type(options.cache_k, layer.head_dim, "K", layout.layers.size());
     check_type(options.cache_v, layer.stored_v_dim(), "V", layout.layers.size());
@@ -50,19 +59,16 @@ Layout lay_out(std::span<const ops::CacheLayer> layers, const ops::ExecutorOptio
     if (view.type_k == ops::CacheType::q8_0) view.k_tile_bytes += layer.head_dim / kQ8Elements * kKeyTile * 2;
     if (view.type_v == ops::CacheType::q8_0) view.v_row_bytes += stored / kQ8Elements * 2;
     view.v_row_bytes = round_up(view.v_row_bytes, kPieceBytes);
-    view.k_head_bytes = n_positions / kKeyTile * view.k_tile_bytes;
-    view.v_head_bytes = n_positions * view.v_row_bytes;
-    const int64_t n_heads = options.n_sequences * layer.n_kv_heads;
-    view.k = reinterpret_cast<std::byte*>(layout.bytes);
-    layout.bytes += static_cast<size_t>(round_up(n_heads * view.k_head_bytes, 256));
-    view.v = reinterpret_cast<std::byte*>(layout.bytes);
-    layout.bytes += static_cast<size_t>(round_up(n_heads * view.v_head_bytes, 256));
+    view.k_head_bytes = kPageTiles * view.k_tile_bytes;
+    view.v_head_bytes = kCachePage * view.v_row_bytes;
+    view.k = take(view.n_kv_heads * view.k_head_bytes);
+    view.v = take(view.n_kv_heads * view.v_head_bytes);
     layout.layers.push_back(view);
   }
   return layout;
 }
 
-// One row as ops::cache_row_bytes has it, from a tile or a value row on the host.
+// One row as ops::cache_row_bytes has it, of a position of the page in which the head's keys or values begin at `head`, on the host.
 void get_key(const CacheView& view, const std::byte* head, int64_t position, std::byte* row) {
   const std::byte* tile = head + position / kKeyTile * view.k_tile_bytes;
   const int64_t lane = position % kKeyTile, bytes = view.head_dim * element_bytes(view.type_k);
@@ -94,35 +100,170 @@ void get_value(const CacheView& view, const std::byte* head, int64_t position, s
 
 }  // namespace
 
-size_t KvCache::bytes_needed(std::span<const ops::CacheLayer> layers, const ops::ExecutorOptions& options) {
-  return lay_out(layers, options).bytes;
+int64_t alone_max(const ops::ExecutorOptions& options) noexcept {
+  return std::min(options.n_batch_max, std::max<int64_t>(kSplitTokensMax, options.n_at_once > 0 ? options.n_at_once : options.n_sequences));
 }
 
-KvCache::KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOptions& options) : n_ctx_(options.n_ctx) {
+KvCache::KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOptions& options)
+    : n_sequences_(options.n_sequences),
+      tables_(options.n_sequences, options.n_ctx, ops::cache_pages(options, kCachePage)),
+      addresses_(static_cast<size_t>(tables_.pool().n_pages()), nullptr) {
   Layout layout = lay_out(layers, options);
-  memory_ = DeviceBuffer(layout.bytes, "the KV cache for " + std::to_string(n_ctx_) + " positions");
-  if (layout.bytes > 0) check(cudaMemset(memory_.data(), 0, layout.bytes), "clearing the KV cache");
   layers_ = std::move(layout.layers);
+  page_bytes_ = part_bytes_ = layout.page_bytes;
+  const int64_t n_pages = tables_.pool().n_pages();
+  const size_t all = static_cast<size_t>(n_pages) * page_bytes_, n_chunks = std::clamp<size_t>(all / kChunkBytes, 1, kChunksMax);
+  n_chunk_pages_ = (n_pages + static_cast<int64_t>(n_chunks) - 1) / static_cast<int64_t>(n_chunks);
+  const auto is_alike = [this](const CacheView& view) {
+    return view.k_head_bytes * view.n_kv_heads == layers_.front().k_head_bytes * layers_.front().n_kv_heads && view.v - view.k == layers_.front().v &&
+           view.v_head_bytes * view.n_kv_heads == layers_.front().v_head_bytes * layers_.front().n_kv_heads;
+  };
+  if (std::all_of(layers_.begin(), layers_.end(), is_alike)) {
+    n_parts_ = std::max<int64_t>(1, static_cast<int64_t>(layers_.size()));
+    part_bytes_ = page_bytes_ / static_cast<size_t>(n_parts_);
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      const auto at = static_cast<int64_t>(i * static_cast<size_t>(n_chunk_pages_) * part_bytes_);
+      layers_[i].v += at - layers_[i].k;
+      layers_[i].k = at;
+    }
+  }
+  const int64_t n_entries = round_up(pages::pages_of(options.n_ctx), kSegmentPages);
+  placed_.assign(static_cast<size_t>(alone_max(options)), kNobody);
+  const size_t bytes = (static_cast<size_t>(options.n_sequences) + placed_.size()) * static_cast<size_t>(n_entries) * sizeof(std::byte*);
+  tables_host_ = PinnedBuffer(bytes, "the tables of the KV cache's pages");
+  tables_device_ = DeviceBuffer(bytes, "the tables of the KV cache's pages");
+  std::memset(tables_host_.data(), 0, bytes);
+  for (std::vector<EntryRange>& changed : changed_) changed.reserve(static_cast<size_t>(2 * options.n_sequences) + placed_.size());
+  check(cudaMemset(tables_device_.data(), 0, bytes), "clearing the tables of pages");
   for (CacheView& view : layers_) {
-    view.k = memory_.data() + reinterpret_cast<uintptr_t>(view.k);
-    view.v = memory_.data() + reinterpret_cast<uintptr_t>(view.v);
+    view.tables = tables_device_.as<std::byte*>();
+    view.alone = view.tables + options.n_sequences * n_entries;
+    view.n_entries = n_entries;
   }
 }
 
+size_t KvCache::bytes() const noexcept { return tables_device_.size() + static_cast<size_t>(tables_.pool().n_pages()) * page_bytes_; }
+
+void KvCache::check_room() const {
+  size_t free_bytes = 0, total = 0;
+  check(cudaMemGetInfo(&free_bytes, &total), "asking for the GPU's memory");
+  const int64_t n_pages = round_up(tables_.pool().n_pages() - n_with_memory_, n_chunk_pages_);
+  const size_t needed = static_cast<size_t>(n_pages) * page_bytes_;
+  if (needed <= free_bytes) return;
+  throw Error(Errc::out_of_memory, "the KV cache for " + std::to_string(n_pages * kCachePage) + " positions needs " + shown_bytes(needed) +
+                                       " of the GPU's memory, " + shown_bytes(free_bytes) + " of " + shown_bytes(total) +
+                                       " are free; a smaller context (-c), fewer sequences (-np), fewer positions of all of them "
+                                       "(--max-total-tokens) or layers on the GPU (-ngl) need less, --backend cpu needs none");
+}
+
+void KvCache::reserve(int64_t n_pages, cudaStream_t stream) {
+  const pages::PagePool& pool = tables_.pool();
+  const int64_t needed = pool.n_pages() - pool.n_free() + n_pages;  // a pool gives its first free pages first
+  while (n_with_memory_ < needed) take_chunk(stream);
+}
+
+void KvCache::take_chunk(cudaStream_t stream) {
+  memory_.reserve(memory_.size() + 1);
+  const int64_t n_pages = std::min(n_chunk_pages_, tables_.pool().n_pages() - n_with_memory_);
+  const size_t bytes = static_cast<size_t>(n_chunk_pages_) * page_bytes_;
+  DeviceBuffer memory(bytes, std::to_string(n_pages * kCachePage) + " positions more of the KV cache");
+  // What a kernel reads beside the keys that it wants is the same in every run.
+  if (bytes > 0) check(cudaMemsetAsync(memory.data(), 0, bytes, stream), "clearing pages of the KV cache");
+  for (int64_t i = 0; i < n_pages; ++i) addresses_[static_cast<size_t>(n_with_memory_ + i)] = memory.data() + static_cast<size_t>(i) * part_bytes_;
+  memory_.push_back(std::move(memory));
+  n_with_memory_ += n_pages;
+}
+
+void KvCache::copy_page(std::byte* to, int32_t from, cudaMemcpyKind kind, cudaStream_t stream) const {
+  const size_t pitch = static_cast<size_t>(n_chunk_pages_) * part_bytes_;
+  check(cudaMemcpy2DAsync(to, part_bytes_, page(from), pitch, part_bytes_, static_cast<size_t>(n_parts_), kind, stream), "reading a page of the KV cache");
+}
+void KvCache::copy_page(int32_t to, const std::byte* from, cudaMemcpyKind kind, cudaStream_t stream) const {
+  const size_t pitch = static_cast<size_t>(n_chunk_pages_) * part_bytes_;
+  check(cudaMemcpy2DAsync(page(to), pitch, from, part_bytes_, part_bytes_, static_cast<size_t>(n_parts_), kind, stream), "writing a page of the KV cache");
+}
+void KvCache::copy_own(const assay::pages::PageCopy& copy, cudaStream_t stream) const {
+  if (page_bytes_ == 0) return;
+  const size_t pitch = static_cast<size_t>(n_chunk_pages_) * part_bytes_;
+  check(cudaMemcpy2DAsync(page(copy.to), pitch, page(copy.from), pitch, part_bytes_, static_cast<size_t>(n_parts_), cudaMemcpyDeviceToDevice, stream),
+        "copying a page of the KV cache");
+}
+
+void KvCache::set_table(int64_t sequence, int64_t begin, int64_t end) {
+  if (begin >= end || layers_.empty()) return;
+  auto* host = row_on_host(sequence);
+  for (int64_t i = begin; i < end; ++i) host[i] = page(tables_.table(sequence)[i]);
+  changed_[0].push_back(range_of(sequence, begin, end));
+  for (size_t i = 0; i < placed_.size(); ++i) {
+    if (placed_[i] == sequence) copy_row(sequence, begin, end, static_cast<int64_t>(i));
+  }
+}
+
+void KvCache::copy_row(int64_t sequence, int64_t begin, int64_t end, int64_t i_place) {
+  std::copy(row_on_host(sequence) + begin, row_on_host(sequence) + end, row_on_host(n_sequences_ + i_place) + begin);
+  changed_[1].push_back(range_of(n_sequences_ + i_place, begin, end));
+}
+
+void KvCache::place(int64_t i, int64_t sequence) {
+  int64_t& placed = placed_[static_cast<size_t>(i)];
+  if (placed == sequence || layers_.empty()) return;
+  placed = sequence;
+  const int64_t n_pages = pages::pages_of(tables_.n_positions(sequence));
+  if (n_pages > 0) copy_row(sequence, 0, n_pages, i);
+}
+
+void KvCache::send_tables(cudaStream_t stream) {
+  const auto send = [&](EntryRange range) {
+    const size_t at = static_cast<size_t>(range.begin) * sizeof(std::byte*);
+    check(cudaMemcpyAsync(tables_device_.data() + at, tables_host_.data() + at, static_cast<size_t>(range.end - range.begin) * sizeof(std::byte*),
+                          cudaMemcpyHostToDevice, stream),
+          "sending tables of pages");
+  };
+  for (std::vector<EntryRange>& changed : changed_) {
+    if (changed.empty()) continue;
+    EntryRange all = changed.front();
+    for (const EntryRange& range : changed) all = {std::min(all.begin, range.begin), std::max(all.end, range.end)};
+    if (all.end - all.begin <= static_cast<int64_t>(changed.size()) * kEntriesPerCopy) {
+      send(all);
+    } else {
+      std::for_each(changed.begin(), changed.end(), send);
+    }
+    changed.clear();
+  }
+}
+
+void KvCache::extend(int64_t sequence, int64_t n_more, cudaStream_t stream) {
+  const int64_t n_before = tables_.n_positions(sequence);
+  const auto copy = tables_.extend(sequence, n_more);
+  const int64_t begin = copy ? n_before / kCachePage : pages::pages_of(n_before);
+  if (copy) copy_own(*copy, stream);
+  set_table(sequence, begin, pages::pages_of(tables_.n_positions(sequence)));
+}
+
+void KvCache::fork(int64_t from, int64_t n_positions, int64_t to, cudaStream_t stream) {
+  const auto copy = tables_.fork(from, n_positions, to);
+  if (copy) copy_own(*copy, stream);
+  set_table(to, 0, pages::pages_of(n_positions));
+}
+
 void KvCache::visit(int64_t sequence, int64_t n_positions, const std::function<void(std::span<const std::byte>)>& sink) const {
+  const int64_t n_pages = pages::pages_of(n_positions);
   std::vector<std::byte> copy, row;
   for (const CacheView& view : layers_) {
     for (const bool keys : {true, false}) {
       if (!keys && view.values_in_keys) continue;
       row.resize(static_cast<size_t>(ops::cache_row_bytes(keys ? view.type_k : view.type_v, keys ? view.head_dim : view.v_dim)));
-      const int64_t head_bytes = keys ? view.k_head_bytes : view.v_head_bytes;
-      copy.resize(static_cast<size_t>(view.n_kv_heads * head_bytes));
-      check(cudaMemcpy(copy.data(), (keys ? view.k : view.v) + sequence * view.n_kv_heads * head_bytes, copy.size(), cudaMemcpyDeviceToHost),
-            "reading the KV cache");
+      const int64_t head_bytes = keys ? view.k_head_bytes : view.v_head_bytes, in_page = view.n_kv_heads * head_bytes;
+      copy.resize(static_cast<size_t>(n_pages * in_page));
+      for (int64_t i = 0; i < n_pages; ++i) {
+        check(cudaMemcpy(copy.data() + i * in_page, page(tables_.table(sequence)[i]) + (keys ? view.k : view.v), static_cast<size_t>(in_page),
+                         cudaMemcpyDeviceToHost),
+              "reading the KV cache");
+      }
       for (int64_t position = 0; position < n_positions; ++position) {
         for (int64_t head = 0; head < view.n_kv_heads; ++head) {
-          const std::byte* from = copy.data() + head * head_bytes;
-          keys ? get_key(view, from, position, row.data()) : get_value(view, from, position, row.data());
+          const std::byte* from = copy.data() + position / kCachePage * in_page + head * head_bytes;
+          keys ? get_key(view, from, position % kCachePage, row.data()) : get_value(view, from, position % kCachePage, row.data());
           sink(row);
         }
       }

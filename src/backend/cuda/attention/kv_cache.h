@@ -1,10 +1,16 @@
 // The device's KV cache: where keys and values lie. What they are when read back is said in ops/attention/attention.h.
-// Keys lie in tiles of 32 positions, 16 bytes of one key beside the same 16 bytes of the next, so that a warp reads 32 keys in whole lines;
-// values lie position by position. Each pair of layer and sequence has its n_ctx positions reserved.
+// The cache is a pool of pages of 64 positions (pages/page_tables.h); a sequence is a table of them, the same for all layers. Keys lie in tiles of 32
+// positions, 16 bytes of one key beside the same 16 bytes of the next, so that a warp reads 32 keys in whole lines; values lie position by position.
+// Memory is taken a chunk of pages at a time, when they are first needed. In a chunk a layer's parts of all pages lie side by side, so that a kernel
+// reads one region of memory; where layers differ in size, a page is in one piece.
+//
+//   chunk:  | layer 0: | page 0: K head 0 tiles 0 1 | K head 1 .. | V head 0 rows 0-63 | V head 1 .. | page 1: ..| layer 1: ..
 #pragma once
 
 #include <cuda_runtime_api.h>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -14,24 +20,31 @@
 #include "ops/attention/attention.h"
 #include "ops/plan/executor.h"
 #include "ops/plan/plan.h"
+#include "pages/page_tables.h"
 
 namespace assay::backend::cuda {
 
-inline constexpr int kKeyTile = 32;   // positions
+inline constexpr int kKeyTile = 32;     // positions
 inline constexpr int kPieceBytes = 16;  // of a key
+inline constexpr int kCachePage = static_cast<int>(pages::kPagePositions);
+inline constexpr int kPageTiles = kCachePage / kKeyTile;
+inline constexpr int kSegmentPages = static_cast<int>(ops::kAttentionSegment) / kCachePage;
 
-// One layer of all sequences; the head `h` of sequence `s` is head s * n_kv_heads + h.
-//   Key tile i of a head begins at k + head * k_head_bytes + i * k_tile_bytes: pieces [n_pieces][32][16 bytes]; q8_0: then f16 scales
-//   [head_dim / 32][32].
-//   Value row t of a head begins at v + head * v_head_bytes + t * v_row_bytes; q8_0: int8 [v_dim], then its f16 scales [v_dim / 32].
+// One layer of all sequences. Page i of a sequence begins where tables[sequence * n_entries + i] says; entries behind those in use mean nothing.
+//   Key tile i of a head begins at its page + k + head * k_head_bytes + i % kPageTiles * k_tile_bytes: pieces [n_pieces][32][16 bytes]; q8_0: then
+//   f16 scales [head_dim / 32][32].
+//   Value row t of a head begins at its page + v + head * v_head_bytes + t % kCachePage * v_row_bytes; q8_0: int8 [v_dim], then its f16 scales
+//   [v_dim / 32].
 struct CacheView {
   ops::CacheType type_k = ops::CacheType::f16, type_v = ops::CacheType::f16;
   int64_t n_kv_heads = 0, head_dim = 0, n_pieces = 0;
   int64_t v_dim = 0;            // elements of a value
   bool values_in_keys = false;  // they are the first of its key: nothing lies at v
   int64_t k_tile_bytes = 0, k_head_bytes = 0, v_row_bytes = 0, v_head_bytes = 0;
-  std::byte* k = nullptr;
-  std::byte* v = nullptr;
+  int64_t k = 0, v = 0;                // where the layer begins, from a page's beginning
+  std::byte* const* tables = nullptr;  // on the device
+  std::byte* const* alone = nullptr;   // the same of a batch's tokens that are alone, by tile: a kernel asks for them before it knows the sequence
+  int64_t n_entries = 0;               // of a table: whole segments
 };
 
 class KvCache {
@@ -39,17 +52,62 @@ class KvCache {
   KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOptions& options);
 
   const CacheView& layer(int64_t i) const noexcept { return layers_[static_cast<size_t>(i)]; }
-  size_t bytes() const noexcept { return memory_.size(); }
-  static size_t bytes_needed(std::span<const ops::CacheLayer> layers, const ops::ExecutorOptions& options);
+  const pages::PageTables& tables() const noexcept { return tables_; }
+  size_t bytes() const noexcept;  // once all pages have memory
+  size_t bytes_taken() const noexcept { return memory_.size() * static_cast<size_t>(n_chunk_pages_) * page_bytes_; }
+  // Error(out_of_memory) where the device has no room for the pages that have no memory yet.
+  void check_room() const;
+
+  // What follows is queued on the stream, behind which kernels see it; nothing that was queued before may still need the pages that it frees.
+  // Memory for so many pages more than are in use: Error(out_of_memory), and nothing has changed, where the device has none.
+  void reserve(int64_t n_pages, cudaStream_t stream);
+  // As PageTables has them, with memory reserved for the pages that they take; copies are made.
+  void extend(int64_t sequence, int64_t n_more, cudaStream_t stream);
+  void truncate(int64_t sequence, int64_t n_positions) noexcept { tables_.truncate(sequence, n_positions); }
+  void fork(int64_t from, int64_t n_positions, int64_t to, cudaStream_t stream);
+  // Table i of those of tokens that are alone is the sequence's from now on.
+  void place(int64_t i, int64_t sequence);
+  void send_tables(cudaStream_t stream);  // what has changed of them: before kernels look there
+
+  size_t page_bytes() const noexcept { return page_bytes_; }
+  // A page's parts on the device, to or from one piece of page_bytes.
+  void copy_page(std::byte* to, int32_t from, cudaMemcpyKind kind, cudaStream_t stream) const;
+  void copy_page(int32_t to, const std::byte* from, cudaMemcpyKind kind, cudaStream_t stream) const;
   // Layer by layer K, then V, of the first n_positions positions: position-major, heads ascending within a position, rows as
   // ops::cache_row_bytes has them.
   void visit(int64_t sequence, int64_t n_positions, const std::function<void(std::span<const std::byte>)>& sink) const;
 
  private:
-  int64_t n_ctx_ = 0;
+  std::byte* page(int32_t i) const noexcept { return addresses_[static_cast<size_t>(i)]; }
+  void take_chunk(cudaStream_t stream);
+  void copy_own(const assay::pages::PageCopy& copy, cudaStream_t stream) const;
+  struct EntryRange {
+    int64_t begin = 0, end = 0;  // of all tables
+  };
+  std::byte** row_on_host(int64_t row) const noexcept { return tables_host_.as<std::byte*>() + row * layers_.front().n_entries; }
+  EntryRange range_of(int64_t row, int64_t begin, int64_t end) const noexcept {
+    return {row * layers_.front().n_entries + begin, row * layers_.front().n_entries + end};
+  }
+  void set_table(int64_t sequence, int64_t begin, int64_t end);
+  void copy_row(int64_t sequence, int64_t begin, int64_t end, int64_t i_place);
+
+  int64_t n_sequences_ = 0;
   std::vector<CacheView> layers_;
-  DeviceBuffer memory_;
+  size_t page_bytes_ = 0, part_bytes_ = 0;  // of a page: all; each of n_parts_ pieces of the same size
+  int64_t n_parts_ = 1, n_chunk_pages_ = 1;
+  pages::PageTables tables_;
+  int64_t n_with_memory_ = 0;           // the first pages of the pool
+  std::vector<std::byte*> addresses_;   // per page; null without memory
+  std::vector<DeviceBuffer> memory_;
+  PinnedBuffer tables_host_;            // the sequences', then those of tokens that are alone
+  DeviceBuffer tables_device_;
+  std::vector<int64_t> placed_;         // of the latter: whose they are
+  std::array<std::vector<EntryRange>, 2> changed_;  // of either
 };
+
+// Tokens of a batch whose segments of attention are worked on side by side.
+inline constexpr int64_t kSplitTokensMax = 8;  // so many are, whatever their sequences
+int64_t alone_max(const ops::ExecutorOptions& options) noexcept;
 
 // Writes the keys and values of the batch's tokens into the cache. k, v f32 [n_tokens, n_kv_heads * head_dim or v_dim];
 // v null where values lie in keys.

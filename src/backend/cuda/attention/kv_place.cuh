@@ -3,7 +3,7 @@
 
 #include <cuda_fp16.h>
 
-#include "backend/cuda/attention/kv_cache.h"
+#include "backend/cuda/attention/cache_pages.cuh"
 #include "backend/cuda/runtime/warp.cuh"
 #include "num/f16.h"
 #include "quant/steps.h"
@@ -18,14 +18,15 @@ struct Place {
 
 __device__ inline int64_t element_bytes(ops::CacheType type) { return type == ops::CacheType::f32 ? 4 : type == ops::CacheType::f16 ? 2 : 1; }
 
-__device__ inline Place key_place(const CacheView& c, int64_t head, int64_t position, int64_t j) {
-  std::byte* tile = c.k + head * c.k_head_bytes + position / kKeyTile * c.k_tile_bytes;
+// page: of the position.
+__device__ inline Place key_place(const CacheView& c, std::byte* page, int64_t head, int64_t position, int64_t j) {
+  std::byte* tile = page + c.k + head * c.k_head_bytes + position / kKeyTile % kPageTiles * c.k_tile_bytes;
   const int64_t lane = position % kKeyTile, at = j * element_bytes(c.type_k);
   std::byte* scales = tile + c.n_pieces * kKeyTile * kPieceBytes;
   return {tile + (at / kPieceBytes * kKeyTile + lane) * kPieceBytes + at % kPieceBytes, scales + (j / 32 * kKeyTile + lane) * 2};
 }
-__device__ inline Place value_place(const CacheView& c, int64_t head, int64_t position, int64_t j) {
-  std::byte* row = c.v + head * c.v_head_bytes + position * c.v_row_bytes;
+__device__ inline Place value_place(const CacheView& c, std::byte* page, int64_t head, int64_t position, int64_t j) {
+  std::byte* row = page + c.v + head * c.v_head_bytes + position % kCachePage * c.v_row_bytes;
   return {row + j * element_bytes(c.type_v), row + c.v_dim + j / 32 * 2};
 }
 

@@ -15,13 +15,14 @@ __global__ void store_kernel(CacheView cache, const float* k, const float* v, co
   const int64_t token = i / (cache.n_kv_heads * per_head), head = i / per_head % cache.n_kv_heads;
   const int64_t j = i % per_head * 32 + threadIdx.x % 32;
   const bool inside = j < width;
-  const int64_t cache_head = sequences[token] * cache.n_kv_heads + head;
+  const int64_t position = positions[token];
+  std::byte* page = page_of(table_of(cache, sequences[token]), position / kCachePage);
   const float* row = (keys ? k : v) + (token * cache.n_kv_heads + head) * width;
   const float x = inside ? row[j] : 0.0f;
   if (keys) {
-    put(cache.type_k, x, inside, key_place(cache, cache_head, positions[token], j));
+    put(cache.type_k, x, inside, key_place(cache, page, head, position, j));
   } else {
-    put(cache.type_v, x, inside, value_place(cache, cache_head, positions[token], j));
+    put(cache.type_v, x, inside, value_place(cache, page, head, position, j));
   }
 }
 

@@ -2,6 +2,7 @@
 // segments merged in the same kernels. Mode exact against the reference, mode fast against its own kernel for many tokens, by bits.
 #include <cmath>
 
+#include "backend/cuda/attention/cache_test_pages.h"
 #include "backend/cuda/attention/decode_attention.h"
 #include "backend/cuda/runtime/device_test.h"
 #include "backend/cuda/attention/fast_attention.h"
@@ -27,6 +28,9 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
 struct Context {
   explicit Context(const Case& of) : c(of), layer{c.n_kv_heads, c.head_dim, c.window}, cache(std::span(&layer, 1), options()) {
     const int64_t n_all = c.n_past + 1, kv_width = c.n_kv_heads * c.head_dim;
+    take_test_pages(cache, 1, n_all);
+    cache.place(0, 0);
+    cache.send_tables(nullptr);
     k = test::random_activations(n_all * kv_width, 41);
     v = test::random_activations(n_all * kv_width, 42);
     q = test::random_activations(c.n_heads * c.head_dim, 43);

@@ -181,11 +181,11 @@ __global__ void heads_kernel(HeadsTask task) {
                 normed == nullptr ? nullptr : normed + at, rotated == nullptr ? nullptr : rotated + at);
     if (is_q) return;
   }
-  const int64_t cache_head = task.sequences[token] * cache.n_kv_heads + head;
+  std::byte* page = page_of(table_of(cache, task.sequences[token]), position / kCachePage);
   for (int begin = 0; begin < head_dim; begin += 32) {
     const int j = begin + lane;
     const bool inside = j < head_dim;
-    const Place place = is_k ? key_place(cache, cache_head, position, j) : value_place(cache, cache_head, position, j);
+    const Place place = is_k ? key_place(cache, page, head, position, j) : value_place(cache, page, head, position, j);
     put(is_k ? cache.type_k : cache.type_v, inside ? row[j] : 0.0f, inside, place);
   }
 }
@@ -216,7 +216,8 @@ __global__ void plain_heads_kernel(const __grid_constant__ HeadsTask task) {
   const int head = is_q ? slot : (slot - n_heads) % n_kv_heads;
   const int64_t at = (int64_t{token} * (is_q ? n_heads : n_kv_heads) + head) * head_dim;
   const int first = kInterleaved ? 2 * pair : pair, second = first + (kInterleaved ? 4 : head_dim / 2);
-  const int position = task.positions[token], sequence = task.sequences[token];
+  const int position = task.positions[token];
+  std::byte* page = page_of(table_of(cache, task.sequences[token]), position / kCachePage);
   float x[8], cos[4], sin[4];
   if (is_q || is_k) {
     const float* angles = task.table + int64_t{position} * head_dim + pair;
@@ -236,11 +237,10 @@ __global__ void plain_heads_kernel(const __grid_constant__ HeadsTask task) {
     write_4(task.q_rotated + at + second, x + 4);
     return;
   }
-  const int64_t cache_head = int64_t{sequence} * n_kv_heads + head;
 #pragma unroll
   for (int run = 0; run < 2; ++run) {
     const int j = run == 0 ? first : second;
-    const Place place = is_k ? key_place(cache, cache_head, position, j) : value_place(cache, cache_head, position, j);
+    const Place place = is_k ? key_place(cache, page, head, position, j) : value_place(cache, page, head, position, j);
     *reinterpret_cast<uint2*>(place.element) = as_halves(x + 4 * run);
   }
 }

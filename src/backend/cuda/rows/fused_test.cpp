@@ -1,6 +1,7 @@
 // The kernels of several ops against the references of those ops, by bits, over few rows and many.
 #include "backend/cuda/rows/fused.h"
 
+#include "backend/cuda/attention/cache_test_pages.h"
 #include "backend/cuda/runtime/device_test.h"
 #include "ops/rows/activation.h"
 #include "ops/rows/gate.h"
@@ -132,7 +133,8 @@ void check_heads(int64_t n_tokens, int64_t head_dim, bool interleaved, bool look
   ops::ExecutorOptions options;
   options.n_ctx = n_tokens;
   options.n_sequences = 2;
-  const KvCache cache(std::span(&layer, 1), options);
+  KvCache cache(std::span(&layer, 1), options);
+  take_test_pages(cache, 2, n_tokens);
   const DeviceBuffer on_q = upload(q), on_k = upload(k), on_v = upload(v), on_table = upload(table), on_positions = upload(positions),
                      on_sequences = upload(sequences), to_q = poisoned(q.size()), to_k = poisoned(k.size());
   HeadsTask task;

@@ -15,6 +15,7 @@
 #include "backend/cuda/rows/row_kernels.h"
 #include "backend/cuda/runtime/run_decode.h"
 #include "backend/cuda/runtime/run_group.h"
+#include "backend/cuda/runtime/sequences.h"
 #include "ops/plan/op_values.h"
 
 namespace assay::backend::cuda {
@@ -45,12 +46,12 @@ class CudaExecutor final : public ops::Executor {
         state_(plan, options, place),
         queue_(state_.stream.get(), can_overlap(), n_multiprocessors()),
         fetched_(static_cast<size_t>(options.n_outputs_max / kRowsFetched + 1), 0),
-        n_positions_(static_cast<size_t>(options.n_sequences), 0) {}
+        sequences_(state_) {}
 
   ~CudaExecutor() override { cudaStreamSynchronize(state_.stream.get()); }  // a run that nobody asked for may be under way
 
   void run(const ops::Batch& batch) override {
-    ops::check_batch(batch, state_.options, n_positions_, state_.shape);
+    ops::check_batch(batch, state_.options, sequences_.n_positions(), state_.shape);
     if (!state_.plan.causal) ops::check_whole(state_.shape);
     if (batch.tokens.empty()) return;
     choose_device();
@@ -62,16 +63,15 @@ class CudaExecutor final : public ops::Executor {
     state_.take_batch(batch);
     state_.fill_rope_tables();
     if (state_.borrower->any()) state_.borrower->begin(batch, state_.shape, state_.rope_tables);
-    begin_states();
+    sequences_.begin(is_under_way);
     try {
       run_taken(batch, is_under_way);
     } catch (...) {
       n_ranked_ = 0;  // what a ranking left half done is cleared before the next one
-      take_back_states();
+      sequences_.take_back();
       throw;
     }
-    end_states();
-    n_positions_ = state_.shape.n_positions;
+    sequences_.end();
     n_ranked_run_ = n_ranked_;
   }
 
@@ -81,7 +81,7 @@ class CudaExecutor final : public ops::Executor {
     place_of_.assign(state_.shape.selected.size(), 0);
     for (size_t i = 0; keeps_ && i < place_of_.size(); ++i) place_of_[i] = batch.positions[i] % 2;
     if (!is_under_way) start_run(false);
-    const bool goes_on = on_all_shards(follows_best_ && keeps_ && may_go_on());
+    const bool goes_on = on_all_shards(follows_best_ && keeps_ && may_go_on() && sequences_.begin_next());
     if (goes_on) start_next(batch);
     wait_for_run();
     is_settled_ = !goes_on;
@@ -114,30 +114,30 @@ class CudaExecutor final : public ops::Executor {
     return {state_.handed_host.as<const float>(), static_cast<size_t>(state_.n_tokens * state_.width(state_.plan.handed))};
   }
   void truncate(int sequence, int64_t n_positions) override {
-    ops::check_sequence(sequence, state_.options);
-    int64_t& held = n_positions_[static_cast<size_t>(sequence)];
-    n_positions = std::clamp<int64_t>(n_positions, 0, held);
     choose_device();
-    const int64_t on_host = state_.borrower->states().truncate(sequence, n_positions, held),
-                  here = state_.states.truncate(sequence, n_positions, held, state_.stream.get());
-    held = std::min(on_host, here);  // alike, but where one keeps nothing
+    sequences_.truncate(sequence, n_positions);
   }
-  int64_t n_positions(int sequence) const override {
-    ops::check_sequence(sequence, state_.options);
-    return n_positions_[static_cast<size_t>(sequence)];
+  int64_t n_positions(int sequence) const override { return sequences_.n_positions(sequence); }
+  ops::CachePages pages() const override { return sequences_.pages(); }
+  int64_t n_pages_needed(int sequence, int64_t n_more) const override { return sequences_.n_pages_needed(sequence, n_more); }
+  bool fork(int from, int64_t n_positions, int to) override {
+    choose_device();
+    settle();
+    return sequences_.fork(from, n_positions, to);
+  }
+  bool read_page(int sequence, int64_t i_page, std::span<std::byte> image) const override {
+    choose_device();
+    return sequences_.read_page(sequence, i_page, image);
+  }
+  bool append_page(int sequence, int64_t n_positions, std::span<const std::byte> image) override {
+    choose_device();
+    settle();
+    return sequences_.append_page(sequence, n_positions, image);
   }
   void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const override {
     choose_device();
     state_.stream.wait();  // the cache is read beside the stream
-    state_.cache.visit(sequence, n_positions(sequence), sink);
-    for (size_t i = 0; n_positions(sequence) > 0 && i < state_.plan.states.size(); ++i) {
-      const auto state = static_cast<int32_t>(i);
-      if (state_.states.has(state)) {
-        sink(std::as_bytes(std::span<const float>(state_.states.read(sequence, state, n_positions(sequence)))));
-      } else {
-        sink(std::as_bytes(state_.borrower->states().state(sequence, state)));
-      }
-    }
+    sequences_.visit(sequence, sink);
   }
   std::vector<ops::KernelUse> kernels_of(int32_t i_op) const override {
     const bool borrowed = state_.borrower->is_borrowed(i_op);
@@ -256,32 +256,11 @@ class CudaExecutor final : public ops::Executor {
     if (!follows) state_.set_round(round);
     state_.landings.begin_run(round);
   }
-  // States are as far as the batch is once a run has ended, or go back to a checkpoint.
-  void begin_states() {
-    state_.borrower->states().begin(state_.shape.token_runs);
-    state_.states.begin(state_.shape.token_runs);
-  }
-  void end_states() {
-    state_.borrower->states().end();
-    state_.states.end();
-  }
-  void take_back_states() noexcept {
-    try {
-      for (size_t i = 0; i < n_positions_.size(); ++i) truncate(static_cast<int>(i), n_positions_[i]);
-    } catch (const Error&) {  // of a device that has failed, which the error on its way says
-    }
-  }
-  // Whether the next run, of a token of each sequence of the batch, would write over a checkpoint.
-  bool next_is_checkpoint() const {
-    return std::ranges::any_of(state_.shape.token_runs, [this](const ops::TokenRun& run) {
-      return state_.states.is_checkpoint(state_.shape.n_positions[static_cast<size_t>(run.sequence)] + 1);
-    });
-  }
   // Whether the next run can be started behind this one. Shards must have its graph: making one may wait for what is under way, and that for another
   // shard.
   bool may_go_on() const {
     const int64_t n_segments = state_.n_segments_after();
-    if (n_segments == 0 || next_is_checkpoint()) return false;
+    if (n_segments == 0) return false;
     if (!is_shard()) return true;
     GraphKey next = key_of(n_segments);
     next.set = 1 - next.set;
@@ -402,7 +381,7 @@ class CudaExecutor final : public ops::Executor {
   NextBatch next_;             // where it is under way
   bool is_settled_ = true;     // what was queued has ended, but for a kernel's last instructions
   mutable std::vector<uint8_t> fetched_;  // per kRowsFetched rows of logits: whether logits_host has them
-  std::vector<int64_t> n_positions_;  // per sequence
+  Sequences sequences_;
   ops::OpObserver* observer_ = nullptr;  // of the run at work
   std::vector<double> observed_;
 };

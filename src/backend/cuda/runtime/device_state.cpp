@@ -64,16 +64,13 @@ DeviceState::DeviceState(const ops::Plan& p, const ops::ExecutorOptions& o, cons
   const bool is_whole = (place.peers == nullptr || !landings.empty()) && plan.input == ops::kNone && plan.handed == ops::kNone &&
                         plan.logits != ops::kNone && !borrower->any();  // a reference wants the batch on the host
   if (is_whole) kept_logits_ = DeviceBuffer(2 * static_cast<size_t>(n_rows_kept() * plan.vocab_size) * sizeof(float), "the logits of two runs");
+  cache.check_room();
 }
 
 int64_t DeviceState::rows_max(ops::ValueId id) const noexcept { return lower::rows_max(plan, id, options); }
 
 size_t DeviceState::bytes_max(ops::ValueId id) const noexcept {
   return id == ops::kNone ? 0 : static_cast<size_t>(rows_max(id) * width(id)) * sizeof(float);
-}
-
-int64_t DeviceState::alone_max() const noexcept {
-  return std::min(options.n_batch_max, std::max<int64_t>(kSplitTokensMax, options.n_sequences));
 }
 
 bool DeviceState::decodes(const Matrix& w) const noexcept {

@@ -26,8 +26,6 @@
 
 namespace assay::backend::cuda {
 
-inline constexpr int64_t kSplitTokensMax = 8;  // up to here a query's segments are worked on side by side, whatever the sequences
-
 struct DeviceState {
   DeviceState(const ops::Plan& plan, const ops::ExecutorOptions& options, const ShardPlace& place);
 
@@ -66,6 +64,9 @@ struct DeviceState {
   const int32_t* positions() const noexcept { return batch_part(1); }
   const int32_t* sequences() const noexcept { return batch_part(2); }
   const int32_t* selected() const noexcept { return batch_part(3); }
+  int64_t sequence_of_tile(int64_t i) const noexcept {
+    return reinterpret_cast<const TokenTile*>(batch_host_.as<int32_t>() + kRoundWords + 4 * options.n_batch_max)[i].sequence;
+  }
   const TokenTile* tiles() const noexcept { return reinterpret_cast<const TokenTile*>(batch_part(4)); }
   Handover handover() const noexcept;
   StateView state_view(int32_t state) const noexcept;  // with the batch
@@ -107,7 +108,7 @@ struct DeviceState {
     return landing != nullptr ? landing : values[static_cast<size_t>(id)];
   }
   int64_t rows_max(ops::ValueId id) const noexcept;
-  int64_t alone_max() const noexcept;  // tokens of a batch whose tokens are alone
+  int64_t alone_max() const noexcept { return cuda::alone_max(options); }
   size_t bytes_max(ops::ValueId id) const noexcept;  // of its rows; 0 for kNone
   int64_t rounded_segments(int64_t n_positions) const noexcept;
   const ops::Embed* find_token_table() const noexcept;

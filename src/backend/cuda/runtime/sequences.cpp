@@ -1,0 +1,174 @@
+// See sequences.h.
+#include "backend/cuda/runtime/sequences.h"
+
+#include <algorithm>
+#include <string>
+
+#include "assay/error.h"
+#include "ops/plan/batch_shape.h"
+
+namespace assay::backend::cuda {
+
+Sequences::Sequences(DeviceState& state)
+    : state_(state), n_positions_(static_cast<size_t>(state.options.n_sequences), 0), images_(state.cache) {
+  ahead_.reserve(n_positions_.size());
+}
+
+int64_t Sequences::n_positions(int sequence) const {
+  ops::check_sequence(sequence, state_.options);
+  return n_positions_[static_cast<size_t>(sequence)];
+}
+
+void Sequences::truncate(int sequence, int64_t n_positions) {
+  ops::check_sequence(sequence, state_.options);
+  int64_t& held = n_positions_[static_cast<size_t>(sequence)];
+  n_positions = std::clamp<int64_t>(n_positions, 0, held);
+  const int64_t on_host = state_.borrower->states().truncate(sequence, n_positions, held);
+  const int64_t here = state_.states.truncate(sequence, n_positions, held, state_.stream.get());
+  const int64_t left = std::min(on_host, here);  // alike, but where one keeps nothing
+  if (left < held) state_.cache.truncate(sequence, left);
+  held = left;
+}
+
+void Sequences::visit(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const {
+  const int64_t n = n_positions(sequence);
+  state_.cache.visit(sequence, n, sink);
+  for (size_t i = 0; n > 0 && i < state_.plan.states.size(); ++i) {
+    const auto state = static_cast<int32_t>(i);
+    if (state_.states.has(state)) {
+      sink(std::as_bytes(std::span<const float>(state_.states.read(sequence, state, n))));
+    } else {
+      sink(std::as_bytes(state_.borrower->states().state(sequence, state)));
+    }
+  }
+}
+
+void Sequences::begin(bool is_next) {
+  if (is_next) {
+    ahead_.clear();
+  } else {
+    forget_next();
+    const std::vector<int64_t>& after = state_.shape.n_positions;
+    int64_t n_needed = 0;
+    for (size_t i = 0; i < n_positions_.size(); ++i)
+      n_needed += tables().n_needed(static_cast<int64_t>(i), after[i] - n_positions_[i]);
+    const pages::PagePool& pool = tables().pool();
+    if (n_needed > pool.n_free()) {
+      throw Error(Errc::out_of_memory, "a batch of " + std::to_string(state_.shape.token_runs.size()) +
+                                           " runs of tokens needs " + std::to_string(n_needed) +
+                                           " pages of the KV cache; " + std::to_string(pool.n_free()) + " of " +
+                                           std::to_string(pool.n_pages()) + " are free");
+    }
+    state_.cache.reserve(n_needed, state_.stream.get());
+    for (size_t i = 0; i < n_positions_.size(); ++i) {
+      if (after[i] > n_positions_[i])
+        state_.cache.extend(static_cast<int64_t>(i), after[i] - n_positions_[i], state_.stream.get());
+    }
+    const int64_t n_alone = state_.tokens_alone ? state_.n_tiles : state_.n_tiles_alone;
+    for (int64_t i = 0; i < n_alone; ++i) state_.cache.place(i, state_.sequence_of_tile(i));
+    state_.cache.send_tables(state_.stream.get());
+  }
+  state_.borrower->states().begin(state_.shape.token_runs);
+  state_.states.begin(state_.shape.token_runs);
+}
+
+void Sequences::end() {
+  state_.borrower->states().end();
+  state_.states.end();
+  n_positions_ = state_.shape.n_positions;
+}
+
+void Sequences::take_back() noexcept {
+  ahead_.clear();
+  for (size_t i = 0; i < n_positions_.size(); ++i) state_.cache.truncate(static_cast<int64_t>(i), n_positions_[i]);
+  try {
+    for (size_t i = 0; i < n_positions_.size(); ++i) truncate(static_cast<int>(i), n_positions_[i]);
+  } catch (const Error&) {  // of a device that has failed, which the error on its way says
+  }
+}
+
+bool Sequences::reserves(int64_t n_pages) {
+  if (n_pages > tables().pool().n_free()) return false;
+  try {
+    state_.cache.reserve(n_pages, state_.stream.get());
+  } catch (const Error& error) {
+    if (error.code != Errc::out_of_memory) throw;
+    return false;
+  }
+  return true;
+}
+
+bool Sequences::begin_next() {
+  int64_t n_needed = 0;
+  for (const ops::TokenRun& run : state_.shape.token_runs) {
+    // It would write over a checkpoint of states.
+    if (state_.states.is_checkpoint(state_.shape.n_positions[static_cast<size_t>(run.sequence)] + 1)) return false;
+    n_needed += tables().n_needed(run.sequence, 1);
+  }
+  if (!reserves(n_needed)) return false;
+  for (const ops::TokenRun& run : state_.shape.token_runs) {
+    ahead_.push_back(static_cast<int>(run.sequence));
+    state_.cache.extend(run.sequence, 1, state_.stream.get());
+  }
+  state_.cache.send_tables(state_.stream.get());
+  return true;
+}
+
+void Sequences::forget_next() noexcept {
+  for (const int sequence : ahead_) state_.cache.truncate(sequence, n_positions_[static_cast<size_t>(sequence)]);
+  ahead_.clear();
+}
+
+ops::CachePages Sequences::pages() const noexcept {
+  const pages::PagePool& pool = tables().pool();
+  int64_t n_ahead = 0;
+  for (const int sequence : ahead_) {
+    const int64_t n =
+        pages::pages_of(tables().n_positions(sequence)) - pages::pages_of(n_positions_[static_cast<size_t>(sequence)]);
+    n_ahead += std::max<int64_t>(n, 0);
+  }
+  return {kCachePage, pool.n_pages(), pool.n_free() + n_ahead, state_.cache.page_bytes()};
+}
+
+int64_t Sequences::n_pages_needed(int sequence, int64_t n_more) const {
+  const int64_t n = n_positions(sequence);
+  if (tables().n_positions(sequence) <= n) return tables().n_needed(sequence, n_more);
+  return n_more <= 0 ? 0 : pages::pages_of(n + n_more) - pages::pages_of(n);  // its last page is its own already
+}
+
+bool Sequences::fork(int from, int64_t n_positions, int to) {
+  ops::check_sequence(from, state_.options);
+  ops::check_sequence(to, state_.options);
+  if (!state_.plan.states.empty()) return false;  // pages hold no states
+  forget_next();
+  n_positions = std::clamp<int64_t>(n_positions, 0, n_positions_[static_cast<size_t>(from)]);
+  if (from == to) return truncate(to, n_positions), true;
+  truncate(to, 0);
+  if (n_positions % kCachePage != 0 && !reserves(1)) return false;
+  state_.cache.fork(from, n_positions, to, state_.stream.get());
+  n_positions_[static_cast<size_t>(to)] = n_positions;
+  return true;
+}
+
+bool Sequences::read_page(int sequence, int64_t i_page, std::span<std::byte> image) const {
+  if (i_page < 0 || i_page * kCachePage >= n_positions(sequence) || image.size() != state_.cache.page_bytes())
+    return false;
+  images_.read(tables().table(sequence)[i_page], image, state_.stream.get());
+  return true;
+}
+
+bool Sequences::append_page(int sequence, int64_t n_more, std::span<const std::byte> image) {
+  const int64_t n = n_positions(sequence);
+  if (!state_.plan.states.empty() || n % kCachePage != 0 || n_more < 1 || n_more > kCachePage ||
+      n + n_more > state_.options.n_ctx || image.size() != state_.cache.page_bytes()) {
+    return false;
+  }
+  forget_next();
+  if (!reserves(1)) return false;
+  state_.cache.extend(sequence, n_more, state_.stream.get());
+  n_positions_[static_cast<size_t>(sequence)] = n + n_more;
+  images_.write(image, tables().table(sequence)[n / kCachePage], state_.stream.get());
+  return true;
+}
+
+}  // namespace assay::backend::cuda
