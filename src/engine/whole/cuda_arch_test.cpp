@@ -93,9 +93,11 @@ std::string first_difference(ops::Executor& cpu, ops::Executor& gpu, std::span<c
   const auto same = [](double a, double b) {
     return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b) || (a != a && b != b);
   };
-  for (const auto& [op, values] : on_cpu.seen) {
+  for (const auto& here : on_cpu.seen) {
+    const auto& op = here.first;
+    const auto& values = here.second;
     const auto found =
-        std::find_if(on_gpu.seen.begin(), on_gpu.seen.end(), [&](const auto& other) { return other.first == op; });
+        std::find_if(on_gpu.seen.begin(), on_gpu.seen.end(), [&op](const auto& other) { return other.first == op; });
     if (found == on_gpu.seen.end()) return op + " was not seen";
     if (found->second.size() != values.size()) return op + " has another size";
     if (!std::equal(values.begin(), values.end(), found->second.begin(), same)) return op;
