@@ -69,7 +69,15 @@ def write(model, path):
     out.add_rope_freq_base(10000.0)
     out.add_rope_dimension_count(HEAD_DIM)
     out.add_vocab_size(N_VOCAB)
-    out.add_tokenizer_model("no_vocab")
+    vocabulary = gguf.GGUFReader(pathlib.Path(__file__).parents[2] / "tests/data/goldens/arch/qwen2.gguf").fields  # that of the other goldens
+    out.add_tokenizer_model("llama")
+    out.add_tokenizer_pre("default")
+    out.add_token_list(vocabulary["tokenizer.ggml.tokens"].contents())
+    out.add_token_scores(vocabulary["tokenizer.ggml.scores"].contents())
+    out.add_token_types(vocabulary["tokenizer.ggml.token_type"].contents())
+    out.add_bos_token_id(1)
+    out.add_eos_token_id(2)
+    out.add_add_bos_token(False)
     values = {name: p.detach().numpy().astype(np.float32) for name, p in model.named_parameters()}
     assert set(values) == set(names)
     for theirs, ours in names.items():
