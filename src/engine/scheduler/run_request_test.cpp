@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "support/best_known.h"
+#include "support/rounds.h"
 #include "support/scheduler_test_base.h"
 
 namespace assay {
@@ -52,12 +53,12 @@ TEST_F(SingleRequestTest, HasThePlainLoopsAnswer) {
 
 TEST_F(SingleRequestTest, GoesOnWhereItsPositionsAreFull) {
   options_.context.n_ctx = 40;
-  for (const int64_t n_ubatch : {1, 7, 64}) {
+  for (const int64_t n_ubatch : test::unless_sanitized<std::vector<int64_t>>({1, 7, 64}, {7})) {
     options_.context.n_ubatch = n_ubatch;
     for (const bool keeps : {false, true}) {
       options_.caches_prompts = keeps;
       Scheduler scheduler(model_, options_);
-      for (int i = 0; i < 6; ++i) {
+      for (int i = 0; i < test::unless_sanitized(6, 3); ++i) {
         SCOPED_TRACE(i);
         Request r = varied(i);
         r.prompt = tokens(20 + i, keeps ? i : 0);  // no two of them begin alike where prompts are kept
