@@ -160,7 +160,7 @@ struct NewHead {
   // place: of new_place().
   __device__ NewHead(const HeadsTask& heads, int first_head, int kv_head, int position, bool holds_new, std::byte* place) {
     const CacheView& cache = heads.cache;
-    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
     const int per_key = static_cast<int>(heads.n_heads) / static_cast<int>(cache.n_kv_heads);
     is_q = warp < kHeads, is_k = warp == kHeads, takes = is_q || (holds_new && warp <= kHeads + 1);
     stores = !is_q && first_head % per_key == 0;
