@@ -297,14 +297,20 @@ class ChannelReader {
   bool in_reasoning() const { return in_message_ && kind_ == AnswerPiece::Kind::reasoning; }
 
  private:
+  static constexpr std::string_view kMessage = "<|message|>";
+  static constexpr size_t kHeadMost = 4096;  // bytes before it
+
   bool step(Pieces& out, bool is_last) {
     if (!in_message_) {
-      const size_t end = held_.find("<|message|>");
-      if (end == std::string::npos) {
-        if (is_last || held_.size() > 4096) return unread(out);
-        return false;
+      // Where a head ends, and what of one that is too long is text, does not depend on the pieces it came in.
+      const size_t end = held_.find(kMessage);
+      if (end <= kHeadMost) return open_message(held_.substr(0, end), end, out);
+      if (held_.size() >= kHeadMost + kMessage.size()) {
+        size_t n = kHeadMost;
+        while (n > kHeadMost - 3 && (static_cast<unsigned char>(held_[n]) & 0xC0) == 0x80) --n;  // whole characters
+        return unread(out, n);
       }
-      return open_message(held_.substr(0, end), end, out);
+      return is_last && !held_.empty() && unread(out, held_.size());
     }
     size_t end = std::string::npos, size = 0;
     for (const std::string_view mark : {"<|end|>", "<|call|>", "<|return|>"}) {
@@ -333,16 +339,17 @@ class ChannelReader {
     return true;
   }
 
-  bool unread(Pieces& out) {
-    if (held_.find_first_not_of(kBlanks) != std::string::npos && !held_.starts_with("<|start|>") &&
-        !held_.starts_with("<|channel|>"))
-      add_text(out, AnswerPiece::Kind::text, held_);
-    held_.clear();
-    return false;
+  bool unread(Pieces& out, size_t n) {
+    const std::string part = held_.substr(0, n);
+    if (part.find_first_not_of(kBlanks) != std::string::npos && !part.starts_with("<|start|>") &&
+        !part.starts_with("<|channel|>"))
+      add_text(out, AnswerPiece::Kind::text, part);
+    held_.erase(0, n);
+    return true;
   }
 
   bool open_message(const std::string& head, size_t end, Pieces& out) {
-    held_.erase(0, end + std::string_view("<|message|>").size());
+    held_.erase(0, end + kMessage.size());
     in_message_ = true;
     const size_t to = head.find("to=functions.");
     const size_t channel = head.find("<|channel|>");
