@@ -273,7 +273,10 @@ std::optional<bool> ArgumentsReader::take_name(std::string& held, std::string& o
   const size_t text_end = held.find(m_->text_middle);
   const bool says_text = text_end < end;
   end = std::min(end, text_end);
-  if (end == std::string::npos) return held.size() > kNameMost ? std::optional(false) : std::nullopt;
+  if (end > kNameMost) {  // too long, by the same byte whatever the pieces
+    const bool is_sure = held.size() >= kNameMost + std::max(m_->middle.size(), m_->text_middle.size());
+    return is_sure ? std::optional(false) : std::nullopt;
+  }
   const std::string name = held.substr(0, end);
   if (name.empty()) return false;
   held.erase(0, end + (says_text ? m_->text_middle : m_->middle).size());
