@@ -61,12 +61,21 @@ void Context::State::check_request(std::span<const TokenId> tokens, int sequence
   check_room(static_cast<int64_t>(tokens.size()), sequence);
 }
 
-void Context::State::check_token(TokenId token, size_t i) const {
-  if (token < 0 || token >= model->vocab_size()) {
-    throw Error(Errc::bad_request,
-                fmt::format("token {} of the prompt: needs an id from 0 to {}, found {}", i, model->vocab_size() - 1, token));
+void engine::check_prompt_size(int64_t n_tokens, int64_t n_ctx) {
+  if (n_tokens == 0) throw Error(Errc::bad_request, "the prompt is empty");
+  if (n_tokens > n_ctx) {
+    throw Error(Errc::bad_request, fmt::format("the prompt has {} tokens, the context holds {}: an n_ctx of {} has room for both prompt and answer",
+                                               n_tokens, n_ctx, n_tokens + 256));
   }
 }
+
+void engine::check_prompt_token(TokenId token, size_t i, int64_t vocab_size) {
+  if (token < 0 || token >= vocab_size) {
+    throw Error(Errc::bad_request, fmt::format("token {} of the prompt: needs an id from 0 to {}, found {}", i, vocab_size - 1, token));
+  }
+}
+
+void Context::State::check_token(TokenId token, size_t i) const { engine::check_prompt_token(token, i, model->vocab_size()); }
 
 void Context::State::check_room(int64_t n_tokens, int sequence) const {
   const int64_t n_past = executor->n_positions(sequence);

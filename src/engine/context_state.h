@@ -60,6 +60,10 @@ struct Context::State {
 
 namespace engine {
 
+// Error(bad_request) where there are none, or too many for the context; and where a token is not of the vocabulary.
+void check_prompt_size(int64_t n_tokens, int64_t n_ctx);
+void check_prompt_token(TokenId token, size_t i, int64_t vocab_size);
+
 // Every run of the context is seen by an observer, or timed, for as long as this lives.
 class Watched {
  public:

@@ -73,12 +73,7 @@ struct Generator::Run {
 // prompt's tokens are in the cache now.
 int64_t Generator::prefill(std::span<const TokenId> prompt, Run& run, Generation& result) {
   const auto size = static_cast<int64_t>(prompt.size());
-  if (size == 0) throw Error(Errc::bad_request, "the prompt is empty");
-  if (size > context_->n_ctx()) {
-    throw Error(Errc::bad_request,
-                fmt::format("the prompt has {} tokens, the context holds {}: an n_ctx of {} has room for both prompt and answer",
-                            size, context_->n_ctx(), size + 256));
-  }
+  engine::check_prompt_size(size, context_->n_ctx());
   if (context_->n_past(sequence_) != static_cast<int64_t>(cached_.size()))
     cached_.clear();  // someone else used the sequence
   const auto common =

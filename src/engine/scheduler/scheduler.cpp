@@ -81,17 +81,9 @@ std::unique_ptr<pages::PromptFolder> prompt_folder(const SchedulerOptions& optio
 }  // namespace
 
 void engine::check_tokens(std::span<const TokenId> tokens, const Context& context) {
-  const auto size = static_cast<int64_t>(tokens.size());
+  check_prompt_size(static_cast<int64_t>(tokens.size()), context.n_ctx());
   const int64_t vocab_size = context.model().vocab_size();
-  if (size == 0) throw Error(Errc::bad_request, "the prompt is empty");
-  if (size > context.n_ctx()) {
-    throw Error(Errc::bad_request, fmt::format("the prompt has {} tokens, the context holds {}: an n_ctx of {} has room for both prompt and answer", size,
-                                               context.n_ctx(), size + 256));
-  }
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] >= 0 && tokens[i] < vocab_size) continue;
-    throw Error(Errc::bad_request, fmt::format("token {} of the prompt: needs an id from 0 to {}, found {}", i, vocab_size - 1, tokens[i]));
-  }
+  for (size_t i = 0; i < tokens.size(); ++i) check_prompt_token(tokens[i], i, vocab_size);
 }
 
 engine::Job::Job(Request r, RequestSink s, const Model& model)
