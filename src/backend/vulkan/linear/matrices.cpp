@@ -3,7 +3,15 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstring>
+
+#include "quant/q4_0.h"
+#include "quant/q4_1.h"
+#include "quant/q5_0.h"
+#include "quant/q5_1.h"
+#include "quant/q6_k.h"
+#include "quant/q8_0.h"
 
 namespace assay::backend::vulkan {
 namespace {
@@ -18,12 +26,21 @@ constexpr std::array<DType, 11> kFormats = {DType::F32,  DType::F16,  DType::BF1
 struct BlockPart {
   int64_t at = 0, bytes = 0;  // in a block of the file
 };
+#define ASSAY_PART(format, field) \
+  BlockPart { offsetof(quant::Block##format, field), sizeof(quant::Block##format::field) }
+template <class Block>
+constexpr BlockPart kScaleAndMin = {offsetof(Block, d), sizeof(Block::d) + sizeof(Block::m)};
+
 // In the order in which a row has them on the device. None: blocks as they are.
 std::span<const BlockPart> parts_of(DType dtype) noexcept {
-  static constexpr std::array<BlockPart, 2> kQ4_0 = {{{2, 16}, {0, 2}}}, kQ4_1 = {{{4, 16}, {0, 4}}},
-                                            kQ8_0 = {{{2, 32}, {0, 2}}};
-  static constexpr std::array<BlockPart, 3> kQ5_0 = {{{6, 16}, {2, 4}, {0, 2}}}, kQ5_1 = {{{8, 16}, {4, 4}, {0, 4}}};
-  static constexpr std::array<BlockPart, 4> kQ6_K = {{{0, 128}, {128, 64}, {192, 16}, {208, 2}}};
+  static constexpr std::array kQ4_0 = {ASSAY_PART(Q4_0, nibbles), ASSAY_PART(Q4_0, d)};
+  static constexpr std::array kQ4_1 = {ASSAY_PART(Q4_1, nibbles), kScaleAndMin<quant::BlockQ4_1>};
+  static constexpr std::array kQ5_0 = {ASSAY_PART(Q5_0, nibbles), ASSAY_PART(Q5_0, high_bits), ASSAY_PART(Q5_0, d)};
+  static constexpr std::array kQ5_1 = {ASSAY_PART(Q5_1, nibbles), ASSAY_PART(Q5_1, high_bits),
+                                       kScaleAndMin<quant::BlockQ5_1>};
+  static constexpr std::array kQ8_0 = {ASSAY_PART(Q8_0, q), ASSAY_PART(Q8_0, d)};
+  static constexpr std::array kQ6_K = {ASSAY_PART(Q6_K, nibbles), ASSAY_PART(Q6_K, high_bits),
+                                       ASSAY_PART(Q6_K, sub_scales), ASSAY_PART(Q6_K, d)};
   switch (dtype) {
     case DType::Q4_0:
       return kQ4_0;
@@ -41,6 +58,7 @@ std::span<const BlockPart> parts_of(DType dtype) noexcept {
       return {};
   }
 }
+#undef ASSAY_PART
 
 }  // namespace
 
