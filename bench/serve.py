@@ -69,6 +69,12 @@ def post(port, path, body):
     return reply
 
 
+def pieces_of(reply, text_of):
+    """When each piece with a text came. They are read once all are there: the servers want the processors until then."""
+    lines = [(time.monotonic(), line) for line in reply if line.startswith(b"data: {")]
+    return [at for at, line in lines if (choices := json.loads(line[6:]).get("choices")) and text_of(choices[0])]
+
+
 def client(port, tokens, until, tally, lock):
     try:
         ask_back_to_back(port, tokens, until, tally, lock)
@@ -82,8 +88,7 @@ def ask_back_to_back(port, tokens, until, tally, lock):
         body = {"messages": [{"role": "user", "content": f"Tell me a story about the number {next(fresh)}."}], "max_tokens": tokens, "temperature": 0, "stream": True, "ignore_eos": True}
         begun = time.monotonic()
         reply = post(port, "/v1/chat/completions", body)
-        pieces = [(time.monotonic(), line) for line in reply if line.startswith(b"data: {")]  # read them later: the servers want the processors now
-        times = [at for at, line in pieces if (choices := json.loads(line[6:]).get("choices")) and choices[0]["delta"].get("content")]
+        times = pieces_of(reply, lambda choice: choice["delta"].get("content"))
         with lock:
             # An answer has `tokens` tokens (ignore_eos); pieces may hold several.
             tally["tokens"] += tokens
@@ -109,9 +114,9 @@ def round_of(port, clients, tokens, seconds, n_idle):
     return tally["tokens"] / took, 1000 * gaps[int(0.99 * (len(gaps) - 1))], 1000 * statistics.median(tally["first"] or [0])
 
 
-def bench(program, model, clients, tokens, threads):
-    """Tokens a second of as many sequences together."""
-    flags = ["-p", "0", "-n", str(tokens), "-npl", str(clients), "-r", "1", "-t", str(threads), "-o", "jsonl", "--no-limits"]
+def bench(program, model, tokens, threads, *more):
+    """Tokens a second of `assay bench`."""
+    flags = ["-p", "0", "-n", str(tokens), *more, "-r", "1", "-t", str(threads), "-o", "jsonl", "--no-limits"]
     return json.loads(subprocess.run([program, "bench", model, *flags], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.splitlines()[0])["avg_ts"]
 
 
@@ -139,7 +144,7 @@ def main():
                 for name, (_, port) in servers.items():
                     found[name].append(round_of(port, clients, asked.tokens, asked.seconds, asked.idle))
                 if asked.bench:
-                    alone.append(bench(asked.assay, asked.model, clients, asked.tokens, asked.threads))
+                    alone.append(bench(asked.assay, asked.model, asked.tokens, asked.threads, "-npl", str(clients)))
         finally:
             for process, _ in servers.values():
                 process.terminate()

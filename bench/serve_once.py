@@ -5,14 +5,12 @@ Each figure is a median of the rounds, both servers in turns. Printed: milliseco
 --tokens beside `assay bench` at the same depth, the longest gap of a stream while a prompt of 1,900 tokens is read, and the time to the first token of a prompt of
 1,500 tokens: cold, known, and known from the disk of a server that was started anew."""
 import argparse
-import json
 import statistics
-import subprocess
 import tempfile
 import threading
 import time
 
-from serve import post, start_assay, start_peer, stopped
+from serve import bench, pieces_of, post, start_assay, start_peer, stopped
 
 WORDS = "sea shore wind stone river light bird hill snow road field tree rain star boat lamp".split()
 
@@ -26,18 +24,12 @@ def stream(port, prompt, n_tokens):
     """Times of the pieces, since asking."""
     begun = time.monotonic()
     reply = post(port, "/v1/completions", {"prompt": prompt, "max_tokens": n_tokens, "temperature": 0, "stream": True, "ignore_eos": True})
-    lines = [(time.monotonic() - begun, line) for line in reply if line.startswith(b"data: {")]
-    return [at for at, line in lines if (choices := json.loads(line[6:]).get("choices")) and choices[0].get("text")]
+    return [at - begun for at in pieces_of(reply, lambda choice: choice.get("text"))]
 
 
 def rate(port, prompt, n_tokens):
     times = stream(port, prompt, n_tokens)
     return (len(times) - 1) / (times[-1] - times[0])
-
-
-def bench(program, model, n_tokens, depth, threads):
-    flags = ["-p", "0", "-n", str(n_tokens), "-d", str(depth), "-r", "1", "-t", str(threads), "-o", "jsonl", "--no-limits"]
-    return json.loads(subprocess.run([program, "bench", model, *flags], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.splitlines()[0])["avg_ts"]
 
 
 def gap_while_joined(port, seed):
@@ -90,7 +82,7 @@ def main():
                 cold, known = first_tokens(port, 1000 + 3 * n)
                 note(f"{name}: first token of 1,500, cold, ms", cold)
                 note(f"{name}: known / cold", known / cold)
-        note("assay bench, tokens/s", bench(asked.assay, asked.model, asked.tokens, 20, asked.threads))
+        note("assay bench, tokens/s", bench(asked.assay, asked.model, asked.tokens, asked.threads, "-d", "20"))
         note("assay: one stream / bench", found["assay: one stream, tokens/s"][-1] / found["assay bench, tokens/s"][-1])
         with tempfile.TemporaryDirectory() as folder:
             times = []
