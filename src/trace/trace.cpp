@@ -33,7 +33,8 @@ class Recorder final : public ops::OpObserver {
     const std::vector<bool> chosen = trace::chosen_ops(plan, options);
     for (size_t i = 0; i < plan.ops.size(); ++i) {
       if (!chosen[i]) continue;
-      statistics_.emplace(plan.ops[i].name, options.histogram);
+      const auto [entry, is_new] = statistics_.emplace(plan.ops[i].name, options.histogram);
+      if (is_new) in_plan_.push_back(&entry->second);
     }
     if (!options.dump_path.empty()) open_dump(context);
   }
@@ -48,7 +49,6 @@ class Recorder final : public ops::OpObserver {
       figures.kind = ops::kind_name(op);
       figures.layer = op.layer;
       figures.width = width;
-      order_.push_back(&statistics);
     }
     for (int64_t i = 0; i < n_rows; ++i) {
       if (shows(state_.positions[static_cast<size_t>(i)])) {
@@ -64,8 +64,9 @@ class Recorder final : public ops::OpObserver {
   std::vector<OpTrace> finish() {
     if (dump_) dump_->finish();
     std::vector<OpTrace> all;
-    all.reserve(order_.size());
-    for (trace::Statistics* statistics : order_) {
+    all.reserve(in_plan_.size());
+    for (trace::Statistics* statistics : in_plan_) {
+      if (statistics->figures().op.empty()) continue;  // it did not run
       statistics->finish();
       all.push_back(std::move(statistics->figures()));
     }
@@ -104,7 +105,7 @@ class Recorder final : public ops::OpObserver {
   const TraceOptions& options_;
   const bool as_f64_;
   std::unordered_map<std::string, trace::Statistics> statistics_;
-  std::vector<trace::Statistics*> order_;  // as they ran
+  std::vector<trace::Statistics*> in_plan_;  // in the plan's order: devices run them in others
   std::unique_ptr<trace::DumpWriter> dump_;
   int64_t batch_first_ = -1;
 };

@@ -11,6 +11,7 @@
 #include "assay/error.h"
 #include "assay/score.h"
 #include "engine/context_state.h"
+#include "engine/model_state.h"
 #include "support/invariance.h"
 #include "support/shared_data.h"
 #include "support/temp_folder.h"
@@ -101,6 +102,17 @@ TEST(Trace, ObservingChangesNoBit) {
     EXPECT_EQ(afterwards.logits_digest, expected.logits_digest);
     EXPECT_EQ(afterwards.kv_digest, expected.kv_digest);
   }
+}
+
+// Devices run ops in orders of their own; what is shown of them is the same.
+TEST(Trace, ShowsOpsInThePlansOrder) {
+  const auto model = tiny_model();
+  Context context(model, chunks_of(64));
+  const Trace trace = trace_run(context, some_ids(), {});
+  std::vector<std::string> shown, planned;
+  for (const OpTrace& op : trace.ops) shown.push_back(op.op);
+  for (const ops::Op& op : model->state().built.plan.ops) planned.push_back(op.name);
+  EXPECT_EQ(shown, planned);
 }
 
 TEST(Trace, ObservingChangesNoBitOfGemma) {
