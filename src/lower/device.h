@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "ops/attention/attention.h"
+#include "ops/linear/linear.h"
 #include "ops/plan/plan.h"
 #include "ops/rows/gate.h"
 
@@ -17,6 +18,8 @@ struct DeviceLimits {
   int64_t head_dim_max = 0;        // the largest heads that one kernel normalises, rotates and stores in the cache
   size_t products_max = 1;         // of one row that one kernel makes
   bool experts_read_twins = true;  // else their kernels make integers of the rows that each expert gets
+  // Whether its kernel takes the row as floats though the weights are quantised. Unset: no.
+  std::function<bool(const ops::Linear&)> reads_floats = {};
   // Whether the kernel of such a gate, of such an attention, makes its value's twin too. Unset: no.
   std::function<bool(const ops::Gate&)> gate_makes_twin = {};
   std::function<bool(const ops::Attention&)> attention_makes_twin = {};

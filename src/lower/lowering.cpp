@@ -6,7 +6,7 @@
 namespace assay::lower {
 
 Lowering lower(const ops::Plan& plan, const ops::ExecutorOptions& options, const DeviceLimits& device) {
-  Lowering made{Links(plan), find_twins(plan, options, device.experts_read_twins), {}, {}};
+  Lowering made{Links(plan), find_twins(plan, options, device.experts_read_twins, device.reads_floats), {}, {}};
   made.groups = find_groups(plan, made.links, made.twins, device);
   made.read_outside = find_read_outside(plan, made.links, made.twins, made.groups);
   return made;

@@ -133,6 +133,7 @@ TEST(Twins, OneForAllProductsOfARow) {
 TEST(Twins, NoneOfFloats) {
   const test::TinyPlan integers({});
   EXPECT_TRUE(find_twins(integers.plan, {.weights_as_f32 = true}, true).list.empty());
+  EXPECT_TRUE(find_twins(integers.plan, {}, true, [](const ops::Linear&) { return true; }).list.empty());
   test::TinyShape shape;
   shape.dtype = tensor::DType::F32;
   const test::TinyPlan floats(shape);

@@ -37,12 +37,15 @@ int32_t Twins::find_any(ops::ValueId x) const noexcept {
   return a256 != kNone ? a256 : find(x, quant::Activation::a32);
 }
 
-Twins find_twins(const ops::Plan& plan, const ops::ExecutorOptions& options, bool experts_read) {
+Twins find_twins(const ops::Plan& plan, const ops::ExecutorOptions& options, bool experts_read,
+                 const std::function<bool(const ops::Linear&)>& reads_floats) {
   Twins twins;
   twins.read_by_op.assign(plan.ops.size(), kNone);
   for (size_t i = 0; i < plan.ops.size() && !options.weights_as_f32; ++i) {
     const Product product = product_of(plan.ops[i], experts_read);
     if (product.x == kNone) continue;
+    const auto* linear = plan.ops[i].as<ops::Linear>();
+    if (linear != nullptr && reads_floats && reads_floats(*linear)) continue;
     const quant::Format* format = quant::find_format(plan.weights[at(product.w)].view.dtype);
     if (format == nullptr || format->activation == quant::Activation::f32) continue;
     int32_t twin = twins.find(product.x, format->activation);

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
+#include "ops/linear/linear.h"
 #include "ops/plan/executor.h"
 #include "ops/plan/plan.h"
 #include "quant/activations.h"
@@ -26,7 +28,9 @@ struct Twins {
 };
 
 // experts_read: products of experts read twins too; else their device makes integers of the rows that each expert gets.
-// No twins at all where weights are decoded (ExecutorOptions::weights_as_f32).
-Twins find_twins(const ops::Plan& plan, const ops::ExecutorOptions& options, bool experts_read);
+// reads_floats, where set: products that read none. No twins at all where weights are decoded
+// (ExecutorOptions::weights_as_f32).
+Twins find_twins(const ops::Plan& plan, const ops::ExecutorOptions& options, bool experts_read,
+                 const std::function<bool(const ops::Linear&)>& reads_floats = {});
 
 }  // namespace assay::lower

@@ -5,6 +5,7 @@
 
 #include "backend/cuda/decode/decode.h"
 #include "backend/cuda/decode/fast_decode.h"
+#include "backend/cuda/tiles/fast_blocks.h"
 #include "ops/linear/linear.h"
 #include "quant/format.h"
 

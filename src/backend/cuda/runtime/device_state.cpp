@@ -19,7 +19,7 @@ namespace assay::backend::cuda {
 namespace {
 
 constexpr int64_t kRopeStep = 256;           // positions whose rotations are made at a time
-constexpr size_t kPanelBytesMax = 256 << 20; // of weights decoded at a time in mode f32
+constexpr size_t kPanelBytesMax = 256 << 20; // of weights decoded at a time in modes f32 and fast
 
 int64_t segments_of(int64_t n_positions) noexcept { return (n_positions + ops::kAttentionSegment - 1) / ops::kAttentionSegment; }
 
@@ -60,6 +60,7 @@ DeviceState::DeviceState(const ops::Plan& p, const ops::ExecutorOptions& o, cons
   place_tables();
   place_floats();
   hopper = HopperMemory(options.fast || !schedule.twins.list.empty());
+  place_halves();
   place_experts();
   const bool is_whole = (place.peers == nullptr || !landings.empty()) && plan.input == ops::kNone && plan.handed == ops::kNone &&
                         plan.logits != ops::kNone && !borrower->any();  // a reference wants the batch on the host
@@ -78,7 +79,7 @@ bool DeviceState::decodes(const Matrix& w) const noexcept {
 }
 
 size_t DeviceState::arena_bytes() const noexcept {
-  size_t bytes = arena_.size() + partials.size() + arrived.size() + panel.size() + hopper.bytes() + by_expert.bytes() + floats.bytes() + borrower->bytes() + batch_device_.size() + landings.bytes() + logits_host.size() +
+  size_t bytes = arena_.size() + partials.size() + arrived.size() + panel.size() + halves.size() + hopper.bytes() + by_expert.bytes() + floats.bytes() + borrower->bytes() + batch_device_.size() + landings.bytes() + logits_host.size() +
                  kept_logits_.size() + input_host.size() + handed_host.size();
   for (const DeviceBuffer& table : rope_device) bytes += table.size();
   return bytes;
@@ -158,6 +159,25 @@ void DeviceState::place_floats() {
     needs.push_back(need);
   }
   floats = FloatMemory(needs, options.n_batch_max);
+}
+
+// Room for a group of products decoded, or for as much of it as a panel holds.
+void DeviceState::place_halves() {
+  const bool in_tiles = hopper.view().n_processors > 0 && options.n_batch_max > kFastFewTokensMax;
+  size_t bytes = 0, row_bytes_max = 0;
+  for (const FusionGroup& group : schedule.groups) {
+    if (group.kind != FusionGroup::Kind::linears) continue;
+    size_t of_group = 0;
+    for (const int32_t op : group.ops) {
+      const Matrix& w = weights.matrix(plan.ops[static_cast<size_t>(op)].get<ops::Linear>().w);
+      if (!is_fast(w) || !fast_decodes(w.dtype) || (!in_tiles && fast_few_reads(w))) continue;
+      const size_t row_bytes = static_cast<size_t>(w.cols) * sizeof(uint16_t);
+      of_group += static_cast<size_t>(w.rows) * row_bytes;
+      row_bytes_max = std::max(row_bytes_max, row_bytes);
+    }
+    bytes = std::max(bytes, of_group);
+  }
+  halves = DeviceBuffer(std::max(std::min(bytes, kPanelBytesMax), row_bytes_max), "weights decoded to half precision");
 }
 
 void DeviceState::place_experts() {

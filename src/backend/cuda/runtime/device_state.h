@@ -12,7 +12,7 @@
 #include "backend/cuda/runtime/device_states.h"
 #include "backend/cuda/runtime/device_weights.h"
 #include "backend/cuda/experts/expert_groups.h"
-#include "backend/cuda/tiles/fast_linear.h"
+#include "backend/cuda/tiles/fast_blocks.h"
 #include "backend/cuda/linear/float_memory.h"
 #include "backend/cuda/runtime/hopper.h"
 #include "backend/cuda/attention/kv_cache.h"
@@ -92,6 +92,7 @@ struct DeviceState {
   std::vector<ops::RopeTable> rope_tables;
   std::vector<DeviceBuffer> rope_device;
   DeviceBuffer partials, arrived, panel;
+  DeviceBuffer halves;  // where mode fast has rows of quantised weights decoded
   HopperMemory hopper;
   ExpertMemory by_expert;
   FloatMemory floats;
@@ -115,6 +116,7 @@ struct DeviceState {
   void place_values();
   void place_tables();
   void place_floats();
+  void place_halves();
   void place_experts();
   int32_t* batch_part(int64_t i) const noexcept { return batch_device_.as<int32_t>() + kRoundWords + i * options.n_batch_max; }
 

@@ -12,6 +12,7 @@
 #include "backend/cuda/attention/fast_attention.h"
 #include "backend/cuda/linear/float_few.h"
 #include "backend/cuda/rows/row_kernels.h"
+#include "backend/cuda/runtime/run_fast.h"
 #include "backend/cuda/runtime/run_ops.h"
 #include "ops/rows/add.h"
 #include "ops/attention/attention.h"
@@ -173,7 +174,7 @@ class GroupLauncher {
     }
   }
 
-  // Mode fast, many tokens: where the group after `group` multiplies only fast matrices of one type by value x, that type, in whose precision
+  // Mode fast, many tokens: where the group after `group` multiplies only fast matrices in one type by value x, that type, in whose precision
   // `group` then leaves x for it; else F32.
   tensor::DType halves_from(const FusionGroup& group, ops::ValueId x) const {
     if (!s_.options.fast || s_.n_tokens == 1) return tensor::DType::F32;  // decode of one token has groups of its own
@@ -182,13 +183,13 @@ class GroupLauncher {
     const FusionGroup& next = s_.schedule.groups[i + 1];
     if (next.kind != FusionGroup::Kind::linears || next.twin != kNone) return tensor::DType::F32;
     const auto& first = record<ops::Linear>(next.ops.front());
-    const tensor::DType dtype = s_.weights.matrix(first.w).dtype;
+    const tensor::DType type = fast_type(s_.weights.matrix(first.w).dtype);
     const auto alike = [&](int32_t op) {
       const Matrix& w = s_.weights.matrix(record<ops::Linear>(op).w);
-      return s_.is_fast(w) && w.dtype == dtype;
+      return s_.is_fast(w) && fast_type(w.dtype) == type;
     };
     const bool all = first.x == x && runs_fast_tiles(s_.n_rows(first.y)) && std::all_of(next.ops.begin(), next.ops.end(), alike);
-    return all ? dtype : tensor::DType::F32;
+    return all ? type : tensor::DType::F32;
   }
   tensor::DType halves_for_next(ops::ValueId x) const { return halves_from(group_, x); }
   // Whether the group before has left the rounded x.
@@ -227,30 +228,24 @@ class GroupLauncher {
       if (!s_.is_fast(s_.weights.matrix(linear.w))) exact.push_back(linear);
     }
     if (exact.size() < group_.ops.size()) {
-      for (const tensor::DType dtype : {tensor::DType::F16, tensor::DType::BF16}) run_fast_linears(dtype, n);
+      for (const tensor::DType type : {tensor::DType::F16, tensor::DType::BF16}) run_fast_linears(type, n);
     }
     if (!exact.empty()) run_exact_linears(exact, n);
   }
 
-  void run_fast_linears(tensor::DType dtype, int64_t n) const {
-    std::array<FloatRows, kFastRowsMax> rows;
-    size_t n_runs = 0;
+  void run_fast_linears(tensor::DType type, int64_t n) const {
+    std::array<LinearTask, kLinearsMax> tasks;
+    size_t n_tasks = 0;
     for (const int32_t op : group_.ops) {
       const LinearTask task = linear_task(s_, record<ops::Linear>(op));
-      const Matrix& w = *task.w;
-      if (w.dtype == dtype && s_.is_fast(w)) rows[n_runs++] = {dtype, w.parts.base[0], w.rows, task.bias, task.y, w.rows};
+      if (s_.is_fast(*task.w) && fast_type(task.w->dtype) == type) tasks[n_tasks++] = task;
     }
-    if (n_runs == 0) return;
-    const ops::ValueId id = record<ops::Linear>(group_.ops.front()).x;
-    const int64_t cols = s_.width(id);
-    const std::span<const FloatRows> runs(rows.data(), n_runs);
-    if (runs_fast_tiles(n)) {
-      const bool made = halves_are_made(id);
-      if (!made) round_to(dtype, s_.value(id), n * cols, s_.floats.view().x, queue_);
-      if (fast_tiles(runs, cols, s_.floats.view().x, n, s_.hopper.view(), queue_)) return;
-      if (made) throw Error(Errc::device, "the GPU refused the kernel for many tokens of mode fast; mode exact has others");
-    }
-    fast_few(runs, cols, s_.value(id), n, queue_);
+    if (n_tasks == 0) return;
+    const ops::ValueId x = record<ops::Linear>(group_.ops.front()).x;
+    FastRun run{type, s_.value(x), s_.width(x), n};
+    run.in_tiles = runs_fast_tiles(n);
+    run.halves_are_made = run.in_tiles && halves_are_made(x);
+    cuda::run_fast_linears(s_, run, std::span(tasks.data(), n_tasks), queue_);
   }
 
   void run_exact_linears(std::span<const ops::Linear> linears, int64_t n) const {

@@ -9,6 +9,7 @@
 #include "backend/cuda/rows/fused.h"
 #include "backend/cuda/runtime/decode_handover.h"
 #include "backend/cuda/runtime/run_ops.h"
+#include "backend/cuda/tiles/fast_blocks.h"
 #include "ops/linear/gather.h"
 #include "ops/rows/activation.h"
 
@@ -17,7 +18,7 @@ namespace {
 
 using ops::kNone;
 
-lower::DeviceLimits limits_for(const ops::Plan& plan) {
+lower::DeviceLimits limits_for(const ops::Plan& plan, const ops::ExecutorOptions& options) {
   lower::DeviceLimits limits;
   limits.norm_width_max = kNormWidthMax;
   limits.head_dim_max = kHeadDimMax;
@@ -25,6 +26,12 @@ lower::DeviceLimits limits_for(const ops::Plan& plan) {
   limits.gate_makes_twin = [&plan](const ops::Gate& gate) { return is_usual(plan, gate); };
   limits.attention_makes_twin = [&plan](const ops::Attention& attention) { return is_usual(plan, attention); };
   limits.has_kernel = has_op_kernel;
+  if (options.fast) {
+    limits.reads_floats = [&plan](const ops::Linear& linear) {
+      const tensor::TensorView& w = plan.weights[static_cast<size_t>(linear.w)].view;
+      return fast_serves(w.dtype, w.shape.cols());
+    };
+  }
   return limits;
 }
 
@@ -60,7 +67,7 @@ bool is_usual(const ops::Plan& plan, const ops::Gate& gate) noexcept {
 }
 
 Schedule make_schedule(const ops::Plan& plan, const ops::ExecutorOptions& options) {
-  Schedule schedule{lower::lower(plan, options, limits_for(plan)), {}, {}, {}, {}, lower::find_selected(plan)};
+  Schedule schedule{lower::lower(plan, options, limits_for(plan, options)), {}, {}, {}, {}, lower::find_selected(plan)};
   const DecodeProducts products(plan, options, schedule);
   schedule.decode = find_decode_groups(products);
   find_sends(products, schedule.decode);

@@ -1,6 +1,6 @@
 // Products of mode `fast` (docs/numerics.md, section 7): F16 and BF16 weights on the float tensor cores, activations rounded to the weights'
 // type, sums in float32. Both kernels below add in the same order: 16 elements of K by one instruction, ascending within a chunk of the
-// contract, then the contract's tree. So their bits are equal among themselves, not with the CPU's.
+// contract, then the contract's tree. So their bits are equal among themselves, not with the CPU's. Quantised weights: fast_blocks.h.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +18,11 @@ namespace assay::backend::cuda {
 inline constexpr size_t kFastRowsMax = 4;          // runs of rows multiplied together
 inline constexpr int64_t kFastFewTokensMax = 64;   // up to here fast_few is chosen
 
-constexpr bool fast_serves(tensor::DType dtype, int64_t cols) noexcept {
+constexpr bool fast_serves_floats(tensor::DType dtype, int64_t cols) noexcept {
   return (dtype == tensor::DType::F16 || dtype == tensor::DType::BF16) && cols % 32 == 0 && cols < int64_t{1} << 24;
 }
 
-// x: [n_tokens, cols]. All runs of one type, which fast_serves. Any number of tokens; reads each weight once for 32 of them.
+// x: [n_tokens, cols]. All runs of one type, which fast_serves_floats. Any number of tokens; reads each weight once for 32 of them.
 void fast_few(std::span<const FloatRows> runs, int64_t cols, const float* x, int64_t n_tokens, const Queue& queue);
 
 // x rounded to the type of the weights, 2 bytes each; n elements.

@@ -7,6 +7,7 @@
 // Clusters of 8 leave multiprocessors over, since groups of them share no multiple of 8. A second grid of clusters of 2 takes these, and the
 // units that the first leaves to it. It begins once the first has waited for what both read, and ends after it.
 //
+// What multiplies is inlined by force: a call between products makes the compiler end each before the next (its message C7510), half the speed.
 // kTree false: one chain over all of K, which no promise allows; for bench/micro_cuda, which says what the tree costs.
 #pragma once
 
@@ -94,7 +95,7 @@ __device__ inline void copy_box_to_all(uint32_t to, const CUtensorMap& map, int 
       : "l"(rows), "l"(tokens))
 
 template <bool kBf16>
-__device__ void multiply_halves(float (&sum)[64], uint64_t rows, uint64_t tokens) {
+__device__ __forceinline__ void multiply_halves(float (&sum)[64], uint64_t rows, uint64_t tokens) {
   if constexpr (kBf16) {
     ASSAY_MULTIPLY_HALVES("bf16");
   } else {
@@ -172,7 +173,7 @@ class Multiplier {
     if (lane >= task.rows + task.tokens - 1) writer_ = -1;
   }
 
-  __device__ void run() {
+  __device__ __forceinline__ void run() {
     Sums a, b, c;
     for (int part = seat_.first; part < task_.end; part += seat_.step) {
       int block = sum_first_chunk(part, b, a);
@@ -211,7 +212,7 @@ class Multiplier {
 
   // Sums a chunk from `block` on; `finish` deals with the sums of the chunk before, whose products end while the first of this are made.
   template <class Finish>
-  __device__ int sum_chunk(int chunk, int block, Sums& sum, Finish finish) {
+  __device__ __forceinline__ int sum_chunk(int chunk, int block, Sums& sum, Finish finish) {
     const int end = end_of(chunk);
     clear(sum);
     if (block < end) {
@@ -224,7 +225,7 @@ class Multiplier {
     return block;
   }
   // The same for a tile's first chunk, during which the tile before is written piece by piece; `last`: the sums of its last four chunks.
-  __device__ int sum_first_chunk(int part, Sums& sum, const Sums& last) {
+  __device__ __forceinline__ int sum_first_chunk(int part, Sums& sum, const Sums& last) {
     const int end = end_of(0);
     int block = 0;
     clear(sum);
@@ -241,7 +242,7 @@ class Multiplier {
 
   // Both blocks of a stage, or one where the chunk ends between them or begins there. The products run on while the next are made ready; those
   // of the stage before have then been made.
-  __device__ int multiply_stage(Sums& sum, int block, int end) {
+  __device__ __forceinline__ int multiply_stage(Sums& sum, int block, int end) {
     const int half = block % 2;
     if (half == 0) wait_phase(s_.full(ring_.stage), ring_.phase);
     const uint64_t step = static_cast<uint64_t>(4 * half);

@@ -1,0 +1,40 @@
+// Quantised weights in mode `fast`: each is decoded to float32 as its format says (quant/format.h) and rounded to half
+// precision, to nearest even; then it is multiplied as a weight of F16 is (fast_linear.h), so the bits are those of the
+// same matrix in F16.
+//
+//   few tokens    blocks ──► halves in a warp's shared memory ──► mma      fast_few_blocks, formats that are cut into
+//   parts many tokens   blocks ──► halves of some rows in memory ──► fast_tiles  blocks_to_halves, every format
+//
+// Half precision, not BF16: 11 bits hold every integer of 4 to 8 bits times its scale to 2^-12, where 8 bits would lose
+// what Q6_K and Q8_0 keep. What is beyond its 65,504 becomes infinite, as an activation does.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "backend/cuda/linear/linear.h"
+#include "backend/cuda/linear/matrix.h"
+#include "backend/cuda/runtime/queue.h"
+#include "backend/cuda/tiles/fast_linear.h"
+#include "tensor/dtype.h"
+
+namespace assay::backend::cuda {
+
+// Whether mode fast multiplies such a matrix, and in which type.
+bool fast_serves(tensor::DType dtype, int64_t cols) noexcept;
+constexpr tensor::DType fast_type(tensor::DType dtype) noexcept {
+  return dtype == tensor::DType::BF16 ? dtype : tensor::DType::F16;
+}
+// Whether it must be decoded for that.
+bool fast_decodes(tensor::DType dtype) noexcept;
+
+// Rows of a matrix, of n_rows from row_begin on, as halves, one after the other; 16 aligned bytes for each 8 elements.
+// Any format that fast_decodes.
+void blocks_to_halves(const Matrix& w, int64_t row_begin, int64_t n_rows, void* halves, const Queue& queue);
+
+// Whether fast_few_blocks reads the matrix.
+bool fast_few_reads(const Matrix& w) noexcept;
+// fast_few of such matrices, all of one format. x: [n_tokens, cols].
+void fast_few_blocks(std::span<const LinearTask> linears, const float* x, int64_t n_tokens, const Queue& queue);
+
+}  // namespace assay::backend::cuda
