@@ -132,6 +132,7 @@ TEST(CudaFastBlocks, CutsChangeNoBit) {
     std::vector<float> all;
     std::vector<DeviceBuffer> y;
     for (const int64_t rows : {2500, 300, 70, 50}) y.push_back(poisoned(static_cast<size_t>(rows * kTokens)));
+    check(cudaDeviceSynchronize(), "poisoning");  // the state has a stream of its own
     const LinearTask tasks[] = {{&parts[0].blocks.matrix, bias.as<float>(), y[0].as<float>()},
                                 {&parts[1].blocks.matrix, nullptr, y[1].as<float>()},
                                 {&parts[2].blocks.matrix, nullptr, y[2].as<float>()},
