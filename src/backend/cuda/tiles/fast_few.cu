@@ -86,18 +86,23 @@ class Ring {
 
 template <int kTiles>
 using StagesOf = Ring<kTiles == 1 ? 8 : 4>;  // more tokens want more registers for each
+template <class T, int kTiles>
+using ColumnsOf = ColumnsAhead<T, kTiles, StagesOf<kTiles>::kSteps>;
 
 template <class T, int kTiles>
 __global__ void __launch_bounds__(kThreads) few_kernel(const __grid_constant__ HalvesTask task) {
-  multiply_tiles<T, kTiles, StagesOf<kTiles>>(task);
+  multiply_tiles<T, ColumnsOf<T, kTiles>, StagesOf<kTiles>>(task);
 }
 
+template <class T, int kTiles>
+void start_one(const HalvesTask& task, const Queue& queue) {
+  start<ColumnsOf<T, kTiles>, StagesOf<kTiles>>(few_kernel<T, kTiles>, task, queue.n_multiprocessors, queue);
+}
 template <class T>
 void start_for(const HalvesTask& task, const Queue& queue) {
-  const int n = queue.n_multiprocessors;
-  if (task.n_tokens <= 8) return start<T, 1, StagesOf<1>>(few_kernel<T, 1>, task, n, queue);
-  if (task.n_tokens <= 16) return start<T, 2, StagesOf<2>>(few_kernel<T, 2>, task, n, queue);
-  start<T, 4, StagesOf<4>>(few_kernel<T, 4>, task, n, queue);
+  if (task.n_tokens <= 8) return start_one<T, 1>(task, queue);
+  if (task.n_tokens <= 16) return start_one<T, 2>(task, queue);
+  start_one<T, 4>(task, queue);
 }
 
 // Two elements a thread.

@@ -90,6 +90,82 @@ struct Columns {
   }
 };
 
+// The same from memory, where the next stage's are loaded while one is multiplied.
+template <class T, int n_tiles, int kSteps>
+class ColumnsAhead {
+ public:
+  static constexpr int kTiles = n_tiles;
+  __host__ __device__ static int bytes(int) { return 0; }  // of shared memory, of a warp
+
+  template <class Source>
+  __device__ ColumnsAhead(const Task<Source>& task, uint32_t, int first, const Chunk& chunk)
+      : first_(first), end_(chunk.end) {
+    load(task, first);
+  }
+  template <class Source>
+  __device__ Columns<T, kTiles, kSteps> take(const Task<Source>& task, int at) {
+    const Columns<T, kTiles, kSteps> now = next_;
+    load(task, at + 16 * kSteps < end_ ? at + 16 * kSteps : first_);
+    return now;
+  }
+
+ private:
+  template <class Source>
+  __device__ void load(const Task<Source>& task, int at) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    next_.load(task, static_cast<int>(blockIdx.y) * 8 * kTiles + lane / 4, at + lane % 4 * 2, end_);
+  }
+  Columns<T, kTiles, kSteps> next_;
+  const int first_, end_;
+};
+
+// One token's part of the warp's chunk, rounded once into shared memory; the other seven columns read 16 bytes of
+// zeros.
+template <class T, int kSteps>
+class OneColumn {
+ public:
+  static constexpr int kTiles = 1;
+  static_assert(kSteps % 2 == 0);
+  __host__ __device__ static int bytes(int cols) { return ((cols / 32 + 7) / 8 * 32 + 32 * kSteps) * 2 + 16; }
+  struct Window {
+    uint32_t x[2 * kSteps];
+    __device__ uint2 of(int, int step) const { return {x[2 * step], x[2 * step + 1]}; }
+  };
+
+  template <class Source>
+  __device__ OneColumn(const Task<Source>& task, uint32_t memory, int first, const Chunk& chunk) : first_(first) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const uint32_t zeros = memory + static_cast<uint32_t>(bytes(task.cols) - 16);
+    for (int i = first + 2 * lane; i < chunk.end; i += 64) {
+      const float2 v = *reinterpret_cast<const float2*>(task.x + i);
+      store(memory + static_cast<uint32_t>(2 * (i - first)), T::rounded(v.x, v.y));
+    }
+    if (lane < 4) store(zeros + static_cast<uint32_t>(4 * lane), 0);
+    __syncwarp();
+    from_ = lane % 8 == 0 ? memory + static_cast<uint32_t>(16 * (lane / 8)) : zeros;
+    moves_ = lane % 8 == 0 ? 2 : 0;
+  }
+  template <class Source>
+  __device__ Window take(const Task<Source>&, int at) const {
+    Window window;
+#pragma unroll
+    for (int i = 0; i < kSteps / 2; ++i) {
+      uint32_t two[4];  // steps
+      load_matrices(from_ + static_cast<uint32_t>(moves_ * (at - first_ + 32 * i)), two);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) window.x[4 * i + j] = two[j];
+    }
+    return window;
+  }
+
+ private:
+  __device__ static void store(uint32_t to, uint32_t x) {
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
+  }
+  uint32_t from_;  // the lane's row of the first two steps
+  int first_, moves_;
+};
+
 template <int kTiles>
 using ChunkSums = float[kChunks][8 * kTiles][kRows + 1];
 
@@ -98,28 +174,27 @@ using ChunkSums = float[kChunks][8 * kTiles][kRows + 1];
 template <class Stages, int kTiles>
 constexpr int kMemoryBytes = kChunks* Stages::kBytes + 2 * static_cast<int>(sizeof(ChunkSums<kTiles>));
 
-// grid: as many blocks as run at once; 8 kTiles tokens.
-template <class T, int kTiles, class Stages>
+// grid: as many blocks as run at once; 8 X::kTiles tokens. X: how their columns come.
+template <class T, class X, class Stages>
 __device__ inline void multiply_tiles(const Task<typename Stages::Source>& task) {
   extern __shared__ __align__(128) std::byte memory[];
+  constexpr int kTiles = X::kTiles, kSteps = Stages::kSteps, kDepth = 16 * kSteps;
   auto* chunk_sums = reinterpret_cast<ChunkSums<kTiles>*>(memory + kChunks * Stages::kBytes);  // two, by turns
   let_next_start();
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32, group = lane / 4;
   const int token_0 = static_cast<int>(blockIdx.y) * 8 * kTiles, column = lane % 4 * 2;
-  constexpr int kSteps = Stages::kSteps, kDepth = 16 * kSteps;
   const Chunk chunk(warp, task.cols);
   const int first = chunk.begin == chunk.end ? chunk.end : Stages::first_of(chunk);
-  Stages stages(task, shared_address(memory) + static_cast<uint32_t>(warp * Stages::kBytes), chunk);
+  const uint32_t base = shared_address(memory);
+  Stages stages(task, base + static_cast<uint32_t>(warp * Stages::kBytes), chunk);
   wait_for_previous();
-  Columns<T, kTiles, kSteps> x;
-  x.load(task, token_0 + group, first + column, chunk.end);
+  X x(task, base + static_cast<uint32_t>(kMemoryBytes<Stages, kTiles> + warp * X::bytes(task.cols)), first, chunk);
   int side = 0;
   for (int tile = static_cast<int>(blockIdx.x); tile < task.n_tiles; tile += static_cast<int>(gridDim.x), side ^= 1) {
     float sum[kTiles][4] = {};
     for (int at = first; at < chunk.end; at += kDepth) {
       stages.next();
-      const Columns<T, kTiles, kSteps> now = x;
-      x.load(task, token_0 + group, (at + kDepth < chunk.end ? at + kDepth : first) + column, chunk.end);
+      const auto now = x.take(task, at);
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
         if (at + 16 * step >= chunk.end) break;
@@ -155,14 +230,14 @@ __device__ inline void multiply_tiles(const Task<typename Stages::Source>& task)
 }
 
 // n_at_once: blocks of threads that stay on the device.
-template <class T, int kTiles, class Stages>
+template <class X, class Stages>
 void start(void (*kernel)(Task<typename Stages::Source>), const Task<typename Stages::Source>& task, int n_at_once,
            const Queue& queue) {
-  constexpr int kBytes = kMemoryBytes<Stages, kTiles>;
-  const int n = (task.n_tokens + 8 * kTiles - 1) / (8 * kTiles);
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  const int bytes = kMemoryBytes<Stages, X::kTiles> + kChunks * X::bytes(task.cols);
+  const int n = (task.n_tokens + 8 * X::kTiles - 1) / (8 * X::kTiles);
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   launch(queue, kernel, dim3(static_cast<unsigned>(std::min(task.n_tiles, n_at_once)), static_cast<unsigned>(n)),
-         kThreads, kBytes, task);
+         kThreads, static_cast<size_t>(bytes), task);
 }
 
 }  // namespace assay::backend::cuda::fast_few_tile

@@ -19,6 +19,7 @@ namespace {
 using namespace fast_few_tile;
 using Formats = FormatList<GemvQ4_0, GemvQ4_1, GemvQ8_0, GemvQ4_K, GemvQ5_K, GemvQ6_K>;
 using BlocksTask = Task<Parts>;
+constexpr int kOneColumnMax = 32 * 1024;  // columns whose halves fit beside the stages
 
 template <class F>
 class BlockStages {
@@ -142,20 +143,27 @@ class BlockStages {
   typename F::Raw raw_[kEach];
 };
 
-template <int kTiles>
-constexpr int kBlocksEach = kTiles > 1 ? 1 : 2;  // of threads on a multiprocessor: sums of many tokens want registers
+template <class X>
+constexpr int kBlocksEach =
+    X::kTiles > 1 ? 1 : 2;  // of threads on a multiprocessor: sums of many tokens want registers
 
-template <class F, int kTiles>
-__global__ void __launch_bounds__(kThreads, kBlocksEach<kTiles>)
-    few_blocks_kernel(const __grid_constant__ BlocksTask task) {
-  multiply_tiles<FastF16, kTiles, BlockStages<F>>(task);
+template <class F, class X>
+__global__ void __launch_bounds__(kThreads, kBlocksEach<X>) few_blocks_kernel(const __grid_constant__ BlocksTask task) {
+  multiply_tiles<FastF16, X, BlockStages<F>>(task);
 }
 
-template <class F, int kTiles>
+template <class F, class X>
 void start_one(const BlocksTask& task, const Queue& queue) {
-  take_decode_cut(few_blocks_kernel<F, kTiles>);
-  start<FastF16, kTiles, BlockStages<F>>(few_blocks_kernel<F, kTiles>, task,
-                                         kBlocksEach<kTiles> * queue.n_multiprocessors, queue);
+  take_decode_cut(few_blocks_kernel<F, X>);
+  start<X, BlockStages<F>>(few_blocks_kernel<F, X>, task, kBlocksEach<X> * queue.n_multiprocessors, queue);
+}
+template <class F>
+void start_for(const BlocksTask& task, const Queue& queue) {
+  constexpr int kSteps = BlockStages<F>::kSteps;
+  if (task.n_tokens == 1 && task.cols <= kOneColumnMax) return start_one<F, OneColumn<FastF16, kSteps>>(task, queue);
+  if (task.n_tokens <= 8) return start_one<F, ColumnsAhead<FastF16, 1, kSteps>>(task, queue);
+  if (task.n_tokens <= 16) return start_one<F, ColumnsAhead<FastF16, 2, kSteps>>(task, queue);
+  start_one<F, ColumnsAhead<FastF16, 4, kSteps>>(task, queue);
 }
 
 }  // namespace
@@ -170,11 +178,7 @@ void fast_few_blocks(std::span<const LinearTask> linears, const float* x, int64_
   for (const LinearTask& linear : linears)
     task.add(linear.w->parts, linear.w->rows, linear.bias, linear.y, linear.w->rows);
   if (task.n_tiles == 0 || n_tokens == 0) return;
-  Formats::visit(Formats::find(linears.front().w->dtype), [&]<class F>(F) {
-    if (n_tokens <= 8) return start_one<F, 1>(task, queue);
-    if (n_tokens <= 16) return start_one<F, 2>(task, queue);
-    start_one<F, 4>(task, queue);
-  });
+  Formats::visit(Formats::find(linears.front().w->dtype), [&]<class F>(F) { start_for<F>(task, queue); });
 }
 
 }  // namespace assay::backend::cuda
