@@ -94,8 +94,8 @@ struct Columns {
 template <class T, int n_tiles, int kSteps>
 class ColumnsAhead {
  public:
-  static constexpr int kTiles = n_tiles;
-  __host__ __device__ static int bytes(int) { return 0; }  // of shared memory, of a warp
+  static constexpr int kTiles = n_tiles, kColsMax = 1 << 24;
+  __host__ __device__ static constexpr int bytes(int) { return 0; }  // of shared memory, of a warp
 
   template <class Source>
   __device__ ColumnsAhead(const Task<Source>& task, uint32_t, int first, const Chunk& chunk)
@@ -124,9 +124,9 @@ class ColumnsAhead {
 template <class T, int kSteps>
 class OneColumn {
  public:
-  static constexpr int kTiles = 1;
+  static constexpr int kTiles = 1, kColsMax = 28 << 10;  // whose halves fit beside the stages on every card
   static_assert(kSteps % 2 == 0);
-  __host__ __device__ static int bytes(int cols) { return ((cols / 32 + 7) / 8 * 32 + 32 * kSteps) * 2 + 16; }
+  __host__ __device__ static constexpr int bytes(int cols) { return ((cols / 32 + 7) / 8 * 32 + 32 * kSteps) * 2 + 16; }
   struct Window {
     uint32_t x[2 * kSteps];
     __device__ uint2 of(int, int step) const { return {x[2 * step], x[2 * step + 1]}; }
@@ -233,11 +233,12 @@ __device__ inline void multiply_tiles(const Task<typename Stages::Source>& task)
 template <class X, class Stages>
 void start(void (*kernel)(Task<typename Stages::Source>), const Task<typename Stages::Source>& task, int n_at_once,
            const Queue& queue) {
-  const int bytes = kMemoryBytes<Stages, X::kTiles> + kChunks * X::bytes(task.cols);
+  const auto bytes_of = [](int cols) { return kMemoryBytes<Stages, X::kTiles> + kChunks * X::bytes(cols); };
   const int n = (task.n_tokens + 8 * X::kTiles - 1) / (8 * X::kTiles);
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  // One value for all: it is the function's, and a graph may hold launches of other widths.
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes_of(X::kColsMax));
   launch(queue, kernel, dim3(static_cast<unsigned>(std::min(task.n_tiles, n_at_once)), static_cast<unsigned>(n)),
-         kThreads, static_cast<size_t>(bytes), task);
+         kThreads, static_cast<size_t>(bytes_of(task.cols)), task);
 }
 
 }  // namespace assay::backend::cuda::fast_few_tile

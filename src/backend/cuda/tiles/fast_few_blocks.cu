@@ -19,7 +19,6 @@ namespace {
 using namespace fast_few_tile;
 using Formats = FormatList<GemvQ4_0, GemvQ4_1, GemvQ8_0, GemvQ4_K, GemvQ5_K, GemvQ6_K>;
 using BlocksTask = Task<Parts>;
-constexpr int kOneColumnMax = 32 * 1024;  // columns whose halves fit beside the stages
 
 template <class F>
 class BlockStages {
@@ -160,7 +159,8 @@ void start_one(const BlocksTask& task, const Queue& queue) {
 template <class F>
 void start_for(const BlocksTask& task, const Queue& queue) {
   constexpr int kSteps = BlockStages<F>::kSteps;
-  if (task.n_tokens == 1 && task.cols <= kOneColumnMax) return start_one<F, OneColumn<FastF16, kSteps>>(task, queue);
+  using One = OneColumn<FastF16, kSteps>;
+  if (task.n_tokens == 1 && task.cols <= One::kColsMax) return start_one<F, One>(task, queue);
   if (task.n_tokens <= 8) return start_one<F, ColumnsAhead<FastF16, 1, kSteps>>(task, queue);
   if (task.n_tokens <= 16) return start_one<F, ColumnsAhead<FastF16, 2, kSteps>>(task, queue);
   start_one<F, ColumnsAhead<FastF16, 4, kSteps>>(task, queue);
