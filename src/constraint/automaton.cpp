@@ -199,6 +199,128 @@ bool Automaton::alike_within(Place a, Place b, int n_bytes, int& pairs_left) {
   return true;
 }
 
+// Where all characters that begin with these bytes lead from the state behind their first byte; -1: not to one state.
+StateId Automaton::behind_character(StateId state, const Leads& leads) const {
+  for (int i = 0; i < leads.n_behind; ++i) {
+    const State& s = network_->states[static_cast<size_t>(state)];
+    const uint8_t first = i == 0 ? leads.second_first : 0x80, last = i == 0 ? leads.second_last : 0xBF;
+    if (s.bytes.size() != 1 || !s.jumps.empty() || !s.calls.empty()) return -1;
+    if (s.bytes[0].first > first || s.bytes[0].last < last) return -1;
+    state = s.bytes[0].to;
+  }
+  return state;
+}
+
+const Automaton::Classes& Automaton::classes(StateId state) {
+  const auto known = classes_.find(state);
+  if (known != classes_.end()) return known->second;
+  const std::vector<ByteEdge>& edges = network_->states[static_cast<size_t>(state)].bytes;
+  work(static_cast<int64_t>(edges.size()));
+  Classes found;
+  ByteSet twice;
+  for (const ByteEdge& e : edges) {
+    ByteSet range;
+    range.add(e.first, e.last);
+    twice = twice | (found.alive & range);
+    found.alive = found.alive | range;
+  }
+  std::vector<std::pair<StateId, ByteSet>> by_target;
+  for (const ByteEdge& e : edges) {
+    for (const Leads& leads : kLeads) {
+      ByteSet range;
+      range.add(std::max(e.first, leads.first), std::min(e.last, leads.last));
+      range = range & ~twice;
+      const StateId to = range.empty() ? -1 : behind_character(e.to, leads);
+      if (to < 0) continue;
+      auto same = std::find_if(by_target.begin(), by_target.end(), [to](const auto& t) { return t.first == to; });
+      if (same == by_target.end()) same = by_target.insert(same, {to, ByteSet()});
+      same->second = same->second | range;
+    }
+  }
+  for (const auto& [to, set] : by_target) found.all.push_back(set);
+  kept_bytes_ += sizeof(Classes) + found.all.size() * sizeof(ByteSet) + 4 * sizeof(void*);
+  return classes_.emplace(state, std::move(found)).first->second;
+}
+
+// Behind one character, the first that begins with this byte.
+Automaton::Place Automaton::behind(Place place, uint8_t lead) {
+  place = step(place, lead);
+  const Leads* leads = leads_of(lead);
+  for (int i = 0; i < leads->n_behind; ++i) place = step(place, i == 0 ? leads->second_first : uint8_t{0x80});
+  return place;
+}
+
+Automaton::Ways Automaton::ways(Place place) {
+  if (!places_[static_cast<size_t>(place)].has_ways) {
+    const Ways found = find_ways(place);
+    places_[static_cast<size_t>(place)].ways = found;
+    places_[static_cast<size_t>(place)].has_ways = true;
+  }
+  return places_[static_cast<size_t>(place)].ways;
+}
+
+// A byte that two states read says nothing: what they lead to may differ behind it.
+Automaton::Ways Automaton::find_ways(Place place) {
+  const std::vector<Config> configs = places_[static_cast<size_t>(place)].configs;  // places lie elsewhere after step()
+  if (configs.size() > kFewConfigs) return {};
+  ByteSet once, twice;
+  for (const Config c : configs) {
+    const ByteSet& alive = classes(state_of(c)).alive;
+    twice = twice | (once & alive);
+    once = once | alive;
+  }
+  std::vector<std::pair<Place, ByteSet>> by_place;
+  for (const Config c : configs) {
+    for (const ByteSet& all : classes(state_of(c)).all) {
+      const ByteSet own = all & ~twice;
+      if (own.empty()) continue;
+      const Place to = behind(place, own.first());
+      auto same = std::find_if(by_place.begin(), by_place.end(), [to](const auto& p) { return p.first == to; });
+      if (same == by_place.end()) same = by_place.insert(same, {to, ByteSet()});
+      same->second = same->second | own;
+    }
+  }
+  Ways found;
+  found.never = ~once;
+  for (const auto& [to, set] : by_place) {
+    if (set.size() > found.on.size()) found.on = set;
+  }
+  return found;
+}
+
+Run Automaton::run(Place place) {
+  const int64_t kept = std::exchange(work_left_, kAlikeWork);
+  Run run;
+  try {
+    const Ways first = ways(place);
+    run.on = first.on;
+    run.never = first.never;
+    while (!run.on.empty() && run.n < kRunMax) {
+      const Place next = behind(place, run.on.first());
+      run.n = next == place ? kRunMax : run.n + 1;
+      const Ways there = ways(next);
+      run.never = run.never & there.never;
+      if (!run.on.within(there.on)) {
+        run.ends = run.on.within(there.never);
+        break;
+      }
+      place = next;
+    }
+  } catch (const Error&) {
+    run = {};  // as in alike()
+  }
+  work_left_ = kept;
+  return run;
+}
+
+const Automaton::Free& Automaton::free(Place place) {
+  if (places_[static_cast<size_t>(place)].free.n < 0) {
+    const Run found = run(place);
+    places_[static_cast<size_t>(place)].free = {groups_within(found.on), found.n};
+  }
+  return places_[static_cast<size_t>(place)].free;
+}
+
 Automaton::Place Automaton::keep_only(Place place) {
   std::vector<Known> kept;
   kept.push_back(std::move(places_[kDead]));
@@ -207,6 +329,7 @@ Automaton::Place Automaton::keep_only(Place place) {
   places_ = std::move(kept);
   by_hash_.clear();
   alike_.clear();
+  classes_.clear();
   kept_bytes_ = 0;
   first.next.fill(-1);
   current.next.fill(-1);
