@@ -35,9 +35,9 @@ int32_t stack_of(uint64_t config) noexcept { return static_cast<int32_t>(config 
 
 Automaton::Automaton(std::shared_ptr<const Network> network)
     : network_(std::move(network)), frames_(1), seen_table_(64), seen_epoch_(64) {
-  Known dead;
-  dead.next.fill(kDead);
-  places_.push_back(std::move(dead));
+  places_.emplace_back();
+  tables_.push_back(std::make_unique<Table>());
+  tables_[kDead]->fill(kDead);
   allow_work(kWorkMax);
   std::vector<Config> open = {pair_of(network_->rules[static_cast<size_t>(network_->root)].begin, 0)};
   begin_ = place_of(open);
@@ -91,7 +91,6 @@ Automaton::Place Automaton::place_of(std::vector<Config>& open) {
   }
   n_seen_ = 0;
   Known known;
-  known.next.fill(-1);
   while (!open.empty()) {
     const Config config = open.back();
     open.pop_back();
@@ -123,6 +122,17 @@ Automaton::Place Automaton::place_of(std::vector<Config>& open) {
   return intern(std::move(known));
 }
 
+// Many bytes lead to one state.
+Automaton::Place Automaton::place_of_one(Config config) {
+  const auto known = of_one_.find(config);
+  if (known != of_one_.end()) return known->second;
+  open_.assign(1, config);
+  const Place place = place_of(open_);
+  of_one_.emplace(config, place);
+  kept_bytes_ += sizeof(config) + sizeof(place) + 4 * sizeof(void*);
+  return place;
+}
+
 Automaton::Place Automaton::intern(Known known) {
   uint64_t hash = known.accepts ? 1 : 0;
   for (const Config c : known.configs) hash = mix(hash ^ c);
@@ -132,8 +142,10 @@ Automaton::Place Automaton::intern(Known known) {
     if (other.accepts == known.accepts && other.configs == known.configs) return it->second;
   }
   const auto id = static_cast<Place>(places_.size());
-  kept_bytes_ += sizeof(Known) + known.configs.capacity() * sizeof(Config);
+  kept_bytes_ += sizeof(Known) + sizeof(Table) + known.configs.capacity() * sizeof(Config);
   places_.push_back(std::move(known));
+  tables_.push_back(std::make_unique<Table>());
+  tables_.back()->fill(-1);
   by_hash_.emplace(hash, id);
   return id;
 }
@@ -157,8 +169,8 @@ Automaton::Place Automaton::find(Place from, uint8_t byte) {
       }
     }
   }
-  const Place next = open_.empty() ? kDead : place_of(open_);
-  auto& table = places_[static_cast<size_t>(from)].next;
+  const Place next = open_.empty() ? kDead : open_.size() == 1 ? place_of_one(open_[0]) : place_of(open_);
+  Table& table = *tables_[static_cast<size_t>(from)];
   std::fill(table.begin() + first, table.begin() + last + 1, next);
   return next;
 }
@@ -190,8 +202,8 @@ bool Automaton::alike_within(Place a, Place b, int n_bytes, int& pairs_left) {
   for (size_t byte = 0; byte < 256;) {
     const Place next_a = step(a, static_cast<uint8_t>(byte)), next_b = step(b, static_cast<uint8_t>(byte));
     if (!alike_within(next_a, next_b, n_bytes - 1, pairs_left)) return false;
-    const auto& all_a = places_[static_cast<size_t>(a)].next;  // found by now: places lie elsewhere after a new one
-    const auto& all_b = places_[static_cast<size_t>(b)].next;
+    const Table& all_a = *tables_[static_cast<size_t>(a)];
+    const Table& all_b = *tables_[static_cast<size_t>(b)];
     while (byte < 256 && all_a[byte] == next_a && all_b[byte] == next_b) ++byte;
   }
   if (is_new) kept_bytes_ += sizeof(pair) + sizeof(n_bytes) + 4 * sizeof(void*);
@@ -322,17 +334,14 @@ const Automaton::Free& Automaton::free(Place place) {
 }
 
 Automaton::Place Automaton::keep_only(Place place) {
-  std::vector<Known> kept;
-  kept.push_back(std::move(places_[kDead]));
-  const Place begin = begin_;
-  Known first = places_[static_cast<size_t>(begin)], current = places_[static_cast<size_t>(place)];
-  places_ = std::move(kept);
+  Known first = places_[static_cast<size_t>(begin_)], current = places_[static_cast<size_t>(place)];
+  places_.resize(1);
+  tables_.resize(1);
   by_hash_.clear();
   alike_.clear();
   classes_.clear();
+  of_one_.clear();
   kept_bytes_ = 0;
-  first.next.fill(-1);
-  current.next.fill(-1);
   begin_ = intern(std::move(first));
   return place == kDead ? kDead : intern(std::move(current));
 }

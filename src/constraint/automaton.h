@@ -38,7 +38,7 @@ class Automaton {
 
   Place begin() const noexcept { return begin_; }
   Place step(Place from, uint8_t byte) {
-    const Place next = places_[static_cast<size_t>(from)].next[byte];
+    const Place next = (*tables_[static_cast<size_t>(from)])[byte];
     return next >= 0 ? next : find(from, byte);
   }
   bool accepts(Place place) const noexcept {
@@ -77,7 +77,6 @@ class Automaton {
   };
   struct Known {
     std::vector<Config> configs;  // with edges over bytes, ascending
-    std::array<Place, 256> next;
     int32_t n_plain = -1;
     bool only_plain = true, accepts = false, has_ways = false;
     Ways ways;
@@ -88,6 +87,7 @@ class Automaton {
     ByteSet alive;
     std::vector<ByteSet> all;
   };
+  using Table = std::array<Place, 256>;
   struct Frame {
     StateId back = 0;
     int32_t below = 0;
@@ -95,15 +95,18 @@ class Automaton {
 
   Place find(Place from, uint8_t byte);
   Place place_of(std::vector<Config>& open);
+  Place place_of_one(Config config);
   Place intern(Known known);
   int32_t push(StateId back, int32_t below);
   void work(int64_t n);
 
   std::shared_ptr<const Network> network_;
   std::vector<Known> places_;
+  std::vector<std::unique_ptr<Table>> tables_;  // of each place: where a byte leads; -1: not known yet
   std::unordered_multimap<uint64_t, Place> by_hash_;
   std::vector<Frame> frames_;  // 0: nothing to return to
   std::unordered_map<uint64_t, int32_t> frame_ids_;
+  std::unordered_map<Config, Place> of_one_;  // the place of what can be reached from one
   std::vector<Config> open_, seen_table_;
   std::vector<uint32_t> seen_epoch_;
   uint32_t epoch_ = 0;

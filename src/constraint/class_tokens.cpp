@@ -10,7 +10,7 @@ constexpr size_t kClassesMax = 12;
 constexpr int kLongEnough = 6;  // characters
 
 // The others may be one node in so many of the whole tree.
-constexpr int32_t kOthersShare = 6;
+constexpr int32_t kOthersShare = 12;
 
 // Some branches of a tree as a tree of their own, added in the order of its nodes.
 class Branches {
@@ -84,9 +84,10 @@ ClassTokens make_class_tokens(const Tree& tree, int64_t n_words, const ByteSet& 
     const uint64_t below = tree.below[static_cast<size_t>(i)];
     others.enter(i);
     if (inside[node.depth - 1u] == 0 && !on.has(node.byte)) {
-      if (!never.has(node.byte)) others.add_branch(i);
+      const int32_t n_more = never.has(node.byte) ? 0 : node.after - i;
+      if (others.n_nodes() + n_more > tree.n_nodes() / kOthersShare) return {on, never, false, {}, {}};
+      if (n_more > 0) others.add_branch(i);
       i = node.after;
-      if (others.n_nodes() > tree.n_nodes() / kOthersShare) return {on, never, false, {}, {}};
       continue;
     }
     inside[node.depth] = (below & kInsideCharacter) != 0 ? 1 : 0;
