@@ -85,7 +85,7 @@ class Follower {
     std::vector<uint64_t> bits;
   };
   static constexpr size_t kWalkedMax = 3;
-  static constexpr int32_t kManyNodes = 16;
+  static constexpr int32_t kManyNodes = 5;
 
   size_t words_bytes() const { return static_cast<size_t>(tokens_->state().n_words) * 8; }
 
