@@ -11,8 +11,8 @@
 
 #include "assay/constraint.h"
 #include "assay/tools.h"
+#include "programs/running_server.h"
 #include "support/rounds.h"
-#include "support/running_server.h"
 
 namespace assay {
 namespace {
