@@ -25,7 +25,9 @@ layout(push_constant) uniform Push {
 const uint kHeld = (kWidth + 255u) / 256u;  // elements of a row that an invocation has
 shared float row[kWidth];
 shared float lanes[32];
-shared uint has_small;
+shared uint row_has_small;
+#define ASSAY_ROW row
+#define ASSAY_ROW_WIDTH kWidth
 
 #include "num/seen_names.glsl"
 #include "rows/norm_row.glsl"

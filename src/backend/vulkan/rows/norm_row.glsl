@@ -1,32 +1,7 @@
 // The body of norm.comp. Included once for each set of names (num/seen.glsl).
 #include "num/block_steps.glsl"
 #include "linear/quantise_words.glsl"
-
-// 1 / root(mean of squares + eps) of the row. Below 2^-63 a square may be subnormal, and sums of squares only grow.
-float inverse_root(float eps) {
-  const uint thread = gl_LocalInvocationIndex;
-  if (thread == 0u) has_small = 0u;
-  barrier();
-  for (uint j = thread; j < kWidth; j += 256u) {
-    if (is_small(row[j], -63)) has_small = 1u;
-  }
-  barrier();
-  if (thread < 32u) {
-    float sum = 0.0;
-    if (has_small == 0u) {
-      for (uint j = thread; j < kWidth; j += 32u) sum = fused_normal(row[j], row[j], sum);
-    } else {
-      for (uint j = thread; j < kWidth; j += 32u) sum = fused(row[j], row[j], sum);
-    }
-    lanes[thread] = sum;
-  }
-  for (uint width = 16u; width >= 1u; width /= 2u) {
-    barrier();
-    if (thread < width) lanes[thread] = add(lanes[thread], lanes[thread + width]);
-  }
-  barrier();
-  return quotient(1.0, root(add(quotient(lanes[0], float(kWidth)), eps)));
-}
+#include "rows/inverse_root.glsl"
 
 void norm_row() {
   const uint thread = gl_LocalInvocationIndex, begin = gl_WorkGroupID.x * kWidth;

@@ -11,6 +11,7 @@
 #include "backend/vulkan/runtime/device_state.h"
 #include "backend/vulkan/runtime/groups.h"
 #include "backend/vulkan/runtime/kernels.h"
+#include "backend/vulkan/runtime/one_token.h"
 #include "backend/vulkan/runtime/open_device.h"
 #include "backend/vulkan/runtime/program.h"
 #include "backend/vulkan/vulkan.h"
@@ -34,9 +35,11 @@ class VulkanExecutor final : public ops::Executor {
         device_(std::move(device)),
         chosen_(choose(plan, options, borrows_all)),
         lowering_(lower::lower(plan, options_, limits_for(plan, options_, device_->facts(), borrows_all))),
+        one_steps_(borrows_all ? std::vector<OneStep>{} : find_one_steps(plan, options_, lowering_, device_->facts())),
         small_weights_(plan),
-        state_(plan, options_, *device_, lowering_, native_ops(), small_weights_),
-        programs_(lowering_, chosen_, state_, [this] { record_end(); }),
+        state_(plan, options_, *device_, lowering_, find_step_of_group(lowering_.groups.size(), one_steps_),
+               native_ops(), small_weights_),
+        programs_(lowering_, chosen_, one_steps_, state_, [this] { record_end(); }),
         borrower_(plan, options_, small_weights_, pool),
         n_positions_(static_cast<size_t>(options.n_sequences), 0) {
     shape_.reserve(options_);
@@ -117,13 +120,25 @@ class VulkanExecutor final : public ops::Executor {
 
   ops::RunSupport supports() const override { return {.timer = device_->facts().tick_ns > 0}; }
   std::vector<ops::KernelUse> kernels_of(int32_t i_op) const override {
+    const auto has_op = [&](const lower::FusionGroup& group) {
+      return std::ranges::find(group.ops, i_op) != group.ops.end();
+    };
+    const auto g = static_cast<int32_t>(std::ranges::find_if(lowering_.groups, has_op) - lowering_.groups.begin());
+    const auto one =
+        std::ranges::find_if(one_steps_, [g](const OneStep& step) { return g >= step.first && g <= step.last; });
+    const bool is_in_one = one != one_steps_.end();
     std::vector<ops::KernelUse> uses;
-    for (const lower::FusionGroup& group : lowering_.groups) {
-      if (!kernel_of(group).empty() && std::ranges::find(group.ops, i_op) != group.ops.end())
-        return {{1, 0, std::string(kernel_of(group)), false}};
+    if (is_in_one) uses.push_back({1, 1, std::string(one->attention == kNone ? kOneToken : kHeadsAndAttention), false});
+    const auto add = [&](int64_t first, int64_t last, std::string_view name) {
+      if (is_in_one && first == 1) first = 2;
+      if (last == 0 || last >= first) uses.push_back({first, last, std::string(name), false});
+    };
+    if (const std::string_view name = kernel_of(lowering_.groups[at(g)]); !name.empty()) {
+      add(1, 0, name);
+      return uses;
     }
     for (const Kernel* kernel : chosen_[static_cast<size_t>(i_op)])
-      uses.push_back({kernel->tokens_min, kernel->tokens_max, std::string(kernel->name), false});
+      add(kernel->tokens_min, kernel->tokens_max, kernel->name);
     if (uses.empty()) uses.push_back({1, 0, "reference on the host", true});
     return uses;
   }
@@ -202,6 +217,7 @@ class VulkanExecutor final : public ops::Executor {
   const std::unique_ptr<Device> device_;  // ahead of what lies in its memory
   const Chosen chosen_;
   const lower::Lowering lowering_;
+  const std::vector<OneStep> one_steps_;
   const lower::SmallWeights small_weights_;
   DeviceState state_;
   Programs programs_;

@@ -1,0 +1,107 @@
+// Rows of weights by rows of x, by teams of invocations (linear_rows.comp, linear_one.comp): every weight is read once, by wide loads.
+//
+//   K-quants   4 invocations a superblock, each with 64 weights -> parts -> terms
+//   others     an invocation has whole blocks                   ----------> terms
+//   then       8 chunks a row, chains of terms -> tree
+//
+// Integers are summed in any order; floats in the contract's. The includer has kTokens, kRows, kBlocks, kSegment, kTerms, kParts, kChains, and
+// team_row(r), team_x(t): the team's rows of weights and of x.
+#ifndef ASSAY_TEAM_GLSL
+#define ASSAY_TEAM_GLSL
+
+shared float terms[kTerms];    // [team][row][token][block]
+shared ivec4 parts[kParts];    // [team][row][token][superblock][quarter]: q, l, minima of q, of l
+shared float chains[kChains];  // [team][row][token][chunk]
+shared uint has_small[32];     // [team][row][token]
+shared float x_steps[kTokens * kBlocks];  // [token][block]
+
+// The 4 groups of 16 weights of a quarter of a superblock: such as lie in the same words. A block of 32 has two groups.
+uint group_of(uint quarter, uint i) {
+  if (!of_superblocks()) return i;
+  return kFormat == kQ6_K ? 8u * (quarter >> 1) + (quarter & 1u) + 2u * i : 4u * quarter + i;
+}
+
+ivec4 sums[kRows * kTokens];  // [row][token]
+
+// Dots of quarter `quarter` of block b, for every row and token.
+void find_dots(uint b, uint quarter) {
+  const uint n_groups = of_superblocks() ? 4u : 2u;
+  for (uint i = 0u; i < kRows * kTokens; ++i) sums[i] = ivec4(0);
+  for (uint i = 0u; i < n_groups; ++i) {
+    const uint group = group_of(quarter, i), at = b * (block_elements() / 16u) + group;
+    uvec4 w[kRows];
+    ivec2 scales[kRows];
+    for (uint r = 0u; r < kRows; ++r) {
+      WeightRow row = team_row(r);
+      w[r] = group_bytes(row, b, group);
+      scales[r] = group_scales(row, b, group);
+    }
+    for (uint t = 0u; t < kTokens; ++t) {
+      const uint x = team_x(t);
+      const uvec4 q = x_words(x, 0u, at);
+      const int sum_q = has_min() ? x_sum(x, 0u, at) : 0;
+      for (uint r = 0u; r < kRows; ++r) sums[r * kTokens + t] += ivec4(scales[r].x * dot_of(w[r], q), 0, scales[r].y * sum_q, 0);
+      if (kPlanes == 2u) {
+        const uvec4 l = x_words(x, 1u, at);
+        const int sum_l = has_min() ? x_sum(x, 1u, at) : 0;
+        for (uint r = 0u; r < kRows; ++r) sums[r * kTokens + t] += ivec4(0, scales[r].x * dot_of(w[r], l), 0, scales[r].y * sum_l);
+      }
+    }
+  }
+}
+
+// The chains of the team's outputs. By all invocations of the workgroup. What is needed last is asked for first, so that it is there by then.
+void find_chains() {
+  const uint lane = gl_LocalInvocationID.x, n_lanes = gl_WorkGroupSize.x, n_outputs = kRows * kTokens, first_output = gl_LocalInvocationID.y * n_outputs;
+  for (uint i = gl_LocalInvocationIndex; i < kTokens * kBlocks; i += n_lanes * gl_WorkGroupSize.y) x_steps[i] = x_step(team_x(i / kBlocks), i % kBlocks);
+  if (of_superblocks()) {
+    for (uint begin = 0u; begin < kBlocks; begin += kSegment) {
+      const uint n = min(kSegment, kBlocks - begin);
+      vec2 scales = vec2(0.0);
+      if (lane < n * n_outputs) scales = block_scales(team_row(lane / n / kTokens), begin + lane % n);
+      for (uint i = lane; i < 4u * n; i += n_lanes) {
+        find_dots(begin + i / 4u, i & 3u);
+        for (uint o = 0u; o < n_outputs; ++o) parts[(first_output + o) * kSegment * 4u + i] = sums[o];
+      }
+      barrier();
+      for (uint i = lane; i < n * n_outputs; i += n_lanes) {
+        const uint o = i / n, b = i % n, at = ((first_output + o) * kSegment + b) * 4u;
+        const ivec4 sum = parts[at] + parts[at + 1u] + parts[at + 2u] + parts[at + 3u];
+        if (i != lane) scales = block_scales(team_row(o / kTokens), begin + b);
+        terms[(first_output + o) * kBlocks + begin + b] = term_of(scales, sum);
+      }
+      barrier();
+    }
+  } else {
+    for (uint b = lane; b < kBlocks; b += n_lanes) {
+      vec2 scales[kRows];
+      for (uint r = 0u; r < kRows; ++r) scales[r] = block_scales(team_row(r), b);
+      find_dots(b, 0u);
+      for (uint o = 0u; o < n_outputs; ++o) terms[(first_output + o) * kBlocks + b] = term_of(scales[o / kTokens], sums[o]);
+    }
+    barrier();
+  }
+  if (lane < n_outputs) has_small[first_output + lane] = 0u;
+  barrier();
+  for (uint i = lane; i < 8u * n_outputs; i += n_lanes) {  // of steps that are not small they are multiples of 2^-126
+    const uint o = i / 8u, chunk = i & 7u, end = (chunk + 1u) * kBlocks / 8u;
+    float c = 0.0;
+    for (uint b = chunk * kBlocks / 8u; b < end; ++b) {
+      const float step = x_steps[o % kTokens * kBlocks + b];
+      if (is_small(step, -72)) has_small[first_output + o] = 1u;
+      c = fused_normal(step, terms[(first_output + o) * kBlocks + b], c);
+    }
+    chains[(first_output + o) * 8u + chunk] = c;
+  }
+  barrier();
+}
+
+// Output o of the team, once its chains are there.
+float team_output(uint o) {
+  const uint place = gl_LocalInvocationID.y * kRows * kTokens + o, at = 8u * place;
+  if (has_small[place] != 0u) return slow_product_of(team_row(o / kTokens), team_x(o % kTokens));
+  return add_normal(add_normal(add_normal(chains[at], chains[at + 1u]), add_normal(chains[at + 2u], chains[at + 3u])),
+                    add_normal(add_normal(chains[at + 4u], chains[at + 5u]), add_normal(chains[at + 6u], chains[at + 7u])));
+}
+
+#endif
