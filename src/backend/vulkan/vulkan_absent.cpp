@@ -14,7 +14,7 @@ Devices find_devices(bool) { return {{}, kWhy}; }
 int default_device() { throw Error(Errc::device, kWhy); }
 
 std::unique_ptr<ops::Executor> make_vulkan_executor(const ops::Plan&, const ops::ExecutorOptions&, int,
-                                                    base::ThreadPool&) {
+                                                    base::ThreadPool&, std::string&) {
   throw Error(Errc::device, kWhy);
 }
 

@@ -155,6 +155,7 @@ Facts Instance::facts_of(VkPhysicalDevice device) const {
   f.piece_bytes_max = pieces.maxMemoryAllocationSize;
   f.n_pieces_max = p.limits.maxMemoryAllocationCount;
   f.shared_bytes = p.limits.maxComputeSharedMemorySize;
+  f.n_invocations_max = std::min(p.limits.maxComputeWorkGroupInvocations, p.limits.maxComputeWorkGroupSize[0]);
   const auto lacks = [&f](const std::string& what) { f.refused += (f.refused.empty() ? "it lacks " : ", ") + what; };
   if (p.apiVersion < kVersionMin) {
     lacks("Vulkan " + version_text(kVersionMin) + " (it has " + version_text(p.apiVersion) + ")");

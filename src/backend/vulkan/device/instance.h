@@ -59,8 +59,8 @@ struct Facts {
   int64_t memory_bytes = 0, free_bytes = 0;
   uint64_t piece_bytes_max = 0;  // that are allocated at once
   uint32_t n_pieces_max = 0;
-  uint32_t shared_bytes = 0;  // of a workgroup
-  double tick_ns = 0;         // of the queue's clock; 0: it has none
+  uint32_t shared_bytes = 0, n_invocations_max = 0;  // of a workgroup
+  double tick_ns = 0;                                // of the queue's clock; 0: it has none
   VkPhysicalDeviceMemoryProperties memory = {};
   std::string refused;  // what it lacks; empty: nothing
 };

@@ -33,6 +33,7 @@ layout(constant_id = 23) const uint kHeld = 2u;
 layout(constant_id = 24) const uint kRowGroups = 128u;
 layout(constant_id = 25) const uint kLowGroups = 128u;
 layout(constant_id = 26) const uint kSteps = 8u;
+const bool kLoadsAhead = true;  // ahead of what has to be done for the twin
 const uint kTokens = 1u, kHasBias = 1u;  // kHasBias: of flags, a bit for each product
 
 layout(push_constant) uniform Push {
@@ -91,6 +92,10 @@ void find_rows(uint group) {
   first_row = first + gl_LocalInvocationID.y * (kGates != 0u ? kRows / 2u : kRows);
 }
 
+void load_first() {
+  if (of_superblocks() && gl_LocalInvocationID.x < 4u * kBlocks) load_quarters(gl_LocalInvocationID.x / 4u, gl_LocalInvocationID.x & 3u);
+}
+
 float with_bias(uint i, uint at, float y) { return (push.flags & (kHasBias << i)) != 0u ? add(y, push.bias[i].at[at]) : y; }
 
 void write_output(uint o) {
@@ -111,6 +116,8 @@ void write_gated(uint o) {
 }
 
 void main() {
+  find_rows(gl_WorkGroupID.x);
+  load_first();
   if (kOwn != 0u) {
     own_twin_seen();
     if (has_risky()) own_twin();
@@ -119,7 +126,10 @@ void main() {
   const uint together = gl_WorkGroupSize.y * (kGates != 0u ? kRows / 2u : kRows);
   for (uint i = 0u; i < (kGates != 0u ? 1u : 3u); ++i) n_groups += (push.n_rows[i] + together - 1u) / together;
   for (uint group = gl_WorkGroupID.x; group < n_groups; group += gl_NumWorkGroups.x) {
-    find_rows(group);
+    if (group != gl_WorkGroupID.x) {
+      find_rows(group);
+      load_first();
+    }
     find_chains();
     for (uint o = gl_LocalInvocationID.x; o < (kGates != 0u ? kRows / 2u : kRows); o += gl_WorkGroupSize.x) {
       if (kGates != 0u) {

@@ -21,6 +21,7 @@ layout(constant_id = 16) const uint kSegment = 8u;  // superblocks whose parts a
 layout(constant_id = 17) const uint kTerms = 8u;    // of all teams
 layout(constant_id = 18) const uint kParts = 32u;
 layout(constant_id = 19) const uint kChains = 8u;
+const bool kLoadsAhead = false;
 
 #include "linear/products.glsl"
 

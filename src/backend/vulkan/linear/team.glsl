@@ -4,71 +4,89 @@
 //   others     an invocation has whole blocks                   ----------> terms
 //   then       8 chunks a row, chains of terms -> tree
 //
-// Integers are summed in any order; floats in the contract's. The includer has kTokens, kRows, kBlocks, kSegment, kTerms, kParts, kChains, and
+// Integers are summed in any order; floats in the contract's. The includer has kTokens, kRows, kBlocks, kSegment, kTerms, kParts, kChains, kLoadsAhead, and
 // team_row(r), team_x(t): the team's rows of weights and of x.
 #ifndef ASSAY_TEAM_GLSL
 #define ASSAY_TEAM_GLSL
 
 shared float terms[kTerms];    // [team][row][token][block]
 shared ivec4 parts[kParts];    // [team][row][token][superblock][quarter]: q, l, minima of q, of l
+shared vec2 block_steps_of[kParts / 4u];  // [team][row][superblock]
 shared float chains[kChains];  // [team][row][token][chunk]
 shared uint has_small[32];     // [team][row][token]
 shared float x_steps[kTokens * kBlocks];  // [token][block]
 
-// The 4 groups of 16 weights of a quarter of a superblock: such as lie in the same words. A block of 32 has two groups.
-uint group_of(uint quarter, uint i) {
-  if (!of_superblocks()) return i;
-  return kFormat == kQ6_K ? 8u * (quarter >> 1) + (quarter & 1u) + 2u * i : 4u * quarter + i;
-}
-
 ivec4 sums[kRows * kTokens];  // [row][token]
 
-// Dots of quarter `quarter` of block b, for every row and token.
-void find_dots(uint b, uint quarter) {
-  const uint n_groups = of_superblocks() ? 4u : 2u;
-  for (uint i = 0u; i < kRows * kTokens; ++i) sums[i] = ivec4(0);
-  for (uint i = 0u; i < n_groups; ++i) {
-    const uint group = group_of(quarter, i), at = b * (block_elements() / 16u) + group;
-    uvec4 w[kRows];
-    ivec2 scales[kRows];
-    for (uint r = 0u; r < kRows; ++r) {
-      WeightRow row = team_row(r);
-      w[r] = group_bytes(row, b, group);
-      scales[r] = group_scales(row, b, group);
-    }
-    for (uint t = 0u; t < kTokens; ++t) {
-      const uint x = team_x(t);
-      const uvec4 q = x_words(x, 0u, at);
-      const int sum_q = has_min() ? x_sum(x, 0u, at) : 0;
-      for (uint r = 0u; r < kRows; ++r) sums[r * kTokens + t] += ivec4(scales[r].x * dot_of(w[r], q), 0, scales[r].y * sum_q, 0);
-      if (kPlanes == 2u) {
-        const uvec4 l = x_words(x, 1u, at);
-        const int sum_l = has_min() ? x_sum(x, 1u, at) : 0;
-        for (uint r = 0u; r < kRows; ++r) sums[r * kTokens + t] += ivec4(0, scales[r].x * dot_of(w[r], l), 0, scales[r].y * sum_l);
-      }
+// Dots of one group of every row, at this group of x.
+void add_dots(uint at, uvec4 w[kRows], ivec2 scales[kRows]) {
+  for (uint t = 0u; t < kTokens; ++t) {
+    const uint x = team_x(t);
+    const uvec4 q = x_words(x, 0u, at);
+    const int sum_q = has_min() ? x_sum(x, 0u, at) : 0;
+    for (uint r = 0u; r < kRows; ++r) sums[r * kTokens + t] += ivec4(scales[r].x * dot_of(w[r], q), 0, scales[r].y * sum_q, 0);
+    if (kPlanes == 2u) {
+      const uvec4 l = x_words(x, 1u, at);
+      const int sum_l = has_min() ? x_sum(x, 1u, at) : 0;
+      for (uint r = 0u; r < kRows; ++r) sums[r * kTokens + t] += ivec4(0, scales[r].x * dot_of(w[r], l), 0, scales[r].y * sum_l);
     }
   }
 }
 
-// The chains of the team's outputs. By all invocations of the workgroup. What is needed last is asked for first, so that it is there by then.
+// Quarters of block b, of every row.
+Quarter quarters[kRows];
+void load_quarters(uint b, uint quarter) {
+  for (uint r = 0u; r < kRows; ++r) quarters[r] = quarter_at(team_row(r), b, quarter);
+}
+
+// Their dots, for every row and token.
+void find_quarter_dots(uint b, uint quarter) {
+  for (uint i = 0u; i < kRows * kTokens; ++i) sums[i] = ivec4(0);
+  for (uint i = 0u; i < 4u; ++i) {
+    uvec4 w[kRows];
+    ivec2 scales[kRows];
+    for (uint r = 0u; r < kRows; ++r) {
+      w[r] = quarter_bytes(quarters[r], quarter, i);
+      scales[r] = quarter_scales(quarters[r], quarter, i);
+    }
+    add_dots(16u * b + group_of(quarter, i), w, scales);
+  }
+}
+
+// Dots of a block of 32.
+void find_block_dots(uint b) {
+  for (uint i = 0u; i < kRows * kTokens; ++i) sums[i] = ivec4(0);
+  uvec4 w[2u * kRows];  // loads of both groups first
+  for (uint i = 0u; i < 2u * kRows; ++i) w[i] = group_bytes(team_row(i % kRows), b, i / kRows);
+  for (uint group = 0u; group < 2u; ++group) {
+    uvec4 of_group[kRows];
+    ivec2 scales[kRows];
+    for (uint r = 0u; r < kRows; ++r) {
+      of_group[r] = w[group * kRows + r];
+      scales[r] = ivec2(1);
+    }
+    add_dots(2u * b + group, of_group, scales);
+  }
+}
+
+// The chains of the team's outputs. By all invocations of the workgroup. Where kLoadsAhead the first quarters of superblocks have been loaded.
 void find_chains() {
   const uint lane = gl_LocalInvocationID.x, n_lanes = gl_WorkGroupSize.x, n_outputs = kRows * kTokens, first_output = gl_LocalInvocationID.y * n_outputs;
   for (uint i = gl_LocalInvocationIndex; i < kTokens * kBlocks; i += n_lanes * gl_WorkGroupSize.y) x_steps[i] = x_step(team_x(i / kBlocks), i % kBlocks);
   if (of_superblocks()) {
     for (uint begin = 0u; begin < kBlocks; begin += kSegment) {
       const uint n = min(kSegment, kBlocks - begin);
-      vec2 scales = vec2(0.0);
-      if (lane < n * n_outputs) scales = block_scales(team_row(lane / n / kTokens), begin + lane % n);
       for (uint i = lane; i < 4u * n; i += n_lanes) {
-        find_dots(begin + i / 4u, i & 3u);
+        if (begin > 0u || i != lane || !kLoadsAhead) load_quarters(begin + i / 4u, i & 3u);
+        find_quarter_dots(begin + i / 4u, i & 3u);
         for (uint o = 0u; o < n_outputs; ++o) parts[(first_output + o) * kSegment * 4u + i] = sums[o];
+        for (uint r = 0u; r < kRows && (i & 3u) == 0u; ++r) block_steps_of[((gl_LocalInvocationID.y * kRows + r) * kSegment) + i / 4u] = scales_of_quarter(quarters[r]);
       }
       barrier();
       for (uint i = lane; i < n * n_outputs; i += n_lanes) {
         const uint o = i / n, b = i % n, at = ((first_output + o) * kSegment + b) * 4u;
         const ivec4 sum = parts[at] + parts[at + 1u] + parts[at + 2u] + parts[at + 3u];
-        if (i != lane) scales = block_scales(team_row(o / kTokens), begin + b);
-        terms[(first_output + o) * kBlocks + begin + b] = term_of(scales, sum);
+        terms[(first_output + o) * kBlocks + begin + b] = term_of(block_steps_of[(gl_LocalInvocationID.y * kRows + o / kTokens) * kSegment + b], sum);
       }
       barrier();
     }
@@ -76,7 +94,7 @@ void find_chains() {
     for (uint b = lane; b < kBlocks; b += n_lanes) {
       vec2 scales[kRows];
       for (uint r = 0u; r < kRows; ++r) scales[r] = block_scales(team_row(r), b);
-      find_dots(b, 0u);
+      find_block_dots(b);
       for (uint o = 0u; o < n_outputs; ++o) terms[(first_output + o) * kBlocks + b] = term_of(scales[o / kTokens], sums[o]);
     }
     barrier();

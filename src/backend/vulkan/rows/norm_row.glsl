@@ -4,20 +4,20 @@
 #include "rows/inverse_root.glsl"
 
 void norm_row() {
-  const uint thread = gl_LocalInvocationIndex, begin = gl_WorkGroupID.x * kWidth;
+  const uint thread = gl_LocalInvocationIndex, n_threads = gl_WorkGroupSize.x, begin = gl_WorkGroupID.x * kWidth;
   float xs[kHeld], others[kHeld], weights[kHeld];  // all loads first: what is written between them would make each wait for the one before
   for (uint i = 0u; i < kHeld; ++i) {
-    const uint j = thread + 256u * i;
+    const uint j = thread + n_threads * i;
     if (j >= kWidth) break;
     xs[i] = push.a.at[begin + j];
     if (kAdds != 0u) others[i] = push.b.at[begin + j];
     weights[i] = push.w.at[j];
   }
   if (kFirst != 0u) {
-    for (uint i = 0u; i < kHeld && thread + 256u * i < kWidth; ++i) row[thread + 256u * i] = kFirst == 1u ? xs[i] : others[i];
+    for (uint i = 0u; i < kHeld && thread + n_threads * i < kWidth; ++i) row[thread + n_threads * i] = kFirst == 1u ? xs[i] : others[i];
     const float r = inverse_root(push.first_eps);
-    for (uint i = 0u; i < kHeld && thread + 256u * i < kWidth; ++i) {
-      const uint j = thread + 256u * i;
+    for (uint i = 0u; i < kHeld && thread + n_threads * i < kWidth; ++i) {
+      const uint j = thread + n_threads * i;
       const float y = mul(mul(row[j], r), push.first_w.at[j]);
       push.first_y.at[begin + j] = y;
       if (kFirst == 1u) {
@@ -27,8 +27,8 @@ void norm_row() {
       }
     }
   }
-  for (uint i = 0u; i < kHeld && thread + 256u * i < kWidth; ++i) {
-    const uint j = thread + 256u * i;
+  for (uint i = 0u; i < kHeld && thread + n_threads * i < kWidth; ++i) {
+    const uint j = thread + n_threads * i;
     if (kAdds != 0u) {
       xs[i] = add(xs[i], others[i]);
       push.x.at[begin + j] = xs[i];
@@ -36,14 +36,14 @@ void norm_row() {
     row[j] = xs[i];
   }
   const float r = inverse_root(push.eps);
-  for (uint i = 0u; i < kHeld && thread + 256u * i < kWidth; ++i) {
-    const uint j = thread + 256u * i;
+  for (uint i = 0u; i < kHeld && thread + n_threads * i < kWidth; ++i) {
+    const uint j = thread + n_threads * i;
     push.y.at[begin + j] = row[j] = mul(mul(xs[i], r), weights[i]);
   }
   if (kBlock == 0u) return;
   barrier();
   const uint twin = gl_WorkGroupID.x * twin_words(kWidth, kPlanes, kBlock);
-  for (uint piece = 0u; piece < kWidth; piece += 1024u) {
+  for (uint piece = 0u; piece < kWidth; piece += 4u * n_threads) {
     const uint first = piece + 4u * thread;
     vec4 x = vec4(0.0);
     for (uint i = 0u; i < 4u && first < kWidth; ++i) x[i] = row[first + i];

@@ -77,10 +77,12 @@ void record_norm(DeviceState& s, const lower::FusionGroup& group) {
   const bool has_twin = group.twin != kNone && s.is_twin_read(group.twin);
   const bool makes_twin = has_twin && s.twin(group.twin).k == norm.d;
   if (makes_twin) push.twin = s.twin(group.twin).address;
-  s.device.dispatch("norm",
-                    {makes_twin ? s.twin(group.twin).block() : 0, narrow(s.options.planes), narrow(norm.d),
-                     sum == nullptr ? 0u : 1u, normalised_first},
-                    push, s.n_rows(norm.y));
+  const int64_t n_threads = norm.d > 1024 && s.device.facts().n_invocations_max >= 512 ? 512 : 256;
+  s.device.dispatch(
+      "norm",
+      {makes_twin ? s.twin(group.twin).block() : 0, narrow(s.options.planes), narrow(norm.d), sum == nullptr ? 0u : 1u,
+       normalised_first, narrow(n_threads), narrow((norm.d + n_threads - 1) / n_threads)},
+      push, s.n_rows(norm.y));
   if (has_twin && !makes_twin) record_twin(s, group.twin);
 }
 

@@ -94,7 +94,7 @@ Product product_of(const DeviceState& s, const ops::ExpertLinear& r) {
 struct RowsShape {
   int64_t lanes = 32, teams = 0, rows = 0, tokens = 0, blocks = 0, segment = 1;
   int64_t n_outputs() const { return teams * rows * tokens; }
-  int64_t bytes() const { return n_outputs() * (blocks * 4 + segment * 64 + 32) + tokens * blocks * 4; }
+  int64_t bytes() const { return n_outputs() * (blocks * 4 + segment * 72 + 32) + tokens * blocks * 4; }
 };
 RowsShape rows_shape(const tensor::TensorView& w, int64_t n_tokens) {
   RowsShape shape;

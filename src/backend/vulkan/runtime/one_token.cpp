@@ -33,7 +33,7 @@ struct OneShape {
   int64_t n_outputs() const { return teams * rows; }
   int64_t bytes() const {
     const int64_t twin = is_own ? planes * (k + k / 4) + blocks * 12 : 0;
-    return n_outputs() * (blocks * 4 + segment * 64 + 32) + blocks * 4 + twin + kSharedRest;
+    return n_outputs() * (blocks * 4 + segment * 72 + 32) + blocks * 4 + twin + kSharedRest;
   }
 };
 OneShape one_shape(const tensor::TensorView& w, int64_t planes, bool is_own, int64_t shared_bytes) {

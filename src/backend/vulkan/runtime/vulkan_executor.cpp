@@ -239,8 +239,10 @@ std::unique_ptr<ops::Executor> make_executor(const ops::Plan& plan, const ops::E
 }
 
 std::unique_ptr<ops::Executor> make_vulkan_executor(const ops::Plan& plan, const ops::ExecutorOptions& options,
-                                                    int device, base::ThreadPool& pool) {
-  return make_executor(plan, options, open_device(device), pool, false);
+                                                    int device, base::ThreadPool& pool, std::string& note) {
+  std::unique_ptr<Device> opened = open_device(device);
+  note = opened->cache_note();
+  return make_executor(plan, options, std::move(opened), pool, false);
 }
 
 }  // namespace assay::backend::vulkan
