@@ -15,7 +15,7 @@
 #include <thread>
 
 #include "support/gguf_writer.h"
-#include "support/program.h"
+#include "programs/program.h"
 #include "support/shared_data.h"
 #include "support/temp_folder.h"
 #include "support/tiny_chat_model.h"

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "assay/tokenizer.h"
-#include "support/patience.h"
+#include "programs/patience.h"
 #include "support/rounds.h"
 #include "support/shared_data.h"
 #include "text/splitter.h"
