@@ -17,11 +17,6 @@ const uint kF32 = 0u, kF16 = 1u, kBF16 = 2u, kQ4_0 = 3u, kQ4_1 = 4u, kQ5_0 = 5u,
 
 bool of_superblocks() { return kFormat >= kQ4_K; }
 uint block_elements() { return of_superblocks() ? 256u : kFormat >= kQ4_0 ? 32u : 1u; }
-uint block_bytes() {
-  const uint bytes[11] = uint[](4u, 2u, 2u, 18u, 20u, 22u, 24u, 34u, 144u, 176u, 210u);
-  return bytes[kFormat];
-}
-uint row_bytes_of(uint n_blocks) { return (n_blocks * block_bytes() + 15u) & ~15u; }  // on the device
 bool has_min() { return kFormat == kQ4_1 || kFormat == kQ5_1 || kFormat == kQ4_K || kFormat == kQ5_K; }
 
 // A row of a matrix: its first byte, and how many blocks it has.

@@ -26,7 +26,6 @@
 #undef joining
 #undef finish
 #undef attend
-#undef own_twin
 #undef turn_heads
 #undef turn_head
 #undef turn_own

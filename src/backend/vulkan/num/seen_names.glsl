@@ -26,7 +26,6 @@
 #define joining joining_seen
 #define finish finish_seen
 #define attend attend_seen
-#define own_twin own_twin_seen
 #define turn_heads turn_heads_seen
 #define turn_head turn_head_seen
 #define turn_own turn_own_seen

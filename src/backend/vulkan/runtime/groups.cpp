@@ -148,8 +148,8 @@ bool takes_heads(const ops::Plan& plan, const ops::ExecutorOptions& options) {
 lower::DeviceLimits limits_for(const ops::Plan& plan, const ops::ExecutorOptions& options, const Facts& device,
                                bool borrows_all) {
   lower::DeviceLimits limits;
-  limits.has_kernel = [&plan, options, borrows_all](const ops::Op& op) {
-    return !borrows_all && !kernels_for(plan, options, op).empty();
+  limits.has_kernel = [&plan, options, borrows_all, most = device.piece_bytes_max](const ops::Op& op) {
+    return !borrows_all && !kernels_for(plan, options, op, most).empty();
   };
   limits.products_max = plan.ops.size();
   if (borrows_all) return limits;

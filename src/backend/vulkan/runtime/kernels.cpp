@@ -438,6 +438,18 @@ void run_attention(DeviceState& s, std::span<const int32_t> ops) {
   s.device.dispatch("attention_2", constants, push, r.n_heads, s.n_rows(r.y));
 }
 
+class LargestMatrix final : public ops::FieldVisitor {
+ public:
+  explicit LargestMatrix(const ops::Plan& plan) : plan_(plan) {}
+  int64_t bytes = 0;  // on the device
+  void matrix(ops::WeightId& id) override {
+    if (id != kNone) bytes = std::max(bytes, device_bytes(view_of(plan_, id)));
+  }
+
+ private:
+  const ops::Plan& plan_;
+};
+
 const std::array kTable = {
     Kernel{"linear_rows", ops::Record::type_of<ops::Linear>(), 1, kRowsTokensMax, serves_product<ops::Linear, false>,
            run_rows},
@@ -481,8 +493,12 @@ Team team_for(const tensor::TensorView& w, int64_t n_tokens) noexcept {
   return team;
 }
 
-std::vector<const Kernel*> kernels_for(const ops::Plan& plan, const ops::ExecutorOptions& options, const ops::Op& op) {
+std::vector<const Kernel*> kernels_for(const ops::Plan& plan, const ops::ExecutorOptions& options, const ops::Op& op,
+                                       uint64_t matrix_bytes_max) {
   std::vector<const Kernel*> rows;
+  LargestMatrix largest(plan);
+  op.record.fields(largest);
+  if (static_cast<uint64_t>(largest.bytes) > matrix_bytes_max) return rows;
   for (const Kernel& kernel : kTable) {
     if (kernel.op == op.record.type() && (kernel.serves == nullptr || kernel.serves(plan, options, op)))
       rows.push_back(&kernel);

@@ -36,7 +36,8 @@ struct Team {
 Team team_for(const tensor::TensorView& w, int64_t n_tokens) noexcept;
 
 // The rows that serve the op, ascending by tokens; none: it is borrowed. An op of no row has no other number of tokens
-// either.
-std::vector<const Kernel*> kernels_for(const ops::Plan& plan, const ops::ExecutorOptions& options, const ops::Op& op);
+// either. matrix_bytes_max: that the device takes in one piece; an op of a larger matrix is borrowed.
+std::vector<const Kernel*> kernels_for(const ops::Plan& plan, const ops::ExecutorOptions& options, const ops::Op& op,
+                                       uint64_t matrix_bytes_max = UINT64_MAX);
 
 }  // namespace assay::backend::vulkan

@@ -390,6 +390,20 @@ TEST_F(VulkanKernels, TilesAndDotsOfBytesAsFastDevicesHaveThem) {
   run_wide();
 }
 
+// What a device does not take in one piece is borrowed.
+TEST(VulkanKernelTable, TooLargeAMatrixIsBorrowed) {
+  TestPlan t(256);
+  t.add(ops::Linear{t.plan.input, t.weight(DType::Q8_0, 10, 256), kNone, t.value(10), kNone});
+  t.add(ops::Add{t.plan.input, t.plan.input, t.value(256)});
+  const ops::ExecutorOptions options;
+  const auto n_rows = [&](size_t op, uint64_t bytes_max) {
+    return kernels_for(t.plan, options, t.plan.ops[op], bytes_max).size();
+  };
+  EXPECT_EQ(n_rows(1, 2720), 2u);  // 10 rows of 8 blocks of 34 bytes
+  EXPECT_EQ(n_rows(1, 2719), 0u);
+  EXPECT_EQ(n_rows(2, 1), 1u);
+}
+
 // As on a device that rounds nothing right and flushes subnormals.
 TEST_F(VulkanKernels, AllByIntegersHasTheSameBits) {
   ASSAY_REQUIRE_VULKAN();

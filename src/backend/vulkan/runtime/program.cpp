@@ -69,9 +69,9 @@ Program Programs::record(int64_t n_outputs, bool ends_with_groups) const {
 
 int32_t Programs::record_step(int32_t g, Program& made) const {
   const auto one = std::ranges::lower_bound(one_steps_, g, {}, &OneStep::first);
-  if (one != one_steps_.end() && one->first == g && has_one_step(state_, *one)) {
-    record_one_step(state_, *one);
-    return one->last;
+  if (one != one_steps_.end() && one->first == g && has_one_steps(state_)) {
+    record_heads_and_attention(state_, lowering_.groups[at(g)], one->attention);
+    return one->last();
   }
   const lower::FusionGroup& group = lowering_.groups[at(g)];
   if (kernel_of(group).empty()) {

@@ -33,9 +33,9 @@ class VulkanExecutor final : public ops::Executor {
       : plan_((ops::check_plan(plan, options), plan)),
         options_(options),
         device_(std::move(device)),
-        chosen_(choose(plan, options, borrows_all)),
+        chosen_(choose(plan, options, borrows_all ? 0 : device_->facts().piece_bytes_max)),
         lowering_(lower::lower(plan, options_, limits_for(plan, options_, device_->facts(), borrows_all))),
-        one_steps_(borrows_all ? std::vector<OneStep>{} : find_one_steps(plan, options_, lowering_, device_->facts())),
+        one_steps_(borrows_all ? std::vector<OneStep>{} : find_one_steps(plan, options_, lowering_)),
         small_weights_(plan),
         state_(plan, options_, *device_, lowering_, find_step_of_group(lowering_.groups.size(), one_steps_),
                native_ops(), small_weights_),
@@ -124,11 +124,10 @@ class VulkanExecutor final : public ops::Executor {
       return std::ranges::find(group.ops, i_op) != group.ops.end();
     };
     const auto g = static_cast<int32_t>(std::ranges::find_if(lowering_.groups, has_op) - lowering_.groups.begin());
-    const auto one =
-        std::ranges::find_if(one_steps_, [g](const OneStep& step) { return g >= step.first && g <= step.last; });
-    const bool is_in_one = one != one_steps_.end();
+    const bool is_in_one =
+        std::ranges::any_of(one_steps_, [g](const OneStep& one) { return g == one.first || g == one.last(); });
     std::vector<ops::KernelUse> uses;
-    if (is_in_one) uses.push_back({1, 1, std::string(one->attention == kNone ? kOneToken : kHeadsAndAttention), false});
+    if (is_in_one) uses.push_back({1, 1, std::string(kHeadsAndAttention), false});
     const auto add = [&](int64_t first, int64_t last, std::string_view name) {
       if (is_in_one && first == 1) first = 2;
       if (last == 0 || last >= first) uses.push_back({first, last, std::string(name), false});
@@ -148,14 +147,16 @@ class VulkanExecutor final : public ops::Executor {
   }
 
  private:
-  static Chosen choose(const ops::Plan& plan, const ops::ExecutorOptions& options, bool borrows_all) {
+  // matrix_bytes_max: 0: nothing is chosen.
+  static Chosen choose(const ops::Plan& plan, const ops::ExecutorOptions& options, uint64_t matrix_bytes_max) {
     if (options.n_batch_max > kGroupsMax) {
       throw Error(Errc::unsupported, "chunks of " + std::to_string(options.n_batch_max) +
                                          " tokens (-ub): the Vulkan backend takes up to " + std::to_string(kGroupsMax));
     }
     Chosen chosen;
     for (const ops::Op& op : plan.ops)
-      chosen.push_back(borrows_all ? std::vector<const Kernel*>{} : kernels_for(plan, options, op));
+      chosen.push_back(matrix_bytes_max == 0 ? std::vector<const Kernel*>{}
+                                             : kernels_for(plan, options, op, matrix_bytes_max));
     return chosen;
   }
   std::vector<uint8_t> native_ops() const {
