@@ -13,6 +13,9 @@
 
 namespace assay::backend::vulkan {
 
+// Where devices that are opened from now on keep what their drivers make of shaders; empty, as at first: nowhere.
+void set_shader_folder(const std::string& folder);
+
 struct DeviceInfo {
   std::string name, driver;
   int version_major = 0, version_minor = 0;  // of Vulkan

@@ -9,6 +9,8 @@ constexpr const char* kWhy = "this build has no Vulkan backend (it was configure
 
 }  // namespace
 
+void set_shader_folder(const std::string&) {}
+
 Devices find_devices(bool) { return {{}, kWhy}; }
 
 int default_device() { throw Error(Errc::device, kWhy); }

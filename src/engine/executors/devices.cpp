@@ -56,6 +56,8 @@ DeviceList list_devices(bool probe) {
   return result;
 }
 
+void keep_shaders_in(const std::string& folder) { backend::vulkan::set_shader_folder(folder); }
+
 std::string processor_name() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {

@@ -4,11 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <mutex>
 #include <system_error>
 
+#include "backend/vulkan/vulkan.h"
 #include "base/output_file.h"
 
 namespace assay::backend::vulkan {
@@ -39,6 +40,12 @@ CacheHead head_of(const Facts& device, std::span<const std::byte> bytes) noexcep
   return head;
 }
 
+std::mutex folder_mutex;
+std::filesystem::path& shader_folder() {
+  static std::filesystem::path folder;
+  return folder;
+}
+
 std::string hex(std::span<const uint8_t> bytes) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string text;
@@ -48,17 +55,15 @@ std::string hex(std::span<const uint8_t> bytes) {
 
 }  // namespace
 
+void set_shader_folder(const std::string& folder) {
+  const std::lock_guard lock(folder_mutex);
+  shader_folder() = folder;
+}
+
 std::filesystem::path pipeline_cache_path(const Facts& device) {
-  const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
-  std::filesystem::path folder;
-  if (cache != nullptr && *cache == '/') {
-    folder = cache;
-  } else if (home != nullptr && *home != 0) {
-    folder = std::filesystem::path(home) / ".cache";
-  } else {
-    return {};
-  }
-  return folder / "assay" / "vulkan" / (hex(device.uuid) + "-" + std::to_string(device.driver_version) + ".pipelines");
+  const std::lock_guard lock(folder_mutex);
+  if (shader_folder().empty()) return {};
+  return shader_folder() / (hex(device.uuid) + "-" + std::to_string(device.driver_version) + ".pipelines");
 }
 
 std::vector<std::byte> read_pipeline_cache(const std::filesystem::path& path, const Facts& device,

@@ -1,7 +1,7 @@
 // What a driver made of the shaders, kept between runs: a file for each device and driver, which either is what this
 // device's driver gave, byte by byte, or is not used.
 //
-//   ${XDG_CACHE_HOME:-~/.cache}/assay/vulkan/DEVICE-DRIVER.pipelines:   magic | whose it is | bytes | their hash | ..
+//   FOLDER/DEVICE-DRIVER.pipelines:   magic | whose it is | bytes | their hash | ..
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace assay::backend::vulkan {
 
-// Empty where the environment names no folder of the user's.
+// Empty where no folder was named (set_shader_folder in vulkan.h).
 std::filesystem::path pipeline_cache_path(const Facts& device);
 // Nothing where there is no file, or it is not to be used: why_not says so then.
 std::vector<std::byte> read_pipeline_cache(const std::filesystem::path& path, const Facts& device,

@@ -1,7 +1,6 @@
 // The file of compiled shaders: what comes back, what is not used and why, and that a device leaves one behind.
 #include "backend/vulkan/device/pipeline_cache.h"
 
-#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <string>
@@ -13,23 +12,13 @@
 namespace assay::backend::vulkan {
 namespace {
 
-// A variable of the environment, until the end of a test.
-class Variable {
+// The folder of compiled shaders, until the end of a test.
+class ShaderFolder {
  public:
-  Variable(const char* name, const std::string& value) : name_(name) {
-    const char* old = std::getenv(name);
-    was_set_ = old != nullptr;
-    if (was_set_) old_ = old;
-    ::setenv(name, value.c_str(), 1);
-  }
-  ~Variable() { was_set_ ? ::setenv(name_, old_.c_str(), 1) : ::unsetenv(name_); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-  bool was_set_ = false;
-  std::string old_;
+  explicit ShaderFolder(const std::filesystem::path& path) { set_shader_folder(path.string()); }
+  ~ShaderFolder() { set_shader_folder(""); }
+  ShaderFolder(const ShaderFolder&) = delete;
+  ShaderFolder& operator=(const ShaderFolder&) = delete;
 };
 
 void change_byte(const std::filesystem::path& path, std::streamoff at) {
@@ -76,25 +65,18 @@ TEST(VulkanPipelineCache, IsUsedByTheSameDeviceAndDriverAlone) {
   expect_refused(device, "size");
 }
 
-TEST(VulkanPipelineCache, LiesInTheUsersCacheByDeviceAndDriver) {
+TEST(VulkanPipelineCache, LiesWhereItIsNamedByDeviceAndDriver) {
   Facts device;
   device.driver_version = 77;
-  const std::string name = std::string(32, '0') + "-77.pipelines";
-  const Variable home("HOME", "/home/of");
-  {
-    const Variable cache("XDG_CACHE_HOME", "/elsewhere");
-    EXPECT_EQ(pipeline_cache_path(device), "/elsewhere/assay/vulkan/" + name);
-  }
-  const Variable cache("XDG_CACHE_HOME", "");
-  EXPECT_EQ(pipeline_cache_path(device), "/home/of/.cache/assay/vulkan/" + name);
-  const Variable no_home("HOME", "");
   EXPECT_TRUE(pipeline_cache_path(device).empty());
+  const ShaderFolder folder("/elsewhere");
+  EXPECT_EQ(pipeline_cache_path(device), "/elsewhere/" + std::string(32, '0') + "-77.pipelines");
 }
 
 TEST(VulkanPipelineCache, ADeviceLeavesItAndADamagedOneIsMadeAnew) {
   ASSAY_REQUIRE_VULKAN();
   const test::TempFolder folder;
-  const Variable cache("XDG_CACHE_HOME", folder.path().string());
+  const ShaderFolder kept(folder / "made" / "when needed");
   const auto open_and_probe = [] {
     Device device(std::make_unique<const Instance>(), 0);
     EXPECT_EQ(probe(device).refused, "");
@@ -114,7 +96,7 @@ TEST(VulkanPipelineCache, AFolderThatCannotBeMadeIsNoError) {
   ASSAY_REQUIRE_VULKAN();
   const test::TempFolder folder;
   std::ofstream(folder / "file") << "in the way";
-  const Variable cache("XDG_CACHE_HOME", (folder / "file").string());
+  const ShaderFolder kept(folder / "file");
   Device device(std::make_unique<const Instance>(), 0);
   EXPECT_EQ(probe(device).refused, "");
   device.keep_pipelines();
