@@ -102,8 +102,9 @@ constexpr std::string_view kResponseShapes = R"json({
   "model": {"type": "string"}, "system_fingerprint": {"type": "string"}, "seed": {"type": "integer"}, "output": {"type": "array", "items": {"$ref": "#/components/schemas/ResponseItem"}},
   "instructions": {"type": ["string", "null"]}, "max_output_tokens": {"type": ["integer", "null"]}, "tool_choice": {"type": ["string", "object"]}, "parallel_tool_calls": {"type": "boolean"},
   "tools": {"type": "array", "items": {"type": "object"}}, "text": {"type": "object"}, "reasoning": {"type": "object"}, "temperature": {"type": "number"}, "top_p": {"type": "number"}, "top_logprobs": {"type": "integer"},
-  "store": {"const": false}, "truncation": {"const": "disabled"}, "usage": {"anyOf": [{"$ref": "#/components/schemas/ResponseUsage"}, {"type": "null"}]}}},
-"ResponseEvent": {"type": "object", "required": ["type", "sequence_number"], "properties": {"sequence_number": {"type": "integer"}, "type": {"enum": ["response.created", "response.in_progress", "response.output_item.added",
+  "store": {"const": false}, "truncation": {"const": "disabled"}, "usage": {"anyOf": [{"$ref": "#/components/schemas/ResponseUsage"}, {"type": "null"}]},
+  "timings": {"$ref": "#/components/schemas/Timings"}}},
+"ResponseEvent": {"type": "object", "required": ["type", "sequence_number"], "properties": {"sequence_number": {"type": "integer"}, "timings": {"$ref": "#/components/schemas/Timings"}, "type": {"enum": ["response.created", "response.in_progress", "response.output_item.added",
   "response.content_part.added", "response.output_text.delta", "response.output_text.done", "response.reasoning_text.delta", "response.reasoning_text.done", "response.content_part.done", "response.function_call_arguments.delta",
   "response.function_call_arguments.done", "response.output_item.done", "response.completed", "response.incomplete", "response.failed", "error"]}}}
 })json";

@@ -213,7 +213,7 @@ const Field kFields[] = {
      .about = "The answer ends with the first of these token ids, whose text is not in it.",
      .apply = [](Draft& d, const json::value& v) { d.generate.stop_ids = ids_in(v); }},
     {.path = "stop_token_ids[]", .where = kAnswers, .types = kInteger, .most = kCountMost},
-    {.path = "timings_per_token", .where = kGenerates, .types = kBoolean, .standard = "false",
+    {.path = "timings_per_token", .where = kAnswers, .types = kBoolean, .standard = "false",
      .about = "Each piece of a stream, and a whole answer, has timings: tokens and milliseconds so far, as llama-server has them.",
      .apply = [](Draft& d, const json::value& v) { d.timings = v.get_bool(); }},
 
@@ -261,7 +261,7 @@ const Field kFields[] = {
     {.path = "response_format.json_schema.strict", .where = kGenerates, .types = kBoolean, .about = "Changes nothing: the schema is always enforced."},
     {.path = "response_format.json_schema.schema", .where = kGenerates, .types = kBoolean | kObject, .required = true, .about = "Each keyword is enforced, or refused with its pointer.", .is_free = true},
     {.path = "json_schema", .where = kGenerates, .types = kObject, .about = "The same schema, as llama-server has it.", .is_free = true},
-    {.path = "grammar", .where = kGenerates, .types = kString, .size_least = 1, .size_most = 64 << 10, .about = "GBNF that the whole answer is held to."},
+    {.path = "grammar", .where = kAnswers, .types = kString, .size_least = 1, .size_most = 64 << 10, .about = "GBNF that the whole answer is held to."},
     {.path = "reasoning_effort", .where = kChat | kTemplate, .types = kString, .values = "none|minimal|low|medium|high|xhigh", .about = "Goes to a template that knows it; else refused."},
     {.path = "chat_template_kwargs", .where = kChat | kTemplate | kResponses, .types = kObject, .size_most = 64, .about = "Further variables of the template, e.g. enable_thinking; one that it does not know is refused.", .is_free = true},
 

@@ -96,8 +96,7 @@ ContentForm content_form(const json::object& body) {
   return form;
 }
 
-// text.format of a response.
-ContentForm text_form(const json::object& body) {
+ContentForm text_format(const json::object& body) {
   ContentForm form;
   const json::value* text = member(body, "text");
   const json::value* format = text == nullptr ? nullptr : member(text->get_object(), "format");
@@ -123,6 +122,18 @@ ContentForm text_form(const json::object& body) {
   } else if (type == "json_object") {
     form.field = "text.format";
     form.any_object = true;
+  }
+  return form;
+}
+
+// text.format of a response, or a grammar.
+ContentForm text_form(const json::object& body) {
+  ContentForm form = text_format(body);
+  if (const json::value* v = member(body, "grammar")) {
+    if (!form.empty())
+      throw ApiError(400, fmt::format("{} and grammar exclude each other", form.field), "grammar", "invalid_value");
+    form.field = "grammar";
+    form.grammar = std::string(v->get_string());
   }
   return form;
 }

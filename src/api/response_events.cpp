@@ -24,7 +24,9 @@ std::string ResponseEvents::begin() {
   return out += of_response("response.in_progress");
 }
 
-std::string ResponseEvents::add(const AnswerPiece& piece, std::span<const TokenLogprobs> logprobs) {
+// timings: a further member of the piece's own event, or nothing.
+std::string ResponseEvents::add(const AnswerPiece& piece, std::span<const TokenLogprobs> logprobs,
+                                std::string_view timings) {
   const Kind kind = piece.kind == Kind::arguments ? Kind::call : piece.kind;
   if (piece.text.empty() && kind != Kind::call) return {};
   std::string out;
@@ -35,7 +37,8 @@ std::string ResponseEvents::add(const AnswerPiece& piece, std::span<const TokenL
   Item& item = items_.back();
   if (piece.kind == Kind::call) return out;
   item.text += piece.text;
-  const std::string delta = fmt::format("{},\"delta\":{}", place(item, kind != Kind::call), json_quoted(piece.text));
+  const std::string delta =
+      fmt::format("{},\"delta\":{}{}", place(item, kind != Kind::call), json_quoted(piece.text), timings);
   if (kind == Kind::text) {
     out += event("response.output_text.delta", fmt::format("{},\"logprobs\":{}", delta, logprobs_json_of(logprobs)));
     item.logprobs.insert(item.logprobs.end(), logprobs.begin(), logprobs.end());
@@ -90,6 +93,7 @@ std::string ResponseEvents::finish(const Choice& choice) {
   reason_ = is_cut ? "max_output_tokens" : "";
   out += close(status_);
   usage_ = api_.response_usage(choice);
+  if (asked_.draft.timings) timings_ = timings_member(timings_of(choice.finished));
   return out + of_response(fmt::format("response.{}", status_));
 }
 
@@ -144,11 +148,11 @@ std::string ResponseEvents::response() const {
   std::string output;
   for (size_t i = 0; i < items_.size(); ++i) output += (i > 0 ? "," : "") + item_json(items_[i]);
   return fmt::format(
-      R"({{"id":"{}","object":"response","created_at":{},"status":"{}","error":{},"incomplete_details":{},"model":{},"system_fingerprint":"{}","seed":{},"output":[{}],{},"usage":{}}})",
+      R"({{"id":"{}","object":"response","created_at":{},"status":"{}","error":{},"incomplete_details":{},"model":{},"system_fingerprint":"{}","seed":{},"output":[{}],{},"usage":{}{}}})",
       asked_.id, asked_.created, status_, error_.empty() ? "null" : error_,
       reason_.empty() ? "null" : fmt::format(R"({{"reason":"{}"}})", reason_),
       json_quoted(api_.options().names.front()), api_.options().fingerprint, asked_.seed, output, asked_.told,
-      usage_.empty() ? "null" : usage_);
+      usage_.empty() ? "null" : usage_, timings_);
 }
 
 }  // namespace assay::api

@@ -15,7 +15,7 @@ class ResponseEvents {  // does not outlive what it was made of
 
   // Each returns the text of events: "event: ...\ndata: ...\n\n".
   std::string begin();
-  std::string add(const AnswerPiece& piece, std::span<const TokenLogprobs> logprobs);
+  std::string add(const AnswerPiece& piece, std::span<const TokenLogprobs> logprobs, std::string_view timings = {});
   std::string finish(const Choice& choice);  // an end of its own
   std::string fail(const ApiError& failure);
 
@@ -41,7 +41,7 @@ class ResponseEvents {  // does not outlive what it was made of
   const Asked& asked_;
   std::vector<Item> items_;
   bool is_open_ = false;  // the last item still grows
-  std::string status_ = "in_progress", reason_, error_, usage_;
+  std::string status_ = "in_progress", reason_, error_, usage_, timings_;
   int64_t n_events_ = 0;
 };
 

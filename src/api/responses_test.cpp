@@ -18,6 +18,7 @@ namespace {
 
 namespace json = boost::json;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 class ResponsesTest : public ::testing::Test {
@@ -119,6 +120,9 @@ TEST_F(ResponsesTest, RefusalsNameTheirField) {
       {R"("input": "a", "text": {"format": {"type": "text", "schema": {}}})", "400 invalid_value text.format.schema: "},
       {R"("input": "a", "text": {"format": {"type": "json_schema", "name": "x", "schema": {"uniqueItems": true, "type": "array"}}})",
        "400 invalid_schema text.format.schema: "},
+      {R"("input": "a", "grammar": "root ::= other")", "400 invalid_value grammar: grammar: the grammar is refused: "},
+      {R"("input": "a", "grammar": "root ::= \"x\"", "text": {"format": {"type": "json_object"}})",
+       "400 invalid_value grammar: text.format and grammar exclude each other"},
       {R"("input": "a", "reasoning": {"effort": "low"})", "400 unsupported_parameter reasoning.effort: "},
       {R"("input": "a", "reasoning": {"summary": "auto"})", "400 unsupported_parameter reasoning.summary: "},
       {R"("input": [])", "400 invalid_value input: "},
@@ -128,6 +132,8 @@ TEST_F(ResponsesTest, RefusalsNameTheirField) {
       refusal_of(
           R"("input": "a", "store": false, "truncation": "disabled", "metadata": {}, "previous_response_id": null, "text": {"format": {"type": "text"}, "verbosity": "medium"})"),
       "no error");
+  const Asked asked = api().read(kResponses, R"({"input": "a", "grammar": "root ::= \"x\""})", "", 1);
+  EXPECT_TRUE(asked.requests.at(0).generate.mask != nullptr);
 }
 
 // The data of events, each with its type before it.
@@ -147,16 +153,20 @@ std::vector<json::object> events_of(const std::string& text) {
 
 TEST_F(ResponsesTest, EventsAddUpToTheWholeAnswer) {
   const std::string body =
-      R"({"input": "a", "max_output_tokens": 9, "include": ["message.output_text.logprobs"], "top_logprobs": 1, "tools": [{"type": "function", "name": "look"}]})";
+      R"({"input": "a", "max_output_tokens": 9, "include": ["message.output_text.logprobs"], "top_logprobs": 1, "timings_per_token": true, "tools": [{"type": "function", "name": "look"}]})";
   const Api a = api();
   const Asked asked = a.read(kResponses, body, "", 1);
   ChoiceReader reader(asked, 0);
   const auto writer = stream_writer(a, asked);
   std::string text = writer->begin();
+  StreamWriter::Time now{};
+  RequestStarted started;
+  started.n_prompt = 7, started.n_prompt_cached = 2;
+  writer->started(0, started, now);
   const auto token = [&](TokenId id, const std::string& piece) {
     const RequestToken t{id, piece, TokenLogprobs{id, -0.5, {{id, -0.5}}}};
     reader.token(t);
-    text += writer->token(0, t, {});
+    text += writer->token(0, t, now += std::chrono::milliseconds(4));
   };
   token(264, "");
   token(264, "aa");
@@ -175,13 +185,19 @@ TEST_F(ResponsesTest, EventsAddUpToTheWholeAnswer) {
   EXPECT_EQ(events.back().at("response"), whole);
   std::string told;
   size_t n_logprobs = 0;
+  std::vector<int64_t> n_answered;
   for (size_t i = 0; i < events.size(); ++i) {
     EXPECT_EQ(events[i].at("sequence_number"), static_cast<int64_t>(i));
     if (events[i].at("type") != "response.output_text.delta") continue;
     told += events[i].at("delta").as_string();
     n_logprobs += events[i].at("logprobs").as_array().size();
     EXPECT_EQ(events[i].at("item_id"), whole.at("output").at(0).at("id"));
+    n_answered.push_back(events[i].at("timings").at("predicted_n").as_int64());
+    EXPECT_EQ(events[i].at("timings").at("prompt_n"), 5);
+    EXPECT_EQ(events[i].at("timings").at("prompt_ms").to_number<double>(), 4);
   }
+  EXPECT_EQ(n_answered, (std::vector<int64_t>{2, 3, 3}));
+  EXPECT_EQ(whole.at("timings").at("predicted_n"), 3);
   EXPECT_EQ(whole.at("object"), "response");
   EXPECT_EQ(whole.at("status"), "incomplete");
   EXPECT_EQ(whole.at("incomplete_details").at("reason"), "max_output_tokens");
@@ -208,6 +224,7 @@ TEST_F(ResponsesTest, AFailureIsAnErrorEventAndAFailedResponse) {
   EXPECT_EQ(events.at(events.size() - 2).at("type"), "error");
   EXPECT_EQ(events.at(events.size() - 2).at("message"), "too late");
   EXPECT_EQ(events.back().at("type"), "response.failed");
+  EXPECT_THAT(text, Not(HasSubstr("timings")));
   EXPECT_EQ(events.back().at("response").at("error").at("code"), "timeout");
   EXPECT_EQ(events.back().at("response").at("output").at(0).at("status"), "incomplete");
 }

@@ -11,24 +11,46 @@ namespace {
 
 std::string event(const std::string& json) { return json.empty() ? json : fmt::format("data: {}\n\n", json); }
 
+using Time = StreamWriter::Time;
+
+// How long a choice took so far.
+class Pace {
+ public:
+  void started(const RequestStarted& started, Time at) {
+    began_ = at;
+    timings_.n_cached = started.n_prompt_cached;
+    timings_.n_prompt = started.n_prompt - started.n_prompt_cached;
+  }
+  void token(Time at) {
+    const auto in_ms = [](Time::duration d) { return std::chrono::duration<double, std::milli>(d).count(); };
+    if (timings_.n_answer++ == 0) {
+      drew_first_ = at;
+      timings_.prompt_ms = in_ms(at - began_);
+    }
+    timings_.answer_ms = in_ms(at - drew_first_);
+  }
+  // Empty, where the request does not ask for it.
+  std::string told(const Asked& asked) const { return asked.draft.timings ? timings_member(timings_) : std::string(); }
+
+ private:
+  Time began_, drew_first_;
+  Timings timings_;
+};
+
 // Chat completions and completions.
 class ChunkWriter final : public StreamWriter {
  public:
   ChunkWriter(const Api& api, const Asked& asked) : api_(api), asked_(asked) {
-    for (size_t i = 0; i < asked.requests.size(); ++i) choices_.push_back({ChoiceReader(asked, i), {}, 0, {}, {}, {}});
+    for (size_t i = 0; i < asked.requests.size(); ++i) choices_.push_back({ChoiceReader(asked, i), {}, 0, {}});
   }
   std::string begin() override {
     std::string out;
     for (size_t i = 0; i < choices_.size(); ++i) out += event(api_.chunk_head(asked_, i));
     return out;
   }
-  void started(size_t i, const RequestStarted& started, Time at) override {
-    choices_[i].began = at;
-    choices_[i].timings.n_cached = started.n_prompt_cached;
-    choices_[i].timings.n_prompt = started.n_prompt - started.n_prompt_cached;
-  }
+  void started(size_t i, const RequestStarted& started, Time at) override { choices_[i].pace.started(started, at); }
   std::string token(size_t i, const RequestToken& token, Time at) override {
-    count(choices_[i], at);
+    choices_[i].pace.token(at);
     if (token.logprobs) choices_[i].logprobs.push_back(*token.logprobs);
     return told(i, choices_[i].reader.token(token));
   }
@@ -55,23 +77,13 @@ class ChunkWriter final : public StreamWriter {
     ChoiceReader reader;
     std::vector<TokenLogprobs> logprobs;  // of tokens whose text is not certain yet
     size_t n_sent = 0;                    // bytes of text
-    Time began, drew_first;
-    Timings timings;
+    Pace pace;
   };
-  static void count(One& one, Time at) {
-    const auto in_ms = [](Time::duration d) { return std::chrono::duration<double, std::milli>(d).count(); };
-    if (one.timings.n_answer++ == 0) {
-      one.drew_first = at;
-      one.timings.prompt_ms = in_ms(at - one.began);
-    }
-    one.timings.answer_ms = in_ms(at - one.drew_first);
-  }
   std::string told(size_t i, const std::vector<AnswerPiece>& pieces) {
     std::string out;
     One& one = choices_[i];
     for (const AnswerPiece& piece : pieces) {
-      out += event(api_.chunk(asked_, i, piece, one.logprobs, one.n_sent,
-                              asked_.draft.timings ? timings_member(one.timings) : std::string()));
+      out += event(api_.chunk(asked_, i, piece, one.logprobs, one.n_sent, one.pace.told(asked_)));
       one.n_sent += piece.text.size();
       one.logprobs.clear();
     }
@@ -86,9 +98,11 @@ class ChunkWriter final : public StreamWriter {
 // Responses, which have one choice.
 class ResponseWriter final : public StreamWriter {
  public:
-  ResponseWriter(const Api& api, const Asked& asked) : reader_(asked, 0), events_(api, asked) {}
+  ResponseWriter(const Api& api, const Asked& asked) : asked_(asked), reader_(asked, 0), events_(api, asked) {}
   std::string begin() override { return events_.begin(); }
-  std::string token(size_t, const RequestToken& token, Time) override {
+  void started(size_t, const RequestStarted& started, Time at) override { pace_.started(started, at); }
+  std::string token(size_t, const RequestToken& token, Time at) override {
+    pace_.token(at);
     reader_.token(token);
     return news();
   }
@@ -105,12 +119,15 @@ class ResponseWriter final : public StreamWriter {
   std::string news() {
     std::string out;
     const std::vector<Choice::Piece>& pieces = reader_.choice().pieces;
-    for (; n_told_ < pieces.size(); ++n_told_) out += events_.add(pieces[n_told_].piece, pieces[n_told_].logprobs);
+    for (; n_told_ < pieces.size(); ++n_told_)
+      out += events_.add(pieces[n_told_].piece, pieces[n_told_].logprobs, pace_.told(asked_));
     return out;
   }
 
+  const Asked& asked_;
   ChoiceReader reader_;
   ResponseEvents events_;
+  Pace pace_;
   size_t n_told_ = 0;  // of the choice's pieces
 };
 

@@ -35,9 +35,9 @@ int32_t stack_of(uint64_t config) noexcept { return static_cast<int32_t>(config 
 
 Automaton::Automaton(std::shared_ptr<const Network> network)
     : network_(std::move(network)), frames_(1), seen_table_(64), seen_epoch_(64) {
-  Known dead;
-  dead.next.fill(kDead);
-  places_.push_back(std::move(dead));
+  places_.emplace_back();
+  tables_.push_back(std::make_unique<Table>());
+  tables_[kDead]->fill(kDead);
   allow_work(kWorkMax);
   std::vector<Config> open = {pair_of(network_->rules[static_cast<size_t>(network_->root)].begin, 0)};
   begin_ = place_of(open);
@@ -91,7 +91,6 @@ Automaton::Place Automaton::place_of(std::vector<Config>& open) {
   }
   n_seen_ = 0;
   Known known;
-  known.next.fill(-1);
   while (!open.empty()) {
     const Config config = open.back();
     open.pop_back();
@@ -123,6 +122,17 @@ Automaton::Place Automaton::place_of(std::vector<Config>& open) {
   return intern(std::move(known));
 }
 
+// Many bytes lead to one state.
+Automaton::Place Automaton::place_of_one(Config config) {
+  const auto known = of_one_.find(config);
+  if (known != of_one_.end()) return known->second;
+  open_.assign(1, config);
+  const Place place = place_of(open_);
+  of_one_.emplace(config, place);
+  kept_bytes_ += sizeof(config) + sizeof(place) + 4 * sizeof(void*);
+  return place;
+}
+
 Automaton::Place Automaton::intern(Known known) {
   uint64_t hash = known.accepts ? 1 : 0;
   for (const Config c : known.configs) hash = mix(hash ^ c);
@@ -132,8 +142,10 @@ Automaton::Place Automaton::intern(Known known) {
     if (other.accepts == known.accepts && other.configs == known.configs) return it->second;
   }
   const auto id = static_cast<Place>(places_.size());
-  kept_bytes_ += sizeof(Known) + known.configs.capacity() * sizeof(Config);
+  kept_bytes_ += sizeof(Known) + sizeof(Table) + known.configs.capacity() * sizeof(Config);
   places_.push_back(std::move(known));
+  tables_.push_back(std::make_unique<Table>());
+  tables_.back()->fill(-1);
   by_hash_.emplace(hash, id);
   return id;
 }
@@ -157,8 +169,8 @@ Automaton::Place Automaton::find(Place from, uint8_t byte) {
       }
     }
   }
-  const Place next = open_.empty() ? kDead : place_of(open_);
-  auto& table = places_[static_cast<size_t>(from)].next;
+  const Place next = open_.empty() ? kDead : open_.size() == 1 ? place_of_one(open_[0]) : place_of(open_);
+  Table& table = *tables_[static_cast<size_t>(from)];
   std::fill(table.begin() + first, table.begin() + last + 1, next);
   return next;
 }
@@ -190,8 +202,8 @@ bool Automaton::alike_within(Place a, Place b, int n_bytes, int& pairs_left) {
   for (size_t byte = 0; byte < 256;) {
     const Place next_a = step(a, static_cast<uint8_t>(byte)), next_b = step(b, static_cast<uint8_t>(byte));
     if (!alike_within(next_a, next_b, n_bytes - 1, pairs_left)) return false;
-    const auto& all_a = places_[static_cast<size_t>(a)].next;  // found by now: places lie elsewhere after a new one
-    const auto& all_b = places_[static_cast<size_t>(b)].next;
+    const Table& all_a = *tables_[static_cast<size_t>(a)];
+    const Table& all_b = *tables_[static_cast<size_t>(b)];
     while (byte < 256 && all_a[byte] == next_a && all_b[byte] == next_b) ++byte;
   }
   if (is_new) kept_bytes_ += sizeof(pair) + sizeof(n_bytes) + 4 * sizeof(void*);
@@ -199,17 +211,137 @@ bool Automaton::alike_within(Place a, Place b, int n_bytes, int& pairs_left) {
   return true;
 }
 
+// Where all characters that begin with these bytes lead from the state behind their first byte; -1: not to one state.
+StateId Automaton::behind_character(StateId state, const Leads& leads) const {
+  for (int i = 0; i < leads.n_behind; ++i) {
+    const State& s = network_->states[static_cast<size_t>(state)];
+    const uint8_t first = i == 0 ? leads.second_first : 0x80, last = i == 0 ? leads.second_last : 0xBF;
+    if (s.bytes.size() != 1 || !s.jumps.empty() || !s.calls.empty()) return -1;
+    if (s.bytes[0].first > first || s.bytes[0].last < last) return -1;
+    state = s.bytes[0].to;
+  }
+  return state;
+}
+
+const Automaton::Classes& Automaton::classes(StateId state) {
+  const auto known = classes_.find(state);
+  if (known != classes_.end()) return known->second;
+  const std::vector<ByteEdge>& edges = network_->states[static_cast<size_t>(state)].bytes;
+  work(static_cast<int64_t>(edges.size()));
+  Classes found;
+  ByteSet twice;
+  for (const ByteEdge& e : edges) {
+    ByteSet range;
+    range.add(e.first, e.last);
+    twice = twice | (found.alive & range);
+    found.alive = found.alive | range;
+  }
+  std::vector<std::pair<StateId, ByteSet>> by_target;
+  for (const ByteEdge& e : edges) {
+    for (const Leads& leads : kLeads) {
+      ByteSet range;
+      range.add(std::max(e.first, leads.first), std::min(e.last, leads.last));
+      range = range & ~twice;
+      const StateId to = range.empty() ? -1 : behind_character(e.to, leads);
+      if (to < 0) continue;
+      auto same = std::find_if(by_target.begin(), by_target.end(), [to](const auto& t) { return t.first == to; });
+      if (same == by_target.end()) same = by_target.insert(same, {to, ByteSet()});
+      same->second = same->second | range;
+    }
+  }
+  for (const auto& [to, set] : by_target) found.all.push_back(set);
+  kept_bytes_ += sizeof(Classes) + found.all.size() * sizeof(ByteSet) + 4 * sizeof(void*);
+  return classes_.emplace(state, std::move(found)).first->second;
+}
+
+// Behind one character, the first that begins with this byte.
+Automaton::Place Automaton::behind(Place place, uint8_t lead) {
+  place = step(place, lead);
+  const Leads* leads = leads_of(lead);
+  for (int i = 0; i < leads->n_behind; ++i) place = step(place, i == 0 ? leads->second_first : uint8_t{0x80});
+  return place;
+}
+
+Automaton::Ways Automaton::ways(Place place) {
+  if (!places_[static_cast<size_t>(place)].has_ways) {
+    const Ways found = find_ways(place);
+    places_[static_cast<size_t>(place)].ways = found;
+    places_[static_cast<size_t>(place)].has_ways = true;
+  }
+  return places_[static_cast<size_t>(place)].ways;
+}
+
+// A byte that two states read says nothing: what they lead to may differ behind it.
+Automaton::Ways Automaton::find_ways(Place place) {
+  const std::vector<Config> configs = places_[static_cast<size_t>(place)].configs;  // places lie elsewhere after step()
+  if (configs.size() > kFewConfigs) return {};
+  ByteSet once, twice;
+  for (const Config c : configs) {
+    const ByteSet& alive = classes(state_of(c)).alive;
+    twice = twice | (once & alive);
+    once = once | alive;
+  }
+  std::vector<std::pair<Place, ByteSet>> by_place;
+  for (const Config c : configs) {
+    for (const ByteSet& all : classes(state_of(c)).all) {
+      const ByteSet own = all & ~twice;
+      if (own.empty()) continue;
+      const Place to = behind(place, own.first());
+      auto same = std::find_if(by_place.begin(), by_place.end(), [to](const auto& p) { return p.first == to; });
+      if (same == by_place.end()) same = by_place.insert(same, {to, ByteSet()});
+      same->second = same->second | own;
+    }
+  }
+  Ways found;
+  found.never = ~once;
+  for (const auto& [to, set] : by_place) {
+    if (set.size() > found.on.size()) found.on = set;
+  }
+  return found;
+}
+
+Run Automaton::run(Place place) {
+  const int64_t kept = std::exchange(work_left_, kAlikeWork);
+  Run run;
+  try {
+    const Ways first = ways(place);
+    run.on = first.on;
+    run.never = first.never;
+    while (!run.on.empty() && run.n < kRunMax) {
+      const Place next = behind(place, run.on.first());
+      run.n = next == place ? kRunMax : run.n + 1;
+      const Ways there = ways(next);
+      run.never = run.never & there.never;
+      if (!run.on.within(there.on)) {
+        run.ends = run.on.within(there.never);
+        break;
+      }
+      place = next;
+    }
+  } catch (const Error&) {
+    run = {};  // as in alike()
+  }
+  work_left_ = kept;
+  return run;
+}
+
+const Automaton::Free& Automaton::free(Place place) {
+  if (places_[static_cast<size_t>(place)].free.n < 0) {
+    const Run found = run(place);
+    places_[static_cast<size_t>(place)].free = {groups_within(found.on), found.n};
+  }
+  return places_[static_cast<size_t>(place)].free;
+}
+
 Automaton::Place Automaton::keep_only(Place place) {
-  std::vector<Known> kept;
-  kept.push_back(std::move(places_[kDead]));
-  const Place begin = begin_;
-  Known first = places_[static_cast<size_t>(begin)], current = places_[static_cast<size_t>(place)];
-  places_ = std::move(kept);
+  Known first = places_[static_cast<size_t>(begin_)], current = places_[static_cast<size_t>(place)];
+  places_.resize(1);
+  tables_.resize(1);
   by_hash_.clear();
   alike_.clear();
+  classes_.clear();
+  of_one_.clear();
   kept_bytes_ = 0;
-  first.next.fill(-1);
-  current.next.fill(-1);
   begin_ = intern(std::move(first));
   return place == kDead ? kDead : intern(std::move(current));
 }

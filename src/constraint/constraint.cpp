@@ -85,6 +85,7 @@ class Follower {
     std::vector<uint64_t> bits;
   };
   static constexpr size_t kWalkedMax = 3;
+  static constexpr int32_t kManyNodes = 5;
 
   size_t words_bytes() const { return static_cast<size_t>(tokens_->state().n_words) * 8; }
 
@@ -104,15 +105,32 @@ class Follower {
     const TokenTree::State& tokens = tokens_->state();
     const int32_t n_plain = automaton_.n_plain(place_);
     std::vector<uint64_t> bits;
-    if (n_plain >= constraint::kPlainMax || (n_plain >= 0 && automaton_.only_plain(place_))) {
-      bits = tokens.plain[static_cast<size_t>(std::min(n_plain, constraint::kPlainMax))];
+    if (n_plain >= constraint::kRunMax || (n_plain >= 0 && automaton_.only_plain(place_))) {
+      bits = of_at_most(n_plain, tokens.plain);
       walk(tokens.other, bits);
     } else {
-      bits = short_tokens();
+      const constraint::Run run = automaton_.run(place_);
+      const auto of_class = tokens.classes.find(tokens.shorter, tokens.n_words, run);
+      if (of_class != nullptr) {
+        bits = of_at_most(run.n, of_class->bits);
+        walk(of_class->other, bits);
+      } else {
+        bits = short_tokens();
+      }
       walk(tokens.longer, bits);
     }
     if (automaton_.accepts(place_)) {
       for (size_t i = 0; i < bits.size(); ++i) bits[i] |= tokens.ends[i];
+    }
+    return bits;
+  }
+
+  // Those of the tokens that have so many characters or fewer.
+  std::vector<uint64_t> of_at_most(int32_t n, const std::vector<uint64_t>& all) const {
+    std::vector<uint64_t> bits = all;
+    if (n < constraint::kRunMax) {
+      const auto& whole = tokens_->state().whole[static_cast<size_t>(n)];
+      for (size_t i = 0; i < bits.size(); ++i) bits[i] &= whole[i];
     }
     return bits;
   }
@@ -138,21 +156,29 @@ class Follower {
   void walk(const constraint::Tree& tree, std::vector<uint64_t>& bits) {
     path_.resize(static_cast<size_t>(tree.depth_max) + 1);
     path_[0] = place_;
-    const auto n = static_cast<int32_t>(tree.nodes.size()) - 1;
+    const int32_t n = tree.n_nodes();
     for (int32_t i = 0; i < n;) {
-      const constraint::Tree::Node& node = tree.nodes[static_cast<size_t>(i)];
+      const constraint::Tree::Node& node = tree.at(i);
       const Automaton::Place next = automaton_.step(path_[node.depth - 1u], node.byte);
       if (next == Automaton::kDead) {
         i = node.after;
         continue;
       }
       path_[node.depth] = next;
-      for (int32_t t = node.tokens; t < tree.nodes[static_cast<size_t>(i) + 1].tokens; ++t) {
-        const auto id = static_cast<size_t>(tree.ids[static_cast<size_t>(t)]);
-        bits[id / 64] |= uint64_t{1} << (id % 64);
-      }
-      ++i;
+      const int32_t end = may_all_follow(tree, i, next) ? node.after : i + 1;
+      tree.allow(i, end, bits);
+      i = end;
     }
+  }
+
+  // Whether everything below a node may come, without a look at each: the characters are of a class of which any may.
+  bool may_all_follow(const constraint::Tree& tree, int32_t i, Automaton::Place place) {
+    const constraint::Tree::Node& node = tree.at(i);
+    if (tree.below.empty() || node.after - i < kManyNodes) return false;
+    const uint64_t below = tree.below[static_cast<size_t>(i)];
+    if ((below & (constraint::kInsideCharacter | constraint::kNotWhole)) != 0) return false;
+    const Automaton::Free& free = automaton_.free(place);
+    return (below & ~free.groups) == 0 && node.height <= free.n;
   }
 
   std::shared_ptr<const Constraint> constraint_;

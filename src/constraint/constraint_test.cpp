@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -396,6 +397,101 @@ TEST(Mask, IsThatOfEveryTokenTriedAlone) {
     }
     EXPECT_EQ(mask({})[0], plain_mask(*constraint, *tree, "")[0]);  // the next answer begins anew
   }
+}
+
+constraint::Run run_behind(const char* schema, const std::string& so_far) {
+  const auto constraint = Constraint::from_schema(schema);
+  constraint::Automaton automaton(constraint->state().network);
+  constraint::Automaton::Place here = automaton.begin();
+  for (const char c : so_far) here = automaton.step(here, static_cast<uint8_t>(c));
+  return automaton.run(here);
+}
+
+TEST(Run, IsOfOneClassAsLongAsItsCharactersMayFollow) {
+  const char* letters = R"({"pattern": "^[a-z ]{1,300}$"})";
+  const constraint::Run run = run_behind(letters, "\"");
+  EXPECT_EQ(run.n, constraint::kRunMax);
+  for (const char c : {'a', 'z', ' '}) EXPECT_TRUE(run.on.has(static_cast<uint8_t>(c))) << c;
+  EXPECT_EQ(run.on.size(), 27);
+  for (const char c : {'A', '\n', '\\'}) EXPECT_TRUE(run.never.has(static_cast<uint8_t>(c))) << c;
+  EXPECT_FALSE(run.never.has('"'));
+  EXPECT_FALSE(run_behind(letters, "\"" + std::string(290, 'a')).never.has('"'));
+  EXPECT_EQ(run_behind(letters, "\"" + std::string(290, 'a')).n, 10);
+  EXPECT_TRUE(run_behind(letters, "\"" + std::string(290, 'a')).ends);
+  EXPECT_EQ(run_behind(letters, "\"" + std::string(300, 'a')).n, 1);  // the quote
+
+  const constraint::Run almost_all = run_behind(R"({"pattern": "^[^x]{1,300}$"})", "\"b");
+  EXPECT_EQ(almost_all.n, constraint::kRunMax);
+  for (const uint8_t lead : {0x20, 0x7F, 0xC2, 0xDF, 0xE0, 0xED, 0xF0, 0xF4}) EXPECT_TRUE(almost_all.on.has(lead));
+  for (const uint8_t lead : {0x1F, int{'x'}, int{'"'}, int{'\\'}, 0x80, 0xC1, 0xF5})
+    EXPECT_FALSE(almost_all.on.has(lead)) << int{lead};
+  EXPECT_FALSE(run_behind(R"({"pattern": "^.{1,300}$"})", "\"").on.has(0xE2));  // has U+2028
+  EXPECT_TRUE(run_behind(R"({"pattern": "^.{1,300}$"})", "\"").on.has(0xE3));
+
+  // Others go on where this class ends: what more of its characters would be is not known.
+  const constraint::Run then = run_behind(R"({"pattern": "^[a-z]{1,9}[a-m]{3}$"})", "\"");
+  EXPECT_FALSE(then.is_exact() && then.on.has('z') && then.n > 9);
+}
+
+// Counted classes of every kind one after another; the answers are drawn from their own masks.
+TEST(Mask, OfRandomFormsIsThatOfEveryTokenTriedAlone) {
+  const std::string names[] = {"ggml-vocab-gpt-2.gguf", "ggml-vocab-llama-spm.gguf"};
+  const char* classes[] = {"[a-z ]",          "[^x]",  "[A-Za-z0-9_]",    "[^,;]",      "[a-m]", "[ -~]",
+                           "[\u0430-\u044f]", "[0-9]", "[\u4e00-\u9fff]", "[^\u00e9 ]", "[ab]",  "[e\u00e9-\u00ff]"};
+  std::mt19937_64 random(20);
+  const auto below = [&random](size_t n) { return static_cast<size_t>(random() % n); };
+  const auto pattern = [&](bool is_grammar) {
+    std::string text;
+    for (size_t i = 0, n = 1 + below(3); i < n; ++i) {
+      const std::string one = classes[below(std::size(classes))];
+      const std::string other = below(4) == 0 ? std::string("|") + classes[below(std::size(classes))] : "";
+      text += other.empty() ? one : "(" + one + other + ")";
+      const size_t least = below(3) == 0 ? below(45) : below(3), most = least + 1 + below(60);
+      const std::string counts[] = {"{" + std::to_string(least) + "," + std::to_string(most) + "}", "*", "+", ""};
+      text += counts[below(8) < 5 ? 0 : 1 + below(3)] + (is_grammar ? " " : "");
+    }
+    return text;
+  };
+  size_t n_compared = 0;
+  for (const std::string& name : names) {
+    const std::string path = test::shared("vectors/tokenizers/" + name).string();
+    ASSAY_REQUIRE_FILE(path);
+    const auto tokenizer = Tokenizer::load(path);
+    const auto tree = std::make_shared<const TokenTree>(*tokenizer, tokenizer->vocab_size());
+    for (size_t form = 0; form < test::unless_slow<size_t>(test::rounds<size_t>(80, 14), 4); ++form) {
+      const bool is_grammar = form % 3 == 2;
+      const std::string text = is_grammar      ? "root ::= \"<\" " + pattern(true) + "\">\""
+                               : form % 3 == 1 ? R"({"pattern": "^)" + pattern(false) + R"($", "maxLength": 70})"
+                                               : R"({"pattern": "^)" + pattern(false) + R"($"})";
+      SCOPED_TRACE(name + ": " + text);
+      std::shared_ptr<const Constraint> constraint;
+      try {
+        constraint = is_grammar ? Constraint::from_grammar(text) : Constraint::from_schema(text);
+      } catch (const Error&) {
+        continue;  // no text is so long and so short
+      }
+      const TokenMask mask = constrain(constraint, tree);
+      std::vector<TokenId> answer;
+      std::string so_far;
+      for (int step = 0; step < 30; ++step) {
+        const auto words = mask(answer);
+        const std::vector<uint64_t> bits(words.begin(), words.end());
+        if (step < 2 || below(4) == 0) {
+          ++n_compared;
+          ASSERT_EQ(bits, plain_mask(*constraint, *tree, so_far)) << so_far;
+        }
+        std::vector<TokenId> may_come;
+        for (size_t id = 0; id < tree->state().bytes.size(); ++id) {
+          if ((bits[id / 64] >> (id % 64) & 1) != 0 && !tree->state().bytes[id].empty())
+            may_come.push_back(static_cast<TokenId>(id));
+        }
+        if (may_come.empty()) break;
+        answer.push_back(may_come[below(may_come.size())]);
+        so_far += tree->state().bytes[static_cast<size_t>(answer.back())];
+      }
+    }
+  }
+  EXPECT_GT(n_compared, test::unless_slow<size_t>(100, 10));
 }
 
 }  // namespace

@@ -9,52 +9,19 @@
 #include "assay/utf8.h"
 
 namespace assay {
-namespace constraint {
 namespace {
 
-// Characters of a plain token; 0: it is none.
-int n_plain_characters(const std::string& bytes) {
+// Characters of a token of whole characters; 0: it is none, or has more than are told apart.
+int n_whole_characters(const std::string& bytes) {
   int n = 0;
-  for (const char c : bytes) {
-    const auto b = static_cast<unsigned char>(c);
-    if (b < 0x20 || b == '"' || b == '\\') return 0;
-    n += (b & 0xC0) != 0x80 ? 1 : 0;
-  }
-  return n <= kPlainMax && !find_invalid_utf8(bytes) ? n : 0;
+  for (const char c : bytes) n += (static_cast<unsigned char>(c) & 0xC0) != 0x80 ? 1 : 0;
+  return n <= constraint::kRunMax && !find_invalid_utf8(bytes) ? n : 0;
 }
 
-}  // namespace
-
-Tree make_tree(std::vector<std::pair<std::string, TokenId>> tokens) {
-  std::sort(tokens.begin(), tokens.end());
-  Tree tree;
-  std::vector<int32_t> path;  // the nodes of the last token
-  std::string last;
-  const auto close = [&](size_t n) {
-    for (; path.size() > n; path.pop_back())
-      tree.nodes[static_cast<size_t>(path.back())].after = static_cast<int32_t>(tree.nodes.size());
-  };
-  for (const auto& [bytes, id] : tokens) {
-    const auto n_same =
-        static_cast<size_t>(std::mismatch(last.begin(), last.end(), bytes.begin(), bytes.end()).first - last.begin());
-    close(n_same);
-    for (size_t i = n_same; i < bytes.size(); ++i) {
-      path.push_back(static_cast<int32_t>(tree.nodes.size()));
-      tree.nodes.push_back(
-          {static_cast<uint8_t>(bytes[i]), static_cast<uint16_t>(i + 1), 0, static_cast<int32_t>(tree.ids.size())});
-    }
-    tree.ids.push_back(id);
-    tree.depth_max = std::max(tree.depth_max, static_cast<int>(bytes.size()));
-    last = bytes;
-  }
-  close(0);
-  tree.nodes.push_back({0, 0, static_cast<int32_t>(tree.nodes.size()), static_cast<int32_t>(tree.ids.size())});
-  return tree;
+bool stands_in_a_string(const std::string& bytes) {  // of JSON, as it is
+  return std::all_of(bytes.begin(), bytes.end(),
+                     [](char c) { return static_cast<unsigned char>(c) >= 0x20 && c != '"' && c != '\\'; });
 }
-
-}  // namespace constraint
-
-namespace {
 
 const Tokenizer& tokenizer_of(const Model& model) {
   if (model.tokenizer()) return *model.tokenizer();
@@ -75,7 +42,8 @@ TokenTree::TokenTree(const Tokenizer& tokenizer, int64_t vocab_size) {
   };
   s->bytes.resize(static_cast<size_t>(tokenizer.vocab_size()));
   s->ends = words();
-  s->plain.assign(constraint::kPlainMax + 1, words());
+  s->plain = words();
+  s->whole.assign(constraint::kRunMax + 1, words());
   std::vector<std::pair<std::string, TokenId>> shorter, longer, other;
   for (TokenId id = 0; id < tokenizer.vocab_size(); ++id) {
     if (tokenizer.is_end_of_generation(id)) {
@@ -90,15 +58,20 @@ TokenTree::TokenTree(const Tokenizer& tokenizer, int64_t vocab_size) {
     if (!is_control && bytes.find_first_of("\xF8\xF9\xFA\xFB\xFC\xFD\xFE\xFF") != std::string::npos)
       continue;  // no UTF-8 has these
     s->bytes[static_cast<size_t>(id)] = bytes;
-    const int n_plain = constraint::n_plain_characters(bytes);
-    for (int k = n_plain; k > 0 && k <= constraint::kPlainMax; ++k) set(s->plain[static_cast<size_t>(k)], id);
-    if (n_plain == 0) other.emplace_back(bytes, id);
+    const int n_whole = n_whole_characters(bytes);
+    for (int k = n_whole; k > 0 && k <= constraint::kRunMax; ++k) set(s->whole[static_cast<size_t>(k)], id);
+    if (n_whole > 0 && stands_in_a_string(bytes)) {
+      set(s->plain, id);
+    } else {
+      other.emplace_back(bytes, id);
+    }
     auto& part = bytes.size() > constraint::kShortBytes ? longer : shorter;
     part.emplace_back(std::move(bytes), id);
   }
   s->shorter = constraint::make_tree(std::move(shorter));
   s->longer = constraint::make_tree(std::move(longer));
   s->other = constraint::make_tree(std::move(other));
+  constraint::look_below(s->shorter);
   state_ = std::move(s);
 }
 

@@ -2,6 +2,7 @@
 // and whole answers say the same, and the bits are those of the library alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <boost/json.hpp>
 #include <map>
@@ -11,6 +12,7 @@
 #include "assay/constraint.h"
 #include "assay/tools.h"
 #include "programs/running_server.h"
+#include "support/rounds.h"
 
 namespace assay {
 namespace {
@@ -283,9 +285,21 @@ TEST_F(FormTest, WhatIsNotServedIsNamed) {
               HasSubstr("messages[0].tool_calls: stands in messages of role assistant"));
 }
 
+// Of the whole process, the client of the test among it.
+std::pair<double, int64_t> spent_ms_and_most_kib() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto ms = [](const timeval& t) {
+    return 1e3 * static_cast<double>(t.tv_sec) + 1e-3 * static_cast<double>(t.tv_usec);
+  };
+  return {ms(usage.ru_utime) + ms(usage.ru_stime), usage.ru_maxrss};
+}
+
 // B46 to B56: each is refused or served, soon, and the server goes on.
 TEST_F(FormTest, HostileSchemasAndGrammars) {
   start();
+  ask(post("/v1/chat/completions", chat(R"("max_tokens": 2, "json_schema": {"type": "string"})")));
+  const int64_t usual_kib = spent_ms_and_most_kib().second;
   const auto repeat = [](std::string_view text, size_t n) {
     std::string all;
     for (size_t i = 0; i < n; ++i) all += text;
@@ -329,9 +343,13 @@ TEST_F(FormTest, HostileSchemasAndGrammars) {
   };
   for (const auto& [name, body] : cases) {
     SCOPED_TRACE(name);
+    const double before_ms = spent_ms_and_most_kib().first;
     const Reply r = ask(post("/v1/chat/completions", body));
     EXPECT_TRUE(r.status == 200 || r.status == 400) << r.status << " " << r.body.substr(0, 300);
+    // 100 ms for what is compiled; the rest is for the text of the request, sent, read and answered.
+    EXPECT_LT(spent_ms_and_most_kib().first - before_ms, test::unless_slow(250.0, 5'000.0));
   }
+  EXPECT_LT(spent_ms_and_most_kib().second - usual_kib, test::unless_slow<int64_t>(64 << 10, 1024 << 10));
   EXPECT_EQ(ask(get("/health")).status, 200);
 }
 

@@ -7,6 +7,7 @@
 #include <new>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "assay/pull.h"
 #include "base/shown.h"
@@ -21,7 +22,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kRedirectsMax = 10;
 constexpr size_t kHeadBytesMax = 256 << 10;
-constexpr long kBufferBytes = 256 << 10;
+constexpr long kBufferBytes = 1 << 20;
+// libcurl tells a body in parts of 16 KiB; as many are joined as come at once.
+constexpr size_t kToldAtOnce = 256 << 10;
 
 struct Url {
   const CurlLibrary& curl;
@@ -71,6 +74,7 @@ struct Hop {
   curl_off_t n_seen = 0;
   Clock::time_point last_byte = Clock::now();
   std::exception_ptr thrown;
+  std::vector<std::byte> body;  // that came and is not told yet
 
   bool is_redirect() const { return head.status >= 300 && head.status < 400 && !head.location.empty(); }
   // Tells the head once it is whole; false where the request ends here.
@@ -79,6 +83,10 @@ struct Hop {
     is_told = true;
     is_stopped = !on_head(head);
     return !is_stopped;
+  }
+  void tell_body() {
+    if (!body.empty()) on_body(body);
+    body.clear();
   }
 };
 
@@ -120,14 +128,19 @@ size_t take_body(char* data, size_t, size_t n, void* context) {
   const bool goes_on = guarded(hop, [&] {
     hop.last_byte = Clock::now();
     if (hop.is_redirect()) return true;
-    hop.on_body(std::as_bytes(std::span(data, n)));
+    const auto bytes = std::as_bytes(std::span(data, n));
+    hop.body.insert(hop.body.end(), bytes.begin(), bytes.end());
+    if (hop.body.size() >= kToldAtOnce) hop.tell_body();
     return true;
   });
   return goes_on ? n : 0;
 }
 
+// Called before each wait for more.
 int watch(void* context, curl_off_t, curl_off_t n_received, curl_off_t, curl_off_t) {
   Hop& hop = *static_cast<Hop*>(context);
+  const auto tell = [&] { return hop.tell_body(), true; };
+  if (!guarded(hop, tell)) return 1;
   if (hop.settings.cancelled && hop.settings.cancelled()) {
     hop.is_cancelled = true;
     return 1;
@@ -228,8 +241,9 @@ HttpResult Http::get(const HttpRequest& request, const std::function<bool(const 
     HeaderList headers(state_->curl);
     state_->add_headers(headers, request, url);
     char problem[CURL_ERROR_SIZE] = "";
-    Hop hop{state_->settings, on_head, on_body, {}, {}, {}, {}, {}, {}, {}, Clock::now(), {}};
+    Hop hop{state_->settings, on_head, on_body, {}, {}, {}, {}, {}, {}, {}, Clock::now(), {}, {}};
     const CURLcode code = state_->perform(url.part(CURLUPART_URL), url, headers, hop, problem);
+    if (!hop.thrown) hop.tell_body();  // also of a reply that was cut
     if (hop.thrown) std::rethrow_exception(hop.thrown);
     if (hop.is_cancelled) return {HttpEnd::cancelled, ""};
     if (hop.is_stopped) return {HttpEnd::stopped, ""};

@@ -28,8 +28,6 @@ namespace {
 
 namespace json = boost::json;
 constexpr size_t kNoteBytesMax = 64 << 10;
-constexpr int64_t kBeginWriting = 16 << 20;
-constexpr size_t kReadBytes = size_t{1} << 20;
 constexpr auto kLockWait = std::chrono::milliseconds(100);
 
 [[noreturn]] void fail(const std::filesystem::path& path, const char* what) {
@@ -46,22 +44,13 @@ bool is_at(int descriptor, const std::filesystem::path& path) {
 }  // namespace
 
 PartialFile::PartialFile(std::filesystem::path target, const std::function<bool()>& on_wait)
-    : target_(std::move(target)),
-      path_(target_.string() + ".partial"),
-      hashed_([this](const BackgroundBlocks::Block& block) { digest_.add(*block); }),
-      stored_([this](const BackgroundBlocks::Block& block) {
-        write(*block);
-        hashed_.add(block);
-      }) {
+    : target_(std::move(target)), path_(target_.string() + ".partial") {
   open(on_wait);
   if (is_ours()) read_back();
 }
 
 PartialFile::~PartialFile() {
-  try {
-    flush();                         // what has come serves the next try
-  } catch (const std::exception&) {  // it was reported where it was appended, or the file is given up
-  }
+  hash_.stop();
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
@@ -108,17 +97,10 @@ void PartialFile::read_back() {
     restart();
     return;
   }
-  for (;;) {
-    std::vector<std::byte> block(kReadBytes);
-    const ssize_t n = ::pread(descriptor_, block.data(), block.size(), bytes_);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail(path_, "cannot be read");
-    if (n == 0) break;
-    block.resize(static_cast<size_t>(n));
-    hashed_.add(std::make_shared<const std::vector<std::byte>>(std::move(block)));
-    bytes_ += n;
-  }
-  bytes_written_ = bytes_begun_ = bytes_;
+  struct stat info {};
+  if (::fstat(descriptor_, &info) != 0) fail(path_, "cannot be examined");
+  bytes_ = info.st_size;
+  if (bytes_ > 0) hash_.grow(descriptor_, bytes_);
 }
 
 void PartialFile::note(const Source& source) {
@@ -132,45 +114,25 @@ void PartialFile::note(const Source& source) {
 }
 
 void PartialFile::append(std::span<const std::byte> bytes) {
-  stored_.add(bytes);
-  bytes_ += static_cast<int64_t>(bytes.size());
-}
-
-void PartialFile::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const ssize_t n = ::pwrite(descriptor_, bytes.data(), bytes.size(), bytes_written_);
+    const ssize_t n = ::pwrite(descriptor_, bytes.data(), bytes.size(), bytes_);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail(path_, "cannot be written");
-    bytes_written_ += n;
+    bytes_ += n;
     bytes = bytes.subspan(static_cast<size_t>(n));
   }
-  // While the next bytes come, so that sync() has little left to wait for.
-  if (bytes_written_ - bytes_begun_ >= kBeginWriting) {
-    ::sync_file_range(descriptor_, bytes_begun_, bytes_written_ - bytes_begun_, SYNC_FILE_RANGE_WRITE);
-    bytes_begun_ = bytes_written_;
-  }
+  hash_.grow(descriptor_, bytes_);
 }
-
-void PartialFile::flush() { stored_.wait(); }
 
 void PartialFile::restart() {
-  stored_.forget();
-  hashed_.forget();
+  hash_.restart();
   if (::ftruncate(descriptor_, 0) != 0) fail(path_, "cannot be cut");
-  bytes_ = bytes_written_ = bytes_begun_ = 0;
-  digest_ = Sha256();
+  bytes_ = 0;
 }
 
-std::string PartialFile::digest() {
-  flush();
-  hashed_.wait();
-  std::string text = digest_.hex();
-  digest_ = Sha256();
-  return text;
-}
+std::string PartialFile::digest() { return hash_.digest(); }
 
 void PartialFile::sync() {
-  flush();
   if (::fsync(descriptor_) != 0) fail(path_, "cannot be synced");
 }
 

@@ -1,5 +1,5 @@
 // A file on its way: NAME.partial beside its later place, with a note of what it is a part of. One process at a time
-// has it. What is appended is written and hashed by threads of their own while the next bytes come.
+// has it. What was appended is hashed by a thread of its own while the next bytes come.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,7 @@
 #include <span>
 #include <string>
 
-#include "store/background_blocks.h"
-#include "store/sha256.h"
+#include "store/hash_behind.h"
 
 namespace assay::store {
 
@@ -24,7 +23,7 @@ class PartialFile {
   PartialFile& operator=(const PartialFile&) = delete;
 
   bool is_ours() const noexcept { return descriptor_ >= 0; }  // false where on_wait gave up
-  int64_t bytes() const noexcept { return bytes_; }           // all that were appended
+  int64_t bytes() const noexcept { return bytes_; }           // that it has
 
   // What the bytes on the disk are of. Without a note they are dropped when it is opened.
   struct Source {
@@ -36,11 +35,10 @@ class PartialFile {
   const Source& source() const noexcept { return source_; }
   void note(const Source& source);
 
-  void append(std::span<const std::byte> bytes);  // copied; Error(io), also of what was appended before
-  void flush();                                   // until the file has all bytes: Error(io)
+  void append(std::span<const std::byte> bytes);  // the file has them then: Error(io)
   void restart();                                 // from its first byte
   std::string digest();                           // of all bytes; once
-  void sync();                                    // flushed and on the disk; Error(io)
+  void sync();                                    // on the disk; Error(io)
   void publish();                                 // under its name; the object is done then
   void drop() noexcept;                           // removed, with its note; the object is done then
 
@@ -49,18 +47,13 @@ class PartialFile {
  private:
   void open(const std::function<bool()>& on_wait);
   void read_back();
-  void write(std::span<const std::byte> bytes);
   std::filesystem::path note_path() const;
 
   std::filesystem::path target_, path_;
   int descriptor_ = -1;
   int64_t bytes_ = 0;
   Source source_;
-  // The threads', while they have blocks:
-  int64_t bytes_written_ = 0;
-  int64_t bytes_begun_ = 0;  // that the system was told to write to the disk
-  Sha256 digest_;
-  BackgroundBlocks hashed_, stored_;  // a block is stored, then hashed
+  HashBehind hash_;
 };
 
 // Differs after each start of the system; empty where it does not say.

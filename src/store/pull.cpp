@@ -531,7 +531,6 @@ void Puller::take_body(std::span<const std::byte> bytes, const Task& task, Parti
 
 // Where nobody says what the digest should be, the file's own sizes must fit together.
 void Puller::check_structure(const Task& task, PartialFile& partial) const {
-  partial.flush();
   try {
     const base::MappedFile map(partial.path());
     gguf::read_contents(map.bytes(), task.file_name);
@@ -546,13 +545,13 @@ void Puller::check_structure(const Task& task, PartialFile& partial) const {
 }
 
 PulledFile Puller::finish(const Task& task, PartialFile& partial, const fs::path& target) {
+  partial.sync();  // while the last of it is hashed
   const std::string digest = partial.digest();
   if (!task.sha256.empty() && digest != task.sha256)
     drop(partial,
          fmt::format("{}: what was fetched has SHA-256 {}, but it should have {}", task.url, digest, task.sha256));
   if (partial.bytes() < static_cast<int64_t>(kMagic.size())) drop(partial, fmt::format("{}: is empty", task.url));
   if (task.sha256.empty()) check_structure(task, partial);
-  partial.sync();
   store::OriginNote note = note_;
   note.origin = {digest, task.url, result_.repository, result_.quant, utc_now(), partial.source().version};
   store::write_origin(partial.path(), target, note);

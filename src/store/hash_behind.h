@@ -1,0 +1,47 @@
+// The digest of a file that grows: a thread of its own reads what has been written, and lets it go on to the disk.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "store/sha256.h"
+
+namespace assay::store {
+
+class HashBehind {
+ public:
+  HashBehind() = default;
+  ~HashBehind() { stop(); }
+  HashBehind(const HashBehind&) = delete;
+  HashBehind& operator=(const HashBehind&) = delete;
+
+  // The file has so many bytes by now, and they stay as they are. The descriptor is always the same.
+  void grow(int descriptor, int64_t bytes);
+  std::string digest();  // of all of them; once. Error(io)
+  void restart();        // an empty file
+  void stop();           // after the read at work; no longer uses the descriptor
+
+ private:
+  void work();
+  void read(int64_t begin, int64_t end);
+
+  std::mutex mutex_;
+  std::condition_variable for_worker_, for_caller_;
+  int descriptor_ = -1;
+  int64_t bytes_ = 0, bytes_hashed_ = 0;
+  bool is_busy_ = false, ends_ = false;
+  std::exception_ptr problem_;
+  // The worker's, while it is busy:
+  Sha256 digest_;
+  std::vector<std::byte> buffer_;
+  int64_t bytes_begun_ = 0;  // that the system was told to write to the disk
+  std::thread worker_;       // begins with the first bytes
+};
+
+}  // namespace assay::store
