@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "assay/devices.h"
 #include "assay/error.h"
 #include "assay/pull.h"
 #include "commands.h"
@@ -164,6 +165,13 @@ int help_command(const Arguments& arguments) {
   return 0;
 }
 
+// ${XDG_CACHE_HOME:-~/.cache}/assay/vulkan; empty where the environment names neither.
+std::string shader_folder() {
+  const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
+  if (cache != nullptr && *cache == '/') return std::string(cache) + "/assay/vulkan";
+  return home == nullptr || *home == 0 ? std::string() : std::string(home) + "/.cache/assay/vulkan";
+}
+
 int dispatch(Arguments arguments) {
   if (arguments.empty()) {
     to_stderr(overview());
@@ -218,5 +226,6 @@ int guarded(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   assay::cli::set_up_signals();
+  assay::keep_shaders_in(assay::cli::shader_folder());
   return assay::cli::guarded(assay::cli::Arguments(argv + 1, argv + argc));
 }

@@ -25,6 +25,9 @@ struct DeviceList {
 
 // probe: Vulkan devices are opened and asked how they compute, which takes a moment; their detail and what they are refused for then say so.
 DeviceList list_devices(bool probe = false);
+// Of the whole process, ahead of the first device: the folder in which drivers' compilations of shaders are kept for later runs (Vulkan). Empty, as at first: they
+// are not kept.
+void keep_shaders_in(const std::string& folder);
 std::string processor_name();  // as the operating system calls it; empty where it does not say
 
 }  // namespace assay

@@ -291,14 +291,20 @@ ChosenExecutor make_executor(const Model& model, const ContextOptions& options, 
   const backend::cpu::KernelSet set = kernel_set(options.kernels);
   if (options.backend == Backend::cuda && options.split_mode == SplitMode::tensor) return make_sharded(plan, executor, options.devices);
   const Placement placement = place_layers(options, model.n_layers());
+  std::string notes;  // of devices
   const auto make = [&](const ops::Plan& part, int i) {
     const int device = placement.devices[static_cast<size_t>(i)];
     if (device == kCpu) return backend::cpu::make_cpu_executor(part, executor, {set}, pool);
-    return options.backend == Backend::vulkan ? backend::vulkan::make_vulkan_executor(part, executor, device, pool) : backend::cuda::make_cuda_executor(part, executor, device);
+    if (options.backend != Backend::vulkan) return backend::cuda::make_cuda_executor(part, executor, device);
+    std::string note;
+    std::unique_ptr<ops::Executor> made = backend::vulkan::make_vulkan_executor(part, executor, device, pool, note);
+    if (!note.empty()) notes += ", " + note;
+    return made;
   };
   std::string kernels = describe(placement, model.n_layers(), std::string(backend::cpu::name(set)), name(options.backend));
-  if (placement.borders.empty()) return {replaying(make(plan, 0)), std::move(kernels)};
-  return {replaying(make_split_executor(plan, executor, placement.borders, make)), std::move(kernels)};
+  std::unique_ptr<ops::Executor> made =
+      placement.borders.empty() ? make(plan, 0) : make_split_executor(plan, executor, placement.borders, make);
+  return {replaying(std::move(made)), kernels + notes};
 }
 
 }  // namespace engine

@@ -13,12 +13,16 @@
 
 namespace assay::backend::vulkan {
 
+// Where devices that are opened from now on keep what their drivers make of shaders; empty, as at first: nowhere.
+void set_shader_folder(const std::string& folder);
+
 struct DeviceInfo {
   std::string name, driver;
   int version_major = 0, version_minor = 0;  // of Vulkan
   bool is_software = false;                  // a processor that computes as a GPU would: only used where it is named
   int64_t memory_bytes = 0, free_bytes = 0;  // free_bytes 0: not known
   std::string arithmetic;                    // what is emulated; only where it was probed
+  std::string note;                          // of its compiled shaders of earlier runs; only where it was probed
   std::string refused;                       // why it cannot be used; empty: it can
 };
 
@@ -36,8 +40,8 @@ int default_device();
 // Runs a Plan on one device. The plan, what its weights point into and the pool, which computes the ops that the device
 // has no kernel for, must outlive the executor; the weights are copied to the device. Throws Error(device) where there
 // is no such device, it is refused or fails, Error(unsupported) for what it cannot run, Error(out_of_memory) with need
-// and have.
+// and have. note: why compiled shaders of earlier runs are not used, where there are some.
 std::unique_ptr<ops::Executor> make_vulkan_executor(const ops::Plan& plan, const ops::ExecutorOptions& options,
-                                                    int device, base::ThreadPool& pool);
+                                                    int device, base::ThreadPool& pool, std::string& note);
 
 }  // namespace assay::backend::vulkan

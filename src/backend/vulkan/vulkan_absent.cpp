@@ -9,12 +9,14 @@ constexpr const char* kWhy = "this build has no Vulkan backend (it was configure
 
 }  // namespace
 
+void set_shader_folder(const std::string&) {}
+
 Devices find_devices(bool) { return {{}, kWhy}; }
 
 int default_device() { throw Error(Errc::device, kWhy); }
 
 std::unique_ptr<ops::Executor> make_vulkan_executor(const ops::Plan&, const ops::ExecutorOptions&, int,
-                                                    base::ThreadPool&) {
+                                                    base::ThreadPool&, std::string&) {
   throw Error(Errc::device, kWhy);
 }
 

@@ -21,6 +21,7 @@ std::string detail_of(const backend::vulkan::DeviceInfo& d) {
   std::string detail = fmt::format("Vulkan {}.{}, {}", d.version_major, d.version_minor, d.driver);
   if (d.is_software) detail += ", software: only used where it is named";
   if (!d.arithmetic.empty()) detail += fmt::format("; {}", d.arithmetic);
+  if (!d.note.empty()) detail += fmt::format("; {}", d.note);
   return detail;
 }
 
@@ -54,6 +55,8 @@ DeviceList list_devices(bool probe) {
   }
   return result;
 }
+
+void keep_shaders_in(const std::string& folder) { backend::vulkan::set_shader_folder(folder); }
 
 std::string processor_name() {
   std::ifstream file("/proc/cpuinfo");

@@ -30,41 +30,18 @@ layout(push_constant) uniform Push {
 
 shared float head[kDim];
 shared float lanes[32];
+shared uint row_has_small;
+#define ASSAY_ROW head
+#define ASSAY_ROW_WIDTH kDim
 
-#include "num/block_steps.glsl"  // of the cache: at once
-
-// Byte i of the head in q8_0: 34 of each block, the scale first.
-uint encoded_byte(uint i) {
-  const uint block = i / 34u, at = i % 34u;
-  uint most = 0u;
-  for (uint j = 0u; j < 32u; ++j) most = max(most, magnitude_of(head[32u * block + j]));
-  const vec2 steps = block_steps(most);
-  if (at < 2u) return (float_to_half(steps.x) >> (8u * at)) & 0xFFu;
-  return steps.y != 0.0 ? quantised(head[32u * block + at - 2u], steps.y) : 0u;
-}
-uint encoded_word(uint w) {
-  uint word = 0u;
-  for (uint i = 0u; i < 4u; ++i) word |= encoded_byte(4u * w + i) << (8u * i);
-  return word;
-}
-
-// The head into the cache, by all invocations: whole words of it, of q8_0 two blocks together.
-void encode_head(Words cache, uint type, uint place, uint thread) {
-  if (type == kCacheF32) {
-    for (uint j = thread; j < kDim; j += 64u) cache.at[place + j] = floatBitsToUint(head[j]);
-  } else if (type == kCacheF16) {
-    for (uint j = thread; j < kDim / 2u; j += 64u) cache.at[place + j] = float_to_half(head[2u * j]) | (float_to_half(head[2u * j + 1u]) << 16);
-  } else {
-    for (uint w = thread; w < kDim / 64u * 17u; w += 64u) cache.at[place + w] = encoded_word(w);
-  }
-}
+#include "attention/keep_head.glsl"
 
 #include "num/seen_names.glsl"
-#include "attention/turn_head.glsl"
+#include "attention/turn_heads.glsl"
 #include "num/plain_names.glsl"
-#include "attention/turn_head.glsl"
+#include "attention/turn_heads.glsl"
 
 void main() {
-  turn_head_seen();
-  if (has_risky()) turn_head();
+  turn_heads_seen();
+  if (has_risky()) turn_heads();
 }

@@ -2,9 +2,11 @@
 #include "backend/vulkan/device/device.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "assay/error.h"
+#include "backend/vulkan/device/pipeline_cache.h"
 #include "backend/vulkan/device/spirv.h"
 
 namespace assay::backend::vulkan {
@@ -44,6 +46,7 @@ Device::Device(std::unique_ptr<const Instance> instance, int number, bool apart)
   try {
     open();
     make_commands();
+    make_pipeline_cache();
     staging_ = allocate(kStagingBytes, Place::host, "copies");
   } catch (...) {
     close();
@@ -51,7 +54,10 @@ Device::Device(std::unique_ptr<const Instance> instance, int number, bool apart)
   }
 }
 
-Device::~Device() { close(); }
+Device::~Device() {
+  keep_pipelines();
+  close();
+}
 
 void Device::open() {
   const float priority = 1.0f;
@@ -117,6 +123,34 @@ void Device::make_commands() {
   check(vk_.CreatePipelineLayout(device_, &layout, nullptr, &layout_), "making a pipeline's layout");
 }
 
+void Device::make_pipeline_cache() {
+  compiled_before_ = read_pipeline_cache(pipeline_cache_path(facts_), facts_, cache_note_);
+  VkPipelineCacheCreateInfo cache = {};
+  cache.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO;
+  cache.initialDataSize = compiled_before_.size();
+  cache.pInitialData = compiled_before_.data();
+  if (vk_.CreatePipelineCache(device_, &cache, nullptr, &compiled_) == VK_SUCCESS) return;
+  if (!compiled_before_.empty()) cache_note_ = "compiled shaders of earlier runs are not used: the driver refuses them";
+  compiled_before_.clear();
+  cache.initialDataSize = 0, cache.pInitialData = nullptr;
+  check(vk_.CreatePipelineCache(device_, &cache, nullptr, &compiled_), "making a cache of pipelines");
+}
+
+void Device::keep_pipelines() noexcept try {
+  if (compiled_ == VK_NULL_HANDLE || n_kept_ == pipelines_.size()) return;
+  n_kept_ = pipelines_.size();
+  size_t n = 0;
+  if (vk_.GetPipelineCacheData(device_, compiled_, &n, nullptr) != VK_SUCCESS) return;
+  std::vector<std::byte> bytes(n);
+  if (vk_.GetPipelineCacheData(device_, compiled_, &n, bytes.data()) != VK_SUCCESS) return;
+  bytes.resize(n);
+  if (bytes == compiled_before_) return;
+  write_pipeline_cache(pipeline_cache_path(facts_), facts_, bytes);
+  compiled_before_ = std::move(bytes);
+} catch (const std::exception& e) {  // the next run compiles again
+  cache_note_ = std::string("compiled shaders could not be kept: ") + e.what();
+}
+
 void Device::make_command_buffer() {
   VkCommandBufferAllocateInfo commands = {};
   commands.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO;
@@ -137,6 +171,7 @@ void Device::close() noexcept {
     vk_.DestroyBuffer(device_, piece.buffer, nullptr);
     vk_.FreeMemory(device_, piece.memory, nullptr);
   }
+  if (compiled_ != VK_NULL_HANDLE) vk_.DestroyPipelineCache(device_, compiled_, nullptr);
   if (layout_ != VK_NULL_HANDLE) vk_.DestroyPipelineLayout(device_, layout_, nullptr);
   if (times_ != VK_NULL_HANDLE) vk_.DestroyQueryPool(device_, times_, nullptr);
   if (fence_ != VK_NULL_HANDLE) vk_.DestroyFence(device_, fence_, nullptr);
@@ -354,7 +389,15 @@ void Device::send(VkCommandBuffer commands, VkFence fence) {
 }
 
 void Device::wait() {
-  check(vk_.WaitForFences(device_, 1, &fence_, VK_TRUE, UINT64_MAX), "waiting for " + facts_.name);
+  // A token of a small model takes a millisecond or two: to be woken up would be a good part of that. Software computes
+  // on the cores that would ask.
+  constexpr auto kAsking = std::chrono::milliseconds(4);
+  VkResult result = VK_TIMEOUT;
+  const auto begin = std::chrono::steady_clock::now();
+  while (!facts_.is_software && result == VK_TIMEOUT && std::chrono::steady_clock::now() - begin < kAsking)
+    result = vk_.WaitForFences(device_, 1, &fence_, VK_TRUE, 0);
+  if (result == VK_TIMEOUT) result = vk_.WaitForFences(device_, 1, &fence_, VK_TRUE, UINT64_MAX);
+  check(result, "waiting for " + facts_.name);
   check(vk_.ResetFences(device_, 1, &fence_), "waiting for " + facts_.name);
 }
 
@@ -435,7 +478,7 @@ VkPipeline Device::pipeline(std::string_view shader, const Constants& constants)
   info.stage.pSpecializationInfo = &specialisation;
   info.layout = layout_;
   VkPipeline made = VK_NULL_HANDLE;
-  const VkResult result = vk_.CreateComputePipelines(device_, VK_NULL_HANDLE, 1, &info, nullptr, &made);
+  const VkResult result = vk_.CreateComputePipelines(device_, compiled_, 1, &info, nullptr, &made);
   vk_.DestroyShaderModule(device_, module, nullptr);
   check(result, doing);
   pipelines_.emplace(std::pair(std::string(shader), std::move(values)), made);

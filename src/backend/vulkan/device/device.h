@@ -131,6 +131,10 @@ class Device {
   void set_timed(bool timed) noexcept { is_timed_ = timed && facts_.tick_ns > 0; }
   int64_t run_timed(const Recording& recording);  // one of those, in nanoseconds
   void abandon() noexcept;                        // forgets what was recorded
+  // Pipelines as the driver compiled them, into the user's cache (pipeline_cache.h), where there are new ones. What is
+  // wrong with that is said by cache_note() and by nobody else.
+  void keep_pipelines() noexcept;
+  const std::string& cache_note() const noexcept { return cache_note_; }  // of that file; empty: nothing to say
 
  private:
   friend class Buffer;
@@ -147,6 +151,7 @@ class Device {
   void open();
   void close() noexcept;
   void make_commands();
+  void make_pipeline_cache();
   size_t make_piece(size_t bytes, Place place, const std::string& what);
   uint32_t memory_type(Place place, uint32_t allowed) const;
   void release(const Buffer& buffer) noexcept;
@@ -178,6 +183,10 @@ class Device {
   bool uses_dots_ = false, is_timed_ = false;
   bool has_copies_ = false;  // since the last barrier
   VkQueryPool times_ = VK_NULL_HANDLE;
+  VkPipelineCache compiled_ = VK_NULL_HANDLE;
+  std::vector<std::byte> compiled_before_;  // what it began with
+  size_t n_kept_ = 0;                       // pipelines that are in the user's cache
+  std::string cache_note_;
   int64_t tile_side_ = 0;
   std::vector<Piece> pieces_;
   std::map<std::pair<std::string, Constants>, VkPipeline> pipelines_;  // the constants with those of the arithmetic

@@ -1,6 +1,7 @@
 // Memory in pieces, copies, modules as drivers see them, and what is said where something is missing.
 #include "backend/vulkan/device/device_test.h"
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 #include <set>
@@ -55,6 +56,49 @@ TEST(VulkanInstance, SaysWhereThereIsNoLoader) {
   } catch (const Error& e) {
     EXPECT_EQ(e.code, Errc::device);
     EXPECT_NE(std::string(e.what()).find("loader was not found"), std::string::npos) << e.what();
+  }
+}
+
+// What a driver says comes through as an Error that says what to do.
+TEST(VulkanInstance, SaysWhatADriverSays) {
+  const auto said = [](VkResult result, const std::string& doing) {
+    try {
+      check(result, doing);
+    } catch (const Error& e) {
+      return std::pair(e.code, std::string(e.what()));
+    }
+    return std::pair(Errc::device, std::string());
+  };
+  const auto expect_says = [&](VkResult result, const std::string& doing, Errc code, const std::string& words) {
+    const auto [found, text] = said(result, doing);
+    EXPECT_EQ(found, code) << text;
+    EXPECT_NE(text.find(words), std::string::npos) << text;
+    EXPECT_NE(text.find(doing), std::string::npos) << text;
+  };
+  EXPECT_EQ(said(VK_SUCCESS, "waiting").second, "");
+  expect_says(VK_ERROR_DEVICE_LOST, "waiting for a card", Errc::device, "smaller chunks (-ub)");
+  expect_says(VK_ERROR_OUT_OF_DEVICE_MEMORY, "making commands", Errc::out_of_memory, "the device's memory is full");
+  expect_says(VK_ERROR_OUT_OF_HOST_MEMORY, "making commands", Errc::out_of_memory, "the host's memory is full");
+  expect_says(VK_ERROR_INCOMPATIBLE_DRIVER, "starting", Errc::device, "no driver was found");
+  expect_says(VK_ERROR_INVALID_SHADER_NV, "compiling the shader norm", Errc::device, "error");
+}
+
+// Software is never chosen by itself, nor is anything where no driver is.
+TEST(VulkanDevice, SoftwareIsOnlyUsedWhereItIsNamed) {
+  const Devices devices = find_devices(false);
+  const auto is_meant = [](const DeviceInfo& d) { return d.refused.empty() && !d.is_software; };
+  const auto found = std::ranges::find_if(devices.list, is_meant);
+  if (found != devices.list.end()) {
+    EXPECT_EQ(default_device(), found - devices.list.begin());
+    return;
+  }
+  try {
+    default_device();
+    FAIL() << "no error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code, Errc::device);
+    const std::string words = devices.list.empty() ? devices.why_none : "--device names one";
+    EXPECT_NE(std::string(e.what()).find(words), std::string::npos) << e.what();
   }
 }
 

@@ -136,6 +136,9 @@ Facts Instance::facts_of(VkPhysicalDevice device) const {
   VkPhysicalDeviceMaintenance3Properties pieces = {};
   pieces.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES;
   pieces.pNext = &driver;
+  VkPhysicalDeviceIDProperties id = {};
+  id.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ID_PROPERTIES;
+  driver.pNext = &id;
   VkPhysicalDeviceProperties2 properties = {};
   properties.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2;
   properties.pNext = &pieces;
@@ -143,12 +146,16 @@ Facts Instance::facts_of(VkPhysicalDevice device) const {
   const VkPhysicalDeviceProperties& p = properties.properties;
   f.name = p.deviceName;
   f.version = p.apiVersion;
+  std::copy_n(id.deviceUUID, VK_UUID_SIZE, f.uuid.begin());
+  std::copy_n(p.pipelineCacheUUID, VK_UUID_SIZE, f.cache_uuid.begin());
+  f.driver_version = p.driverVersion, f.vendor = p.vendorID, f.kind = p.deviceID;
   f.driver = std::string(driver.driverName) + (driver.driverInfo[0] != 0 ? " " + std::string(driver.driverInfo) : "");
   f.is_software = p.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
   f.shares_memory = f.is_software || p.deviceType == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU;
   f.piece_bytes_max = pieces.maxMemoryAllocationSize;
   f.n_pieces_max = p.limits.maxMemoryAllocationCount;
   f.shared_bytes = p.limits.maxComputeSharedMemorySize;
+  f.n_invocations_max = std::min(p.limits.maxComputeWorkGroupInvocations, p.limits.maxComputeWorkGroupSize[0]);
   const auto lacks = [&f](const std::string& what) { f.refused += (f.refused.empty() ? "it lacks " : ", ") + what; };
   if (p.apiVersion < kVersionMin) {
     lacks("Vulkan " + version_text(kVersionMin) + " (it has " + version_text(p.apiVersion) + ")");

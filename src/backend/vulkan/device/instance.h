@@ -5,6 +5,8 @@
 #define VK_NO_PROTOTYPES
 #include <vulkan/vulkan_core.h>
 
+#include <array>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +28,7 @@ namespace assay::backend::vulkan {
   X(DestroyCommandPool) X(AllocateCommandBuffers) X(FreeCommandBuffers) X(BeginCommandBuffer) \
   X(EndCommandBuffer) X(CmdBindPipeline) X(CmdPushConstants) X(CmdDispatch) X(CmdPipelineBarrier) \
   X(CmdCopyBuffer) X(QueueSubmit) X(CreateFence) X(DestroyFence) X(WaitForFences) X(ResetFences) \
+  X(CreatePipelineCache) X(DestroyPipelineCache) X(GetPipelineCacheData) \
   X(CreateQueryPool) X(DestroyQueryPool) X(CmdResetQueryPool) X(CmdWriteTimestamp) X(GetQueryPoolResults)
 // clang-format on
 
@@ -47,6 +50,8 @@ struct Facts {
   VkPhysicalDevice handle = VK_NULL_HANDLE;
   std::string name, driver;
   uint32_t version = 0;
+  std::array<uint8_t, VK_UUID_SIZE> uuid = {}, cache_uuid = {};  // cache_uuid: of what its driver compiles
+  uint32_t driver_version = 0, vendor = 0, kind = 0;             // kind: of the vendor's devices
   bool is_software = false, shares_memory = false;  // shares_memory: the host's and the device's are the same
   bool has_float64 = false, has_portability = false, has_budget = false;
   bool has_dots = false, has_fast_dots = false;  // an instruction for dots of packed bytes; and one that is accelerated
@@ -54,8 +59,8 @@ struct Facts {
   int64_t memory_bytes = 0, free_bytes = 0;
   uint64_t piece_bytes_max = 0;  // that are allocated at once
   uint32_t n_pieces_max = 0;
-  uint32_t shared_bytes = 0;  // of a workgroup
-  double tick_ns = 0;         // of the queue's clock; 0: it has none
+  uint32_t shared_bytes = 0, n_invocations_max = 0;  // of a workgroup
+  double tick_ns = 0;                                // of the queue's clock; 0: it has none
   VkPhysicalDeviceMemoryProperties memory = {};
   std::string refused;  // what it lacks; empty: nothing
 };

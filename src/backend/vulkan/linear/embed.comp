@@ -6,7 +6,7 @@
 #include "num/memory.glsl"
 #include "linear/formats.glsl"
 
-layout(local_size_x = 64) in;
+layout(local_size_x = 64) in;  // a workgroup has 64 elements of a row
 
 layout(push_constant) uniform Push {
   Words table;
@@ -18,7 +18,6 @@ layout(push_constant) uniform Push {
 
 void main() {
   const uint token = gl_WorkGroupID.x, row = uint(push.tokens.at[token]) * push.row_bytes;
-  for (uint j = gl_LocalInvocationID.x; j < push.n_cols; j += 64u) {
-    push.y.at[token * push.n_cols + j] = mul(decoded(WeightRow(push.table, row, push.n_cols / block_elements()), j), push.scale);
-  }
+  const uint j = gl_WorkGroupID.y * 64u + gl_LocalInvocationID.x;
+  if (j < push.n_cols) push.y.at[token * push.n_cols + j] = mul(decoded(WeightRow(push.table, row, push.n_cols / block_elements()), j), push.scale);
 }

@@ -44,11 +44,14 @@ vec2 block_scales(WeightRow r, uint b) {
   }
 }
 
+ivec2 scales_of_head(uvec4 head, uint group);
 // Scale and minimum of a group of a superblock.
 ivec2 group_scales(WeightRow r, uint b, uint group) {
   if (kFormat == kQ6_K) return ivec2(bitfieldExtract(int(word_at(r, 192u * r.n + 16u * b + (group & 12u)) >> (8u * (group & 3u))), 0, 8), 0);
   if (!of_superblocks()) return ivec2(1);
-  const uvec4 head = wide(r, (kFormat == kQ4_K ? 144u : 176u) * b);
+  return scales_of_head(wide(r, (kFormat == kQ4_K ? 144u : 176u) * b), group);
+}
+ivec2 scales_of_head(uvec4 head, uint group) {
   const uint i = group / 2u, shift = 8u * (i & 3u);
   const uint first = head.y >> shift, second = head.z >> shift;
   if (i < 4u) return ivec2(first & 63u, second & 63u);
@@ -86,6 +89,56 @@ uvec4 group_bytes(WeightRow r, uint b, uint group) {
       return less(low | ((high & 0x03030303u) << 4), 32u);
     }
   }
+}
+
+// What 64 weights of a superblock are made of, as it lies in memory: all that an invocation asks for is on its way together. A quarter has 4 groups of 16 weights
+// that lie in the same words; which: group_of.
+struct Quarter {
+  uvec4 low[2], high[2], head;  // head: of Q4_K and Q5_K with the block's d and m; of Q6_K two words of scales, and d
+};
+
+// A block of 32 has two groups.
+uint group_of(uint quarter, uint i) {
+  if (!of_superblocks()) return i;
+  return kFormat == kQ6_K ? 8u * (quarter >> 1) + (quarter & 1u) + 2u * i : 4u * quarter + i;
+}
+
+Quarter quarter_at(WeightRow r, uint b, uint quarter) {
+  Quarter x;
+  if (kFormat == kQ6_K) {
+    const uint half_at = quarter >> 1, part = quarter & 1u;
+    x.low[0] = wide(r, 128u * b + 64u * half_at + 16u * part);
+    x.low[1] = wide(r, 128u * b + 64u * half_at + 16u * part + 32u);
+    x.high[0] = wide(r, 128u * r.n + 64u * b + 32u * half_at + 16u * part);
+    x.head = uvec4(word_at(r, 192u * r.n + 16u * b + 8u * half_at), word_at(r, 192u * r.n + 16u * b + 8u * half_at + 4u), memory_half(r.w, r.begin + 208u * r.n + 2u * b), 0u);
+    return x;
+  }
+  const uint at = (kFormat == kQ4_K ? 144u : 176u) * b, low_at = at + (kFormat == kQ4_K ? 16u : 48u) + 32u * quarter;
+  x.head = wide(r, at);
+  x.low[0] = wide(r, low_at);
+  x.low[1] = wide(r, low_at + 16u);
+  if (kFormat == kQ5_K) {
+    x.high[0] = wide(r, at + 16u);
+    x.high[1] = wide(r, at + 32u);
+  }
+  return x;
+}
+
+// Of group i of the quarter.
+uvec4 quarter_bytes(Quarter x, uint quarter, uint i) {
+  const uvec4 low = (x.low[i & 1u] >> (2u * (i & 2u))) & 0x0F0F0F0Fu;
+  if (kFormat == kQ4_K) return low;
+  if (kFormat == kQ5_K) return low | (((x.high[i & 1u] >> (2u * quarter + (i >> 1))) & 0x01010101u) << 4);
+  return less(low | (((x.high[0] >> (2u * i)) & 0x03030303u) << 4), 32u);
+}
+ivec2 quarter_scales(Quarter x, uint quarter, uint i) {
+  if (kFormat == kQ6_K) return ivec2(bitfieldExtract(int(x.head[i >> 1] >> (8u * ((quarter & 1u) + 2u * (i & 1u)))), 0, 8), 0);
+  return scales_of_head(x.head, 4u * quarter + i);
+}
+vec2 scales_of_quarter(Quarter x) {  // of its block
+  if (kFormat == kQ6_K) return vec2(half_to_float(x.head.z), 0.0);
+  const vec2 s = halves_to_floats(x.head.x);
+  return vec2(s.x, negated(s.y));
 }
 
 // Element j of a row, every operation rounded once.

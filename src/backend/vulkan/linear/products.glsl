@@ -59,6 +59,14 @@ uint find_product(uint rows_together) {
   return first;
 }
 
+// Of a row of x at word x: 16 integers of a plane, their sum, and the step of a block.
+uvec4 x_words(uint x, uint plane, uint at) { return Vectors(push.x).at[(x + plane * twin_l(kBlocks * block_elements())) / 4u + at]; }
+int x_sum(uint x, uint plane, uint at) {
+  const uint k = kBlocks * block_elements();
+  return int(push.x.at[x + twin_sums(k, kPlanes, block_elements()) + plane * (k / 16u) + at]);
+}
+float x_step(uint x, uint b) { return uintBitsToFloat(push.x.at[x + twin_d(kBlocks * block_elements(), kPlanes) + b]); }
+
 // Integers of one or two planes as a float, and a block's term: multiples of 2^-31 from 2^-24 (halves) and 2^-7, never subnormal.
 float joined(int high, int low) { return kPlanes == 2u ? fused_normal(0.0078125, float(low), float(high)) : float(high); }
 float term_of(vec2 scales, ivec4 sum) {  // sum: dots of both planes, then minima's
@@ -68,7 +76,7 @@ float term_of(vec2 scales, ivec4 sum) {  // sum: dots of both planes, then minim
 
 // One output, whatever is subnormal.
 float slow_product(uint row, uint token) {
-  const uint k = kBlocks * block_elements(), groups_of_block = block_elements() / 16u, x = x_row(token);
+  const uint groups_of_block = block_elements() / 16u, x = x_row(token);
   WeightRow weights = matrix_row(token, row);
   float c[8];
   for (uint chunk = 0u; chunk < 8u; ++chunk) {
@@ -76,17 +84,17 @@ float slow_product(uint row, uint token) {
     for (uint b = chunk * kBlocks / 8u; b < (chunk + 1u) * kBlocks / 8u; ++b) {
       ivec4 sum = ivec4(0);
       for (uint g = 0u; g < groups_of_block; ++g) {
-        const uint at = b * groups_of_block + g, sum_at = x + twin_sums(k, kPlanes, block_elements()) + at;
+        const uint at = b * groups_of_block + g;
         const uvec4 w = group_bytes(weights, b, g);
         const ivec2 scales = group_scales(weights, b, g);
-        sum.x += scales.x * dot_of(w, Vectors(push.x).at[x / 4u + at]);
-        sum.z += scales.y * int(push.x.at[sum_at]);
+        sum.x += scales.x * dot_of(w, x_words(x, 0u, at));
+        sum.z += scales.y * x_sum(x, 0u, at);
         if (kPlanes == 2u) {
-          sum.y += scales.x * dot_of(w, Vectors(push.x).at[(x + twin_l(k)) / 4u + at]);
-          sum.w += scales.y * int(push.x.at[sum_at + k / 16u]);
+          sum.y += scales.x * dot_of(w, x_words(x, 1u, at));
+          sum.w += scales.y * x_sum(x, 1u, at);
         }
       }
-      c[chunk] = fused(uintBitsToFloat(push.x.at[x + twin_d(k, kPlanes) + b]), term_of(block_scales(weights, b), sum), c[chunk]);
+      c[chunk] = fused(x_step(x, b), term_of(block_scales(weights, b), sum), c[chunk]);
     }
   }
   for (uint width = 1u; width < 8u; width *= 2u) {

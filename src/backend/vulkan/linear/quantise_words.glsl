@@ -5,8 +5,8 @@ void quantise_words(vec4 x, uint first, uint k, Words twin, uint begin) {
   const uint thread = gl_LocalInvocationIndex;
   const bool is_there = first < k;
   barrier();  // those before have read what is shared
-  if (thread < 64u) sums_q[thread] = sums_l[thread] = 0;
-  if (thread < 32u) largest[thread] = 0u;
+  if (thread < 128u) sums_q[thread] = sums_l[thread] = 0;
+  if (thread < 64u) largest[thread] = 0u;
   barrier();
   const uint block = 4u * thread / max(kBlock, 1u);
   if (is_there) atomicMax(largest[block], max(max(magnitude_of(x[0]), magnitude_of(x[1])), max(magnitude_of(x[2]), magnitude_of(x[3]))));

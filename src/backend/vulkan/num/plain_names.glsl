@@ -19,7 +19,6 @@
 #undef quantise_words
 #undef inverse_root
 #undef norm_row
-#undef turn_head
 #undef make_words
 #undef score
 #undef value_of
@@ -27,3 +26,8 @@
 #undef joining
 #undef finish
 #undef attend
+#undef turn_heads
+#undef turn_head
+#undef turn_own
+#undef scaled
+#undef own_score

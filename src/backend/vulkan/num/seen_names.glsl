@@ -19,7 +19,6 @@
 #define quantise_words quantise_words_seen
 #define inverse_root inverse_root_seen
 #define norm_row norm_row_seen
-#define turn_head turn_head_seen
 #define make_words make_words_seen
 #define score score_seen
 #define value_of value_of_seen
@@ -27,3 +26,8 @@
 #define joining joining_seen
 #define finish finish_seen
 #define attend attend_seen
+#define turn_heads turn_heads_seen
+#define turn_head turn_head_seen
+#define turn_own turn_own_seen
+#define scaled scaled_seen
+#define own_score own_score_seen

@@ -2,7 +2,7 @@
 #ifndef ASSAY_STEPS_GLSL
 #define ASSAY_STEPS_GLSL
 
-float clamped(float x, float limit) { return is_greater(x, limit) ? limit : is_greater(-limit, x) ? -limit : x; }
+float clamped(float x, float limit) { return x > limit ? limit : -limit > x ? -limit : x; }  // of an integer: never subnormal
 float rounded_small(float x) { return add_normal(add_normal(x, kRoundMagic), -kRoundMagic); }
 float first_plane(float x, float inverse) { return clamped(rounded_small(mul_normal(x, inverse)), 127.0); }
 float second_plane(float x, float inverse, float first) {

@@ -11,10 +11,11 @@
 #include "num/seen.glsl"
 #include "linear/quantise.glsl"
 
-layout(local_size_x = 256) in;
+layout(local_size_x = 256, local_size_x_id = 15) in;  // 256 or 512
 layout(constant_id = 12) const uint kWidth = 256u;
 layout(constant_id = 13) const uint kAdds = 0u;   // 1: x = a + b, else x is a
 layout(constant_id = 14) const uint kFirst = 0u;  // 1: a is normalised before that, 2: b
+layout(constant_id = 16) const uint kHeld = 1u;   // elements of a row that an invocation has
 
 layout(push_constant) uniform Push {
   Floats a, b, first_w, w, first_y, x, y;  // first_: of the norm ahead
@@ -22,10 +23,11 @@ layout(push_constant) uniform Push {
   float first_eps, eps;
 } push;
 
-const uint kHeld = (kWidth + 255u) / 256u;  // elements of a row that an invocation has
 shared float row[kWidth];
 shared float lanes[32];
-shared uint has_small;
+shared uint row_has_small;
+#define ASSAY_ROW row
+#define ASSAY_ROW_WIDTH kWidth
 
 #include "num/seen_names.glsl"
 #include "rows/norm_row.glsl"

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -38,8 +37,8 @@ class MatricesOf final : public ops::FieldVisitor {
 }  // namespace
 
 DeviceState::DeviceState(const ops::Plan& plan_, const ops::ExecutorOptions& options_, Device& device_,
-                         const lower::Lowering& lowering_, std::span<const uint8_t> is_native,
-                         const lower::SmallWeights& small)
+                         const lower::Lowering& lowering_, std::span<const int32_t> step_of_group,
+                         std::span<const uint8_t> is_native, const lower::SmallWeights& small)
     : plan(plan_),
       lowering(lowering_),
       options(options_),
@@ -47,7 +46,7 @@ DeviceState::DeviceState(const ops::Plan& plan_, const ops::ExecutorOptions& opt
       cache(plan_.cache_layers, options_, device_),
       n_rotations_(plan_.ropes.size(), 0) {
   find_twins(is_native);
-  place_values();
+  place_values(step_of_group);
   place_segments();
   place_batch();
   for (const ops::RopeSpec& spec : plan.ropes) {
@@ -84,8 +83,8 @@ size_t DeviceState::twin_bytes(const lower::Twin& twin, const TwinRows& rows) co
   return static_cast<size_t>(rows_max(twin.x) * (width(twin.x) / rows.k) * words) * sizeof(uint32_t);
 }
 
-// Each value has its memory from the group that writes it to the last that reads it, and each twin.
-void DeviceState::place_values() {
+// Each value has its memory from the step that writes it to the last that reads it, and each twin.
+void DeviceState::place_values(std::span<const int32_t> step_of_group) {
   for (size_t i = 0; i < plan.values.size(); ++i) {
     const auto id = static_cast<ops::ValueId>(i);
     if (width(id) > 0 && rows_max(id) > INT32_MAX / width(id)) {
@@ -94,8 +93,6 @@ void DeviceState::place_values() {
                                          " are more than the Vulkan backend can count; use smaller chunks (-ub)");
     }
   }
-  std::vector<int32_t> step_of_group(lowering.groups.size());
-  std::iota(step_of_group.begin(), step_of_group.end(), 0);
   const lower::Steps steps = lower::find_steps(plan, lowering, step_of_group);
   const lower::Lifetimes lifetimes = lower::find_lifetimes(plan, lowering.links, lowering.twins, steps);
   struct Wanted {

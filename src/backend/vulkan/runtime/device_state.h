@@ -30,10 +30,11 @@ struct TwinRows {
 
 class DeviceState {
  public:
-  // Each group of the lowering is a step. is_native: per op, whether it runs on the device: weights of others are not
-  // copied to it. All that is referred to must outlive the state.
+  // step_of_group: per group of the lowering, the step in which its values live. is_native: per op, whether it runs on
+  // the device: weights of others are not copied to it. All that is referred to must outlive the state.
   DeviceState(const ops::Plan& plan, const ops::ExecutorOptions& options, Device& device,
-              const lower::Lowering& lowering, std::span<const uint8_t> is_native, const lower::SmallWeights& small);
+              const lower::Lowering& lowering, std::span<const int32_t> step_of_group,
+              std::span<const uint8_t> is_native, const lower::SmallWeights& small);
 
   // A batch, which outlives its run: sets what it is made of, for the first step to take it over.
   void begin(const ops::Batch& batch, const ops::BatchShape& shape);
@@ -79,7 +80,7 @@ class DeviceState {
     return batch_.address() + static_cast<size_t>(i * options.n_batch_max) * sizeof(int32_t);
   }
   void find_twins(std::span<const uint8_t> is_native);
-  void place_values();
+  void place_values(std::span<const int32_t> step_of_group);
   void place_segments();
   void place_matrices(std::span<const uint8_t> is_native);
   void place_small(const lower::SmallWeights& small);

@@ -13,6 +13,7 @@ void add_probe(DeviceInfo& info, int number) {
     const Probe found = probe(device);
     info.arithmetic = found.text;
     info.refused = found.refused;
+    info.note = device.cache_note();
   } catch (const Error& e) {
     info.refused = e.what();
   }

@@ -77,10 +77,12 @@ void record_norm(DeviceState& s, const lower::FusionGroup& group) {
   const bool has_twin = group.twin != kNone && s.is_twin_read(group.twin);
   const bool makes_twin = has_twin && s.twin(group.twin).k == norm.d;
   if (makes_twin) push.twin = s.twin(group.twin).address;
-  s.device.dispatch("norm",
-                    {makes_twin ? s.twin(group.twin).block() : 0, narrow(s.options.planes), narrow(norm.d),
-                     sum == nullptr ? 0u : 1u, normalised_first},
-                    push, s.n_rows(norm.y));
+  const int64_t n_threads = norm.d > 1024 && s.device.facts().n_invocations_max >= 512 ? 512 : 256;
+  s.device.dispatch(
+      "norm",
+      {makes_twin ? s.twin(group.twin).block() : 0, narrow(s.options.planes), narrow(norm.d), sum == nullptr ? 0u : 1u,
+       normalised_first, narrow(n_threads), narrow((norm.d + n_threads - 1) / n_threads)},
+      push, s.n_rows(norm.y));
   if (has_twin && !makes_twin) record_twin(s, group.twin);
 }
 
@@ -123,6 +125,10 @@ void record_heads(DeviceState& s, const lower::FusionGroup& group) {
                     push, q.n_heads + k.n_heads, s.n_tokens());
 }
 
+constexpr int64_t kThreadsOfHead = 128;  // in attention.comp
+
+uint32_t bits_of(double x) { return std::bit_cast<uint32_t>(static_cast<float>(x)); }
+
 // Whether rotations and the cache are such as attention/heads.comp takes: rows of tokens, heads of whole words.
 bool takes_heads(const ops::Plan& plan, const ops::ExecutorOptions& options) {
   const auto in_words = [](ops::CacheType type, int64_t dim) {
@@ -142,8 +148,8 @@ bool takes_heads(const ops::Plan& plan, const ops::ExecutorOptions& options) {
 lower::DeviceLimits limits_for(const ops::Plan& plan, const ops::ExecutorOptions& options, const Facts& device,
                                bool borrows_all) {
   lower::DeviceLimits limits;
-  limits.has_kernel = [&plan, options, borrows_all](const ops::Op& op) {
-    return !borrows_all && !kernels_for(plan, options, op).empty();
+  limits.has_kernel = [&plan, options, borrows_all, most = device.piece_bytes_max](const ops::Op& op) {
+    return !borrows_all && !kernels_for(plan, options, op, most).empty();
   };
   limits.products_max = plan.ops.size();
   if (borrows_all) return limits;
@@ -156,6 +162,66 @@ lower::DeviceLimits limits_for(const ops::Plan& plan, const ops::ExecutorOptions
            gate.activation != ops::ActivationFunction::softplus && width(gate.gate) == width(gate.y);
   };
   return limits;
+}
+
+bool takes_attention(const ops::Plan& plan, const lower::FusionGroup& heads, int32_t attention) {
+  const auto* r = plan.ops[at(attention)].as<ops::Attention>();
+  if (heads.kind != Kind::heads || r == nullptr || !r->causal) return false;
+  const auto& q = plan.ops[at(heads.q_rope)].get<ops::Rope>();
+  const auto& store = plan.ops[at(heads.store)].get<ops::KvStore>();
+  return r->q == q.y && r->layer == store.layer && r->head_dim == q.head_dim && r->n_heads == q.n_heads &&
+         plan.cache_layers[at(store.layer)].v_dim() == q.head_dim;
+}
+
+void record_heads_and_attention(DeviceState& s, const lower::FusionGroup& group, int32_t attention) {
+  struct Push {
+    Address q, k, v, q_y, k_y, cache_k, cache_v, table, q_w, k_w, q_norm, k_norm, sinks, y, positions;
+  };
+  static_assert(sizeof(Push) <= 128);
+  const auto& r = s.plan.ops[at(attention)].get<ops::Attention>();
+  const auto& q = s.plan.ops[at(group.q_rope)].get<ops::Rope>();
+  const auto& k = s.plan.ops[at(group.k_rope)].get<ops::Rope>();
+  const auto& store = s.plan.ops[at(group.store)].get<ops::KvStore>();
+  const auto* q_norm = record<ops::RmsNorm>(s, group.q_norm);
+  const auto* k_norm = record<ops::RmsNorm>(s, group.k_norm);
+  const CacheRows& keys = s.cache.keys(store.layer);
+  const CacheRows& values = s.cache.values(store.layer);
+  const ops::RopeSpec& spec = s.plan.ropes[at(q.rope)];
+  const Push push = {s.value(q_norm == nullptr ? q.x : q_norm->x),
+                     s.value(k_norm == nullptr ? k.x : k_norm->x),
+                     s.value(store.v),
+                     s.value(q.y),
+                     s.value(k.y),
+                     keys.memory.address(),
+                     values.memory.address(),
+                     s.rope(q.rope),
+                     q_norm == nullptr ? 0 : s.small(q_norm->w),
+                     k_norm == nullptr ? 0 : s.small(k_norm->w),
+                     q_norm == nullptr ? 0 : s.value(q_norm->y),
+                     k_norm == nullptr ? 0 : s.value(k_norm->y),
+                     s.small(r.sinks),
+                     s.value(r.y),
+                     s.positions()};
+  const Constants constants = {static_cast<uint32_t>(keys.type),
+                               static_cast<uint32_t>(values.type),
+                               narrow((q.head_dim + kThreadsOfHead - 1) / kThreadsOfHead),
+                               r.softcap > 0 ? 1u : 0u,
+                               narrow(q.head_dim),
+                               narrow(spec.dim),
+                               spec.interleaved ? 1u : 0u,
+                               (q_norm == nullptr ? 0u : 1u) | (k_norm == nullptr ? 0u : 2u),
+                               bits_of(q_norm == nullptr ? 0.0f : q_norm->eps),
+                               bits_of(k_norm == nullptr ? 0.0f : k_norm->eps),
+                               narrow(r.n_heads),
+                               narrow(r.n_kv_heads),
+                               narrow(s.options.n_ctx),
+                               narrow(r.window),
+                               narrow(r.chunk),
+                               1u | (r.sinks == kNone ? 0u : 2u),
+                               bits_of(r.scale),
+                               bits_of(r.softcap),
+                               narrow(static_cast<int64_t>((s.sequences() - s.positions()) / sizeof(int32_t)))};
+  s.device.dispatch("attention_3", constants, push, r.n_heads);
 }
 
 std::string_view kernel_of(const lower::FusionGroup& group) noexcept {

@@ -21,5 +21,9 @@ lower::DeviceLimits limits_for(const ops::Plan& plan, const ops::ExecutorOptions
 std::string_view kernel_of(const lower::FusionGroup& group) noexcept;
 // Records such a group. Nothing where the run has no rows of it.
 void record_group(DeviceState& state, const lower::FusionGroup& group);
+// Of one token and no segments: a group of heads together with the attention over what it stores (attention.comp).
+inline constexpr std::string_view kHeadsAndAttention = "attention, heads";
+bool takes_attention(const ops::Plan& plan, const lower::FusionGroup& heads, int32_t attention);
+void record_heads_and_attention(DeviceState& state, const lower::FusionGroup& heads, int32_t attention);
 
 }  // namespace assay::backend::vulkan

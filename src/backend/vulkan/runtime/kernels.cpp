@@ -37,6 +37,7 @@ constexpr int64_t kRowsTokensMax = 8;   // tokens from which on tiles are faster
 constexpr int64_t kElementsThreads = 64, kElementsGroupsMax = 4096, kRunGroupsMax = 4096;
 constexpr int64_t kAttentionThreads = 128, kValueDimMax = 512, kKeyDimMax = 1024;
 constexpr int64_t kMatrixBytesMax = (int64_t{1} << 32) - 1024;  // shaders count a matrix's bytes in 32 bits
+constexpr int64_t kRowsThreads = 128;                           // of a workgroup
 constexpr int64_t kRowsSharedBytes = 15 << 10;                  // of the 16 KiB that every device has
 
 uint32_t u32(int64_t n) { return static_cast<uint32_t>(n); }
@@ -91,16 +92,18 @@ Product product_of(const DeviceState& s, const ops::ExpertLinear& r) {
 
 // How a team of linear/linear_rows.comp shares out rows of so many blocks: as many outputs as shared memory holds.
 struct RowsShape {
-  int64_t teams = 0, rows = 0, tokens = 0, blocks = 0, segment = 1;
+  int64_t lanes = 32, teams = 0, rows = 0, tokens = 0, blocks = 0, segment = 1;
   int64_t n_outputs() const { return teams * rows * tokens; }
-  int64_t bytes() const { return n_outputs() * (blocks * 4 + segment * 64 + 32); }
+  int64_t bytes() const { return n_outputs() * (blocks * 4 + segment * 72 + 32) + tokens * blocks * 4; }
 };
 RowsShape rows_shape(const tensor::TensorView& w, int64_t n_tokens) {
   RowsShape shape;
   const int64_t elements = tensor::traits(w.dtype).block_elements;
   shape.blocks = w.shape.cols() / elements;
   shape.segment = elements == 256 ? std::min<int64_t>(shape.blocks, 32) : 1;
-  shape.teams = 4, shape.rows = 2, shape.tokens = n_tokens > 2 ? 4 : n_tokens;  // few different pipelines
+  shape.tokens = n_tokens > 2 ? 4 : n_tokens;  // few different pipelines
+  const Team team = team_for(w, n_tokens);
+  shape.lanes = team.lanes, shape.teams = kRowsThreads / team.lanes, shape.rows = team.rows;
   while (shape.bytes() > kRowsSharedBytes && shape.segment > 8) shape.segment /= 2;
   for (int64_t* n : {&shape.teams, &shape.rows, &shape.tokens}) {
     while (shape.bytes() > kRowsSharedBytes && *n > 1) *n /= 2;
@@ -182,7 +185,8 @@ LinearsPush linears_push(const DeviceState& s, std::span<const int32_t> ops, int
 Constants rows_constants(const DeviceState& s, DType dtype, const RowsShape& shape) {
   const int64_t n = shape.n_outputs();
   return {number_of(dtype),  u32(shape.tokens),  u32(s.options.planes), u32(shape.teams),           u32(shape.rows),
-          u32(shape.blocks), u32(shape.segment), u32(n * shape.blocks), u32(n * shape.segment * 4), u32(n * 8)};
+          u32(shape.blocks), u32(shape.segment), u32(n * shape.blocks), u32(n * shape.segment * 4), u32(n * 8),
+          u32(shape.lanes)};
 }
 
 void run_rows(DeviceState& s, std::span<const int32_t> ops) {
@@ -239,7 +243,7 @@ void run_embed(DeviceState& s, std::span<const int32_t> ops) {
   const Push push = {
       s.matrix(r.table),          s.tokens(), s.value(r.y), u32(s.width(r.y)), u32(device_row_bytes(table)),
       static_cast<float>(r.scale)};
-  s.device.dispatch("embed", {number_of(table.dtype)}, push, s.n_rows(r.y));
+  s.device.dispatch("embed", {number_of(table.dtype)}, push, s.n_rows(r.y), (s.width(r.y) + 63) / 64);
 }
 
 // ---- Rows
@@ -340,18 +344,20 @@ bool serves_rope(const ops::Plan& plan, const ops::ExecutorOptions&, const ops::
 
 struct SelectPush {
   Address x, y, rows;
-  uint32_t x_cols, first_col, y_cols, all_rows;
+  uint32_t x_cols, first_col, y_cols, n_rows, all_rows;
 };
+void dispatch_select(DeviceState& s, const SelectPush& push) {
+  s.device.dispatch("select", {}, push, push.n_rows, (int64_t{push.y_cols} + 255) / 256);
+}
 void run_select(DeviceState& s, std::span<const int32_t> ops) {
   const auto& r = only<ops::SelectOutputs>(s, ops);
-  const SelectPush push = {s.value(r.x), s.value(r.y), s.selected(), u32(s.width(r.x)), 0, u32(s.width(r.y)), 0};
-  s.device.dispatch("select", {}, push, s.n_rows(r.y));
+  dispatch_select(
+      s, {s.value(r.x), s.value(r.y), s.selected(), u32(s.width(r.x)), 0, u32(s.width(r.y)), u32(s.n_rows(r.y)), 0});
 }
 void run_slice(DeviceState& s, std::span<const int32_t> ops) {
   const auto& r = only<ops::Slice>(s, ops);
-  const SelectPush push = {
-      s.value(r.x), s.value(r.y), 0, u32(s.width(r.x) / r.n_runs), u32(r.first), u32(s.width(r.y) / r.n_runs), 1};
-  s.device.dispatch("select", {}, push, s.n_rows(r.y) * r.n_runs);
+  dispatch_select(s, {s.value(r.x), s.value(r.y), 0, u32(s.width(r.x) / r.n_runs), u32(r.first),
+                      u32(s.width(r.y) / r.n_runs), u32(s.n_rows(r.y) * r.n_runs), 1});
 }
 
 // ---- Attention
@@ -432,6 +438,18 @@ void run_attention(DeviceState& s, std::span<const int32_t> ops) {
   s.device.dispatch("attention_2", constants, push, r.n_heads, s.n_rows(r.y));
 }
 
+class LargestMatrix final : public ops::FieldVisitor {
+ public:
+  explicit LargestMatrix(const ops::Plan& plan) : plan_(plan) {}
+  int64_t bytes = 0;  // on the device
+  void matrix(ops::WeightId& id) override {
+    if (id != kNone) bytes = std::max(bytes, device_bytes(view_of(plan_, id)));
+  }
+
+ private:
+  const ops::Plan& plan_;
+};
+
 const std::array kTable = {
     Kernel{"linear_rows", ops::Record::type_of<ops::Linear>(), 1, kRowsTokensMax, serves_product<ops::Linear, false>,
            run_rows},
@@ -465,8 +483,22 @@ const std::array kTable = {
 
 std::span<const Kernel> kernels() noexcept { return kTable; }
 
-std::vector<const Kernel*> kernels_for(const ops::Plan& plan, const ops::ExecutorOptions& options, const ops::Op& op) {
+Team team_for(const tensor::TensorView& w, int64_t n_tokens) noexcept {
+  constexpr int64_t kManyRows = 4096;
+  const int64_t elements = tensor::traits(w.dtype).block_elements, blocks = w.shape.cols() / elements;
+  const int64_t loads = elements == 256 ? 4 * blocks : blocks;  // of an invocation each
+  Team team;
+  team.lanes = loads <= 32 ? 32 : loads <= 64 ? 64 : 128;
+  team.rows = n_tokens <= 2 && (team.lanes > 32 || w.shape.rows() >= kManyRows) ? 4 : 2;
+  return team;
+}
+
+std::vector<const Kernel*> kernels_for(const ops::Plan& plan, const ops::ExecutorOptions& options, const ops::Op& op,
+                                       uint64_t matrix_bytes_max) {
   std::vector<const Kernel*> rows;
+  LargestMatrix largest(plan);
+  op.record.fields(largest);
+  if (static_cast<uint64_t>(largest.bytes) > matrix_bytes_max) return rows;
   for (const Kernel& kernel : kTable) {
     if (kernel.op == op.record.type() && (kernel.serves == nullptr || kernel.serves(plan, options, op)))
       rows.push_back(&kernel);

@@ -11,6 +11,7 @@
 #include "backend/vulkan/runtime/device_state.h"
 #include "ops/plan/executor.h"
 #include "ops/plan/plan.h"
+#include "tensor/view.h"
 
 namespace assay::backend::vulkan {
 
@@ -27,8 +28,16 @@ struct Kernel {
 inline constexpr size_t kProductsMax = 3;
 std::span<const Kernel> kernels() noexcept;
 
+// Who shares a row of weights, where few tokens are multiplied: so many invocations that all its loads are on their way
+// at once; and how many rows they have, more of large matrices.
+struct Team {
+  int64_t lanes = 32, rows = 2;
+};
+Team team_for(const tensor::TensorView& w, int64_t n_tokens) noexcept;
+
 // The rows that serve the op, ascending by tokens; none: it is borrowed. An op of no row has no other number of tokens
-// either.
-std::vector<const Kernel*> kernels_for(const ops::Plan& plan, const ops::ExecutorOptions& options, const ops::Op& op);
+// either. matrix_bytes_max: that the device takes in one piece; an op of a larger matrix is borrowed.
+std::vector<const Kernel*> kernels_for(const ops::Plan& plan, const ops::ExecutorOptions& options, const ops::Op& op,
+                                       uint64_t matrix_bytes_max = UINT64_MAX);
 
 }  // namespace assay::backend::vulkan

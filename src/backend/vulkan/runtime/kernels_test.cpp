@@ -180,6 +180,7 @@ class VulkanKernels : public ::testing::Test {
   void run_rows();
   void run_products();
   void run_tiles();
+  void run_wide();
   void run_attention();
   void run_layer(const std::vector<ops::CacheType>& types, const std::vector<DType>& formats);
 
@@ -279,6 +280,22 @@ void VulkanKernels::run_tiles() {
   expect_same(t.plan, options, test_rows(75, kWidth, Rows::wild), {70, 5}, "tiles");
 }
 
+// One token after the other, with rows of weights that 32, 64 and 128 invocations share, and a norm as wide as only
+// large models have it.
+void VulkanKernels::run_wide() {
+  constexpr int64_t kWidth = 4608;
+  TestPlan t(kWidth);
+  t.add(ops::Linear{t.slice(t.plan.input, 0, 512), t.weight(DType::Q4_K, 4100, 512), kNone, t.value(4100), kNone});
+  t.add(ops::Linear{t.slice(t.plan.input, 9, 2304), t.weight(DType::Q5_K, 11, 2304), t.vector(11), t.value(11), kNone});
+  t.add(ops::Linear{t.slice(t.plan.input, 1, 2304), t.weight(DType::Q5_1, 6, 2304), kNone, t.value(6), kNone});
+  const ops::ValueId normed = t.value(kWidth);
+  t.add(ops::RmsNorm{t.plan.input, t.vector(kWidth), 1e-5f, kWidth, normed});
+  t.add(ops::Linear{normed, t.weight(DType::Q6_K, 9, kWidth), kNone, t.value(9), kNone});
+  ops::ExecutorOptions options;
+  options.n_ctx = 16, options.n_batch_max = 1, options.n_outputs_max = 1;
+  expect_same(t.plan, options, test_rows(5, kWidth, Rows::wild), {1, 1, 1, 1, 1}, "wide");
+}
+
 // A layer as networks have it, with all that is fused: norms before and after, norms of heads, gate, twins. formats: of
 // values, of attention's output and of the last product; the others are Q4_K.
 void VulkanKernels::run_layer(const std::vector<ops::CacheType>& types, const std::vector<DType>& formats) {
@@ -370,6 +387,21 @@ TEST_F(VulkanKernels, TilesAndDotsOfBytesAsFastDevicesHaveThem) {
   ASSAY_REQUIRE_VULKAN();
   tile_side_ = 4, with_dots_ = true;
   run_tiles();
+  run_wide();
+}
+
+// What a device does not take in one piece is borrowed.
+TEST(VulkanKernelTable, TooLargeAMatrixIsBorrowed) {
+  TestPlan t(256);
+  t.add(ops::Linear{t.plan.input, t.weight(DType::Q8_0, 10, 256), kNone, t.value(10), kNone});
+  t.add(ops::Add{t.plan.input, t.plan.input, t.value(256)});
+  const ops::ExecutorOptions options;
+  const auto n_rows = [&](size_t op, uint64_t bytes_max) {
+    return kernels_for(t.plan, options, t.plan.ops[op], bytes_max).size();
+  };
+  EXPECT_EQ(n_rows(1, 2720), 2u);  // 10 rows of 8 blocks of 34 bytes
+  EXPECT_EQ(n_rows(1, 2719), 0u);
+  EXPECT_EQ(n_rows(2, 1), 1u);
 }
 
 // As on a device that rounds nothing right and flushes subnormals.

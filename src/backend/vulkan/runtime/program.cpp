@@ -35,19 +35,23 @@ const Program& Programs::find(int64_t n_outputs) {
 
 Program Programs::record(int64_t n_outputs, bool ends_with_groups) const {
   Program made{state_.n_tokens(), n_outputs, state_.n_segments(), {}, 0};
-  const ops::RunShape shape = {.n_tokens = made.n_tokens, .n_past = 0, .n_outputs = n_outputs, .n_sequences = 1};
+  // Replayed at any position: attention is counted as at the end of the context.
+  const int64_t n_past = std::max<int64_t>(0, state_.options.n_ctx - made.n_tokens);
+  const ops::RunShape shape = {.n_tokens = made.n_tokens, .n_past = n_past, .n_outputs = n_outputs, .n_sequences = 1};
   const ops::WorkScope scope(state_.plan, state_.options, shape);
   int64_t work = 0;
   state_.record_begin();
-  for (const lower::FusionGroup& group : lowering_.groups) {
-    if (kernel_of(group).empty()) {
-      record_ops(group, made);
-    } else {
-      record_group(state_, group);
+  for (int32_t g = 0; at(g) < lowering_.groups.size(); ++g) {
+    std::vector<int32_t> seen;
+    for (const int32_t last = record_step(g, made);; ++g) {
+      const std::vector<int32_t>& of_group = lowering_.groups[at(g)].ops;
+      seen.insert(seen.end(), of_group.begin(), of_group.end());
+      if (g == last) break;
     }
-    for (const int32_t i : group.ops) {
-      const ops::Op& op = state_.plan.ops[at(i)];
-      work += op.record.role() == ops::Role::product ? op.record.work(scope).multiply_adds : 0;
+    for (const int32_t i : seen) {
+      const ops::Record& record = state_.plan.ops[at(i)].record;
+      const bool is_long = record.role() == ops::Role::product || record.role() == ops::Role::attention;
+      work += is_long ? record.work(scope).multiply_adds : 0;
     }
     if (work > kWorkTogether) {
       cut(made, ops::kNone);
@@ -56,11 +60,26 @@ Program Programs::record(int64_t n_outputs, bool ends_with_groups) const {
     if (!ends_with_groups) continue;
     cut(made, ops::kNone);
     made.parts.back().ends_group = true;
-    made.parts.back().seen = group.ops;
+    made.parts.back().seen = std::move(seen);
   }
   record_end_();
   cut(made, ops::kNone);
   return made;
+}
+
+int32_t Programs::record_step(int32_t g, Program& made) const {
+  const auto one = std::ranges::lower_bound(one_steps_, g, {}, &OneStep::first);
+  if (one != one_steps_.end() && one->first == g && has_one_steps(state_)) {
+    record_heads_and_attention(state_, lowering_.groups[at(g)], one->attention);
+    return one->last();
+  }
+  const lower::FusionGroup& group = lowering_.groups[at(g)];
+  if (kernel_of(group).empty()) {
+    record_ops(group, made);
+  } else {
+    record_group(state_, group);
+  }
+  return g;
 }
 
 void Programs::cut(Program& program, int32_t borrowed) const {

@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "backend/vulkan/runtime/device_state.h"
 #include "backend/vulkan/runtime/kernels.h"
+#include "backend/vulkan/runtime/one_token.h"
 
 namespace assay::backend::vulkan {
 
@@ -31,8 +33,13 @@ using Chosen = std::vector<std::vector<const Kernel*>>;  // per op; none: it is 
 class Programs {
  public:
   // All must outlive it. record_end: records what follows the last group.
-  Programs(const lower::Lowering& lowering, const Chosen& chosen, DeviceState& state, std::function<void()> record_end)
-      : lowering_(lowering), chosen_(chosen), state_(state), record_end_(std::move(record_end)) {}
+  Programs(const lower::Lowering& lowering, const Chosen& chosen, std::span<const OneStep> one_steps,
+           DeviceState& state, std::function<void()> record_end)
+      : lowering_(lowering),
+        chosen_(chosen),
+        one_steps_(one_steps),
+        state_(state),
+        record_end_(std::move(record_end)) {}
 
   // Of the batch that the state has begun: recorded where there is none yet, in place of the one that was longest
   // unused. Valid until the next call.
@@ -41,12 +48,15 @@ class Programs {
 
  private:
   void cut(Program& program, int32_t borrowed) const;
+  // Records what begins at group g. The last group of it.
+  int32_t record_step(int32_t g, Program& made) const;
   void record_ops(const lower::FusionGroup& group, Program& made) const;
   bool is_alike(int32_t a, int32_t b) const;
   const Kernel* kernel_for(int32_t op) const;
 
   const lower::Lowering& lowering_;
   const Chosen& chosen_;
+  const std::span<const OneStep> one_steps_;
   DeviceState& state_;
   std::function<void()> record_end_;
   std::vector<Program> kept_;

@@ -11,6 +11,7 @@
 #include "backend/vulkan/runtime/device_state.h"
 #include "backend/vulkan/runtime/groups.h"
 #include "backend/vulkan/runtime/kernels.h"
+#include "backend/vulkan/runtime/one_token.h"
 #include "backend/vulkan/runtime/open_device.h"
 #include "backend/vulkan/runtime/program.h"
 #include "backend/vulkan/vulkan.h"
@@ -32,11 +33,13 @@ class VulkanExecutor final : public ops::Executor {
       : plan_((ops::check_plan(plan, options), plan)),
         options_(options),
         device_(std::move(device)),
-        chosen_(choose(plan, options, borrows_all)),
+        chosen_(choose(plan, options, borrows_all ? 0 : device_->facts().piece_bytes_max)),
         lowering_(lower::lower(plan, options_, limits_for(plan, options_, device_->facts(), borrows_all))),
+        one_steps_(borrows_all ? std::vector<OneStep>{} : find_one_steps(plan, options_, lowering_)),
         small_weights_(plan),
-        state_(plan, options_, *device_, lowering_, native_ops(), small_weights_),
-        programs_(lowering_, chosen_, state_, [this] { record_end(); }),
+        state_(plan, options_, *device_, lowering_, find_step_of_group(lowering_.groups.size(), one_steps_),
+               native_ops(), small_weights_),
+        programs_(lowering_, chosen_, one_steps_, state_, [this] { record_end(); }),
         borrower_(plan, options_, small_weights_, pool),
         n_positions_(static_cast<size_t>(options.n_sequences), 0) {
     shape_.reserve(options_);
@@ -117,13 +120,24 @@ class VulkanExecutor final : public ops::Executor {
 
   ops::RunSupport supports() const override { return {.timer = device_->facts().tick_ns > 0}; }
   std::vector<ops::KernelUse> kernels_of(int32_t i_op) const override {
+    const auto has_op = [&](const lower::FusionGroup& group) {
+      return std::ranges::find(group.ops, i_op) != group.ops.end();
+    };
+    const auto g = static_cast<int32_t>(std::ranges::find_if(lowering_.groups, has_op) - lowering_.groups.begin());
+    const bool is_in_one =
+        std::ranges::any_of(one_steps_, [g](const OneStep& one) { return g == one.first || g == one.last(); });
     std::vector<ops::KernelUse> uses;
-    for (const lower::FusionGroup& group : lowering_.groups) {
-      if (!kernel_of(group).empty() && std::ranges::find(group.ops, i_op) != group.ops.end())
-        return {{1, 0, std::string(kernel_of(group)), false}};
+    if (is_in_one) uses.push_back({1, 1, std::string(kHeadsAndAttention), false});
+    const auto add = [&](int64_t first, int64_t last, std::string_view name) {
+      if (is_in_one && first == 1) first = 2;
+      if (last == 0 || last >= first) uses.push_back({first, last, std::string(name), false});
+    };
+    if (const std::string_view name = kernel_of(lowering_.groups[at(g)]); !name.empty()) {
+      add(1, 0, name);
+      return uses;
     }
     for (const Kernel* kernel : chosen_[static_cast<size_t>(i_op)])
-      uses.push_back({kernel->tokens_min, kernel->tokens_max, std::string(kernel->name), false});
+      add(kernel->tokens_min, kernel->tokens_max, kernel->name);
     if (uses.empty()) uses.push_back({1, 0, "reference on the host", true});
     return uses;
   }
@@ -133,14 +147,16 @@ class VulkanExecutor final : public ops::Executor {
   }
 
  private:
-  static Chosen choose(const ops::Plan& plan, const ops::ExecutorOptions& options, bool borrows_all) {
+  // matrix_bytes_max: 0: nothing is chosen.
+  static Chosen choose(const ops::Plan& plan, const ops::ExecutorOptions& options, uint64_t matrix_bytes_max) {
     if (options.n_batch_max > kGroupsMax) {
       throw Error(Errc::unsupported, "chunks of " + std::to_string(options.n_batch_max) +
                                          " tokens (-ub): the Vulkan backend takes up to " + std::to_string(kGroupsMax));
     }
     Chosen chosen;
     for (const ops::Op& op : plan.ops)
-      chosen.push_back(borrows_all ? std::vector<const Kernel*>{} : kernels_for(plan, options, op));
+      chosen.push_back(matrix_bytes_max == 0 ? std::vector<const Kernel*>{}
+                                             : kernels_for(plan, options, op, matrix_bytes_max));
     return chosen;
   }
   std::vector<uint8_t> native_ops() const {
@@ -202,6 +218,7 @@ class VulkanExecutor final : public ops::Executor {
   const std::unique_ptr<Device> device_;  // ahead of what lies in its memory
   const Chosen chosen_;
   const lower::Lowering lowering_;
+  const std::vector<OneStep> one_steps_;
   const lower::SmallWeights small_weights_;
   DeviceState state_;
   Programs programs_;
@@ -223,8 +240,10 @@ std::unique_ptr<ops::Executor> make_executor(const ops::Plan& plan, const ops::E
 }
 
 std::unique_ptr<ops::Executor> make_vulkan_executor(const ops::Plan& plan, const ops::ExecutorOptions& options,
-                                                    int device, base::ThreadPool& pool) {
-  return make_executor(plan, options, open_device(device), pool, false);
+                                                    int device, base::ThreadPool& pool, std::string& note) {
+  std::unique_ptr<Device> opened = open_device(device);
+  note = opened->cache_note();
+  return make_executor(plan, options, std::move(opened), pool, false);
 }
 
 }  // namespace assay::backend::vulkan
