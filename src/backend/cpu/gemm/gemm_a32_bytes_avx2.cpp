@@ -4,7 +4,7 @@
 // fit.
 #include "backend/cpu/gemm/skinny_avx2.h"
 #include "backend/cpu/gemm/gemm_avx2.h"
-#include "backend/cpu/gemm/panel_a32.h"
+#include "backend/cpu/gemm/block_columns_avx2.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -32,16 +32,13 @@ struct Bytes {
   static constexpr int64_t kStart = kTokens * 32, kG = kStart + 16, kLaidD = kG + 16, kTileBytes = kLaidD + 32;
 
   static void build(const LinearTask&, const std::byte** p, std::byte* out) noexcept {
-    __m256i rows[kRows];
-    alignas(32) std::byte heads[kRows * 4];
-    for (int64_t i = 0; i < kRows; ++i) {
-      rows[i] = Format::weights(p[i]);
-      __builtin_memcpy(heads + 4 * i, p[i], 4);
-      p[i] += Format::kBlockBytes;
-    }
-    store_columns(rows, out);
-    _mm256_store_ps(reinterpret_cast<float*>(out + kD), Format::d(heads, 4));
-    if constexpr (Format::kHasMin) _mm256_store_ps(reinterpret_cast<float*>(out + kD + 64), Format::m(heads, 4));
+    __m256i columns[8];
+    BlockColumns<Format>::weights(p, columns);
+    for (int i = 0; i < 8; ++i) store_256(columns[i], out + 64 * i);
+    const Scales scales = BlockColumns<Format>::scales(p);
+    _mm256_store_ps(reinterpret_cast<float*>(out + kD), scales.d);
+    if constexpr (Format::kHasMin) _mm256_store_ps(reinterpret_cast<float*>(out + kD + 64), scales.m);
+    for (int64_t i = 0; i < kRows; ++i) p[i] += Format::kBlockBytes;
   }
 
   static void lay(const LinearTask& task, const int64_t* rows, int64_t b, std::byte* out) noexcept {

@@ -13,17 +13,8 @@ namespace {
 
 // Bytes at..at + 31 of 8 rows to 8 registers of a dword of every row.
 inline void transpose_bytes(const std::byte* const* p, int64_t at, __m256i* columns) noexcept {
-  __m256i rows[kRows];
-  for (int64_t i = 0; i < kRows; ++i) rows[i] = load_256(p[i] + at);
-  transpose_8(rows, columns);
-}
-
-// Bytes at..at + 15 of 8 rows to 4 registers.
-inline void transpose_16_bytes(const std::byte* const* p, int64_t at, __m256i* columns) noexcept {
-  const auto part = [&](int i) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p[i] + at)); };
-  __m256i r[4];
-  for (int i = 0; i < 4; ++i) r[i] = _mm256_set_m128i(part(i + 4), part(i));
-  transpose_parts(r, columns);
+  transpose_16_bytes(p, at, columns);
+  transpose_16_bytes(p, at + 16, columns + 4);
 }
 
 // Byte i of each dword as both of its words, without sign.
