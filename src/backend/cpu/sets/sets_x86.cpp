@@ -53,7 +53,7 @@ constexpr int64_t kLongRow = 2048;
 
 LinearKernel floats_avx2(const LinearTask&) noexcept { return {nullptr, {&float_rows_avx2, &float_scratch_bytes_avx2, kFloatRowStep}}; }
 
-// Of the formats that have no kernel by bytes.
+// Of the formats whose panels are not of bytes.
 LinearKernel skinny_words_avx2(const LinearTask& t) noexcept {
   return gemm_a32_bytes_avx2(t.format->dtype).run != nullptr ? LinearKernel{} : matrix_by_planes<skinny_a32_avx2>(t);
 }
@@ -80,8 +80,7 @@ constexpr LinearRow kRowsAvx2[] = {
 
     {"skinny by bytes", blocks, 1, 3, 16, 1, 1, &matrix<skinny_a32_bytes_avx2>},
     {"skinny of two", blocks, 0, 2, 2, 1, 1, &skinny_of_two_avx2},
-    {"skinny", blocks, 1, 3, kAnyTokens, kLongRow, 1, &skinny_words_avx2},
-    {"skinny of short rows", blocks, 1, 3, 16, 1, 1, &skinny_words_avx2},
+    {"skinny", blocks, 1, 17, kAnyTokens, kLongRow, 1, &skinny_words_avx2},
     {"skinny", blocks, 2, 3, kAnyTokens, kLongRow, 1, &matrix_by_planes<skinny_a32_avx2>},
     {"skinny of short rows", blocks, 2, 3, 16, 1, 1, &matrix_by_planes<skinny_a32_avx2>},
     {"panels of bytes", blocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix<gemm_a32_bytes_avx2>},
