@@ -1,5 +1,4 @@
-// Runs a fuzz target's function over every file of the folders named on the command line: the corpus as an ordinary
-// test.
+// Runs a fuzz target over every file of folders, the corpus as an ordinary test.   usage: corpus_fuzz TARGET FOLDER...
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -8,11 +7,18 @@
 #include <iterator>
 #include <vector>
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+#include "target.h"
 
 int main(int argc, char** argv) {
+  const auto target = assay::fuzz::targets().find(argc > 1 ? argv[1] : "");
+  if (target == assay::fuzz::targets().end()) {
+    std::fprintf(stderr, "usage: corpus_fuzz TARGET FOLDER...; the targets:");
+    for (const auto& [name, function] : assay::fuzz::targets()) std::fprintf(stderr, " %s", name.data());
+    std::fprintf(stderr, "\n");
+    return 2;
+  }
   std::vector<std::filesystem::path> files;
-  for (int i = 1; i < argc; ++i) {
+  for (int i = 2; i < argc; ++i) {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(argv[i])) {
       if (entry.is_regular_file()) files.push_back(entry.path());
     }
@@ -22,7 +28,7 @@ int main(int argc, char** argv) {
     std::ifstream in(path, std::ios::binary);
     const std::vector<char> bytes{std::istreambuf_iterator<char>(in), {}};
     const std::vector<uint8_t> input(bytes.begin(), bytes.end());
-    if (LLVMFuzzerTestOneInput(input.data(), input.size()) != 0) {
+    if (target->second(input.data(), input.size()) != 0) {
       std::fprintf(stderr, "%s: failed\n", path.c_str());
       return 1;
     }

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "assay/tools.h"
+#include "target.h"
 #include "tools/format.h"
 
 namespace {
@@ -71,7 +72,7 @@ bool same(const assay::ReadAnswer& a, const assay::ReadAnswer& b) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+ASSAY_FUZZ_TARGET(answer) {
   if (size < 2) return 0;
   const std::string_view text(reinterpret_cast<const char*>(data) + 2, size - 2);
   assay::AnswerReader::Options options;

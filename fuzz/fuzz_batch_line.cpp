@@ -6,8 +6,9 @@
 #include "assay/batch.h"
 #include "assay/error.h"
 #include "batch/line.h"
+#include "target.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+ASSAY_FUZZ_TARGET(batch_line) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const assay::batch::Line line = assay::batch::parse_line(text, 1, {});
   if (line.problem.empty() && line.prompt.has_value() == !line.messages.empty()) std::abort();

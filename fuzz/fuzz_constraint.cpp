@@ -7,6 +7,7 @@
 #include "assay/error.h"
 #include "assay/utf8.h"
 #include "constraint/pattern.h"
+#include "target.h"
 
 namespace {
 
@@ -20,7 +21,7 @@ void refused_or_not(const F& f) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+ASSAY_FUZZ_TARGET(constraint) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   refused_or_not([&] { assay::Constraint::from_schema(text)->accepts(text); });
   refused_or_not([&] { assay::Constraint::from_grammar(text)->accepts(text); });

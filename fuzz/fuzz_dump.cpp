@@ -7,15 +7,14 @@
 
 #include "assay/error.h"
 #include "support/dump_bytes.h"
+#include "target.h"
 #include "trace/dump.h"
 
 namespace {
 
-void require(bool condition) {
-  if (!condition) std::abort();
-}
+using assay::fuzz::require;
 
-void read(const std::string& bytes) {
+void read_dump(const std::string& bytes) {
   using assay::trace::DumpReader;
   try {
     DumpReader reader = DumpReader::from_bytes(bytes);
@@ -35,9 +34,9 @@ void read(const std::string& bytes) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+ASSAY_FUZZ_TARGET(dump) {
   const std::string bytes(reinterpret_cast<const char*>(data), size);
-  read(bytes);
-  read(assay::test::with_hashes(bytes));
+  read_dump(bytes);
+  read_dump(assay::test::with_hashes(bytes));
   return 0;
 }

@@ -7,8 +7,9 @@
 #include "assay/edit.h"
 #include "assay/error.h"
 #include "files/edit_value.h"
+#include "target.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+ASSAY_FUZZ_TARGET(edit) {
   using assay::gguf::ValueType;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   try {

@@ -6,8 +6,9 @@
 #include "assay/error.h"
 #include "gguf/file.h"
 #include "support/gguf_walk.h"
+#include "target.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+ASSAY_FUZZ_TARGET(gguf) {
   try {
     assay::test::walk(assay::gguf::File::parse(std::as_bytes(std::span(data, size))));
   } catch (const assay::Error&) {

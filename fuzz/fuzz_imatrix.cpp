@@ -6,8 +6,9 @@
 
 #include "assay/error.h"
 #include "imatrix/imatrix_read.h"
+#include "target.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+ASSAY_FUZZ_TARGET(imatrix) {
   try {
     assay::Imatrix found = assay::imatrix::read_bytes(std::as_bytes(std::span(data, size)), "input");
     for (const assay::ImatrixEntry& entry : found.entries) {

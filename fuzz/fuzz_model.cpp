@@ -7,8 +7,9 @@
 #include "assay/error.h"
 #include "gguf/file.h"
 #include "model/build.h"
+#include "target.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+ASSAY_FUZZ_TARGET(model) {
   try {
     const assay::gguf::File file = assay::gguf::File::parse(std::as_bytes(std::span(data, size)));
     assay::model::build_model(file);

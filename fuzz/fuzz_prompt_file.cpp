@@ -9,14 +9,13 @@
 #include "assay/error.h"
 #include "pages/page_tables.h"
 #include "pages/prompt_file.h"
+#include "target.h"
 
 namespace {
 
-void require(bool condition) {
-  if (!condition) std::abort();
-}
+using assay::fuzz::require;
 
-void read(std::span<const std::byte> bytes) {
+void read_prompt(std::span<const std::byte> bytes) {
   using namespace assay::pages;
   try {
     const uint64_t size = head_size(bytes, bytes.size());
@@ -32,10 +31,10 @@ void read(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+ASSAY_FUZZ_TARGET(prompt_file) {
   std::vector<std::byte> bytes(size);
   if (size > 0) std::memcpy(bytes.data(), data, size);
-  read(bytes);
+  read_prompt(bytes);
   try {
     const uint64_t head = assay::pages::head_size(bytes, bytes.size());
     const uint64_t checksum =
@@ -44,6 +43,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   } catch (const assay::Error&) {
     return 0;
   }
-  read(bytes);
+  read_prompt(bytes);
   return 0;
 }

@@ -13,6 +13,7 @@
 #include "api/json_reader.h"
 #include "api/responses.h"
 #include "serve/http_request.h"
+#include "target.h"
 
 namespace {
 
@@ -70,7 +71,7 @@ void check_body(std::string_view text) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+ASSAY_FUZZ_TARGET(request) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   std::string body, same;
   if (outcome(bytes, std::string_view::npos, &body) != outcome(bytes, 3, &same)) std::abort();

@@ -9,11 +9,12 @@
 #include "convert/check.h"
 #include "convert/pieces.h"
 #include "convert/safetensors.h"
+#include "target.h"
 
 namespace {
 
 template <class Read>
-void read(Read one) {
+void attempt(Read one) {
   try {
     one();
   } catch (const assay::Error&) {
@@ -23,11 +24,11 @@ void read(Read one) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+ASSAY_FUZZ_TARGET(safetensors) {
   using namespace assay::converting;
   const auto bytes = std::as_bytes(std::span(data, size));
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  read([&] {
+  attempt([&] {
     size_t n = 0;
     for (const StoredTensor& t : read_safetensors(bytes, "input")) {
       if (t.data.data() < bytes.data() || t.data.data() + t.data.size() > bytes.data() + bytes.size()) std::abort();
@@ -35,12 +36,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     if (n > size) std::abort();
   });
-  read([&] {
+  attempt([&] {
     const TokenizerJson tokenizer = read_tokenizer_json(text);
     std::string unknown;
     if (const auto reference = ReferenceTokenizer::make(tokenizer, unknown)) reference->encode("two words, 12 \xC3\xA9");
   });
-  read([&] {
+  attempt([&] {
     if (read_pieces(text).all.empty()) std::abort();
   });
   return 0;

@@ -11,14 +11,13 @@
 #include "store/names.h"
 #include "store/ollama.h"
 #include "store/repository.h"
+#include "target.h"
 
 namespace {
 
-using namespace assay::store;
+using assay::fuzz::require;
 
-void require(bool condition) {
-  if (!condition) std::abort();
-}
+using namespace assay::store;
 
 void read_manifest(std::string_view text) {
   const std::string blob = parse_manifest(text).model_blob;
@@ -57,7 +56,7 @@ void read_name(std::string_view text) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+ASSAY_FUZZ_TARGET(store) {
   if (size == 0) return 0;
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
   try {

@@ -9,6 +9,7 @@
 
 #include "assay/chat.h"
 #include "assay/error.h"
+#include "target.h"
 
 namespace {
 
@@ -34,7 +35,7 @@ std::vector<std::string> parts_of(std::string_view text) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+ASSAY_FUZZ_TARGET(template) {
   const auto parts = parts_of({reinterpret_cast<const char*>(data), size});
   const assay::TemplateLimits limits{.steps_max = 100'000,
                                      .output_bytes_max = 1 << 18,

@@ -11,10 +11,13 @@
 #include "assay/error.h"
 #include "assay/tokenizer.h"
 #include "support/small_vocabularies.h"
+#include "target.h"
 #include "text/pre_tokenizers.h"
 #include "text/utf8.h"
 
 namespace {
+
+using assay::fuzz::require;
 
 using assay::TextPiece;
 using assay::TokenId;
@@ -36,13 +39,9 @@ std::vector<std::shared_ptr<const Tokenizer>> all_tokenizers() {
   return all;
 }
 
-void require(bool holds) {
-  if (!holds) std::abort();
-}
-
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+ASSAY_FUZZ_TARGET(tokenizer) {
   static const auto tokenizers = all_tokenizers();
   if (size < 3) return 0;
   const auto& tokenizer = tokenizers[data[0] % tokenizers.size()];

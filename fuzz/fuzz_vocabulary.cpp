@@ -7,9 +7,10 @@
 
 #include "assay/error.h"
 #include "gguf/file.h"
+#include "target.h"
 #include "text/from_gguf.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+ASSAY_FUZZ_TARGET(vocabulary) {
   std::shared_ptr<const assay::Tokenizer> tokenizer;
   try {
     const auto file = assay::gguf::File::parse(std::as_bytes(std::span(data, size)));

@@ -10,10 +10,10 @@
 #include <sstream>
 
 #include "support/content.h"
-#include "support/program.h"
+#include "programs/program.h"
 #include "support/shared_data.h"
 #include "support/temp_folder.h"
-#include "support/terminal_program.h"
+#include "programs/terminal_program.h"
 
 namespace assay {
 namespace {

@@ -14,8 +14,9 @@
 #include <optional>
 #include <thread>
 
+#include "support/content.h"
 #include "support/gguf_writer.h"
-#include "support/program.h"
+#include "programs/program.h"
 #include "support/shared_data.h"
 #include "support/temp_folder.h"
 #include "support/tiny_chat_model.h"
@@ -35,10 +36,7 @@ class FilesTest : public ::testing::Test {
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
   ProgramResult assay(const std::vector<std::string>& arguments) const { return test::run_program(ASSAY_PROGRAM, arguments, {}); }
   size_t n_files() const { return static_cast<size_t>(std::distance(fs::directory_iterator(folder_.path()), {})); }
-  std::string content(const std::string& name) const {
-    std::ifstream in(folder_ / name, std::ios::binary);
-    return {std::istreambuf_iterator<char>(in), {}};
-  }
+  std::string content(const std::string& name) const { return test::content(folder_ / name); }
 
   test::TempFolder folder_;
 };

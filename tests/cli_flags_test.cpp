@@ -12,7 +12,7 @@
 #include <sstream>
 
 #include "../apps/cli/flags/other_programs.h"
-#include "support/assay_program.h"
+#include "programs/assay_program.h"
 #include "support/shared_data.h"
 #include "support/talking_llama.h"
 #include "support/temp_folder.h"

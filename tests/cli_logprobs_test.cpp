@@ -5,7 +5,7 @@
 #include <boost/json.hpp>
 #include <cmath>
 
-#include "support/program.h"
+#include "programs/program.h"
 #include "support/shared_data.h"
 
 namespace assay {

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "support/program.h"
+#include "programs/program.h"
 #include "support/temp_folder.h"
 #include "support/tiny_llama.h"
 

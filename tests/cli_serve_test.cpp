@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "support/program.h"
+#include "programs/program.h"
 #include "support/temp_folder.h"
 #include "support/tiny_chat_model.h"
 

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "support/program.h"
+#include "programs/program.h"
 #include "support/temp_folder.h"
 #include "support/tiny_model.h"
 

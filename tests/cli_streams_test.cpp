@@ -9,11 +9,11 @@
 #include <fstream>
 #include <iterator>
 
-#include "support/assay_program.h"
+#include "programs/assay_program.h"
+#include "programs/terminal.h"
 #include "support/content.h"
 #include "support/talking_llama.h"
 #include "support/temp_folder.h"
-#include "support/terminal.h"
 
 namespace assay {
 namespace {

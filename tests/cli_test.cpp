@@ -12,7 +12,7 @@
 #include <sstream>
 #include <thread>
 
-#include "support/assay_program.h"
+#include "programs/assay_program.h"
 #include "support/shared_data.h"
 #include "support/temp_folder.h"
 #include "support/tiny_llama.h"

@@ -10,7 +10,7 @@
 #include <iterator>
 
 #include "support/content.h"
-#include "support/assay_program.h"
+#include "programs/assay_program.h"
 #include "support/shared_data.h"
 #include "support/temp_folder.h"
 #include "support/tiny_llama.h"

@@ -20,19 +20,6 @@ constexpr size_t kFileLinesMax = 800;
 constexpr size_t kFunctionLinesMax = 100;
 constexpr size_t kClassLinesMax = 250;
 
-// Classes that are longer and may not grow: kernels of CUDA whose parts share what lies in registers, and what holds a
-// device's runs together.
-struct LongClass {
-  std::string_view path, name;
-  size_t n_lines;
-};
-constexpr LongClass kLongClasses[] = {
-    {"src/backend/cuda/attention/attention_hopper.cu", "Rows", 373},
-    {"src/backend/cuda/attention/attention_prefill.cu", "Prefill", 406},
-    {"src/backend/cuda/decode/superblock_multiplier.cuh", "Multiplier", 392},
-    {"src/backend/cuda/runtime/cuda_executor.cpp", "CudaExecutor", 350},
-};
-
 std::vector<fs::path> sources() {
   std::vector<fs::path> found;
   for (const char* folder : {"src", "apps", "include", "tests", "fuzz", "bench", "bindings", "examples"}) {
@@ -175,24 +162,16 @@ std::vector<Class> classes_of(const std::vector<std::string>& lines) {
 }
 
 TEST(Size, ClassesStayReadable) {
-  size_t n_classes = 0, n_long = 0;
+  size_t n_classes = 0;
   for (const fs::path& path : sources()) {
     const auto lines = lines_of(path);
     if (generated(lines)) continue;
-    const std::string name = fs::relative(path, ASSAY_SOURCE_DIR).string();
     for (const Class& found : classes_of(lines)) {
-      const auto* known = std::ranges::find_if(kLongClasses, [&](const LongClass& known_one) {
-        return known_one.path == name && known_one.name == found.name;
-      });
-      const bool is_known = known != std::end(kLongClasses);
-      EXPECT_LE(found.n_lines, is_known ? known->n_lines : kClassLinesMax)
-          << name << ":" << found.begin + 1 << " " << found.name;
-      n_long += is_known && found.n_lines > kClassLinesMax;
+      EXPECT_LE(found.n_lines, kClassLinesMax) << path << ":" << found.begin + 1 << " " << found.name;
       ++n_classes;
     }
   }
   EXPECT_GT(n_classes, 1000u);
-  EXPECT_EQ(n_long, std::size(kLongClasses)) << "a class that is no longer long needs no line in kLongClasses";
 }
 
 TEST(Size, SeesClassesWhereverTheyStand) {

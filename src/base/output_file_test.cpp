@@ -11,6 +11,7 @@
 #include <string>
 
 #include "assay/error.h"
+#include "support/content.h"
 #include "support/failing_calls.h"
 #include "support/temp_folder.h"
 
@@ -24,10 +25,7 @@ std::span<const std::byte> bytes_of(const std::string& text) { return std::as_by
 
 void put(const fs::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
 
-std::string content(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
+using test::content;
 
 size_t n_files(const fs::path& folder) { return static_cast<size_t>(std::distance(fs::directory_iterator(folder), {})); }
 

@@ -10,7 +10,7 @@
 #include "text/from_gguf.h"
 #include "text/splitter.h"
 #include "text/utf8.h"
-#include "text/word_piece.h"
+#include "text/encoders/word_piece.h"
 
 namespace assay::converting {
 namespace {

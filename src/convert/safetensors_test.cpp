@@ -9,7 +9,7 @@
 
 #include "assay/error.h"
 #include "convert/json.h"
-#include "support/patience.h"
+#include "programs/patience.h"
 
 namespace assay::converting {
 namespace {

@@ -18,7 +18,7 @@
 #include "ops/attention/attention.h"
 #include "ops/state/causal_conv.h"
 #include "ops/rows/clamped_gate.h"
-#include "ops/rows/embed.h"
+#include "ops/embed/embed.h"
 #include "ops/linear/expert_linear.h"
 #include "ops/linear/expert_scale.h"
 #include "ops/linear/expert_sum.h"

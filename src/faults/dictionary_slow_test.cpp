@@ -16,7 +16,7 @@
 #include "engine/model_state.h"
 #include "ops/rows/activation.h"
 #include "ops/attention/attention.h"
-#include "ops/rows/embed.h"
+#include "ops/embed/embed.h"
 #include "ops/rows/gate.h"
 #include "ops/linear/linear.h"
 #include "ops/rows/rms_norm.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/rows/embed.h"
+#include "ops/embed/embed.h"
 #include "faults/decode.h"
 #include "faults/table.h"
 

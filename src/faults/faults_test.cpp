@@ -11,7 +11,7 @@
 #include <numbers>
 
 #include "num/f16.h"
-#include "ops/rows/embed.h"
+#include "ops/embed/embed.h"
 #include "ops/linear/linear.h"
 #include "ops/rows/rms_norm.h"
 #include "quant/format.h"

@@ -19,7 +19,7 @@
 #include "num/math64.h"
 #include "ops/rows/activation.h"
 #include "ops/attention/attention.h"
-#include "ops/rows/embed.h"
+#include "ops/embed/embed.h"
 #include "ops/plan/float64.h"
 #include "ops/rows/gate.h"
 #include "ops/attention/kv_store.h"

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "ops/attention/attention.h"
-#include "ops/rows/embed.h"
+#include "ops/embed/embed.h"
 #include "ops/linear/linear.h"
 #include "faults/decode.h"
 #include "faults/linear.h"

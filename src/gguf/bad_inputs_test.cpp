@@ -20,7 +20,7 @@
 #include "gguf/file.h"
 #include "support/gguf_walk.h"
 #include "support/gguf_writer.h"
-#include "support/patience.h"
+#include "programs/patience.h"
 #include "support/temp_folder.h"
 
 namespace assay::gguf {

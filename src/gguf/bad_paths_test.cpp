@@ -13,7 +13,7 @@
 #include "assay/error.h"
 #include "gguf/file.h"
 #include "support/gguf_writer.h"
-#include "support/patience.h"
+#include "programs/patience.h"
 #include "support/temp_folder.h"
 
 namespace assay::gguf {

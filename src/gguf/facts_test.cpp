@@ -14,7 +14,7 @@
 
 #include "gguf/file.h"
 #include "support/gguf_writer.h"
-#include "support/patience.h"
+#include "programs/patience.h"
 #include "support/shared_data.h"
 
 namespace assay::gguf {

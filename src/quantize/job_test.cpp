@@ -14,6 +14,7 @@
 #include "gguf/writer.h"
 #include "quant/encode/encoder.h"
 #include "quant/format.h"
+#include "support/content.h"
 #include "support/temp_folder.h"
 #include "support/tiny_llama.h"
 
@@ -23,10 +24,7 @@ namespace {
 using tensor::DType;
 using testing::HasSubstr;
 
-std::string bytes_of(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
+std::string bytes_of(const std::filesystem::path& path) { return test::content(path); }
 
 class JobTest : public testing::Test {
  protected:

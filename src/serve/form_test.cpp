@@ -10,7 +10,7 @@
 
 #include "assay/constraint.h"
 #include "assay/tools.h"
-#include "support/running_server.h"
+#include "programs/running_server.h"
 
 namespace assay {
 namespace {

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <thread>
 
-#include "support/running_server.h"
+#include "programs/running_server.h"
 
 namespace assay {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "assay/error.h"
 #include "assay/session.h"
-#include "support/running_server.h"
+#include "programs/running_server.h"
 
 namespace assay {
 namespace {

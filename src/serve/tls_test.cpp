@@ -12,7 +12,7 @@
 #include <cstdio>
 
 #include "assay/error.h"
-#include "support/running_server.h"
+#include "programs/running_server.h"
 
 namespace assay {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <thread>
 
-#include "support/running_server.h"
+#include "programs/running_server.h"
 
 namespace assay {
 namespace {

@@ -9,7 +9,7 @@
 #include "gguf/file.h"
 #include "support/gguf_writer.h"
 #include "support/small_vocabularies.h"
-#include "text/bpe.h"
+#include "text/encoders/bpe.h"
 #include "text/from_gguf.h"
 #include "text/vocabulary.h"
 

@@ -7,14 +7,14 @@
 #include <utility>
 
 #include "assay/error.h"
-#include "text/bpe.h"
+#include "text/encoders/bpe.h"
 #include "text/facts.h"
-#include "text/piece_bpe.h"
+#include "text/encoders/piece_bpe.h"
 #include "text/pre_tokenizers.h"
 #include "text/special_tokens.h"
-#include "text/spm.h"
+#include "text/encoders/spm.h"
 #include "text/tokenizer_state.h"
-#include "text/word_piece.h"
+#include "text/encoders/word_piece.h"
 
 namespace assay::text {
 namespace {

@@ -9,7 +9,7 @@
 #include "assay/tokenizer.h"
 #include "text/special_matcher.h"
 #include "text/vocabulary.h"
-#include "text/word_encoder.h"
+#include "text/encoders/word_encoder.h"
 
 namespace assay {
 

@@ -20,7 +20,7 @@
 #include "ops/rows/activation.h"
 #include "ops/rows/add.h"
 #include "ops/attention/attention.h"
-#include "ops/rows/embed.h"
+#include "ops/embed/embed.h"
 #include "ops/linear/expert_linear.h"
 #include "ops/linear/expert_sum.h"
 #include "ops/rows/gate.h"

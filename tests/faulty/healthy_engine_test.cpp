@@ -11,6 +11,7 @@
 #include "faulty/faulty_executor.h"
 #include "faulty/plain_formats.h"
 #include "support/random_numbers.h"
+#include "support/rounds.h"
 #include "support/tiny_plan.h"
 #include "bounds/op_checker.h"
 
@@ -40,7 +41,7 @@ test::TinyShape random_shape(test::Random& random) {
 TEST(HealthyEngine, StaysWithinItsBounds) {
   base::ThreadPool pool(1);
   constexpr ops::CacheType kCaches[] = {ops::CacheType::f32, ops::CacheType::f16, ops::CacheType::q8_0};
-  for (uint64_t seed = 1; seed <= 400; ++seed) {
+  for (uint64_t seed = 1; seed <= test::rounds<uint64_t>(400, 100); ++seed) {
     test::Random random(seed);
     const test::TinyShape shape = random_shape(random);
     const test::TinyPlan tiny(shape);

@@ -4,16 +4,16 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <stdexcept>
 #include <string>
+
+#include "support/content.h"
 
 namespace assay::test {
 
 inline std::string read_file(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw std::runtime_error("cannot read " + path.string());
-  return {std::istreambuf_iterator<char>(in), {}};
+  if (!std::ifstream(path)) throw std::runtime_error("cannot read " + path.string());
+  return content(path);
 }
 
 class ByteReader {

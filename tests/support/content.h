@@ -3,14 +3,17 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 #include <string>
+#include <utility>
 
 namespace assay::test {
 
 inline std::string content(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  std::ostringstream bytes;
+  bytes << in.rdbuf();  // by blocks: a byte at a time takes ten times as long without optimisation
+  return std::move(bytes).str();
 }
 
 }  // namespace assay::test

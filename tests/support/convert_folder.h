@@ -16,6 +16,7 @@
 #include "assay/convert.h"
 #include "assay/error.h"
 #include "num/f16.h"
+#include "support/content.h"
 #include "support/shared_data.h"
 #include "support/temp_folder.h"
 
@@ -107,10 +108,7 @@ inline std::string from_base64(std::string_view text) {
 }
 
 inline const json::value& facts() {
-  static const json::value kAll = [] {
-    std::ifstream in(test::data("convert/families.json"), std::ios::binary);
-    return json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
-  }();
+  static const json::value kAll = json::parse(test::content(test::data("convert/families.json")));
   return kAll;
 }
 

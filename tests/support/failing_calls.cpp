@@ -1,4 +1,4 @@
-// The calls in place of the C library's.
+// The calls in place of the C library's. What they bring to the disk may be lost with the machine: no test waits for that.
 #include "support/failing_calls.h"
 
 #include <fcntl.h>
@@ -58,7 +58,7 @@ int ioctl(int fd, unsigned long request, ...) noexcept {
   if (request == FICLONE && clones) return fails() ? -1 : cloned(fd, static_cast<int>(reinterpret_cast<intptr_t>(argument)));
   return static_cast<int>(::syscall(SYS_ioctl, fd, request, argument));
 }
-int fsync(int fd) { return fails() ? -1 : static_cast<int>(::syscall(SYS_fsync, fd)); }
+int fsync(int) { return fails() ? -1 : 0; }
 int fallocate(int fd, int mode, off_t offset, off_t n) { return fails() ? -1 : static_cast<int>(::syscall(SYS_fallocate, fd, mode, offset, n)); }
 int rename(const char* from, const char* to) noexcept {
   return fails() ? -1 : static_cast<int>(::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));

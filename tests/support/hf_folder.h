@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <string>
 #include <string_view>
 
+#include "support/content.h"
 #include "support/random_numbers.h"
 #include "support/shared_data.h"
 
@@ -32,8 +32,7 @@ inline std::string decoded_base64(std::string_view text) {
 
 inline void write_hf_folder(const std::filesystem::path& folder) {
   namespace json = boost::json;
-  std::ifstream in(data("convert/families.json"), std::ios::binary);
-  const json::value facts = json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
+  const json::value facts = json::parse(content(data("convert/families.json")));
   const json::value& llama = facts.at("families").at("llama");
   const auto write = [&](std::string_view name, std::string_view bytes) {
     std::ofstream(folder / name, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));

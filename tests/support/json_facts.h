@@ -4,13 +4,12 @@
 #include <boost/json.hpp>
 #include <cstddef>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "quant/format.h"
+#include "support/content.h"
 #include "support/shared_data.h"
 
 namespace assay::test {
@@ -31,8 +30,7 @@ inline std::vector<float> floats_from_hex(std::string_view hex) {
 }
 
 inline boost::json::value read_json(const std::string& name) {
-  std::ifstream in(data(name), std::ios::binary);
-  return boost::json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
+  return boost::json::parse(content(data(name)));
 }
 
 inline std::string_view text(const boost::json::value& value) {

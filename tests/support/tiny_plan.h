@@ -10,7 +10,7 @@
 #include "ops/rows/activation.h"
 #include "ops/rows/add.h"
 #include "ops/attention/attention.h"
-#include "ops/rows/embed.h"
+#include "ops/embed/embed.h"
 #include "ops/rows/gate.h"
 #include "ops/attention/kv_store.h"
 #include "ops/linear/linear.h"

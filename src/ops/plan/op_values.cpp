@@ -27,6 +27,16 @@ int32_t state_of(const Op& op) {
   return collector.found_state;
 }
 
+std::vector<StateLayer> states_of(const Plan& plan, const std::function<bool(int32_t i_op)>& wants) {
+  std::vector<StateLayer> layers(plan.states.size());
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    const int32_t state = state_of(plan.ops[i]);
+    if (state != kNone && wants(static_cast<int32_t>(i)))
+      layers[static_cast<size_t>(state)] = plan.states[static_cast<size_t>(state)];
+  }
+  return layers;
+}
+
 int32_t n_layers(const Plan& plan) noexcept {
   int32_t n = 0;
   for (const Op& op : plan.ops) n = op.layer + 1 > n ? op.layer + 1 : n;

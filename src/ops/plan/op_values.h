@@ -1,6 +1,8 @@
 // Which values an op reads and which it writes: what liveness, schedules, observers and checks ask of every op.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "ops/plan/plan.h"
@@ -15,6 +17,8 @@ OpValues values_of(const Op& op);
 
 // The state that an op of Role::state keeps, as an index into Plan::states; else kNone.
 int32_t state_of(const Op& op);
+// Plan::states of which those stay whose op (an index into Plan::ops) is wanted, in their places; the others are empty.
+std::vector<StateLayer> states_of(const Plan& plan, const std::function<bool(int32_t i_op)>& wants);
 
 // KvStore, SelectOutputs: computes nothing, what it hands on was computed by another op.
 bool passes_on(const Op& op) noexcept;

@@ -9,7 +9,7 @@
 
 #include "num/math64.h"
 #include "ops/rows/add.h"
-#include "ops/rows/embed.h"
+#include "ops/embed/embed.h"
 #include "ops/rows/gate.h"
 #include "ops/plan/host_rows.h"
 #include "ops/rows/join.h"

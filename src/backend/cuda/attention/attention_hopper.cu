@@ -5,6 +5,7 @@
 // attention.cu.
 #include <algorithm>
 
+#include "backend/cuda/attention/attention_chains.cuh"
 #include "backend/cuda/attention/attention_stages.cuh"
 #include "backend/cuda/runtime/hopper.h"
 #include "backend/cuda/runtime/launch.cuh"
@@ -44,12 +45,6 @@ __device__ void for_each_place(const AttentionTask& task, const Work& work, cons
   }
 }
 
-__device__ inline float larger_or_nan(float a, float b) {
-  float x;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
-  return x;
-}
-
 // x[i % 8] without memory.
 __device__ inline float one_of(const float (&x)[8], int i) {
   const bool one = (i & 1) != 0, two = (i & 2) != 0, four = (i & 4) != 0;
@@ -73,9 +68,6 @@ class Rows {
     scale_later_ = is_power ? task.scale : 1.0f;
   }
 
-  // Of 8 queries the lane's columns.
-  using Outputs = float[8][4 * C::kColumns];
-
   __device__ void run(const QueryBlock& place) {
     tokens_ = {place.tile, task_.window}, n_heads_ = static_cast<int>(place.head_end - place.head_0);
     row_0_ = static_cast<int>(place.tile.token * task_.n_heads + place.head_0);
@@ -84,18 +76,18 @@ class Rows {
     all_begin_ = tokens_.begin_of(last_token), all_end_ = tokens_.position_of(first_token) + 1;
     put_queries();
     __syncwarp();
-    Outputs out = {};
+    Outputs<C> out = {};
     const int last = last_segment(tokens_.tile);
 #pragma unroll 1
     for (int segment = first_segment(tokens_.tile, task_.window); segment <= last; ++segment) {
       const SegmentSpan span(tokens_.tile, task_.window, segment);
       float m[8], sum[8];
-      put_by(out);
+      put_by<C>(out, p_);
       score(span, out, m);
       find_probabilities(span, m, sum);
       merge_sums(segment, m, sum);
       __syncwarp();
-      Outputs values;
+      Outputs<C> values;
       add_values(span, values);
       __syncwarp();
       merge(values, out);
@@ -125,27 +117,9 @@ class Rows {
     }
   }
 
-  // Outputs so far lie where the probabilities will while the scores need all registers.
-  __device__ float* output_place(int n) const { return p_ + (n * 32 + static_cast<int>(threadIdx.x) % 32) * 4; }
-  __device__ void put_by(const Outputs& out) const {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-#pragma unroll
-      for (int c = 0; c < C::kColumns; ++c) write_4(output_place(i * C::kColumns + c), out[i] + 4 * c);
-    }
-  }
-  __device__ void bring_back(Outputs& out) const {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-#pragma unroll
-      for (int c = 0; c < C::kColumns; ++c) read_4(output_place(i * C::kColumns + c), out[i] + 4 * c);
-    }
-    __syncwarp();
-  }
-
   // Scores go where their probabilities will lie; what a lane reads there is its own. m: the lane's largest of each query, a NaN if there
   // is one, which makes a NaN of the sum and so of all outputs of its query. Masked keys have -infinity.
-  __device__ void score(const SegmentSpan& span, Outputs& out, float (&m)[8]) {
+  __device__ void score(const SegmentSpan& span, Outputs<C>& out, float (&m)[8]) {
     const int n = min(max(any_end_ - span.begin + kGroupKeys - 1, 0) / kGroupKeys, span.n_groups);
     if (n == 4) score_groups<4>(span, out, m);
     if (n == 3) score_groups<3>(span, out, m);
@@ -154,7 +128,7 @@ class Rows {
     if (n == 0) score_groups<0>(span, out, m);
   }
   template <int kN>
-  __device__ void score_groups(const SegmentSpan& span, Outputs& out, float (&m)[8]) {
+  __device__ void score_groups(const SegmentSpan& span, Outputs<C>& out, float (&m)[8]) {
     float score[kN == 0 ? 1 : 4 * kN][8];
 #pragma unroll
     for (int k = 0; k < 4 * kN; ++k) {
@@ -164,7 +138,7 @@ class Rows {
 #pragma unroll 1
     for (int i = 0; i < C::kHeadDim; i += C::kElements) {
       ring_.wait_full();
-      if constexpr (kN > 0) add_scores<kN>(ring_.stage() + 4 * l_, q_ + i * kWarpQueries + 8 * odd_, score);
+      if constexpr (kN > 0) add_scores<C, kN>(ring_.stage() + 4 * l_, q_ + i * kWarpQueries + 8 * odd_, score);
       ring_.emptied();
       ring_.next();
     }
@@ -176,11 +150,11 @@ class Rows {
       }
     }
 #pragma unroll
-    for (int i = 0; i < 8; ++i) m[i] = __uint_as_float(kLowest);
-    bring_back(out);
+    for (int i = 0; i < 8; ++i) m[i] = __uint_as_float(kLowestScore);
+    bring_back<C>(p_, out);
     float* to = own_probabilities(span);
 #pragma unroll
-    for (int k = 0; k < 4 * kN; ++k) write_queries(score[k], to + k * kStep);
+    for (int k = 0; k < 4 * kN; ++k) write_queries(score[k], to + k * kScoreStep);
     if (all_see(span.begin, span.begin + kN * kGroupKeys)) {
 #pragma unroll
       for (int k = 0; k < 4 * kN; ++k) {
@@ -188,62 +162,9 @@ class Rows {
         for (int i = 0; i < 8; ++i) m[i] = larger_or_nan(m[i], score[k][i]);
       }
     } else {
-      mask(span, 4 * kN, m);
+      mask(seen(), span.begin + l_, 4 * kN, own_probabilities(span), m);
     }
   }
-  static constexpr uint32_t kLowest = 0xFF800000u;  // -infinity
-  static constexpr int kStep = 16 * 4;              // floats between two of the lane's keys
-
-  // Elements of a stage, into the chains; what comes next is read ahead.
-  template <int kN>
-  __device__ static void add_scores(const float* keys, const float* q, float (&score)[4 * kN][8]) {
-    constexpr int kLoop = 2;
-    float x[2][8], key[2][4];
-    read_4(q, x[0]), read_4(q + 4, x[0] + 4), read_4(keys, key[0]);
-#pragma unroll 1
-    for (int e = 0; e < C::kElements; e += kLoop) {
-      const int after = e + kLoop < C::kElements ? kLoop : kLoop - 1;  // the last again: it is there
-#pragma unroll
-      for (int step = 0; step < kLoop * kN; ++step) {
-        const int now = step / kN, group = step % kN, next = now + 1 < kLoop ? now + 1 : after;
-        float(&x_next)[8] = x[(now + 1) % 2], (&key_next)[4] = key[(step + 1) % 2];
-        if (group == 0) read_4(q + next * kWarpQueries, x_next), read_4(q + next * kWarpQueries + 4, x_next + 4);
-        if (group + 1 < kN) {
-          read_4(keys + now * kSegment + (group + 1) * kGroupKeys, key_next);
-        } else {
-          read_4(keys + next * kSegment, key_next);
-        }
-#pragma unroll
-        for (int c = 0; c < 4; ++c) {
-#pragma unroll
-          for (int n = 0; n < 8; ++n) {
-            const int i = c % 2 == 0 ? 7 - n : n;  // so that every step has one of its factors from the step before
-            score[4 * group + c][i] = num::fma(x[now % 2][i ^ 1], key[step % 2][c], score[4 * group + c][i]);
-          }
-        }
-      }
-      keys += kLoop * kSegment, q += kLoop * kWarpQueries;
-    }
-  }
-
-  // Where some of the warp's queries do not see all of n rows of keys.
-  __device__ void mask(const SegmentSpan& span, int n, float (&m)[8]) const {
-    float* p = own_probabilities(span);
-    const Seen seen_by = seen();
-#pragma unroll 1
-    for (int k = 0; k < n; ++k, p += kStep) {
-      const uint32_t bits = seen_by.of(span.begin + l_ + 16 * k);
-      float x[8];
-      read_queries(p, x);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        if ((bits >> i & 1u) == 0) x[i] = __uint_as_float(kLowest);
-        m[i] = larger_or_nan(m[i], x[i]);
-      }
-      write_queries(x, p);
-    }
-  }
-
   __device__ float* own_probabilities(const SegmentSpan& span) const { return p_ + odd_ * kOddLanes + (span.begin % kSegment + l_) * 4; }
 
   // Scores become probabilities, 0 where a key is masked; m and sum: of the segment, the same in all lanes of a query.
@@ -258,7 +179,7 @@ class Rows {
     float* p = own_probabilities(span);
     const int n = (max(min(any_end_, span.end) - span.begin, 0) + 31) / 32;
     float x[2][8];
-    read_queries(p, x[0]), read_queries(p + kStep, x[1]);
+    read_queries(p, x[0]), read_queries(p + kScoreStep, x[1]);
 #pragma unroll 1
     for (int k = 0; k < n; ++k) {
       float e[2][8];
@@ -267,8 +188,8 @@ class Rows {
 #pragma unroll
         for (int i = 0; i < 8; ++i) e[half][i] = num::fma(x[half][i], scale_later_, -m[i]);
       }
-      const float* next = k + 1 < n ? p + 2 * kStep : p;
-      read_queries(next, x[0]), read_queries(next + kStep, x[1]);
+      const float* next = k + 1 < n ? p + 2 * kScoreStep : p;
+      read_queries(next, x[0]), read_queries(next + kScoreStep, x[1]);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
 #pragma unroll
@@ -276,9 +197,9 @@ class Rows {
           e[half][i] = num::exp_not_above_0(e[half][i]);
           lane[half][i] = lane[half][i] + e[half][i];
         }
-        write_queries(e[half], p + half * kStep);
+        write_queries(e[half], p + half * kScoreStep);
       }
-      p += 2 * kStep;
+      p += 2 * kScoreStep;
     }
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -303,7 +224,7 @@ class Rows {
     first_ = __ballot_sync(kWholeWarp, is_first) >> odd_;
     further_ = __ballot_sync(kWholeWarp, is_further) >> odd_;
   }
-  __device__ void merge(const Outputs& values, Outputs& out) const {
+  __device__ void merge(const Outputs<C>& values, Outputs<C>& out) const {
     const int first_lane = made_anew(odd_);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -318,29 +239,8 @@ class Rows {
     }
   }
 
-  // What a key adds: its probabilities, its value's columns.
-  struct Key {
-    float p[8], v[4 * C::kColumns];
-    __device__ void read(const float* probabilities, const float* value) {
-      read_queries(probabilities, p);
-#pragma unroll
-      for (int c = 0; c < C::kColumns; ++c) read_4(value + c * kGroupKeys, v + 4 * c);
-    }
-    __device__ void add_to(Outputs& sum) const {
-      constexpr int kN = 4 * C::kColumns;
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-#pragma unroll
-        for (int n = 0; n < kN; ++n) {
-          const int c = i % 2 == 0 ? kN - 1 - n : n;  // as above
-          sum[i][c] = num::fma(p[i], v[c], sum[i][c]);
-        }
-      }
-    }
-  };
-
   // The segment's outputs.
-  __device__ void add_values(const SegmentSpan& span, Outputs& sum) {
+  __device__ void add_values(const SegmentSpan& span, Outputs<C>& sum) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
 #pragma unroll
@@ -351,61 +251,21 @@ class Rows {
       ring_.wait_full();
       const float *p = p_ + odd_ * kOddLanes + first % kSegment * 4, *values = ring_.stage() + 4 * l_;
       int end = first + C::kStageKeys, all_begin = first, all_end = end;
+      const auto add_some = [&](int from, int to) {
+        if (from < to) add_seen<C>(seen(), from, to, first, p, values, sum);
+      };
       const bool is_whole = all_see(first, end);
       if (!is_whole) {
         end = min(min(end, span.end), any_end_), all_begin = min(max(first, all_begin_), end), all_end = max(min(end, all_end_), all_begin);
-        add_seen(max(first, any_begin_), all_begin, first, p, values, sum);
+        add_some(max(first, any_begin_), all_begin);
       }
-      add_all(p + (all_begin - first) * 4, values + (all_begin - first) * C::kHeadDim, all_end - all_begin, sum);
-      if (!is_whole) add_seen(all_end, end, first, p, values, sum);
+      add_all<C>(p + (all_begin - first) * 4, values + (all_begin - first) * C::kHeadDim, all_end - all_begin, sum);
+      if (!is_whole) add_some(all_end, end);
       ring_.emptied();
       ring_.next();
     }
   }
-  // A key is read while the one before is added.
-  __device__ static void add_all(const float* p, const float* values, int n, Outputs& sum) {
-    constexpr int kUnrolled = 1024 / C::kHeadDim;
-    if (n >= kUnrolled) {
-      Key key[2];
-      key[0].read(p, values);
-#pragma unroll 1
-      do {
-        const int later = n >= 2 * kUnrolled ? 0 : kUnrolled;  // then this round's first again: it is there
-#pragma unroll
-        for (int k = 0; k < kUnrolled; ++k) {
-          const int next = k + 1 < kUnrolled ? k + 1 : k + 1 - later;
-          key[(k + 1) % 2].read(p + next * 4, values + next * C::kHeadDim);
-          key[k % 2].add_to(sum);
-        }
-        p += kUnrolled * 4, values += kUnrolled * C::kHeadDim, n -= kUnrolled;
-      } while (n >= kUnrolled);
-    }
-#pragma unroll 1
-    for (; n > 0; --n, p += 4, values += C::kHeadDim) {
-      Key now;
-      now.read(p, values);
-      now.add_to(sum);
-    }
-  }
-  // Keys begin .. end of a stage that begins at `first`. A token's chain has its own keys only.
-  __device__ void add_seen(int begin, int end, int first, const float* p, const float* values, Outputs& sum) const {
-    if (begin >= end) return;
-    const Seen seen_by = seen();
-#pragma unroll 1
-    for (int position = begin; position < end; ++position) {
-      Key key;
-      key.read(p + (position - first) * 4, values + (position - first) * C::kHeadDim);
-      const uint32_t bits = seen_by.of(position);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        if ((bits >> i & 1u) == 0) continue;
-#pragma unroll
-        for (int c = 0; c < 4 * C::kColumns; ++c) sum[i][c] = num::fma(key.p[i], key.v[c], sum[i][c]);
-      }
-    }
-  }
-
-  __device__ void write(const Outputs& out) const {
+  __device__ void write(const Outputs<C>& out) const {
     const int first_lane = made_anew(odd_), own = first_query_ + 8 * first_lane;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {

@@ -2,10 +2,7 @@
 // segments. Keys and values pass through shared memory as floats, a stage of each at a time; a thread holds 8 queries x 16 keys of a
 // segment's scores, then 8 queries x 4 columns or more of the outputs. So a warp alone finds its queries' maxima, exponentials and sums,
 // and blocks of threads meet only where a stage changes. Every chain, fold and merge is the contract's, as in attention.cu.
-#include <cuda_fp16.h>
-
-#include "backend/cuda/attention/attention_parts.cuh"
-#include "backend/cuda/attention/cache_pages.cuh"
+#include "backend/cuda/attention/prefill_stages.cuh"
 #include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/runtime/warp.cuh"
 #include "num/lanes.h"
@@ -14,7 +11,7 @@
 namespace assay::backend::cuda {
 namespace {
 
-constexpr int kThreads = 128, kQueries = 64;
+using namespace prefill;
 
 // What the merge of segments needs of each query.
 struct Factors {
@@ -26,23 +23,50 @@ struct Shape {
   int heads_log2, n_groups, n_tiles;
 };
 
+constexpr int kStep = 16 * 4;  // floats between two of a lane's keys
+
+// bits: of Seen; kWhole: every query sees every key.
+template <bool kWhole>
+__device__ bool is_seen(uint32_t bits, int i) {
+  return kWhole || (bits >> i & 1u) != 0;
+}
+
+// Of the scores of n keys of a lane at p, keys first, first + 16, ...: each query's largest, over the lanes that share its keys.
+template <bool kWhole>
+__device__ void find_largest(const Seen& seen_by, const float* p, int first, int n, float (&m)[8]) {
+  constexpr uint32_t kLowest = 0xFF800000u;  // -infinity
+#pragma unroll
+  for (int i = 0; i < 8; ++i) m[i] = __uint_as_float(kLowest);
+#pragma unroll(kWhole ? 4 : 1)
+  for (int k = 0; k < n; ++k) {
+    float x[8];
+    read_queries(p + k * kStep, x);
+    const uint32_t bits = kWhole ? 0 : seen_by.of(first + 16 * k);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if (is_seen<kWhole>(bits, i)) m[i] = fmaxf(m[i], x[i]);  // of the numbers
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+#pragma unroll
+    for (int width = 16; width >= 2; width /= 2) m[i] = fmaxf(m[i], __shfl_xor_sync(kWholeWarp, m[i], width));
+  }
+}
+
 // A lane has queries 8 (lane % 2) + i of the warp's and, of the scores, keys 64 G + 16 c + lane / 2.
 template <int kHeadDim>
 class Prefill {
  public:
-  static constexpr int kStageFloats = kHeadDim == 64 ? 4096 : 2048;
-  static constexpr int kElements = kStageFloats / kSegment;   // of all keys of a segment, in a stage
-  static constexpr int kStageKeys = kStageFloats / kHeadDim;  // whose values are a stage
-  static constexpr int kLoads = kStageFloats / (8 * kThreads);
-  static constexpr int kColumns = kHeadDim / kGroupKeys;  // fours of columns of a thread
-  static constexpr size_t kBytes = sizeof(float) * (kQueries * kHeadDim + 4 * kWarpProbabilities + 2 * kStageFloats) + sizeof(Factors);
+  using C = Cut<kHeadDim>;
+  static constexpr int kElements = C::kElements, kStageKeys = C::kStageKeys, kColumns = C::kColumns;
+  static constexpr size_t kBytes = sizeof(float) * (kQueries * kHeadDim + 4 * kWarpProbabilities + 2 * C::kStageFloats) + sizeof(Factors);
 
   __device__ Prefill(const AttentionTask& task, const QueryBlock& place, int heads_log2, float* memory)
       : task_(task), tokens_{place.tile, task.window}, head_0_(place.head_0), head_end_(place.head_end), heads_log2_(heads_log2),
-        q_(memory), p_(memory + kQueries * kHeadDim), stages_(p_ + 4 * kWarpProbabilities),
-        factors_(*reinterpret_cast<Factors*>(stages_ + 2 * kStageFloats)),
-        warp_(static_cast<int>(threadIdx.x) / 32), odd_(static_cast<int>(threadIdx.x) % 2), l_(static_cast<int>(threadIdx.x) % 32 / 2) {
-    table_ = table_of(task.cache, place.tile.sequence), kv_head_ = static_cast<int>(place.kv_head);
+        q_(memory), p_(memory + kQueries * kHeadDim), factors_(*reinterpret_cast<Factors*>(p_ + 4 * kWarpProbabilities + 2 * C::kStageFloats)),
+        warp_(static_cast<int>(threadIdx.x) / 32), odd_(static_cast<int>(threadIdx.x) % 2), l_(static_cast<int>(threadIdx.x) % 32 / 2),
+        stages_(task.cache, place.tile.sequence, place.kv_head, p_ + 4 * kWarpProbabilities) {
     seen_by_warp_begin_ = begin_of_token((warp_ * kWarpQueries + kWarpQueries - 1) >> heads_log2);
     seen_by_warp_end_ = position_of((warp_ * kWarpQueries) >> heads_log2) + 1;
   }
@@ -51,14 +75,14 @@ class Prefill {
     const int first = begin_of_token(0) / kSegment;
     last_segment_ = (tokens_.tile.position + tokens_.tile.n - 1) / kSegment;
     begin_segment(first);
-    load_keys(0);
+    stages_.load_keys(groups_, 0);
     put_queries();
     for (int i = first; i <= last_segment_; ++i) {
-      if (n_groups_ == 1) score_segment<1>();
-      if (n_groups_ == 2) score_segment<2>();
-      if (n_groups_ == 3) score_segment<3>();
-      if (n_groups_ == 4) score_segment<4>();
-      all_see(begin_, begin_ + n_groups_ * kGroupKeys) ? find_probabilities<true>() : find_probabilities<false>();
+      if (groups_.n == 1) score_segment<1>();
+      if (groups_.n == 2) score_segment<2>();
+      if (groups_.n == 3) score_segment<3>();
+      if (groups_.n == 4) score_segment<4>();
+      all_see(groups_.begin, groups_.begin + groups_.n * kGroupKeys) ? find_probabilities<true>() : find_probabilities<false>();
       __syncwarp();
       add_values(i);
       if (i < last_segment_) begin_segment(i + 1);
@@ -67,8 +91,6 @@ class Prefill {
   }
 
  private:
-  static constexpr uint32_t kLowest = 0xFF800000u;  // -infinity
-
   __device__ int position_of(int token) const { return tokens_.position_of(token); }
   __device__ int begin_of_token(int token) const { return tokens_.begin_of(token); }
   __device__ int token_of(int i) const { return (warp_ * kWarpQueries + 8 * odd_ + i) >> heads_log2_; }
@@ -92,66 +114,11 @@ class Prefill {
   // The groups of keys of a segment that any token sees.
   __device__ void begin_segment(int segment) {
     const int begin = max(begin_of_token(0), segment * kSegment);
-    begin_ = begin / kGroupKeys * kGroupKeys;
-    end_ = min(position_of(tokens_.tile.n) + 1, (segment + 1) * kSegment);
-    n_groups_ = (end_ - begin_ + kGroupKeys - 1) / kGroupKeys;
+    groups_.begin = begin / kGroupKeys * kGroupKeys;
+    groups_.end = min(position_of(tokens_.tile.n) + 1, (segment + 1) * kSegment);
+    groups_.n = (groups_.end - groups_.begin + kGroupKeys - 1) / kGroupKeys;
   }
 
-  // Stage i of the segment's keys: kElements elements of all groups, a warp a group. Positions that nobody sees are read as others.
-  __device__ void load_keys(int i) {
-    if (warp_ >= n_groups_) return;
-    const int tile = min(begin_ / kKeyTile + 2 * warp_ + odd_, (end_ - 1) / kKeyTile);
-    const auto* pieces = reinterpret_cast<const uint4*>(key_tile(task_.cache, table_, kv_head_, tile)) + i * (kElements / 8) * kKeyTile + l_;
-#pragma unroll
-    for (int n = 0; n < kLoads; ++n) next_[n] = pieces[n / 2 * kKeyTile + n % 2 * 16];
-  }
-  // [element][group][lane / 2][4 keys]; this thread's are two of the four.
-  __device__ void store_keys(float* stage) const {
-    if (warp_ >= n_groups_) return;
-#pragma unroll
-    for (int piece = 0; piece < kElements / 8; ++piece) {
-      float low[8], high[8];
-      widen(next_[2 * piece], low);
-      widen(next_[2 * piece + 1], high);
-#pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        *reinterpret_cast<float2*>(stage + (8 * piece + e) * kSegment + warp_ * kGroupKeys + 4 * l_ + 2 * odd_) = {low[e], high[e]};
-      }
-    }
-  }
-  // The values of kStageKeys positions, which are of one page and lie side by side; those that nobody sees are not read.
-  __device__ void load_values(int first) {
-    const int element = 8 * static_cast<int>(threadIdx.x), row = first + element / kHeadDim;
-    static_assert(kCachePage % kStageKeys == 0 && kCachePage % kGroupKeys == 0);
-    const auto* from = reinterpret_cast<const uint4*>(value_row(task_.cache, table_, kv_head_, first)) + threadIdx.x;
-#pragma unroll
-    for (int n = 0; n < kLoads; ++n) {
-      if (row + n * (8 * kThreads / kHeadDim) < end_) next_[n] = from[n * kThreads];
-    }
-  }
-  __device__ void store_values(float* stage) const {
-#pragma unroll
-    for (int n = 0; n < kLoads; ++n) {
-      float x[8];
-      widen(next_[n], x);
-      auto* to = reinterpret_cast<float4*>(stage + 8 * (n * kThreads + static_cast<int>(threadIdx.x)));
-      to[0] = {x[0], x[1], x[2], x[3]};
-      to[1] = {x[4], x[5], x[6], x[7]};
-    }
-  }
-  __device__ static void widen(uint4 halves, float (&x)[8]) {
-    const uint32_t w[4] = {halves.x, halves.y, halves.z, halves.w};
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const unsigned half = i % 2 == 0 ? w[i / 2] & 0xFFFFu : w[i / 2] >> 16;
-      x[i] = __half2float(__ushort_as_half(static_cast<unsigned short>(half)));
-    }
-  }
-
-  __device__ float* next_stage() {
-    side_ ^= 1;
-    return stages_ + side_ * kStageFloats;
-  }
   template <int kN>
   __device__ void score_segment() {
     float score[4 * kN][8];
@@ -162,40 +129,17 @@ class Prefill {
     }
 #pragma unroll 1
     for (int i = 0; i < kHeadDim / kElements; ++i) {
-      float* stage = next_stage();
-      store_keys(stage);
+      float* stage = stages_.next_stage();
+      stages_.store_keys(groups_, stage);
       __syncthreads();
       if (i + 1 < kHeadDim / kElements) {
-        load_keys(i + 1);
+        stages_.load_keys(groups_, i + 1);
       } else {
-        load_values(begin_);
+        stages_.load_values(groups_, groups_.begin);
       }
-      add_scores<kN>(stage, q_ + i * kElements * kQueries, score);
+      add_scores<C, kN>(stage + 4 * l_, q_ + i * kElements * kQueries + warp_ * kWarpQueries + 8 * odd_, score);
     }
     put_scores<kN>(score);
-  }
-
-  // Elements of a stage, into the chains.
-  template <int kN>
-  __device__ void add_scores(const float* stage, const float* q, float (&score)[4 * kN][8]) const {
-    q += warp_ * kWarpQueries + 8 * odd_;
-    stage += 4 * l_;
-#pragma unroll 4
-    for (int e = 0; e < kElements; ++e) {
-      float x[8];
-      read_4(q + e * kQueries, x);
-      read_4(q + e * kQueries + 4, x + 4);
-#pragma unroll
-      for (int group = 0; group < kN; ++group) {
-        float key[4];
-        read_4(stage + e * kSegment + group * kGroupKeys, key);
-#pragma unroll
-        for (int c = 0; c < 4; ++c) {
-#pragma unroll
-          for (int i = 0; i < 8; ++i) score[4 * group + c][i] = num::fma(x[i], key[c], score[4 * group + c][i]);
-        }
-      }
-    }
   }
 
   // The scores go where their probabilities will lie: a loop over them there is short, and what a thread reads is its own.
@@ -210,35 +154,18 @@ class Prefill {
       write_queries(x, to + k * kStep);
     }
   }
-  static constexpr int kStep = 16 * 4;  // floats between two of the lane's keys
-  __device__ float* own_probabilities() const { return p_ + warp_ * kWarpProbabilities + odd_ * kOddLanes + (begin_ % kSegment + l_) * 4; }
+  __device__ float* own_probabilities() const { return p_ + warp_ * kWarpProbabilities + odd_ * kOddLanes + (groups_.begin % kSegment + l_) * 4; }
   __device__ Seen seen() const { return Seen(tokens_, warp_ * kWarpQueries + 8 * odd_, heads_log2_); }
 
   // Scores become probabilities, 0 where a key is masked; their maxima and sums enter into the factors of the merge.
   template <bool kWhole>
   __device__ void find_probabilities() {
     float m[8], sum[8], lane[2][8] = {};  // of Lanes32 lane / 2 and 16 further; a masked key's 0 changes no bit of a sum that begins at +0
-    const int n = 4 * n_groups_, first = begin_ + l_;
+    const int n = 4 * groups_.n, first = groups_.begin + l_;
     float* p = own_probabilities();
     const Seen seen_by = seen();
-    const auto sees = [](uint32_t bits, int i) { return kWhole || (bits >> i & 1u) != 0; };
-#pragma unroll
-    for (int i = 0; i < 8; ++i) m[i] = __uint_as_float(kLowest);
-#pragma unroll(kWhole ? 4 : 1)
-    for (int k = 0; k < n; ++k) {
-      float x[8];
-      read_queries(p + k * kStep, x);
-      const uint32_t bits = kWhole ? 0 : seen_by.of(first + 16 * k);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        if (sees(bits, i)) m[i] = fmaxf(m[i], x[i]);  // of the numbers
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-#pragma unroll
-      for (int width = 16; width >= 2; width /= 2) m[i] = fmaxf(m[i], __shfl_xor_sync(kWholeWarp, m[i], width));
-    }
+    const auto sees = [](uint32_t bits, int i) { return is_seen<kWhole>(bits, i); };
+    find_largest<kWhole>(seen_by, p, first, n, m);
 #pragma unroll 1
     for (int k = 0; k < n; k += 2) {
       float x[2][8];
@@ -269,25 +196,6 @@ class Prefill {
     }
     merge_sums(m, sum);
   }
-  // Of numbers that are not above 0.
-  __device__ static void exponentials(float (&x)[2][8]) {
-    float least = 0.0f;
-#pragma unroll
-    for (int i = 0; i < 16; ++i) least = least_or_nan(least, x[i / 8][i % 8]);
-    if (least >= -num::kExpNearMax) {
-#pragma unroll
-      for (int i = 0; i < 16; ++i) x[i / 8][i % 8] = num::exp_near(x[i / 8][i % 8]);
-    } else {
-#pragma unroll
-      for (int i = 0; i < 16; ++i) x[i / 8][i % 8] = num::exp(x[i / 8][i % 8]);
-    }
-  }
-  __device__ static float least_or_nan(float a, float b) {
-    float x;
-    asm("min.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
-    return x;
-  }
-
   // What the segment means for those before, a lane a query.
   __device__ void merge_sums(const float (&m)[8], const float (&sum)[8]) {
     float m_segment = m[0], l_segment = sum[0];
@@ -295,7 +203,7 @@ class Prefill {
     for (int i = 1; i < 8; ++i) {
       if (l_ % 8 == i) m_segment = m[i], l_segment = sum[i];
     }
-    const int token = token_of(l_ % 8), segment = begin_ / kSegment, first = begin_of_token(token) / kSegment;
+    const int token = token_of(l_ % 8), segment = groups_.begin / kSegment, first = begin_of_token(token) / kSegment;
     const float m_both = m_segment > m_run_ ? m_segment : m_run_;
     const float a = num::exp(m_run_ - m_both), b = num::exp(m_segment - m_both);
     if (segment == first) m_run_ = m_segment, l_run_ = l_segment;
@@ -314,64 +222,25 @@ class Prefill {
 #pragma unroll
       for (int c = 0; c < 4 * kColumns; ++c) sum[i][c] = 0.0f;
     }
-    const int begin = begin_, end = end_;
+    const int begin = groups_.begin, end = groups_.end;
 #pragma unroll 1
     for (int first = begin; first < end; first += kStageKeys) {
-      float* stage = next_stage();
-      store_values(stage);
+      float* stage = stages_.next_stage();
+      stages_.store_values(stage);
       __syncthreads();
       if (first + kStageKeys < end) {
-        load_values(first + kStageKeys);
+        stages_.load_values(groups_, first + kStageKeys);
       } else if (segment < last_segment_) {
         begin_segment(segment + 1);
-        load_keys(0);
+        stages_.load_keys(groups_, 0);
       }
       const float* p = p_ + warp_ * kWarpProbabilities + odd_ * kOddLanes + first % kSegment * 4;
       const float* values = stage + 4 * l_;
-      all_see(first, first + kStageKeys) ? add_all(p, values, sum) : add_seen(first, min(first + kStageKeys, end), p, values, sum);
+      all_see(first, first + kStageKeys) ? add_all<C>(p, values, sum)
+                                          : add_seen<C>(seen(), first, min(first + kStageKeys, end), p, values, sum);
     }
     write(segment, sum);
   }
-  // What a key adds: its probabilities, its value's columns.
-  struct Key {
-    float p[8], v[4 * kColumns];
-    __device__ Key(const float* probabilities, const float* value) {
-      read_queries(probabilities, p);
-#pragma unroll
-      for (int c = 0; c < kColumns; ++c) read_4(value + c * kGroupKeys, v + 4 * c);
-    }
-    __device__ void add_to(int i, float (&sum)[8][4 * kColumns]) const {
-#pragma unroll
-      for (int c = 0; c < 4 * kColumns; ++c) sum[i][c] = num::fma(p[i], v[c], sum[i][c]);
-    }
-  };
-  __device__ static void add_all(const float* p, const float* values, float (&sum)[8][4 * kColumns]) {
-    constexpr int kUnrolled = 512 / (32 * kColumns);  // keys
-#pragma unroll 1
-    for (int begin = 0; begin < kStageKeys; begin += kUnrolled) {
-#pragma unroll
-      for (int key = 0; key < kUnrolled; ++key) {
-        const Key now(p + key * 4, values + key * kHeadDim);
-#pragma unroll
-        for (int i = 0; i < 8; ++i) now.add_to(i, sum);
-      }
-      p += kUnrolled * 4, values += kUnrolled * kHeadDim;
-    }
-  }
-  // A token's chain has its own keys only.
-  __device__ void add_seen(int first, int end, const float* p, const float* values, float (&sum)[8][4 * kColumns]) const {
-    const Seen seen_by = seen();
-#pragma unroll 1
-    for (int key = first; key < end; ++key) {
-      const uint32_t bits = seen_by.of(key);
-      const Key now(p + (key - first) * 4, values + (key - first) * kHeadDim);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        if ((bits >> i & 1u) != 0) now.add_to(i, sum);
-      }
-    }
-  }
-
   // Reads of y first, all of them at once.
   __device__ void write(int segment, const float (&sum)[8][4 * kColumns]) const {
     uint32_t is_there = 0, is_first = 0, is_seen = 0;  // bit i: query i
@@ -423,16 +292,14 @@ class Prefill {
   const Tokens tokens_;
   const int64_t head_0_, head_end_;
   const int heads_log2_;
-  float *q_, *p_, *stages_;  // queries, element by element; probabilities; two stages
+  float *q_, *p_;  // queries, element by element; probabilities
   Factors& factors_;
   const int warp_, odd_, l_;
-  PageTable table_;
-  int kv_head_;
-  int begin_ = 0, end_ = 0, n_groups_ = 0, last_segment_ = 0;  // positions of the segment at work
+  Stages<kHeadDim> stages_;
+  Groups groups_;  // of the segment at work
+  int last_segment_ = 0;
   int seen_by_warp_begin_, seen_by_warp_end_;                  // positions that all tokens of the warp see
-  int side_ = 0;
   float m_run_ = 0.0f, l_run_ = 0.0f;  // of the query that the lane merges
-  uint4 next_[kLoads];                 // what the next stage holds
 };
 
 // grid: groups of heads of every KV head; runs of tiles, the longest first. Tiles that follow one another in a sequence are one.

@@ -9,7 +9,7 @@
 #include "backend/cuda/rows/allowed.h"
 #include "backend/cuda/runtime/device_test.h"
 #include "backend/cuda/linear/matrix_test.h"
-#include "ops/rows/embed.h"
+#include "ops/embed/embed.h"
 #include "support/random_weights.h"
 
 namespace assay::backend::cuda {

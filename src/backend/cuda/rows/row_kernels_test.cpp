@@ -7,7 +7,7 @@
 #include "backend/cuda/runtime/device_weights.h"
 #include "backend/cuda/rows/fused.h"
 #include "ops/rows/activation.h"
-#include "ops/rows/embed.h"
+#include "ops/embed/embed.h"
 #include "ops/rows/gate.h"
 #include "ops/rows/rms_norm.h"
 #include "ops/attention/rope.h"

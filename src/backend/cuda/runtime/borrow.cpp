@@ -25,33 +25,29 @@ std::vector<ops::ValueId> values_at(const ops::Op& op) {
   return ids;
 }
 
-// The states of borrowed ops, in their places among all.
-std::vector<ops::StateLayer> borrowed_states(const ops::Plan& plan, const Schedule& schedule) {
-  std::vector<ops::StateLayer> layers(plan.states.size());
+// Per op of the plan: 1 where no kernel serves it.
+std::vector<uint8_t> borrowed_ops(const ops::Plan& plan, const Schedule& schedule) {
+  std::vector<uint8_t> is_borrowed(plan.ops.size(), 0);
   for (const FusionGroup& group : schedule.groups) {
-    if (group.kind != FusionGroup::Kind::borrowed) continue;
-    const auto state = ops::state_of(plan.ops[static_cast<size_t>(group.ops.front())]);
-    if (state != ops::kNone) layers[static_cast<size_t>(state)] = plan.states[static_cast<size_t>(state)];
+    if (group.kind == FusionGroup::Kind::borrowed) is_borrowed[static_cast<size_t>(group.ops.front())] = 1;
   }
-  return layers;
+  return is_borrowed;
 }
 
 }  // namespace
 
 Borrower::Borrower(const ops::Plan& plan, const ops::ExecutorOptions& options, const Schedule& schedule)
     : plan_(plan),
-      is_borrowed_(plan.ops.size(), 0),
-      states_(borrowed_states(plan, schedule), options),
+      is_borrowed_(borrowed_ops(plan, schedule)),
+      states_(ops::states_of(plan, [this](int32_t op) { return is_borrowed(op); }), options),
       small_(plan),
       values_(plan.values.size(), nullptr) {
   size_t bytes = 0;
-  for (const FusionGroup& group : schedule.groups) {
-    if (group.kind != FusionGroup::Kind::borrowed) continue;
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    if (is_borrowed_[i] == 0) continue;
     any_ = true;
-    is_borrowed_[static_cast<size_t>(group.ops.front())] = 1;
-    const ops::Op& op = plan.ops[static_cast<size_t>(group.ops.front())];
     size_t of_op = 0;
-    for (const ops::ValueId id : values_at(op)) {
+    for (const ops::ValueId id : values_at(plan.ops[i])) {
       const ops::Value& value = plan.values[static_cast<size_t>(id)];
       const int64_t n_rows = value.domain == ops::RowDomain::outputs ? options.n_outputs_max : options.n_batch_max;
       of_op += aligned(static_cast<size_t>(n_rows * value.width) * sizeof(float));

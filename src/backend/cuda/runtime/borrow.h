@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "backend/cuda/runtime/device_memory.h"
-#include "backend/cuda/runtime/schedule.h"
+#include "backend/cuda/schedule/schedule.h"
 #include "lower/small_weights.h"
 #include "ops/attention/rope_table.h"
 #include "ops/plan/batch_shape.h"

@@ -1,6 +1,5 @@
 // The CUDA executor: takes memory for everything once, then queues the schedule's groups for every batch on one stream.
 #include <algorithm>
-#include <atomic>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,12 +8,11 @@
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/runtime/device_state.h"
 #include "backend/cuda/runtime/graphs.h"
-#include "backend/cuda/rows/allowed.h"
 #include "backend/cuda/rows/next_batch.h"
-#include "backend/cuda/rows/rank.h"
 #include "backend/cuda/rows/row_kernels.h"
 #include "backend/cuda/runtime/run_decode.h"
 #include "backend/cuda/runtime/run_group.h"
+#include "backend/cuda/runtime/run_outputs.h"
 #include "backend/cuda/runtime/sequences.h"
 #include "ops/plan/op_values.h"
 
@@ -35,7 +33,14 @@ void check_device(const Devices& devices, int device) {
                                                        std::to_string(devices.list.size()));
 }
 
-constexpr int64_t kRowsFetched = 16;
+// Waits for what makes it.
+std::vector<double> read_value(const DeviceState& state, ops::ValueId id) {
+  state.stream.wait();
+  std::vector<float> floats(static_cast<size_t>(state.n_rows(id) * state.width(id)));
+  check(cudaMemcpy(floats.data(), state.value(id), floats.size() * sizeof(float), cudaMemcpyDeviceToHost), "reading a value");
+  return {floats.begin(), floats.end()};
+}
+
 constexpr int64_t kLooksPerQuery = 1 << 14, kLooksMax = 1 << 24;  // at the best logits, of some nanoseconds each
 
 class CudaExecutor final : public ops::Executor {
@@ -45,7 +50,7 @@ class CudaExecutor final : public ops::Executor {
       : device_(device),
         state_(plan, options, place),
         queue_(state_.stream.get(), can_overlap(), n_multiprocessors()),
-        fetched_(static_cast<size_t>(options.n_outputs_max / kRowsFetched + 1), 0),
+        outputs_(state_),
         sequences_(state_) {}
 
   ~CudaExecutor() override { cudaStreamSynchronize(state_.stream.get()); }  // a run that nobody asked for may be under way
@@ -56,10 +61,10 @@ class CudaExecutor final : public ops::Executor {
     if (batch.tokens.empty()) return;
     choose_device();
     take_request(batch.request);
-    const bool is_under_way = on_all_shards(allowed_.empty() && next_.is(batch, [this](int64_t i) { return best_of(i); }));
+    const bool is_under_way = on_all_shards(outputs_.ranks_all() && next_.is(batch, [this](int64_t i) { return outputs_.best_of(i); }));
     next_.forget();
     if (!is_under_way) settle();
-    fetched_.assign(fetched_.size(), 0);
+    outputs_.forget();
     state_.take_batch(batch);
     state_.fill_rope_tables();
     if (state_.borrower->any()) state_.borrower->begin(batch, state_.shape, state_.rope_tables);
@@ -67,21 +72,20 @@ class CudaExecutor final : public ops::Executor {
     try {
       run_taken(batch, is_under_way);
     } catch (...) {
-      n_ranked_ = 0;  // what a ranking left half done is cleared before the next one
+      outputs_.fail();
       sequences_.take_back();
       throw;
     }
     sequences_.end();
-    n_ranked_run_ = n_ranked_;
+    outputs_.end();
   }
 
   // The batch that the state has taken.
   void run_taken(const ops::Batch& batch, bool is_under_way) {
-    keeps_ = n_ranked_ == 1 && allowed_.empty() && is_graph() && state_.keeps_logits() && is_one_each(state_.shape, state_.n_tokens);
-    place_of_.assign(state_.shape.selected.size(), 0);
-    for (size_t i = 0; keeps_ && i < place_of_.size(); ++i) place_of_[i] = batch.positions[i] % 2;
+    outputs_.place(batch.positions, outputs_.n_ranked() == 1 && outputs_.ranks_all() && is_graph() && state_.keeps_logits() &&
+                                        is_one_each(state_.shape, state_.n_tokens));
     if (!is_under_way) start_run(false);
-    const bool goes_on = on_all_shards(follows_best_ && keeps_ && may_go_on() && sequences_.begin_next());
+    const bool goes_on = on_all_shards(in_row() && may_go_on() && sequences_.begin_next());
     if (goes_on) start_next(batch);
     wait_for_run();
     is_settled_ = !goes_on;
@@ -89,23 +93,12 @@ class CudaExecutor final : public ops::Executor {
   }
 
   std::span<const float> logits(int64_t i_output) const override {
-    fetch_logits(i_output);
-    const int64_t width = state_.plan.output_width();
-    return {state_.logits_host.as<const float>() + i_output * width, static_cast<size_t>(width)};
+    choose_device();
+    return outputs_.logits(i_output);
   }
-  void read_logits(int64_t i_output, std::span<double> out) const override {
-    const std::span<const float> row = logits(i_output);
-    std::copy(row.begin(), row.end(), out.begin());
-  }
-  ops::RunSupport supports() const override {
-    const int64_t n_max = state_.plan.logits == ops::kNone ? 0 : std::min(kRankedMax, state_.plan.vocab_size);
-    return {n_max, true, state_.keeps_logits(), false};
-  }
-  std::span<const ops::RankedLogit> ranked(int64_t i_output) const override {
-    if (n_ranked_run_ == 0) return {};
-    const std::span row(ranked_at(place_of_[static_cast<size_t>(i_output)], i_output, n_ranked_run_), static_cast<size_t>(n_ranked_run_));
-    return row.first(static_cast<size_t>(std::find_if(row.begin(), row.end(), [](const auto& x) { return x.token == ops::kNone; }) - row.begin()));
-  }
+  void read_logits(int64_t i_output, std::span<double> out) const override { std::ranges::copy(logits(i_output), out.begin()); }
+  ops::RunSupport supports() const override { return outputs_.supports(); }
+  std::span<const ops::RankedLogit> ranked(int64_t i_output) const override { return outputs_.ranked(i_output); }
   std::span<float> input(int64_t n_tokens) override {
     if (n_tokens < 0 || n_tokens > state_.options.n_batch_max) return {};  // run() says so
     return {state_.input_host.as<float>(), static_cast<size_t>(n_tokens * state_.width(state_.plan.input))};
@@ -153,83 +146,21 @@ class CudaExecutor final : public ops::Executor {
   void take_request(const ops::RunRequest& request) {
     if (std::exchange(observer_, request.observer) != request.observer) next_.forget();
     follows_best_ = request.follows_best && state_.keeps_logits();
-    set_n_ranked(request.n_ranked > supports().n_ranked_max ? 0 : request.n_ranked);
-    allowed_.clear();
-    if (request.allowed.empty() || n_ranked_ == 0) return;
-    settle();
-    if (allowed_.set(request.allowed, state_.options.n_outputs_max, state_.plan.vocab_size)) graphs_.clear();
-  }
-  void set_n_ranked(int64_t n) {
-    if (n == n_ranked_) return;
-    const int64_t n_rows = state_.options.n_outputs_max;
-    const size_t bytes = 2 * static_cast<size_t>(n_rows * n) * sizeof(ops::RankedLogit);  // in two places
-    settle();
-    if (bytes > ranked_.size()) {
-      graphs_.clear();  // they know where the old ones lie
-      rank_scratch_ = DeviceBuffer(static_cast<size_t>(rank_scratch_words(n_rows, state_.plan.vocab_size, n)) * sizeof(uint64_t), "ranking logits");
-      ranked_ = PinnedBuffer(bytes, "the best logits");
-    }
-    if (n > 0) check(cudaMemsetAsync(rank_scratch_.data(), 0, rank_scratch_.size(), state_.stream.get()), "clearing keys");
-    n_ranked_ = n;
-    n_ranked_run_ = 0;
-  }
-
-  size_t row_bytes(ops::ValueId id) const { return id == ops::kNone ? 0 : static_cast<size_t>(state_.width(id)) * sizeof(float); }
-  void send(const PinnedBuffer& from, ops::ValueId to) const {
-    const size_t bytes = static_cast<size_t>(state_.n_tokens) * row_bytes(to);
-    if (bytes == 0) return;
-    check(cudaMemcpyAsync(state_.value(to), from.data(), bytes, cudaMemcpyHostToDevice, state_.stream.get()), "sending rows");
-  }
-  void read(ops::ValueId from, int64_t begin, int64_t n_rows, const PinnedBuffer& to) const {
-    const size_t bytes = static_cast<size_t>(n_rows) * row_bytes(from), at = static_cast<size_t>(begin) * row_bytes(from);
-    if (bytes == 0) return;
-    check(cudaMemcpyAsync(to.data() + at, reinterpret_cast<const std::byte*>(state_.value(from)) + at, bytes, cudaMemcpyDeviceToHost,
-                          state_.stream.get()),
-          "reading rows");
-  }
-  // Logits stay on the device until somebody asks for them; then their neighbours come with them.
-  void fetch_logits(int64_t i_output) const {
-    const int64_t i_fetch = i_output / kRowsFetched, begin = i_fetch * kRowsFetched;
-    const int64_t n_rows = std::min(static_cast<int64_t>(state_.shape.selected.size()) - begin, kRowsFetched);
-    if (n_rows <= 0 || fetched_[static_cast<size_t>(i_fetch)] != 0) return;
-    choose_device();
-    if (keeps_) {
-      const size_t bytes = row_bytes(state_.plan.output());
-      for (int64_t i = begin; i < begin + n_rows; ++i) {
-        const float* row = state_.kept_logits(place_of_[static_cast<size_t>(i)], i);
-        check(cudaMemcpyAsync(state_.logits_host.data() + static_cast<size_t>(i) * bytes, row, bytes, cudaMemcpyDeviceToHost, state_.stream.get()),
-              "reading rows");
-      }
-    } else {
-      read(state_.plan.output(), begin, n_rows, state_.logits_host);
-    }
-    state_.stream.wait();
-    fetched_[static_cast<size_t>(i_fetch)] = 1;
-  }
-
-  ops::RankedLogit* ranked_at(int place, int64_t i_output, int64_t n) const {
-    return ranked_.as<ops::RankedLogit>() + (place * state_.n_rows_kept() + i_output) * n;
-  }
-  int32_t best_of(int64_t i_output) const {
-    const std::span<const ops::RankedLogit> row = ranked(i_output);
-    return row.empty() ? ops::kNone : row.front().token;
+    if (outputs_.must_settle_for(request)) settle();
+    outputs_.take(request, graphs_);
   }
 
   // Queues the batch that the state has taken, or (follows) the one that the run before leaves on the device.
   void start_run(bool follows) {
     is_settled_ = false;
-    const auto n_rows = static_cast<int64_t>(state_.shape.selected.size());
-    for (int64_t i = 0; n_ranked_ > 0 && i < n_rows; ++i) {
-      const int place = place_of_[static_cast<size_t>(i)];
-      ranked_at(follows ? 1 - place : place, i, n_ranked_)->token = kNotRanked;
-    }
-    state_.has_token_rows = keeps_ && follows_best_ && state_.token_table != nullptr;
+    outputs_.mark_unranked(follows);
+    state_.has_token_rows = in_row() && state_.token_table != nullptr;
     if (is_graph()) {
       if (is_shard()) begin_round(follows);
-      const bool in_row = keeps_ && follows_best_;  // the first of a row of runs is the others' graph, too, with its batch sent apart
-      if (in_row && !follows) begin_row();
-      const auto queue_work = [&](bool recorded) { queue_batch(recorded, !in_row); };
-      if (is_shard() && in_row && !follows) {  // the next one's graph, too (may_go_on)
+      const bool is_in_row = in_row();  // the first of a row of runs is the others' graph, too, with its batch sent apart
+      if (is_in_row && !follows) begin_row();
+      const auto queue_work = [&](bool recorded) { queue_batch(recorded, !is_in_row); };
+      if (is_shard() && is_in_row && !follows) {  // the next one's graph, too (may_go_on)
         state_.landings.turn();
         graphs_.record(key_of(state_.n_segments), state_.stream.get(), queue_work);
         state_.landings.turn();
@@ -242,9 +173,12 @@ class CudaExecutor final : public ops::Executor {
     check(cudaGetLastError(), "starting kernels");
   }
 
+  // Whether the run is one of those that follow one another.
+  bool in_row() const { return outputs_.keeps() && follows_best_; }
+
   GraphKey key_of(int64_t n_segments) const {
     const auto n_rows = static_cast<int64_t>(state_.shape.selected.size());
-    return {state_.n_tokens, n_rows, n_segments, n_ranked_, !allowed_.empty(), keeps_, keeps_ && follows_best_, state_.landings.set()};
+    return {state_.n_tokens, n_rows, n_segments, outputs_.n_ranked(), !outputs_.ranks_all(), outputs_.keeps(), in_row(), state_.landings.set()};
   }
 
   // Shards agree on what they begin with, whatever became of one of them in the run before.
@@ -294,17 +228,9 @@ class CudaExecutor final : public ops::Executor {
   // ended, and while the next run is under way. The stream is asked as well: a kernel that failed never writes them. Of shards only those of runs
   // that may have a next one come after what tells that a wait was too long.
   void wait_for_run() {
-    const auto n_rows = static_cast<int64_t>(state_.shape.selected.size());
-    if (n_ranked_ == 0 || n_rows == 0 || state_.plan.handed != ops::kNone || (is_shard() && !keeps_)) return state_.stream.wait();
+    if (!outputs_.are_ranked() || state_.plan.handed != ops::kNone || (is_shard() && !outputs_.keeps())) return state_.stream.wait();
     int64_t i = 0;
-    const auto has_all = [&] {
-      for (; i < n_rows; ++i) {
-        const std::atomic_ref token(ranked_at(place_of_[static_cast<size_t>(i)], i, n_ranked_)->token);
-        if (token.load(std::memory_order_acquire) == kNotRanked) return false;
-      }
-      return true;
-    };
-    for (int64_t n_asked = 0; !has_all(); ++n_asked) {
+    for (int64_t n_asked = 0; !outputs_.are_there_from(i); ++n_asked) {
       if (n_asked % kLooksPerQuery != kLooksPerQuery - 1) continue;
       if (n_asked > kLooksMax) return state_.stream.wait();  // a long run: without the processor, where the runtime can
       const cudaError_t status = cudaStreamQuery(state_.stream.get());
@@ -329,7 +255,7 @@ class CudaExecutor final : public ops::Executor {
     // Between copies from other GPUs nothing starts ahead: it might pass the events that these wait for.
     queue.overlap = queue_.overlap && (!is_shard() || recorded);
     if (sends) state_.send_batch();
-    send(state_.input_host, state_.plan.input);
+    state_.send_rows(state_.input_host, state_.plan.input);
     const auto announce_group = [&](const FusionGroup& group) {
       for (const int32_t op : group.ops) announce(state_.plan.ops[static_cast<size_t>(op)]);
     };
@@ -344,46 +270,26 @@ class CudaExecutor final : public ops::Executor {
         if (observed) announce_group(group);
       }
     }
-    rank_outputs(queue);
-    read(state_.plan.handed, 0, state_.n_tokens, state_.handed_host);
-    if (state_.lands && state_.n_tokens == 1 && !keeps_) state_.landings.clear_sums(queue.stream);  // else the ranking does
+    outputs_.rank(queue);
+    state_.read_rows(state_.plan.handed, 0, state_.n_tokens, state_.handed_host);
+    if (state_.lands && state_.n_tokens == 1 && !outputs_.keeps()) state_.landings.clear_sums(queue.stream);  // else the ranking does
   }
 
-  void rank_outputs(const Queue& queue) const {
-    const auto n_rows = static_cast<int64_t>(state_.shape.selected.size());
-    if (n_rows * n_ranked_ == 0) return;
-    const RankOutputs out{ranked_.as<ops::RankedLogit>(), keeps_ ? state_.handover() : Handover{}, state_.token_rows()};
-    rank_rows({state_.value(state_.plan.logits), n_rows, state_.plan.vocab_size, n_ranked_, allowed_.words()}, rank_scratch_.as<uint64_t>(), out, queue);
-  }
-
-  void announce(const ops::Op& op) {
+  void announce(const ops::Op& op) const {
     const ops::ValueId id = ops::announced_value(op);
-    const int64_t n_rows = state_.n_rows(id), width = state_.width(id);
-    if (n_rows == 0 || !observer_->wants(op)) return;
-    state_.stream.wait();
-    std::vector<float> floats(static_cast<size_t>(n_rows * width));
-    check(cudaMemcpy(floats.data(), state_.value(id), floats.size() * sizeof(float), cudaMemcpyDeviceToHost), "reading a value");
-    observed_.assign(floats.begin(), floats.end());
-    observer_->on_op(op, n_rows, width, observed_);
+    if (state_.n_rows(id) > 0 && observer_->wants(op)) observer_->on_op(op, state_.n_rows(id), state_.width(id), read_value(state_, id));
   }
 
   const int device_;
   DeviceState state_;
   Queue queue_;
   Graphs graphs_;
-  int64_t n_ranked_ = 0, n_ranked_run_ = 0;  // of the run at work, of the last one that ended
-  DeviceBuffer rank_scratch_;
-  PinnedBuffer ranked_;  // which the device writes
-  AllowedRows allowed_;  // of the run at work
-  bool keeps_ = false;         // of the last run: whether its logits and the best of them have one of two places
-  std::vector<int> place_of_;  // of each of its outputs: which
+  RunOutputs outputs_;
   bool follows_best_ = false;
   NextBatch next_;             // where it is under way
   bool is_settled_ = true;     // what was queued has ended, but for a kernel's last instructions
-  mutable std::vector<uint8_t> fetched_;  // per kRowsFetched rows of logits: whether logits_host has them
   Sequences sequences_;
   ops::OpObserver* observer_ = nullptr;  // of the run at work
-  std::vector<double> observed_;
 };
 
 }  // namespace

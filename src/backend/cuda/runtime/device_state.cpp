@@ -9,7 +9,7 @@
 #include "backend/cuda/decode/fetch_batch.h"
 #include "lower/placement.h"
 #include "ops/attention/attention.h"
-#include "ops/rows/embed.h"
+#include "ops/embed/embed.h"
 #include "ops/linear/expert_linear.h"
 #include "ops/linear/linear.h"
 #include "ops/plan/op_values.h"
@@ -28,17 +28,6 @@ const ops::ExecutorOptions& checked(const ops::Plan& plan, const ops::ExecutorOp
   return options;
 }
 
-// The states of ops with a kernel here, in their places among all.
-std::vector<ops::StateLayer> own_states(const ops::Plan& plan, const Borrower& borrower) {
-  std::vector<ops::StateLayer> layers(plan.states.size());
-  for (size_t i = 0; i < plan.ops.size(); ++i) {
-    const int32_t state = ops::state_of(plan.ops[i]);
-    if (state != ops::kNone && !borrower.is_borrowed(static_cast<int32_t>(i)))
-      layers[static_cast<size_t>(state)] = plan.states[static_cast<size_t>(state)];
-  }
-  return layers;
-}
-
 }  // namespace
 
 DeviceState::DeviceState(const ops::Plan& p, const ops::ExecutorOptions& o, const ShardPlace& shard)
@@ -50,7 +39,7 @@ DeviceState::DeviceState(const ops::Plan& p, const ops::ExecutorOptions& o, cons
       weights(p, o, landings.empty() ? std::span<const int32_t>{} : schedule.column_linears, stream.get()),
       cache(p.cache_layers, o),
       borrower(std::make_unique<Borrower>(p, o, schedule)),
-      states(own_states(p, *borrower), o),
+      states(ops::states_of(p, [this](int32_t op) { return !borrower->is_borrowed(op); }), o),
       logits_host(bytes_max(p.output()), "the logits"),
       input_host(bytes_max(p.input), "the rows of the part before"),
       handed_host(bytes_max(p.handed), "the rows for the next part") {
@@ -241,6 +230,23 @@ void DeviceState::send_batch() const {
   const size_t bytes =
       (kRoundWords + 4 * static_cast<size_t>(options.n_batch_max)) * sizeof(int32_t) + static_cast<size_t>(n_tiles) * sizeof(TokenTile);
   check(cudaMemcpyAsync(batch_device_.data(), batch_host_.data(), bytes, cudaMemcpyHostToDevice, stream.get()), "sending the batch");
+}
+
+void DeviceState::send_rows(const PinnedBuffer& from, ops::ValueId to) const {
+  const size_t bytes = static_cast<size_t>(n_tokens) * row_bytes(to);
+  if (bytes > 0) check(cudaMemcpyAsync(value(to), from.data(), bytes, cudaMemcpyHostToDevice, stream.get()), "sending rows");
+}
+
+void DeviceState::read_rows(ops::ValueId from, int64_t begin, int64_t n, const PinnedBuffer& to) const {
+  const size_t bytes = static_cast<size_t>(n) * row_bytes(from), at = static_cast<size_t>(begin) * row_bytes(from);
+  if (bytes == 0) return;
+  const auto* rows = reinterpret_cast<const std::byte*>(value(from));
+  check(cudaMemcpyAsync(to.data() + at, rows + at, bytes, cudaMemcpyDeviceToHost, stream.get()), "reading rows");
+}
+
+void DeviceState::read_row(const float* from, ops::ValueId of, int64_t i, const PinnedBuffer& to) const {
+  const size_t bytes = row_bytes(of);
+  check(cudaMemcpyAsync(to.data() + static_cast<size_t>(i) * bytes, from, bytes, cudaMemcpyDeviceToHost, stream.get()), "reading rows");
 }
 
 void DeviceState::fill_rope_tables() {

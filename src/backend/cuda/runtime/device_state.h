@@ -18,9 +18,9 @@
 #include "backend/cuda/attention/kv_cache.h"
 #include "backend/cuda/peers/peers.h"
 #include "backend/cuda/rows/rank.h"
-#include "backend/cuda/runtime/schedule.h"
+#include "backend/cuda/schedule/schedule.h"
 #include "ops/plan/batch_shape.h"
-#include "ops/rows/embed.h"
+#include "ops/embed/embed.h"
 #include "ops/attention/rope_table.h"
 #include "quant/activations.h"
 
@@ -53,6 +53,10 @@ struct DeviceState {
   int64_t n_rows(ops::ValueId id) const noexcept {
     return plan.values[static_cast<size_t>(id)].domain == ops::RowDomain::outputs ? static_cast<int64_t>(shape.selected.size()) : n_tokens;
   }
+  // Queue copies between a value's rows, or a row that lies elsewhere, and the host; nothing where the value is kNone.
+  void send_rows(const PinnedBuffer& from, ops::ValueId to) const;  // all of the batch's
+  void read_rows(ops::ValueId from, int64_t begin, int64_t n, const PinnedBuffer& to) const;
+  void read_row(const float* from, ops::ValueId of, int64_t i, const PinnedBuffer& to) const;
   // Whether a matrix is multiplied as floats that must first be decoded.
   bool decodes(const Matrix& w) const noexcept;
   // Whether mode fast multiplies it on the float tensor cores.
@@ -110,6 +114,7 @@ struct DeviceState {
   int64_t rows_max(ops::ValueId id) const noexcept;
   int64_t alone_max() const noexcept { return cuda::alone_max(options); }
   size_t bytes_max(ops::ValueId id) const noexcept;  // of its rows; 0 for kNone
+  size_t row_bytes(ops::ValueId id) const noexcept { return id == ops::kNone ? 0 : static_cast<size_t>(width(id)) * sizeof(float); }
   int64_t rounded_segments(int64_t n_positions) const noexcept;
   const ops::Embed* find_token_table() const noexcept;
   void place_values();

@@ -8,12 +8,12 @@
 
 #include "backend/cuda/rows/row_kernels.h"
 #include "backend/cuda/runtime/upload.h"
-#include "ops/rows/embed.h"
-#include "ops/rows/embed_position.h"
+#include "lower/small_weights.h"
+#include "ops/embed/embed.h"
+#include "ops/embed/embed_position.h"
 #include "ops/linear/expert_linear.h"
 #include "ops/linear/linear.h"
 #include "ops/plan/plan_check.h"
-#include "quant/format.h"
 
 namespace assay::backend::cuda {
 namespace {
@@ -135,14 +135,12 @@ DeviceWeights::DeviceWeights(const ops::Plan& plan, const ops::ExecutorOptions& 
     copied.emplace(extent_of(view), &m);
   }
   std::byte* place = memory_.data() + small_begin;
-  std::vector<float> values;
+  const lower::SmallWeights floats(plan);
   for (const ops::WeightId id : small) {
-    const tensor::TensorView& view = view_of(id);
-    values.resize(static_cast<size_t>(view.shape.elements()));
-    quant::decode_row(*quant::find_format(view.dtype), view.data.data(), view.shape.elements(), values.data());
-    upload.send(place, std::as_bytes(std::span(values)), plan.weights[static_cast<size_t>(id)].name);
+    const std::span values(floats.all()[static_cast<size_t>(id)], static_cast<size_t>(view_of(id).shape.elements()));
+    upload.send(place, std::as_bytes(values), plan.weights[static_cast<size_t>(id)].name);
     small_[static_cast<size_t>(id)] = reinterpret_cast<const float*>(place);
-    place += round_up(values.size() * sizeof(float));
+    place += round_up(values.size_bytes());
   }
   upload.finish();
 }

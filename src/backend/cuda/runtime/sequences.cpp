@@ -19,13 +19,17 @@ int64_t Sequences::n_positions(int sequence) const {
   return n_positions_[static_cast<size_t>(sequence)];
 }
 
+int64_t Sequences::truncate_states(int sequence, int64_t n_positions) {
+  const int64_t held = n_positions_[static_cast<size_t>(sequence)];
+  const int64_t on_host = state_.borrower->states().truncate(sequence, n_positions, held);
+  const int64_t here = state_.states.truncate(sequence, n_positions, held, state_.stream.get());
+  return std::min(on_host, here);  // alike, but where one keeps nothing
+}
+
 void Sequences::truncate(int sequence, int64_t n_positions) {
   ops::check_sequence(sequence, state_.options);
   int64_t& held = n_positions_[static_cast<size_t>(sequence)];
-  n_positions = std::clamp<int64_t>(n_positions, 0, held);
-  const int64_t on_host = state_.borrower->states().truncate(sequence, n_positions, held);
-  const int64_t here = state_.states.truncate(sequence, n_positions, held, state_.stream.get());
-  const int64_t left = std::min(on_host, here);  // alike, but where one keeps nothing
+  const int64_t left = truncate_states(sequence, std::clamp<int64_t>(n_positions, 0, held));
   if (left < held) state_.cache.truncate(sequence, left);
   held = left;
 }
@@ -80,10 +84,13 @@ void Sequences::end() {
 
 void Sequences::take_back() noexcept {
   ahead_.clear();
-  for (size_t i = 0; i < n_positions_.size(); ++i) state_.cache.truncate(static_cast<int64_t>(i), n_positions_[i]);
-  try {
-    for (size_t i = 0; i < n_positions_.size(); ++i) truncate(static_cast<int>(i), n_positions_[i]);
-  } catch (const Error&) {  // of a device that has failed, which the error on its way says
+  for (size_t i = 0; i < n_positions_.size(); ++i) {
+    int64_t& held = n_positions_[i];
+    try {
+      held = truncate_states(static_cast<int>(i), held);
+    } catch (const Error&) {  // of a device that has failed, which the error on its way says
+    }
+    state_.cache.truncate(static_cast<int64_t>(i), held);
   }
 }
 

@@ -43,6 +43,7 @@ class Sequences {
  private:
   const assay::pages::PageTables& tables() const noexcept { return state_.cache.tables(); }
   bool reserves(int64_t n_pages);
+  int64_t truncate_states(int sequence, int64_t n_positions);  // how many positions they allow
 
   DeviceState& state_;
   std::vector<int64_t> n_positions_;  // per sequence

@@ -1,5 +1,5 @@
 #version 460
-// Rows of the table of tokens, decoded and scaled (ops/rows/embed.h).
+// Rows of the table of tokens, decoded and scaled (ops/embed/embed.h).
 #extension GL_EXT_buffer_reference : require
 #extension GL_GOOGLE_include_directive : require
 #include "num/num.glsl"

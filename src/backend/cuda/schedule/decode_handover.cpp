@@ -1,5 +1,5 @@
 // See decode_handover.h.
-#include "backend/cuda/runtime/decode_handover.h"
+#include "backend/cuda/schedule/decode_handover.h"
 
 #include <algorithm>
 #include <cstddef>

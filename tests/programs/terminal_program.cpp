@@ -1,5 +1,5 @@
 // Running a program on a pseudo-terminal.
-#include "support/terminal_program.h"
+#include "programs/terminal_program.h"
 
 #include <poll.h>
 #include <pty.h>
@@ -9,7 +9,7 @@
 
 #include <stdexcept>
 
-#include "support/program.h"
+#include "programs/program.h"
 
 namespace assay::test {
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "backend/cuda/runtime/decode_groups.h"
 #include "backend/cuda/runtime/usual.h"
+#include "backend/cuda/schedule/decode_groups.h"
 #include "lower/lowering.h"
 #include "ops/plan/executor.h"
 #include "ops/plan/plan.h"

@@ -1,5 +1,5 @@
 // See schedule.h.
-#include "backend/cuda/runtime/schedule.h"
+#include "backend/cuda/schedule/schedule.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,8 +7,8 @@
 #include "backend/cuda/attention/attention.h"
 #include "backend/cuda/linear/linear.h"
 #include "backend/cuda/rows/fused.h"
-#include "backend/cuda/runtime/decode_handover.h"
 #include "backend/cuda/runtime/run_ops.h"
+#include "backend/cuda/schedule/decode_handover.h"
 #include "ops/linear/gather.h"
 #include "ops/rows/activation.h"
 

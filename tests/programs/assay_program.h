@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "support/program.h"
+#include "programs/program.h"
 
 namespace assay::test {
 

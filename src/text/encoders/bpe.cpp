@@ -1,6 +1,6 @@
 // A word of n bytes takes O(n log n): the pairs wait in a queue, and one that no longer stands is
 // dropped when it comes up.
-#include "text/bpe.h"
+#include "text/encoders/bpe.h"
 
 #include <fmt/format.h>
 

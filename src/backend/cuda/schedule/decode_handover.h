@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "backend/cuda/runtime/decode_groups.h"
-#include "backend/cuda/runtime/decode_products.h"
+#include "backend/cuda/schedule/decode_groups.h"
+#include "backend/cuda/schedule/decode_products.h"
 
 namespace assay::backend::cuda {
 

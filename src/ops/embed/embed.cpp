@@ -1,5 +1,5 @@
 // Reference of embed.h.
-#include "ops/rows/embed.h"
+#include "ops/embed/embed.h"
 
 #include <algorithm>
 #include <vector>

@@ -1,12 +1,12 @@
 // See piece_bpe.h.
-#include "text/piece_bpe.h"
+#include "text/encoders/piece_bpe.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "assay/error.h"
-#include "text/spm.h"
+#include "text/encoders/spm.h"
 #include "text/utf8.h"
 
 namespace assay::text {

@@ -1,5 +1,5 @@
 // See embed_position.h.
-#include "ops/rows/embed_position.h"
+#include "ops/embed/embed_position.h"
 
 #include <algorithm>
 #include <string>

@@ -10,11 +10,11 @@
 #include <string_view>
 #include <vector>
 
-#include "text/pair_queue.h"
+#include "text/encoders/pair_queue.h"
 #include "text/splitter.h"
 #include "text/tagged_table.h"
 #include "text/vocabulary.h"
-#include "text/word_encoder.h"
+#include "text/encoders/word_encoder.h"
 
 namespace assay::text {
 

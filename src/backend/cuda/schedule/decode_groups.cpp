@@ -1,6 +1,6 @@
 // See decode_groups.h. Products make the integers of their row themselves where all readers of a value's integers can.
 // A norm right before its only products runs with them, a gate right after its two products too.
-#include "backend/cuda/runtime/decode_groups.h"
+#include "backend/cuda/schedule/decode_groups.h"
 
 #include <utility>
 

@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "text/bpe.h"
+#include "text/encoders/bpe.h"
+#include "text/encoders/word_encoder.h"
 #include "text/vocabulary.h"
-#include "text/word_encoder.h"
 
 namespace assay::text {
 

@@ -1,5 +1,5 @@
 // Pseudo-terminals, by POSIX.
-#include "support/terminal.h"
+#include "programs/terminal.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -11,7 +11,7 @@
 #include <chrono>
 #include <stdexcept>
 
-#include "support/program.h"
+#include "programs/program.h"
 
 namespace assay::test {
 

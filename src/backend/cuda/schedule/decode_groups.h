@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "backend/cuda/runtime/decode_products.h"
+#include "backend/cuda/schedule/decode_products.h"
 #include "lower/fusion.h"
 #include "ops/plan/plan.h"
 

@@ -1,5 +1,5 @@
 // See word_piece.h.
-#include "text/word_piece.h"
+#include "text/encoders/word_piece.h"
 
 #include <utf8proc.h>
 

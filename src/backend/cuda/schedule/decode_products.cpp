@@ -1,5 +1,5 @@
 // See decode_products.h.
-#include "backend/cuda/runtime/decode_products.h"
+#include "backend/cuda/schedule/decode_products.h"
 
 #include <algorithm>
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "text/vocabulary.h"
-#include "text/word_encoder.h"
+#include "text/encoders/word_encoder.h"
 
 namespace assay::text {
 

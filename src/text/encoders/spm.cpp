@@ -1,6 +1,6 @@
 // A text of n bytes takes O(n log n): the pairs wait in a queue, and one that no longer stands is
 // dropped when it comes up.
-#include "text/spm.h"
+#include "text/encoders/spm.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <bit>
 
 #include "assay/error.h"
-#include "text/pair_queue.h"
+#include "text/encoders/pair_queue.h"
 
 namespace assay::text {
 namespace {

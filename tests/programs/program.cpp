@@ -1,5 +1,5 @@
 // Running a program with pipes, by POSIX.
-#include "support/program.h"
+#include "programs/program.h"
 
 #include <fcntl.h>
 #include <poll.h>
