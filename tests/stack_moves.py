@@ -12,8 +12,9 @@ MIN_DOTS = 16  # fewer: the unpacking of weights and the sums of minima, which r
 # Stem of the source file -> bounds for the functions that a pattern names; the first that fits counts. The rest is BOUND.
 BOUND = 0
 BOUNDS = {
-    # Float chains, sums of words and a constant are one register too many: once in a block of 32, beside 48 products.
-    "gemm_a32_bytes_avx2": [(r"RowsQ5_1", 16), (r"", 4)],
+    # Float chains, sums of words and a constant are one register too many: once in a block of 32, beside 48 products. With signed weights the float
+    # chains are in memory, read once beside 128 products.
+    "gemm_a32_bytes_avx2": [(r"RowsQ5_1|SignedBytes", 16), (r"", 4)],
     # The sums of minima of both planes, unrolled for all tokens, once in a superblock; weights of 2 bits, not tuned.
     "gemm_a256_bytes_avx2": [(r"UnpackQ2_K, 2", 24)],
     # Unpacking, whose tables of scales are on the stack, and the sums of minima, once beside a superblock's 256 products a token.

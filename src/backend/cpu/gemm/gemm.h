@@ -15,6 +15,8 @@ struct GemmKernel {
   void (*run)(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept = nullptr;
   size_t (*scratch_bytes)(const LinearTask& task) noexcept = nullptr;
   int64_t row_step = kGemmRowStep;
+  // As run, where scratch is as the kernel's last run left it, which had the same activations: what it laid out of them serves again. May be null.
+  void (*run_again)(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept = nullptr;
 };
 
 // Without run where there is no kernel for the format. Formats with blocks of 32.

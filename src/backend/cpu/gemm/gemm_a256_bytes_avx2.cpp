@@ -38,8 +38,7 @@ struct Panel {
     const ColumnsOf<Format> columns(task, p);
     columns.weights([&](int unit, int i, __m256i w) { store_256(w, out + 64 * (8 * unit + i)); });
     for (int i = 0; i < kSubs; ++i) {
-      const __m256i words = _mm256_srai_epi16(_mm256_slli_epi16(columns.scales[i], 8), 8);
-      store_256(words, out + kScales + 64 * i);
+      store_256(_mm256_srai_epi16(columns.scales[i], 8), out + kScales + 64 * i);
     }
     for (int i = 0; i < kMinimumPairs; ++i) {
       store_256(_mm256_blend_epi16(columns.minima[2 * i], columns.minima[2 * i + 1], 0xAA), out + kMinima + 64 * i);

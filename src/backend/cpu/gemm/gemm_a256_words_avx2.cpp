@@ -43,7 +43,7 @@ struct Panel {
     // The scale of a sub-block as a byte for the even and for the odd elements; the weights' offset times it.
     __m256i scales[kSubs][2], stored[kSubs], squares[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
     for (int i = 0; i < kSubs; ++i) {
-      scales[i][1] = _mm256_slli_epi16(columns.scales[i], 8);
+      scales[i][1] = columns.scales[i];
       scales[i][0] = _mm256_srli_epi16(scales[i][1], 8);
       stored[i] = _mm256_mullo_epi16(_mm256_srai_epi16(scales[i][1], 8), _mm256_set1_epi16(Columns::kStored));
     }

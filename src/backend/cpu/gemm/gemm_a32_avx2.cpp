@@ -2,7 +2,7 @@
 // so are float(I_q) and float(I_l) of the contract, hence F = float(128 * I_q + I_l) / 128.
 #include "backend/cpu/gemm/skinny_avx2.h"
 #include "backend/cpu/gemm/gemm_avx2.h"
-#include "backend/cpu/gemm/panel_a32.h"
+#include "backend/cpu/gemm/block_columns_avx2.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -20,23 +20,26 @@ struct Words {
   static constexpr int64_t kG = 2 * kTokens * 32, kLaidD = kG + 32, kTileBytes = kLaidD + 32;
 
   static void build(const LinearTask&, const std::byte** p, std::byte* out) noexcept {
-    __m256i rows[kRows], columns[8];
-    alignas(32) std::byte heads[kRows * 4];
-    for (int64_t i = 0; i < kRows; ++i) {
-      rows[i] = Format::weights(p[i]);
-      __builtin_memcpy(heads + 4 * i, p[i], 4);
-      p[i] += Format::kBlockBytes;
-    }
-    transpose_8(rows, columns);
+    using Columns = BlockColumns<Format>;
+    __m256i columns[8];
+    Columns::weights(p, columns);
     const __m256i offset = _mm256_set1_epi16(Format::kOffset), low = _mm256_set1_epi16(0xFF);
     for (int i = 0; i < 8; ++i) {
-      store_256(_mm256_sub_epi16(_mm256_and_si256(columns[i], low), offset), out + 64 * i);
-      store_256(_mm256_sub_epi16(_mm256_srli_epi16(columns[i], 8), offset), out + 64 * (8 + i));
+      WordPairs words;
+      if constexpr (Columns::kSigned) {
+        words = signed_words(columns[i]);
+      } else {
+        words = {_mm256_sub_epi16(_mm256_and_si256(columns[i], low), offset), _mm256_sub_epi16(_mm256_srli_epi16(columns[i], 8), offset)};
+      }
+      store_256(words.even, out + 64 * i);
+      store_256(words.odd, out + 64 * (8 + i));
     }
+    const Scales scales = Columns::scales(p);
     // The 1/128 of F: a power of two, and d stays representable with it.
     const __m256 unit = _mm256_set1_ps(kPlanes == 2 ? 0x1p-7f : 1.0f);
-    _mm256_store_ps(reinterpret_cast<float*>(out + kD), _mm256_mul_ps(Format::d(heads, 4), unit));
-    if constexpr (Format::kHasMin) _mm256_store_ps(reinterpret_cast<float*>(out + kD + 64), Format::m(heads, 4));
+    _mm256_store_ps(reinterpret_cast<float*>(out + kD), _mm256_mul_ps(scales.d, unit));
+    if constexpr (Format::kHasMin) _mm256_store_ps(reinterpret_cast<float*>(out + kD + 64), scales.m);
+    for (int64_t i = 0; i < kRows; ++i) p[i] += Format::kBlockBytes;
   }
 
   static void lay(const LinearTask& task, const int64_t* rows, int64_t b, std::byte* out) noexcept {

@@ -2,9 +2,10 @@
 // plane. (Two planes are one word of 15 bits, which gemm_a32_avx2.cpp multiplies at no cost for the second.)
 //   Where weights have an offset, a sum begins with minus the offset times its activations. Words wrap around, so only the sum without the offset has to
 // fit.
+//   Few tokens have weights of 8 bits here too (SignedBytes); for many their words are the faster.
 #include "backend/cpu/gemm/skinny_avx2.h"
 #include "backend/cpu/gemm/gemm_avx2.h"
-#include "backend/cpu/gemm/panel_a32.h"
+#include "backend/cpu/gemm/block_columns_avx2.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -32,16 +33,13 @@ struct Bytes {
   static constexpr int64_t kStart = kTokens * 32, kG = kStart + 16, kLaidD = kG + 16, kTileBytes = kLaidD + 32;
 
   static void build(const LinearTask&, const std::byte** p, std::byte* out) noexcept {
-    __m256i rows[kRows];
-    alignas(32) std::byte heads[kRows * 4];
-    for (int64_t i = 0; i < kRows; ++i) {
-      rows[i] = Format::weights(p[i]);
-      __builtin_memcpy(heads + 4 * i, p[i], 4);
-      p[i] += Format::kBlockBytes;
-    }
-    store_columns(rows, out);
-    _mm256_store_ps(reinterpret_cast<float*>(out + kD), Format::d(heads, 4));
-    if constexpr (Format::kHasMin) _mm256_store_ps(reinterpret_cast<float*>(out + kD + 64), Format::m(heads, 4));
+    __m256i columns[8];
+    BlockColumns<Format>::weights(p, columns);
+    for (int i = 0; i < 8; ++i) store_256(columns[i], out + 64 * i);
+    const Scales scales = BlockColumns<Format>::scales(p);
+    _mm256_store_ps(reinterpret_cast<float*>(out + kD), scales.d);
+    if constexpr (Format::kHasMin) _mm256_store_ps(reinterpret_cast<float*>(out + kD + 64), scales.m);
+    for (int64_t i = 0; i < kRows; ++i) p[i] += Format::kBlockBytes;
   }
 
   static void lay(const LinearTask& task, const int64_t* rows, int64_t b, std::byte* out) noexcept {
@@ -97,6 +95,64 @@ struct Bytes {
   }
 };
 
+// sum += (a, b) * x, where the weights' signs are given to the activations.
+inline void add_signed_bytes(const __m256i (&weights)[2], const __m256i (&magnitudes)[2], __m256i ones, const int32_t* x, __m256i* sum) noexcept {
+  __m256i v, product;
+  asm("vpbroadcastd %[x], %[v]\n\t"
+      "vpsignb %[a], %[v], %[product]\n\t"
+      "vpsignb %[b], %[v], %[v]\n\t"
+      "vpmaddubsw %[product], %[abs_a], %[product]\n\t"
+      "vpmaddubsw %[v], %[abs_b], %[v]\n\t"
+      "vpmaddwd %[ones], %[product], %[product]\n\t"
+      "vpmaddwd %[ones], %[v], %[v]\n\t"
+      "vpaddd %[product], %[sum0], %[sum0]\n\t"
+      "vpaddd %[v], %[sum1], %[sum1]"
+      : [sum0] "+x"(sum[0]), [sum1] "+x"(sum[1]), [v] "=&x"(v), [product] "=&x"(product)
+      : [a] "x"(weights[0]), [b] "x"(weights[1]), [abs_a] "x"(magnitudes[0]), [abs_b] "x"(magnitudes[1]), [ones] "x"(ones), [x] "m"(*x));
+}
+
+// Weights of 8 bits: a magnitude of at most 128 is a byte without sign, and a pair of products fits a word; words are half as much to unpack again.
+static_assert(2 * 128 * 127 <= 32767);
+template <class Format, int, int kTokensOfTile>
+struct SignedBytes {
+  static_assert(BlockColumns<Format>::kSigned && !Format::kHasMin);
+  static constexpr int kTokens = kTokensOfTile;
+  // A block in the panel: 8 dwords of every row, d. Of the activations: [token][32], d.
+  static constexpr int64_t kBlock = 32, kBlocksNear = 16, kD = 8 * 64, kStripBytes = kD + 64, kLaidD = kTokens * 32, kTileBytes = kLaidD + 32;
+
+  static void build(const LinearTask&, const std::byte** p, std::byte* out) noexcept {
+    __m256i columns[8];
+    BlockColumns<Format>::weights(p, columns);
+    for (int i = 0; i < 8; ++i) store_256(columns[i], out + 64 * i);
+    _mm256_store_ps(reinterpret_cast<float*>(out + kD), BlockColumns<Format>::scales(p).d);
+    for (int64_t i = 0; i < kRows; ++i) p[i] += Format::kBlockBytes;
+  }
+
+  static void lay(const LinearTask& task, const int64_t* rows, int64_t b, std::byte* out) noexcept {
+    for (int t = 0; t < kTokens; ++t) {
+      store_256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(task.x.q + rows[t] * task.k + 32 * b)), out + 32 * t);
+      reinterpret_cast<float*>(out + kLaidD)[t] = task.x.d[rows[t] * (task.k / 32) + b];
+    }
+  }
+
+  static void run(const std::byte* w, const std::byte* x, int64_t n, __m256 (&c)[kTokens][kGroups]) noexcept {
+    const __m256i ones = _mm256_set1_epi16(1);
+    for (int64_t i = 0; i < n; ++i, w += kStripBytes, x += kTileBytes) {
+      __m256i sum[kTokens][kGroups];
+      for (int t = 0; t < kTokens; ++t) sum[t][0] = sum[t][1] = _mm256_setzero_si256();
+#pragma GCC unroll 8
+      for (int p = 0; p < 8; ++p) {
+        const __m256i weights[2] = {load_256(w, 64 * p), load_256(w, 64 * p + 32)};
+        const __m256i magnitudes[2] = {_mm256_abs_epi8(weights[0]), _mm256_abs_epi8(weights[1])};
+#pragma GCC unroll 8
+        for (int t = 0; t < kTokens; ++t) add_signed_bytes(weights, magnitudes, ones, dwords(x + 32 * t) + p, sum[t]);
+      }
+      add_terms<false>(sum, w + kD, nullptr, floats(x + kLaidD), c);
+    }
+  }
+};
+constexpr int kSignedTileTokens = 4;
+
 struct KernelOf {
   template <class Format>
   GemmKernel of() const noexcept {
@@ -114,8 +170,8 @@ using OnePlane = Bytes<Format, kTokens>;
 struct FewOf {
   template <class Format>
   GemmKernel of() const noexcept {
-    if constexpr (Format::kOffset == 128) {
-      return {};
+    if constexpr (BlockColumns<Format>::kSigned) {
+      return skinny_of_tiles<SignedBytes, Format, 1, kSignedTileTokens>();
     } else {
       return skinny_of_tiles<OnePlane, Format, 1, kTileTokens>();
     }

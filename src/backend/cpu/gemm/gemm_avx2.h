@@ -44,6 +44,15 @@ inline void transpose_parts(const __m256i* r, __m256i* out) noexcept {
   out[3] = _mm256_unpackhi_epi64(ab_high, cd_high);
 }
 
+// Bytes at..at + 15 of 8 rows to 4 registers of a dword of every row. Halves are put together as they are loaded: a permutation across registers has one
+// port, which transposing whole registers would wait for.
+inline void transpose_16_bytes(const std::byte* const* p, int64_t at, __m256i* columns) noexcept {
+  const auto part = [&](int i) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p[i] + at)); };
+  __m256i r[4];
+  for (int i = 0; i < 4; ++i) r[i] = _mm256_set_m128i(part(i + 4), part(i));
+  transpose_parts(r, columns);
+}
+
 // The bytes at even and at odd places of a register as words: 2 of 4 elements that follow one another, and the other 2.
 struct WordPairs {
   __m256i even, odd;
@@ -134,8 +143,9 @@ inline void add_words(__m256i a, __m256i b, const int32_t* x, __m256i* sum) noex
 }
 
 // Sums of 8 kUnits pairs of words. w: [pair][group]; x: [unit of 8 pairs][token][pair].
+// Inlined always: else the sums are in memory.
 template <int kUnits, int kTokens>
-inline void sums_of_words(const std::byte* w, const std::byte* x, __m256i (&sum)[kTokens][kGroups]) noexcept {
+[[gnu::always_inline]] inline void sums_of_words(const std::byte* w, const std::byte* x, __m256i (&sum)[kTokens][kGroups]) noexcept {
   for (int unit = 0; unit < kUnits; ++unit, w += 8 * 64, x += kTokens * 32) {
 #pragma GCC unroll 8
     for (int p = 0; p < 8; ++p) {

@@ -83,18 +83,20 @@ struct RowsQ8_0 : HalfScales {
 struct RowsIQ4_NL : HalfScales {
   static constexpr int kBlockBytes = sizeof(quant::BlockIQ4_NL), kOffset = 128;
   static constexpr bool kHasMin = false;
+  static __m128i levels() noexcept { return _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113); }  // signed
   static __m256i weights(const std::byte* p) noexcept {
-    const __m128i levels = _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
-    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_xor_si128(levels, _mm_set1_epi8(-128))), nibbles_32<quant::BlockIQ4_NL>(p));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_xor_si128(levels(), _mm_set1_epi8(-128))), nibbles_32<quant::BlockIQ4_NL>(p));
   }
 };
 
 struct RowsMXFP4 {
   static constexpr int kBlockBytes = sizeof(quant::BlockMXFP4), kOffset = 12;
   static constexpr bool kHasMin = false;
+  static __m128i levels() noexcept {
+    return _mm_add_epi8(_mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12), _mm_set1_epi8(kOffset));
+  }
   static __m256i weights(const std::byte* p) noexcept {
-    const __m128i levels = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
-    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_add_epi8(levels, _mm_set1_epi8(12))), nibbles_32<quant::BlockMXFP4>(p));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(levels()), nibbles_32<quant::BlockMXFP4>(p));
   }
   // 2^(e - 128) of the first byte; subnormal for 0 and 1.
   static __m256 d(const std::byte* p, int64_t stride) noexcept {

@@ -10,7 +10,7 @@ namespace assay::backend::cpu {
 GemmKernel skinny_a32_avx512(tensor::DType dtype, int planes) noexcept;
 GemmKernel skinny_a256_avx512(tensor::DType dtype, int planes) noexcept;
 GemmKernel skinny_a32_avx2(tensor::DType dtype, int planes) noexcept;
-GemmKernel skinny_a32_bytes_avx2(tensor::DType dtype) noexcept;  // activations of one plane, weights small and unsigned
+GemmKernel skinny_a32_bytes_avx2(tensor::DType dtype) noexcept;  // activations of one plane
 GemmKernel skinny_a256_avx2(tensor::DType dtype, int planes) noexcept;
 
 }  // namespace assay::backend::cpu

@@ -64,12 +64,14 @@ class SkinnyLoops {
            static_cast<size_t>(kLevels * n * Kernel::kTokens * kRowsOfStrip) * sizeof(float) + static_cast<size_t>(kRowsOfStrip * task.row_bytes);
   }
 
-  void run(int64_t row_begin, int64_t row_end) noexcept {
+  // is_laid: scratch holds the activations, as a run left them.
+  void run(int64_t row_begin, int64_t row_end, bool is_laid) noexcept {
     const int64_t passes = divide_up(tiles(task_.n_tokens), tiles_of_pass(task_));
     for (int64_t pass = 0; pass < passes; ++pass) {
       begin_ = pass * task_.n_tokens / passes;
       n_tokens_ = (pass + 1) * task_.n_tokens / passes - begin_;
       n_tiles_ = tiles(n_tokens_);
+      if (!is_laid || passes > 1) lay_tokens();
       run_pass(row_begin, row_end);
     }
   }
@@ -84,16 +86,20 @@ class SkinnyLoops {
     return smaller(fit < 1 ? 1 : fit, tiles(task.n_tokens));
   }
 
-  void run_pass(int64_t row_begin, int64_t row_end) const noexcept {
+  void lay_tokens() const noexcept {
     for (int64_t b = 0; b < n_blocks_; ++b) {
       for (int64_t tile = 0; tile < n_tiles_; ++tile) {
         Kernel::lay(task_, begin_ + first_token(tile), first_token(tile + 1) - first_token(tile), b, sides_[b * n_tiles_ + tile]);
       }
     }
+  }
+
+  void run_pass(int64_t row_begin, int64_t row_end) const noexcept {
     for (int64_t row = row_begin; row < row_end; row += kRowsOfStrip) {
       const bool whole = row + kRowsOfStrip <= row_end;
       const std::byte* strip = whole ? task_.weights + row * task_.row_bytes : copy_tail(row, row_end);
-      run_strip(row, row_end, strip, row + 2 * kRowsOfStrip <= row_end ? strip + kRowsOfStrip * task_.row_bytes : nullptr);
+      // Past the end too: a thread's next range mostly begins there.
+      run_strip(row, row_end, strip, row + 2 * kRowsOfStrip <= task_.y.cols ? task_.weights + (row + kRowsOfStrip) * task_.row_bytes : nullptr);
     }
   }
 
@@ -172,8 +178,13 @@ class SkinnyLoops {
 };
 
 template <class Kernel>
+[[gnu::noinline]] void run_skinny_loops(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch, bool is_laid) noexcept {
+  SkinnyLoops<Kernel>(task, scratch).run(row_begin, row_end, is_laid);
+}
+
+template <class Kernel, bool kIsLaid>
 void run_skinny(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept {
-  SkinnyLoops<Kernel>(task, scratch).run(row_begin, row_end);
+  run_skinny_loops<Kernel>(task, row_begin, row_end, scratch, kIsLaid);
 }
 
 template <class Kernel>
@@ -184,7 +195,7 @@ size_t skinny_scratch_bytes(const LinearTask& task) noexcept {
 template <class Kernel>
 GemmKernel skinny_kernel() noexcept {
   static_assert(kGemmRowStep % Kernel::kStripRows == 0);
-  return {&run_skinny<Kernel>, &skinny_scratch_bytes<Kernel>, kGemmRowStep};
+  return {&run_skinny<Kernel, false>, &skinny_scratch_bytes<Kernel>, kGemmRowStep, &run_skinny<Kernel, true>};
 }
 
 }  // namespace

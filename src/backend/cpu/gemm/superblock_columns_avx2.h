@@ -13,17 +13,8 @@ namespace {
 
 // Bytes at..at + 31 of 8 rows to 8 registers of a dword of every row.
 inline void transpose_bytes(const std::byte* const* p, int64_t at, __m256i* columns) noexcept {
-  __m256i rows[kRows];
-  for (int64_t i = 0; i < kRows; ++i) rows[i] = load_256(p[i] + at);
-  transpose_8(rows, columns);
-}
-
-// Bytes at..at + 15 of 8 rows to 4 registers.
-inline void transpose_16_bytes(const std::byte* const* p, int64_t at, __m256i* columns) noexcept {
-  const auto part = [&](int i) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p[i] + at)); };
-  __m256i r[4];
-  for (int i = 0; i < 4; ++i) r[i] = _mm256_set_m128i(part(i + 4), part(i));
-  transpose_parts(r, columns);
+  transpose_16_bytes(p, at, columns);
+  transpose_16_bytes(p, at + 16, columns + 4);
 }
 
 // Byte i of each dword as both of its words, without sign.
@@ -32,13 +23,19 @@ inline __m256i double_byte(__m256i dwords, int i) noexcept {
   return _mm256_shuffle_epi8(dwords, _mm256_add_epi8(order, _mm256_set1_epi16(static_cast<int16_t>(0x8000 | i))));
 }
 
+// The same in the upper byte of each word, above zeros.
+inline __m256i double_byte_above(__m256i dwords, int i) noexcept {
+  const __m256i order = _mm256_setr_epi32(0, 0x04000400, 0x08000800, 0x0C000C00, 0, 0x04000400, 0x08000800, 0x0C000C00);
+  return _mm256_shuffle_epi8(dwords, _mm256_add_epi8(order, _mm256_set1_epi16(static_cast<int16_t>(i << 8 | 0x80))));
+}
+
 // Of the bytes the bits of `mask`, shifted left (right where negative).
 inline __m256i bits_of(__m256i v, int left, int mask) noexcept {
   return _mm256_and_si256(left >= 0 ? _mm256_slli_epi16(v, left) : _mm256_srli_epi16(v, -left), _mm256_set1_epi8(static_cast<char>(mask)));
 }
 
 // What the columns of a format have, of 8 rows:
-//   scales, minima     the integers of each sub-block, in both words of a dword; of scales the lower bytes count
+//   scales, minima     the integers of each sub-block, in both words of a dword; scales in the upper byte, above zeros
 //   scales_of_blocks   as Format::scales
 //   weights(put)       calls put(unit, i, w) for each of the 8 units of 32 elements with its elements 4i .. 4i + 3 of every row, as weight + kStored
 template <class Format>
@@ -50,7 +47,7 @@ struct ColumnsOf {
     for (int64_t i = 0; i < kRows; ++i) {
       blocks[i] = Format::open(task, p[i]);
       const SubScales s = Format::sub_scales(blocks[i]);
-      scale[i] = s.scale;
+      scale[i] = _mm256_slli_epi16(s.scale, 8);
       min[i] = s.min;
     }
     double_columns(scale, scales);
@@ -108,7 +105,7 @@ struct KColumns {
     const __m256i of_scales[2] = {_mm256_and_si256(head[1], low6), upper(head[3], head[1])};
     const __m256i of_minima[2] = {_mm256_and_si256(head[2], low6), upper(_mm256_srli_epi16(head[3], 4), head[2])};
     for (int i = 0; i < 8; ++i) {
-      scales[i] = double_byte(of_scales[i / 4], i % 4);
+      scales[i] = double_byte_above(of_scales[i / 4], i % 4);
       minima[i] = double_byte(of_minima[i / 4], i % 4);
     }
     const HalfPairs halves = half_pairs(head[0]);
@@ -164,7 +161,7 @@ struct ColumnsOf<UnpackQ6_K> {
   ColumnsOf(const LinearTask& task, const std::byte* const* p) noexcept : rows(p), scales_of_blocks(UnpackQ6_K::scales(task, p)) {
     __m256i bytes[4];
     transpose_16_bytes(p, 192, bytes);
-    for (int i = 0; i < 16; ++i) scales[i] = double_byte(bytes[i / 4], i % 4);
+    for (int i = 0; i < 16; ++i) scales[i] = double_byte_above(bytes[i / 4], i % 4);
   }
 
   template <class Put>

@@ -59,14 +59,17 @@ const KernelSetParts* functions_of(KernelSet set) noexcept {
 void LinearThread::rows(const LinearRange& range, const LinearTask& task, int64_t row_begin, int64_t row_end) noexcept {
   const LinearKernel& kernel = range.kernel;
   if (kernel.matrix.run != nullptr) {
-    laid_out_ = nullptr;
-    return kernel.matrix.run(task, row_begin, row_end, scratch_);
+    const bool again = laid_by_ == kernel.matrix.run && laid_out_ == task.x.q && kernel.matrix.run_again != nullptr;
+    laid_by_ = kernel.matrix.run;
+    laid_out_ = task.x.q;
+    return (again ? kernel.matrix.run_again : kernel.matrix.run)(task, row_begin, row_end, scratch_);
   }
   if (kernel.vector == nullptr) return linear_rows_reference(task, row_begin, row_end);
   for (int64_t token = 0; token < task.n_tokens;) {
     const int tokens = gemv_tokens(task, token);
-    const bool is_laid_out = laid_out_ == task.x.q && (!range.layout.joined || operand_.joined != nullptr);
+    const bool is_laid_out = laid_by_ == nullptr && laid_out_ == task.x.q && (!range.layout.joined || operand_.joined != nullptr);
     if (!is_laid_out) operand_ = gemv_prepare(task, token, tokens, range.layout, scratch_);
+    laid_by_ = nullptr;
     laid_out_ = tokens == task.n_tokens ? task.x.q : nullptr;
     kernel.vector(task, operand_, token, row_begin, row_end);
     token += tokens;

@@ -62,6 +62,7 @@ void LinearChoice::add_ranges(KernelSet set, std::span<const LinearRow> rows, co
     range.kernel = row->kernel(task);
     if (range.kernel.vector == nullptr) continue;
     const KernelSetParts& functions = *functions_of(set);
+    range.layout.walk = row->walk;
     range.layout.group_lanes = functions.superblock_lanes;
     range.layout.joined =
         task.x.planes == 2 && functions.joins_planes != nullptr && functions.joins_planes(task.format->dtype);

@@ -295,29 +295,53 @@ TEST(LinearPasses, EqualTheReference) {
   }
 }
 
-// Matrices of several formats that read the same activations, which one call lays out for the next.
+// Matrices of several formats that read the same activations, which one call lays out for the next; each in two ranges of rows.
 TEST(LinearPasses, LaidOutActivationsServeEveryFormat) {
   using tensor::DType;
+  constexpr int64_t kTokens = 9, kRows = 70, kCut = 32;
   for (const auto& dtypes : {std::vector{DType::Q4_0, DType::Q8_0, DType::Q4_1, DType::Q8_0}, std::vector{DType::Q6_K, DType::Q4_K, DType::Q6_K}}) {
     for (const int planes : {1, 2}) {
       std::vector<Case> cases;
-      for (const DType dtype : dtypes) cases.emplace_back(*quant::find_format(dtype), 9 * 256, 5, 1, planes, 11 + cases.size());
+      for (const DType dtype : dtypes) cases.emplace_back(*quant::find_format(dtype), 9 * 256, kRows, kTokens, planes, 11 + cases.size());
       for (Case& c : cases) c.x = cases.front().x, c.prepare();
       for (const KernelSet set : fast_kernel_sets()) {
-        size_t bytes = 0;
-        for (const Case& c : cases) bytes = std::max(bytes, linear_scratch_bytes(set, c.task));
-        const Bytes scratch = aligned_bytes(bytes);
-        LinearThread thread(scratch.get());
-        for (const Case& c : cases) {
-          std::vector<float> y(5);
-          LinearTask task = c.task;
-          task.x = cases.front().task.x;
-          task.y = tensor::Mat{y.data(), 1, 5, 5};
-          thread.rows(LinearChoice(set, task).at(1), task, 0, 5);
-          for (size_t r = 0; r < 5; ++r) {
-            EXPECT_TRUE(same(y[r], c.expected[r])) << tensor::traits(c.format.dtype).name << " " << name(set) << " planes " << planes << " row " << r;
+        for (const int64_t n : {int64_t{1}, int64_t{2}, int64_t{3}, kTokens}) {
+          size_t bytes = 0;
+          for (const Case& c : cases) bytes = std::max(bytes, linear_scratch_bytes(set, c.task));
+          const Bytes scratch = aligned_bytes(bytes);
+          LinearThread thread(scratch.get());
+          for (const Case& c : cases) {
+            std::vector<float> y(static_cast<size_t>(n * kRows));
+            LinearTask task = c.task;
+            task.x = cases.front().task.x;
+            task.n_tokens = task.x.n_rows = n;
+            task.y = tensor::Mat{y.data(), n, kRows, kRows};
+            const LinearChoice choice(set, task);
+            ASSERT_EQ(kCut % choice.row_step(n), 0);
+            thread.rows(choice.at(n), task, 0, kCut);
+            thread.rows(choice.at(n), task, kCut, kRows);
+            int64_t wrong = 0;
+            for (size_t i = 0; i < y.size(); ++i) wrong += same(y[i], c.expected[i]) ? 0 : 1;
+            EXPECT_EQ(wrong, 0) << tensor::traits(c.format.dtype).name << " " << name(set) << " planes " << planes << " tokens " << n << ", " << choice.at(n).name;
           }
         }
+      }
+    }
+  }
+}
+
+// How a row of the table walks is how its range does.
+TEST(LinearTable, RangesWalkAsTheirRows) {
+  for (const KernelSet set : fast_kernel_sets()) {
+    for (const LinearRow& row : linear_table(set)) {
+      for (const Format& format : quant::all_formats()) {
+        Case c(format, 256, 1, 1, format.activation == quant::Activation::f32 ? 0 : 1, 3);
+        c.prepare();
+        if (!row.takes(c.task)) continue;
+        const LinearRange& range = LinearChoice(set, row, c.task).at(row.tokens_min);
+        if (range.kernel.vector == nullptr) continue;
+        EXPECT_EQ(range.layout.walk.one_by_one, row.walk.one_by_one) << name(set) << " " << row.name;
+        EXPECT_EQ(range.layout.walk.ahead_bytes, row.walk.ahead_bytes) << name(set) << " " << row.name;
       }
     }
   }

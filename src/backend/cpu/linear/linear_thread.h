@@ -17,6 +17,7 @@ class LinearThread {
  private:
   std::byte* scratch_;
   const int8_t* laid_out_ = nullptr;  // activations of which scratch holds all tokens
+  decltype(GemmKernel::run) laid_by_ = nullptr;  // as this kernel wants them; null: as operand_ says
   GemvOperand operand_;
 };
 

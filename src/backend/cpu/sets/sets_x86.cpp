@@ -53,33 +53,34 @@ constexpr int64_t kLongRow = 2048;
 
 LinearKernel floats_avx2(const LinearTask&) noexcept { return {nullptr, {&float_rows_avx2, &float_scratch_bytes_avx2, kFloatRowStep}}; }
 
-// Of the formats that have no kernel by bytes.
+// Of the formats whose panels are not of bytes.
 LinearKernel skinny_words_avx2(const LinearTask& t) noexcept {
   return gemm_a32_bytes_avx2(t.format->dtype).run != nullptr ? LinearKernel{} : matrix_by_planes<skinny_a32_avx2>(t);
 }
 
-// Of few tokens with two planes Q4_K has bytes, which take less unpacking than words, but not for so many tokens.
-template <bool kOfQ4K>
-LinearKernel skinny_two_planes_avx2(const LinearTask& t) noexcept {
-  return (t.format->dtype == DType::Q4_K) == kOfQ4K ? matrix_by_planes<skinny_a256_avx2>(t) : LinearKernel{};
+// Two tokens: the formats whose rows are unpacked for them in less time than a vector's kernel takes for the second.
+LinearKernel skinny_of_two_avx2(const LinearTask& t) noexcept {
+  const DType dtype = t.format->dtype;
+  const bool one_plane = dtype == DType::Q4_0 || dtype == DType::Q4_1, two_planes = dtype == DType::IQ4_NL || (dtype == DType::Q4_1 && t.k < kLongRow);
+  if (t.x.planes == 1) return one_plane ? matrix<skinny_a32_bytes_avx2>(t) : LinearKernel{};
+  return two_planes ? matrix_by_planes<skinny_a32_avx2>(t) : LinearKernel{};
 }
 
 constexpr LinearRow kRowsAvx2[] = {
     {"floats", floats, 0, 1, kAnyTokens, 1, 1, &floats_avx2},
 
-    {"skinny", superblocks, 1, 5, kAnyTokens, kLongRow, 1, &matrix_by_planes<skinny_a256_avx2>},
-    {"skinny of short rows", superblocks, 1, 5, 32, 1, 1, &matrix_by_planes<skinny_a256_avx2>},
-    {"skinny", superblocks, 2, 2, 12, 1, 1, &skinny_two_planes_avx2<false>},
-    {"skinny of Q4_K", superblocks, 2, 2, 3, 1, 1, &skinny_two_planes_avx2<true>},
+    {"skinny", superblocks, 1, 3, kAnyTokens, kLongRow, 1, &matrix_by_planes<skinny_a256_avx2>},
+    {"skinny of short rows", superblocks, 1, 3, 32, 1, 1, &matrix_by_planes<skinny_a256_avx2>},
+    {"skinny", superblocks, 2, 2, 12, 1, 1, &matrix_by_planes<skinny_a256_avx2>},
     {"panels of bytes", superblocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix<gemm_a256_bytes_avx2>},
     {"panels", superblocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix<gemm_a256_avx2>},
     {"panels of words", superblocks, 2, kPanels2, kAnyTokens, 1, 1, &matrix<gemm_a256_words_avx2>},
     {"vector one by one", superblocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a256_avx2>, kOneByOneSuperblocks, &reads_one_by_one},
     {"vector", superblocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a256_avx2>},
 
-    {"skinny by bytes", blocks, 1, 5, 16, 1, 1, &matrix<skinny_a32_bytes_avx2>},
-    {"skinny", blocks, 1, 5, kAnyTokens, kLongRow, 1, &skinny_words_avx2},
-    {"skinny of short rows", blocks, 1, 5, 16, 1, 1, &skinny_words_avx2},
+    {"skinny by bytes", blocks, 1, 3, 16, 1, 1, &matrix<skinny_a32_bytes_avx2>},
+    {"skinny of two", blocks, 0, 2, 2, 1, 1, &skinny_of_two_avx2},
+    {"skinny", blocks, 1, 17, kAnyTokens, kLongRow, 1, &skinny_words_avx2},
     {"skinny", blocks, 2, 3, kAnyTokens, kLongRow, 1, &matrix_by_planes<skinny_a32_avx2>},
     {"skinny of short rows", blocks, 2, 3, 16, 1, 1, &matrix_by_planes<skinny_a32_avx2>},
     {"panels of bytes", blocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix<gemm_a32_bytes_avx2>},
