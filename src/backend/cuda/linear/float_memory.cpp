@@ -21,7 +21,7 @@ FloatMemory::FloatMemory(std::span<const FloatNeed> needs, int64_t n_tokens_max)
     if (need.rows > 0) n_w = std::max(n_w, std::max(tile, std::min(need.rows * need.cols, kPackedMax) / tile * tile));
     n_x = std::max(n_x, float_rows_packed(n_tokens_max, need.cols));
   }
-  if (n_x == 0 || n_processors == 0 || n_tokens_max <= kFloatFewTokensMax) return;
+  if (n_x == 0 || n_processors == 0 || n_tokens_max <= kFloatSkinnyTokensMax) return;
   const auto floats = [](int64_t n, const char* what) { return DeviceBuffer(static_cast<size_t>(n) * sizeof(float), what); };
   w_ = floats(n_w, "packed weights");
   x_ = floats(n_x, "packed activations");

@@ -36,7 +36,7 @@ bool linear_mma(std::span<const LinearTask> linears, const quant::Activations& x
 inline constexpr int64_t kBatchTokensMax = 256;
 bool linear_batch(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Hopper& hopper, const Queue& queue);
 
-// Float weights over x f32 [n_tokens, cols]: any width, any number of tokens; made for one (float_few.h and float_tiles.h for more).
+// Float weights over x f32 [n_tokens, cols]: any width, any number of tokens; made for one (float_skinny.h and float_tiles.h for more).
 void linear_float(const FloatRows& rows, int64_t cols, const float* x, int64_t n_tokens, cudaStream_t stream);
 
 }  // namespace assay::backend::cuda

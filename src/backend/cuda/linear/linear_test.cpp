@@ -2,7 +2,7 @@
 #include "backend/cuda/linear/linear.h"
 
 #include "backend/cuda/runtime/device_test.h"
-#include "backend/cuda/linear/float_few.h"
+#include "backend/cuda/linear/float_skinny.h"
 #include "backend/cuda/linear/float_memory.h"
 #include "backend/cuda/linear/matrix_test.h"
 #include "ops/linear/linear.h"
@@ -313,11 +313,11 @@ void check_floats(tensor::DType dtype, const Shape& shape, uint64_t seed) {
     EXPECT_TRUE(same_floats(download<float>(y.data(), expected.size()), expected)) << where(kernel);
   };
   check_kernel("any", [&](const FloatRows& rows) { linear_float(rows, shape.cols, device_x.as<float>(), shape.n_tokens, nullptr); });
-  if (float_few_serves(shape.cols)) {
-    check_kernel("few", [&](const FloatRows& rows) { linear_float_few(rows, shape.cols, device_x.as<float>(), shape.n_tokens, Queue()); });
+  if (float_skinny_serves(shape.cols)) {
+    check_kernel("few", [&](const FloatRows& rows) { linear_float_skinny(rows, shape.cols, device_x.as<float>(), shape.n_tokens, Queue()); });
   }
   const FloatNeed need{256, shape.cols};  // fewer rows than some shapes have: in parts
-  const FloatMemory memory(std::span(&need, 1), std::max(shape.n_tokens, kFloatFewTokensMax + 1));
+  const FloatMemory memory(std::span(&need, 1), std::max(shape.n_tokens, kFloatSkinnyTokensMax + 1));
   if (!float_tiles_serve(shape.cols) || memory.view().n_w == 0) return;
   check_kernel("tiles", [&](const FloatRows& rows) {
     FloatTiles tiles(memory.view(), shape.cols, device_x.as<float>(), shape.n_tokens, Queue());

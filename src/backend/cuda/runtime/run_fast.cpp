@@ -25,7 +25,7 @@ class FastProducts {
   }
 
   // Matrices of one format at a time.
-  void in_few(std::span<const LinearTask> linears) {
+  void in_skinny(std::span<const LinearTask> linears) {
     for (const LinearTask& first : linears) {
       const bool is_first = std::none_of(linears.data(), &first,
                                          [&](const LinearTask& before) { return before.w->dtype == first.w->dtype; });
@@ -36,8 +36,8 @@ class FastProducts {
         if (linear.w->dtype == first.w->dtype) alike[n++] = linear;
       }
       const std::span<const LinearTask> all(alike.data(), n);
-      if (fast_few_reads(*first.w)) {
-        fast_few_blocks(all, run_.x, run_.n_tokens, queue_);
+      if (fast_skinny_reads(*first.w)) {
+        fast_skinny_blocks(all, run_.x, run_.n_tokens, queue_);
         continue;
       }
       for (const LinearTask& linear : all) add(linear);
@@ -84,7 +84,7 @@ class FastProducts {
       throw Error(Errc::device, "the GPU refused the kernel for many tokens of mode fast; mode exact has others");
     Queue queue = queue_;
     queue.overlap = queue.overlap && !is_decoded;  // it fetches weights before it waits for the kernel ahead
-    fast_few(rows, run_.cols, run_.x, run_.n_tokens, queue);
+    fast_skinny(rows, run_.cols, run_.x, run_.n_tokens, queue);
   }
 
   const DeviceState& s_;
@@ -99,7 +99,7 @@ class FastProducts {
 void run_fast_linears(const DeviceState& state, const FastRun& run, std::span<const LinearTask> linears,
                       const Queue& queue) {
   FastProducts products(state, run, queue);
-  run.in_tiles ? products.in_tiles(linears) : products.in_few(linears);
+  run.in_tiles ? products.in_tiles(linears) : products.in_skinny(linears);
 }
 
 }  // namespace assay::backend::cuda

@@ -10,7 +10,7 @@
 #include "backend/cuda/experts/expert_groups.h"
 #include "backend/cuda/experts/expert_linear.h"
 #include "backend/cuda/attention/fast_attention.h"
-#include "backend/cuda/linear/float_few.h"
+#include "backend/cuda/linear/float_skinny.h"
 #include "backend/cuda/rows/row_kernels.h"
 #include "backend/cuda/runtime/run_fast.h"
 #include "backend/cuda/runtime/run_ops.h"
@@ -202,7 +202,7 @@ class GroupLauncher {
     return makes && halves_from(before, x) != tensor::DType::F32;
   }
   bool runs_fast_tiles(int64_t n) const {
-    return n > kFastFewTokensMax && s_.hopper.view().n_processors > 0 && s_.floats.view().x != nullptr;
+    return n > kFastSkinnyTokensMax && s_.hopper.view().n_processors > 0 && s_.floats.view().x != nullptr;
   }
 
   // Calls visit with the matrix as floats, part by part where it must first be decoded.
@@ -251,14 +251,14 @@ class GroupLauncher {
   void run_exact_linears(std::span<const ops::Linear> linears, int64_t n) const {
     const float* x = s_.value(linears.front().x);
     const int64_t cols = s_.width(linears.front().x);
-    if (n > kFloatFewTokensMax && float_tiles_serve(cols) && s_.floats.view().n_w > 0) {
+    if (n > kFloatSkinnyTokensMax && float_tiles_serve(cols) && s_.floats.view().n_w > 0) {
       FloatTiles tiles(s_.floats.view(), cols, x, n, queue_);
       for (const ops::Linear& linear : linears) visit_rows(linear, [&](const FloatRows& rows) { tiles.add(rows); });
       return tiles.finish();
     }
     for (const ops::Linear& linear : linears) {
       visit_rows(linear, [&](const FloatRows& rows) {
-        n > 1 && float_few_serves(cols) ? linear_float_few(rows, cols, x, n, queue_) : linear_float(rows, cols, x, n, queue_.stream);
+        n > 1 && float_skinny_serves(cols) ? linear_float_skinny(rows, cols, x, n, queue_) : linear_float(rows, cols, x, n, queue_.stream);
       });
     }
   }

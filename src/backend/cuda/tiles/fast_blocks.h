@@ -2,7 +2,7 @@
 // precision, to nearest even; then it is multiplied as a weight of F16 is (fast_linear.h), so the bits are those of the
 // same matrix in F16.
 //
-//   few tokens    blocks ──► halves in a warp's shared memory ──► mma      fast_few_blocks, formats that are cut into
+//   few tokens    blocks ──► halves in a warp's shared memory ──► mma      fast_skinny_blocks, formats that are cut into
 //   parts many tokens   blocks ──► halves of some rows in memory ──► fast_tiles  blocks_to_halves, every format
 //
 // Half precision, not BF16: 11 bits hold every integer of 4 to 8 bits times its scale to 2^-12, where 8 bits would lose
@@ -32,9 +32,9 @@ bool fast_decodes(tensor::DType dtype) noexcept;
 // Any format that fast_decodes.
 void blocks_to_halves(const Matrix& w, int64_t row_begin, int64_t n_rows, void* halves, const Queue& queue);
 
-// Whether fast_few_blocks reads the matrix.
-bool fast_few_reads(const Matrix& w) noexcept;
-// fast_few of such matrices, all of one format. x: [n_tokens, cols].
-void fast_few_blocks(std::span<const LinearTask> linears, const float* x, int64_t n_tokens, const Queue& queue);
+// Whether fast_skinny_blocks reads the matrix.
+bool fast_skinny_reads(const Matrix& w) noexcept;
+// fast_skinny of such matrices, all of one format. x: [n_tokens, cols].
+void fast_skinny_blocks(std::span<const LinearTask> linears, const float* x, int64_t n_tokens, const Queue& queue);
 
 }  // namespace assay::backend::cuda

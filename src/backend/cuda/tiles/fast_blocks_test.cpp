@@ -60,9 +60,9 @@ void check_halves(const Blocks& b) {
   }
 }
 
-void check_few(const Blocks& a, const Blocks& b, uint64_t seed) {
+void check_skinny(const Blocks& a, const Blocks& b, uint64_t seed) {
   const int64_t cols = a.blocks.matrix.cols, rows_a = a.blocks.matrix.rows, rows_b = b.blocks.matrix.rows;
-  if (!fast_few_reads(a.blocks.matrix)) return;
+  if (!fast_skinny_reads(a.blocks.matrix)) return;
   const DeviceBuffer bias = upload(test::random_activations(rows_a, seed));
   for (const int64_t n : {1, 2, 8, 11, 17, 40}) {
     const DeviceBuffer x = upload(test::random_activations(n * cols, seed + static_cast<uint64_t>(n)));
@@ -71,10 +71,10 @@ void check_few(const Blocks& a, const Blocks& b, uint64_t seed) {
                        expected_b = poisoned(size_b);
     const LinearTask tasks[] = {{&a.blocks.matrix, bias.as<float>(), found_a.as<float>()},
                                 {&b.blocks.matrix, nullptr, found_b.as<float>()}};
-    fast_few_blocks(tasks, x.as<float>(), n, Queue());
+    fast_skinny_blocks(tasks, x.as<float>(), n, Queue());
     const FloatRows rows[] = {a.as_halves(bias.as<float>(), expected_a.as<float>()),
                               b.as_halves(nullptr, expected_b.as<float>())};
-    fast_few(rows, cols, x.as<float>(), n, Queue());
+    fast_skinny(rows, cols, x.as<float>(), n, Queue());
     EXPECT_TRUE(same_floats(download<float>(found_a.data(), size_a), download<float>(expected_a.data(), size_a)))
         << cols << " columns, " << n;
     EXPECT_TRUE(same_floats(download<float>(found_b.data(), size_b), download<float>(expected_b.data(), size_b)))
@@ -93,7 +93,7 @@ TEST(CudaFastBlocks, AreMultipliedAsTheHalvesTheyDecodeTo) {
       const Blocks a(format->dtype, 37, n_blocks * block, 100 + static_cast<uint64_t>(n_blocks)),
           b(format->dtype, 80, n_blocks * block, 200);
       check_halves(a);
-      check_few(a, b, 300);
+      check_skinny(a, b, 300);
     }
   }
 }
@@ -102,7 +102,7 @@ TEST(CudaFastBlocks, WideRowsHaveTheSameBits) {
   ASSAY_REQUIRE_GPU();
   for (const tensor::DType dtype : {tensor::DType::Q4_K, tensor::DType::Q8_0}) {
     const Blocks a(dtype, 5000, 1024, 1), b(dtype, 16, 1024, 2);  // more tiles than blocks of threads
-    check_few(a, b, 3);
+    check_skinny(a, b, 3);
   }
 }
 

@@ -16,14 +16,14 @@
 namespace assay::backend::cuda {
 
 inline constexpr size_t kFastRowsMax = 4;          // runs of rows multiplied together
-inline constexpr int64_t kFastFewTokensMax = 64;   // up to here fast_few is chosen
+inline constexpr int64_t kFastSkinnyTokensMax = 64;   // up to here fast_skinny is chosen
 
 constexpr bool fast_serves_floats(tensor::DType dtype, int64_t cols) noexcept {
   return (dtype == tensor::DType::F16 || dtype == tensor::DType::BF16) && cols % 32 == 0 && cols < int64_t{1} << 24;
 }
 
 // x: [n_tokens, cols]. All runs of one type, which fast_serves_floats. Any number of tokens; reads each weight once for 32 of them.
-void fast_few(std::span<const FloatRows> runs, int64_t cols, const float* x, int64_t n_tokens, const Queue& queue);
+void fast_skinny(std::span<const FloatRows> runs, int64_t cols, const float* x, int64_t n_tokens, const Queue& queue);
 
 // x rounded to the type of the weights, 2 bytes each; n elements.
 void round_to(tensor::DType dtype, const float* x, int64_t n, void* halves, const Queue& queue);

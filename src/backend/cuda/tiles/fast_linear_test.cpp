@@ -44,7 +44,7 @@ void expect_close(const Matrices& m, const std::vector<uint16_t>& w, const std::
   }
 }
 
-// The kernel of one token gives what fast_few gave for token 0, in two matrices, and where they are of one shape their gate.
+// The kernel of one token gives what fast_skinny gave for token 0, in two matrices, and where they are of one shape their gate.
 void check_decode(const Matrices& m, const DeviceBuffer& w, const DeviceBuffer& x, const float* bias, std::span<const float> expected) {
   for (const int64_t first : {m.rows / 3, m.rows / 2}) {
     Matrix matrices[2] = {{m.dtype, first, m.cols, {}}, {m.dtype, m.rows - first, m.cols, {}}};
@@ -79,7 +79,7 @@ void check_decode_of_norm(const Matrices& m, const DeviceBuffer& w, const Device
   task.sum = sum.as<float>(), task.y = normed.as<float>();
   norm_rows(task, Queue());
   const FloatRows run{m.dtype, w.data(), m.rows, nullptr, y.as<float>(), m.rows};
-  fast_few(std::span(&run, 1), m.cols, normed.as<float>(), 1, Queue());
+  fast_skinny(std::span(&run, 1), m.cols, normed.as<float>(), 1, Queue());
   Matrix matrix{m.dtype, m.rows, m.cols, {}};
   matrix.parts.base[0] = w.as<uint8_t>();
   const LinearTask linear{&matrix, nullptr, own_y.as<float>()};
@@ -115,13 +115,13 @@ void check(const Matrices& m, uint64_t seed) {
                                    y.as<float>() + first, m.rows}};
   };
   const DeviceBuffer few = poisoned(n), alone = poisoned(n), tiles = poisoned(n);
-  fast_few(runs_of(few), m.cols, device_x.as<float>(), m.n_tokens, Queue());
+  fast_skinny(runs_of(few), m.cols, device_x.as<float>(), m.n_tokens, Queue());
   const std::vector<float> expected = download<float>(few.data(), n);
   expect_close(m, w, x, has_bias ? std::span<const float>(bias) : std::span<const float>(), expected);
   for (int64_t t = 0; t < m.n_tokens; ++t) {
     std::vector<FloatRows> runs = runs_of(alone);
     for (FloatRows& run : runs) run.y += t * m.rows;
-    fast_few(runs, m.cols, device_x.as<float>() + t * m.cols, 1, Queue());
+    fast_skinny(runs, m.cols, device_x.as<float>() + t * m.cols, 1, Queue());
   }
   EXPECT_TRUE(same_floats(download<float>(alone.data(), n), expected)) << m.rows << " x " << m.cols << ", each of " << m.n_tokens << " tokens alone";
   check_decode(m, device_w, device_x, has_bias ? device_bias.as<float>() : nullptr, expected);

@@ -13,7 +13,7 @@ namespace assay::backend::cuda {
 // A tile of outputs; packed weights and packed rows come in whole tiles.
 inline constexpr int64_t kFloatTileRows = 128, kFloatTileTokens = 64;
 // Up to here linear_float is faster.
-inline constexpr int64_t kFloatFewTokensMax = 48;
+inline constexpr int64_t kFloatSkinnyTokensMax = 48;
 
 // Memory for the packed floats and for sums that wait for their neighbours.
 struct FloatScratch {

@@ -2,7 +2,7 @@
 // warp one of the 8 chunks of them all, a lane of the warp a lane of the contract: so a weight is loaded and widened once for all tokens.
 // Register i of a lane belongs to the output whose number is i with some bits turned over, other bits in every lane: at each step of the
 // fold a lane then keeps the lower half of its registers and hands on the upper half, without asking which lane it is.
-#include "backend/cuda/linear/float_few.h"
+#include "backend/cuda/linear/float_skinny.h"
 
 #include <algorithm>
 
@@ -27,7 +27,7 @@ __device__ void fold_half(float (&sum)[kOutputs]) {
   for (int i = 0; i < kLeft; ++i) sum[i] = sum[i] + __shfl_xor_sync(kWholeWarp, sum[i + kLeft], kWidth);
 }
 
-struct FewTask {
+struct SkinnyTask {
   const void* w = nullptr;
   const float* x = nullptr;
   const float* bias = nullptr;
@@ -46,7 +46,7 @@ class ChunkWalk {
  public:
   static constexpr int kOutputs = kRows * kTokens, kStageBytes = kRows * kPitch + kTokens * kTokenBytes;
 
-  __device__ ChunkWalk(const FewTask& task, uint8_t* memory)
+  __device__ ChunkWalk(const SkinnyTask& task, uint8_t* memory)
       : task_(task), lane_(static_cast<int>(threadIdx.x) % 32), memory_(memory + threadIdx.x / 32 * (kDepth * kStageBytes)) {
     const int chunk = static_cast<int>(threadIdx.x) / 32, n_blocks = task.cols / 32;
     begin_ = block_ahead_ = static_cast<int>(quant::chunk_begin(chunk, n_blocks));
@@ -124,7 +124,7 @@ class ChunkWalk {
     slot_ahead_ = slot_ahead_ + 1 == kDepth ? 0 : slot_ahead_ + 1;
   }
 
-  const FewTask& task_;
+  const SkinnyTask& task_;
   const int lane_;
   uint8_t* const memory_;
   int begin_, end_;     // of the chunk
@@ -134,7 +134,7 @@ class ChunkWalk {
 
 // A tile: 16 rows of kTokens tokens.
 template <class W, int kTokens, int kDepth>
-__global__ void __launch_bounds__(32 * kChunks, 1) few_kernel(const __grid_constant__ FewTask task) {
+__global__ void __launch_bounds__(32 * kChunks, 1) skinny_kernel(const __grid_constant__ SkinnyTask task) {
   constexpr int kOutputs = kRows * kTokens, kKept = kOutputs / 32;
   extern __shared__ __align__(128) uint8_t memory[];
   __shared__ float chunk_sums[2][kChunks][kTokens][kRows];  // of this tile and of the one before
@@ -168,13 +168,13 @@ __global__ void __launch_bounds__(32 * kChunks, 1) few_kernel(const __grid_const
 template <class W, int kTokens, int kDepth>
 bool start(const FloatRows& rows, int64_t cols, const float* x, int64_t n_tokens, const Queue& queue) {
   constexpr size_t kBytes = kChunks * kDepth * ChunkWalk<W, kTokens, kDepth>::kStageBytes;
-  if (!allow_shared(few_kernel<W, kTokens, kDepth>, kBytes)) return false;
-  FewTask task{rows.w, x, rows.bias, rows.y, rows.y_width, static_cast<int32_t>(rows.n_rows), static_cast<int32_t>(cols),
+  if (!allow_shared(skinny_kernel<W, kTokens, kDepth>, kBytes)) return false;
+  SkinnyTask task{rows.w, x, rows.bias, rows.y, rows.y_width, static_cast<int32_t>(rows.n_rows), static_cast<int32_t>(cols),
                static_cast<int32_t>(n_tokens)};
   task.n_row_tiles = (task.n_rows + kRows - 1) / kRows;
   task.n_tiles = task.n_row_tiles * ((task.n_tokens + kTokens - 1) / kTokens);
   const int n_blocks = std::min(task.n_tiles, queue.n_multiprocessors);
-  few_kernel<W, kTokens, kDepth><<<static_cast<unsigned>(n_blocks), 32 * kChunks, kBytes, queue.stream>>>(task);
+  skinny_kernel<W, kTokens, kDepth><<<static_cast<unsigned>(n_blocks), 32 * kChunks, kBytes, queue.stream>>>(task);
   return true;
 }
 template <class W>
@@ -187,7 +187,7 @@ void start_for(const FloatRows& rows, int64_t cols, const float* x, int64_t n_to
 
 }  // namespace
 
-void linear_float_few(const FloatRows& rows, int64_t cols, const float* x, int64_t n_tokens, const Queue& queue) {
+void linear_float_skinny(const FloatRows& rows, int64_t cols, const float* x, int64_t n_tokens, const Queue& queue) {
   if (rows.dtype == tensor::DType::F32) start_for<float>(rows, cols, x, n_tokens, queue);
   if (rows.dtype == tensor::DType::F16) start_for<__half>(rows, cols, x, n_tokens, queue);
   if (rows.dtype == tensor::DType::BF16) start_for<Bf16>(rows, cols, x, n_tokens, queue);

@@ -1,4 +1,4 @@
-// The kernel of fast_few (fast_linear.h) and of fast_few_blocks (fast_blocks.h). Blocks of 8 warps stay on their
+// The kernel of fast_skinny (fast_linear.h) and of fast_skinny_blocks (fast_blocks.h). Blocks of 8 warps stay on their
 // multiprocessors and take tile after tile of 16 rows of up to 8 kTiles tokens, a warp one of the 8 chunks of them all:
 // weights are the instruction's 16 rows, tokens its 8 columns, those that are not there are zeros.
 //
@@ -13,7 +13,7 @@
 #include "backend/cuda/tiles/fast_types.cuh"
 #include "quant/activations.h"
 
-namespace assay::backend::cuda::fast_few_tile {
+namespace assay::backend::cuda::fast_skinny_tile {
 
 inline constexpr int kRows = 16, kChunks = 8, kThreads = 32 * kChunks;
 inline constexpr size_t kRunsMax = 4;  // of rows, multiplied together
@@ -241,4 +241,4 @@ void start(void (*kernel)(Task<typename Stages::Source>), const Task<typename St
          kThreads, static_cast<size_t>(bytes_of(task.cols)), task);
 }
 
-}  // namespace assay::backend::cuda::fast_few_tile
+}  // namespace assay::backend::cuda::fast_skinny_tile

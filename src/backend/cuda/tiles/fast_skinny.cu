@@ -1,6 +1,6 @@
-// See fast_linear.h; the kernel is fast_few.cuh's. Each warp has a ring of stages in shared memory that is filled ahead, beyond the end of a tile and
+// See fast_linear.h; the kernel is fast_skinny.cuh's. Each warp has a ring of stages in shared memory that is filled ahead, beyond the end of a tile and
 // before the kernel waits for the one before it.
-#include "backend/cuda/tiles/fast_few.cuh"
+#include "backend/cuda/tiles/fast_skinny.cuh"
 #include "backend/cuda/tiles/fast_linear.h"
 #include "num/math.h"
 #include "ops/rows/activation.h"
@@ -8,7 +8,7 @@
 namespace assay::backend::cuda {
 namespace {
 
-using namespace fast_few_tile;
+using namespace fast_skinny_tile;
 
 constexpr int kRingBytes = kRows * 16 * 2 * 24;  // of a warp: 24 steps of 16 elements; two blocks of threads share a multiprocessor
 using HalvesTask = Task<const uint16_t*>;
@@ -90,13 +90,13 @@ template <class T, int kTiles>
 using ColumnsOf = ColumnsAhead<T, kTiles, StagesOf<kTiles>::kSteps>;
 
 template <class T, int kTiles>
-__global__ void __launch_bounds__(kThreads) few_kernel(const __grid_constant__ HalvesTask task) {
+__global__ void __launch_bounds__(kThreads) skinny_kernel(const __grid_constant__ HalvesTask task) {
   multiply_tiles<T, ColumnsOf<T, kTiles>, StagesOf<kTiles>>(task);
 }
 
 template <class T, int kTiles>
 void start_one(const HalvesTask& task, const Queue& queue) {
-  start<ColumnsOf<T, kTiles>, StagesOf<kTiles>>(few_kernel<T, kTiles>, task, queue.n_multiprocessors, queue);
+  start<ColumnsOf<T, kTiles>, StagesOf<kTiles>>(skinny_kernel<T, kTiles>, task, queue.n_multiprocessors, queue);
 }
 template <class T>
 void start_for(const HalvesTask& task, const Queue& queue) {
@@ -132,7 +132,7 @@ __global__ void gate_kernel(const float4* gate, const float4* up, bool silu, int
 
 }  // namespace
 
-void fast_few(std::span<const FloatRows> runs, int64_t cols, const float* x, int64_t n_tokens, const Queue& queue) {
+void fast_skinny(std::span<const FloatRows> runs, int64_t cols, const float* x, int64_t n_tokens, const Queue& queue) {
   static_assert(kRunsMax == kFastRowsMax);
   HalvesTask task;
   task.x = x;

@@ -1,5 +1,5 @@
-// fast_few_blocks of fast_blocks.h; the kernel is fast_few.cuh's. A stage is 128 elements of K, half a superblock; a
-// lane decodes 64 of a row.
+// fast_skinny_blocks of fast_blocks.h; the kernel is fast_skinny.cuh's. A stage is 128 elements of K, half a
+// superblock; a lane decodes 64 of a row.
 //
 //   lane      0 .. 15: rows 0 .. 15, first share      16 .. 31: the same rows, second share
 //   share     two blocks of 32, or of a superblock the two runs of 32 that lie in the same bytes (gemv_formats.cuh)
@@ -10,13 +10,13 @@
 #include "backend/cuda/decode/gemv_formats.cuh"
 #include "backend/cuda/linear/format_list.cuh"
 #include "backend/cuda/tiles/fast_blocks.h"
-#include "backend/cuda/tiles/fast_few.cuh"
+#include "backend/cuda/tiles/fast_skinny.cuh"
 #include "num/math.h"
 
 namespace assay::backend::cuda {
 namespace {
 
-using namespace fast_few_tile;
+using namespace fast_skinny_tile;
 using Formats = FormatList<GemvQ4_0, GemvQ4_1, GemvQ8_0, GemvQ4_K, GemvQ5_K, GemvQ6_K>;
 using BlocksTask = Task<Parts>;
 
@@ -147,14 +147,15 @@ constexpr int kBlocksEach =
     X::kTiles > 1 ? 1 : 2;  // of threads on a multiprocessor: sums of many tokens want registers
 
 template <class F, class X>
-__global__ void __launch_bounds__(kThreads, kBlocksEach<X>) few_blocks_kernel(const __grid_constant__ BlocksTask task) {
+__global__ void __launch_bounds__(kThreads, kBlocksEach<X>)
+    skinny_blocks_kernel(const __grid_constant__ BlocksTask task) {
   multiply_tiles<FastF16, X, BlockStages<F>>(task);
 }
 
 template <class F, class X>
 void start_one(const BlocksTask& task, const Queue& queue) {
-  take_decode_cut(few_blocks_kernel<F, X>);
-  start<X, BlockStages<F>>(few_blocks_kernel<F, X>, task, kBlocksEach<X> * queue.n_multiprocessors, queue);
+  take_decode_cut(skinny_blocks_kernel<F, X>);
+  start<X, BlockStages<F>>(skinny_blocks_kernel<F, X>, task, kBlocksEach<X> * queue.n_multiprocessors, queue);
 }
 template <class F>
 void start_for(const BlocksTask& task, const Queue& queue) {
@@ -168,9 +169,9 @@ void start_for(const BlocksTask& task, const Queue& queue) {
 
 }  // namespace
 
-bool fast_few_reads(const Matrix& w) noexcept { return w.parts.n > 1 && Formats::find(w.dtype) >= 0; }
+bool fast_skinny_reads(const Matrix& w) noexcept { return w.parts.n > 1 && Formats::find(w.dtype) >= 0; }
 
-void fast_few_blocks(std::span<const LinearTask> linears, const float* x, int64_t n_tokens, const Queue& queue) {
+void fast_skinny_blocks(std::span<const LinearTask> linears, const float* x, int64_t n_tokens, const Queue& queue) {
   BlocksTask task;
   task.x = x;
   task.cols = static_cast<int32_t>(linears.front().w->cols);
