@@ -72,7 +72,7 @@ TEST(Cli, WrongCallsEndWithTwo) {
   expect_refusal(assay({"run", "m.gguf", "-p", "x", "-t"}), 2, "-t needs a value");
   expect_refusal(assay({"run", "m.gguf", "-m", "other.gguf", "-p", "x"}), 2, "-m gives the MODEL");
   expect_refusal(assay({"run", "m.gguf", "-p", "x", "--numerics", "fuzzy"}), 2, "fuzzy");
-  expect_refusal(assay({"run", "m.gguf", "-p", "x", "--activations", "9"}), 2, "needs 15 or 8");
+  expect_refusal(assay({"run", "m.gguf", "-p", "x", "--activations", "9"}), 2, "needs 15, 8 or 16");
   expect_refusal(assay({"run", "m.gguf", "-p", "x", "-ctk", "q9"}), 2, "q9");
   expect_refusal(assay({"run", "m.gguf", "-p", "x", "--backend", "abacus"}), 2, "abacus");
   expect_refusal(

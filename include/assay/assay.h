@@ -105,7 +105,7 @@ typedef struct assay_context_options {
   int64_t n_gpu_layers;   // -1: all
   int32_t n_threads;      // 0: one per physical core
   int32_t n_sequences;
-  int32_t activation_bits;  // of "exact": 15 or 8
+  int32_t activation_bits;  // of "exact": 15 or 8; of "fast" also 16
   int32_t pin_threads;
   const char* numerics;  // "exact", "f32", "fast", "oracle"
   const char* cache_k;   // "f16", "q8_0", "f32"

@@ -51,7 +51,7 @@ struct ContextOptions {
   int n_threads = 0;          // 0: one per physical core
   bool pin_threads = false;
   Numerics numerics = Numerics::exact;
-  int activation_bits = 15;   // mode exact: 15 or 8
+  int activation_bits = 15;   // modes exact and fast: 15 or 8; fast also 16: quantised weights in half precision
   KvType cache_k = KvType::f16;
   KvType cache_v = KvType::f16;
   Kernels kernels = Kernels::best;

@@ -222,7 +222,10 @@ ContextOptions resolve(const ContextOptions& asked, const Model& model) {
   require_range("sequences", options.n_sequences, 1, 1024);
   require_range("kept sequences", options.n_kept, 0, 65536);
   require_range("positions of all sequences (--max-total-tokens)", options.n_positions_max, 0, int64_t{1} << 40);
-  if (options.activation_bits != 15 && options.activation_bits != 8) {
+  if (options.activation_bits == 16 && options.numerics != Numerics::fast) {
+    throw Error(Errc::bad_request, fmt::format("activations of 16 bits are half precision, which is of mode fast alone (--numerics fast); in mode {} say 15 or 8", name(options.numerics)));
+  }
+  if (options.activation_bits != 15 && options.activation_bits != 8 && options.activation_bits != 16) {
     throw Error(Errc::bad_request, fmt::format("activations: needs 15 or 8 bits, found {}", options.activation_bits));
   }
   if (options.n_ctx == 0) options.n_ctx = std::min(model.state().n_ctx_usable(), kContextDefault);
@@ -284,7 +287,8 @@ ChosenExecutor make_executor(const Model& model, const ContextOptions& options, 
   executor.cache_v = cache_type(options.cache_v);
   executor.weights_as_f32 = options.numerics == Numerics::f32;
   executor.fast = options.numerics == Numerics::fast;
-  executor.planes = options.activation_bits == 15 ? 2 : 1;
+  executor.planes = options.activation_bits == 8 ? 1 : 2;
+  executor.halves = options.activation_bits == 16;
   executor.on_load = options.on_load;
   const auto replaying = [&](std::unique_ptr<ops::Executor> made) { return with_replay(std::move(made), plan, executor); };
   if (options.numerics == Numerics::oracle) return {replaying(backend::oracle::make_oracle_executor(plan, executor, pool)), "oracle"};

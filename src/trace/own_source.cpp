@@ -31,7 +31,8 @@ Declared own_declared(const ContextOptions& options) {
     declared.own_sums = false;
     declared.unit_roundoff = 0x1p-8;  // of BF16, to which activations may be rounded
   }
-  if (options.numerics == Numerics::exact || options.numerics == Numerics::fast) declared.activation_bits = options.activation_bits;
+  const bool of_integers = options.numerics == Numerics::exact || (options.numerics == Numerics::fast && options.activation_bits != 16);
+  if (of_integers) declared.activation_bits = options.activation_bits;
   return declared;
 }
 

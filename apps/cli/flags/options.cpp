@@ -114,7 +114,7 @@ void RuntimeFlags::add(Flags& flags, const std::string& about_n_ctx, RuntimeList
   flags.value("--numerics", numerics, "MODE", "exact, f32, fast (GPU; other bits than the CPU's), or oracle (float64, slow)")
       .one_of({"exact", "f32", "fast", "oracle"})
       .shows("exact");
-  flags.value("--activations", activations, "BITS", "Of modes exact and fast: 15 or 8").one_of({"15", "8"});
+  flags.value("--activations", activations, "BITS", "Of modes exact and fast: 15 or 8; of fast also 16, quantised weights in half precision").one_of({"15", "8", "16"});
   flags.value("--backend", backend, "NAME", "auto (cpu or cuda), cpu, cuda, vulkan, or hybrid-f32 (cpu with --numerics f32)")
       .one_of({"auto", "cpu", "cuda", "vulkan", "hybrid-f32"});
   flags.value("-dev,--device", devices, "LIST",

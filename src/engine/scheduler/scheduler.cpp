@@ -72,7 +72,7 @@ std::unique_ptr<pages::PromptFolder> prompt_folder(const SchedulerOptions& optio
   std::error_code error;
   std::filesystem::create_directories(options.prompt_folder, error);  // a folder that cannot be made is refused below
   pages::PromptOwner owner{engine::model_identity(context.model(), options.prompt_folder),
-                           fmt::format("{}/{} K {} V {}{}", name(o.numerics), o.numerics == Numerics::exact ? o.activation_bits : 0, name(o.cache_k), name(o.cache_v),
+                           fmt::format("{}/{} K {} V {}{}", name(o.numerics), o.numerics == Numerics::exact || o.numerics == Numerics::fast ? o.activation_bits : 0, name(o.cache_k), name(o.cache_v),
                                        o.backend == Backend::cuda ? " in cuda's order" : ""),
                            tables.page_bytes()};
   return std::make_unique<pages::PromptFolder>(options.prompt_folder, std::move(owner), static_cast<uint64_t>(options.prompt_folder_bytes_max), options.on_notice);

@@ -79,6 +79,7 @@ struct ExecutorOptions {
   bool weights_as_f32 = false;  // mode f32: every weight decoded, activations f32, Lanes32
   int planes = 2;               // modes exact and fast: 2 planes (15 bits) or 1 (8 bits)
   bool fast = false;            // mode fast: float weights and attention on a GPU's float tensor cores; other devices know no such mode
+  bool halves = false;          // of mode fast: quantised weights are multiplied as those of F16 are, rounded to half precision
   std::function<void(int64_t done, int64_t total)> on_load = {};  // bytes of weights that were copied to a device of its own
 };
 

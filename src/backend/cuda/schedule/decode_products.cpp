@@ -35,7 +35,7 @@ const tensor::TensorView& DecodeProducts::matrix_of(int32_t linear) const {
 }
 
 bool DecodeProducts::is_fast(const tensor::TensorView& w) const {
-  return options.fast && fast_serves(w.dtype, w.shape.cols());
+  return fast_serves(options, w.dtype, w.shape.cols());
 }
 
 bool DecodeProducts::serves(const FusionGroup& linears) const {

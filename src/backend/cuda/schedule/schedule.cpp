@@ -27,9 +27,9 @@ lower::DeviceLimits limits_for(const ops::Plan& plan, const ops::ExecutorOptions
   limits.attention_makes_twin = [&plan](const ops::Attention& attention) { return is_usual(plan, attention); };
   limits.has_kernel = has_op_kernel;
   if (options.fast) {
-    limits.reads_floats = [&plan](const ops::Linear& linear) {
+    limits.reads_floats = [&plan, &options](const ops::Linear& linear) {
       const tensor::TensorView& w = plan.weights[static_cast<size_t>(linear.w)].view;
-      return fast_serves(w.dtype, w.shape.cols());
+      return fast_serves(options, w.dtype, w.shape.cols());
     };
   }
   return limits;

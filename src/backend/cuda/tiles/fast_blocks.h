@@ -2,8 +2,8 @@
 // precision, to nearest even; then it is multiplied as a weight of F16 is (fast_linear.h), so the bits are those of the
 // same matrix in F16.
 //
-//   few tokens    blocks ──► halves in a warp's shared memory ──► mma      fast_skinny_blocks, formats that are cut into
-//   parts many tokens   blocks ──► halves of some rows in memory ──► fast_tiles  blocks_to_halves, every format
+//   skinny  blocks ──► halves in a warp's shared memory ──► mma         fast_skinny_blocks, formats cut into parts
+//   many    blocks ──► halves of some rows in memory ──► fast_tiles     blocks_to_halves, every format
 //
 // Half precision, not BF16: 11 bits hold every integer of 4 to 8 bits times its scale to 2^-12, where 8 bits would lose
 // what Q6_K and Q8_0 keep. What is beyond its 65,504 becomes infinite, as an activation does.
@@ -16,12 +16,13 @@
 #include "backend/cuda/linear/matrix.h"
 #include "backend/cuda/runtime/queue.h"
 #include "backend/cuda/tiles/fast_linear.h"
+#include "ops/plan/executor.h"
 #include "tensor/dtype.h"
 
 namespace assay::backend::cuda {
 
 // Whether mode fast multiplies such a matrix, and in which type.
-bool fast_serves(tensor::DType dtype, int64_t cols) noexcept;
+bool fast_serves(const ops::ExecutorOptions& options, tensor::DType dtype, int64_t cols) noexcept;
 constexpr tensor::DType fast_type(tensor::DType dtype) noexcept {
   return dtype == tensor::DType::BF16 ? dtype : tensor::DType::F16;
 }

@@ -65,8 +65,9 @@ bool fast_decodes(tensor::DType dtype) noexcept {
   const quant::Format* format = quant::find_format(dtype);
   return format != nullptr && format->activation != quant::Activation::f32;
 }
-bool fast_serves(tensor::DType dtype, int64_t cols) noexcept {
-  return fast_serves_floats(fast_decodes(dtype) ? tensor::DType::F16 : dtype, cols);
+bool fast_serves(const ops::ExecutorOptions& options, tensor::DType dtype, int64_t cols) noexcept {
+  if (!options.fast) return false;
+  return fast_decodes(dtype) ? options.halves && fast_serves_floats(tensor::DType::F16, cols) : fast_serves_floats(dtype, cols);
 }
 
 void blocks_to_halves(const Matrix& w, int64_t row_begin, int64_t n_rows, void* halves, const Queue& queue) {
