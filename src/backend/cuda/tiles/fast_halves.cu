@@ -67,7 +67,8 @@ bool fast_decodes(tensor::DType dtype) noexcept {
 }
 bool fast_serves(const ops::ExecutorOptions& options, tensor::DType dtype, int64_t cols) noexcept {
   if (!options.fast) return false;
-  return fast_decodes(dtype) ? options.halves && fast_serves_floats(tensor::DType::F16, cols) : fast_serves_floats(dtype, cols);
+  return fast_decodes(dtype) ? options.halves && fast_serves_floats(tensor::DType::F16, cols)
+                             : fast_serves_floats(dtype, cols);
 }
 
 void blocks_to_halves(const Matrix& w, int64_t row_begin, int64_t n_rows, void* halves, const Queue& queue) {
