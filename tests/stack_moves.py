@@ -18,7 +18,7 @@ BOUNDS = {
     # The sums of minima of both planes, unrolled for all tokens, once in a superblock; weights of 2 bits, not tuned.
     "gemm_a256_bytes_avx2": [(r"UnpackQ2_K, 2", 24)],
     # Unpacking, whose tables of scales are on the stack, and the sums of minima, once beside a superblock's 256 products a token.
-    "gemm_a256_words_avx2": [(r"UnpackQ2_K|SkinnyLoops|::build\(|run_skinny<", 64), (r"", 24)],
+    "gemm_a256_words_avx2": [(r"UnpackQ2_K|SkinnyLoops|::build\(|run_skinny<", 68), (r"", 24)],
     # Their inner loops are unrolled, so the loop looked at is a superblock: float chains and minima, once beside 384 products and more.
     "gemm_a32_avx512": [(r"", 4)],
     "gemm_a256_avx512": [(r"", 84)],
