@@ -338,7 +338,8 @@ TEST(LinearTable, RangesWalkAsTheirRows) {
         Case c(format, 256, 1, 1, format.activation == quant::Activation::f32 ? 0 : 1, 3);
         c.prepare();
         if (!row.takes(c.task)) continue;
-        const LinearRange& range = LinearChoice(set, row, c.task).at(row.tokens_min);
+        const LinearChoice choice(set, row, c.task);
+        const LinearRange& range = choice.at(row.tokens_min);
         if (range.kernel.vector == nullptr) continue;
         EXPECT_EQ(range.layout.walk.one_by_one, row.walk.one_by_one) << name(set) << " " << row.name;
         EXPECT_EQ(range.layout.walk.ahead_bytes, row.walk.ahead_bytes) << name(set) << " " << row.name;
