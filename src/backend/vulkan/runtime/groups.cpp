@@ -86,48 +86,67 @@ void record_norm(DeviceState& s, const lower::FusionGroup& group) {
   if (has_twin && !makes_twin) record_twin(s, group.twin);
 }
 
+uint32_t bits_of(double x) { return std::bit_cast<uint32_t>(static_cast<float>(x)); }
+
+// Of a group of heads what attention/heads.comp and attention/attention.comp are both told.
+struct Heads {
+  struct Addresses {
+    Address q, k, v, q_y, k_y, cache_k, cache_v, table, q_w, k_w, q_norm, k_norm;
+  };
+  Heads(const DeviceState& s, const lower::FusionGroup& group)
+      : q(s.plan.ops[at(group.q_rope)].get<ops::Rope>()),
+        k(s.plan.ops[at(group.k_rope)].get<ops::Rope>()),
+        store(s.plan.ops[at(group.store)].get<ops::KvStore>()),
+        spec(s.plan.ropes[at(q.rope)]) {
+    const auto* q_norm = record<ops::RmsNorm>(s, group.q_norm);
+    const auto* k_norm = record<ops::RmsNorm>(s, group.k_norm);
+    const CacheRows& keys = s.cache.keys(store.layer);
+    const CacheRows& values = s.cache.values(store.layer);
+    addresses = {s.value(q_norm == nullptr ? q.x : q_norm->x),
+                 s.value(k_norm == nullptr ? k.x : k_norm->x),
+                 s.value(store.v),
+                 s.value(q.y),
+                 s.value(k.y),
+                 keys.memory.address(),
+                 values.memory.address(),
+                 s.rope(q.rope),
+                 q_norm == nullptr ? 0 : s.small(q_norm->w),
+                 k_norm == nullptr ? 0 : s.small(k_norm->w),
+                 q_norm == nullptr ? 0 : s.value(q_norm->y),
+                 k_norm == nullptr ? 0 : s.value(k_norm->y)};
+    type_k = static_cast<uint32_t>(keys.type), type_v = static_cast<uint32_t>(values.type);
+    norms = (q_norm == nullptr ? 0u : 1u) | (k_norm == nullptr ? 0u : 2u);
+    q_eps = bits_of(q_norm == nullptr ? 0.0f : q_norm->eps), k_eps = bits_of(k_norm == nullptr ? 0.0f : k_norm->eps);
+    sequences_at = narrow(static_cast<int64_t>((s.sequences() - s.positions()) / sizeof(int32_t)));
+  }
+  const ops::Rope &q, &k;
+  const ops::KvStore& store;
+  const ops::RopeSpec& spec;
+  Addresses addresses;
+  uint32_t type_k, type_v;
+  uint32_t norms;         // bit 0: of queries, bit 1: of keys
+  uint32_t q_eps, k_eps;  // bits
+  uint32_t sequences_at;  // words behind the positions
+};
+
 void record_heads(DeviceState& s, const lower::FusionGroup& group) {
   struct Push {
-    Address q, k, v, q_y, k_y, cache_k, cache_v, table, q_w, k_w, q_norm, k_norm, positions;
+    Heads::Addresses heads;
+    Address positions;
     uint32_t sequences, n_heads, n_kv_heads, n_ctx;
   };
   static_assert(sizeof(Push) <= 128);
-  const auto& q = s.plan.ops[at(group.q_rope)].get<ops::Rope>();
-  const auto& k = s.plan.ops[at(group.k_rope)].get<ops::Rope>();
-  const auto& store = s.plan.ops[at(group.store)].get<ops::KvStore>();
-  const auto* q_norm = record<ops::RmsNorm>(s, group.q_norm);
-  const auto* k_norm = record<ops::RmsNorm>(s, group.k_norm);
-  const CacheRows& keys = s.cache.keys(store.layer);
-  const CacheRows& values = s.cache.values(store.layer);
-  const ops::RopeSpec& spec = s.plan.ropes[at(q.rope)];
-  const Push push = {s.value(q_norm == nullptr ? q.x : q_norm->x),
-                     s.value(k_norm == nullptr ? k.x : k_norm->x),
-                     s.value(store.v),
-                     s.value(q.y),
-                     s.value(k.y),
-                     keys.memory.address(),
-                     values.memory.address(),
-                     s.rope(q.rope),
-                     q_norm == nullptr ? 0 : s.small(q_norm->w),
-                     k_norm == nullptr ? 0 : s.small(k_norm->w),
-                     q_norm == nullptr ? 0 : s.value(q_norm->y),
-                     k_norm == nullptr ? 0 : s.value(k_norm->y),
-                     s.positions(),
-                     narrow(static_cast<int64_t>((s.sequences() - s.positions()) / sizeof(int32_t))),
-                     narrow(q.n_heads),
-                     narrow(k.n_heads),
-                     narrow(s.options.n_ctx)};
-  const auto eps = [](const ops::RmsNorm* norm) { return std::bit_cast<uint32_t>(norm == nullptr ? 0.0f : norm->eps); };
-  const uint32_t norms = (q_norm == nullptr ? 0u : 1u) | (k_norm == nullptr ? 0u : 2u);
+  const Heads heads(s, group);
+  const int64_t n_heads = heads.q.n_heads, n_kv_heads = heads.k.n_heads;
+  const Push push = {heads.addresses, s.positions(),      heads.sequences_at,
+                     narrow(n_heads), narrow(n_kv_heads), narrow(s.options.n_ctx)};
   s.device.dispatch("heads",
-                    {static_cast<uint32_t>(keys.type), static_cast<uint32_t>(values.type), narrow(q.head_dim),
-                     narrow(spec.dim), spec.interleaved ? 1u : 0u, norms, eps(q_norm), eps(k_norm)},
-                    push, q.n_heads + k.n_heads, s.n_tokens());
+                    {heads.type_k, heads.type_v, narrow(heads.q.head_dim), narrow(heads.spec.dim),
+                     heads.spec.interleaved ? 1u : 0u, heads.norms, heads.q_eps, heads.k_eps},
+                    push, n_heads + n_kv_heads, s.n_tokens());
 }
 
 constexpr int64_t kThreadsOfHead = 128;  // in attention.comp
-
-uint32_t bits_of(double x) { return std::bit_cast<uint32_t>(static_cast<float>(x)); }
 
 // Whether rotations and the cache are such as attention/heads.comp takes: rows of tokens, heads of whole words.
 bool takes_heads(const ops::Plan& plan, const ops::ExecutorOptions& options) {
@@ -175,43 +194,23 @@ bool takes_attention(const ops::Plan& plan, const lower::FusionGroup& heads, int
 
 void record_heads_and_attention(DeviceState& s, const lower::FusionGroup& group, int32_t attention) {
   struct Push {
-    Address q, k, v, q_y, k_y, cache_k, cache_v, table, q_w, k_w, q_norm, k_norm, sinks, y, positions;
+    Heads::Addresses heads;
+    Address sinks, y, positions;
   };
   static_assert(sizeof(Push) <= 128);
   const auto& r = s.plan.ops[at(attention)].get<ops::Attention>();
-  const auto& q = s.plan.ops[at(group.q_rope)].get<ops::Rope>();
-  const auto& k = s.plan.ops[at(group.k_rope)].get<ops::Rope>();
-  const auto& store = s.plan.ops[at(group.store)].get<ops::KvStore>();
-  const auto* q_norm = record<ops::RmsNorm>(s, group.q_norm);
-  const auto* k_norm = record<ops::RmsNorm>(s, group.k_norm);
-  const CacheRows& keys = s.cache.keys(store.layer);
-  const CacheRows& values = s.cache.values(store.layer);
-  const ops::RopeSpec& spec = s.plan.ropes[at(q.rope)];
-  const Push push = {s.value(q_norm == nullptr ? q.x : q_norm->x),
-                     s.value(k_norm == nullptr ? k.x : k_norm->x),
-                     s.value(store.v),
-                     s.value(q.y),
-                     s.value(k.y),
-                     keys.memory.address(),
-                     values.memory.address(),
-                     s.rope(q.rope),
-                     q_norm == nullptr ? 0 : s.small(q_norm->w),
-                     k_norm == nullptr ? 0 : s.small(k_norm->w),
-                     q_norm == nullptr ? 0 : s.value(q_norm->y),
-                     k_norm == nullptr ? 0 : s.value(k_norm->y),
-                     s.small(r.sinks),
-                     s.value(r.y),
-                     s.positions()};
-  const Constants constants = {static_cast<uint32_t>(keys.type),
-                               static_cast<uint32_t>(values.type),
-                               narrow((q.head_dim + kThreadsOfHead - 1) / kThreadsOfHead),
+  const Heads heads(s, group);
+  const Push push = {heads.addresses, s.small(r.sinks), s.value(r.y), s.positions()};
+  const Constants constants = {heads.type_k,
+                               heads.type_v,
+                               narrow((heads.q.head_dim + kThreadsOfHead - 1) / kThreadsOfHead),
                                r.softcap > 0 ? 1u : 0u,
-                               narrow(q.head_dim),
-                               narrow(spec.dim),
-                               spec.interleaved ? 1u : 0u,
-                               (q_norm == nullptr ? 0u : 1u) | (k_norm == nullptr ? 0u : 2u),
-                               bits_of(q_norm == nullptr ? 0.0f : q_norm->eps),
-                               bits_of(k_norm == nullptr ? 0.0f : k_norm->eps),
+                               narrow(heads.q.head_dim),
+                               narrow(heads.spec.dim),
+                               heads.spec.interleaved ? 1u : 0u,
+                               heads.norms,
+                               heads.q_eps,
+                               heads.k_eps,
                                narrow(r.n_heads),
                                narrow(r.n_kv_heads),
                                narrow(s.options.n_ctx),
@@ -220,7 +219,7 @@ void record_heads_and_attention(DeviceState& s, const lower::FusionGroup& group,
                                1u | (r.sinks == kNone ? 0u : 2u),
                                bits_of(r.scale),
                                bits_of(r.softcap),
-                               narrow(static_cast<int64_t>((s.sequences() - s.positions()) / sizeof(int32_t)))};
+                               heads.sequences_at};
   s.device.dispatch("attention_3", constants, push, r.n_heads);
 }
 
