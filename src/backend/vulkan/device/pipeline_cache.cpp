@@ -1,6 +1,8 @@
 // See pipeline_cache.h.
 #include "backend/vulkan/device/pipeline_cache.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -26,17 +28,11 @@ struct CacheHead {
 };
 static_assert(sizeof(CacheHead) == 72);
 
-uint64_t hash_of(std::span<const std::byte> bytes) noexcept {  // FNV-1a
-  uint64_t hash = 0xCBF29CE484222325u;
-  for (const std::byte b : bytes) hash = (hash ^ static_cast<uint64_t>(b)) * 0x100000001B3u;
-  return hash;
-}
-
 CacheHead head_of(const Facts& device, std::span<const std::byte> bytes) noexcept {
   CacheHead head;
   head.device = device.uuid, head.format = device.cache_uuid;
   head.driver = device.driver_version, head.vendor = device.vendor, head.kind = device.kind;
-  head.n_bytes = bytes.size(), head.hash = hash_of(bytes);
+  head.n_bytes = bytes.size(), head.hash = XXH3_64bits(bytes.data(), bytes.size());
   return head;
 }
 
