@@ -39,19 +39,20 @@ std::unique_ptr<PromptFolder> open(const fs::path& folder, std::vector<std::stri
                                         [&notices](std::string_view line) { notices.emplace_back(line); });
 }
 
-// Saves until it is killed; says so once the first prompt is on its way.
-[[noreturn]] void save_all(const fs::path& path, int round, int ready) {
+// Saves until it is killed; says so once the first prompt is on its way, and once all are written.
+[[noreturn]] void save_all(const fs::path& path, int round, int progress) {
   ::alarm(120);  // should nobody do so
   std::vector<std::string> notices;
   const auto folder = open(path, notices);
-  for (int i = 0;; i = (i + 1) % kPrompts) {
+  for (int n_saved = 0;; ++n_saved) {
+    const int i = n_saved % kPrompts;
     const std::vector<TokenId> tokens = prompt(round, i);
     folder->keep("", tokens, [&](int64_t i_page, std::span<std::byte> image) {
       for (size_t at = 0; at < image.size(); ++at) image[at] = content(tokens, i_page, at);
       return true;
     });
-    if (i == 0 && ::write(ready, "", 1) != 1) ::_exit(1);
     if (i + 1 == kPrompts) folder->wait_written();
+    if ((n_saved == 0 || n_saved + 1 == kPrompts) && ::write(progress, "", 1) != 1) ::_exit(1);
   }
 }
 
@@ -78,7 +79,6 @@ TEST(PromptFolder, KilledInTwoHundredRoundsItHoldsWhatWasSaved) {
   const test::TempFolder temp;
   const fs::path folder = temp / "saved";
   test::Random random(9);
-  int64_t n_pages = 0;
   int n_partial = 0;
   const int n_rounds = test::unless_sanitized(200, 10);
   for (int round = 0; round < n_rounds && !testing::Test::HasFailure(); ++round) {
@@ -88,24 +88,25 @@ TEST(PromptFolder, KilledInTwoHundredRoundsItHoldsWhatWasSaved) {
     ASSERT_GE(child, 0);
     if (child == 0) save_all(folder, round, ends[1]);
     ::close(ends[1]);
+    const bool is_written = round % 5 == 4;  // however slow the machine is, something is there in these rounds
     char byte = 0;
-    EXPECT_EQ(::read(ends[0], &byte, 1), 1);
-    ::close(ends[0]);
+    for (int i = 0; i < (is_written ? 2 : 1); ++i) EXPECT_EQ(::read(ends[0], &byte, 1), 1);
     std::this_thread::sleep_for(std::chrono::microseconds(random.below(5000)));  // any moment will do
     ::kill(child, SIGKILL);
+    ::close(ends[0]);
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
     ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
     for (const auto& entry : fs::directory_iterator(folder)) n_partial += entry.path().extension() == ".partial";
     std::vector<std::string> notices;
     const auto found = open(folder, notices);
-    n_pages += check_all(*found, round);
-    if (round > 0) n_pages += check_all(*found, round - 1);
+    const int64_t n_pages = check_all(*found, round);
+    if (is_written) EXPECT_GT(n_pages, 0) << "round " << round;
+    if (round > 0) check_all(*found, round - 1);
     EXPECT_TRUE(notices.empty()) << notices.front();
     EXPECT_LE(found->bytes(), 40 * kImageBytes);
     for (const auto& entry : fs::directory_iterator(folder)) EXPECT_EQ(entry.path().extension(), ".prefix");
   }
-  EXPECT_GT(n_pages, n_rounds);
   RecordProperty("killed_while_writing", n_partial);
   if (n_rounds >= 200) {
     EXPECT_GT(n_partial, 0);
