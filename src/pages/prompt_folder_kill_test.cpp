@@ -101,7 +101,7 @@ TEST(PromptFolder, KilledInTwoHundredRoundsItHoldsWhatWasSaved) {
     std::vector<std::string> notices;
     const auto found = open(folder, notices);
     const int64_t n_pages = check_all(*found, round);
-    if (is_written) EXPECT_GT(n_pages, 0) << "round " << round;
+    EXPECT_GE(n_pages, is_written ? 1 : 0) << "round " << round;
     if (round > 0) check_all(*found, round - 1);
     EXPECT_TRUE(notices.empty()) << notices.front();
     EXPECT_LE(found->bytes(), 40 * kImageBytes);
