@@ -21,6 +21,13 @@ if(ASSAY_QUICK_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>  # to the compiler what a source includes is a header
     "$<$<COMPILE_LANGUAGE:CXX>:SHELL:--param ggc-min-heapsize=524288>")  # it need not look for what it can free below 512 MiB
 endif()
+if(ASSAY_QUICK_BUILD)
+  include(CheckLinkerFlag)
+  check_linker_flag(CXX -fuse-ld=gold ASSAY_HAS_GOLD)
+  if(ASSAY_HAS_GOLD)  # a third of the other linker's time; what libraries show is the usual one's choice
+    target_link_options(assay_flags INTERFACE $<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-fuse-ld=gold>)
+  endif()
+endif()
 function(assay_unite target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${ASSAY_QUICK_BUILD} UNITY_BUILD_BATCH_SIZE ${unity_batch})
 endfunction()
@@ -29,6 +36,9 @@ if(ASSAY_SANITIZE)
                                                -fno-sanitize-recover=all)
   target_compile_definitions(assay_flags INTERFACE ASSAY_SANITIZED)
   target_link_options(assay_flags INTERFACE -fsanitize=${ASSAY_SANITIZE})
+  if(ASSAY_QUICK_BUILD AND ASSAY_SANITIZE MATCHES undefined)  # a third of the compiler's time; the preset asan, and the fuzz targets, look at these too
+    target_compile_options(assay_flags INTERFACE -fno-sanitize=null,alignment,object-size,vptr)
+  endif()
   if(CMAKE_CXX_COMPILER_ID MATCHES Clang AND ASSAY_SANITIZE MATCHES undefined)  # whose marks before functions clang 14 cannot put before coroutines
     target_compile_options(assay_flags INTERFACE -fno-sanitize=function)
   endif()
@@ -41,28 +51,46 @@ if(ASSAY_FUZZ)
 endif()
 target_include_directories(assay_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
 
-# What nearly every source includes of others' headers, compiled once for the libraries, once for the tests, once for the rooms with more optimisation. A
-# source with flags of its own must leave them out: a compiler takes what was compiled ahead only with the same.
+# What nearly every source includes of others' headers, compiled once for the libraries, once for the tests, once for the rooms with more optimisation and
+# once for those with none. A source with flags of its own must leave them out: a compiler takes what was compiled ahead only with the same.
 set(standard_headers <algorithm> <array> <atomic> <bit> <charconv> <chrono> <cmath> <condition_variable> <cstddef> <cstdint> <cstring> <deque>
                      <fstream> <functional> <limits> <map> <memory> <mutex> <numeric> <optional> <set> <span> <sstream> <string> <string_view>
                      <system_error> <thread> <tuple> <unordered_map> <utility> <variant> <vector> <fmt/format.h>)
 # In a quick build most code is optimised little, that of tests not at all. Where tests spend their time it pays, in the rooms and programs of tests that
 # this names.
 set(ASSAY_OPTIMISED "" CACHE STRING "Rooms and programs of tests that a quick build compiles with ASSAY_KERNEL_OPTIMISATION, as the CPU's kernels")
+set(ASSAY_UNOPTIMISED "" CACHE STRING "Rooms, and the program, that a quick build compiles without optimisation: they read, check and print what others compute")
 set(ASSAY_KERNEL_OPTIMISATION -O3 CACHE STRING "Optimisation of the CPU's kernels, whatever the build type")
 if(ASSAY_QUICK_BUILD)
   file(CONFIGURE OUTPUT shared_headers.cpp CONTENT "int main() {}\n")
-  foreach(kind IN ITEMS library optimised)
+  foreach(kind IN ITEMS library optimised unoptimised)
     add_library(assay_${kind}_headers STATIC EXCLUDE_FROM_ALL ${CMAKE_CURRENT_BINARY_DIR}/shared_headers.cpp)
     target_link_libraries(assay_${kind}_headers PRIVATE assay_flags fmt::fmt)
     target_precompile_headers(assay_${kind}_headers PRIVATE ${standard_headers})
   endforeach()
   target_compile_options(assay_optimised_headers PRIVATE ${ASSAY_KERNEL_OPTIMISATION})
+  target_compile_options(assay_unoptimised_headers PRIVATE -O0)
 endif()
 function(assay_share_headers target kind)
   if(ASSAY_QUICK_BUILD)
     target_precompile_headers(${target} REUSE_FROM assay_${kind}_headers)
   endif()
+endfunction()
+
+# assay_optimise(TARGET NAME): as much as a quick build does for the room, or the program, of that name; with the headers compiled so.
+function(assay_optimise target name)
+  if(NOT ASSAY_QUICK_BUILD)
+    return()
+  endif()
+  set(kind library)
+  if(name IN_LIST ASSAY_OPTIMISED)
+    set(kind optimised)
+    target_compile_options(${target} PRIVATE ${ASSAY_KERNEL_OPTIMISATION})
+  elseif(name IN_LIST ASSAY_UNOPTIMISED)
+    set(kind unoptimised)
+    target_compile_options(${target} PRIVATE -O0)
+  endif()
+  assay_share_headers(${target} ${kind})
 endfunction()
 
 set_property(GLOBAL PROPERTY ASSAY_ROOMS "")
@@ -155,12 +183,7 @@ function(assay_room room)
   add_library(${target} STATIC ${ARG_SOURCES})
   add_library(assay::${room} ALIAS ${target})
   assay_unite(${target})
-  if(ASSAY_QUICK_BUILD AND room IN_LIST ASSAY_OPTIMISED)
-    target_compile_options(${target} PRIVATE ${ASSAY_KERNEL_OPTIMISATION})
-    assay_share_headers(${target} optimised)
-  else()
-    assay_share_headers(${target} library)
-  endif()
+  assay_optimise(${target} ${room})
   list(TRANSFORM ARG_DEPS PREPEND assay_)
   target_link_libraries(${target} PUBLIC assay_flags ${ARG_DEPS} ${ARG_LIBS})
   set_property(GLOBAL APPEND PROPERTY ASSAY_ROOMS ${target})
