@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "assay/devices.h"
+#include "support/cuda_gpus.h"
 #include "support/invariance.h"
 
 namespace assay {
@@ -25,7 +26,7 @@ std::vector<test::Way> gpu_ways(size_t n_tokens) {
 
 // A way for each number of layers on the GPU, and all of them over two and three parts.
 std::vector<test::Way> split_ways(const std::vector<int64_t>& n_gpu_layers) {
-  const int second = std::min(1, static_cast<int>(list_devices().devices.size()) - 2);  // after the CPU; the same GPU where there is one
+  const int second = std::min(1, test::n_cuda_gpus() - 1);  // the same GPU where there is one
   std::vector<test::Way> ways;
   for (const int64_t n : n_gpu_layers) ways.push_back({2, 64, Kernels::best, {}, Backend::cuda, n, {}});
   ways.push_back({2, 7, Kernels::best, {}, Backend::cuda, n_gpu_layers.back(), {second}});
@@ -39,7 +40,7 @@ std::vector<test::Way> split_ways(const std::vector<int64_t>& n_gpu_layers) {
 // Shards on GPUs of their own, of which there must be as many. Chunks of up to 8 tokens run kernels that wait for other GPUs, where these reach one
 // another.
 std::vector<test::Way> shard_ways(const std::vector<int>& numbers, size_t n_tokens) {
-  const auto n_devices = static_cast<int>(list_devices().devices.size()) - 1;
+  const int n_devices = test::n_cuda_gpus();
   std::vector<test::Way> ways;
   for (const int n : numbers) {
     if (n > n_devices) continue;
@@ -54,7 +55,7 @@ std::vector<test::Way> shard_ways(const std::vector<int>& numbers, size_t n_toke
 #define ASSAY_REQUIRE_GPUS(n)                                                                                    \
   do {                                                                                                           \
     ASSAY_REQUIRE_GPU();                                                                                         \
-    const size_t found = list_devices().devices.size() - 1;                                                      \
+    const int found = test::n_cuda_gpus();                                                                       \
     if (found < (n)) GTEST_SKIP() << "needs " << (n) << " GPUs, found " << found;                                \
   } while (false)
 
@@ -80,7 +81,7 @@ TEST_P(CudaFormat, HasTheGoldenDigestsWhenSplit) {
 }
 
 TEST_P(CudaFormat, HasTheGoldenDigestsInShards) {
-  ASSAY_REQUIRE_GPUS(2u);
+  ASSAY_REQUIRE_GPUS(2);
   const test::GoldenModel golden = test::golden_tiny_model(GetParam());
   check(golden, shard_ways({2, 4}, golden.ids.size()));
 }
@@ -113,13 +114,13 @@ TEST(CudaRealModelSplit, Gemma3) {
 }
 
 TEST(CudaRealModelShards, SmolLm2) {
-  ASSAY_REQUIRE_GPUS(2u);
+  ASSAY_REQUIRE_GPUS(2);
   ASSAY_REQUIRE_FILE(test::smollm2());
   check(test::golden_real_model(test::smollm2()), shard_ways({2, 3, 4}, 80));
 }
 
 TEST(CudaRealModelShards, Gemma3) {
-  ASSAY_REQUIRE_GPUS(2u);
+  ASSAY_REQUIRE_GPUS(2);
   ASSAY_REQUIRE_FILE(test::gemma3());
   check(test::golden_real_model(test::gemma3()), shard_ways({2, 4}, 80));
 }

@@ -12,6 +12,7 @@
 #include "assay/sampler.h"
 #include "assay/scheduler.h"
 #include "engine/context_state.h"
+#include "support/cuda_gpus.h"
 #include "support/cuda_tiny_llama.h"
 #include "support/random_numbers.h"
 
@@ -236,7 +237,7 @@ TEST_F(CudaMasks, RankedIsWhatIsAllowedForOneCall) {
 
 // Of two GPUs, each of which has some layers, or some columns of all.
 TEST_F(CudaMasks, DividedModelsGiveTheCpusAnswers) {
-  if (const size_t n = list_devices().devices.size() - 1; n < 2) GTEST_SKIP() << "needs 2 GPUs, found " << n;
+  if (const int n = test::n_cuda_gpus(); n < 2) GTEST_SKIP() << "needs 2 GPUs, found " << n;
   for (const SplitMode mode : {SplitMode::layer, SplitMode::tensor}) {
     for (size_t i = 0; i < chains().size(); ++i) {
       const Generation expected = alone(Backend::cpu, request_of(i, true));

@@ -10,6 +10,7 @@
 #include "assay/generate.h"
 #include "assay/sampler.h"
 #include "engine/model_state.h"
+#include "support/cuda_gpus.h"
 #include "support/cuda_tiny_llama.h"
 #include "support/random_numbers.h"
 #include "support/shared_data.h"
@@ -261,7 +262,7 @@ class CudaRunAheadInShards : public CudaRunAhead {
     in_shards_.split_mode = SplitMode::tensor;
   }
   void SetUp() override {
-    if (const size_t n = list_devices().devices.size() - 1; n < 2) GTEST_SKIP() << "needs 2 GPUs, found " << n;
+    if (const int n = test::n_cuda_gpus(); n < 2) GTEST_SKIP() << "needs 2 GPUs, found " << n;
   }
   ContextOptions in_shards_;
 };

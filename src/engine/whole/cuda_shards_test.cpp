@@ -6,12 +6,12 @@
 #include <cstring>
 #include <numeric>
 
-#include "assay/devices.h"
 #include "assay/error.h"
 #include "backend/cpu/runtime/cpu_executor.h"
 #include "backend/cuda/cuda.h"
 #include "engine/executors/shard_executor.h"
 #include "ops/linear/linear.h"
+#include "support/cuda_gpus.h"
 #include "support/executor_runs.h"
 #include "support/random_numbers.h"
 #include "support/tiny_plan.h"
@@ -80,7 +80,7 @@ Bits run_shards(const ops::Plan& plan, const ops::ExecutorOptions& options, int 
 }
 
 TEST(CudaPlan, HasTheBitsOfOneExecutorInShards) {
-  const auto n_devices = static_cast<int>(list_devices().devices.size()) - 1;
+  const int n_devices = test::n_cuda_gpus();
   if (n_devices < 2) GTEST_SKIP() << "needs 2 GPUs, found " << n_devices;
   using tensor::DType;
   base::ThreadPool pool(1);

@@ -117,7 +117,7 @@ TEST(CudaFastBlocks, CutsChangeNoBit) {
   const test::TinyPlan tiny(shape);
   ops::ExecutorOptions options;
   options.n_ctx = 256, options.n_batch_max = 200;
-  options.fast = true;
+  options.fast = true, options.halves = true;
   DeviceState state(tiny.plan, options, {});
   const Blocks parts[] = {{tensor::DType::Q4_K, 2500, kCols, 1},
                           {tensor::DType::Q6_K, 300, kCols, 2},
