@@ -82,8 +82,10 @@ class Sampler {  // one thread at a time
   // where the logits hold a NaN or an infinity, or where nothing is left to choose from.
   TokenId sample(std::span<const float> logits, int64_t position);
   // How many of the best logits decide: of these alone the second sample below draws the same token
-  // as the first does of all. 0: all are needed, because a step changes them or looks at every one.
+  // as the first does of all, if decides(). 0: all are needed, because a step changes them or looks at every one.
   int64_t n_ranked() const noexcept;
+  // Whether they do: not where a forbidden token (a bias of minus infinity) is among them. Then all logits are needed.
+  bool decides(std::span<const RankedLogit> ranked) const noexcept;
   // ranked: the n_ranked() best, or fewer where the others are minus infinity (Context::ranked).
   TokenId sample(std::span<const RankedLogit> ranked, int64_t position);
   // What the last call of sample chose from, with the probabilities of the draw, in

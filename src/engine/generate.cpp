@@ -148,7 +148,7 @@ void Generator::draw(Run& run) {
   engine::Answer& answer = run.answer;
   const bool is_ranked = run.is_ranked() && (run.is_mask_ranked || !answer.has_mask());
   const std::span<const RankedLogit> best = is_ranked ? context_->ranked() : std::span<const RankedLogit>();
-  if (!best.empty()) {
+  if (!best.empty() && answer.decides(best)) {
     answer.draw(best);
   } else {
     answer.draw(context_->logits(), answer.wants_wide() ? context_->logits_double() : std::span<const double>());

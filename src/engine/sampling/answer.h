@@ -33,6 +33,8 @@ class Answer {
   // The next token, by the logits after the last one. Error(bad_file) as Sampler, Error(bad_request) where the mask
   // leaves no token. wide: the same as doubles where wants_wide(), which logprobs are made of.
   TokenId draw(std::span<const float> logits, std::span<const double> wide = {});
+  // Whether the second draw below can do with the n_ranked() best; else it takes the first.
+  bool decides(std::span<const RankedLogit> best) const noexcept { return sampler_.decides(best); }
   // n_ranked() of them or fewer, at least one; with a mask, after look_ahead(), of what it leaves.
   TokenId draw(std::span<const RankedLogit> best);
   bool ended() const noexcept { return ended_; }    // with an end-of-generation token, a stop id or a stop string

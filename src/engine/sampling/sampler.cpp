@@ -81,7 +81,8 @@ struct Sampler::State {
   SamplerOptions options;
   int64_t vocab_size = 0;
   engine::Dry dry;
-  bool penalises = false;
+  bool penalises = false, moves_logits = false;  // the latter: a step changes a logit, or leaves it out by the others
+  std::vector<TokenId> forbidden;                // by a bias of minus infinity, ascending
   uint64_t request = 0;
   std::vector<TokenId> history;
   std::vector<float> logits;  // a copy to change, where a step changes any
@@ -95,7 +96,7 @@ struct Sampler::State {
   bool xtc() const noexcept { return options.xtc_probability > 0 && options.xtc_threshold <= 0.5; }
   // Whether the chain keeps the best token whatever else it does.
   bool greedy() const noexcept { return options.temperature <= 0 && options.dynamic_range <= 0 && !typical() && !xtc(); }
-  bool adjusts() const noexcept { return !options.logit_bias.empty() || penalises || dry.active() || options.top_n_sigma > 0; }
+  bool adjusts() const noexcept { return !options.logit_bias.empty() || moves_logits; }
   bool has_top_k() const noexcept { return options.top_k > 0 && options.top_k < vocab_size; }
 
   std::span<const float> adjust(std::span<const float> raw);
@@ -117,6 +118,15 @@ Sampler::Sampler(const SamplerOptions& options, int64_t vocab_size, TokenText to
   state_->penalises = options.penalty_last_n != 0 &&
                       (options.repeat_penalty != 1 || options.frequency_penalty != 0 ||
                        options.presence_penalty != 0);
+  state_->moves_logits = state_->penalises || state_->dry.active() || options.top_n_sigma > 0;
+  for (const LogitBias& b : options.logit_bias) {
+    if (std::isinf(b.bias)) {
+      state_->forbidden.push_back(b.token);
+    } else {
+      state_->moves_logits = true;
+    }
+  }
+  std::sort(state_->forbidden.begin(), state_->forbidden.end());
   state_->candidates.reserve(
       static_cast<size_t>(options.top_k > 0 ? std::min(options.top_k, vocab_size) : vocab_size));
 }
@@ -214,12 +224,21 @@ TokenId Sampler::sample(std::span<const float> logits, int64_t position) {
 }
 
 int64_t Sampler::n_ranked() const noexcept {
-  if (state_->adjusts()) return 0;
+  if (state_->moves_logits) return 0;
   return state_->greedy() ? 1 : state_->has_top_k() ? state_->options.top_k : 0;
+}
+
+// The best of all are the best of what is left where none of them is forbidden.
+bool Sampler::decides(std::span<const RankedLogit> ranked) const noexcept {
+  const std::vector<TokenId>& forbidden = state_->forbidden;
+  return std::none_of(ranked.begin(), ranked.end(), [&](const RankedLogit& x) {
+    return std::binary_search(forbidden.begin(), forbidden.end(), x.id);
+  });
 }
 
 TokenId Sampler::sample(std::span<const RankedLogit> ranked, int64_t position) {
   const int64_t n = n_ranked();
+  if (!decides(ranked)) throw Error(Errc::bad_request, "a forbidden token among the best: all logits are needed");
   if (ranked.empty() || static_cast<int64_t>(ranked.size()) > n) {
     throw Error(Errc::bad_request, fmt::format("{} best logits for a chain that needs {}", ranked.size(), n));
   }

@@ -182,13 +182,51 @@ TEST(Sampler, TheBestLogitsGiveTheTokenThatAllGive) {
       }
     }
   }
-  SamplerOptions biased, penalised, every;
+  SamplerOptions biased, penalised, every, both;
+  both.logit_bias = {{3, -std::numeric_limits<float>::infinity()}, {4, 1.0f}};
   biased.logit_bias = {{3, 1.0f}};
   penalised.repeat_penalty = 1.1;
   every.top_k = 0;
-  for (const SamplerOptions& o : {biased, penalised, every}) EXPECT_EQ(Sampler(o, kVocab).n_ranked(), 0);
+  for (const SamplerOptions& o : {biased, penalised, every, both}) EXPECT_EQ(Sampler(o, kVocab).n_ranked(), 0);
   Sampler greedy(chains[0], kVocab);
   EXPECT_THROW(greedy.sample(std::span<const RankedLogit>(), 0), Error);
+}
+
+// Where the best say nothing, because one of them may not be drawn, the sampler says so; else they give what all give.
+TEST(Sampler, TheBestLogitsDecideWhereNoneIsForbidden) {
+  constexpr int64_t kVocab = 60;
+  constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+  uint32_t state = 7;
+  const auto next = [&] { return state = state * 1664525u + 1013904223u; };
+  for (const int64_t top_k : {1, 9}) {
+    SamplerOptions options;
+    options.top_k = top_k, options.temperature = top_k == 1 ? 0 : 1;
+    options.logit_bias = {{41, kMinusInfinity}, {5, kMinusInfinity}, {41, kMinusInfinity}};
+    Sampler whole(options, kVocab), few(options, kVocab);
+    EXPECT_EQ(few.n_ranked(), top_k);
+    int n_decided = 0, n_left = 0;
+    for (int round = 0; round < 200; ++round) {
+      std::vector<float> logits(kVocab);
+      std::vector<RankedLogit> best;
+      for (TokenId id = 0; id < static_cast<TokenId>(kVocab); ++id) {
+        logits[static_cast<size_t>(id)] = static_cast<float>(next() >> 28) / 4.0f;  // many ties
+        best.push_back({id, logits[static_cast<size_t>(id)]});
+      }
+      std::stable_sort(best.begin(), best.end(), [](const RankedLogit& a, const RankedLogit& b) { return a.logit > b.logit; });
+      best.resize(static_cast<size_t>(top_k));
+      const bool has_forbidden = std::any_of(best.begin(), best.end(), [](const RankedLogit& x) { return x.id == 5 || x.id == 41; });
+      EXPECT_EQ(few.decides(best), !has_forbidden);
+      if (has_forbidden) {
+        EXPECT_THROW(few.sample(best, round), Error);
+        ++n_left;
+        continue;
+      }
+      EXPECT_EQ(few.sample(best, round), whole.sample(logits, round)) << round;
+      ++n_decided;
+    }
+    EXPECT_GT(n_decided, 20);
+    EXPECT_GT(n_left, 3);
+  }
 }
 
 TEST(Sampler, TemperatureZeroIsTheLargestLogitAndTheLowestIdAmongEquals) {

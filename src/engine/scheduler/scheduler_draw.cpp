@@ -16,8 +16,9 @@ void Scheduler::State::draw(Job& job, int64_t i_output) {
   std::span<const RankedLogit> best;
   const bool is_ranked = !answer.has_mask() || (masks_are_ranked && answer.has_looked_ahead());
   if (n > 0 && request.n_ranked > 0 && is_ranked) best = context.batch_ranked(i_output);
-  if (!best.empty()) {
-    answer.draw(best.first(std::min(best.size(), static_cast<size_t>(n))));
+  best = best.first(std::min(best.size(), static_cast<size_t>(n)));
+  if (!best.empty() && answer.decides(best)) {
+    answer.draw(best);
   } else {
     const auto wide = answer.wants_wide() ? context.state().read_logits(i_output) : std::span<const double>();
     answer.draw(context.batch_logits(i_output), wide);

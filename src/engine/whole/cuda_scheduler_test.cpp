@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <map>
 
 #include "assay/devices.h"
@@ -80,6 +81,20 @@ TEST_F(CudaScheduler, PreemptedRequestsHaveTheirAnswers) {
       EXPECT_EQ(f.n_pages, 5);
     }
   }
+}
+
+// The best logits leave the device where tokens are forbidden too; those of a draw whose best is forbidden all do.
+TEST_F(CudaScheduler, ForbiddenTokensLeaveTheOthersAsTheyAre) {
+  options_.n_waiting_max = 32;
+  Scheduler scheduler(model_, options_);
+  expect_all_as_alone(scheduler, 12, [&](int i) {
+    Request r = varied(i);
+    r.generate.n_top_logprobs = -1;  // which want all logits
+    for (TokenId id = i % 4; id < static_cast<TokenId>(model_->vocab_size()); id += 4) {
+      r.generate.sampling.logit_bias.push_back({id, -std::numeric_limits<float>::infinity()});
+    }
+    return r;
+  });
 }
 
 // Layers on the GPU and on the CPU, which take, share and free the same pages.
