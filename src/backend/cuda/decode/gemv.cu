@@ -175,8 +175,55 @@ __device__ void run_rows(const GemvTask& task, const quant::Activations& x, cons
   }
 }
 
+// Rows of a few superblocks, as an expert's last product has them: four lanes walk a whole row, so a warp has eight at a time and no lane is without
+// a block. A chunk has one block at most: each is a chain of its own, and the tree over the chunks needs no other lane. Rows row, row + row_step, ...
+// are the first of a warp's eight.
+constexpr int kShortBlocksMax = 4, kShortRows = 8;
+
+template <class Format, int kPlanes>
+__device__ void run_short_rows(const GemvTask& task, const quant::Activations& x, const GemvTokens& tokens, int row, int row_step) {
+  constexpr int kAhead = 3;
+  const int lane = threadIdx.x % 32, part = lane % 4, n_blocks = task.n_blocks;
+  const auto own_of = [&](int first) { return min(first + lane / 4, task.n_rows - 1); };  // past the end: read and left out
+  const auto load = [&](int first, int b) { return Format::load(task.w, int64_t{own_of(first)} * n_blocks + b, part); };
+  typename Format::Raw raw[kAhead] = {};
+  const auto begin = [&](int first) {
+#pragma unroll
+    for (int b = 0; b < kAhead; ++b) {
+      if (first < task.n_rows && b < n_blocks) raw[b] = load(first, b);
+    }
+  };
+  begin(row);
+  wait_for_previous();
+  for (; row < task.n_rows; row += row_step) {
+    float c[8] = {};
+    for (int b = 0; b < n_blocks; ++b) {
+      const auto w = Format::unpack(raw[0], part);
+#pragma unroll
+      for (int i = 0; i + 1 < kAhead; ++i) raw[i] = raw[i + 1];
+      if (b + kAhead < n_blocks) raw[kAhead - 1] = load(row, b + kAhead);
+      LaneX<Format, kPlanes> share;
+      share.load(x, int64_t{tokens.x_row} * n_blocks + b, part);
+      const float sum = num::fma(share.d, term_of<Format, kPlanes>(w, share), 0.0f);
+      const int chunk = (8 * (b + 1) - 1) / n_blocks;  // the one that ends behind block b
+#pragma unroll
+      for (int i = 0; i < 8; ++i) c[i] = i == chunk ? sum : c[i];
+    }
+    begin(row + row_step);
+    const int own = own_of(row);
+    const float y = ((c[0] + c[1]) + (c[2] + c[3])) + ((c[4] + c[5]) + (c[6] + c[7]));
+    if (part == 0 && row + lane / 4 < task.n_rows) tokens.y[own] = task.bias == nullptr ? y : y + task.bias[own];
+  }
+}
+
 template <class... F>
 struct Formats : FormatList<F...> {
+  static constexpr int kBlock = std::max({F::kBlock...});  // of each
+  template <int kPlanes>
+  __device__ static void run_short(const GemvTask& task, const quant::Activations& x, const GemvTokens& tokens, int row, int row_step) {
+    int i = 0;
+    ((task.format == i++ ? run_short_rows<F, kPlanes>(task, x, tokens, row, row_step) : void()), ...);
+  }
   template <int kPlanes, int kTokens>
   __device__ static void run(const GemvTask& task, const quant::Activations& x, const GemvTokens& tokens, int row, int row_step) {
     int i = 0;
@@ -198,31 +245,66 @@ __global__ void __launch_bounds__(32 * kWarps, kTokens == 1 ? kThreadBlocksPerSm
   List::template run<kPlanes, kTokens>(task, tasks.x, tokens, row, task.n_thread_blocks * kWarps);
 }
 
-// The rows of a pair's expert (expert_linear.h): as many blocks of threads for each pair.
-template <class List, int kPlanes>
-__global__ void __launch_bounds__(32 * kWarps, kThreadBlocksPerSm) expert_gemv_kernel(GemvTask task, const __grid_constant__ ExpertPick pick,
-                                                                                     const __grid_constant__ quant::Activations x, int d_out) {
+// One product by experts or two of the same rows of activations (blockIdx.y), whose experts have as many rows.
+struct ExpertTasks {
+  GemvTask task[2];
+  ExpertPick pick[2];
+  quant::Activations x;
+  int32_t d_out;
+  bool routes_are_settled;
+};
+
+// The rows of a pair's expert (expert_linear.h): as many blocks of threads for each pair. kShort: run_short_rows.
+// The next kernel starts when this one's wait is over, for one behind it may rely on that: its routes are settled then, and it fetches its weights
+// before it waits. Their place in memory had others in it before, so they are not read through the first-level cache.
+template <class List, int kPlanes, bool kShort>
+__global__ void __launch_bounds__(32 * kWarps, kThreadBlocksPerSm) expert_gemv_kernel(const __grid_constant__ ExpertTasks tasks) {
+  if (!tasks.routes_are_settled) wait_for_previous();
   let_next_start();
-  wait_for_previous();  // for the routes
+  GemvTask task = tasks.task[blockIdx.y];
+  const ExpertPick& pick = tasks.pick[blockIdx.y];
   const int64_t pair = blockIdx.x / task.n_thread_blocks;
-  const auto first = static_cast<int>(pick.row_begin(pick.expert(pair)));
-  task.n_rows = first + d_out;
-  const int row = first + static_cast<int>(blockIdx.x % task.n_thread_blocks) * kWarps + static_cast<int>(threadIdx.x / 32);
-  const GemvTokens tokens{static_cast<int>(pick.row_of_x(pair)), 1, task.y + pair * d_out - first, 0};
-  List::template run<kPlanes, 1>(task, x, tokens, row, task.n_thread_blocks * kWarps);
+  const auto first = static_cast<int>(pick.row_begin(pick.settled_expert(pair)));
+  task.n_rows = first + tasks.d_out;
+  constexpr int kRows = kShort ? kShortRows : 1;  // of a warp at a time
+  const int row = first + (static_cast<int>(blockIdx.x % task.n_thread_blocks) * kWarps + static_cast<int>(threadIdx.x / 32)) * kRows;
+  const GemvTokens tokens{static_cast<int>(pick.row_of_x(pair)), 1, task.y + pair * tasks.d_out - first, 0};
+  const int row_step = task.n_thread_blocks * kWarps * kRows;
+  if constexpr (kShort) {
+    List::template run_short<kPlanes>(task, tasks.x, tokens, row, row_step);
+  } else {
+    List::template run<kPlanes, 1>(task, tasks.x, tokens, row, row_step);
+  }
 }
 
+template <class List, int kPlanes>
+auto expert_kernel(bool is_short) {
+  if constexpr (List::kBlock == 256) {
+    if (is_short) return expert_gemv_kernel<List, kPlanes, true>;
+  }
+  return expert_gemv_kernel<List, kPlanes, false>;
+}
+
+// Up to two products.
 template <class List>
-bool try_experts(const ExpertTask& t, const quant::Activations& x, const Queue& queue) {
-  const int format = t.w->parts.n < 2 ? -1 : List::find(t.w->dtype);
-  if (format < 0 || t.w->rows > INT32_MAX / 2 || t.n_pairs > INT32_MAX / 2) return false;
+bool try_experts(std::span<const ExpertTask> products, const quant::Activations& x, const Queue& queue) {
+  const ExpertTask& t = products.front();
+  const auto n_blocks = static_cast<int32_t>(t.d_in / x.block());
+  const bool is_short = List::kBlock == 256 && n_blocks <= kShortBlocksMax;
   constexpr int64_t kBlocksMin = 16;  // of threads, for a pair
-  const int64_t whole = (t.d_out + kWarps - 1) / kWarps, share = std::min(whole, std::max(kThreadBlocksMax / t.n_pairs, kBlocksMin));
-  const GemvTask task{t.w->parts, format, 0, static_cast<int32_t>(t.d_in / x.block()), 0, static_cast<int32_t>(share), t.bias, t.y};
-  const dim3 grid(static_cast<unsigned>(t.n_pairs * share));
-  const auto kernel = x.planes == 2 ? expert_gemv_kernel<List, 2> : expert_gemv_kernel<List, 1>;
+  const int64_t rows_of_block = kWarps * (is_short ? kShortRows : 1), whole = (t.d_out + rows_of_block - 1) / rows_of_block,
+                room = kThreadBlocksMax / (t.n_pairs * static_cast<int64_t>(products.size())), share = std::min(whole, std::max(room, kBlocksMin));
+  ExpertTasks tasks{{}, {ExpertPick(products.front()), ExpertPick(products.back())}, x, static_cast<int32_t>(t.d_out), t.routes_are_settled};
+  for (size_t i = 0; i < products.size(); ++i) {
+    const ExpertTask& product = products[i];
+    const int format = product.w->parts.n < 2 ? -1 : List::find(product.w->dtype);
+    if (format < 0 || product.w->rows > INT32_MAX / 2 || product.n_pairs > INT32_MAX / 2) return false;
+    tasks.task[i] = {product.w->parts, format, 0, n_blocks, 0, static_cast<int32_t>(share), product.bias, product.y};
+  }
+  const dim3 grid(static_cast<unsigned>(t.n_pairs * share), static_cast<unsigned>(products.size()));
+  const auto kernel = x.planes == 2 ? expert_kernel<List, 2>(is_short) : expert_kernel<List, 1>(is_short);
   take_decode_cut(kernel);
-  launch(queue, kernel, grid, 32 * kWarps, 0, task, ExpertPick(t), x, static_cast<int>(t.d_out));
+  launch(queue, kernel, grid, 32 * kWarps, 0, tasks);
   return true;
 }
 
@@ -266,8 +348,8 @@ bool can_overlap() {
   return cudaFuncGetAttributes(&attributes, gemv_kernel<Formats32, 1, 1>) == cudaSuccess && attributes.ptxVersion >= 90;
 }
 
-bool expert_linear_gemv(const ExpertTask& task, const quant::Activations& x, const Queue& queue) {
-  return x.kind == quant::Activation::a256 ? try_experts<Formats256>(task, x, queue) : try_experts<Formats32>(task, x, queue);
+bool expert_linear_gemv(std::span<const ExpertTask> products, const quant::Activations& x, const Queue& queue) {
+  return x.kind == quant::Activation::a256 ? try_experts<Formats256>(products, x, queue) : try_experts<Formats32>(products, x, queue);
 }
 
 bool linear_gemv(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Queue& queue) {

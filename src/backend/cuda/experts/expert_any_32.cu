@@ -9,9 +9,9 @@ void expert_linear_any(const ExpertTask& task, const quant::Activations& x, cons
   visit_format(quant::Formats32{}, task.w->dtype, start) || expert_any_256(task, x, queue);
 }
 
-void expert_linear(const ExpertTask& task, const quant::Activations& x, const Queue& queue) {
-  if (task.n_pairs == 0) return;
-  if (!expert_linear_gemv(task, x, queue)) expert_linear_any(task, x, queue);
+void expert_linear(std::span<const ExpertTask> products, const quant::Activations& x, const Queue& queue) {
+  if (products.front().n_pairs == 0 || expert_linear_gemv(products, x, queue)) return;
+  for (const ExpertTask& task : products) expert_linear_any(task, x, queue);
 }
 
 }  // namespace assay::backend::cuda

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "backend/cuda/linear/matrix.h"
 #include "backend/cuda/runtime/queue.h"
@@ -24,14 +25,18 @@ struct ExpertTask {
   int64_t n_pairs = 0, d_in = 0, d_out = 0, rows_per_expert = 0, first_row = 0;
   int32_t n_used = 0;
   bool is_wide = false;  // x has a row for each rank
+  // Another product by the same routes ran before what made x, by expert_linear_gemv: they may be read before the
+  // kernels ahead have ended.
+  bool routes_are_settled = false;
 };
 
-// Quantised weights; x as integers, n_pairs or n_pairs / n_used rows of d_in.
-void expert_linear(const ExpertTask& task, const quant::Activations& x, const Queue& queue);
+// Quantised weights; x as integers, n_pairs or n_pairs / n_used rows of d_in. Two products as expert_linear_gemv's.
+void expert_linear(std::span<const ExpertTask> products, const quant::Activations& x, const Queue& queue);
 // The same by the code that knows every format, a thread a chunk of a row.
 void expert_linear_any(const ExpertTask& task, const quant::Activations& x, const Queue& queue);
-// The same for the formats whose blocks are cut into parts, four lanes a chunk; false, and nothing done, for others.
-bool expert_linear_gemv(const ExpertTask& task, const quant::Activations& x, const Queue& queue);
+// The same for the formats whose blocks are cut into parts, four lanes a chunk or a row; false, and nothing done, for
+// others. Of two products by the same routes, with as many rows and columns, both in one kernel.
+bool expert_linear_gemv(std::span<const ExpertTask> products, const quant::Activations& x, const Queue& queue);
 // Float weights at w, those of experts first_expert .. first_expert + n_experts - 1: pairs of other experts are left
 // out.
 void expert_linear_float(const ExpertTask& task, tensor::DType dtype, const void* w, int64_t first_expert,

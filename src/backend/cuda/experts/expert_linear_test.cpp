@@ -37,6 +37,16 @@ std::vector<float> random_routes(const ExpertShape& s, uint64_t seed) {
   return routes;
 }
 
+// The task beside another one in the same kernel, whose outputs nobody looks at.
+bool run_as_one_of_two(const ExpertTask& task, bool first, size_t n_outputs, const quant::Activations& x) {
+  const DeviceBuffer other = poisoned(n_outputs);
+  ExpertTask beside = task;
+  beside.y = other.as<float>();
+  beside.bias = nullptr;
+  const ExpertTask both[] = {first ? task : beside, first ? beside : task};
+  return expert_linear_gemv(both, x, Queue()) && cudaDeviceSynchronize() == cudaSuccess;
+}
+
 void check_experts(const quant::Format& format, const ExpertShape& s, int planes, uint64_t seed) {
   const int64_t n_rows = s.n_experts * s.rows_per_expert, n_x = s.n_tokens * (s.wide ? s.n_used : 1),
                 n_pairs = s.n_tokens * s.n_used;
@@ -100,11 +110,17 @@ void check_experts(const quant::Format& format, const ExpertShape& s, int planes
   const quant::Activations device =  // the ranks' rows as one, as a gate leaves them
       quant::carve(format.activation, planes, s.n_tokens, n_x / s.n_tokens * s.d_in, on_memory.data());
   check("any format", [&] { return expert_linear_any(task, device, Queue()), true; });
-  check("gemv", [&] {
-    const bool served = expert_linear_gemv(task, device, Queue());
-    EXPECT_EQ(served, part_bytes(format.dtype, false).n > 1);
-    return served;
-  });
+  for (const bool settled : {false, true}) {
+    check("gemv", [&] {
+      task.routes_are_settled = settled;
+      const bool served = expert_linear_gemv({&task, 1}, device, Queue());
+      EXPECT_EQ(served, part_bytes(format.dtype, false).n > 1);
+      return served;
+    });
+  }
+  for (const bool first : {false, true}) {
+    check("one of two", [&] { return run_as_one_of_two(task, first, expected.size(), device); });
+  }
   check("by experts", [&] {
     const HopperMemory hopper(true);
     const ExpertNeed need{s.n_experts, n_pairs, format.activation, s.d_in};
@@ -131,7 +147,9 @@ TEST(CudaExpertLinear, HasTheReferencesBits) {
                                                                         : 32;
     for (const int planes : {1, 2}) {
       for (const ExpertShape& s :
-           {ExpertShape{7, 3, 1, 3 * block, 33, 33, 0, false}, ExpertShape{5, 2, 9, 9 * block, 19, 40, 21, true}}) {
+           {ExpertShape{7, 3, 1, 3 * block, 33, 33, 0, false}, ExpertShape{5, 2, 9, 9 * block, 19, 40, 21, true},
+            ExpertShape{9, 4, 1, 4 * block, 2100, 2100, 0, true}, ExpertShape{4, 2, 3, 2 * block, 9, 9, 0, true},
+            ExpertShape{4, 3, 2, 1 * block, 40, 90, 50, false}, ExpertShape{3, 2, 1, 5 * block, 70, 70, 0, true}}) {
         check_experts(format, s, planes, ++seed * 10);
         if (HasFailure()) return;
       }

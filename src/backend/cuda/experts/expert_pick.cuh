@@ -19,10 +19,18 @@ struct ExpertPick {
 
   __device__ int64_t expert(int64_t pair) const {
     const int64_t rank = pair % n_used;
-    return routes == nullptr ? rank : static_cast<int64_t>(routes[pair / n_used * 2 * n_used + n_used + rank]);
+    return routes == nullptr ? rank : static_cast<int64_t>(routes[place(pair)]);
+  }
+  // The same ahead of a kernel's wait (ExpertTask::routes_are_settled): past the first-level cache, which may hold what
+  // lay there before.
+  __device__ int64_t settled_expert(int64_t pair) const {
+    return routes == nullptr ? pair % n_used : static_cast<int64_t>(__ldcg(routes + place(pair)));
   }
   __device__ int64_t row_begin(int64_t expert) const { return expert * rows_per_expert + first_row; }
   __device__ int64_t row_of_x(int64_t pair) const { return is_wide ? pair : pair / n_used; }
+
+ private:
+  __device__ int64_t place(int64_t pair) const { return pair / n_used * 2 * n_used + n_used + pair % n_used; }
 };
 
 }  // namespace assay::backend::cuda

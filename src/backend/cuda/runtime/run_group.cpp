@@ -36,6 +36,21 @@ const Record& record_of(const DeviceState& s, int32_t op) {
   return s.plan.ops[static_cast<size_t>(op)].get<Record>();
 }
 
+// Whether x is the activation of products by the same routes that expert_linear_gemv ran.
+bool routes_are_settled(const DeviceState& s, const ops::ExpertLinear& r, const quant::Activations& x) {
+  const auto made_by = [&s](ops::ValueId value) {
+    const int32_t op = s.schedule.links.producer(value);
+    return op == kNone ? nullptr : &s.plan.ops[static_cast<size_t>(op)];
+  };
+  const ops::Op* op = made_by(r.x);
+  const auto* gate = op == nullptr ? nullptr : op->as<ops::Gate>();
+  op = gate == nullptr ? nullptr : made_by(gate->gate);
+  const auto* first = op == nullptr ? nullptr : op->as<ops::ExpertLinear>();
+  if (first == nullptr || first->routes != r.routes) return false;
+  const ExpertTask task = expert_task(s, *first);
+  return task.w->parts.n >= 2 && !s.decodes(*task.w) && !groups_experts(task, x, s.by_expert.view());
+}
+
 class GroupLauncher {
  public:
   GroupLauncher(const DeviceState& state, const FusionGroup& group, const Wanted& wanted, const Queue& queue) : s_(state), group_(group), wanted_(wanted), queue_(queue) {}
@@ -69,12 +84,17 @@ class GroupLauncher {
 
   void run_experts() const {
     const auto& r = record<ops::ExpertLinear>(group_.ops.front());
-    const ExpertTask task = expert_task(s_, r);
+    ExpertTask task = expert_task(s_, r);
     if (task.n_pairs == 0) return;
+    if (group_.ops.size() == 2) {
+      const ExpertTask both[] = {task, expert_task(s_, record<ops::ExpertLinear>(group_.ops.back()))};
+      return expert_linear(both, integers(), queue_);
+    }
     if (group_.twin != kNone) {
       const bool grouped = groups_experts(task, integers(), s_.by_expert.view());
       if (grouped && expert_linear_groups(task, integers(), s_.by_expert.view(), experts_made(task, r), s_.hopper.view(), queue_)) return;
-      return expert_linear(task, integers(), queue_);
+      task.routes_are_settled = routes_are_settled(s_, r, integers());
+      return expert_linear({&task, 1}, integers(), queue_);
     }
     const Matrix& w = *task.w;
     if (!s_.decodes(w)) return expert_linear_float(task, w.dtype, w.parts.base[0], 0, r.n_experts, queue_);

@@ -1,5 +1,6 @@
 // See decode_groups.h. Products make the integers of their row themselves where all readers of a value's integers can.
-// A norm right before its only products runs with them, a gate right after its two products too.
+// A norm right before its only products runs with them, a gate right after its two products too, and two products by
+// the experts of the same routes run together.
 #include "backend/cuda/schedule/decode_groups.h"
 
 #include <utility>
@@ -78,6 +79,15 @@ DecodeGroup alone(const DecodeProducts& p, int32_t i) {
   return group;
 }
 
+// Two products of the same rows by the same routes, as an expert's gate and up are: one kernel.
+bool are_by_one_route(const DecodeProducts& p, const FusionGroup& a, const FusionGroup* b) {
+  if (a.kind != Kind::experts || a.twin == kNone || b == nullptr || b->kind != Kind::experts || a.twin != b->twin) {
+    return false;
+  }
+  const auto &x = p.record<ops::ExpertLinear>(a.ops.front()), &y = p.record<ops::ExpertLinear>(b->ops.front());
+  return x.x == y.x && x.routes == y.routes && x.n_used == y.n_used && x.d_in == y.d_in && x.d_out == y.d_out;
+}
+
 // Whether there is nothing to do: integers that the readers make, selected rows that they take from where they were.
 bool is_nothing(const DecodeProducts& p, const FusionGroup& group) {
   if (group.kind == Kind::quantise) return p.is_made_by_readers(group.twin);
@@ -103,6 +113,12 @@ DecodeGroup group_from(const DecodeProducts& p, int32_t i) {
     return group;
   }
   if (makes_row_of(p, first, next)) return products_from(p, i, i + 1);
+  if (are_by_one_route(p, first, next)) {
+    DecodeGroup group = alone(p, i);
+    group.alone.ops.push_back(next->ops.front());
+    group.members.push_back(i + 1);
+    return group;
+  }
   return p.is_served(&first) ? products_from(p, kNone, i) : alone(p, i);
 }
 

@@ -14,7 +14,7 @@ using lower::FusionGroup;
 
 struct DecodeGroup {
   enum class Kind {
-    alone,      // a fusion group as it is, but for integers that no one reads then
+    alone,      // a fusion group as it is, but for integers that no one reads then; two of products by one route
     linears,    // [norm,] products that make the integers of their row [, gate]
     attention,  // heads, attention
     nothing,    // what the readers do themselves
