@@ -36,7 +36,7 @@ const Record& record_of(const DeviceState& s, int32_t op) {
   return s.plan.ops[static_cast<size_t>(op)].get<Record>();
 }
 
-// Whether x is the activation of products by the same routes that expert_linear_gemv ran.
+// Whether x is a gate's activation whose two products by the same routes expert_linear_gemv ran.
 bool routes_are_settled(const DeviceState& s, const ops::ExpertLinear& r, const quant::Activations& x) {
   const auto made_by = [&s](ops::ValueId value) {
     const int32_t op = s.schedule.links.producer(value);
@@ -44,11 +44,15 @@ bool routes_are_settled(const DeviceState& s, const ops::ExpertLinear& r, const 
   };
   const ops::Op* op = made_by(r.x);
   const auto* gate = op == nullptr ? nullptr : op->as<ops::Gate>();
-  op = gate == nullptr ? nullptr : made_by(gate->gate);
-  const auto* first = op == nullptr ? nullptr : op->as<ops::ExpertLinear>();
-  if (first == nullptr || first->routes != r.routes) return false;
-  const ExpertTask task = expert_task(s, *first);
-  return task.w->parts.n >= 2 && !s.decodes(*task.w) && !groups_experts(task, x, s.by_expert.view());
+  if (gate == nullptr) return false;
+  for (const ops::ValueId part : {gate->gate, gate->up}) {
+    op = made_by(part);
+    const auto* product = op == nullptr ? nullptr : op->as<ops::ExpertLinear>();
+    if (product == nullptr || product->routes != r.routes) return false;
+    const ExpertTask task = expert_task(s, *product);
+    if (task.w->parts.n < 2 || s.decodes(*task.w) || groups_experts(task, x, s.by_expert.view())) return false;
+  }
+  return true;
 }
 
 class GroupLauncher {
