@@ -2,7 +2,7 @@
 //   mask_steps tokens MODEL                 the vocabulary: a line of JSON a token, {"bytes": hex, "end": bool, "control": bool}
 //   mask_steps steps MODEL N SEED <LIST     a line of LIST is a schema; N answers each, as lines of JSON {"line", "ids", "masks", "text", "whole"}, where a mask is
 //                                           the allowed ids as ranges [first, last]; one that is refused has {"line", "refused"}
-//   mask_steps cost MODEL N SEED <LIST      microseconds of the processor for a mask, over all draws of such answers: median, mean, p99, most
+//   mask_steps cost MODEL N SEED <LIST      microseconds of the processor for a mask, over all draws of such answers: median, mean, p99, most; and the slowest, with the answers before them
 #include <fmt/format.h>
 #include <time.h>
 
@@ -59,6 +59,13 @@ std::string ranges(const std::vector<TokenId>& ids) {
   return "[" + text + "]";
 }
 
+struct Cost {
+  double us = 0;
+  int line = 0;
+  std::string text;  // before the mask
+  bool operator<(const Cost& other) const { return us < other.us; }
+};
+
 struct Drawn {
   std::vector<TokenId> ids;
   std::string masks, text;
@@ -66,12 +73,12 @@ struct Drawn {
 };
 
 // At most 60 tokens, the end preferred where it may come.
-Drawn draw(const assay::Tokenizer& tokenizer, const assay::TokenMask& mask, std::mt19937_64& random, std::vector<double>* costs) {
+Drawn draw(const assay::Tokenizer& tokenizer, const assay::TokenMask& mask, std::mt19937_64& random, int line, std::vector<Cost>* costs) {
   Drawn d;
   while (d.ids.size() < 60 && !d.whole) {
     const double start = processor_us();
     const auto words = mask(d.ids);
-    if (costs != nullptr) costs->push_back(processor_us() - start);
+    if (costs != nullptr) costs->push_back({processor_us() - start, line, d.text});
     const std::vector<TokenId> ids = ids_of(words);
     if (costs == nullptr) d.masks += fmt::format("{}{}", d.masks.empty() ? "" : ",", ranges(ids));
     if (ids.empty()) break;
@@ -89,7 +96,7 @@ Drawn draw(const assay::Tokenizer& tokenizer, const assay::TokenMask& mask, std:
 int steps(const assay::Tokenizer& tokenizer, const assay::TokenTree& tokens, int n, uint64_t seed, bool measures) {
   const std::shared_ptr<const assay::TokenTree> tree(&tokens, [](const assay::TokenTree*) {});
   std::mt19937_64 random(seed);
-  std::vector<double> costs;
+  std::vector<Cost> costs;
   std::string line;
   for (int number = 1; std::getline(std::cin, line); ++number) {
     std::shared_ptr<const assay::Constraint> constraint;
@@ -100,16 +107,17 @@ int steps(const assay::Tokenizer& tokenizer, const assay::TokenTree& tokens, int
       continue;
     }
     for (int i = 0; i < n; ++i) {
-      const Drawn d = draw(tokenizer, assay::constrain(constraint, tree), random, measures ? &costs : nullptr);
+      const Drawn d = draw(tokenizer, assay::constrain(constraint, tree), random, number, measures ? &costs : nullptr);
       if (!measures) fmt::print("{{\"line\": {}, \"ids\": [{}], \"masks\": [{}], \"text\": {}, \"whole\": {}}}\n", number, fmt::join(d.ids, ","), d.masks, quoted(d.whole ? d.text : ""), d.whole);
     }
   }
   if (!measures || costs.empty()) return 0;
   std::sort(costs.begin(), costs.end());
   double sum = 0;
-  for (const double c : costs) sum += c;
-  fmt::print("{} masks of {} tokens: median {:.1f} us, mean {:.1f} us, p99 {:.1f} us, most {:.1f} us\n", costs.size(), tokenizer.vocab_size(), costs[costs.size() / 2],
-             sum / static_cast<double>(costs.size()), costs[costs.size() * 99 / 100], costs.back());
+  for (const Cost& c : costs) sum += c.us;
+  fmt::print("{} masks of {} tokens: median {:.1f} us, mean {:.1f} us, p99 {:.1f} us, most {:.1f} us\n", costs.size(), tokenizer.vocab_size(), costs[costs.size() / 2].us,
+             sum / static_cast<double>(costs.size()), costs[costs.size() * 99 / 100].us, costs.back().us);
+  for (size_t i = costs.size(); i > 0 && costs.size() - i < 12; --i) fmt::print("  {:.1f} us: line {} after {}\n", costs[i - 1].us, costs[i - 1].line, quoted(costs[i - 1].text));
   return 0;
 }
 

@@ -16,7 +16,7 @@ constexpr size_t kConfigsMax = 200'000;  // of one place
 
 // What is looked at to find places alike: a few times less than making a mask.
 constexpr int kPairsMax = 1'000;
-constexpr size_t kFewConfigs = 8;
+constexpr size_t kFewConfigs = 8, kSomeConfigs = 64;
 constexpr int64_t kAlikeWork = 20'000;
 
 uint64_t mix(uint64_t x) noexcept {  // the finaliser of splitmix64
@@ -271,29 +271,39 @@ Automaton::Ways Automaton::ways(Place place) {
   return places_[static_cast<size_t>(place)].ways;
 }
 
-// A byte that two states read says nothing: what they lead to may differ behind it.
+// Bytes that the same states read as members of the same classes lead to one place.
 Automaton::Ways Automaton::find_ways(Place place) {
   const std::vector<Config> configs = places_[static_cast<size_t>(place)].configs;  // places lie elsewhere after step()
-  if (configs.size() > kFewConfigs) return {};
-  ByteSet once, twice;
+  if (configs.size() > kSomeConfigs) return {};
+  Ways found;
+  ByteSet alive, unclear;
+  std::vector<ByteSet> parts = {~ByteSet()}, next;  // each within one class of each state, or without any
   for (const Config c : configs) {
-    const ByteSet& alive = classes(state_of(c)).alive;
-    twice = twice | (once & alive);
-    once = once | alive;
+    const Classes& here = classes(state_of(c));
+    ByteSet in_classes;
+    for (const ByteSet& set : here.all) {
+      work(static_cast<int64_t>(parts.size()));
+      next.clear();
+      for (const ByteSet& part : parts) {
+        if (const ByteSet inside = part & set; !inside.empty()) next.push_back(inside);
+        if (const ByteSet outside = part & ~set; !outside.empty()) next.push_back(outside);
+      }
+      parts.swap(next);
+      in_classes = in_classes | set;
+    }
+    unclear = unclear | (here.alive & ~in_classes);
+    alive = alive | here.alive;
   }
   std::vector<std::pair<Place, ByteSet>> by_place;
-  for (const Config c : configs) {
-    for (const ByteSet& all : classes(state_of(c)).all) {
-      const ByteSet own = all & ~twice;
-      if (own.empty()) continue;
-      const Place to = behind(place, own.first());
-      auto same = std::find_if(by_place.begin(), by_place.end(), [to](const auto& p) { return p.first == to; });
-      if (same == by_place.end()) same = by_place.insert(same, {to, ByteSet()});
-      same->second = same->second | own;
-    }
+  for (const ByteSet& part : parts) {
+    const ByteSet set = part & alive & ~unclear;
+    if (set.empty()) continue;
+    const Place to = behind(place, set.first());
+    auto same = std::find_if(by_place.begin(), by_place.end(), [to](const auto& p) { return p.first == to; });
+    if (same == by_place.end()) same = by_place.insert(same, {to, ByteSet()});
+    same->second = same->second | set;
   }
-  Ways found;
-  found.never = ~once;
+  found.never = ~alive;
   for (const auto& [to, set] : by_place) {
     if (set.size() > found.on.size()) found.on = set;
   }

@@ -10,7 +10,7 @@ constexpr size_t kClassesMax = 12;
 constexpr int kLongEnough = 6;  // characters
 
 // The others may be one node in so many of the whole tree.
-constexpr int32_t kOthersShare = 12;
+constexpr int32_t kOthersShare = 4;
 
 // Some branches of a tree as a tree of their own, added in the order of its nodes.
 class Branches {
@@ -37,6 +37,7 @@ class Branches {
       node.tokens += by_ids;
       tree_.nodes.push_back(node);
     }
+    tree_.below.insert(tree_.below.end(), from_.below.begin() + i, from_.below.begin() + from_.at(i).after);
     add_ids(i, from_.at(i).after);
   }
   int32_t n_nodes() const noexcept { return static_cast<int32_t>(tree_.nodes.size()); }
@@ -58,6 +59,7 @@ class Branches {
       Tree::Node node = from_.at(above.from);
       node.tokens = static_cast<int32_t>(tree_.ids.size());
       tree_.nodes.push_back(node);
+      tree_.below.push_back(kNotWhole);  // not all of its branches come with it
     }
   }
   void add_ids(int32_t first, int32_t last) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <utility>
 
@@ -73,7 +74,7 @@ class Follower {
     if (automaton_.kept_bytes() > kPlaceBytesMax || masks_.size() * words_bytes() > kMaskBytesMax) {
       place_ = automaton_.keep_only(place_);
       masks_.clear();
-      walked_.clear();
+      for (auto& walked : walked_) walked.clear();
     }
     const auto it = masks_.find(place_);
     return it != masks_.end() ? it->second : masks_.emplace(place_, mask()).first->second;
@@ -104,58 +105,63 @@ class Follower {
   std::vector<uint64_t> mask() {
     const TokenTree::State& tokens = tokens_->state();
     const int32_t n_plain = automaton_.n_plain(place_);
-    std::vector<uint64_t> bits;
+    std::vector<uint64_t> bits(static_cast<size_t>(tokens.n_words));
     if (n_plain >= constraint::kRunMax || (n_plain >= 0 && automaton_.only_plain(place_))) {
-      bits = of_at_most(n_plain, tokens.plain);
-      walk(tokens.other, bits);
+      add_of_at_most(n_plain, tokens.plain, bits);
+      walk(tokens.other, place_, bits);
     } else {
-      const constraint::Run run = automaton_.run(place_);
-      const auto of_class = tokens.classes.find(tokens.shorter, tokens.n_words, run);
-      if (of_class != nullptr) {
-        bits = of_at_most(run.n, of_class->bits);
-        walk(of_class->other, bits);
-      } else {
-        bits = short_tokens();
-      }
-      walk(tokens.longer, bits);
+      for (size_t i = 0; i < tokens.shorter.size(); ++i) add_short(i, bits);
+      walk(tokens.longer, place_, bits);
     }
-    if (automaton_.accepts(place_)) {
-      for (size_t i = 0; i < bits.size(); ++i) bits[i] |= tokens.ends[i];
-    }
+    if (automaton_.accepts(place_)) add(tokens.ends, bits);
     return bits;
   }
 
+  static void add(const std::vector<uint64_t>& more, std::vector<uint64_t>& bits) {
+    for (size_t i = 0; i < bits.size(); ++i) bits[i] |= more[i];
+  }
   // Those of the tokens that have so many characters or fewer.
-  std::vector<uint64_t> of_at_most(int32_t n, const std::vector<uint64_t>& all) const {
-    std::vector<uint64_t> bits = all;
-    if (n < constraint::kRunMax) {
-      const auto& whole = tokens_->state().whole[static_cast<size_t>(n)];
-      for (size_t i = 0; i < bits.size(); ++i) bits[i] &= whole[i];
-    }
-    return bits;
+  void add_of_at_most(int32_t n, const std::vector<uint64_t>& all, std::vector<uint64_t>& bits) const {
+    if (n >= constraint::kRunMax) return add(all, bits);
+    const auto& whole = tokens_->state().whole[static_cast<size_t>(n)];
+    for (size_t i = 0; i < bits.size(); ++i) bits[i] |= all[i] & whole[i];
+  }
+
+  void add_short(size_t part, std::vector<uint64_t>& bits) {
+    const TokenTree::State& tokens = tokens_->state();
+    const constraint::ShortTokens& shorter = tokens.shorter[part];
+    const Automaton::Place from = shorter.behind_blank ? automaton_.step(place_, ' ') : place_;
+    if (from == Automaton::kDead) return;
+    const constraint::Run run = automaton_.run(from);
+    const auto of_class = shorter.classes.find(shorter.tree, tokens.n_words, run);
+    if (of_class == nullptr) return add(walked(part, from), bits);
+    const int32_t n_before = shorter.behind_blank ? 1 : 0;
+    add_of_at_most(run.n == constraint::kRunMax ? run.n : run.n + n_before, of_class->bits, bits);
+    walk(of_class->other, from, bits);
   }
 
   // In the middle of a repetition one place is like the one before it, and so is what it allows.
-  const std::vector<uint64_t>& short_tokens() {
-    const auto like = std::find_if(walked_.begin(), walked_.end(), [this](const Walked& w) {
-      return automaton_.alike(w.place, place_, constraint::kShortBytes);
+  const std::vector<uint64_t>& walked(size_t part, Automaton::Place from) {
+    std::vector<Walked>& last = walked_[part];
+    const auto like = std::find_if(last.begin(), last.end(), [this, from](const Walked& w) {
+      return automaton_.alike(w.place, from, constraint::kShortBytes);
     });
-    if (like != walked_.end()) {
-      std::rotate(walked_.begin(), like, like + 1);
+    if (like != last.end()) {
+      std::rotate(last.begin(), like, like + 1);
     } else {
-      if (walked_.size() < kWalkedMax) walked_.emplace_back();
-      std::rotate(walked_.begin(), walked_.end() - 1, walked_.end());
-      walked_[0].place = Automaton::kDead;  // until the walk has come to its end
-      walked_[0].bits.assign(static_cast<size_t>(tokens_->state().n_words), 0);
-      walk(tokens_->state().shorter, walked_[0].bits);
+      if (last.size() < kWalkedMax) last.emplace_back();
+      std::rotate(last.begin(), last.end() - 1, last.end());
+      last[0].place = Automaton::kDead;  // until the walk has come to its end
+      last[0].bits.assign(static_cast<size_t>(tokens_->state().n_words), 0);
+      walk(tokens_->state().shorter[part].tree, from, last[0].bits);
     }
-    walked_[0].place = place_;
-    return walked_[0].bits;
+    last[0].place = from;
+    return last[0].bits;
   }
 
-  void walk(const constraint::Tree& tree, std::vector<uint64_t>& bits) {
+  void walk(const constraint::Tree& tree, Automaton::Place from, std::vector<uint64_t>& bits) {
     path_.resize(static_cast<size_t>(tree.depth_max) + 1);
-    path_[0] = place_;
+    path_[0] = from;
     const int32_t n = tree.n_nodes();
     for (int32_t i = 0; i < n;) {
       const constraint::Tree::Node& node = tree.at(i);
@@ -187,7 +193,8 @@ class Follower {
   Automaton::Place place_;
   size_t n_seen_ = 0;
   std::map<Automaton::Place, std::vector<uint64_t>> masks_;
-  std::vector<Walked> walked_;  // the last places whose short tokens were looked for, the latest first
+  // Of each part of the short tokens: the last places for which it was walked, the latest first.
+  std::array<std::vector<Walked>, 2> walked_;
   std::vector<Automaton::Place> path_;
 };
 

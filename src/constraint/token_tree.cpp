@@ -44,7 +44,7 @@ TokenTree::TokenTree(const Tokenizer& tokenizer, int64_t vocab_size) {
   s->ends = words();
   s->plain = words();
   s->whole.assign(constraint::kRunMax + 1, words());
-  std::vector<std::pair<std::string, TokenId>> shorter, longer, other;
+  std::vector<std::pair<std::string, TokenId>> shorter, behind_blank, longer, other;
   for (TokenId id = 0; id < tokenizer.vocab_size(); ++id) {
     if (tokenizer.is_end_of_generation(id)) {
       set(s->ends, id);
@@ -65,13 +65,20 @@ TokenTree::TokenTree(const Tokenizer& tokenizer, int64_t vocab_size) {
     } else {
       other.emplace_back(bytes, id);
     }
-    auto& part = bytes.size() > constraint::kShortBytes ? longer : shorter;
-    part.emplace_back(std::move(bytes), id);
+    if (bytes.size() > constraint::kShortBytes) {
+      longer.emplace_back(std::move(bytes), id);
+    } else if (bytes.size() > 1 && bytes[0] == ' ') {
+      behind_blank.emplace_back(bytes.substr(1), id);
+    } else {
+      shorter.emplace_back(std::move(bytes), id);
+    }
   }
-  s->shorter = constraint::make_tree(std::move(shorter));
+  s->shorter[0].tree = constraint::make_tree(std::move(shorter));
+  s->shorter[1].tree = constraint::make_tree(std::move(behind_blank));
+  s->shorter[1].behind_blank = true;
   s->longer = constraint::make_tree(std::move(longer));
   s->other = constraint::make_tree(std::move(other));
-  constraint::look_below(s->shorter);
+  for (constraint::ShortTokens& part : s->shorter) constraint::look_below(part.tree);
   state_ = std::move(s);
 }
 
