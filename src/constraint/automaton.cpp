@@ -34,13 +34,18 @@ int32_t stack_of(uint64_t config) noexcept { return static_cast<int32_t>(config 
 }  // namespace
 
 Automaton::Automaton(std::shared_ptr<const Network> network)
-    : network_(std::move(network)), frames_(1), seen_table_(64), seen_epoch_(64) {
+    : network_(std::move(network)), ranks_(network_->ranks), frames_(1), seen_table_(64), seen_epoch_(64) {
   places_.emplace_back();
-  tables_.push_back(std::make_unique<Table>());
-  tables_[kDead]->fill(kDead);
+  add_table(kDead);
   allow_work(kWorkMax);
   std::vector<Config> open = {pair_of(network_->rules[static_cast<size_t>(network_->root)].begin, 0)};
   begin_ = place_of(open);
+}
+
+void Automaton::add_table(Place filled_with) {
+  const auto n = static_cast<size_t>(ranks_.n);
+  tables_.push_back(std::make_unique_for_overwrite<Place[]>(n));
+  std::fill_n(tables_.back().get(), n, filled_with);
 }
 
 void Automaton::work(int64_t n) {
@@ -142,10 +147,10 @@ Automaton::Place Automaton::intern(Known known) {
     if (other.accepts == known.accepts && other.configs == known.configs) return it->second;
   }
   const auto id = static_cast<Place>(places_.size());
-  kept_bytes_ += sizeof(Known) + sizeof(Table) + known.configs.capacity() * sizeof(Config);
+  kept_bytes_ +=
+      sizeof(Known) + static_cast<size_t>(ranks_.n) * sizeof(Place) + known.configs.capacity() * sizeof(Config);
   places_.push_back(std::move(known));
-  tables_.push_back(std::make_unique<Table>());
-  tables_.back()->fill(-1);
+  add_table(-1);
   by_hash_.emplace(hash, id);
   return id;
 }
@@ -170,8 +175,8 @@ Automaton::Place Automaton::find(Place from, uint8_t byte) {
     }
   }
   const Place next = open_.empty() ? kDead : open_.size() == 1 ? place_of_one(open_[0]) : place_of(open_);
-  Table& table = *tables_[static_cast<size_t>(from)];
-  std::fill(table.begin() + first, table.begin() + last + 1, next);
+  Place* table = tables_[static_cast<size_t>(from)].get();
+  std::fill(table + ranks_.of[static_cast<size_t>(first)], table + ranks_.of[static_cast<size_t>(last)] + 1, next);
   return next;
 }
 
@@ -199,12 +204,12 @@ bool Automaton::alike_within(Place a, Place b, int n_bytes, int& pairs_left) {
   const auto known = alike_.find(pair);
   const bool is_new = known == alike_.end();
   if (!is_new && known->second >= n_bytes) return true;
-  for (size_t byte = 0; byte < 256;) {
-    const Place next_a = step(a, static_cast<uint8_t>(byte)), next_b = step(b, static_cast<uint8_t>(byte));
+  for (size_t rank = 0; rank < static_cast<size_t>(ranks_.n);) {
+    const Place next_a = step(a, ranks_.first[rank]), next_b = step(b, ranks_.first[rank]);
     if (!alike_within(next_a, next_b, n_bytes - 1, pairs_left)) return false;
-    const Table& all_a = *tables_[static_cast<size_t>(a)];
-    const Table& all_b = *tables_[static_cast<size_t>(b)];
-    while (byte < 256 && all_a[byte] == next_a && all_b[byte] == next_b) ++byte;
+    const Place* all_a = tables_[static_cast<size_t>(a)].get();
+    const Place* all_b = tables_[static_cast<size_t>(b)].get();
+    while (rank < static_cast<size_t>(ranks_.n) && all_a[rank] == next_a && all_b[rank] == next_b) ++rank;
   }
   if (is_new) kept_bytes_ += sizeof(pair) + sizeof(n_bytes) + 4 * sizeof(void*);
   alike_[pair] = n_bytes;

@@ -38,7 +38,7 @@ class Automaton {
 
   Place begin() const noexcept { return begin_; }
   Place step(Place from, uint8_t byte) {
-    const Place next = (*tables_[static_cast<size_t>(from)])[byte];
+    const Place next = tables_[static_cast<size_t>(from)][ranks_.of[byte]];
     return next >= 0 ? next : find(from, byte);
   }
   bool accepts(Place place) const noexcept {
@@ -87,7 +87,6 @@ class Automaton {
     ByteSet alive;
     std::vector<ByteSet> all;
   };
-  using Table = std::array<Place, 256>;
   struct Frame {
     StateId back = 0;
     int32_t below = 0;
@@ -97,12 +96,15 @@ class Automaton {
   Place place_of(std::vector<Config>& open);
   Place place_of_one(Config config);
   Place intern(Known known);
+  void add_table(Place filled_with);
   int32_t push(StateId back, int32_t below);
   void work(int64_t n);
 
   std::shared_ptr<const Network> network_;
   std::vector<Known> places_;
-  std::vector<std::unique_ptr<Table>> tables_;  // of each place: where a byte leads; -1: not known yet
+  ByteRanks ranks_;
+  // Of each place: where the bytes of a range lead; -1: not known yet.
+  std::vector<std::unique_ptr<Place[]>> tables_;
   std::unordered_multimap<uint64_t, Place> by_hash_;
   std::vector<Frame> frames_;  // 0: nothing to return to
   std::unordered_map<uint64_t, int32_t> frame_ids_;

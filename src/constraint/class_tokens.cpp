@@ -45,6 +45,7 @@ class Branches {
     for (; n_added_ > 0; --n_added_) close(n_added_);
     tree_.nodes.push_back({0, 0, 0, n_nodes(), static_cast<int32_t>(tree_.ids.size())});
     tree_.depth_max = from_.depth_max;
+    tree_.find_roots();
     return std::move(tree_);
   }
 

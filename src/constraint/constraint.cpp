@@ -162,8 +162,14 @@ class Follower {
   void walk(const constraint::Tree& tree, Automaton::Place from, std::vector<uint64_t>& bits) {
     path_.resize(static_cast<size_t>(tree.depth_max) + 1);
     path_[0] = from;
-    const int32_t n = tree.n_nodes();
-    for (int32_t i = 0; i < n;) {
+    for (const constraint::Tree::Root& root : tree.roots) {
+      if (automaton_.step(from, root.byte) != Automaton::kDead) walk_branch(tree, root.node, bits);
+    }
+  }
+
+  void walk_branch(const constraint::Tree& tree, int32_t root, std::vector<uint64_t>& bits) {
+    const int32_t n = tree.at(root).after;
+    for (int32_t i = root; i < n;) {
       const constraint::Tree::Node& node = tree.at(i);
       const Automaton::Place next = automaton_.step(path_[node.depth - 1u], node.byte);
       if (next == Automaton::kDead) {

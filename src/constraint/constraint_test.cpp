@@ -352,6 +352,7 @@ std::vector<uint64_t> plain_mask(const Constraint& constraint, const TokenTree& 
   std::vector<uint64_t> bits(static_cast<size_t>(tree.state().n_words));
   if (automaton.accepts(here)) bits = tree.state().ends;
   for (size_t id = 0; id < tree.state().bytes.size(); ++id) {
+    automaton.allow_work(constraint::kWorkMax);
     constraint::Automaton::Place place = tree.state().bytes[id].empty() ? constraint::Automaton::kDead : here;
     for (const char c : tree.state().bytes[id]) place = automaton.step(place, static_cast<uint8_t>(c));
     if (place != constraint::Automaton::kDead) bits[id / 64] |= uint64_t{1} << (id % 64);
@@ -378,6 +379,11 @@ TEST(Mask, IsThatOfEveryTokenTriedAlone) {
        R"({"name": "Zoë \n", "age": 98, "tags": [null, {"x": "y"}]})"},
       {R"({"anyOf": [{"const": "open sesame"}, {"type": "string", "minLength": 12}]})", R"("open sesame and more")"},
       {R"({"type": "array", "items": {"format": "date"}})", R"(["2024-02-29"])"},
+      {R"({"pattern": "^\\w+( \\w+)*$"})", forty},
+      {R"({"pattern": "^ *\\w{1,9}( +\\w{1,9}){0,60}$"})", "\"   the  rain in    spain\""},
+      {R"({"pattern": "^([A-Z]?[a-z]+[,;]? ){2,40}[a-z]+$"})", "\"The rain, in Spain; falls mainly\""},
+      {R"({"format": "email"})", R"("the.rain+in@spain-and.example.org")"},
+      {R"({"format": "ipv6"})", R"("fe80:12::4:5cd:6")"},
   };
   for (const auto& [schema, answer] : cases) {
     SCOPED_TRACE(schema);
@@ -428,6 +434,14 @@ TEST(Run, IsOfOneClassAsLongAsItsCharactersMayFollow) {
   EXPECT_FALSE(run_behind(R"({"pattern": "^.{1,300}$"})", "\"").on.has(0xE2));  // has U+2028
   EXPECT_TRUE(run_behind(R"({"pattern": "^.{1,300}$"})", "\"").on.has(0xE3));
 
+  // Letters that two states read: the end of a label, and what stands before it.
+  const constraint::Run label = run_behind(R"({"pattern": "^[a-z]([a-z-]{0,20}[a-z])?$"})", "\"a");
+  EXPECT_EQ(label.on.size(), 26);
+  EXPECT_EQ(label.n, 21);
+  EXPECT_TRUE(label.ends);
+  EXPECT_FALSE(label.never.has('-'));
+  EXPECT_TRUE(label.never.has('A'));
+
   // Others go on where this class ends: what more of its characters would be is not known.
   const constraint::Run then = run_behind(R"({"pattern": "^[a-z]{1,9}[a-m]{3}$"})", "\"");
   EXPECT_FALSE(then.is_exact() && then.on.has('z') && then.n > 9);
@@ -446,6 +460,10 @@ TEST(Mask, OfRandomFormsIsThatOfEveryTokenTriedAlone) {
       const std::string one = classes[below(std::size(classes))];
       const std::string other = below(4) == 0 ? std::string("|") + classes[below(std::size(classes))] : "";
       text += other.empty() ? one : "(" + one + other + ")";
+      if (below(4) == 0) {  // words and blanks
+        text += "(" + one + "{1,9}" + (is_grammar ? " \" \"){0,12} " : " ){0,12}");
+        continue;
+      }
       const size_t least = below(3) == 0 ? below(45) : below(3), most = least + 1 + below(60);
       const std::string counts[] = {"{" + std::to_string(least) + "," + std::to_string(most) + "}", "*", "+", ""};
       text += counts[below(8) < 5 ? 0 : 1 + below(3)] + (is_grammar ? " " : "");

@@ -92,6 +92,19 @@ void shorten(Network& net) {
   }
 }
 
+ByteRanks ranks_of(const Network& net) {
+  std::array<bool, 257> begins{};
+  for (const State& state : net.states) {
+    for (const ByteEdge& e : state.bytes) begins[e.first] = begins[e.last + size_t{1}] = true;
+  }
+  ByteRanks ranks;
+  for (size_t b = 1; b < 256; ++b) {
+    if (begins[b]) ranks.first[static_cast<size_t>(ranks.n++)] = static_cast<uint8_t>(b);
+    ranks.of[b] = static_cast<uint8_t>(ranks.n - 1);
+  }
+  return ranks;
+}
+
 // Edges that read nothing: jumps, calls, and calls of a rule that may read nothing.
 struct SilentEdge {
   StateId to = 0;
@@ -256,6 +269,7 @@ Network NetworkBuilder::finish(RuleId root) {
   if (reaches[at(begin(root))] == 0) throw Error(Errc::bad_request, "no text satisfies it: none comes to an end");
   prune(network_, reaches);
   shorten(network_);
+  network_.ranks = ranks_of(network_);
   budget_.check();
   return std::move(network_);
 }

@@ -3,6 +3,7 @@
 // pattern and a grammar all become this.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -48,10 +49,18 @@ struct Rule {
   StateId begin = 0, end = 0;
 };
 
+// Bytes in ranges that no edge tells apart: no range of an edge begins or ends inside one of them.
+struct ByteRanks {
+  std::array<uint8_t, 256> of{};     // a byte's range, ascending
+  std::array<uint8_t, 256> first{};  // a range's first byte
+  int n = 1;
+};
+
 struct Network {
   std::vector<State> states;
   std::vector<Rule> rules;
   RuleId root = 0;
+  ByteRanks ranks;  // of all edges
 };
 
 class NetworkBuilder {

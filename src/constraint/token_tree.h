@@ -24,8 +24,8 @@ inline constexpr char kControlByte = '\xFF';
 // Tokens of more bytes are few; places that are alike for so many bytes allow the same of the others.
 inline constexpr int kShortBytes = 32;
 
-// Tokens of up to kShortBytes, of which many begin with a blank. Behind it the text goes on as it does without one, from
-// another place; so these are a tree of their own, without the blank. The blank itself is in the other.
+// Tokens of up to kShortBytes, of which many begin with a blank. Behind it the text goes on as it does without one,
+// from another place; so these are a tree of their own, without the blank. The blank itself is in the other.
 struct ShortTokens {
   bool behind_blank = false;
   Tree tree;
@@ -35,9 +35,9 @@ struct ShortTokens {
 }  // namespace constraint
 
 struct TokenTree::State {
-  int64_t n_words = 0;                       // of a mask
-  std::vector<std::string> bytes;            // of each token; empty: it never comes
-  std::vector<uint64_t> ends;                // the end-of-generation tokens
+  int64_t n_words = 0;             // of a mask
+  std::vector<std::string> bytes;  // of each token; empty: it never comes
+  std::vector<uint64_t> ends;      // the end-of-generation tokens
   std::array<constraint::ShortTokens, 2> shorter;
   constraint::Tree longer;                   // the tokens of more than kShortBytes
   std::vector<std::vector<uint64_t>> whole;  // [n]: the tokens of 1 to n whole characters, n up to kRunMax

@@ -33,6 +33,11 @@ struct Utf8Reader {
 
 }  // namespace
 
+void Tree::find_roots() {
+  roots.clear();
+  for (int32_t i = 0; i < n_nodes(); i = at(i).after) roots.push_back({at(i).byte, i});
+}
+
 Tree make_tree(std::vector<std::pair<std::string, TokenId>> tokens) {
   std::sort(tokens.begin(), tokens.end());
   Tree tree;
@@ -57,6 +62,7 @@ Tree make_tree(std::vector<std::pair<std::string, TokenId>> tokens) {
   }
   close(0);
   tree.nodes.push_back({0, 0, 0, static_cast<int32_t>(tree.nodes.size()), static_cast<int32_t>(tree.ids.size())});
+  tree.find_roots();
   return tree;
 }
 

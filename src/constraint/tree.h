@@ -19,13 +19,19 @@ struct Tree {
     int32_t after = 0;   // the first node that is not below this one
     int32_t tokens = 0;  // ids[tokens] to ids[the next node's tokens] end here
   };
+  struct Root {  // a node of depth 1
+    uint8_t byte = 0;
+    int32_t node = 0;
+  };
   std::vector<Node> nodes;  // and one behind the last
+  std::vector<Root> roots;  // side by side: most places go past most of them
   std::vector<TokenId> ids;
   int depth_max = 0;
   std::vector<uint64_t> below;  // of each node, where they were looked for
 
   int32_t n_nodes() const noexcept { return static_cast<int32_t>(nodes.size()) - 1; }
   const Node& at(int32_t i) const noexcept { return nodes[static_cast<size_t>(i)]; }
+  void find_roots();
   // What ends from the node `first` on, and before the node `last`.
   void allow(int32_t first, int32_t last, std::vector<uint64_t>& bits) const {
     for (int32_t t = at(first).tokens; t < at(last).tokens; ++t) {
