@@ -362,6 +362,13 @@ void run_chain(const OpInputs& in, const ops::Attention& op, base::ThreadPool& p
 
 }  // namespace
 
+KeyNorms key_norms(const ops::Plan& plan, const KvHistory& history, int32_t layer, const Declared& declared, base::ThreadPool& pool) {
+  const ops::CacheLayer& of = plan.cache_layers[at(layer)];
+  const ops::Attention op{ops::kNone, layer, of.n_kv_heads, of.n_kv_heads, of.head_dim, 1, 0, ops::kNone};
+  Side side = make_side(plan, history, op, declared, history.k_stored.size() == history.k.size(), pool);
+  return {std::move(side.k_norm), std::move(side.k_error)};
+}
+
 Expected local_attention(const OpInputs& in, const ops::Attention& op, const Declared& declared,
                          base::ThreadPool& pool, const LocalOptions& options) {
   const ops::CacheLayer& layer = in.plan.cache_layers[at(op.layer)];

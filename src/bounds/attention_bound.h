@@ -27,11 +27,19 @@
 // shares to f16 as well, where the cache is f16.
 #pragma once
 
+#include <vector>
+
 #include "base/thread_pool.h"
 #include "ops/attention/attention.h"
 #include "bounds/local_op.h"
 
 namespace assay::verify {
+
+// Norms of the keys of a history, one head a position, and of what may be wrong with each: as stored where that is known, else what the cache rounds.
+struct KeyNorms {
+  std::vector<double> norm, error;
+};
+KeyNorms key_norms(const ops::Plan& plan, const KvHistory& history, int32_t layer, const Declared& declared, base::ThreadPool& pool);
 
 Expected local_attention(const OpInputs& in, const ops::Attention& op, const Declared& declared,
                          base::ThreadPool& pool, const LocalOptions& options);

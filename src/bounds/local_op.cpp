@@ -40,6 +40,7 @@
 #include "ops/linear/sparse_gate.h"
 #include "ops/rows/xielu.h"
 #include "bounds/attention_bound.h"
+#include "bounds/choice_bound.h"
 #include "bounds/expert_bound.h"
 #include "bounds/linear_bound.h"
 #include "bounds/row_bound.h"
@@ -113,6 +114,12 @@ BoundOf find_bound(const ops::Op& op) {
        }},
       {ops::Record::type_of<ops::Attention>(), [](const OpInputs& in, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options) {
          return local_attention(in, in.op.get<ops::Attention>(), declared, pool, options);
+       }},
+      {ops::Record::type_of<ops::ChooseKeys>(), [](const OpInputs& in, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options) {
+         return local_choice(in, in.op.get<ops::ChooseKeys>(), declared, pool, options);
+       }},
+      {ops::Record::type_of<ops::SparseAttention>(), [](const OpInputs& in, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options) {
+         return local_sparse_attention(in, in.op.get<ops::SparseAttention>(), declared, pool, options);
        }},
       {ops::Record::type_of<ops::KvStore>(), nothing},
       {ops::Record::type_of<ops::CausalConv>(), nothing},  // by state_bound.h

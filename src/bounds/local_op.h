@@ -47,15 +47,15 @@ struct OpInputs {
   Rows a, b;                            // the values it reads, in the order of ops::values_of; b only where there are two
   std::span<const int32_t> tokens;      // of each row of the output
   std::span<const int32_t> positions;
-  std::span<const KvHistory* const> history;  // Attention: of each row of the output
+  std::span<const KvHistory* const> history;  // ops that read the cache: of each row of the output
   std::span<const double> found = {};         // what was found, where it was: a choice within rounding is followed
 };
 
-// A choice of experts that rounding alone decides: what was found was followed.
+// A choice of experts, or of keys, that rounding alone decides: what was found was followed.
 struct RouteTie {
   int64_t row = 0, rank = 0;
-  int32_t found = 0, exact = 0;  // experts
-  double margin = 0;             // of the expert that float64 takes, before the one that was taken
+  int32_t found = 0, exact = 0;  // experts; positions
+  double margin = 0;             // of the one that float64 takes, before the one that was taken
   double bound = 0;              // how far rounding may have moved the two
   bool of_chain = false;         // it is the float64 chain that takes another; bound: how far its scores lie from those found
 };
@@ -65,7 +65,7 @@ struct Expected {
   std::vector<double> bound;  // as many
   // The test "as declared"; empty where it does not apply.
   std::vector<double> declared_y, declared_bound;
-  std::vector<RouteTie> ties;  // Route alone
+  std::vector<RouteTie> ties;  // Route and ChooseKeys alone
 };
 
 // Another set of inputs for the same op, evaluated without bounds in the same pass over the weights: the float64 chain's.

@@ -11,6 +11,8 @@
 #include "assay/error.h"
 #include "base/index.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/choose_keys.h"
+#include "ops/attention/sparse_attention.h"
 #include "ops/state/causal_conv.h"
 #include "ops/attention/kv_store.h"
 #include "ops/linear/linear.h"
@@ -44,6 +46,9 @@ const Record* as(const ops::Op& op) {
 }
 using ops::passes_on;
 
+// The layer of the cache that it reads; kNone: none.
+int32_t layer_read(const ops::Op& op) { return op.record.role() == ops::Role::store ? ops::kNone : ops::cache_layer_of(op); }
+
 // Elements of one head in each value, where a value has heads: as the ops that read or write it
 // say.
 std::vector<int64_t> head_dims(const ops::Plan& plan) {
@@ -54,6 +59,9 @@ std::vector<int64_t> head_dims(const ops::Plan& plan) {
       set(rope->x, rope->head_dim), set(rope->y, rope->head_dim);
     if (const auto* attention = as<ops::Attention>(op))
       set(attention->q, attention->head_dim), set(attention->y, plan.cache_layers[at(attention->layer)].v_dim());
+    if (const auto* sparse = as<ops::SparseAttention>(op))
+      set(sparse->q, sparse->head_dim), set(sparse->y, plan.cache_layers[at(sparse->layer)].v_dim());
+    if (const auto* choice = as<ops::ChooseKeys>(op)) set(choice->q, choice->head_dim);
     if (const auto* norm = as<ops::RmsNorm>(op);
         norm != nullptr && norm->d < plan.values[at(norm->x)].width) {
       set(norm->x, norm->d), set(norm->y, norm->d);
@@ -330,8 +338,7 @@ void OpChecker::State::run_missing(int32_t i_op) {
     const ops::Op& current = op(open.back());
     open.pop_back();
     for (const ops::ValueId id : ops::values_of(current).inputs) need(producer[at(id)]);
-    if (const auto* attention = as<ops::Attention>(current))
-      need(store_of_layer[at(attention->layer)]);
+    if (const int32_t layer = layer_read(current); layer != ops::kNone) need(store_of_layer[at(layer)]);
   }
   std::sort(missing.begin(), missing.end());
   for (const int32_t i : missing) {
@@ -349,10 +356,10 @@ void OpChecker::State::run(int32_t i_op, std::span<const double> found) {
   } else if (!passes_on(current) && n_rows(values.output) > 0) {
     const bool outputs = of_outputs(values.output);
     std::vector<const KvHistory*> history, chain_history;
-    if (const auto* attention = as<ops::Attention>(current)) {
+    if (const int32_t layer = layer_read(current); layer != ops::kNone) {
       for (const int32_t sequence : outputs ? output_sequences : sequences) {
-        history.push_back(&observed_kv[at(attention->layer)][at(sequence)]);
-        chain_history.push_back(&chain_kv[at(attention->layer)][at(sequence)]);
+        history.push_back(&observed_kv[at(layer)][at(sequence)]);
+        chain_history.push_back(&chain_kv[at(layer)][at(sequence)]);
       }
     }
     const auto input = [&](size_t i, bool chain) {
@@ -550,9 +557,9 @@ void OpChecker::State::note_failure(int32_t i_op, const OpInputs& in,
     failed->sequences.push_back(of_rows[at(row)]);
     if (!in.history.empty()) history.push_back(in.history[at(row)]);
   }
-  if (const auto* attention = as<ops::Attention>(op(i_op))) {
+  if (const int32_t layer = layer_read(op(i_op)); layer != ops::kNone) {
     for (int sequence = 0; sequence < n_sequences; ++sequence) {
-      const KvHistory& h = observed_kv[at(attention->layer)][at(sequence)];
+      const KvHistory& h = observed_kv[at(layer)][at(sequence)];
       if (h.n_positions() > 0) failed->history.emplace(sequence, h);
     }
   }

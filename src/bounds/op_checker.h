@@ -28,13 +28,13 @@ struct FailedOp {
       found;  // the op's observed inputs and output; of the rows of the output
   int64_t n_rows = 0, a_width = 0, b_width = 0, width = 0;
   std::vector<int32_t> tokens, positions, sequences;  // of those rows
-  std::map<int, KvHistory> history;                   // of its layer, by sequence; Attention only
+  std::map<int, KvHistory> history;                   // of the layer of the cache that it reads, by sequence
   std::map<int, std::vector<double>> state_before;  // CausalConv only: what it kept of each sequence before this batch (ops/state/causal_conv.h)
   std::vector<std::map<int, int64_t>> batch_starts;  // per batch so far: sequence -> first position
   Expected expected;
 };
 
-// A token's choice of experts that rounding decided.
+// A token's choice of experts, or of keys, that rounding decided.
 struct RoutingTie {
   int32_t i_op = -1;
   int32_t position = 0, token = 0;

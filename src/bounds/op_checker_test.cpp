@@ -14,6 +14,7 @@
 #include "gguf/file.h"
 #include "model/build.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/sparse_attention.h"
 #include "ops/plan/op_values.h"
 #include "ops/rows/rms_norm.h"
 #include "support/checked_run.h"
@@ -89,7 +90,7 @@ TEST(OpChecker, HealthyRunsStayWithinTheirBoundsInEveryFormat) {
 TEST(OpChecker, GoldensOfFamiliesStayWithinTheirBoundsAndAWrongScaleDoesNot) {
   base::ThreadPool pool(2);
   const std::vector<CheckedSetting> settings = test::checked_settings();
-  for (const char* name : {"mimo2", "deepseek2", "deepseek3-yarn", "gemma4-e", "gemma4-moe"}) {
+  for (const char* name : {"mimo2", "deepseek2", "deepseek3-yarn", "gemma4-e", "gemma4-moe", "deepseek32", "glmdsa"}) {
     const gguf::File file = gguf::File::open(test::shared(std::string("goldens/arch/") + name + ".gguf"));
     const ops::Plan plan = model::build_model(file).plan;
     const auto run_all = [](CheckedRun& run) {
@@ -105,8 +106,9 @@ TEST(OpChecker, GoldensOfFamiliesStayWithinTheirBoundsAndAWrongScaleDoesNot) {
       EXPECT_EQ(run.failure(), "") << name << ", " << settings[i_setting].name;
     }
     ops::Plan wrong = plan;
-    ops::Op& op = *std::find_if(wrong.ops.begin(), wrong.ops.end(), [](const ops::Op& any) { return any.is<ops::Attention>(); });
-    op.get<ops::Attention>().scale *= 1.003;
+    ops::Op& op = *std::find_if(wrong.ops.begin(), wrong.ops.end(), [](const ops::Op& any) { return any.is<ops::Attention>() || any.is<ops::SparseAttention>(); });
+    if (auto* attention = op.as<ops::Attention>()) attention->scale *= 1.003;
+    if (auto* sparse = op.as<ops::SparseAttention>()) sparse->scale *= 1.003;
     CheckedRun run(wrong, plan, settings[8], pool, 64);
     run_all(run);
     ASSERT_TRUE(run.checker.place().has_value()) << name;

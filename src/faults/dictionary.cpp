@@ -16,6 +16,8 @@
 #include "ops/rows/activate.h"
 #include "ops/rows/add.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/choose_keys.h"
+#include "ops/attention/sparse_attention.h"
 #include "ops/state/causal_conv.h"
 #include "ops/rows/clamped_gate.h"
 #include "ops/embed/embed.h"
@@ -135,6 +137,8 @@ std::vector<std::span<const Entry>> tables_of(const Case& c) {
       row<ops::ExpertSum>(expert_sum_entries),
       row<ops::ExpertScale>(expert_scale_entries),
       row<ops::CausalConv>(conv_entries),
+      row<ops::ChooseKeys>(choose_keys_entries),
+      row<ops::SparseAttention>(sparse_attention_entries),
   };
   std::vector<std::span<const Entry>> tables;
   for (const TableRow& table : kTables) {

@@ -136,6 +136,8 @@ std::span<const Entry> activate_entries() noexcept;
 std::span<const Entry> clamped_gate_entries() noexcept;
 std::span<const Entry> slice_entries() noexcept;
 std::span<const Entry> conv_entries() noexcept;
+std::span<const Entry> choose_keys_entries() noexcept;
+std::span<const Entry> sparse_attention_entries() noexcept;
 std::span<const Entry> linear_input_entries() noexcept;
 std::span<const Entry> any_entries() noexcept;
 

@@ -4,15 +4,6 @@
 #include "base/index.h"
 
 namespace assay::lower {
-namespace {
-
-class LayerOf final : public ops::FieldVisitor {
- public:
-  int32_t found = ops::kNone;
-  void cache_layer(int32_t& layer) override { found = layer; }
-};
-
-}  // namespace
 
 Links::Links(const ops::Plan& plan)
     : layer_stored_(plan.ops.size(), ops::kNone),
@@ -27,9 +18,7 @@ Links::Links(const ops::Plan& plan)
     ops_.push_back(ops::values_of(op));
     if (output(id) != ops::kNone) producer_[at(output(id))] = id;
     for (const ops::ValueId x : inputs(id)) readers_[at(x)].push_back(id);
-    LayerOf layer;
-    op.record.fields(layer);
-    (op.record.role() == ops::Role::store ? layer_stored_ : layer_read_)[i] = layer.found;
+    (op.record.role() == ops::Role::store ? layer_stored_ : layer_read_)[i] = ops::cache_layer_of(op);
   }
 }
 

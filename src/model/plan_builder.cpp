@@ -11,6 +11,8 @@
 #include "ops/rows/activation.h"
 #include "ops/rows/add.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/choose_keys.h"
+#include "ops/attention/sparse_attention.h"
 #include "ops/rows/clamp.h"
 #include "ops/rows/clamped_gate.h"
 #include "ops/embed/embed.h"
@@ -170,6 +172,27 @@ ops::ValueId PlanBuilder::attention(std::string_view name, ops::ValueId q, int64
   op.causal = rule.causal;
   plan_.causal = plan_.causal && rule.causal;
   add_op(name, op);
+  return y;
+}
+
+int32_t PlanBuilder::index_store(std::string_view name, ops::ValueId k) {
+  const auto cache = static_cast<int32_t>(plan_.cache_layers.size());
+  plan_.cache_layers.push_back({1, value(k).width, 0, 0, true});
+  add_op(name, ops::KvStore{k, ops::kNone, cache});
+  return cache;
+}
+
+ops::ValueId PlanBuilder::choose_keys(std::string_view name, ops::ValueId q, ops::ValueId weights, int32_t cache, int64_t n_chosen) {
+  const ops::ValueId y = add_value(name, n_chosen, value(q).domain);
+  const int64_t n_heads = value(weights).width;
+  add_op(name, ops::ChooseKeys{q, weights, cache, n_heads, value(q).width / n_heads, y});
+  return y;
+}
+
+ops::ValueId PlanBuilder::sparse_attention(std::string_view name, ops::ValueId q, ops::ValueId chosen, int64_t n_heads, double scale) {
+  const ops::CacheLayer& cache = plan_.cache_layers[static_cast<size_t>(cache_)];
+  const ops::ValueId y = add_value(name, n_heads * cache.v_dim(), value(q).domain);
+  add_op(name, ops::SparseAttention{q, chosen, cache_, n_heads, cache.n_kv_heads, cache.head_dim, scale, y});
   return y;
 }
 

@@ -89,6 +89,11 @@ class PlanBuilder {
   ops::ValueId rope(std::string_view name, ops::ValueId x, ops::RopeId rope, int64_t head_dim);
   void kv_store(std::string_view name, ops::ValueId k, ops::ValueId v);  // v: kNone where values lie in the keys
   ops::ValueId attention(std::string_view name, ops::ValueId q, int64_t n_heads, const AttentionRule& rule);  // over this layer's cache
+  // Chosen keys (ops/attention/choose_keys.h, sparse_attention.h): index keys, in a layer of the cache of their own, whose number is returned; the choice by
+  // them; attention over what was chosen of this layer's cache.
+  int32_t index_store(std::string_view name, ops::ValueId k);
+  ops::ValueId choose_keys(std::string_view name, ops::ValueId q, ops::ValueId weights, int32_t cache, int64_t n_chosen);
+  ops::ValueId sparse_attention(std::string_view name, ops::ValueId q, ops::ValueId chosen, int64_t n_heads, double scale);
   ops::ValueId add(std::string_view name, ops::ValueId a, ops::ValueId b);
   ops::ValueId activate(std::string_view name, ops::ValueId x, ops::ActivationFunction activation);
   ops::ValueId xielu(std::string_view name, ops::ValueId x, double a, double b, double beta, double eps);

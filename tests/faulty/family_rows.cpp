@@ -10,6 +10,7 @@
 #include "ops/attention/attention.h"
 #include "ops/attention/kv_store.h"
 #include "ops/attention/rope.h"
+#include "ops/attention/sparse_attention.h"
 #include "ops/linear/expert_linear.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/route.h"
@@ -160,6 +161,13 @@ void scale_without_yarn(Plan& plan) {
   const int64_t key = width(plan, named<ops::Linear>(plan, "blk.0.attn_q_b").y) /
                       named<ops::Attention>(plan, "blk.0.attention").n_heads;
   each<ops::Attention>(plan, [key](auto& r) { r.scale = 1 / std::sqrt(static_cast<double>(key)); });
+}
+void all_keys_attended(Plan& plan) {
+  for (ops::Op& op : plan.ops) {
+    const auto* sparse = op.as<ops::SparseAttention>();
+    if (sparse == nullptr) continue;
+    op.record = ops::Attention{sparse->q, sparse->layer, sparse->n_heads, sparse->n_kv_heads, sparse->head_dim, sparse->scale, 0, sparse->y};
+  }
 }
 void no_residual_scale(Plan& plan) { named<ops::Scale>(plan, "blk.0.attn_scaled").factor = 1; }
 void logits_multiplied(Plan& plan) {
@@ -435,12 +443,33 @@ std::vector<Row> expert_rows() {
   };
 }
 
+std::vector<Row> choice_rows() {
+  return {
+      {.id = "F31",
+       .source = "",
+       .what = "an indexer's choice ignored: all keys attended to",
+       .injected = "attention",
+       .golden = "deepseek32",
+       .change_plan = all_keys_attended,
+       .op = "blk.0.attention",
+       .named_by = {"choice_ignored"}},
+      {.id = "F32",
+       .source = "",
+       .what = "an indexer chooses one key too few",
+       .injected = "indexer",
+       .golden = "glmdsa",
+       .fault = Fault::choice_one_too_few,
+       .op = "blk.0.indexer.choice",
+       .named_by = {"choice_count"}},
+  };
+}
+
 }  // namespace
 
 const std::vector<Row>& family_rows() {
   static const std::vector<Row> rows = [] {
     std::vector<Row> all = attention_rows();
-    for (auto part : {block_rows, expert_rows}) {
+    for (auto part : {block_rows, expert_rows, choice_rows}) {
       const std::vector<Row> more = part();
       all.insert(all.end(), more.begin(), more.end());
     }

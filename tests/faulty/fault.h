@@ -75,6 +75,7 @@ enum class Fault {
   first_position_short,   // the empty cache's shortcut copies V without repeating its heads
   decode_sees_itself,     // a run of one token sees no earlier one
   ring_off_by_one,        // a resumed prefill finds earlier rows one place further
+  choice_one_too_few,     // an indexer chooses one key less than it should
   stale_cells,            // cells that were truncated are seen again, up to the end of their block
 
   // Experts (plain_experts.cpp)

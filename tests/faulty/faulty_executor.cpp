@@ -13,6 +13,7 @@
 
 #include "faulty/plain_attention.h"
 #include "faulty/plain_cache.h"
+#include "faulty/plain_choice.h"
 #include "faulty/plain_experts.h"
 #include "faulty/plain_formats.h"
 #include "faulty/plain_linear.h"
@@ -465,6 +466,8 @@ void FaultyExecutor::run_formula(const ops::Op& op) {
     for (int64_t t = 0; t < n_tokens_; ++t) states_.run(op, rows, t, sequence_of(t), position_of(t));
   } else if (op.record.role() == ops::Role::row) {
     op.record.run(rows, 0, n_rows(ids.output));
+  } else if (op.record.role() == ops::Role::cached) {
+    for (int64_t t = 0; t < n_tokens_; ++t) run_cached_plain(op, rows, cache_, sequence_of(t), t, options_.fault);
   } else {
     throw std::logic_error(op.name + ": this engine has no " + op.record.kind());
   }

@@ -14,6 +14,7 @@
 #include "ops/rows/activation.h"
 #include "ops/attention/attention.h"
 #include "ops/plan/batch_shape.h"
+#include "ops/plan/cached_run.h"
 #include "ops/linear/expert_linear.h"
 #include "ops/plan/float64.h"
 #include "ops/plan/host_rows.h"
@@ -67,6 +68,7 @@ class OracleExecutor final : public ops::Executor {
   void check_batch(ops::BatchShape& shape) const;
   void run_op(const ops::Op& op);
   void run_state(const ops::Op& op);
+  void run_cached(const ops::Op& op);
   void run_rows(const ops::Op& op);
   void run_op(const ops::Linear& op);
   void run_op(const ops::KvStore& op);
@@ -154,6 +156,7 @@ void OracleExecutor::observe(const ops::Op& op, ops::OpObserver& observer) {
 void OracleExecutor::run_op(const ops::Op& op) {
   if (op.record.role() == ops::Role::row) return run_rows(op);
   if (op.record.role() == ops::Role::state) return run_state(op);
+  if (op.record.role() == ops::Role::cached) return run_cached(op);
   if (const auto* linear = op.as<ops::Linear>()) return run_op(*linear);
   if (const auto* store = op.as<ops::KvStore>()) return run_op(*store);
   if (const auto* attention = op.as<ops::Attention>()) return run_op(*attention);
@@ -173,6 +176,19 @@ void OracleExecutor::run_state(const ops::Op& op) {
   const int32_t id = ops::state_of(op);
   pool_.run(plan_.states[static_cast<size_t>(id)].n_units, [&](int64_t unit, int) {
     states_.run(id, unit, unit + 1, [&](const ops::StateRun<double>& at) { op.record.run(host_rows_, at, unit, unit + 1); });
+  });
+}
+
+// By the record's own formula, token by token.
+void OracleExecutor::run_cached(const ops::Op& op) {
+  const int32_t layer = ops::cache_layer_of(op);
+  std::vector<std::vector<int32_t>> orders(shares_.size(), std::vector<int32_t>(static_cast<size_t>(options_.n_ctx)));
+  pool_.run(n_tokens_, [&](int64_t t, int thread) {
+    const auto i_thread = static_cast<size_t>(thread);
+    const HeadCache head = cache_.head(sequence_of(t), layer, 0);
+    const ops::CachedRun<double> at{cache_.n_positions(sequence_of(t)), head.k, head.k_stride, head.v, head.v_stride, shares_[i_thread].data(),
+                                    orders[i_thread].data()};
+    op.record.run(host_rows_, at, t, t + 1);
   });
 }
 

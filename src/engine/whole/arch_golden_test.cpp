@@ -21,7 +21,7 @@ constexpr const char* kDecoders[] = {"qwen2",   "qwen3",      "gemma",    "gemma
                                      "ernie45", "seedoss",    "hunyuan",  "apertus", "arcee",      "nemotron", "graniteswa",
                                      "mixtral", "qwen2moe",   "qwen3moe", "olmoe",   "gptoss",     "glm4moe", "granitemoe-shared", "ernie45moe", "minimaxm2",
                                      "llama4",  "hunyuanmoe", "exaonemoe", "cohere2moe", "afmoe",    "laguna",  "mimo2", "gemma4", "gemma4-e", "gemma4-moe",
-                                     "deepseek2", "deepseek2-lite", "deepseek3-yarn", "glm47flash", "mistral4",
+                                     "deepseek2", "deepseek2-lite", "deepseek3-yarn", "glm47flash", "mistral4", "deepseek32", "glmdsa",
                                      "qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "granitehybrid", "granitehybrid-moe", "nemotronh",
                                      "nemotronhmoe", "falconh1", "mamba", "mamba2", "kimilinear", "bailing3", "qwen4exp", "minimaxm3", "gemma3n", "bitnet"};
 

@@ -130,7 +130,10 @@ void Decoder::dense_layers() const {
 
 ValueId Decoder::attend_heads(const Heads& heads, const AttentionRule& rule, std::initializer_list<ValueId*> residuals) const {
   if (heads.k != ops::kNone) p.kv_store("kv_store", heads.k, heads.v);
-  ValueId o = p.attention("attention", heads.q, n_heads(), rule);
+  return attended(p.attention("attention", heads.q, n_heads(), rule), residuals);
+}
+
+ValueId Decoder::attended(ValueId o, std::initializer_list<ValueId*> residuals) const {
   if (is_last(p.layer())) {  // what follows concerns only the tokens whose logits are wanted
     o = p.select_outputs("attention_selected", o);
     int i = 0;

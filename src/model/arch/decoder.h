@@ -65,6 +65,8 @@ class Decoder {
   Heads norm_whole(const Heads& heads) const;               // the same over the whole width
   // Stores k and v and attends; in the last layer keeps of the result and of each residual only the tokens whose logits are wanted.
   ops::ValueId attend_heads(const Heads& heads, const AttentionRule& rule, std::initializer_list<ops::ValueId*> residuals) const;
+  // The last part of it: o and each residual as what follows in this layer needs them.
+  ops::ValueId attended(ops::ValueId o, std::initializer_list<ops::ValueId*> residuals) const;
   // In the last layer of x only the tokens whose logits are wanted, as <name>_selected; else x.
   ops::ValueId wanted(std::string_view name, ops::ValueId x) const;
   ops::ValueId attn_output(ops::ValueId o) const;

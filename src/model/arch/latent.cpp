@@ -41,12 +41,12 @@ int64_t LatentAttention::d_value(int32_t layer) const {
   return left;
 }
 
-ops::RopeId LatentAttention::yarn_rope() const {
+ops::RopeId LatentAttention::yarn_rope(Pairing pairing) const {
   RopeScaling scaling = read_rope_scaling(d_.input.keys, d_.h);
   const bool has_multiplier = d_.input.keys.number("rope.scaling.yarn_log_multiplier", 0) != 0;
   // The magnitude m(mscale) / m(mscale_all_dim) has no key of its own; it is 1 in all public files.
   if (scaling.kind == RopeScaling::Kind::yarn && has_multiplier) scaling.magnitude = 1;
-  return d_.p.add_rope(make_rope(d_.h.rope_dim, d_.h.rope_theta, pairing_ == Pairing::pairs, scaling));
+  return d_.p.add_rope(make_rope(d_.h.rope_dim, d_.h.rope_theta, pairing == Pairing::pairs, scaling));
 }
 
 double LatentAttention::yarn_score_scale() const {
@@ -64,13 +64,17 @@ void LatentAttention::begin_layer(int32_t layer) const {
   d_.p.begin_layer(layer, keeps_c ? ops::CacheLayer{1, d_c_ + d_rope_, 0, d_c_, true} : ops::CacheLayer{d_.n_heads(layer), d_key_, 0, d_value(layer)});
 }
 
-// [n_heads (nope | rope)]
-ValueId LatentAttention::queries(ValueId x) const {
+ValueId LatentAttention::query_latent(ValueId x) const {
   PlanBuilder& p = d_.p;
-  const int64_t n = d_.n_heads() * d_key_;
-  if (!p.has("attn_q_a.weight")) return p.linear("attn_q", x, n, Bias::optional);
+  if (!p.has("attn_q_a.weight")) return kNone;
   const int64_t rank = d_.input.keys.count("attention.q_lora_rank", 1, kWidthMax);
-  return p.linear("attn_q_b", p.rms_norm("attn_q_a_norm", p.linear("attn_q_a", x, rank, Bias::optional), kLatentEps), n, Bias::optional);
+  return p.rms_norm("attn_q_a_norm", p.linear("attn_q_a", x, rank, Bias::optional), kLatentEps);
+}
+
+// [n_heads (nope | rope)]
+ValueId LatentAttention::queries(ValueId x, ValueId latent) const {
+  const int64_t n = d_.n_heads() * d_key_;
+  return latent == kNone ? d_.p.linear("attn_q", x, n, Bias::optional) : d_.p.linear("attn_q_b", latent, n, Bias::optional);
 }
 
 Heads LatentAttention::absorbed_heads(ValueId q_nope, ValueId q_rope, ValueId c, ValueId k_rope) const {
@@ -87,29 +91,45 @@ Heads LatentAttention::expanded_heads(ValueId q_nope, ValueId q_rope, ValueId c,
   return {p.join("attn_q_all", q_nope, q_rope, n, d_rope_), k, p.slice("attn_v", kv, n, nope, value)};
 }
 
+// Keys and values are stored first: the layers of the cache stand in the order of their stores.
+ValueId LatentAttention::attend_chosen(const Heads& heads, const AttentionRule& scaled, const IndexInputs& in, Indexer& indexer,
+                                       std::initializer_list<ValueId*> residuals) const {
+  PlanBuilder& p = d_.p;
+  if (in.latent == kNone) {
+    throw Error(Errc::bad_file, fmt::format("blk.{}.attn_q_a.weight: missing; an indexer's queries are made of its latent", p.layer()));
+  }
+  p.kv_store("kv_store", heads.k, heads.v);
+  const ValueId chosen = indexer.choose(in.x, in.latent);
+  return d_.attended(p.sparse_attention("attention", heads.q, chosen, d_.n_heads(), scaled.scale), residuals);
+}
+
 ValueId LatentAttention::attend(ValueId x, const Rule& rule, std::initializer_list<ValueId*> residuals) const {
   PlanBuilder& p = d_.p;
   const int64_t n = d_.n_heads(), nope = d_key_ - d_rope_;
-  const ValueId q = queries(x);
+  const ValueId latent = query_latent(x), q = queries(x, latent);
   const auto turned = [&](const char* name, ValueId part) { return rule.rope == kNone ? part : p.rope(name, part, rule.rope, d_rope_); };
   const ValueId q_nope = p.slice("attn_q_nope", q, n, 0, nope), q_rope = turned("attn_q_rope", p.slice("attn_q_pe", q, n, nope, d_rope_));
   const ValueId c = p.rms_norm("attn_kv_a_norm", p.linear_rows("attn_kv_a_c", "attn_kv_a_mqa", x, d_c_ + d_rope_, 0, d_c_), kLatentEps);
   const ValueId k_rope = turned("attn_k_rope", p.linear_rows("attn_k_pe", "attn_kv_a_mqa", x, d_c_ + d_rope_, d_c_, d_rope_));
   Heads heads = absorbed() ? absorbed_heads(q_nope, q_rope, c, k_rope) : expanded_heads(q_nope, q_rope, c, k_rope);
   if (rule.position_beta != 0) heads.q = p.scale_by_position("attn_q_scaled", heads.q, rule.position_beta, rule.position_period, 0);
-  const ValueId o = d_.attend_heads(heads, {rule.score_scale / std::sqrt(static_cast<double>(d_key_))}, residuals);
+  const AttentionRule scaled{rule.score_scale / std::sqrt(static_cast<double>(d_key_))};
+  const ValueId o = rule.indexer == nullptr ? d_.attend_heads(heads, scaled, residuals) : attend_chosen(heads, scaled, {x, latent}, *rule.indexer, residuals);
   const ValueId values = absorbed() ? p.linear_heads("attn_v_b", o, n, d_value(p.layer())) : o;
   if (!rule.gated) return d_.attn_output(values);
   const ValueId gate = d_.wanted("attn_gate", p.linear("attn_gate", x, n, Bias::optional));
   return d_.attn_output(p.gate("attn_gated", gate, values, ops::ActivationFunction::sigmoid));
 }
 
-ValueId latent_mixture(const ArchInput& input, PlanBuilder& p, bool softmax_groups_by_best) {
+ValueId latent_mixture(const ArchInput& input, PlanBuilder& p, const LatentMixture& mixture) {
   const Decoder d(input, p);
   const LatentAttention latent(d, Pairing::pairs);
+  std::optional<Indexer> indexer;
+  if (mixture.indexer) indexer.emplace(d, IndexerRule{latent.yarn_rope(*mixture.indexer), mixture.shared_indexers});
   const int64_t original = input.keys.find_count("rope.scaling.original_context_length", 1, kContextMax).value_or(d.h.n_ctx_train);
   const LatentAttention::Rule attention{latent.yarn_rope(), latent.yarn_score_scale(), input.keys.number("attention.temperature_scale", 0),
-                                        input.keys.find_count("attention.temperature_length", 1, kContextMax).value_or(original)};
+                                        input.keys.find_count("attention.temperature_length", 1, kContextMax).value_or(original), false,
+                                        indexer ? &*indexer : nullptr};
   const int64_t lead = d.leading_dense();
   const bool has_experts = input.keys.find_count("expert_count", 0, ops::kExpertsMax).value_or(0) > 0;
   ValueId x = d.embed();
@@ -122,8 +142,8 @@ ValueId latent_mixture(const ArchInput& input, PlanBuilder& p, bool softmax_grou
       x = p.add("residual", x, d.ffn_gated(f, ops::ActivationFunction::silu));
       continue;
     }
-    RouteRule rule = d.route_rule(ops::Gating::softmax, false);
-    rule.group_by_best = softmax_groups_by_best && rule.gating == ops::Gating::softmax;
+    RouteRule rule = d.route_rule(mixture.gating, false);
+    rule.group_by_best = mixture.softmax_groups_by_best && rule.gating == ops::Gating::softmax;
     x = p.add("residual", x, d.mixture(f, rule));
   }
   p.end_layers();

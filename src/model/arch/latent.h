@@ -6,7 +6,9 @@
 // Source: DeepSeek-V2, arXiv:2405.04434.
 #pragma once
 
-#include "model/arch/decoder.h"
+#include <optional>
+
+#include "model/arch/indexer.h"
 
 namespace assay::model::arch {
 
@@ -15,7 +17,8 @@ class LatentAttention {
   LatentAttention(const Decoder& decoder, Pairing pairing);
 
   // YaRN as these families have it: the file's multiplier scales scores and leaves cos and sin alone.
-  ops::RopeId yarn_rope() const;
+  ops::RopeId yarn_rope() const { return yarn_rope(pairing_); }
+  ops::RopeId yarn_rope(Pairing pairing) const;
   double yarn_score_scale() const;  // 1 without YaRN or multiplier
 
   struct Rule {
@@ -24,6 +27,7 @@ class LatentAttention {
     double position_beta = 0;                // queries grow with the position (ops/rows/scale_by_position.h)
     int64_t position_period = 1;
     bool gated = false;                      // each head's output times sigmoid(attn_gate x)
+    Indexer* indexer = nullptr;              // null: all keys are attended to
   };
   // Begins the layer and attends; as Decoder::attend keeps of the residuals, in the last layer, what logits want.
   void begin_layer(int32_t layer) const;
@@ -32,7 +36,13 @@ class LatentAttention {
  private:
   bool absorbed() const { return d_.p.has("attn_k_b.weight"); }
   int64_t d_value(int32_t layer) const;
-  ops::ValueId queries(ops::ValueId x) const;
+  ops::ValueId query_latent(ops::ValueId x) const;                        // kNone: the file has none
+  ops::ValueId queries(ops::ValueId x, ops::ValueId latent) const;
+  struct IndexInputs {
+    ops::ValueId x, latent;
+  };
+  ops::ValueId attend_chosen(const Heads& heads, const AttentionRule& scaled, const IndexInputs& in, Indexer& indexer,
+                             std::initializer_list<ops::ValueId*> residuals) const;
   Heads expanded_heads(ops::ValueId q_nope, ops::ValueId q_rope, ops::ValueId c, ops::ValueId k_rope) const;
   Heads absorbed_heads(ops::ValueId q_nope, ops::ValueId q_rope, ops::ValueId c, ops::ValueId k_rope) const;
 
@@ -41,8 +51,13 @@ class LatentAttention {
   int64_t d_c_, d_key_, d_rope_;  // elements of c, of a head's key, and of these turned
 };
 
-// The whole of a model with latent attention (pairs), dense layers first, then experts beside shared ones. softmax_groups_by_best: where scores are a
-// softmax, a group of experts is scored by its best, not by its two best.
-ops::ValueId latent_mixture(const ArchInput& input, PlanBuilder& p, bool softmax_groups_by_best);
+// The whole of a model with latent attention (pairs), dense layers first, then experts beside shared ones.
+struct LatentMixture {
+  bool softmax_groups_by_best = false;           // where scores are a softmax, a group of experts is scored by its best, not by its two best
+  ops::Gating gating = ops::Gating::softmax;     // where the file names none
+  std::optional<Pairing> indexer = std::nullopt; // layers choose their keys; how index queries and keys turn
+  bool shared_indexers = false;                  // IndexerRule::shared
+};
+ops::ValueId latent_mixture(const ArchInput& input, PlanBuilder& p, const LatentMixture& mixture);
 
 }  // namespace assay::model::arch

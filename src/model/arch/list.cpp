@@ -56,6 +56,8 @@ constexpr Architecture kArchitectures[] = {
     {"gemma4", arch::gemma4},
     {"deepseek2", arch::deepseek2},
     {"mistral4", arch::mistral4},
+    {"deepseek32", arch::deepseek32},
+    {"glm-dsa", arch::glm_dsa},
     {"minicpm3", arch::minicpm3},
     {"qwen35", arch::qwen35},
     {"qwen35moe", arch::qwen35moe},

@@ -28,10 +28,10 @@ float score(const float* q, const float* k, int64_t head_dim, const ScoreRule& r
   return rule.softcap > 0 ? num::softcap(sum, rule.softcap) : sum;
 }
 
-}  // namespace
-
-void attention_ref(const float* q, tensor::ConstMat keys, tensor::ConstMat values, int64_t first, int64_t last, const ScoreRule& rule,
-                   float* y) noexcept {
+// row_of(t): the row of keys and values that stands at position t.
+template <class RowOf>
+void attend(const float* q, tensor::ConstMat keys, tensor::ConstMat values, int64_t first, int64_t last, const ScoreRule& rule, const RowOf& row_of,
+            float* y) noexcept {
   const int64_t v_dim = values.cols;
   float m = 0.0f, l = 0.0f;
   bool started = false;
@@ -40,7 +40,7 @@ void attention_ref(const float* q, tensor::ConstMat keys, tensor::ConstMat value
     float p[kAttentionSegment];
     float m_segment = -std::numeric_limits<float>::infinity();
     for (int64_t t = begin; t < end; ++t) {
-      p[t - begin] = score(q, keys.row(t), keys.cols, rule);
+      p[t - begin] = score(q, keys.row(row_of(t)), keys.cols, rule);
       m_segment = p[t - begin] > m_segment ? p[t - begin] : m_segment;
     }
     num::Lanes32 sum;
@@ -53,7 +53,7 @@ void attention_ref(const float* q, tensor::ConstMat keys, tensor::ConstMat value
     const float a = num::exp(m - m_both), b = num::exp(m_segment - m_both);
     for (int64_t j = 0; j < v_dim; ++j) {
       float o = 0.0f;
-      for (int64_t t = begin; t < end; ++t) o = num::fma(p[t - begin], values(t, j), o);
+      for (int64_t t = begin; t < end; ++t) o = num::fma(p[t - begin], values(row_of(t), j), o);
       y[j] = started ? num::fma(y[j], a, o * b) : o;
     }
     l = started ? num::fma(l, a, l_segment * b) : l_segment;
@@ -68,6 +68,18 @@ void attention_ref(const float* q, tensor::ConstMat keys, tensor::ConstMat value
     for (int64_t j = 0; j < v_dim; ++j) y[j] = y[j] * a;
   }
   for (int64_t j = 0; j < v_dim; ++j) y[j] = y[j] / l;
+}
+
+}  // namespace
+
+void attention_ref(const float* q, tensor::ConstMat keys, tensor::ConstMat values, int64_t first, int64_t last, const ScoreRule& rule,
+                   float* y) noexcept {
+  attend(q, keys, values, first, last, rule, [](int64_t t) { return t; }, y);
+}
+
+void attention_over_ref(const float* q, tensor::ConstMat keys, tensor::ConstMat values, const float* row_of, int64_t n, const ScoreRule& rule,
+                        float* y) noexcept {
+  attend(q, keys, values, 0, n - 1, rule, [row_of](int64_t t) { return static_cast<int64_t>(row_of[t]); }, y);
 }
 
 int64_t cache_row_bytes(CacheType type, int64_t head_dim) noexcept {

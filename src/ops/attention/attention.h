@@ -83,6 +83,8 @@ struct ScoreRule {
 // overlap q.
 void attention_ref(const float* q, tensor::ConstMat keys, tensor::ConstMat values, int64_t first, int64_t last, const ScoreRule& rule,
                    float* y) noexcept;
+// The same over n rows of keys and values, row_of[i] being what stands at position i.
+void attention_over_ref(const float* q, tensor::ConstMat keys, tensor::ConstMat values, const float* row_of, int64_t n, const ScoreRule& rule, float* y) noexcept;
 
 // How one head's key or value of one position is stored, and read back. q8_0: head_dim / 32 blocks as in a GGUF file, an f16 scale and then
 // 32 integers each.

@@ -7,10 +7,11 @@ namespace {
 class Collector final : public FieldVisitor {
  public:
   OpValues values;
-  int32_t found_state = kNone;
+  int32_t found_state = kNone, found_layer = kNone;
   void reads(ValueId& id) override { values.inputs.push_back(id); }
   void writes(ValueId& id) override { values.output = id; }
   void state(int32_t& id) override { found_state = id; }
+  void cache_layer(int32_t& layer) override { found_layer = layer; }
 };
 
 }  // namespace
@@ -25,6 +26,12 @@ int32_t state_of(const Op& op) {
   Collector collector;
   op.record.fields(collector);
   return collector.found_state;
+}
+
+int32_t cache_layer_of(const Op& op) {
+  Collector collector;
+  op.record.fields(collector);
+  return collector.found_layer;
 }
 
 std::vector<StateLayer> states_of(const Plan& plan, const std::function<bool(int32_t i_op)>& wants) {

@@ -17,6 +17,8 @@ OpValues values_of(const Op& op);
 
 // The state that an op of Role::state keeps, as an index into Plan::states; else kNone.
 int32_t state_of(const Op& op);
+// The layer of the cache that an op reads or writes, as an index into Plan::cache_layers; else kNone.
+int32_t cache_layer_of(const Op& op);
 // Plan::states of which those stay whose op (an index into Plan::ops) is wanted, in their places; the others are empty.
 std::vector<StateLayer> states_of(const Plan& plan, const std::function<bool(int32_t i_op)>& wants);
 

@@ -7,8 +7,6 @@
 
 #include "assay/error.h"
 #include "base/index.h"
-#include "ops/attention/attention.h"
-#include "ops/attention/kv_store.h"
 #include "ops/plan/op_values.h"
 
 namespace assay::ops {
@@ -43,9 +41,10 @@ ValueId crossing(const Plan& plan, int32_t i_op) {
 void check_caches(const Plan& part) {
   std::vector<bool> stored(part.cache_layers.size(), false);
   for (const Op& op : part.ops) {
-    if (const auto* store = op.as<KvStore>()) stored[at(store->layer)] = true;
-    const auto* attention = op.as<Attention>();
-    if (attention != nullptr && !stored[at(attention->layer)]) {
+    const int32_t layer = cache_layer_of(op);
+    if (layer == kNone) continue;
+    if (op.record.role() == Role::store) stored[at(layer)] = true;
+    if (!stored[at(layer)]) {
       throw Error(Errc::unsupported, op.name + " reads the cache of a layer that a split gives to another device");
     }
   }

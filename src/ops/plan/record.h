@@ -16,6 +16,9 @@
 // those of Role::state
 //   void run(const HostRows<float>&, const StateRun<float>&, int64_t begin, int64_t end) const noexcept;    the scalar reference: units begin .. end - 1
 //   void run(const HostRows<double>&, const StateRun<double>&, int64_t begin, int64_t end) const noexcept;  of consecutive tokens (ops/state/state.h)
+// those of Role::cached
+//   void run(const HostRows<float>&, const CachedRun<float>&, int64_t begin, int64_t end) const noexcept;    the scalar reference: rows begin .. end - 1
+//   void run(const HostRows<double>&, const CachedRun<double>&, int64_t begin, int64_t end) const noexcept;  of one sequence (ops/plan/cached_run.h)
 // The compiler refuses a record that lacks one. A device without a kernel for a row op runs its reference.
 #pragma once
 
@@ -38,6 +41,8 @@ template <class T>
 struct HostRows;
 template <class T>
 struct StateRun;
+template <class T>
+struct CachedRun;
 
 // What one op of a run has to do at least (WorkScope: ops/plan/work.h).
 struct OpWork {
@@ -56,6 +61,7 @@ enum class Role {
   select,     // rows of its input chosen by the batch
   gather,     // columns of all shards of a model
   state,      // token by token in order, from what it keeps of the tokens before
+  cached,     // reads the KV cache in a way of its own: row i of its output from rows i of its inputs and one layer's keys and values
 };
 
 // Told the ids that a record holds. What is not overridden is passed over.
@@ -125,6 +131,8 @@ class Record {
   void run(const HostRows<double>& rows, int64_t begin, int64_t end) const noexcept { held_->run(rows, begin, end); }
   void run(const HostRows<float>& rows, const StateRun<float>& at, int64_t begin, int64_t end) const noexcept { held_->run(rows, at, begin, end); }
   void run(const HostRows<double>& rows, const StateRun<double>& at, int64_t begin, int64_t end) const noexcept { held_->run(rows, at, begin, end); }
+  void run(const HostRows<float>& rows, const CachedRun<float>& at, int64_t begin, int64_t end) const noexcept { held_->run(rows, at, begin, end); }
+  void run(const HostRows<double>& rows, const CachedRun<double>& at, int64_t begin, int64_t end) const noexcept { held_->run(rows, at, begin, end); }
 
  private:
   struct Base {
@@ -142,6 +150,8 @@ class Record {
     virtual void run(const HostRows<double>&, int64_t begin, int64_t end) const noexcept = 0;
     virtual void run(const HostRows<float>&, const StateRun<float>&, int64_t begin, int64_t end) const noexcept = 0;
     virtual void run(const HostRows<double>&, const StateRun<double>&, int64_t begin, int64_t end) const noexcept = 0;
+    virtual void run(const HostRows<float>&, const CachedRun<float>&, int64_t begin, int64_t end) const noexcept = 0;
+    virtual void run(const HostRows<double>&, const CachedRun<double>&, int64_t begin, int64_t end) const noexcept = 0;
   };
   template <class R>
   static constexpr char kType = 0;
@@ -171,6 +181,12 @@ class Record {
     }
     void run(const HostRows<double>& rows, const StateRun<double>& at, int64_t begin, int64_t end) const noexcept override {
       if constexpr (R::kRole == Role::state) record.run(rows, at, begin, end);
+    }
+    void run(const HostRows<float>& rows, const CachedRun<float>& at, int64_t begin, int64_t end) const noexcept override {
+      if constexpr (R::kRole == Role::cached) record.run(rows, at, begin, end);
+    }
+    void run(const HostRows<double>& rows, const CachedRun<double>& at, int64_t begin, int64_t end) const noexcept override {
+      if constexpr (R::kRole == Role::cached) record.run(rows, at, begin, end);
     }
     R record;
   };

@@ -145,6 +145,15 @@ int64_t bytes_of(ops::CacheType type, int64_t width) {
   return width;
 }
 
+// The layer of the model whose op fills this one of the cache; an indexer's is named.
+std::string layer_of_cache(const ops::Plan& plan, int32_t layer) {
+  for (const ops::Op& op : plan.ops) {
+    if (op.record.role() != ops::Role::store || ops::cache_layer_of(op) != layer) continue;
+    return op.name.ends_with(".kv_store") ? fmt::format("layer {}", op.layer) : fmt::format("layer {} ({})", op.layer, op.name);
+  }
+  return fmt::format("layer {}", layer);
+}
+
 // Where in the cache a byte lies: "layer 3, V, position 12".
 std::string place_in_cache(const Subject& subject, int64_t at, int64_t total, int64_t n_positions) {
   const ops::Plan& plan = subject.model->state().built.plan;
@@ -158,7 +167,7 @@ std::string place_in_cache(const Subject& subject, int64_t at, int64_t total, in
         const int64_t width = of.n_kv_heads * (is_value ? of.stored_v_dim() : of.head_dim);
         const int64_t row = bytes(is_value, width), end = begin + row * n_positions;
         if (at >= begin && at < end)
-          found = fmt::format("layer {}, {}, position {}", layer, is_value ? "V" : "K",
+          found = fmt::format("{}, {}, position {}", layer_of_cache(plan, static_cast<int32_t>(layer)), is_value ? "V" : "K",
                               (at - begin) / row);
         begin = end;
       }

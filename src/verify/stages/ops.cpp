@@ -8,6 +8,7 @@
 
 #include "assay/tokenizer.h"
 #include "engine/model_state.h"
+#include "ops/attention/choose_keys.h"
 #include "ops/plan/op_values.h"
 #include "verify/attention_maps.h"
 #include "faults/dictionary.h"
@@ -147,17 +148,19 @@ std::string not_reached(const ops::Plan& plan, int64_t n_tokens) {
   return fmt::format("; the edge of windows of {} positions is not reached", longest);
 }
 
-// Routers whose choice rounding decided: no fault. A few word for word, the others as a number.
+// Routers and indexers whose choice rounding decided: no fault. A few word for word, the others as a number.
 void tell_ties(const Subject& subject, const ops::Plan& plan, const std::vector<RoutingTie>& ties, Findings& findings) {
   constexpr int64_t kShown = 3;
   for (const bool of_chain : {false, true}) {
     int64_t n = 0;
     for (const RoutingTie& t : ties) {
       if (t.tie.of_chain != of_chain || ++n > kShown) continue;
-      findings.note(fmt::format("routing is a tie within rounding: {}, position {} (token {}), rank {}: expert {} was taken, {} takes {}; their scores differ by {:.3g}, "
+      const ops::Op& op = plan.ops[static_cast<size_t>(t.i_op)];
+      const bool of_keys = op.is<ops::ChooseKeys>();
+      findings.note(fmt::format("{} is a tie within rounding: {}, position {} (token {}), rank {}: {} {} was taken, {} takes {}; their scores differ by {:.3g}, "
                                 "{} {:.3g}; what was taken is followed",
-                                plan.ops[static_cast<size_t>(t.i_op)].name, t.position, token_with_text(subject, t.token), t.tie.rank, t.tie.found,
-                                of_chain ? "the float64 run of the whole chain" : "float64", t.tie.exact, t.tie.margin,
+                                of_keys ? "the choice of keys" : "routing", op.name, t.position, token_with_text(subject, t.token), t.tie.rank,
+                                of_keys ? "key" : "expert", t.tie.found, of_chain ? "the float64 run of the whole chain" : "float64", t.tie.exact, t.tie.margin,
                                 of_chain ? "its scores lie apart from those found by" : "rounding may move them by", t.tie.bound));
     }
     if (n > kShown) findings.note(fmt::format("and {} more such ties{}", n - kShown, of_chain ? " of the whole chain" : ""));

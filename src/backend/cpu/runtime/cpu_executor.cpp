@@ -44,6 +44,7 @@ class CpuExecutor final : public ops::Executor {
         small_weights_(plan),
         n_positions_(static_cast<size_t>(options.n_sequences), 0) {
     for (const ops::RopeSpec& spec : plan.ropes) state_.rope_tables.emplace_back(spec, options.n_ctx);
+    state_.n_ctx = options.n_ctx;
     state_.shape.reserve(options);
     state_.small_weights = small_weights_.all();
     place_values();
@@ -175,6 +176,7 @@ class CpuExecutor final : public ops::Executor {
       case Step::Kind::rows: run_row_step(state_, step); break;
       case Step::Kind::linears: run_linear_step(state_, linear_steps_[i], state_.n_rows(step.domain)); break;
       case Step::Kind::attention: run_attention_step(state_, record<ops::Attention>(step), reinterpret_cast<float*>(partials_.data())); break;
+      case Step::Kind::cached: run_cached_step(state_, plan_.ops[static_cast<size_t>(step.op)]); break;
       case Step::Kind::experts: experts_->run(record<ops::ExpertLinear>(step), state_.n_rows(step.domain)); break;
       case Step::Kind::state: run_state_step(state_, step); break;
       case Step::Kind::gather: gather(record<ops::Gather>(step), state_.n_rows(step.domain)); break;
@@ -208,6 +210,7 @@ class CpuExecutor final : public ops::Executor {
       for (size_t i = 0; i < step.tasks.size(); ++i) bytes = std::max(bytes, step.choices[i].scratch_bytes(step.tasks[i]));
     }
     for (const ops::Op& op : plan_.ops) {
+      bytes = std::max(bytes, cached_scratch_bytes(state_, op, options_.n_ctx));
       const auto* record = op.as<ops::Attention>();
       if (record == nullptr) continue;
       const int64_t v_dim = plan_.cache_layers[static_cast<size_t>(record->layer)].v_dim();

@@ -27,6 +27,22 @@ void check_type(ops::CacheType type, int64_t head_dim, const char* which, size_t
   }
 }
 
+// n elements of one lane of a key tile to a lane of another one.
+template <class Element>
+void copy_lane(const std::byte* from, std::byte* to, int64_t n) noexcept {
+  const auto* source = reinterpret_cast<const Element*>(from);
+  auto* place = reinterpret_cast<Element*>(to);
+  for (int64_t j = 0; j < n; ++j) place[j * kKeyTile] = source[j * kKeyTile];
+}
+
+void copy_key(const CacheHead& head, const std::byte* from, int64_t lane, std::byte* to, int64_t to_lane) noexcept {
+  if (head.type_k == ops::CacheType::f32) return copy_lane<uint32_t>(from + lane * 4, to + to_lane * 4, head.head_dim);
+  if (head.type_k == ops::CacheType::f16) return copy_lane<uint16_t>(from + lane * 2, to + to_lane * 2, head.head_dim);
+  const int64_t n_blocks = head.head_dim / kQ8Elements, integers = n_blocks * kKeyTile * 2;
+  copy_lane<uint16_t>(from + lane * 2, to + to_lane * 2, n_blocks);
+  copy_lane<uint8_t>(from + integers + lane, to + integers + to_lane, head.head_dim);
+}
+
 // Rows of `bytes` bytes, `n` of them: from or to columns that lie `stride` bytes apart.
 void spread(const std::byte* row, int64_t n, int64_t bytes, std::byte* column, int64_t stride) noexcept {
   for (int64_t j = 0; j < n; ++j) std::memcpy(column + j * stride, row + j * bytes, static_cast<size_t>(bytes));
@@ -87,6 +103,14 @@ void get_value(const CacheHead& head, int64_t position, std::byte* row) noexcept
     std::memcpy(row + block * kQ8Bytes, value_scales(head, position) + block * 2, 2);
     std::memcpy(row + block * kQ8Bytes + 2, place + block * kQ8Elements, kQ8Elements);
   }
+}
+
+void copy_position(const CacheHead& from, int64_t position, const CacheHead& to, int64_t to_position) noexcept {
+  copy_key(from, key_tile(from, position / kKeyTile), position % kKeyTile, key_tile(to, to_position / kKeyTile), to_position % kKeyTile);
+  if (from.values_in_keys()) return;
+  std::memcpy(value_row(to, to_position), value_row(from, position), static_cast<size_t>(from.v_row_bytes));
+  if (from.type_v != ops::CacheType::q8_0) return;
+  std::memcpy(value_scales(to, to_position), value_scales(from, position), static_cast<size_t>(from.v_dim / kQ8Elements * 2));
 }
 
 KvCache::KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOptions& options)

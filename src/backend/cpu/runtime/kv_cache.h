@@ -60,6 +60,9 @@ void get_key(const CacheHead& head, int64_t position, std::byte* row) noexcept;
 void put_value(const CacheHead& head, int64_t position, const std::byte* row) noexcept;
 void get_value(const CacheHead& head, int64_t position, std::byte* row) noexcept;
 
+// One position of a head to a place of another one of the same types and widths.
+void copy_position(const CacheHead& from, int64_t position, const CacheHead& to, int64_t to_position) noexcept;
+
 class KvCache {
  public:
   KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOptions& options);

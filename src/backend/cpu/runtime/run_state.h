@@ -29,6 +29,7 @@ struct RunState {
   KvCache& cache;
   ops::StateStore<float>& states;
   base::ThreadPool& pool;
+  int64_t n_ctx = 0;  // positions of a sequence
   const std::unique_ptr<base::RangeShares> shares;  // of the step at work
   std::vector<float*> values;                  // per value of the plan
   std::vector<const float*> small_weights;     // per weight: norms and biases as aligned f32, else null

@@ -19,6 +19,7 @@ struct LoneRole {
 };
 // Gathers: in the same order in every shard, whose plans differ in widths alone.
 constexpr LoneRole kLoneRoles[] = {{Role::attention, Step::Kind::attention},
+                                   {Role::cached, Step::Kind::cached},
                                    {Role::experts, Step::Kind::experts},
                                    {Role::gather, Step::Kind::gather},
                                    {Role::state, Step::Kind::state}};

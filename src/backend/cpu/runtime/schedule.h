@@ -7,6 +7,7 @@
 //   experts  one product of experts.
 //   attention one Attention op.
 //   gather   one Gather op, for which all shards of a model meet.
+//   cached   one op that reads the KV cache in a way of its own.
 //   state    one op that keeps a state: every thread takes some of its units through all tokens.
 // An op runs as soon as its inputs are there, which may be before an op that stands ahead of it in the plan; no bit
 // depends on that order.
@@ -38,7 +39,7 @@ struct LinearWork {
 };
 
 struct Step {
-  enum class Kind { rows, linears, experts, attention, gather, state };
+  enum class Kind { rows, linears, experts, attention, cached, gather, state };
   Kind kind = Kind::rows;
   ops::RowDomain domain = ops::RowDomain::tokens;  // of its rows
   std::vector<RowWork> rows;                       // Kind::rows

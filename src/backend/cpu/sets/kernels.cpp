@@ -6,6 +6,7 @@
 #include "backend/cpu/sets/kernel_set.h"
 #include "ops/rows/add.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/choose_keys.h"
 #include "ops/rows/gate.h"
 #include "ops/rows/rms_norm.h"
 #include "ops/attention/rope.h"
@@ -49,6 +50,17 @@ void attention_reference(const AttentionBlock& block, std::byte* scratch) noexce
   }
 }
 
+// scratch: one stored row, and the key as floats.
+void index_scores_reference(const IndexBlock& block, int64_t begin, int64_t end, std::byte* scratch) noexcept {
+  const int64_t head_dim = block.keys.head_dim;
+  float* key = reinterpret_cast<float*>(scratch) + head_dim;
+  for (int64_t position = begin; position < end; ++position) {
+    get_key(block.keys, position, scratch);
+    ops::cache_decode_ref(block.keys.type_k, scratch, head_dim, key);
+    block.scores[position] = ops::index_score_ref(block.q, block.weights, key, block.n_heads, head_dim);
+  }
+}
+
 }  // namespace
 
 Kernels make_kernels(KernelSet set) noexcept {
@@ -71,6 +83,7 @@ Kernels make_kernels(KernelSet set) noexcept {
   kernels.store_value = store_value_reference;
   kernels.attention = attention_reference;
   kernels.attention_scratch_bytes = attention_scratch_reference;
+  kernels.index_scores = index_scores_reference;
   if (const KernelSetParts* functions = functions_of(set)) functions->add_kernels(kernels);
   return kernels;
 }

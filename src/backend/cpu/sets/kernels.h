@@ -35,6 +35,16 @@ struct AttentionBlock {
   const float* sink[kAttentionRows] = {};        // null: none
 };
 
+// A token's index heads over the index keys of its sequence (ops/attention/choose_keys.h).
+struct IndexBlock {
+  CacheHead keys;
+  const float* q = nullptr;        // [n_heads, head_dim]
+  const float* weights = nullptr;  // [n_heads]
+  int64_t n_heads = 0;
+  float* scores = nullptr;         // of position 0 on
+};
+constexpr size_t index_scratch_bytes(int64_t head_dim) noexcept { return static_cast<size_t>(16 * head_dim) * sizeof(float); }
+
 // One segment's share (m, l, o) of each row: m [kAttentionRows], l [kAttentionRows], then o [kAttentionRows][v_cols].
 inline constexpr int64_t kPartialL = 16, kPartialO = 32;  // where l and o begin
 constexpr int64_t partial_floats(int64_t v_cols) noexcept { return kPartialO + kAttentionRows * v_cols; }
@@ -66,6 +76,10 @@ struct Kernels {
   // `first` on, merged in ascending order and written.
   void (*attention_segment)(const AttentionBlock& block, int64_t segment, float* partial, std::byte* scratch) noexcept;
   void (*attention_merge)(const AttentionBlock& block, int64_t first, int64_t n_segments, float* partials) noexcept;
+
+  // Scores of the positions begin .. end - 1, where begin is a multiple of kKeyTile; what lies up to the next multiple behind end may be written too.
+  // scratch: index_scratch_bytes.
+  void (*index_scores)(const IndexBlock& block, int64_t begin, int64_t end, std::byte* scratch) noexcept;
 };
 
 Kernels make_kernels(KernelSet set) noexcept;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "backend/cpu/rows/attention_simd.h"
+#include "backend/cpu/rows/index_simd.h"
 #include "backend/cpu/rows/row_simd.h"
 #include "backend/cpu/rows/state_simd.h"
 
@@ -34,6 +35,7 @@ static void fill_table(Kernels& kernels) noexcept {
   kernels.attention_scratch_bytes = attention_scratch;
   kernels.attention_segment = attention_segment;
   kernels.attention_merge = attention_merge;
+  kernels.index_scores = index_scores;
 }
 
 }  // namespace

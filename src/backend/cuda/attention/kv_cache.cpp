@@ -246,27 +246,29 @@ void KvCache::fork(int64_t from, int64_t n_positions, int64_t to, cudaStream_t s
   set_table(to, 0, pages::pages_of(n_positions));
 }
 
+void KvCache::visit_rows(int64_t layer, bool keys, int64_t sequence, int64_t n_positions, const std::function<void(std::span<const std::byte>)>& sink) const {
+  const CacheView& view = layers_[static_cast<size_t>(layer)];
+  const int64_t n_pages = pages::pages_of(n_positions), head_bytes = keys ? view.k_head_bytes : view.v_head_bytes, in_page = view.n_kv_heads * head_bytes;
+  std::vector<std::byte> copy(static_cast<size_t>(n_pages * in_page));
+  std::vector<std::byte> row(static_cast<size_t>(ops::cache_row_bytes(keys ? view.type_k : view.type_v, keys ? view.head_dim : view.v_dim)));
+  for (int64_t i = 0; i < n_pages; ++i) {
+    check(cudaMemcpy(copy.data() + i * in_page, page(tables_.table(sequence)[i]) + (keys ? view.k : view.v), static_cast<size_t>(in_page),
+                     cudaMemcpyDeviceToHost),
+          "reading the KV cache");
+  }
+  for (int64_t position = 0; position < n_positions; ++position) {
+    for (int64_t head = 0; head < view.n_kv_heads; ++head) {
+      const std::byte* from = copy.data() + position / kCachePage * in_page + head * head_bytes;
+      keys ? get_key(view, from, position % kCachePage, row.data()) : get_value(view, from, position % kCachePage, row.data());
+      sink(row);
+    }
+  }
+}
+
 void KvCache::visit(int64_t sequence, int64_t n_positions, const std::function<void(std::span<const std::byte>)>& sink) const {
-  const int64_t n_pages = pages::pages_of(n_positions);
-  std::vector<std::byte> copy, row;
-  for (const CacheView& view : layers_) {
+  for (size_t layer = 0; layer < layers_.size(); ++layer) {
     for (const bool keys : {true, false}) {
-      if (!keys && view.values_in_keys) continue;
-      row.resize(static_cast<size_t>(ops::cache_row_bytes(keys ? view.type_k : view.type_v, keys ? view.head_dim : view.v_dim)));
-      const int64_t head_bytes = keys ? view.k_head_bytes : view.v_head_bytes, in_page = view.n_kv_heads * head_bytes;
-      copy.resize(static_cast<size_t>(n_pages * in_page));
-      for (int64_t i = 0; i < n_pages; ++i) {
-        check(cudaMemcpy(copy.data() + i * in_page, page(tables_.table(sequence)[i]) + (keys ? view.k : view.v), static_cast<size_t>(in_page),
-                         cudaMemcpyDeviceToHost),
-              "reading the KV cache");
-      }
-      for (int64_t position = 0; position < n_positions; ++position) {
-        for (int64_t head = 0; head < view.n_kv_heads; ++head) {
-          const std::byte* from = copy.data() + position / kCachePage * in_page + head * head_bytes;
-          keys ? get_key(view, from, position % kCachePage, row.data()) : get_value(view, from, position % kCachePage, row.data());
-          sink(row);
-        }
-      }
+      if (keys || !layers_[layer].values_in_keys) visit_rows(static_cast<int64_t>(layer), keys, sequence, n_positions, sink);
     }
   }
 }

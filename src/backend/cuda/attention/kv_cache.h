@@ -76,6 +76,8 @@ class KvCache {
   // Layer by layer K, then V, of the first n_positions positions: position-major, heads ascending within a position, rows as
   // ops::cache_row_bytes has them.
   void visit(int64_t sequence, int64_t n_positions, const std::function<void(std::span<const std::byte>)>& sink) const;
+  // The same of one layer's K or V. Whoever calls has waited for what was queued.
+  void visit_rows(int64_t layer, bool keys, int64_t sequence, int64_t n_positions, const std::function<void(std::span<const std::byte>)>& sink) const;
 
  private:
   std::byte* page(int32_t i) const noexcept { return addresses_[static_cast<size_t>(i)]; }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "backend/cuda/runtime/device_state.h"
+#include "ops/plan/cached_run.h"
 #include "ops/plan/op_values.h"
 #include "ops/state/run_on_host.h"
 
@@ -60,6 +61,39 @@ Borrower::Borrower(const ops::Plan& plan, const ops::ExecutorOptions& options, c
 void Borrower::begin(const ops::Batch& batch, const ops::BatchShape& shape,
                      std::span<const ops::RopeTable> rope_tables) {
   rows_ = {&plan_, values_, small_.all(), rope_tables, batch.tokens, batch.positions, shape.selected};
+  shape_ = &shape;
+}
+
+void Borrower::run_cached(const DeviceState& s, const ops::Op& op) {
+  const int32_t layer = ops::cache_layer_of(op);
+  const CacheView& view = s.cache.layer(layer);
+  for (const ops::TokenRun& run : shape_->token_runs) {
+    const int64_t n = shape_->n_positions[static_cast<size_t>(run.sequence)];
+    const auto fetch = [&](bool keys) {
+      const ops::CacheType type = keys ? view.type_k : view.type_v;
+      const int64_t dim = keys ? view.head_dim : view.v_dim;
+      std::vector<float> rows(static_cast<size_t>(n * view.n_kv_heads * dim));
+      float* to = rows.data();
+      s.cache.visit_rows(layer, keys, run.sequence, n, [&](std::span<const std::byte> row) {
+        ops::cache_decode_ref(type, row.data(), dim, to);
+        to += dim;
+      });
+      return rows;
+    };
+    const std::vector<float> keys = fetch(true);
+    const std::vector<float> values = view.values_in_keys ? std::vector<float>() : fetch(false);
+    const int64_t k_stride = view.n_kv_heads * view.head_dim;
+    std::vector<float> scratch(static_cast<size_t>(n));
+    std::vector<int32_t> order(static_cast<size_t>(n));
+    const ops::CachedRun<float> at{n,
+                                   keys.data(),
+                                   k_stride,
+                                   view.values_in_keys ? keys.data() : values.data(),
+                                   view.values_in_keys ? k_stride : view.n_kv_heads * view.v_dim,
+                                   scratch.data(),
+                                   order.data()};
+    op.record.run(rows_, at, run.begin, run.begin + run.n);
+  }
 }
 
 void Borrower::run(const DeviceState& s, int32_t i_op) {
@@ -81,7 +115,7 @@ void Borrower::run(const DeviceState& s, int32_t i_op) {
           "reading a value");
   }
   s.stream.wait();  // also for what was sent from this memory before
-  ops::run_on_host(op, rows_, states_, n_rows);
+  op.record.role() == ops::Role::cached ? run_cached(s, op) : ops::run_on_host(op, rows_, states_, n_rows);
   check(
       cudaMemcpyAsync(s.value(y), values_[static_cast<size_t>(y)], bytes_of(y), cudaMemcpyHostToDevice, s.stream.get()),
       "sending a value");

@@ -4,6 +4,7 @@
 //            (stream)         wait                                          (stream)
 //
 // What such an op keeps of a sequence (Role::state) stays on the host, with its checkpoints (others': device_states.h).
+// One that reads the KV cache gets its layer's rows copied too.
 // A plan with one of them runs no graphs and nothing ahead.
 #pragma once
 
@@ -40,6 +41,8 @@ class Borrower {
   void run(const DeviceState& state, int32_t op);
 
  private:
+  void run_cached(const DeviceState& state, const ops::Op& op);  // of Role::cached
+
   const ops::Plan& plan_;
   std::vector<uint8_t> is_borrowed_;  // per op
   bool any_ = false;
@@ -48,6 +51,7 @@ class Borrower {
   lower::SmallWeights small_;
   std::vector<float*> values_;  // per value: those of the op at work
   ops::HostRows<float> rows_;
+  const ops::BatchShape* shape_ = nullptr;
 };
 
 }  // namespace assay::backend::cuda

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "assay/error.h"
+#include "ops/plan/cached_run.h"
 #include "ops/plan/op_values.h"
 #include "ops/state/run_on_host.h"
 #include "quant/activations.h"
@@ -96,6 +97,8 @@ void Borrower::run(DeviceState& s, int32_t i_op) {
     run(s, *store);
   } else if (const auto* select = op.as<ops::SelectOutputs>()) {
     run(s, *select);
+  } else if (op.record.role() == ops::Role::cached) {
+    run_cached(s, op);
   } else {
     ops::run_on_host(op, rows_, states_, s.n_rows(of.output));
   }
@@ -154,6 +157,31 @@ void Borrower::run(DeviceState& s, const ops::Attention& op) {
       const int64_t row = (run.begin + t) * op.n_heads + head;
       ops::attention_ref(rows_of(op.q) + row * op.head_dim, k, v, ops::first_visible(position, op),
                          ops::last_visible(position, n_positions, op), rule, rows_of(op.y) + row * v_dim);
+    });
+  }
+}
+
+void Borrower::run_cached(DeviceState& s, const ops::Op& op) {
+  const int32_t layer = ops::cache_layer_of(op);
+  const CacheRows& stored_k = s.cache.keys(layer);
+  const CacheRows& stored_v = s.cache.values(layer);
+  std::vector<std::byte> bytes;
+  for (const ops::TokenRun& run : shape_->token_runs) {
+    const int64_t n = shape_->n_positions[static_cast<size_t>(run.sequence)];
+    const auto fetch = [&](const CacheRows& rows) {
+      bytes.resize(static_cast<size_t>(n * rows.position_bytes));
+      s.cache.read(rows, run.sequence, 0, n, bytes);
+      return decoded(rows, bytes);
+    };
+    const std::vector<float> keys = fetch(stored_k);
+    const std::vector<float> values = &stored_v == &stored_k ? std::vector<float>() : fetch(stored_v);
+    const int64_t k_stride = stored_k.n_kv_heads * stored_k.dim, v_stride = stored_v.n_kv_heads * stored_v.dim;
+    pool_.run(run.n, [&](int64_t i, int) {
+      std::vector<float> scratch(static_cast<size_t>(n));
+      std::vector<int32_t> order(static_cast<size_t>(n));
+      const ops::CachedRun<float> at{n,        keys.data(),    k_stride,    values.empty() ? keys.data() : values.data(),
+                                     v_stride, scratch.data(), order.data()};
+      op.record.run(rows_, at, run.begin + i, run.begin + i + 1);
     });
   }
 }

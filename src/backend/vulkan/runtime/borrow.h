@@ -45,6 +45,7 @@ class Borrower {
   void run(DeviceState& state, const ops::Attention& op);
   void run(DeviceState& state, const ops::KvStore& op);
   void run(DeviceState& state, const ops::SelectOutputs& op);
+  void run_cached(DeviceState& state, const ops::Op& op);  // of Role::cached
 
   const ops::Plan& plan_;
   const ops::ExecutorOptions& options_;

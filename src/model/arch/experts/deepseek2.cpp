@@ -5,6 +5,6 @@
 
 namespace assay::model::arch {
 
-ops::ValueId deepseek2(const ArchInput& input, PlanBuilder& p) { return latent_mixture(input, p, true); }
+ops::ValueId deepseek2(const ArchInput& input, PlanBuilder& p) { return latent_mixture(input, p, {.softmax_groups_by_best = true}); }
 
 }  // namespace assay::model::arch

@@ -4,6 +4,6 @@
 
 namespace assay::model::arch {
 
-ops::ValueId mistral4(const ArchInput& input, PlanBuilder& p) { return latent_mixture(input, p, false); }
+ops::ValueId mistral4(const ArchInput& input, PlanBuilder& p) { return latent_mixture(input, p, {}); }
 
 }  // namespace assay::model::arch
