@@ -15,33 +15,37 @@
 namespace assay::verify {
 namespace {
 
-double norm_of(std::span<const double> x) {
+double length_of(std::span<const double> x) {
   double squares = 0;
   for (const double v : x) squares += v * v;
   return std::sqrt(squares) * (1 + 0x1p-40);
 }
 
 // Scores of the keys up to a row's position in float64, and how far each may be off.
-struct Scores {
+struct KeyScores {
   std::vector<double> score, error;
 };
 
-// What one row is scored from. keys: [n, head_dim] from the first position on; norms: of the keys and their errors, empty: no errors are asked for.
-struct Scored {
+// What one row is scored from. keys: [n, head_dim] from the first position on; norms: of the keys and their errors,
+// empty: no errors are asked for.
+struct ScoredKeys {
   std::span<const double> q, weights, q_error, weight_error;
   const double* keys;
   const KeyNorms* norms;
   bool half_q = false;  // queries become f16 first
 };
 
-Scores scores_of(const ops::ChooseKeys& op, const Scored& of, int64_t n, double u) {
-  Scores s{std::vector<double>(at(n)), std::vector<double>(at(n))};
+KeyScores key_scores_of(const ops::ChooseKeys& op, const ScoredKeys& of, int64_t n, double u) {
+  KeyScores s{std::vector<double>(at(n)), std::vector<double>(at(n))};
   std::vector<double> moved(at(n)), sums(at(n));  // by errors of terms; magnitudes of terms
-  const auto part = [&](std::span<const double> all, int64_t head) { return all.empty() ? all : all.subspan(at(head * op.head_dim), at(op.head_dim)); };
+  const auto part = [&](std::span<const double> all, int64_t head) {
+    return all.empty() ? all : all.subspan(at(head * op.head_dim), at(op.head_dim));
+  };
   for (int64_t head = 0; head < op.n_heads; ++head) {
     const std::span<const double> q = part(of.q, head);
-    const double w = of.weights[at(head)], dw = of.weight_error.empty() ? 0 : of.weight_error[at(head)], q_norm = norm_of(q);
-    double dq = norm_of(part(of.q_error, head));
+    const double w = of.weights[at(head)], dw = of.weight_error.empty() ? 0 : of.weight_error[at(head)],
+                 q_norm = length_of(q);
+    double dq = length_of(part(of.q_error, head));
     if (of.half_q) dq += kUnitHalf * (q_norm + dq) + kTinyHalf * std::sqrt(static_cast<double>(op.head_dim));
     for (int64_t p = 0; p < n; ++p) {
       const double* key = of.keys + p * op.head_dim;
@@ -51,7 +55,8 @@ Scores scores_of(const ops::ChooseKeys& op, const Scored& of, int64_t n, double 
       s.score[at(p)] += w * relu;
       if (of.norms == nullptr) continue;
       const double k = of.norms->norm[at(p)], dk = of.norms->error[at(p)];
-      const double off = dq * (k + dk) + q_norm * dk + gamma(static_cast<double>(op.head_dim) + 1, u) * (q_norm + dq) * (k + dk);
+      const double off =
+          dq * (k + dk) + q_norm * dk + gamma(static_cast<double>(op.head_dim) + 1, u) * (q_norm + dq) * (k + dk);
       moved[at(p)] += std::fabs(w) * off + dw * (relu + off);
       sums[at(p)] += (std::fabs(w) + dw) * (relu + off);
     }
@@ -60,7 +65,7 @@ Scores scores_of(const ops::ChooseKeys& op, const Scored& of, int64_t n, double 
   return s;
 }
 
-std::vector<int32_t> best(const Scores& s, int64_t n_chosen) {
+std::vector<int32_t> best_keys(const KeyScores& s, int64_t n_chosen) {
   std::vector<double> row(at(n_chosen));
   std::vector<int32_t> order(s.score.size()), found;
   ops::choose_best(s.score.data(), static_cast<int64_t>(s.score.size()), n_chosen, order.data(), row.data());
@@ -69,7 +74,7 @@ std::vector<int32_t> best(const Scores& s, int64_t n_chosen) {
 }
 
 // Every key in it may stand before every key that is not.
-bool may_be_best(const Scores& s, std::span<const int32_t> chosen, int64_t n_chosen) {
+bool may_be_chosen(const KeyScores& s, std::span<const int32_t> chosen, int64_t n_chosen) {
   if (static_cast<int64_t>(chosen.size()) != n_chosen) return false;
   double least = std::numeric_limits<double>::infinity(), most = -least;
   size_t next = 0;
@@ -83,14 +88,16 @@ bool may_be_best(const Scores& s, std::span<const int32_t> chosen, int64_t n_cho
 
 // The first key on each side that the other one lacks. moved: how far a key's score may have been moved.
 template <class Moved>
-void note_tie(const Scores& s, std::span<const int32_t> found, std::span<const int32_t> exact, int64_t row, bool of_chain, Moved moved, std::vector<RouteTie>& ties) {
+void note_key_tie(const KeyScores& s, std::span<const int32_t> found, std::span<const int32_t> exact, int64_t row,
+                  bool of_chain, Moved moved, std::vector<RouteTie>& ties) {
   std::vector<int32_t> only_found, only_exact;
   std::ranges::set_difference(found, exact, std::back_inserter(only_found));
   std::ranges::set_difference(exact, found, std::back_inserter(only_exact));
   if (only_found.empty() || only_exact.empty() || only_exact.front() < 0) return;
   const size_t a = at(only_exact.front()), b = at(only_found.front());
   const auto rank = std::ranges::find(found, only_found.front()) - found.begin();
-  ties.push_back({row, rank, only_found.front(), only_exact.front(), s.score[a] - s.score[b], moved(a) + moved(b), of_chain});
+  ties.push_back(
+      {row, rank, only_found.front(), only_exact.front(), s.score[a] - s.score[b], moved(a) + moved(b), of_chain});
 }
 
 }  // namespace
@@ -99,7 +106,9 @@ std::vector<int32_t> positions_in(std::span<const double> row, int64_t position)
   std::vector<int32_t> positions;
   for (const double p : row) {
     if (p < 0) break;
-    if (!(p <= static_cast<double>(position)) || p != std::floor(p) || (!positions.empty() && static_cast<int32_t>(p) <= positions.back())) return {};
+    if (!(p <= static_cast<double>(position)) || p != std::floor(p) ||
+        (!positions.empty() && static_cast<int32_t>(p) <= positions.back()))
+      return {};
     positions.push_back(static_cast<int32_t>(p));
   }
   return positions;
@@ -114,11 +123,13 @@ KvHistory chosen_of(const KvHistory& h, std::span<const int32_t> positions) {
     for (const int32_t p : positions) to.insert(to.end(), from.begin() + p * width, from.begin() + (p + 1) * width);
   };
   take(h.k, h.width, chosen.k), take(h.k_error, h.width, chosen.k_error), take(h.k_stored, h.width, chosen.k_stored);
-  take(h.v, h.v_width, chosen.v), take(h.v_error, h.v_width, chosen.v_error), take(h.v_stored, h.v_width, chosen.v_stored);
+  take(h.v, h.v_width, chosen.v), take(h.v_error, h.v_width, chosen.v_error),
+      take(h.v_stored, h.v_width, chosen.v_stored);
   return chosen;
 }
 
-Expected local_choice(const OpInputs& in, const ops::ChooseKeys& op, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options) {
+Expected local_choice(const OpInputs& in, const ops::ChooseKeys& op, const Declared& declared, base::ThreadPool& pool,
+                      const LocalOptions& options) {
   const double u = unit(declared);
   const int64_t n_rows = in.a.n, n_chosen = in.plan.values[at(op.y)].width;
   Expected e;
@@ -131,22 +142,35 @@ Expected local_choice(const OpInputs& in, const ops::ChooseKeys& op, const Decla
   const bool half_q = declared.activations_f16 && declared.cache_k == ops::CacheType::f16;
   pool.run(n_rows, [&](int64_t row, int) {
     const int64_t n = in.positions[at(row)] + int64_t{1};
-    const auto of = [row](const Rows& rows, std::span<const double> all) { return all.empty() ? all : all.subspan(at(row * rows.width), at(rows.width)); };
+    const auto of = [row](const Rows& rows, std::span<const double> all) {
+      return all.empty() ? all : all.subspan(at(row * rows.width), at(rows.width));
+    };
     double* y = e.y.data() + row * n_chosen;
     if (n <= n_chosen) return ops::choose_all(n, n_chosen, y);
     const KvHistory& h = *in.history[at(row)];
     const bool is_known = h.k_stored.size() == h.k.size();
-    const Scores s = scores_of(op, {of(in.a, in.a.values), of(in.b, in.b.values), of(in.a, in.a.error), of(in.b, in.b.error),
-                                    is_known ? h.k_stored.data() : h.k.data(), &norms.at(&h), half_q}, n, u);
-    const std::vector<int32_t> exact = best(s, n_chosen);
-    std::vector<int32_t> chosen = in.found.empty() ? exact : positions_in(in.found.subspan(at(row * n_chosen), at(n_chosen)), n - 1);
-    if (!may_be_best(s, chosen, n_chosen)) chosen = exact;
-    for (size_t i = 0; i < chosen.size(); ++i) y[i] = chosen[i] < 0 ? std::numeric_limits<double>::quiet_NaN() : chosen[i];
-    note_tie(s, chosen, exact, row, false, [&](size_t p) { return s.error[p]; }, ties[at(row)]);
+    const KeyScores s =
+        key_scores_of(op,
+                      {of(in.a, in.a.values), of(in.b, in.b.values), of(in.a, in.a.error), of(in.b, in.b.error),
+                       is_known ? h.k_stored.data() : h.k.data(), &norms.at(&h), half_q},
+                      n, u);
+    const std::vector<int32_t> exact = best_keys(s, n_chosen);
+    std::vector<int32_t> chosen =
+        in.found.empty() ? exact : positions_in(in.found.subspan(at(row * n_chosen), at(n_chosen)), n - 1);
+    if (!may_be_chosen(s, chosen, n_chosen)) chosen = exact;
+    for (size_t i = 0; i < chosen.size(); ++i)
+      y[i] = chosen[i] < 0 ? std::numeric_limits<double>::quiet_NaN() : chosen[i];
+    note_key_tie(
+        s, chosen, exact, row, false, [&](size_t p) { return s.error[p]; }, ties[at(row)]);
     if (options.chain == nullptr) return;
     const ChainOp& chain = *options.chain;
-    const Scores c = scores_of(op, {of(chain.a, chain.a.values), of(chain.b, chain.b.values), {}, {}, chain.history[at(row)]->k.data(), nullptr}, n, u);
-    note_tie(c, chosen, best(c, n_chosen), row, true, [&](size_t p) { return std::fabs(c.score[p] - s.score[p]) + s.error[p]; }, ties[at(row)]);
+    const KeyScores c = key_scores_of(
+        op,
+        {of(chain.a, chain.a.values), of(chain.b, chain.b.values), {}, {}, chain.history[at(row)]->k.data(), nullptr},
+        n, u);
+    note_key_tie(
+        c, chosen, best_keys(c, n_chosen), row, true,
+        [&](size_t p) { return std::fabs(c.score[p] - s.score[p]) + s.error[p]; }, ties[at(row)]);
   });
   for (const std::vector<RouteTie>& of_row : ties) e.ties.insert(e.ties.end(), of_row.begin(), of_row.end());
   if (options.chain != nullptr) options.chain->y = e.y;
@@ -164,14 +188,17 @@ class Rewritten {
   }
 
   // Rows, the last position of each in its history, and the histories.
-  void run(std::span<const int64_t> rows, std::span<const int32_t> last, std::span<const KvHistory* const> history, std::span<const KvHistory* const> of_chain,
-           const Declared& declared, base::ThreadPool& pool, const LocalOptions& options, Expected& all) const {
+  void run(std::span<const int64_t> rows, std::span<const int32_t> last, std::span<const KvHistory* const> history,
+           std::span<const KvHistory* const> of_chain, const Declared& declared, base::ThreadPool& pool,
+           const LocalOptions& options, Expected& all) const {
     const std::vector<double> q = gather(in_.a.values, rows), dq = gather(in_.a.error, rows);
-    const std::vector<double> chain_q = options.chain != nullptr ? gather(options.chain->a.values, rows) : std::vector<double>();
+    const std::vector<double> chain_q =
+        options.chain != nullptr ? gather(options.chain->a.values, rows) : std::vector<double>();
     const auto n = static_cast<int64_t>(rows.size());
     ChainOp chain{{n, in_.a.width, chain_q, {}}, {}, of_chain, {}};
     const OpInputs own{in_.plan, op_.front(), {n, in_.a.width, q, dq}, {}, {}, last, history};
-    const Expected found = local_attention(own, op_.front().get<ops::Attention>(), declared, pool, {options.as_declared, options.chain != nullptr ? &chain : nullptr});
+    const Expected found = local_attention(own, op_.front().get<ops::Attention>(), declared, pool,
+                                           {options.as_declared, options.chain != nullptr ? &chain : nullptr});
     put(found.y, rows, all.y), put(found.bound, rows, all.bound);
     put(found.declared_y, rows, all.declared_y), put(found.declared_bound, rows, all.declared_bound);
     if (options.chain != nullptr) put(chain.y, rows, options.chain->y);
@@ -191,7 +218,9 @@ class Rewritten {
     if (from.empty()) return;
     const size_t width = from.size() / rows.size();
     to.resize(at(in_.a.n) * width);
-    for (size_t i = 0; i < rows.size(); ++i) std::copy_n(from.begin() + static_cast<int64_t>(i * width), width, to.begin() + rows[i] * static_cast<int64_t>(width));
+    for (size_t i = 0; i < rows.size(); ++i)
+      std::copy_n(from.begin() + static_cast<int64_t>(i * width), width,
+                  to.begin() + rows[i] * static_cast<int64_t>(width));
   }
 
   const OpInputs& in_;
@@ -200,8 +229,8 @@ class Rewritten {
 
 }  // namespace
 
-Expected local_sparse_attention(const OpInputs& in, const ops::SparseAttention& op, const Declared& declared, base::ThreadPool& pool,
-                                const LocalOptions& options) {
+Expected local_sparse_attention(const OpInputs& in, const ops::SparseAttention& op, const Declared& declared,
+                                base::ThreadPool& pool, const LocalOptions& options) {
   const int64_t width = in.plan.values[at(op.y)].width;
   const Rewritten rewritten(in, op);
   Expected e;
@@ -212,9 +241,11 @@ Expected local_sparse_attention(const OpInputs& in, const ops::SparseAttention& 
   std::vector<const KvHistory*> history, of_chain;
   for (int64_t row = 0; row < in.a.n; ++row) {
     const int32_t position = in.positions[at(row)];
-    const std::vector<int32_t> positions = positions_in(in.b.values.subspan(at(row * in.b.width), at(in.b.width)), position);
+    const std::vector<int32_t> positions =
+        positions_in(in.b.values.subspan(at(row * in.b.width), at(in.b.width)), position);
     const KvHistory& h = *in.history[at(row)];
-    if (positions.empty() || positions.back() >= h.n_positions()) continue;  // no choice at all: what attends to it is no number
+    if (positions.empty() || positions.back() >= h.n_positions())
+      continue;  // no choice at all: what attends to it is no number
     const auto last = static_cast<int32_t>(positions.size()) - 1;
     if (last == position) {
       whole.push_back(row), whole_last.push_back(position), history.push_back(&h);
@@ -222,9 +253,11 @@ Expected local_sparse_attention(const OpInputs& in, const ops::SparseAttention& 
       continue;
     }
     const KvHistory own = chosen_of(h, positions);
-    const KvHistory chained = options.chain != nullptr ? chosen_of(*options.chain->history[at(row)], positions) : KvHistory();
+    const KvHistory chained =
+        options.chain != nullptr ? chosen_of(*options.chain->history[at(row)], positions) : KvHistory();
     const KvHistory *const of_row = &own, *const chain_of_row = &chained;
-    rewritten.run(std::span(&row, 1), std::span(&last, 1), std::span(&of_row, 1), std::span(&chain_of_row, 1), declared, pool, options, e);
+    rewritten.run(std::span(&row, 1), std::span(&last, 1), std::span(&of_row, 1), std::span(&chain_of_row, 1), declared,
+                  pool, options, e);
   }
   if (!whole.empty()) rewritten.run(whole, whole_last, history, of_chain, declared, pool, options, e);
   return e;

@@ -23,7 +23,8 @@ const KvHistory& history_of(const Case& c, int64_t row) { return c.failed.histor
 bool has_history(const Case& c) {
   for (int64_t row = 0; row < c.failed.n_rows; ++row) {
     const auto found = c.failed.history.find(c.sequence(row));
-    if (found == c.failed.history.end() || c.position(row) < 0 || found->second.n_positions() <= c.position(row)) return false;
+    if (found == c.failed.history.end() || c.position(row) < 0 || found->second.n_positions() <= c.position(row))
+      return false;
   }
   return !c.failed.b.empty();
 }
@@ -48,7 +49,8 @@ RowFunction choice_with(const Case& c, ChoiceRule rule) {
       for (int64_t head = 0; head < (rule.of_first_head ? 1 : op.n_heads); ++head) {
         double dot = 0;
         for (int64_t j = 0; j < op.head_dim; ++j)
-          dot += c.a(row)[head * op.head_dim + j] * keys_of(history_of(c, row))[static_cast<size_t>(p * op.head_dim + j)];
+          dot +=
+              c.a(row)[head * op.head_dim + j] * keys_of(history_of(c, row))[static_cast<size_t>(p * op.head_dim + j)];
         score += (rule.weighted ? c.b(row)[head] : 1.0) * (rule.relu ? std::max(dot, 0.0) : dot);
       }
       scores[static_cast<size_t>(p)] = rule.smallest ? -score : score;
@@ -62,7 +64,9 @@ void offer(const Case& c, Sink& out, std::string text, ChoiceRule rule) {
 }
 
 void offer_count(const Case& c, Sink& out) {
-  if (c.failed.width > 1) offer(c, out, fmt::format("one key too few is chosen: {}, where {} are right", c.failed.width - 1, c.failed.width), {.n_fewer = 1});
+  if (c.failed.width > 1)
+    offer(c, out, fmt::format("one key too few is chosen: {}, where {} are right", c.failed.width - 1, c.failed.width),
+          {.n_fewer = 1});
 }
 
 void offer_scores(const Case& c, Sink& out) {
@@ -90,9 +94,10 @@ RowFunction sparse_with(const Case& c, Positions positions, double scale) {
     std::vector<double> shares(own.size());
     for (int64_t head = 0; head < op.n_heads; ++head) {
       const int64_t kv_head = head / (op.n_heads / op.n_kv_heads);
-      backend::oracle::attend({c.a(row) + head * op.head_dim, static_cast<size_t>(op.head_dim)},
-                              {keys_of(h).data() + kv_head * op.head_dim, h.width, values_of(h).data() + kv_head * v_dim, h.v_width}, 0, n - 1, {scale}, shares,
-                              {y + head * v_dim, static_cast<size_t>(v_dim)});
+      backend::oracle::attend(
+          {c.a(row) + head * op.head_dim, static_cast<size_t>(op.head_dim)},
+          {keys_of(h).data() + kv_head * op.head_dim, h.width, values_of(h).data() + kv_head * v_dim, h.v_width}, 0,
+          n - 1, {scale}, shares, {y + head * v_dim, static_cast<size_t>(v_dim)});
     }
   };
 }
@@ -104,16 +109,19 @@ std::vector<int32_t> all_up_to(int64_t position) {
 }
 
 void offer(const Case& c, Sink& out, std::string text, Positions positions) {
-  if (has_history(c)) out.add_rows(std::move(text), sparse_with(c, std::move(positions), c.record<ops::SparseAttention>().scale));
+  if (has_history(c))
+    out.add_rows(std::move(text), sparse_with(c, std::move(positions), c.record<ops::SparseAttention>().scale));
 }
 
 void offer_ignored(const Case& c, Sink& out) {
-  offer(c, out, "all keys are attended to: the indexer's choice is ignored", [&c](int64_t row, const auto&) { return all_up_to(c.position(row)); });
-  offer(c, out, "the newest keys are attended to, as many as the indexer chooses: its choice is taken for a window", [&c](int64_t row, const auto& chosen) {
-    std::vector<int32_t> all = all_up_to(c.position(row));
-    all.erase(all.begin(), all.end() - static_cast<std::ptrdiff_t>(std::min(all.size(), chosen.size())));
-    return all;
-  });
+  offer(c, out, "all keys are attended to: the indexer's choice is ignored",
+        [&c](int64_t row, const auto&) { return all_up_to(c.position(row)); });
+  offer(c, out, "the newest keys are attended to, as many as the indexer chooses: its choice is taken for a window",
+        [&c](int64_t row, const auto& chosen) {
+          std::vector<int32_t> all = all_up_to(c.position(row));
+          all.erase(all.begin(), all.end() - static_cast<std::ptrdiff_t>(std::min(all.size(), chosen.size())));
+          return all;
+        });
 }
 
 void offer_shifted(const Case& c, Sink& out) {
@@ -135,11 +143,14 @@ void offer_scale(const Case& c, Sink& out) {
   const auto& op = c.record<ops::SparseAttention>();
   const double cached = 1 / std::sqrt(static_cast<double>(op.head_dim));
   if (!has_history(c) || cached == op.scale) return;
-  out.add_rows(fmt::format("scores are scaled by 1/sqrt({}), the width of a cached key; {:.6g} is right", op.head_dim, op.scale),
-               sparse_with(c, [](int64_t, std::vector<int32_t> chosen) { return chosen; }, cached));
+  out.add_rows(
+      fmt::format("scores are scaled by 1/sqrt({}), the width of a cached key; {:.6g} is right", op.head_dim, op.scale),
+      sparse_with(
+          c, [](int64_t, std::vector<int32_t> chosen) { return chosen; }, cached));
 }
 
-constexpr Entry kSparseEntries[] = {{"choice_ignored", "", offer_ignored}, {"choice_shifted", "", offer_shifted}, {"attention_scale", "", offer_scale}};
+constexpr Entry kSparseEntries[] = {
+    {"choice_ignored", "", offer_ignored}, {"choice_shifted", "", offer_shifted}, {"attention_scale", "", offer_scale}};
 
 }  // namespace
 

@@ -166,7 +166,8 @@ void all_keys_attended(Plan& plan) {
   for (ops::Op& op : plan.ops) {
     const auto* sparse = op.as<ops::SparseAttention>();
     if (sparse == nullptr) continue;
-    op.record = ops::Attention{sparse->q, sparse->layer, sparse->n_heads, sparse->n_kv_heads, sparse->head_dim, sparse->scale, 0, sparse->y};
+    op.record = ops::Attention{
+        sparse->q, sparse->layer, sparse->n_heads, sparse->n_kv_heads, sparse->head_dim, sparse->scale, 0, sparse->y};
   }
 }
 void no_residual_scale(Plan& plan) { named<ops::Scale>(plan, "blk.0.attn_scaled").factor = 1; }

@@ -76,6 +76,7 @@ enum class Fault {
   decode_sees_itself,     // a run of one token sees no earlier one
   ring_off_by_one,        // a resumed prefill finds earlier rows one place further
   choice_one_too_few,     // an indexer chooses one key less than it should
+  choice_ties_high,       // among equal keys the later one: another order, no fault
   stale_cells,            // cells that were truncated are seen again, up to the end of their block
 
   // Experts (plain_experts.cpp)

@@ -18,8 +18,10 @@ constexpr int64_t kIndexHeadsMax = 4096;
 std::vector<bool> flags_of(const Decoder& d) {
   const KeyReader& keys = d.input.keys;
   const gguf::Entry* found = keys.metadata().find(keys.key("attention.indexer.types"));
-  const bool without_nextn = found != nullptr && found->type == gguf::ValueType::array && found->count == static_cast<uint64_t>(d.n_layers);
-  return keys.find_flags("attention.indexer.types", without_nextn ? d.n_layers : d.h.n_layers).value_or(std::vector<bool>());
+  const bool without_nextn =
+      found != nullptr && found->type == gguf::ValueType::array && found->count == static_cast<uint64_t>(d.n_layers);
+  return keys.find_flags("attention.indexer.types", without_nextn ? d.n_layers : d.h.n_layers)
+      .value_or(std::vector<bool>());
 }
 
 }  // namespace
@@ -32,8 +34,9 @@ Indexer::Indexer(const Decoder& decoder, const IndexerRule& rule)
       head_dim_(decoder.input.keys.count("attention.indexer.key_length", 1, kHeadDimMax)),
       n_chosen_(decoder.input.keys.count("attention.indexer.top_k", 1, ops::kKeysChosenMax)) {
   if (head_dim_ < d_.h.rope_dim) {
-    throw Error(Errc::bad_file, fmt::format("{}: needs the {} elements that turn ({}), found {}", d_.input.keys.key("attention.indexer.key_length"),
-                                            d_.h.rope_dim, d_.input.keys.key("rope.dimension_count"), head_dim_));
+    throw Error(Errc::bad_file, fmt::format("{}: needs the {} elements that turn ({}), found {}",
+                                            d_.input.keys.key("attention.indexer.key_length"), d_.h.rope_dim,
+                                            d_.input.keys.key("rope.dimension_count"), head_dim_));
   }
   d_.p.set_n_ctx_max(ops::kChoicePositionsMax);
 }
@@ -47,13 +50,16 @@ ValueId Indexer::choose(ValueId x, ValueId latent) {
   PlanBuilder& p = d_.p;
   if (!has_indexer(p.layer())) {
     if (chosen_ != ops::kNone) return chosen_;
-    throw Error(Errc::bad_file, fmt::format("{}: layer {} has no indexer, and no layer before it has one", d_.input.keys.key("attention.indexer.types"), p.layer()));
+    throw Error(Errc::bad_file, fmt::format("{}: layer {} has no indexer, and no layer before it has one",
+                                            d_.input.keys.key("attention.indexer.types"), p.layer()));
   }
   const ValueId q = p.linear("indexer.attn_q_b", latent, n_heads_ * head_dim_, Bias::optional);
-  const ValueId k = p.layer_norm("indexer.k_norm", p.linear("indexer.attn_k", x, head_dim_, Bias::optional), kKeyNormEps, NormWeights::required);
+  const ValueId k = p.layer_norm("indexer.k_norm", p.linear("indexer.attn_k", x, head_dim_, Bias::optional),
+                                 kKeyNormEps, NormWeights::required);
   const ValueId weights = p.linear("indexer.proj", x, n_heads_, Bias::optional);
   const int32_t cache = p.index_store("indexer.store", p.rope("indexer.k_rope", k, rule_.rope, head_dim_));
-  return chosen_ = p.choose_keys("indexer.choice", p.rope("indexer.q_rope", q, rule_.rope, head_dim_), weights, cache, n_chosen_);
+  return chosen_ = p.choose_keys("indexer.choice", p.rope("indexer.q_rope", q, rule_.rope, head_dim_), weights, cache,
+                                 n_chosen_);
 }
 
 }  // namespace assay::model::arch

@@ -95,9 +95,6 @@ Heads LatentAttention::expanded_heads(ValueId q_nope, ValueId q_rope, ValueId c,
 ValueId LatentAttention::attend_chosen(const Heads& heads, const AttentionRule& scaled, const IndexInputs& in, Indexer& indexer,
                                        std::initializer_list<ValueId*> residuals) const {
   PlanBuilder& p = d_.p;
-  if (in.latent == kNone) {
-    throw Error(Errc::bad_file, fmt::format("blk.{}.attn_q_a.weight: missing; an indexer's queries are made of its latent", p.layer()));
-  }
   p.kv_store("kv_store", heads.k, heads.v);
   const ValueId chosen = indexer.choose(in.x, in.latent);
   return d_.attended(p.sparse_attention("attention", heads.q, chosen, d_.n_heads(), scaled.scale), residuals);
@@ -106,7 +103,11 @@ ValueId LatentAttention::attend_chosen(const Heads& heads, const AttentionRule& 
 ValueId LatentAttention::attend(ValueId x, const Rule& rule, std::initializer_list<ValueId*> residuals) const {
   PlanBuilder& p = d_.p;
   const int64_t n = d_.n_heads(), nope = d_key_ - d_rope_;
-  const ValueId latent = query_latent(x), q = queries(x, latent);
+  const ValueId latent = query_latent(x);
+  if (rule.indexer != nullptr && latent == kNone) {
+    throw Error(Errc::bad_file, fmt::format("blk.{}.attn_q_a.weight: the file has no tensor of this name, of whose latent index queries are made", p.layer()));
+  }
+  const ValueId q = queries(x, latent);
   const auto turned = [&](const char* name, ValueId part) { return rule.rope == kNone ? part : p.rope(name, part, rule.rope, d_rope_); };
   const ValueId q_nope = p.slice("attn_q_nope", q, n, 0, nope), q_rope = turned("attn_q_rope", p.slice("attn_q_pe", q, n, nope, d_rope_));
   const ValueId c = p.rms_norm("attn_kv_a_norm", p.linear_rows("attn_kv_a_c", "attn_kv_a_mqa", x, d_c_ + d_rope_, 0, d_c_), kLatentEps);

@@ -31,7 +31,8 @@ T score_of(const T* q, const T* weights, const T* key, int64_t n_heads, int64_t 
 }
 
 template <class T>
-void choose_rows(const ChooseKeys& op, const HostRows<T>& rows, const CachedRun<T>& at, int64_t begin, int64_t end) noexcept {
+void choose_rows(const ChooseKeys& op, const HostRows<T>& rows, const CachedRun<T>& at, int64_t begin,
+                 int64_t end) noexcept {
   const int64_t n_chosen = rows.width(op.y);
   for (int64_t t = begin; t < end; ++t) {
     const int64_t n = rows.positions[static_cast<size_t>(t)] + int64_t{1};
@@ -40,17 +41,21 @@ void choose_rows(const ChooseKeys& op, const HostRows<T>& rows, const CachedRun<
       choose_all(n, n_chosen, y);
       continue;
     }
-    for (int64_t p = 0; p < n; ++p) at.scratch[p] = score_of(rows.row(op.q, t), rows.row(op.weights, t), at.keys + p * at.k_stride, op.n_heads, op.head_dim);
+    for (int64_t p = 0; p < n; ++p)
+      at.scratch[p] =
+          score_of(rows.row(op.q, t), rows.row(op.weights, t), at.keys + p * at.k_stride, op.n_heads, op.head_dim);
     choose_best(at.scratch, n, n_chosen, at.order, y);
   }
 }
 
 }  // namespace
 
-float index_score_ref(const float* q, const float* weights, const float* key, int64_t n_heads, int64_t head_dim) noexcept {
+float index_score_ref(const float* q, const float* weights, const float* key, int64_t n_heads,
+                      int64_t head_dim) noexcept {
   return score_of(q, weights, key, n_heads, head_dim);
 }
-double index_score_ref(const double* q, const double* weights, const double* key, int64_t n_heads, int64_t head_dim) noexcept {
+double index_score_ref(const double* q, const double* weights, const double* key, int64_t n_heads,
+                       int64_t head_dim) noexcept {
   return score_of(q, weights, key, n_heads, head_dim);
 }
 
@@ -67,7 +72,8 @@ void choose_best(const T* scores, int64_t n, int64_t n_chosen, int32_t* order, T
     if (!(scores[p] == scores[p])) return std::fill_n(y, n_chosen, std::numeric_limits<T>::quiet_NaN()), void();
   }
   // Positions differ, so the order is total and the set of the first n_chosen is one.
-  std::nth_element(order, order + n_chosen, order + n, [scores](int32_t a, int32_t b) { return scores[a] != scores[b] ? scores[a] > scores[b] : a < b; });
+  std::nth_element(order, order + n_chosen, order + n,
+                   [scores](int32_t a, int32_t b) { return scores[a] != scores[b] ? scores[a] > scores[b] : a < b; });
   std::sort(order, order + n_chosen);
   for (int64_t i = 0; i < n_chosen; ++i) y[i] = static_cast<T>(order[i]);
 }
@@ -79,14 +85,16 @@ template void choose_best(const double*, int64_t, int64_t, int32_t*, double*) no
 
 void ChooseKeys::check(const CheckScope& s) const {
   const CacheLayer& of = s.cache_layer(layer);
-  if (n_heads < 1 || head_dim < 1) s.refuse(std::to_string(n_heads) + " index heads of " + std::to_string(head_dim) + " elements");
+  if (n_heads < 1 || head_dim < 1)
+    s.refuse(std::to_string(n_heads) + " index heads of " + std::to_string(head_dim) + " elements");
   s.expect(of.n_kv_heads, 1, "heads of index keys");
   s.expect(of.head_dim, head_dim, "elements of an index key");
   s.expect(s.width(q), n_heads * head_dim, "columns");
   s.expect(s.width(weights), n_heads, "weights of index heads");
   if (s.of_outputs(q) || s.of_outputs(weights) || s.of_outputs(y)) s.refuse("a choice for selected tokens alone");
   if (s.width(y) < 1 || s.width(y) > kKeysChosenMax) s.refuse("a choice of " + std::to_string(s.width(y)) + " keys");
-  if (s.plan().n_ctx_max < 1 || s.plan().n_ctx_max > kChoicePositionsMax) s.refuse("a choice among more than " + std::to_string(kChoicePositionsMax) + " positions");
+  if (s.plan().n_ctx_max < 1 || s.plan().n_ctx_max > kChoicePositionsMax)
+    s.refuse("a choice among more than " + std::to_string(kChoicePositionsMax) + " positions");
   if (!s.plan().causal) s.refuse("a choice among later keys");
 }
 
@@ -103,10 +111,17 @@ OpWork ChooseKeys::work(const WorkScope& s) const {
     if (n <= s.width(y)) continue;
     n_pairs += n, n_keys = n;
   }
-  return {.bytes = n_sequences * n_keys * cache_row_bytes(s.options().cache_k, head_dim), .multiply_adds = n_sequences * n_pairs * n_heads * head_dim};
+  return {.bytes = n_sequences * n_keys * cache_row_bytes(s.options().cache_k, head_dim),
+          .multiply_adds = n_sequences * n_pairs * n_heads * head_dim};
 }
 
-void ChooseKeys::run(const HostRows<float>& rows, const CachedRun<float>& at, int64_t begin, int64_t end) const noexcept { choose_rows(*this, rows, at, begin, end); }
-void ChooseKeys::run(const HostRows<double>& rows, const CachedRun<double>& at, int64_t begin, int64_t end) const noexcept { choose_rows(*this, rows, at, begin, end); }
+void ChooseKeys::run(const HostRows<float>& rows, const CachedRun<float>& at, int64_t begin,
+                     int64_t end) const noexcept {
+  choose_rows(*this, rows, at, begin, end);
+}
+void ChooseKeys::run(const HostRows<double>& rows, const CachedRun<double>& at, int64_t begin,
+                     int64_t end) const noexcept {
+  choose_rows(*this, rows, at, begin, end);
+}
 
 }  // namespace assay::ops

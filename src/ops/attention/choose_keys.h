@@ -1,12 +1,19 @@
-// Which keys a token's queries see: the "lightning indexer". Beside its keys and values a layer keeps one short index key for every position; some index
-// heads score it, and the best positions are chosen.
+// Which keys a token's queries see: the "lightning indexer". Beside its keys and values a layer keeps one short
+// index key for every position; some index heads score it, and the best positions are chosen.
+//
 //   score(t, p) = sum over heads h of weights[t, h] * relu(q[t, h] . k[p])      over p <= t
-//   y[t] = the n_chosen() positions of the largest scores, the lower position first among equals, then ascending; -1 in the places that are left. Where no
-//     more are visible all of them are chosen, whatever their scores. Positions are whole numbers, as floats: a context ends before 2^24.
-// Bits: q . k: chain of fma(q[j], k[j], .) over j ascending from +0, k as read back (ops/attention/attention.h); relu(x) is 0 where 0 > x, else x; the sum:
-//   chain of fma(weights[h], relu, .) over h ascending from +0. The positive factor that papers and models multiply scores by changes no choice and is left
-//   out. Where a choice is to be made and a score is a NaN, all of y is NaN, and so is what attends to it (ops/attention/sparse_attention.h).
-//   So a token's row depends on its own rows and the index keys up to its position alone.
+//   y[t] = the positions of the largest scores, as many as y is wide
+//
+// The lower position comes first among equals; y has them ascending, and -1 in the places that are left. Where no
+// more are visible all of them are chosen, whatever their scores. Positions are whole numbers, as floats: a context
+// ends before 2^24.
+//
+// Bits: q . k is a chain of fma(q[j], k[j], .) over j ascending from +0, k as read back (ops/attention/attention.h);
+// relu(x) is 0 where 0 > x, else x; the sum is a chain of fma(weights[h], relu, .) over h ascending from +0. The
+// positive factor that papers and models multiply scores by changes no choice and is left out. Where a choice is to
+// be made and a score is a NaN, all of y is NaN, and so is what attends to it (ops/attention/sparse_attention.h). So
+// a token's row depends on its own rows and the index keys up to its position alone.
+//
 // Source: DeepSeek-V3.2, arXiv:2512.02556, section 2.1; Hugging Face transformers, modeling_deepseek_v32.
 #pragma once
 
@@ -21,7 +28,7 @@ struct ChooseKeys {
   ValueId weights;  // [n_heads]
   int32_t layer;    // of the cache: one KV head of head_dim, keys alone
   int64_t n_heads, head_dim;
-  ValueId y;        // as wide as keys are chosen at most
+  ValueId y;  // as wide as keys are chosen at most
 
   static constexpr const char* kKind = "choose_keys";
   static constexpr Role kRole = Role::cached;
@@ -37,8 +44,10 @@ inline constexpr int64_t kKeysChosenMax = 65536;
 inline constexpr int64_t kChoicePositionsMax = int64_t{1} << 24;  // whole numbers that a float holds
 
 // The score of one index key.
-float index_score_ref(const float* q, const float* weights, const float* key, int64_t n_heads, int64_t head_dim) noexcept;
-double index_score_ref(const double* q, const double* weights, const double* key, int64_t n_heads, int64_t head_dim) noexcept;
+float index_score_ref(const float* q, const float* weights, const float* key, int64_t n_heads,
+                      int64_t head_dim) noexcept;
+double index_score_ref(const double* q, const double* weights, const double* key, int64_t n_heads,
+                       int64_t head_dim) noexcept;
 
 // The choice of the token at position n - 1 from its n scores, into n_chosen places. order: memory for n.
 template <class T>

@@ -1,4 +1,5 @@
-// The choice of keys against a plain sort, and attention over chosen keys against attention, by bits, and against softmax in double.
+// The choice of keys against a plain sort, and attention over chosen keys against attention, by bits, and against
+// softmax in double.
 #include "ops/attention/choose_keys.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +32,9 @@ std::vector<T> values(int64_t n, uint64_t seed) {
   return x;
 }
 
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) { return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * 4) == 0; }
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * 4) == 0;
+}
 
 // A plan of one op over one layer of the cache, its rows and the cache's.
 template <class T>
@@ -43,7 +46,9 @@ struct OneOp {
   std::vector<T> keys, scratch;
 
   explicit OneOp(const CacheLayer& layer, int64_t n_positions, uint64_t seed)
-      : order(static_cast<size_t>(n_positions)), keys(values<T>(n_positions * layer.head_dim, seed)), scratch(static_cast<size_t>(n_positions)) {
+      : order(static_cast<size_t>(n_positions)),
+        keys(values<T>(n_positions * layer.head_dim, seed)),
+        scratch(static_cast<size_t>(n_positions)) {
     plan.cache_layers = {layer};
     plan.n_ctx_max = kChoicePositionsMax;
   }
@@ -55,14 +60,18 @@ struct OneOp {
   // Token i stands at position first + i.
   template <class Op>
   std::vector<T> run(const Op& op, int64_t first, int64_t n) {
-    memory[static_cast<size_t>(op.y)].assign(static_cast<size_t>(n * plan.values[static_cast<size_t>(op.y)].width), T{-7});
+    memory[static_cast<size_t>(op.y)].assign(static_cast<size_t>(n * plan.values[static_cast<size_t>(op.y)].width),
+                                             T{-7});
     rows_of.clear(), positions.clear();
     for (std::vector<T>& rows : memory) rows_of.push_back(rows.data());
     for (int64_t i = 0; i < n; ++i) positions.push_back(static_cast<int32_t>(first + i));
     HostRows<T> rows;
     rows.plan = &plan, rows.values = rows_of, rows.positions = positions;
     const int64_t d = plan.cache_layers[0].head_dim;
-    op.run(rows, CachedRun<T>{static_cast<int64_t>(order.size()), keys.data(), d, keys.data(), d, scratch.data(), order.data()}, 0, n);
+    op.run(
+        rows,
+        CachedRun<T>{static_cast<int64_t>(order.size()), keys.data(), d, keys.data(), d, scratch.data(), order.data()},
+        0, n);
     return memory[static_cast<size_t>(op.y)];
   }
 };
@@ -71,7 +80,8 @@ constexpr int64_t kHeads = 5, kDim = 24, kPositions = 300;
 
 template <class T>
 ChooseKeys choice_in(OneOp<T>& one, int64_t n_tokens, int64_t n_chosen) {
-  const ValueId q = one.add("q", kHeads * kDim, values<T>(n_tokens * kHeads * kDim, 11)), weights = one.add("weights", kHeads, values<T>(n_tokens * kHeads, 12));
+  const ValueId q = one.add("q", kHeads * kDim, values<T>(n_tokens * kHeads * kDim, 11)),
+                weights = one.add("weights", kHeads, values<T>(n_tokens * kHeads, 12));
   return {q, weights, 0, kHeads, kDim, one.add("y", n_chosen, {})};
 }
 
@@ -79,8 +89,10 @@ ChooseKeys choice_in(OneOp<T>& one, int64_t n_tokens, int64_t n_chosen) {
 template <class T>
 std::vector<T> brute_force(const OneOp<T>& one, const ChooseKeys& op, int64_t token, int64_t n, int64_t n_chosen) {
   std::vector<std::pair<T, int64_t>> scored;
-  const T *q = one.memory[static_cast<size_t>(op.q)].data() + token * kHeads * kDim, *w = one.memory[static_cast<size_t>(op.weights)].data() + token * kHeads;
-  for (int64_t p = 0; p < n; ++p) scored.emplace_back(-index_score_ref(q, w, one.keys.data() + p * kDim, kHeads, kDim), p);
+  const T *q = one.memory[static_cast<size_t>(op.q)].data() + token * kHeads * kDim,
+          *w = one.memory[static_cast<size_t>(op.weights)].data() + token * kHeads;
+  for (int64_t p = 0; p < n; ++p)
+    scored.emplace_back(-index_score_ref(q, w, one.keys.data() + p * kDim, kHeads, kDim), p);
   std::sort(scored.begin(), scored.end());
   scored.resize(static_cast<size_t>(std::min(n, n_chosen)));
   std::vector<T> chosen;
@@ -146,7 +158,8 @@ TEST(ChooseKeys, PoisonReachesTheChoiceWhereThereIsOne) {
   one.keys[2 * kDim + 5] = kNan;
   const std::vector<float> found = one.run(op, 0, 12);
   for (int64_t t = 0; t < 12; ++t) {
-    for (int64_t i = 0; i < 8; ++i) EXPECT_EQ(std::isnan(found[static_cast<size_t>(t * 8 + i)]), t >= 8) << t;  // before, all keys are taken
+    for (int64_t i = 0; i < 8; ++i)
+      EXPECT_EQ(std::isnan(found[static_cast<size_t>(t * 8 + i)]), t >= 8) << t;  // before, all keys are taken
   }
 }
 
@@ -184,12 +197,14 @@ SparseAttention attention_in(OneOp<T>& one, int64_t n_tokens, int64_t n_chosen, 
   return {q, list, 0, kQueryHeads, 1, kHeadDim, 0.3, one.add("y", kQueryHeads * kValueDim, {})};
 }
 
-std::vector<float> attention_rows(const OneOp<float>& one, const SparseAttention& op, const std::vector<float>& keys, int64_t token, int64_t last) {
+std::vector<float> attention_rows(const OneOp<float>& one, const SparseAttention& op, const std::vector<float>& keys,
+                                  int64_t token, int64_t last) {
   std::vector<float> y(kQueryHeads * kValueDim);
   const auto n = static_cast<int64_t>(keys.size()) / kHeadDim;
   for (int64_t head = 0; head < kQueryHeads; ++head) {
-    attention_ref(one.memory[static_cast<size_t>(op.q)].data() + (token * kQueryHeads + head) * kHeadDim, {keys.data(), n, kHeadDim, kHeadDim},
-                  {keys.data(), n, kValueDim, kHeadDim}, 0, last, {0.3f}, y.data() + head * kValueDim);
+    attention_ref(one.memory[static_cast<size_t>(op.q)].data() + (token * kQueryHeads + head) * kHeadDim,
+                  {keys.data(), n, kHeadDim, kHeadDim}, {keys.data(), n, kValueDim, kHeadDim}, 0, last, {0.3f},
+                  y.data() + head * kValueDim);
   }
   return y;
 }
@@ -231,7 +246,8 @@ TEST(SparseAttention, IsSoftmaxOverTheChosenKeys) {
   OneOp<float> narrow({1, kHeadDim, 0, kValueDim, true}, 100, 5);
   const SparseAttention op_f32 = attention_in(narrow, 1, 7, std::vector<float>(list.begin(), list.end()));
   std::copy(narrow.keys.begin(), narrow.keys.end(), one.keys.begin());
-  std::copy(narrow.memory[static_cast<size_t>(op_f32.q)].begin(), narrow.memory[static_cast<size_t>(op_f32.q)].end(), one.memory[static_cast<size_t>(op.q)].begin());
+  std::copy(narrow.memory[static_cast<size_t>(op_f32.q)].begin(), narrow.memory[static_cast<size_t>(op_f32.q)].end(),
+            one.memory[static_cast<size_t>(op.q)].begin());
   const std::vector<double> exact = one.run(op, 99, 1);
   const std::vector<float> found = narrow.run(op_f32, 99, 1);
   for (int64_t head = 0; head < kQueryHeads; ++head) {
@@ -240,12 +256,14 @@ TEST(SparseAttention, IsSoftmaxOverTheChosenKeys) {
     for (size_t i = 0; i < 5; ++i) {
       double score = 0;
       for (int64_t j = 0; j < kHeadDim; ++j)
-        score += one.memory[static_cast<size_t>(op.q)][static_cast<size_t>(head * kHeadDim + j)] * one.keys[static_cast<size_t>(list[i]) * kHeadDim + static_cast<size_t>(j)];
+        score += one.memory[static_cast<size_t>(op.q)][static_cast<size_t>(head * kHeadDim + j)] *
+                 one.keys[static_cast<size_t>(list[i]) * kHeadDim + static_cast<size_t>(j)];
       shares.push_back(std::exp(score * 0.3));
       sum += shares.back();
     }
     for (size_t i = 0; i < 5; ++i) {
-      for (size_t j = 0; j < kValueDim; ++j) y[j] += shares[i] / sum * one.keys[static_cast<size_t>(list[i]) * kHeadDim + j];
+      for (size_t j = 0; j < kValueDim; ++j)
+        y[j] += shares[i] / sum * one.keys[static_cast<size_t>(list[i]) * kHeadDim + j];
     }
     for (size_t j = 0; j < kValueDim; ++j) {
       const size_t at = static_cast<size_t>(head * kValueDim) + j;

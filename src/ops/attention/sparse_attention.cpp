@@ -22,14 +22,17 @@ struct HeadShape {
   double scale;
 };
 
-void attend(const HeadShape& of, const CachedRun<float>& at, const float* q, const float* keys, const float* values, const float* chosen, int64_t n, float* y) noexcept {
-  attention_over_ref(q, {keys, at.n_positions, of.head_dim, at.k_stride}, {values, at.n_positions, of.v_dim, at.v_stride}, chosen, n,
-                     {static_cast<float>(of.scale)}, y);
+void attend(const HeadShape& of, const CachedRun<float>& at, const float* q, const float* keys, const float* values,
+            const float* chosen, int64_t n, float* y) noexcept {
+  attention_over_ref(q, {keys, at.n_positions, of.head_dim, at.k_stride},
+                     {values, at.n_positions, of.v_dim, at.v_stride}, chosen, n, {static_cast<float>(of.scale)}, y);
 }
 
-void attend(const HeadShape& of, const CachedRun<double>& at, const double* q, const double* keys, const double* values, const double* chosen, int64_t n,
-            double* y) noexcept {
-  const auto row = [&](int64_t i, const double* from, int64_t stride) { return from + static_cast<int64_t>(chosen[i]) * stride; };
+void attend(const HeadShape& of, const CachedRun<double>& at, const double* q, const double* keys, const double* values,
+            const double* chosen, int64_t n, double* y) noexcept {
+  const auto row = [&](int64_t i, const double* from, int64_t stride) {
+    return from + static_cast<int64_t>(chosen[i]) * stride;
+  };
   for (int64_t i = 0; i < n; ++i) {
     const double* key = row(i, keys, at.k_stride);
     double sum = 0;
@@ -47,7 +50,8 @@ void attend(const HeadShape& of, const CachedRun<double>& at, const double* q, c
 }
 
 template <class T>
-void attend_rows(const SparseAttention& op, const HostRows<T>& rows, const CachedRun<T>& at, int64_t begin, int64_t end) noexcept {
+void attend_rows(const SparseAttention& op, const HostRows<T>& rows, const CachedRun<T>& at, int64_t begin,
+                 int64_t end) noexcept {
   const HeadShape of{op.head_dim, rows.width(op.y) / op.n_heads, op.scale};
   const int64_t n_group = op.n_heads / op.n_kv_heads;
   for (int64_t t = begin; t < end; ++t) {
@@ -60,8 +64,8 @@ void attend_rows(const SparseAttention& op, const HostRows<T>& rows, const Cache
     const int64_t n = n_chosen_in(chosen, rows.width(op.chosen));
     for (int64_t head = 0; head < op.n_heads; ++head) {
       const int64_t kv_head = head / n_group;
-      attend(of, at, rows.row(op.q, t) + head * op.head_dim, at.keys + kv_head * of.head_dim, at.values + kv_head * (at.values == at.keys ? of.head_dim : of.v_dim),
-             chosen, n, y + head * of.v_dim);
+      attend(of, at, rows.row(op.q, t) + head * op.head_dim, at.keys + kv_head * of.head_dim,
+             at.values + kv_head * (at.values == at.keys ? of.head_dim : of.v_dim), chosen, n, y + head * of.v_dim);
     }
   }
 }
@@ -95,11 +99,19 @@ OpWork SparseAttention::work(const WorkScope& s) const {
   int64_t n_pairs = 0;
   for (int64_t n = n_past + 1; n <= n_past + n_tokens; ++n) n_pairs += std::min(n, s.width(chosen));
   const int64_t n_keys = std::min(n_pairs, n_past + n_tokens);  // that are read: tokens may choose the same ones
-  const int64_t bytes_per_key = cache_row_bytes(s.options().cache_k, head_dim) + cache_row_bytes(s.options().cache_v, of.stored_v_dim());
-  return {.bytes = n_sequences * n_keys * n_kv_heads * bytes_per_key, .multiply_adds = n_sequences * n_pairs * n_heads * (head_dim + of.v_dim())};
+  const int64_t bytes_per_key =
+      cache_row_bytes(s.options().cache_k, head_dim) + cache_row_bytes(s.options().cache_v, of.stored_v_dim());
+  return {.bytes = n_sequences * n_keys * n_kv_heads * bytes_per_key,
+          .multiply_adds = n_sequences * n_pairs * n_heads * (head_dim + of.v_dim())};
 }
 
-void SparseAttention::run(const HostRows<float>& rows, const CachedRun<float>& at, int64_t begin, int64_t end) const noexcept { attend_rows(*this, rows, at, begin, end); }
-void SparseAttention::run(const HostRows<double>& rows, const CachedRun<double>& at, int64_t begin, int64_t end) const noexcept { attend_rows(*this, rows, at, begin, end); }
+void SparseAttention::run(const HostRows<float>& rows, const CachedRun<float>& at, int64_t begin,
+                          int64_t end) const noexcept {
+  attend_rows(*this, rows, at, begin, end);
+}
+void SparseAttention::run(const HostRows<double>& rows, const CachedRun<double>& at, int64_t begin,
+                          int64_t end) const noexcept {
+  attend_rows(*this, rows, at, begin, end);
+}
 
 }  // namespace assay::ops

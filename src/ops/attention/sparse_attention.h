@@ -1,9 +1,15 @@
-// Attention over chosen keys: of each token those that a row of choices names (ops/attention/choose_keys.h), for all heads the same.
+// Attention over chosen keys: of each token those that a row of choices names (ops/attention/choose_keys.h), for all
+// heads the same.
+//
 //   y[t, h] = sum_i softmax(scale * q[t, h] . k[p_i]) v[p_i]      over the chosen positions p_0 < p_1 < ..
-// Bits: those of attention (ops/attention/attention.h) over the list of chosen keys as if the i-th of them stood at position i: so segments are 256
-//   entries of the list, and the lane of an entry is its place in it. Where every visible key is chosen this is attention, bit by bit. A row that begins
-//   with a NaN gives NaN.
-// Why the list and not the positions: a token then costs what it chooses, whatever lies between, and a kernel may gather the keys and be the one there is.
+//
+// Bits: those of attention (ops/attention/attention.h) over the list of chosen keys as if the i-th of them stood at
+// position i: segments are 256 entries of the list, and the lane of an entry is its place in it. Where every visible
+// key is chosen this is attention, bit by bit. A row that begins with a NaN gives NaN.
+//
+// Why the list and not the positions: a token then costs what it chooses, whatever lies between, and a kernel may
+// gather the keys and be the one that there is.
+//
 // Source: DeepSeek-V3.2, arXiv:2512.02556, section 2.1.
 #pragma once
 
@@ -19,7 +25,7 @@ struct SparseAttention {
   int32_t layer;  // of the cache
   int64_t n_heads, n_kv_heads, head_dim;
   double scale;
-  ValueId y;      // n_heads times the width of the cache's values
+  ValueId y;  // n_heads times the width of the cache's values
 
   static constexpr const char* kKind = "sparse_attention";
   static constexpr Role kRole = Role::cached;

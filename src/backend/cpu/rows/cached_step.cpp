@@ -1,5 +1,6 @@
-// Ops that read the cache in a way of their own: the choice of keys, and attention over those that were chosen. The latter gathers a token's keys into
-// a cache of their own and runs attention's kernel over it; where all visible keys are chosen it runs over the cache itself.
+// Ops that read the cache in a way of their own: the choice of keys, and attention over those that were chosen. The
+// latter gathers a token's keys into a cache of their own and runs attention's kernel over it; where all visible keys
+// are chosen it runs over the cache itself.
 #include <algorithm>
 #include <limits>
 
@@ -19,7 +20,9 @@ constexpr int64_t round_up(int64_t n, int64_t multiple) noexcept { return (n + m
 constexpr size_t bytes_of_floats(int64_t n) noexcept { return static_cast<size_t>(round_up(n, 16)) * sizeof(float); }
 
 int64_t n_tokens(const RunState& s) noexcept { return static_cast<int64_t>(s.tokens.size()); }
-int64_t n_visible(const RunState& s, int64_t token) noexcept { return s.positions[static_cast<size_t>(token)] + int64_t{1}; }
+int64_t n_visible(const RunState& s, int64_t token) noexcept {
+  return s.positions[static_cast<size_t>(token)] + int64_t{1};
+}
 bool is_few(const RunState& s) noexcept { return n_tokens(s) < s.pool.n_threads(); }
 
 // ---- The choice. A thread's memory: what the kernel needs, the scores, places to sort.
@@ -28,13 +31,15 @@ class Choice {
   Choice(const RunState& s, const ops::ChooseKeys& op) : s_(s), op_(op), n_chosen_(s.width(op.y)) {}
 
   static size_t scratch_bytes(const ops::ChooseKeys& op, int64_t n_ctx) {
-    return index_scratch_bytes(op.head_dim) + bytes_of_floats(round_up(n_ctx, kKeyTile)) + static_cast<size_t>(n_ctx) * sizeof(int32_t);
+    return index_scratch_bytes(op.head_dim) + bytes_of_floats(round_up(n_ctx, kKeyTile)) +
+           static_cast<size_t>(n_ctx) * sizeof(int32_t);
   }
 
   void run() const {
     if (!is_few(s_)) {
       return s_.pool.run(n_tokens(s_), [this](int64_t i, int thread) {
-        const int64_t token = n_tokens(s_) - 1 - i, n = n_visible(s_, token);  // late tokens see most keys: longest work first
+        const int64_t token = n_tokens(s_) - 1 - i,
+                      n = n_visible(s_, token);  // late tokens see most keys: longest work first
         if (n > n_chosen_) score(token, 0, n, scores_of(thread), thread);
         choose(token, thread);
       });
@@ -55,10 +60,13 @@ class Choice {
 
  private:
   std::byte* memory(int thread) const { return s_.scratch[static_cast<size_t>(thread)]; }
-  float* scores_of(int thread) const { return reinterpret_cast<float*>(memory(thread) + index_scratch_bytes(op_.head_dim)); }
+  float* scores_of(int thread) const {
+    return reinterpret_cast<float*>(memory(thread) + index_scratch_bytes(op_.head_dim));
+  }
 
   void score(int64_t token, int64_t begin, int64_t end, float* scores, int thread) const {
-    const IndexBlock block{s_.cache.head(op_.layer, s_.sequence_of(token), 0), s_.row(op_.q, token), s_.row(op_.weights, token), op_.n_heads, scores};
+    const IndexBlock block{s_.cache.head(op_.layer, s_.sequence_of(token), 0), s_.row(op_.q, token),
+                           s_.row(op_.weights, token), op_.n_heads, scores};
     s_.kernels.index_scores(block, begin, end, memory(thread));
   }
   void choose(int64_t token, int thread) const {
@@ -78,24 +86,28 @@ class Gathered {
  public:
   static size_t bytes(const CacheHead& of, int64_t n) {
     const int64_t pages = pages::pages_of(n);
-    return static_cast<size_t>(pages * (page_of(of).all()) + round_up((pages + pages::PageTables::kTableAhead) * 4, 64));
+    return static_cast<size_t>(pages * (page_of(of).all()) +
+                               round_up((pages + pages::PageTables::kTableAhead) * 4, 64));
   }
 
-  Gathered(const CacheHead& from, const float* chosen, int64_t n, std::byte* memory) : from_(from), head_(from), chosen_(chosen), n_(n) {
+  Gathered(const CacheHead& from, const float* chosen, int64_t n, std::byte* memory)
+      : from_(from), head_(from), chosen_(chosen), n_(n) {
     const PageBytes page = page_of(from);
     const int64_t pages = n_pages();
     head_.k = memory, head_.k_page_bytes = page.k;
     head_.v = head_.k + pages * page.k, head_.v_page_bytes = page.v;
     head_.v_scales = head_.v + pages * page.v, head_.v_scales_page_bytes = page.v_scales;
     auto* table = reinterpret_cast<int32_t*>(head_.v_scales + pages * page.v_scales);
-    for (int64_t i = 0; i < pages + pages::PageTables::kTableAhead; ++i) table[i] = static_cast<int32_t>(i < pages ? i : 0);
+    for (int64_t i = 0; i < pages + pages::PageTables::kTableAhead; ++i)
+      table[i] = static_cast<int32_t>(i < pages ? i : 0);
     head_.pages = table;
   }
 
   int64_t n_pages() const noexcept { return pages::pages_of(n_); }
   const CacheHead& head() const noexcept { return head_; }
   void fill(int64_t i_page) const noexcept {
-    for (int64_t i = i_page * kCachePage; i < std::min(n_, (i_page + 1) * kCachePage); ++i) copy_position(from_, static_cast<int64_t>(chosen_[i]), head_, i);
+    for (int64_t i = i_page * kCachePage; i < std::min(n_, (i_page + 1) * kCachePage); ++i)
+      copy_position(from_, static_cast<int64_t>(chosen_[i]), head_, i);
   }
 
  private:
@@ -105,7 +117,8 @@ class Gathered {
   };
   static PageBytes page_of(const CacheHead& of) noexcept {
     const bool has_scales = !of.values_in_keys() && of.type_v == ops::CacheType::q8_0;
-    return {kPageTiles * of.k_tile_bytes, kCachePage * of.v_row_bytes, has_scales ? round_up(kCachePage * (of.v_dim / 32) * 2, 64) : 0};
+    return {kPageTiles * of.k_tile_bytes, kCachePage * of.v_row_bytes,
+            has_scales ? round_up(kCachePage * (of.v_dim / 32) * 2, 64) : 0};
   }
 
   const CacheHead from_;
@@ -117,7 +130,8 @@ class Gathered {
 // ---- Attention over the chosen keys. A thread's memory: what the kernel needs, then the keys of a token.
 class Sparse {
  public:
-  Sparse(const RunState& s, const ops::SparseAttention& op) : s_(s), op_(op), n_chosen_(s.width(op.chosen)), kernel_bytes_(kernel_bytes(s, op)) {}
+  Sparse(const RunState& s, const ops::SparseAttention& op)
+      : s_(s), op_(op), n_chosen_(s.width(op.chosen)), kernel_bytes_(kernel_bytes(s, op)) {}
 
   static size_t scratch_bytes(const RunState& s, const ops::SparseAttention& op) {
     const int64_t n = s.width(op.chosen);
@@ -126,7 +140,8 @@ class Sparse {
 
   void run() const {
     const int64_t n_units = n_tokens(s_) * op_.n_kv_heads;
-    if (n_units >= s_.pool.n_threads()) return s_.pool.run(n_units, [this](int64_t unit, int thread) { run_unit(unit, Alone{thread}); });
+    if (n_units >= s_.pool.n_threads())
+      return s_.pool.run(n_units, [this](int64_t unit, int thread) { run_unit(unit, Alone{thread}); });
     for (int64_t unit = 0; unit < n_units; ++unit) run_unit(unit, Together{s_.pool});
   }
 
@@ -148,7 +163,8 @@ class Sparse {
     }
   };
   static size_t kernel_bytes(const RunState& s, const ops::SparseAttention& op) {
-    const int64_t v_dim = s.plan.cache_layers[static_cast<size_t>(op.layer)].v_dim(), n = std::min(s.width(op.chosen), s.n_ctx);
+    const int64_t v_dim = s.plan.cache_layers[static_cast<size_t>(op.layer)].v_dim(),
+                  n = std::min(s.width(op.chosen), s.n_ctx);
     return (s.kernels.attention_scratch_bytes(op.head_dim, v_dim, n) + 63) / 64 * 64;
   }
 
@@ -159,7 +175,9 @@ class Sparse {
     if (!(chosen[0] == chosen[0])) return poison(token, kv_head);
     const CacheHead head = s_.cache.head(op_.layer, s_.sequence_of(token), kv_head);
     const auto attend = [&](const CacheHead& keys, int64_t n) {
-      workers.run(n_blocks(), [&](int64_t i, int thread) { s_.kernels.attention(block(keys, n, token, kv_head, i), memory(thread)); });
+      workers.run(n_blocks(), [&](int64_t i, int thread) {
+        s_.kernels.attention(block(keys, n, token, kv_head, i), memory(thread));
+      });
     };
     if (n_visible_keys <= n_chosen_) return attend(head, n_visible_keys);
     const Gathered gathered(head, chosen, n_chosen_, memory(workers.thread) + kernel_bytes_);

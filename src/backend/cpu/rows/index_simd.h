@@ -6,9 +6,11 @@
 namespace assay::backend::cpu {
 namespace {
 
-// Adds n heads, kRows of them in the tile, to the scores of the halves [half, end) of key tiles. q: packed as those of attention.
+// Adds n heads, kRows of them in the tile, to the scores of the halves [half, end) of key tiles. q: packed as those of
+// attention.
 template <template <int> class Keys, int kRows, int kCols>
-static inline void index_columns(const IndexBlock& block, const float* q, const float* weights, int64_t n, int64_t half, int64_t end) noexcept {
+static inline void index_columns(const IndexBlock& block, const float* q, const float* weights, int64_t n, int64_t half,
+                                 int64_t end) noexcept {
   for (; half + kCols <= end; half += kCols) {
     Vec acc[kRows][kCols];
     for (int r = 0; r < kRows; ++r) {

@@ -179,8 +179,9 @@ void Borrower::run_cached(DeviceState& s, const ops::Op& op) {
     pool_.run(run.n, [&](int64_t i, int) {
       std::vector<float> scratch(static_cast<size_t>(n));
       std::vector<int32_t> order(static_cast<size_t>(n));
-      const ops::CachedRun<float> at{n,        keys.data(),    k_stride,    values.empty() ? keys.data() : values.data(),
-                                     v_stride, scratch.data(), order.data()};
+      const ops::CachedRun<float> at{
+          n,        keys.data(),    k_stride,    values.empty() ? keys.data() : values.data(),
+          v_stride, scratch.data(), order.data()};
       op.record.run(rows_, at, run.begin + i, run.begin + i + 1);
     });
   }

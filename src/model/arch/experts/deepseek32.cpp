@@ -1,4 +1,5 @@
-// DeepSeek V3.2: deepseek2's layers as V3 has them, which attend to the keys that an indexer chooses. Index queries and keys turn by halves.
+// DeepSeek V3.2: deepseek2's layers as V3 has them, which attend to the keys that an indexer chooses. Index queries and
+// keys turn by halves.
 // Source: DeepSeek-V3.2, arXiv:2512.02556; Hugging Face transformers, modeling_deepseek_v32.
 #include "model/arch/latent.h"
 
