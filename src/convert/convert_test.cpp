@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <set>
 
@@ -304,6 +306,79 @@ TEST(Convert, AModelForEmbeddingsNeedsNoHead) {
   const ConvertResult result = folder.convert("f16");
   EXPECT_EQ(gguf::File::open(folder.out()).find("output.weight"), nullptr);
   EXPECT_TRUE(std::ranges::any_of(result.notes, [](const std::string& note) { return note.find("a model without a head") != std::string::npos; }));
+}
+
+// What the converter makes of DeepSeek V3, under another name, and the indexers' tensors and keys beside it.
+void expect_indexers(const std::string& of, const std::string& architecture, const std::string& from, const std::vector<bool>& layers,
+                     const std::function<void(json::object& config)>& change) {
+  ConvertedFolder folder(of);
+  json::object config = folder.config();
+  config["index_n_heads"] = 6, config["index_head_dim"] = 16, config["index_topk"] = 5;
+  change(config);
+  folder.write_text("config.json", json::serialize(config));
+  const struct {
+    const char *stored, *name;
+    std::vector<int64_t> shape;
+    bool is_f32;
+  } parts[] = {{"wq_b.weight", "attn_q_b.weight", {96, 32}, false},
+               {"wk.weight", "attn_k.weight", {16, 64}, false},
+               {"k_norm.weight", "k_norm.weight", {16}, true},
+               {"k_norm.bias", "k_norm.bias", {16}, true},
+               {"weights_proj.weight", "proj.weight", {6, 64}, true}};
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    for (const auto& part : parts) {
+      if (layers[layer]) folder.tensors().push_back({"model.layers." + std::to_string(layer) + ".self_attn.indexer." + part.stored, "BF16", part.shape});
+    }
+  }
+  folder.write_weights();
+  folder.convert("bf16");
+  const gguf::File file = gguf::File::open(folder.out());
+  size_t n_found = 0;
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    for (const auto& part : parts) {
+      const gguf::Tensor* found = file.find("blk." + std::to_string(layer) + ".indexer." + part.name);
+      ASSERT_EQ(found != nullptr, layers[layer]) << part.name;
+      if (found == nullptr) continue;
+      ++n_found;
+      EXPECT_EQ(found->view.dtype, part.is_f32 ? tensor::DType::F32 : tensor::DType::BF16) << part.name;
+      const auto n = static_cast<int64_t>(found->view.shape.elements());
+      const std::string stored = random_values("model.layers." + std::to_string(layer) + ".self_attn.indexer." + part.stored, n, "BF16");
+      std::string expected = stored;
+      if (part.is_f32) {  // a BF16 is the upper half of a float
+        expected.clear();
+        for (size_t i = 0; i < stored.size(); i += 2) expected += std::string(2, '\0') + stored.substr(i, 2);
+      }
+      EXPECT_TRUE(std::ranges::equal(std::as_bytes(std::span(expected)), found->view.data)) << part.name;
+    }
+  }
+  const json::object& outputs = folder.fact().at("outputs").as_object();
+  EXPECT_EQ(file.tensors().size(), outputs.size() + n_found);
+  for (const auto& member : outputs) {
+    const gguf::Tensor* found = file.find(std::string(member.key()));
+    ASSERT_NE(found, nullptr) << member.key();
+    EXPECT_EQ(fnv(found->view.data), member.value().at(6).to_number<uint64_t>()) << member.key();
+  }
+  const auto key = [&](const char* name) { return architecture + ".attention.indexer." + name; };
+  EXPECT_EQ(file.metadata().find_string("general.architecture"), architecture);
+  EXPECT_EQ(file.metadata().require_unsigned(key("head_count")), 6u);
+  EXPECT_EQ(file.metadata().require_unsigned(key("key_length")), 16u);
+  EXPECT_EQ(file.metadata().require_unsigned(key("top_k")), 5u);
+  for (const auto& member : folder.fact().at("keys").as_object()) {
+    std::string name(member.key());
+    if (name.starts_with(from + ".")) name = architecture + name.substr(from.size());
+    EXPECT_TRUE(file.metadata().has(name)) << name;
+  }
+}
+
+TEST(Convert, IndexersAreTakenBesideLatentAttention) {
+  expect_indexers("deepseek3", "deepseek32", "deepseek2", {true, true},
+                  [](json::object& config) { config["architectures"] = json::array{"DeepseekV32ForCausalLM"}; });
+  for (const std::vector<bool>& layers : {std::vector<bool>{true, true}, {true, false}}) {
+    expect_indexers("glm4_moe_lite", "glm-dsa", "deepseek2", layers, [&](json::object& config) {
+      config["architectures"] = json::array{"GlmMoeDsaForCausalLM"};
+      if (!layers[1]) config["indexer_types"] = json::array{"full", "shared"};
+    });
+  }
 }
 
 TEST(Convert, AModernBertHasTheEpsilonThatReadersWant) {

@@ -17,7 +17,7 @@ namespace {
 bool stays_f32(std::string_view name, int rank) {
   if (rank <= 1 || name.ends_with("_norm.weight") || !name.ends_with(".weight")) return true;
   for (const std::string_view part : {".ffn_gate_inp.weight", ".ffn_gate_inp_shexp.weight", ".ssm_conv1d.weight", ".shortconv.conv.weight", ".ssm_conv1d_q.weight", ".ssm_conv1d_k.weight", ".ssm_conv1d_v.weight",
-                                      ".altup_correct_coef.weight", ".altup_predict_coef.weight"}) {
+                                      ".altup_correct_coef.weight", ".altup_predict_coef.weight", ".indexer.proj.weight"}) {
     if (name.ends_with(part)) return true;
   }
   return name == "position_embd.weight" || name == "token_types.weight";

@@ -2,6 +2,8 @@
 // turned, so that it can be attended over as it is; one head of keys and values then stands for all.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "assay/error.h"
 #include "convert/families/families.h"
 #include "convert/families/family_rules.h"
@@ -42,6 +44,13 @@ constexpr std::array kQueries = {
 };
 constexpr std::array kQueriesAtOnce = {Rule{"model.layers.{}.self_attn.q_proj.weight", "blk.{}.attn_q.weight"}};
 constexpr std::array kExpanded = {Rule{"model.layers.{}.self_attn.kv_b_proj.weight", "blk.{}.attn_kv_b.weight"}};
+constexpr std::array kIndexer = {
+    Rule{"model.layers.{}.self_attn.indexer.wq_b.weight", "blk.{}.indexer.attn_q_b.weight"},
+    Rule{"model.layers.{}.self_attn.indexer.wk.weight", "blk.{}.indexer.attn_k.weight"},
+    Rule{"model.layers.{}.self_attn.indexer.k_norm.weight", "blk.{}.indexer.k_norm.weight"},
+    Rule{"model.layers.{}.self_attn.indexer.k_norm.bias", "blk.{}.indexer.k_norm.bias"},
+    Rule{"model.layers.{}.self_attn.indexer.weights_proj.weight", "blk.{}.indexer.proj.weight"},
+};
 constexpr std::array kLatentBias = {
     Rule{"model.layers.{}.mlp.gate.e_score_correction_bias", "blk.{}.exp_probs_b.bias"}};
 constexpr std::array kFusedExperts = {
@@ -113,6 +122,36 @@ void latent_tensors(Draft& d) {
 void deepseek2(Draft& d) {
   latent_keys(d);
   latent_tensors(d);
+}
+
+void indexer_keys(Draft& d) {
+  d.count("attention.indexer.head_count", d.config.count("index_n_heads"));
+  d.count("attention.indexer.key_length", d.config.count("index_head_dim"));
+  d.count("attention.indexer.top_k", d.config.count("index_topk"));
+}
+
+void deepseek32(Draft& d) {
+  latent_keys(d);
+  indexer_keys(d);
+  latent_tensors(d);
+  d.take(kIndexer);
+}
+
+// Layers whose type is "shared" have no indexer.
+void glm_dsa(Draft& d) {
+  latent_keys(d);
+  indexer_keys(d);
+  std::vector<bool> has_indexer(static_cast<size_t>(d.n_layers), true);
+  if (const std::vector<std::string> types = d.config.texts("indexer_types"); !types.empty()) {
+    if (types.size() != has_indexer.size()) {
+      throw Error(Errc::bad_file,
+                  fmt::format("config.json: indexer_types has {} entries for {} layers", types.size(), d.n_layers));
+    }
+    std::transform(types.begin(), types.end(), has_indexer.begin(), [](const auto& type) { return type == "full"; });
+  }
+  d.flags("attention.indexer.types", has_indexer);
+  latent_tensors(d);
+  d.take(kIndexer, has_indexer);
 }
 
 void mistral4(Draft& d) {
@@ -187,6 +226,15 @@ std::vector<Family> latent_families() {
        kSigmoidDefaults,
        bpe,
        deepseek2,
+       {.pre_of = "glm4",
+        .special_texts =
+            {{"bos", "[gMASK]"}, {"eot", "<|user|>"}, {"unk", "<|endoftext|>"}, {"eom", "<|observation|>"}}}},
+      {"deepseek32", {"DeepseekV32ForCausalLM"}, kSigmoidDefaults, bpe, deepseek32},
+      {"glm-dsa",
+       {"GlmMoeDsaForCausalLM"},
+       kSigmoidDefaults,
+       bpe,
+       glm_dsa,
        {.pre_of = "glm4",
         .special_texts =
             {{"bos", "[gMASK]"}, {"eot", "<|user|>"}, {"unk", "<|endoftext|>"}, {"eom", "<|observation|>"}}}},
