@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 #include <utility>
@@ -84,8 +85,11 @@ void MappedFile::check_size() const {
 
 void MappedFile::drop(std::span<const std::byte> part) const noexcept {
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  // Whole pages, the one that the part begins in with them: who reads on in parts leaves nothing between them.
-  const auto begin = reinterpret_cast<uintptr_t>(part.data()) / page * page;
+  // Who looks at the begin of a part may be given a whole large page, with the end of the part before, which was given back already. So a
+  // part goes from the begin of that large page on: who reads on in parts leaves nothing between them.
+  constexpr uintptr_t kLargePage = 2 << 20;
+  const auto first = reinterpret_cast<uintptr_t>(bytes_.data());
+  const auto begin = std::max(first, reinterpret_cast<uintptr_t>(part.data()) / kLargePage * kLargePage);
   const auto end = reinterpret_cast<uintptr_t>(part.data() + part.size()) / page * page;
   if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);  // NOLINT: an address
 }

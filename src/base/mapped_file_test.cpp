@@ -4,9 +4,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <bit>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "assay/error.h"
@@ -32,8 +36,40 @@ class MappedFileTest : public ::testing::Test {
     }
     return std::nullopt;
   }
+  // Of the map that has this address; none where the system does not tell (an emulator).
+  static std::optional<int64_t> resident_kib(const void* address) {
+    std::ifstream maps("/proc/self/smaps");
+    std::string line;
+    bool is_here = false;
+    while (std::getline(maps, line)) {
+      unsigned long long begin = 0, end = 0;
+      if (std::sscanf(line.c_str(), "%llx-%llx ", &begin, &end) == 2) {
+        is_here = begin <= std::bit_cast<uintptr_t>(address) && std::bit_cast<uintptr_t>(address) < end;
+      }
+      if (is_here && line.starts_with("Rss:")) return std::stoll(line.substr(4));
+    }
+    return std::nullopt;
+  }
   test::TempFolder folder_;
 };
+
+TEST_F(MappedFileTest, PartsLookedAtAndGivenBackTakeNoMemory) {
+  const fs::path path = write("large", "");
+  std::ofstream out(path, std::ios::binary);
+  for (int i = 0; i < 32; ++i) out << std::string(1 << 20, 'x') << std::flush;
+  out.close();
+  const MappedFile file(path);
+  const std::span<const std::byte> bytes = file.bytes();
+  constexpr size_t kPart = 100'000;  // ends within a page, and far from where the system begins to map
+  for (size_t at = 0; at < bytes.size(); at += kPart) {
+    const std::span<const std::byte> part = bytes.subspan(at, std::min(kPart, bytes.size() - at));
+    ASSERT_EQ(part.front(), std::byte{'x'});
+    file.drop(part);
+  }
+  const std::optional<int64_t> resident = resident_kib(bytes.data());
+  if (!resident) GTEST_SKIP() << "/proc/self/smaps does not have the map";
+  EXPECT_LE(*resident, 256);
+}
 
 TEST_F(MappedFileTest, ShowsTheBytes) {
   MappedFile file(write("a", "some bytes"));
