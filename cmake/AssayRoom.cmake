@@ -15,7 +15,7 @@ endif()
 # in an unnamed namespace then stands once a room, a change compiles its neighbours again, and an include of the standard library that is missing shows
 # in the other builds alone.
 option(ASSAY_QUICK_BUILD "Compile the sources of a room together, others' headers ahead, and tests without optimisation: a whole build is quicker, one after a change is slower" OFF)
-set(unity_batch 8)
+set(unity_batch 40)
 if(ASSAY_QUICK_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(assay_flags INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>  # to the compiler what a source includes is a header

@@ -10,14 +10,14 @@ namespace {
 
 const ReasoningMarks kThink = {"<think>", "</think>"};
 
-struct Case {
+struct Answered {
   const char* text;
   bool is_open;
   const char* reasoning;
   const char* answer;
 };
 
-const Case kCases[] = {
+const Answered kCases[] = {
     {"<think>\nIt is 4.\n</think>\n\nFour.", false, "It is 4.", "Four."},
     {"\n <think>a</think>b", false, "a", "b"},
     {"Hm, two and two.\n</think>\nFour.\n", true, "Hm, two and two.", "Four.\n"},
@@ -34,7 +34,7 @@ const Case kCases[] = {
 };
 
 TEST(Reasoning, PartsAnAnswerHoweverItIsCut) {
-  for (const Case& c : kCases) {
+  for (const Answered& c : kCases) {
     const ReasoningSplitter::Part whole = split_reasoning(kThink, c.is_open, c.text);
     EXPECT_EQ(whole.reasoning, c.reasoning) << c.text;
     EXPECT_EQ(whole.text, c.answer) << c.text;

@@ -5,18 +5,19 @@
 #include <limits>
 
 #include "backend/cpu/runtime/steps.h"
+#include "base/round_up.h"
 #include "ops/attention/choose_keys.h"
 #include "ops/attention/sparse_attention.h"
 
 namespace assay::backend::cpu {
 namespace {
 
+using base::round_up;
 using ops::kAttentionSegment;
 
-// Fewer products than this are not worth a fork.
-constexpr int64_t kForkProducts = 128 * 1024;
+// Fewer products of index heads than this are not worth a fork.
+constexpr int64_t kChoiceForkProducts = 128 * 1024;
 
-constexpr int64_t round_up(int64_t n, int64_t multiple) noexcept { return (n + multiple - 1) / multiple * multiple; }
 constexpr size_t bytes_of_floats(int64_t n) noexcept { return static_cast<size_t>(round_up(n, 16)) * sizeof(float); }
 
 int64_t n_tokens(const RunState& s) noexcept { return static_cast<int64_t>(s.tokens.size()); }
@@ -49,7 +50,7 @@ class Choice {
       const auto part = [&](int64_t i, int thread) {
         score(token, i * kAttentionSegment, std::min(n, (i + 1) * kAttentionSegment), scores_of(0), thread);
       };
-      if (n > n_chosen_ && n * op_.n_heads * op_.head_dim < kForkProducts) {
+      if (n > n_chosen_ && n * op_.n_heads * op_.head_dim < kChoiceForkProducts) {
         for (int64_t i = 0; i < n_parts; ++i) part(i, 0);
       } else if (n > n_chosen_) {
         s_.pool.run(n_parts, part);

@@ -7,13 +7,12 @@
 #include <utility>
 
 #include "assay/error.h"
+#include "base/round_up.h"
 
 namespace assay::backend::cpu {
 namespace {
 
 constexpr int64_t kQ8Elements = 32, kQ8Bytes = 34;
-
-int64_t round_up(int64_t n, int64_t multiple) noexcept { return (n + multiple - 1) / multiple * multiple; }
 
 // Bytes of one element; of q8_0 without its scale.
 int64_t element_bytes(ops::CacheType type) noexcept {
@@ -132,7 +131,7 @@ KvCache::KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOpt
     head.type_v = type_v_;
     head.head_dim = layer.head_dim;
     head.v_dim = layer.v_dim();
-    head.v_cols = round_up(layer.v_dim(), 16);
+    head.v_cols = base::round_up(layer.v_dim(), 16);
     head.k_tile_bytes = kKeyTile * layer.head_dim * element_bytes(type_k_);
     if (type_k_ == ops::CacheType::q8_0) head.k_tile_bytes += kKeyTile * layer.head_dim / kQ8Elements * 2;
     head.v_row_bytes = layer.values_in_keys ? 0 : head.v_cols * element_bytes(type_v_);

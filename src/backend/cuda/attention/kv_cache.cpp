@@ -6,6 +6,7 @@
 #include <string>
 
 #include "assay/error.h"
+#include "base/round_up.h"
 
 namespace assay::backend::cuda {
 namespace {
@@ -17,8 +18,6 @@ constexpr size_t kChunkBytes = 256 << 20;  // of memory that is taken at a time,
 constexpr size_t kChunksMax = 32;          // but not in more parts
 constexpr int64_t kNobody = -1;
 constexpr int64_t kEntriesPerCopy = 4096;  // that travel about as long as a copy takes to start
-
-int64_t round_up(int64_t n, int64_t multiple) noexcept { return (n + multiple - 1) / multiple * multiple; }
 
 int64_t element_bytes(ops::CacheType type) noexcept { return type == ops::CacheType::f32 ? 4 : type == ops::CacheType::f16 ? 2 : 1; }
 
@@ -39,7 +38,7 @@ Layout lay_out(std::span<const ops::CacheLayer> layers, const ops::ExecutorOptio
   Layout layout;
   const auto take = [&layout](int64_t bytes) {
     const size_t at = layout.page_bytes;
-    layout.page_bytes += static_cast<size_t>(round_up(bytes, kPartAlignment));
+    layout.page_bytes += static_cast<size_t>(base::round_up(bytes, kPartAlignment));
     return static_cast<int64_t>(at);
   };
   for (const ops::CacheLayer& layer : layers) {
@@ -53,12 +52,12 @@ Layout lay_out(std::span<const ops::CacheLayer> layers, const ops::ExecutorOptio
     view.v_dim = layer.v_dim();
     view.values_in_keys = layer.values_in_keys;
     const int64_t stored = layer.stored_v_dim();
-    view.n_pieces = round_up(layer.head_dim * element_bytes(view.type_k), kPieceBytes) / kPieceBytes;
+    view.n_pieces = base::round_up(layer.head_dim * element_bytes(view.type_k), kPieceBytes) / kPieceBytes;
     view.k_tile_bytes = view.n_pieces * kKeyTile * kPieceBytes;
     view.v_row_bytes = stored * element_bytes(view.type_v);
     if (view.type_k == ops::CacheType::q8_0) view.k_tile_bytes += layer.head_dim / kQ8Elements * kKeyTile * 2;
     if (view.type_v == ops::CacheType::q8_0) view.v_row_bytes += stored / kQ8Elements * 2;
-    view.v_row_bytes = round_up(view.v_row_bytes, kPieceBytes);
+    view.v_row_bytes = base::round_up(view.v_row_bytes, kPieceBytes);
     view.k_head_bytes = kPageTiles * view.k_tile_bytes;
     view.v_head_bytes = kCachePage * view.v_row_bytes;
     view.k = take(view.n_kv_heads * view.k_head_bytes);
@@ -127,7 +126,7 @@ KvCache::KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOpt
       layers_[i].k = at;
     }
   }
-  const int64_t n_entries = round_up(pages::pages_of(options.n_ctx), kSegmentPages);
+  const int64_t n_entries = base::round_up(pages::pages_of(options.n_ctx), kSegmentPages);
   placed_.assign(static_cast<size_t>(alone_max(options)), kNobody);
   const size_t bytes = (static_cast<size_t>(options.n_sequences) + placed_.size()) * static_cast<size_t>(n_entries) * sizeof(std::byte*);
   tables_host_ = PinnedBuffer(bytes, "the tables of the KV cache's pages");
@@ -147,7 +146,7 @@ size_t KvCache::bytes() const noexcept { return tables_device_.size() + static_c
 void KvCache::check_room() const {
   size_t free_bytes = 0, total = 0;
   check(cudaMemGetInfo(&free_bytes, &total), "asking for the GPU's memory");
-  const int64_t n_pages = round_up(tables_.pool().n_pages() - n_with_memory_, n_chunk_pages_);
+  const int64_t n_pages = base::round_up(tables_.pool().n_pages() - n_with_memory_, n_chunk_pages_);
   const size_t needed = static_cast<size_t>(n_pages) * page_bytes_;
   if (needed <= free_bytes) return;
   throw Error(Errc::out_of_memory, "the KV cache for " + std::to_string(n_pages * kCachePage) + " positions needs " + shown_bytes(needed) +
