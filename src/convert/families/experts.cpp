@@ -598,14 +598,7 @@ std::vector<Family> expert_families() {
   using enum VocabularyKind;
   return {
       {"gpt-oss", {"GptOssForCausalLM"}, {}, bpe, gpt_oss, {.reads_mxfp4 = true}},
-      {"glm4moe",
-       {"Glm4MoeForCausalLM"},
-       {},
-       bpe,
-       glm4moe,
-       {.pre_of = "glm4",
-        .special_texts =
-            {{"bos", "[gMASK]"}, {"eot", "<|user|>"}, {"unk", "<|endoftext|>"}, {"eom", "<|observation|>"}}}},
+      {"glm4moe", {"Glm4MoeForCausalLM"}, {}, bpe, glm4moe, parts::glm4_vocabulary()},
       {"glm4moe",
        {"SolarOpenForCausalLM"},
        {},

@@ -109,6 +109,8 @@ void require_no_window(Draft& draft);
 void require_experts_everywhere(Draft& draft);           // mlp_only_layers, decoder_sparse_step
 void split_expansion(Draft& draft, int64_t layer);       // of latent attention: keys and values apart, keys turned
 void require_norm_of_router(Draft& draft, std::string_view key);  // the family's file has no key, and readers normalise
+// Of the models whose tokenizer is GLM-4's.
+FamilyOptions glm4_vocabulary();
 
 }  // namespace parts
 

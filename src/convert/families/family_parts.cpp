@@ -321,4 +321,9 @@ void require_norm_of_router(Draft& d, std::string_view key) {
   if (!d.config.flag(key, true)) throw Error(Errc::unsupported, fmt::format("config.json: {} is false; {} files have no key for it, and routers are normalised", key, d.architecture()));
 }
 
+FamilyOptions glm4_vocabulary() {
+  return {.pre_of = "glm4",
+          .special_texts = {{"bos", "[gMASK]"}, {"eot", "<|user|>"}, {"unk", "<|endoftext|>"}, {"eom", "<|observation|>"}}};
+}
+
 }  // namespace assay::converting::parts

@@ -133,20 +133,21 @@ void Borrower::run(DeviceState& s, const ops::ExpertLinear& op) {
   });
 }
 
+std::vector<float> Borrower::read_back(DeviceState& s, const CacheRows& rows, int32_t sequence) const {
+  const int64_t n_positions = shape_->n_positions[static_cast<size_t>(sequence)];
+  std::vector<std::byte> bytes(static_cast<size_t>(n_positions * rows.position_bytes));
+  s.cache.read(rows, sequence, 0, n_positions, bytes);
+  return decoded(rows, bytes);
+}
+
 void Borrower::run(DeviceState& s, const ops::Attention& op) {
   const CacheRows& stored_k = s.cache.keys(op.layer);
   const CacheRows& stored_v = s.cache.values(op.layer);
   const int64_t v_dim = s.cache.layer(op.layer).v_dim(), n_kv = op.n_kv_heads;
   const float* sinks = small(op.sinks);
-  std::vector<std::byte> bytes;
   for (const ops::TokenRun& run : shape_->token_runs) {
     const int64_t n_positions = shape_->n_positions[static_cast<size_t>(run.sequence)];
-    const auto fetch = [&](const CacheRows& rows) {
-      bytes.resize(static_cast<size_t>(n_positions * rows.position_bytes));
-      s.cache.read(rows, run.sequence, 0, n_positions, bytes);
-      return decoded(rows, bytes);
-    };
-    const std::vector<float> keys = fetch(stored_k), values = fetch(stored_v);
+    const std::vector<float> keys = read_back(s, stored_k, run.sequence), values = read_back(s, stored_v, run.sequence);
     pool_.run(run.n * op.n_heads, [&](int64_t i, int) {
       const int64_t t = i / op.n_heads, head = i % op.n_heads, kv_head = head / (op.n_heads / n_kv),
                     position = run.position + t;
@@ -165,16 +166,11 @@ void Borrower::run_cached(DeviceState& s, const ops::Op& op) {
   const int32_t layer = ops::cache_layer_of(op);
   const CacheRows& stored_k = s.cache.keys(layer);
   const CacheRows& stored_v = s.cache.values(layer);
-  std::vector<std::byte> bytes;
   for (const ops::TokenRun& run : shape_->token_runs) {
     const int64_t n = shape_->n_positions[static_cast<size_t>(run.sequence)];
-    const auto fetch = [&](const CacheRows& rows) {
-      bytes.resize(static_cast<size_t>(n * rows.position_bytes));
-      s.cache.read(rows, run.sequence, 0, n, bytes);
-      return decoded(rows, bytes);
-    };
-    const std::vector<float> keys = fetch(stored_k);
-    const std::vector<float> values = &stored_v == &stored_k ? std::vector<float>() : fetch(stored_v);
+    const std::vector<float> keys = read_back(s, stored_k, run.sequence);
+    const std::vector<float> values =
+        &stored_v == &stored_k ? std::vector<float>() : read_back(s, stored_v, run.sequence);
     const int64_t k_stride = stored_k.n_kv_heads * stored_k.dim, v_stride = stored_v.n_kv_heads * stored_v.dim;
     pool_.run(run.n, [&](int64_t i, int) {
       std::vector<float> scratch(static_cast<size_t>(n));

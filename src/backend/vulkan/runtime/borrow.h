@@ -40,6 +40,8 @@ class Borrower {
   float* rows_of(ops::ValueId id) const { return values_[static_cast<size_t>(id)]; }
   const tensor::TensorView& weight(ops::WeightId id) const { return plan_.weights[static_cast<size_t>(id)].view; }
   const float* small(ops::WeightId id) const { return rows_.small(id); }
+  // All that the sequence has stored there, position by position.
+  std::vector<float> read_back(DeviceState& state, const CacheRows& rows, int32_t sequence) const;
   void run(DeviceState& state, const ops::Linear& op);
   void run(DeviceState& state, const ops::ExpertLinear& op);
   void run(DeviceState& state, const ops::Attention& op);
