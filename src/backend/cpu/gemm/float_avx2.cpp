@@ -1,6 +1,7 @@
 // Matrix products in floats by AVX2 and FMA: Lanes32 is four registers.
 #include "backend/cpu/gemv/decode_rows.h"
 #include "backend/cpu/gemm/float_tiles.h"
+#include "backend/cpu/gemm/float_vector.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -40,5 +41,7 @@ void float_rows_avx2(const LinearTask& task, int64_t row_begin, int64_t row_end,
 }
 
 size_t float_scratch_bytes_avx2(const LinearTask& task) noexcept { return float_scratch_bytes<Vector256>(task); }
+
+GemmKernel float_vector_avx2(tensor::DType dtype) noexcept { return find_float_vector<Vector256, &widen_half, &widen_bf16>(dtype); }
 
 }  // namespace assay::backend::cpu

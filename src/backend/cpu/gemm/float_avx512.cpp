@@ -1,6 +1,7 @@
 // Matrix products in floats by AVX-512: Lanes32 is two registers.
 #include "backend/cpu/gemv/decode_rows.h"
 #include "backend/cpu/gemm/float_tiles.h"
+#include "backend/cpu/gemm/float_vector.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -35,6 +36,12 @@ struct Vector512 {
   }
 };
 
+__m512 widen_16_halves(const std::byte* p) noexcept { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
+__m512 widen_16_bf16(const std::byte* p) noexcept {
+  const __m512i words = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+}
+
 }  // namespace
 
 void float_rows_avx512(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept {
@@ -42,5 +49,7 @@ void float_rows_avx512(const LinearTask& task, int64_t row_begin, int64_t row_en
 }
 
 size_t float_scratch_bytes_avx512(const LinearTask& task) noexcept { return float_scratch_bytes<Vector512>(task); }
+
+GemmKernel float_vector_avx512(tensor::DType dtype) noexcept { return find_float_vector<Vector512, &widen_16_halves, &widen_16_bf16>(dtype); }
 
 }  // namespace assay::backend::cpu

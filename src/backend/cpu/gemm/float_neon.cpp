@@ -1,6 +1,7 @@
 // Matrix products in floats by NEON: Lanes32 is four pairs of registers.
 #include "backend/cpu/gemv/decode_rows_neon.h"
 #include "backend/cpu/gemm/float_tiles.h"
+#include "backend/cpu/gemm/float_vector.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -42,5 +43,7 @@ void float_rows_neon(const LinearTask& task, int64_t row_begin, int64_t row_end,
 }
 
 size_t float_scratch_bytes_neon(const LinearTask& task) noexcept { return float_scratch_bytes<VectorPair>(task); }
+
+GemmKernel float_vector_neon(tensor::DType dtype) noexcept { return find_float_vector<VectorPair, &widen_half, &widen_bf16>(dtype); }
 
 }  // namespace assay::backend::cpu

@@ -36,6 +36,10 @@ GemmKernel gemm_neon_i8mm(const LinearTask& task) noexcept;
 // One row of a format to f32, with the roundings of quant::Format::decode.
 using DecodeRow = void (*)(const LinearTask& task, const std::byte* row, float* out);
 inline constexpr int64_t kFloatRowStep = 4;
+// Weights that are floats in the file, one token, rows of whole blocks of 32; without run where they are not.
+GemmKernel float_vector_avx2(tensor::DType dtype) noexcept;
+GemmKernel float_vector_avx512(tensor::DType dtype) noexcept;
+GemmKernel float_vector_neon(tensor::DType dtype) noexcept;
 // Any format as floats (LinearTask::as_f32), any number of tokens.
 void float_rows_avx2(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept;
 void float_rows_avx512(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept;

@@ -16,6 +16,7 @@ using enum WeightKind;
 
 constexpr int64_t kPanels1 = kGemvColumnsMax + 1, kPanels2 = kGemvColumnsMax / 2 + 1;  // more than a vector kernel takes in one pass
 
+LinearKernel float_vector(const LinearTask& t) noexcept { return {nullptr, float_vector_neon(t.format->dtype)}; }
 LinearKernel floats_neon(const LinearTask&) noexcept { return {nullptr, {&float_rows_neon, &float_scratch_bytes_neon, kFloatRowStep}}; }
 LinearKernel vector_neon(const LinearTask& t) noexcept { return {gemv_neon(t), {}}; }
 template <GemmKernel (*kGemm)(const LinearTask&) noexcept>
@@ -25,6 +26,7 @@ LinearKernel panels(const LinearTask& t) noexcept {
 
 template <GemmKernel (*kGemm)(const LinearTask&) noexcept>
 constexpr LinearRow kRows[] = {
+    {"float vector", floats, 0, 1, 1, 1, 32, &float_vector},
     {"floats", floats, 0, 1, kAnyTokens, 1, 1, &floats_neon},
     {"panels", superblocks, 1, kPanels1, kAnyTokens, 1, 1, &panels<kGemm>},
     {"panels", superblocks, 2, kPanels2, kAnyTokens, 1, 1, &panels<kGemm>},

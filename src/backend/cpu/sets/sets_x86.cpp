@@ -35,15 +35,16 @@ LinearKernel matrix_by_planes(const LinearTask& t) noexcept {
 // A vector kernel takes kGemvColumnsMax columns in one pass; where there are more, a panel of rows, once unpacked, serves them all.
 constexpr int64_t kPanels1 = kGemvColumnsMax + 1, kPanels2 = kGemvColumnsMax / 2 + 1;
 
-// Zen 5 and later (family 26 on): one row after another, fetched far ahead, was the fastest on such a processor; by parts on the others that were measured.
-bool reads_one_by_one() noexcept {
-  static const bool reads = [] {
+// Zen 5 and later (family 26 on): a vector's rows one after another, fetched far ahead, were the fastest on such a processor; by parts on the others that
+// were measured. So were other kernels of few tokens.
+bool is_zen5_or_later() noexcept {
+  static const bool is = [] {
     unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
     if (!__builtin_cpu_is("amd") || __get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return false;
     const unsigned family = (eax >> 8 & 15) + (eax >> 20 & 255);
     return family >= 26;
   }();
-  return reads;
+  return is;
 }
 constexpr GemvWalk kOneByOneBlocks = {true, 8 * 1024}, kOneByOneSuperblocks = {true, 16 * 1024};
 
@@ -67,6 +68,7 @@ LinearKernel skinny_of_two_avx2(const LinearTask& t) noexcept {
 }
 
 constexpr LinearRow kRowsAvx2[] = {
+    {"float vector", floats, 0, 1, 1, 1, 32, &matrix<float_vector_avx2>},
     {"floats", floats, 0, 1, kAnyTokens, 1, 1, &floats_avx2},
 
     {"skinny", superblocks, 1, 3, kAnyTokens, kLongRow, 1, &matrix_by_planes<skinny_a256_avx2>},
@@ -75,7 +77,7 @@ constexpr LinearRow kRowsAvx2[] = {
     {"panels of bytes", superblocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix<gemm_a256_bytes_avx2>},
     {"panels", superblocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix<gemm_a256_avx2>},
     {"panels of words", superblocks, 2, kPanels2, kAnyTokens, 1, 1, &matrix<gemm_a256_words_avx2>},
-    {"vector one by one", superblocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a256_avx2>, kOneByOneSuperblocks, &reads_one_by_one},
+    {"vector one by one", superblocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a256_avx2>, kOneByOneSuperblocks, &is_zen5_or_later},
     {"vector", superblocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a256_avx2>},
 
     {"skinny by bytes", blocks, 1, 3, 16, 1, 1, &matrix<skinny_a32_bytes_avx2>},
@@ -86,7 +88,7 @@ constexpr LinearRow kRowsAvx2[] = {
     {"panels of bytes", blocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix<gemm_a32_bytes_avx2>},
     {"panels", blocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix_by_planes<gemm_a32_avx2>},
     {"panels", blocks, 2, kPanels2, kAnyTokens, 1, 1, &matrix_by_planes<gemm_a32_avx2>},
-    {"vector one by one", blocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a32_avx2>, kOneByOneBlocks, &reads_one_by_one},
+    {"vector one by one", blocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a32_avx2>, kOneByOneBlocks, &is_zen5_or_later},
     {"vector", blocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a32_avx2>},
 };
 
@@ -103,21 +105,25 @@ LinearKernel float_columns(const LinearTask&) noexcept {
 LinearKernel floats_avx512(const LinearTask&) noexcept { return {nullptr, {&float_rows_avx512, &float_scratch_bytes_avx512, kGemmRowStep}}; }
 
 constexpr LinearRow kRowsAvx512[] = {
+    {"float vector", floats, 0, 1, 1, 1, 32, &matrix<float_vector_avx512>},
     {"float columns", floats, 0, 8, kAnyTokens, 1, 32, &float_columns},
     {"floats", floats, 0, 1, kAnyTokens, 1, 1, &floats_avx512},
 
     {"skinny", superblocks, 1, 3, 4, 1, 1, &skinny_avx512<skinny_a256_avx512>},
+    {"skinny of a dozen", superblocks, 1, 5, 12, 1, 1, &skinny_avx512<skinny_a256_avx512>, {}, &is_zen5_or_later},
     {"skinny", superblocks, 2, 2, 12, 1, 1, &skinny_avx512<skinny_a256_avx512>},
     {"panels", superblocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix<gemm_a256_avx512>},
     {"panels of words", superblocks, 2, kPanels2, kAnyTokens, 1, 1, &matrix<gemm_a256_words_avx512>},
-    {"vector one by one", superblocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a256_avx512>, kOneByOneSuperblocks, &reads_one_by_one},
+    {"vector one by one", superblocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a256_avx512>, kOneByOneSuperblocks, &is_zen5_or_later},
     {"vector", superblocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a256_avx512>},
 
+    {"skinny of three", blocks, 1, 3, 3, 1, 1, &skinny_avx512<skinny_a32_avx512>, {}, &is_zen5_or_later},
     {"skinny", blocks, 1, 5, 16, 1, 1, &skinny_avx512<skinny_a32_avx512>},
+    {"vector of two", blocks, 2, 2, 2, 1, 1, &vector<gemv_a32_avx512>, kOneByOneBlocks, &is_zen5_or_later},
     {"skinny", blocks, 2, 2, 32, 1, 1, &skinny_avx512<skinny_a32_avx512>},
     {"panels", blocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix<gemm_a32_avx512>},
     {"panels", blocks, 2, kPanels2, kAnyTokens, 1, 1, &matrix<gemm_a32_avx512>},
-    {"vector one by one", blocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a32_avx512>, kOneByOneBlocks, &reads_one_by_one},
+    {"vector one by one", blocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a32_avx512>, kOneByOneBlocks, &is_zen5_or_later},
     {"vector", blocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a32_avx512>},
 };
 
