@@ -6,7 +6,7 @@
 #include "bounds/row_bound.h"
 #include "num/math64.h"
 
-namespace assay::verify {
+namespace assay::bounds {
 namespace {
 
 constexpr double kUnderflow = 3e-37;  // |x| / infinity, where exp(-x) overflowed: the true value is below this
@@ -103,4 +103,4 @@ ActivationBound activation_bound(const RowScope& s, ops::ActivationFunction func
   return {x - x, 0};  // no function
 }
 
-}  // namespace assay::verify
+}  // namespace assay::bounds

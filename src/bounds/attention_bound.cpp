@@ -15,7 +15,7 @@
 #include "ops/plan/float64.h"
 #include "bounds/rounding.h"
 
-namespace assay::verify {
+namespace assay::bounds {
 namespace {
 
 using backend::oracle::HeadCache;
@@ -437,4 +437,4 @@ void read_back(KvHistory& history, const ops::CacheLayer& layer, const Declared&
   }
 }
 
-}  // namespace assay::verify
+}  // namespace assay::bounds

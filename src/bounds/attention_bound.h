@@ -33,7 +33,7 @@
 #include "ops/attention/attention.h"
 #include "bounds/local_op.h"
 
-namespace assay::verify {
+namespace assay::bounds {
 
 // Norms of the keys of a history, one head a position, and of what may be wrong with each: as stored where that is known, else what the cache rounds.
 struct KeyNorms {
@@ -44,4 +44,4 @@ KeyNorms key_norms(const ops::Plan& plan, const KvHistory& history, int32_t laye
 Expected local_attention(const OpInputs& in, const ops::Attention& op, const Declared& declared,
                          base::ThreadPool& pool, const LocalOptions& options);
 
-}  // namespace assay::verify
+}  // namespace assay::bounds

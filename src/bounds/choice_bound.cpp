@@ -12,7 +12,7 @@
 #include "bounds/attention_bound.h"
 #include "bounds/rounding.h"
 
-namespace assay::verify {
+namespace assay::bounds {
 namespace {
 
 double length_of(std::span<const double> x) {
@@ -263,4 +263,4 @@ Expected local_sparse_attention(const OpInputs& in, const ops::SparseAttention& 
   return e;
 }
 
-}  // namespace assay::verify
+}  // namespace assay::bounds

@@ -16,7 +16,7 @@
 #include "ops/attention/choose_keys.h"
 #include "ops/attention/sparse_attention.h"
 
-namespace assay::verify {
+namespace assay::bounds {
 
 Expected local_choice(const OpInputs& in, const ops::ChooseKeys& op, const Declared& declared, base::ThreadPool& pool,
                       const LocalOptions& options);
@@ -28,4 +28,4 @@ std::vector<int32_t> positions_in(std::span<const double> row, int64_t position)
 // These positions of a history, one after the other.
 KvHistory chosen_of(const KvHistory& history, std::span<const int32_t> positions);
 
-}  // namespace assay::verify
+}  // namespace assay::bounds

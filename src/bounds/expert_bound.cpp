@@ -14,7 +14,7 @@
 #include "bounds/linear_bound.h"
 #include "bounds/rounding.h"
 
-namespace assay::verify {
+namespace assay::bounds {
 namespace {
 
 // A router's scores in float64, what is chosen by, and how far each may be off.
@@ -274,4 +274,4 @@ Expected local_expert_linear(const OpInputs& in, const ops::ExpertLinear& op, co
   return all;
 }
 
-}  // namespace assay::verify
+}  // namespace assay::bounds

@@ -15,10 +15,10 @@
 #include "ops/linear/route.h"
 #include "bounds/local_op.h"
 
-namespace assay::verify {
+namespace assay::bounds {
 
 Expected local_route(const OpInputs& in, const ops::Route& op, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options);
 Expected local_expert_linear(const OpInputs& in, const ops::ExpertLinear& op, const Declared& declared, base::ThreadPool& pool,
                              const LocalOptions& options);
 
-}  // namespace assay::verify
+}  // namespace assay::bounds

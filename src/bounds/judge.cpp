@@ -6,7 +6,7 @@
 
 #include "bounds/rounding.h"
 
-namespace assay::verify {
+namespace assay::bounds {
 namespace {
 
 double square(double x) { return x * x; }
@@ -109,4 +109,4 @@ Tally judge(const Judged& judged, base::ThreadPool& pool) {
   return all;
 }
 
-}  // namespace assay::verify
+}  // namespace assay::bounds

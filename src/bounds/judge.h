@@ -9,7 +9,7 @@
 #include "base/thread_pool.h"
 #include "bounds/local_op.h"
 
-namespace assay::verify {
+namespace assay::bounds {
 
 // What was found and what was expected for columns first_column .. of an output of `width`;
 // expected has its own n_columns.
@@ -42,4 +42,4 @@ struct Tally {
 
 Tally judge(const Judged& judged, base::ThreadPool& pool);
 
-}  // namespace assay::verify
+}  // namespace assay::bounds

@@ -11,7 +11,7 @@
 #include "num/f16.h"
 #include "quant/activations.h"
 
-namespace assay::verify {
+namespace assay::bounds {
 namespace {
 
 constexpr float kDoubt = 0x1p-14f;  // of a step: 127 times a few roundings
@@ -168,4 +168,4 @@ KnownActivations known_activations(const Rows& x, const quant::Format& format,
   return rounds ? as_llama_cpp(x, format) : KnownActivations{};
 }
 
-}  // namespace assay::verify
+}  // namespace assay::bounds

@@ -18,7 +18,7 @@
 #include "quant/format.h"
 #include "bounds/local_op.h"
 
-namespace assay::verify {
+namespace assay::bounds {
 
 inline constexpr int64_t kNormBlock = 32;  // elements over which bounds take norms
 inline int64_t n_norms(int64_t k) { return (k + kNormBlock - 1) / kNormBlock; }
@@ -37,4 +37,4 @@ struct KnownActivations {
 KnownActivations known_activations(const Rows& x, const quant::Format& format,
                                    const Declared& declared);
 
-}  // namespace assay::verify
+}  // namespace assay::bounds

@@ -10,7 +10,7 @@
 #include "num/f16.h"
 #include "support/random_numbers.h"
 
-namespace assay::verify {
+namespace assay::bounds {
 namespace {
 
 using testing::Each;
@@ -129,4 +129,4 @@ TEST(KnownActivations, AreNotKnownWhereTheSourceDoesNotSayOrInputsAreUncertain) 
 }
 
 }  // namespace
-}  // namespace assay::verify
+}  // namespace assay::bounds

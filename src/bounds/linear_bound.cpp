@@ -13,7 +13,7 @@
 #include "bounds/known_activations.h"
 #include "bounds/rounding.h"
 
-namespace assay::verify {
+namespace assay::bounds {
 namespace {
 
 constexpr float kNormRoundUp = 1.0f + 0x1p-20f;  // norms are kept as floats, never below the true ones
@@ -242,4 +242,4 @@ Expected local_linear(const OpInputs& in, const ops::Linear& op, const Declared&
   return e;
 }
 
-}  // namespace assay::verify
+}  // namespace assay::bounds

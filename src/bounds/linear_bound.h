@@ -21,8 +21,8 @@
 #include "ops/linear/linear.h"
 #include "bounds/local_op.h"
 
-namespace assay::verify {
+namespace assay::bounds {
 
 Expected local_linear(const OpInputs& in, const ops::Linear& op, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options);
 
-}  // namespace assay::verify
+}  // namespace assay::bounds

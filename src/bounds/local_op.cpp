@@ -45,7 +45,7 @@
 #include "bounds/linear_bound.h"
 #include "bounds/row_bound.h"
 
-namespace assay::verify {
+namespace assay::bounds {
 namespace {
 
 // The norm weights and biases that an op has.
@@ -171,4 +171,4 @@ Expected local_op(const OpInputs& in, const Declared& declared, base::ThreadPool
   return bound(in, declared, pool, options);
 }
 
-}  // namespace assay::verify
+}  // namespace assay::bounds

@@ -20,7 +20,7 @@
 #include "ops/plan/plan.h"
 #include "trace/dump.h"
 
-namespace assay::verify {
+namespace assay::bounds {
 
 using trace::Declared;
 
@@ -90,4 +90,4 @@ Expected local_op(const OpInputs& in, const Declared& declared, base::ThreadPool
 // Fills k_stored and v_stored for the positions that lack them, where every position was observed and the source declares our own contract.
 void read_back(KvHistory& history, const ops::CacheLayer& layer, const Declared& declared);
 
-}  // namespace assay::verify
+}  // namespace assay::bounds

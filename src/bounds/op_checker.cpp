@@ -23,7 +23,7 @@
 #include "bounds/judge.h"
 #include "bounds/state_bound.h"
 
-namespace assay::verify {
+namespace assay::bounds {
 namespace {
 
 constexpr int64_t kBlockElements = int64_t{1} << 18;   // of an output that is judged at once
@@ -649,4 +649,4 @@ const std::optional<Place>& OpChecker::place() const noexcept { return state_->p
 const std::vector<RoutingTie>& OpChecker::ties() const noexcept { return state_->ties; }
 std::span<const double> OpChecker::chain_logits() const noexcept { return state_->chain_logits; }
 
-}  // namespace assay::verify
+}  // namespace assay::bounds

@@ -17,7 +17,7 @@
 #include "ops/plan/executor.h"
 #include "bounds/local_op.h"
 
-namespace assay::verify {
+namespace assay::bounds {
 
 // The first op that is out of its bound, with everything that the dictionary needs to find the
 // cause. Owns copies.
@@ -73,4 +73,4 @@ class OpChecker final : public ops::OpObserver {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace assay::verify
+}  // namespace assay::bounds

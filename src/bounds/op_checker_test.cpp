@@ -22,7 +22,7 @@
 #include "support/tiny_plan.h"
 #include "bounds/rounding.h"
 
-namespace assay::verify {
+namespace assay::bounds {
 namespace {
 
 using test::CheckedRun;
@@ -360,4 +360,4 @@ TEST(OpChecker, RefusesWhatDoesNotFitThePlan) {
 }
 
 }  // namespace
-}  // namespace assay::verify
+}  // namespace assay::bounds

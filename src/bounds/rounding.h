@@ -7,7 +7,7 @@
 
 #include "trace/dump.h"
 
-namespace assay::verify {
+namespace assay::bounds {
 
 inline constexpr double kUnitDouble = 0x1p-53;
 inline constexpr double kUnitHalf = 0x1p-11;      // f16: 11 bits
@@ -39,4 +39,4 @@ inline double excess(double found, double expected, double bound) noexcept {
   return !std::isfinite(expected) || !std::isfinite(bound) || overflow ? 0 : std::numeric_limits<double>::infinity();
 }
 
-}  // namespace assay::verify
+}  // namespace assay::bounds

@@ -35,7 +35,7 @@
 #include "ops/rows/softcap.h"
 #include "ops/rows/xielu.h"
 
-namespace assay::verify {
+namespace assay::bounds {
 
 // Rows as one op sees them: error is zero where it was not given.
 struct Row {
@@ -54,7 +54,7 @@ struct Out {
 // What the rows of one op have in common. Both references must outlive it.
 struct RowScope {
   RowScope(const OpInputs& inputs, const Declared& by)
-      : in(inputs), declared(by), u(unit(by)), tiny(verify::tiny(by)) {}
+      : in(inputs), declared(by), u(unit(by)), tiny(bounds::tiny(by)) {}
 
   const OpInputs& in;
   const Declared& declared;
@@ -94,4 +94,4 @@ void bound_row(const RowScope& s, const ops::Slice& op, int64_t i, Out out);
 void bound_row(const RowScope& s, const ops::Join& op, int64_t i, Out out);
 void bound_row(const RowScope& s, const ops::SelectOutputs& op, int64_t i, Out out);
 
-}  // namespace assay::verify
+}  // namespace assay::bounds

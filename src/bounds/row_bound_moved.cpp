@@ -5,7 +5,7 @@
 #include "bounds/row_bound.h"
 #include "quant/format.h"
 
-namespace assay::verify {
+namespace assay::bounds {
 
 // decode(row)_j * scale: scale rounded to float and the product; a format's own rounding where it
 // is decoded otherwise.
@@ -64,4 +64,4 @@ void bound_row(const RowScope& s, const ops::SelectOutputs&, int64_t i, Out out)
   }
 }
 
-}  // namespace assay::verify
+}  // namespace assay::bounds

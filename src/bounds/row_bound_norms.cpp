@@ -6,7 +6,7 @@
 #include "bounds/row_bound.h"
 #include "ops/plan/float64.h"
 
-namespace assay::verify {
+namespace assay::bounds {
 
 // The sum of squares s carries n_s = ceil(d / 32) + 5 roundings (any order: d), all terms
 // positive; / d and + eps one each, the root halves them all; root, 1 / root and two products one
@@ -139,4 +139,4 @@ void bound_row(const RowScope& s, const ops::LayerNorm& op, int64_t i, Out out) 
   }
 }
 
-}  // namespace assay::verify
+}  // namespace assay::bounds

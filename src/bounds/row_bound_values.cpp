@@ -6,7 +6,7 @@
 #include "num/math64.h"
 #include "ops/plan/float64.h"
 
-namespace assay::verify {
+namespace assay::bounds {
 namespace {
 
 // y = x * factor, the factor rounded once more.
@@ -180,4 +180,4 @@ void bound_row(const RowScope& s, const ops::ClampedGate& op, int64_t i, Out out
   }
 }
 
-}  // namespace assay::verify
+}  // namespace assay::bounds

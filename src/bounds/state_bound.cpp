@@ -15,7 +15,7 @@
 #include "ops/state/delta_rule.h"
 #include "ops/state/selective_scan.h"
 
-namespace assay::verify {
+namespace assay::bounds {
 namespace {
 
 struct StateRow {
@@ -252,4 +252,4 @@ Expected local_state(const StateInputs& in, const Declared& declared, std::vecto
   return e;
 }
 
-}  // namespace assay::verify
+}  // namespace assay::bounds

@@ -17,7 +17,7 @@
 #include "base/thread_pool.h"
 #include "bounds/local_op.h"
 
-namespace assay::verify {
+namespace assay::bounds {
 
 struct StateMemory {  // of one op and sequence; empty before the first token
   std::vector<double> state,
@@ -37,4 +37,4 @@ bool keeps_state(const ops::Op& op);
 Expected local_state(const StateInputs& in, const Declared& declared, std::vector<StateMemory>& memories,
                      base::ThreadPool& pool, std::vector<double>* chain_y);
 
-}  // namespace assay::verify
+}  // namespace assay::bounds

@@ -18,7 +18,7 @@
 #include "support/checked_run.h"
 #include "support/shared_data.h"
 
-namespace assay::verify {
+namespace assay::bounds {
 namespace {
 
 gguf::File state_golden(const std::string& name) {
@@ -130,4 +130,4 @@ TEST(StateBound, AStateCannotBeTakenBackButToTheBeginning) {
 }
 
 }  // namespace
-}  // namespace assay::verify
+}  // namespace assay::bounds

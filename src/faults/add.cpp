@@ -9,7 +9,7 @@
 #include "ops/rows/rms_norm.h"
 #include "faults/table.h"
 
-namespace assay::verify::dictionary {
+namespace assay::faults::dictionary {
 namespace {
 
 RowFunction weighted(const Case& c, double of_a, double of_b) {
@@ -78,4 +78,4 @@ constexpr Entry kEntries[] = {
 
 std::span<const Entry> add_entries() noexcept { return kEntries; }
 
-}  // namespace assay::verify::dictionary
+}  // namespace assay::faults::dictionary

@@ -8,7 +8,7 @@
 #include "ops/attention/attention.h"
 #include "faults/table.h"
 
-namespace assay::verify::dictionary {
+namespace assay::faults::dictionary {
 namespace {
 
 void offer_zero(const Case& c, Sink& out) {
@@ -141,4 +141,4 @@ constexpr Entry kEntries[] = {
 
 std::span<const Entry> any_entries() noexcept { return kEntries; }
 
-}  // namespace assay::verify::dictionary
+}  // namespace assay::faults::dictionary

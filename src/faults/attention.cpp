@@ -19,7 +19,7 @@
 #include "quant/format.h"
 #include "quant/q8_0.h"
 
-namespace assay::verify::dictionary {
+namespace assay::faults::dictionary {
 namespace {
 
 const ops::Attention& op_of(const Case& c) { return c.record<ops::Attention>(); }
@@ -586,4 +586,4 @@ constexpr Entry kEntries[] = {
 
 std::span<const Entry> attention_entries() noexcept { return kEntries; }
 
-}  // namespace assay::verify::dictionary
+}  // namespace assay::faults::dictionary

@@ -10,7 +10,7 @@
 
 #include "faults/table.h"
 
-namespace assay::verify::dictionary {
+namespace assay::faults::dictionary {
 
 // Keys and values of one sequence as the cache gives them back: [n, width], [n, v_width].
 struct KeyValues {
@@ -52,4 +52,4 @@ Cache cache_as(const Case& c, ops::CacheType k, ops::CacheType v);
 using Change = std::function<void(int sequence, KeyValues& kv)>;
 Cache changed_cache(const Cache& cache, const Change& change);
 
-}  // namespace assay::verify::dictionary
+}  // namespace assay::faults::dictionary

@@ -14,7 +14,7 @@
 #include "ops/attention/rope.h"
 #include "faults/attention.h"
 
-namespace assay::verify::dictionary {
+namespace assay::faults::dictionary {
 namespace {
 
 const ops::Attention& op_of(const Case& c) { return c.record<ops::Attention>(); }
@@ -412,4 +412,4 @@ constexpr Entry kEntries[] = {
 
 std::span<const Entry> attention_cache_entries() noexcept { return kEntries; }
 
-}  // namespace assay::verify::dictionary
+}  // namespace assay::faults::dictionary

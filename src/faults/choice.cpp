@@ -11,14 +11,18 @@
 #include "bounds/choice_bound.h"
 #include "faults/table.h"
 
-namespace assay::verify::dictionary {
+namespace assay::faults::dictionary {
 namespace {
 
 // Keys as a cache of the declared type gives them back, where that is known.
-const std::vector<double>& keys_of(const KvHistory& h) { return h.k_stored.size() == h.k.size() ? h.k_stored : h.k; }
-const std::vector<double>& values_of(const KvHistory& h) { return h.v_stored.size() == h.v.size() ? h.v_stored : h.v; }
+const std::vector<double>& keys_of(const bounds::KvHistory& h) {
+  return h.k_stored.size() == h.k.size() ? h.k_stored : h.k;
+}
+const std::vector<double>& values_of(const bounds::KvHistory& h) {
+  return h.v_stored.size() == h.v.size() ? h.v_stored : h.v;
+}
 
-const KvHistory& history_of(const Case& c, int64_t row) { return c.failed.history.at(c.sequence(row)); }
+const bounds::KvHistory& history_of(const Case& c, int64_t row) { return c.failed.history.at(c.sequence(row)); }
 
 bool has_history(const Case& c) {
   for (int64_t row = 0; row < c.failed.n_rows; ++row) {
@@ -86,11 +90,11 @@ RowFunction sparse_with(const Case& c, Positions positions, double scale) {
   return [&c, positions = std::move(positions), scale](int64_t row, double* y) {
     const auto& op = c.record<ops::SparseAttention>();
     const std::span<const double> choice(c.b(row), static_cast<size_t>(c.failed.b_width));
-    const std::vector<int32_t> own = positions(row, positions_in(choice, c.position(row)));
+    const std::vector<int32_t> own = positions(row, bounds::positions_in(choice, c.position(row)));
     const int64_t v_dim = c.failed.width / op.n_heads, n = static_cast<int64_t>(own.size());
     std::fill_n(y, c.failed.width, 0.0);
     if (own.empty()) return;
-    const KvHistory h = chosen_of(history_of(c, row), own);
+    const bounds::KvHistory h = bounds::chosen_of(history_of(c, row), own);
     std::vector<double> shares(own.size());
     for (int64_t head = 0; head < op.n_heads; ++head) {
       const int64_t kv_head = head / (op.n_heads / op.n_kv_heads);
@@ -157,4 +161,4 @@ constexpr Entry kSparseEntries[] = {
 std::span<const Entry> choose_keys_entries() noexcept { return kChoiceEntries; }
 std::span<const Entry> sparse_attention_entries() noexcept { return kSparseEntries; }
 
-}  // namespace assay::verify::dictionary
+}  // namespace assay::faults::dictionary

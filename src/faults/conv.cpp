@@ -9,7 +9,7 @@
 #include "faults/table.h"
 #include "ops/state/causal_conv.h"
 
-namespace assay::verify::dictionary {
+namespace assay::faults::dictionary {
 namespace {
 
 // The input of a column, `back` tokens before the row; 0 is the row itself.
@@ -78,4 +78,4 @@ constexpr Entry kEntries[] = {{"conv_tail", "", offer_tail}, {"conv_kernel", "",
 
 std::span<const Entry> conv_entries() noexcept { return kEntries; }
 
-}  // namespace assay::verify::dictionary
+}  // namespace assay::faults::dictionary

@@ -11,7 +11,7 @@
 
 #include "num/f16.h"
 
-namespace assay::verify::dictionary {
+namespace assay::faults::dictionary {
 namespace {
 
 using tensor::DType;
@@ -474,4 +474,4 @@ void weights_at(const tensor::TensorView& view, int64_t flat, int64_t n, double*
   }
 }
 
-}  // namespace assay::verify::dictionary
+}  // namespace assay::faults::dictionary

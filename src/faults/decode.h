@@ -10,7 +10,7 @@
 #include "quant/format.h"
 #include "tensor/view.h"
 
-namespace assay::verify::dictionary {
+namespace assay::faults::dictionary {
 
 // A block taken apart: value j is d * scale[j / 16] * w[j] + m * min[j / 16].
 struct Parts {
@@ -40,4 +40,4 @@ double weight_at(const tensor::TensorView& view, int64_t flat);
 // n weights from such an index on.
 void weights_at(const tensor::TensorView& view, int64_t flat, int64_t n, double* y);
 
-}  // namespace assay::verify::dictionary
+}  // namespace assay::faults::dictionary

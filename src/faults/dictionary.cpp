@@ -41,7 +41,7 @@
 #include "faults/table.h"
 #include "bounds/rounding.h"
 
-namespace assay::verify {
+namespace assay::faults {
 namespace dictionary {
 
 int64_t Case::batch_start(int64_t row) const {
@@ -214,9 +214,9 @@ std::vector<int64_t> up_to(int64_t n) {
 }
 
 double ratio_at(const FailedOp& f, size_t i) {
-  const double wide = excess(f.found[i], f.expected.y[i], f.expected.bound[i]);
+  const double wide = bounds::excess(f.found[i], f.expected.y[i], f.expected.bound[i]);
   return f.expected.declared_y.empty() ? wide
-                                       : std::max(wide, excess(f.found[i], f.expected.declared_y[i],
+                                       : std::max(wide, bounds::excess(f.found[i], f.expected.declared_y[i],
                                                                f.expected.declared_bound[i]));
 }
 
@@ -467,4 +467,4 @@ std::vector<Cause> find_causes(const ops::Plan& plan, const FailedOp& failed,
   return causes;
 }
 
-}  // namespace assay::verify
+}  // namespace assay::faults

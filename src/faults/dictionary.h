@@ -10,7 +10,9 @@
 #include "ops/plan/plan.h"
 #include "bounds/op_checker.h"
 
-namespace assay::verify {
+namespace assay::faults {
+
+using bounds::Declared, bounds::FailedOp;
 
 // Tries every mutation that applies to the op, best first. A cause that `reproduces` leaves every element within its bound; several may (a
 // test cannot tell them apart), and then the report lists them all.
@@ -20,4 +22,4 @@ std::vector<Cause> find_causes(const ops::Plan& plan, const FailedOp& failed, co
 // the oracle runs the text with each, and a mutation that makes the text much more likely is suspected. Costs one short oracle run each.
 std::vector<Cause> suspect_file(const ops::Plan& plan, std::span<const int32_t> ids, base::ThreadPool& pool);
 
-}  // namespace assay::verify
+}  // namespace assay::faults

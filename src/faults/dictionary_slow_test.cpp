@@ -26,7 +26,7 @@
 #include "support/shared_data.h"
 #include "faults/dictionary.h"
 
-namespace assay::verify {
+namespace assay::faults {
 namespace {
 
 constexpr std::string_view kText =
@@ -229,4 +229,4 @@ TEST(DictionarySlow, FilesThatAreBrokenAreSuspected) {
 }
 
 }  // namespace
-}  // namespace assay::verify
+}  // namespace assay::faults

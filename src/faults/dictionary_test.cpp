@@ -17,7 +17,7 @@
 #include "faults/linear.h"
 #include "faults/table.h"
 
-namespace assay::verify {
+namespace assay::faults {
 namespace {
 
 using test::Fed;
@@ -234,4 +234,4 @@ TEST(Dictionary, IncompleteFailuresNameNothing) {
 }
 
 }  // namespace
-}  // namespace assay::verify
+}  // namespace assay::faults

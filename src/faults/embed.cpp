@@ -8,7 +8,7 @@
 #include "faults/decode.h"
 #include "faults/table.h"
 
-namespace assay::verify::dictionary {
+namespace assay::faults::dictionary {
 namespace {
 
 const tensor::TensorView& table_of(const Case& c) { return c.view(c.record<ops::Embed>().table); }
@@ -136,4 +136,4 @@ constexpr Entry kEntries[] = {
 
 std::span<const Entry> embed_entries() noexcept { return kEntries; }
 
-}  // namespace assay::verify::dictionary
+}  // namespace assay::faults::dictionary

@@ -21,7 +21,7 @@
 #include "support/tiny_plan.h"
 #include "faults/dictionary.h"
 
-namespace assay::verify {
+namespace assay::faults {
 namespace {
 
 using test::CheckedRun;
@@ -185,4 +185,4 @@ TEST(DictionaryEngines, OtherNumericsThanDeclaredAreNamed) {
 }
 
 }  // namespace
-}  // namespace assay::verify
+}  // namespace assay::faults

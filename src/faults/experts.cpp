@@ -12,7 +12,7 @@
 #include "ops/linear/expert_scale.h"
 #include "ops/linear/expert_sum.h"
 
-namespace assay::verify::dictionary {
+namespace assay::faults::dictionary {
 namespace {
 
 struct ExpertRule {
@@ -182,4 +182,4 @@ std::span<const Entry> expert_linear_entries() noexcept { return kLinear; }
 std::span<const Entry> expert_sum_entries() noexcept { return kSum; }
 std::span<const Entry> expert_scale_entries() noexcept { return kScale; }
 
-}  // namespace assay::verify::dictionary
+}  // namespace assay::faults::dictionary

@@ -20,7 +20,7 @@
 #include "support/tiny_plan.h"
 #include "faults/dictionary.h"
 
-namespace assay::verify {
+namespace assay::faults {
 namespace {
 
 using test::fed_from;
@@ -410,7 +410,7 @@ struct Plain {  // attention by plain loops, with what may be wrong
 FailedOp attended(const FailedOp& f, const Plain& p) {
   FailedOp out = f;
   const int64_t d = 32;
-  const KvHistory& h = f.history.at(0);
+  const bounds::KvHistory& h = f.history.at(0);
   for (int64_t t = 0; t < f.n_rows; ++t) {
     for (int64_t head = 0; head < f.width / d; ++head) {
       const int64_t first = p.kv_head(head) * d;
@@ -486,7 +486,7 @@ TEST_F(DictionaryFaults, AttentionWindowOffByOne) {
 TEST_F(DictionaryFaults, AttentionStridesAndOverflow) {
   const FailedOp f = op("attention");
   FailedOp packed = f;  // [head][position][dim] read from [position][head][dim]
-  KvHistory& h = packed.history.at(0);
+  bounds::KvHistory& h = packed.history.at(0);
   const int64_t n = h.n_positions();
   for (int64_t head = 0; head < 2; ++head) {
     for (int64_t p = 0; p < n; ++p) {
@@ -567,4 +567,4 @@ TEST_F(DictionaryFaults, Embeddings) {
 }
 
 }  // namespace
-}  // namespace assay::verify
+}  // namespace assay::faults

@@ -30,7 +30,7 @@
 #include "faults/dictionary.h"
 #include "faults/permute.h"
 
-namespace assay::verify {
+namespace assay::faults {
 namespace {
 
 constexpr size_t kTokensMax = 48;
@@ -466,4 +466,4 @@ std::vector<Cause> suspect_file(const ops::Plan& plan, std::span<const int32_t> 
   return causes;
 }
 
-}  // namespace assay::verify
+}  // namespace assay::faults

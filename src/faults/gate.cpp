@@ -14,7 +14,7 @@
 #include "ops/rows/gate.h"
 #include "faults/table.h"
 
-namespace assay::verify::dictionary {
+namespace assay::faults::dictionary {
 namespace {
 
 using Activation = double (*)(double x);
@@ -126,4 +126,4 @@ constexpr Entry kEntries[] = {
 
 std::span<const Entry> gate_entries() noexcept { return kEntries; }
 
-}  // namespace assay::verify::dictionary
+}  // namespace assay::faults::dictionary

@@ -13,7 +13,7 @@
 #include "quant/q4_0.h"
 #include "faults/linear.h"
 
-namespace assay::verify::dictionary {
+namespace assay::faults::dictionary {
 namespace {
 
 const tensor::TensorView& matrix_of(const Case& c) { return c.view(c.record<ops::Linear>().w); }
@@ -183,4 +183,4 @@ constexpr Entry kEntries[] = {
 
 std::span<const Entry> kernel_entries() noexcept { return kEntries; }
 
-}  // namespace assay::verify::dictionary
+}  // namespace assay::faults::dictionary

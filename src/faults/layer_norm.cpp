@@ -9,7 +9,7 @@
 
 #include "faults/table.h"
 
-namespace assay::verify::dictionary {
+namespace assay::faults::dictionary {
 namespace {
 
 // y = (x - mean) / sqrt(variance + eps) * w + b over runs of d elements.
@@ -105,4 +105,4 @@ constexpr Entry kEntries[] = {
 
 std::span<const Entry> layer_norm_entries() noexcept { return kEntries; }
 
-}  // namespace assay::verify::dictionary
+}  // namespace assay::faults::dictionary

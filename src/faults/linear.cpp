@@ -13,7 +13,7 @@
 #include "ops/linear/linear.h"
 #include "faults/decode.h"
 
-namespace assay::verify::dictionary {
+namespace assay::faults::dictionary {
 namespace {
 
 constexpr int64_t kColumnsPerTask = 32;
@@ -359,4 +359,4 @@ constexpr Entry kEntries[] = {
 
 std::span<const Entry> linear_entries() noexcept { return kEntries; }
 
-}  // namespace assay::verify::dictionary
+}  // namespace assay::faults::dictionary

@@ -10,7 +10,7 @@
 #include "quant/activations.h"
 #include "faults/table.h"
 
-namespace assay::verify::dictionary {
+namespace assay::faults::dictionary {
 
 // Activations as the multiplication takes them: [n_rows, k].
 using Inputs = std::shared_ptr<const std::vector<double>>;
@@ -34,4 +34,4 @@ SampleFunction linear_with(const Case& c, LinearRule rule);
 
 inline int64_t depth_of(const Case& c) { return c.failed.a_width; }
 
-}  // namespace assay::verify::dictionary
+}  // namespace assay::faults::dictionary

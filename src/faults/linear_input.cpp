@@ -15,7 +15,7 @@
 #include "ops/rows/layer_norm.h"
 #include "ops/rows/rms_norm.h"
 
-namespace assay::verify::dictionary {
+namespace assay::faults::dictionary {
 namespace {
 
 const tensor::TensorView& matrix_of(const Case& c) { return c.view(c.record<ops::Linear>().w); }
@@ -144,4 +144,4 @@ constexpr Entry kEntries[] = {{"norm_place", "", offer_normed}, {"fused_split", 
 
 std::span<const Entry> linear_input_entries() noexcept { return kEntries; }
 
-}  // namespace assay::verify::dictionary
+}  // namespace assay::faults::dictionary

@@ -14,7 +14,7 @@
 #include "faults/linear.h"
 #include "faults/permute.h"
 
-namespace assay::verify::dictionary {
+namespace assay::faults::dictionary {
 namespace {
 
 const tensor::TensorView& matrix_of(const Case& c) { return c.view(c.record<ops::Linear>().w); }
@@ -311,4 +311,4 @@ constexpr Entry kEntries[] = {
 
 std::span<const Entry> linear_weight_entries() noexcept { return kEntries; }
 
-}  // namespace assay::verify::dictionary
+}  // namespace assay::faults::dictionary

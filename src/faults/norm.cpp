@@ -8,7 +8,7 @@
 #include "ops/rows/rms_norm.h"
 #include "faults/table.h"
 
-namespace assay::verify::dictionary {
+namespace assay::faults::dictionary {
 namespace {
 
 // y = (x - shift) / root * w, over runs of d elements; w repeats where a run is longer than it.
@@ -203,4 +203,4 @@ constexpr Entry kEntries[] = {
 
 std::span<const Entry> norm_entries() noexcept { return kEntries; }
 
-}  // namespace assay::verify::dictionary
+}  // namespace assay::faults::dictionary

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace assay::verify::dictionary {
+namespace assay::faults::dictionary {
 
 // The row that stands at row r afterwards. head_rows: rows of one head, even.
 inline int64_t permuted_row(int64_t r, int64_t head_rows, bool to_neighbours) noexcept {
@@ -12,4 +12,4 @@ inline int64_t permuted_row(int64_t r, int64_t head_rows, bool to_neighbours) no
   return head * head_rows + (to_neighbours ? i % 2 * half + i / 2 : i % half * 2 + i / half);
 }
 
-}  // namespace assay::verify::dictionary
+}  // namespace assay::faults::dictionary

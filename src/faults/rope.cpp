@@ -12,7 +12,7 @@
 #include "ops/attention/rope.h"
 #include "faults/table.h"
 
-namespace assay::verify::dictionary {
+namespace assay::faults::dictionary {
 namespace {
 
 struct RopeRule {
@@ -360,4 +360,4 @@ constexpr Entry kEntries[] = {
 
 std::span<const Entry> rope_entries() noexcept { return kEntries; }
 
-}  // namespace assay::verify::dictionary
+}  // namespace assay::faults::dictionary

@@ -13,7 +13,7 @@
 #include "num/math64.h"
 #include "ops/rows/activation.h"
 
-namespace assay::verify::dictionary {
+namespace assay::faults::dictionary {
 namespace {
 
 struct RouteRule {
@@ -214,4 +214,4 @@ constexpr Entry kEntries[] = {
 
 std::span<const Entry> route_entries() noexcept { return kEntries; }
 
-}  // namespace assay::verify::dictionary
+}  // namespace assay::faults::dictionary

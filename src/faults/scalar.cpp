@@ -16,7 +16,7 @@
 #include "ops/rows/slice.h"
 #include "ops/rows/softcap.h"
 
-namespace assay::verify::dictionary {
+namespace assay::faults::dictionary {
 namespace {
 
 template <class Formula>  // x -> y
@@ -143,4 +143,4 @@ std::span<const Entry> activate_entries() noexcept { return kActivate; }
 std::span<const Entry> clamped_gate_entries() noexcept { return kClamped; }
 std::span<const Entry> slice_entries() noexcept { return kSlice; }
 
-}  // namespace assay::verify::dictionary
+}  // namespace assay::faults::dictionary

@@ -19,7 +19,9 @@
 #include "ops/plan/plan.h"
 #include "bounds/op_checker.h"
 
-namespace assay::verify::dictionary {
+namespace assay::faults::dictionary {
+
+using bounds::Declared, bounds::FailedOp;
 
 // The part of an op's output that is computed: big products are first tried on a few tokens and
 // some hundred outputs.
@@ -150,4 +152,4 @@ void for_each_entry(const Case& c, const std::function<void(std::vector<Candidat
 double as_f16(double x) noexcept;
 double as_bf16(double x) noexcept;
 
-}  // namespace assay::verify::dictionary
+}  // namespace assay::faults::dictionary

@@ -191,12 +191,12 @@ void Comparison::progress(size_t i, double share) const {
 
 void Comparison::judge(Source& source, size_t i) {
   const Feed feed = source.dump ? feed_of(*source.dump) : feed_;
-  const Declared& declared = source.dump ? source.dump->header.declared : source.engine->declared;
+  const trace::Declared& declared = source.dump ? source.dump->header.declared : source.engine->declared;
   SourceWatch watch(plan_, declared, feed.n_ctx, feed.n_sequences, run_.pool);
   source.dump ? judge_dump(source, watch, i) : judge_engine(source, watch, i);
   figures_.push_back(watch.figures(source.name));
   if (watch.first_failure() != nullptr)
-    figures_.back().causes = find_causes(plan_, *watch.first_failure(), declared, run_.pool);
+    figures_.back().causes = faults::find_causes(plan_, *watch.first_failure(), declared, run_.pool);
   source.bits = watch.bits();
 }
 

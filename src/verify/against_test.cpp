@@ -101,7 +101,7 @@ TEST_F(AgainstTest, LlamaCppOnTheTinyModelsStaysWithinItsBounds) {
 
 // The same dump, saying something else of its rounding.
 void declare(const std::string& from, const std::string& to,
-             const std::function<void(Declared&)>& change) {
+             const std::function<void(trace::Declared&)>& change) {
   trace::DumpReader reader(from);
   trace::DumpHeader header = reader.header();
   change(header.declared);
@@ -124,14 +124,14 @@ TEST_F(AgainstTest, ARoundingThatIsNotDeclaredIsFoundInItsOp) {
   load(model.string());
   const std::string right = test::data("dumps/llama.cpp-tiny-gemma3.dump").string(),
                     changed = (folder_ / "changed.dump").string();
-  const auto first_wrong = [&](const std::function<void(Declared&)>& change) {
+  const auto first_wrong = [&](const std::function<void(trace::Declared&)>& change) {
     declare(right, changed, change);
     const AgainstFindings found = against({changed});
     return found.sources[1].first_failure ? found.sources[1].first_failure->op : "none";
   };
-  EXPECT_EQ(first_wrong([](Declared&) {}), "none");
-  EXPECT_EQ(first_wrong([](Declared& d) { d.gelu_table_f16 = false; }), "blk.0.ffn_act");
-  EXPECT_EQ(first_wrong([](Declared& d) { d.cache_k = d.cache_v = ops::CacheType::f32; }),
+  EXPECT_EQ(first_wrong([](trace::Declared&) {}), "none");
+  EXPECT_EQ(first_wrong([](trace::Declared& d) { d.gelu_table_f16 = false; }), "blk.0.ffn_act");
+  EXPECT_EQ(first_wrong([](trace::Declared& d) { d.cache_k = d.cache_v = ops::CacheType::f32; }),
             "blk.0.attention");
 }
 

@@ -31,7 +31,7 @@ struct Slack {
 
 class Tightness {
  public:
-  void add(const OpChecker& checker) {
+  void add(const bounds::OpChecker& checker) {
     for (const OpFigures& f : checker.figures()) {
       Slack& s = kinds_[f.kind];
       s.worst_ratio = std::max(s.worst_ratio, f.worst_ratio);

@@ -23,7 +23,7 @@ std::optional<BitsDifference> first_difference(const RowBits& a, const RowBits& 
   return std::nullopt;
 }
 
-SourceWatch::SourceWatch(const ops::Plan& plan, const Declared& declared, int64_t n_ctx,
+SourceWatch::SourceWatch(const ops::Plan& plan, const trace::Declared& declared, int64_t n_ctx,
                          int n_sequences, base::ThreadPool& pool)
     : plan_(plan), checker_(plan, declared, n_ctx, n_sequences, pool), bits_(plan.ops.size()) {
   for (size_t i = 0; i < plan.ops.size(); ++i) indices_.emplace(plan.ops[i].name, i);

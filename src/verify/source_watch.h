@@ -30,7 +30,7 @@ std::optional<BitsDifference> first_difference(const RowBits& a, const RowBits& 
 
 class SourceWatch final : public ops::OpObserver {
  public:
-  SourceWatch(const ops::Plan& plan, const Declared& declared, int64_t n_ctx, int n_sequences,
+  SourceWatch(const ops::Plan& plan, const trace::Declared& declared, int64_t n_ctx, int n_sequences,
               base::ThreadPool& pool);
 
   void begin(const ops::Batch& batch);  // valid until end()
@@ -39,7 +39,7 @@ class SourceWatch final : public ops::OpObserver {
              std::span<const double> values) override;
   void end();
 
-  const FailedOp* first_failure() const noexcept { return checker_.first_failure(); }
+  const bounds::FailedOp* first_failure() const noexcept { return checker_.first_failure(); }
   const RowBits& bits() const noexcept { return bits_; }
   SourceFigures figures(std::string name) const;  // without causes
 
@@ -47,7 +47,7 @@ class SourceWatch final : public ops::OpObserver {
   void remember_bits(size_t i_op, int64_t n_rows, int64_t width, std::span<const double> values);
 
   const ops::Plan& plan_;
-  OpChecker checker_;
+  bounds::OpChecker checker_;
   std::unordered_map<std::string, size_t> indices_;
   std::vector<size_t> rows_all_, rows_outputs_;  // of the batch: the token of each row
   size_t n_tokens_ = 0;                          // of the batches before

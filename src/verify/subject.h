@@ -26,7 +26,7 @@ namespace assay::verify {
 struct Subject {
   std::string name;  // "cpu avx512, exact, 15 bits"
   std::shared_ptr<const Model> model;
-  Declared declared;
+  trace::Declared declared;
   bool same_bits = true;  // it promises the same bits wherever a prompt is cut; false: such runs
                           // must agree within rounding only
   // Its batches may ask for as many rows of logits as 64 MiB of doubles hold, 32 at least.

@@ -49,7 +49,7 @@ TEST(HealthyEngine, StaysWithinItsBounds) {
     options.activation_bits = 8 * random.below(2);
     options.cache = kCaches[random.below(3)];
     const auto executor = make_faulty_executor(tiny.plan, options, 16, 1);
-    verify::OpChecker checker(tiny.plan, declared_of(options), 16, 1, pool);
+    bounds::OpChecker checker(tiny.plan, declared_of(options), 16, 1, pool);
     for (int32_t position = 0; position < 16;) {
       std::vector<int32_t> tokens, positions;
       const int n = std::min(1 + random.below(9), 16 - position);

@@ -25,8 +25,8 @@ struct CheckedSetting {
   ops::CacheType cache = ops::CacheType::f16;
   backend::cpu::KernelSet kernels = backend::cpu::best_kernel_set();
 
-  verify::Declared declared() const {
-    verify::Declared d;
+  bounds::Declared declared() const {
+    bounds::Declared d;
     d.own_sums = !oracle;
     d.unit_roundoff = oracle ? 0x1p-53 : 0x1p-24;
     d.activation_bits = oracle || weights_as_f32 ? 0 : planes == 2 ? 15 : 8;
@@ -51,12 +51,12 @@ inline std::vector<CheckedSetting> checked_settings() {
 class CheckedRun {
  public:
   CheckedRun(const ops::Plan& plan, const CheckedSetting& setting, base::ThreadPool& pool,
-             int64_t n_ctx, int n_sequences = 1, verify::CheckerOptions options = {})
+             int64_t n_ctx, int n_sequences = 1, bounds::CheckerOptions options = {})
       : CheckedRun(plan, plan, setting, pool, n_ctx, n_sequences, options) {}
   // The executor runs another plan than the one that it is held against.
   CheckedRun(const ops::Plan& run_plan, const ops::Plan& plan, const CheckedSetting& setting,
              base::ThreadPool& pool, int64_t n_ctx, int n_sequences = 1,
-             verify::CheckerOptions options = {})
+             bounds::CheckerOptions options = {})
       : plan_(plan),
         checker(plan, setting.declared(), n_ctx, n_sequences, pool, options),
         next_(static_cast<size_t>(n_sequences), 0) {
@@ -101,7 +101,7 @@ class CheckedRun {
   // What is wrong, for a message; empty: nothing.
   std::string failure() const {
     if (!checker.place().has_value()) return "";
-    const verify::FailedOp& f = *checker.first_failure();
+    const bounds::FailedOp& f = *checker.first_failure();
     const Place& p = *checker.place();
     return fmt::format(
         "{} (op {}, batch {}) row {} head {} element {}: found {}, expected {}, off by {} bounds",
@@ -113,7 +113,7 @@ class CheckedRun {
   const ops::Plan& plan_;
 
  public:
-  verify::OpChecker checker;
+  bounds::OpChecker checker;
   std::unique_ptr<ops::Executor> executor;
 
  private:

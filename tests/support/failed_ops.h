@@ -75,13 +75,13 @@ class RecordedRun final : public ops::OpObserver {
   }
 
   // found is the right output.
-  verify::FailedOp op(std::string_view name, int32_t layer, size_t i_batch = 0) const {
+  bounds::FailedOp op(std::string_view name, int32_t layer, size_t i_batch = 0) const {
     const auto at = std::find_if(plan_.ops.begin(), plan_.ops.end(), [&](const ops::Op& o) {
       return o.name == name && o.layer == layer;
     });
     if (at == plan_.ops.end()) throw std::logic_error("no op " + std::string(name));
     const ops::OpValues values = ops::values_of(*at);
-    verify::FailedOp f;
+    bounds::FailedOp f;
     f.i_op = static_cast<int32_t>(at - plan_.ops.begin());
     f.i_batch = static_cast<int64_t>(i_batch);
     const Fed& batch = batches_[i_batch];
@@ -105,7 +105,7 @@ class RecordedRun final : public ops::OpObserver {
   }
 
  private:
-  static std::vector<double> bounds(const verify::FailedOp& f) {
+  static std::vector<double> bounds(const bounds::FailedOp& f) {
     std::vector<double> bound;
     for (int64_t t = 0; t < f.n_rows; ++t) {
       double squares = 0;
@@ -118,15 +118,15 @@ class RecordedRun final : public ops::OpObserver {
     return bound;
   }
 
-  std::map<int, verify::KvHistory> history(int32_t layer, size_t i_batch) const {
-    std::map<int, verify::KvHistory> all;
+  std::map<int, bounds::KvHistory> history(int32_t layer, size_t i_batch) const {
+    std::map<int, bounds::KvHistory> all;
     for (const ops::Op& o : plan_.ops) {
       const auto* store = o.as<ops::KvStore>();
       if (store == nullptr || o.layer != layer) continue;
       const auto width = static_cast<size_t>(plan_.values[static_cast<size_t>(store->k)].width);
       for (size_t i = 0; i <= i_batch; ++i) {
         for (size_t t = 0; t < batches_[i].tokens.size(); ++t) {
-          verify::KvHistory& h = all[batches_[i].sequences[t]];
+          bounds::KvHistory& h = all[batches_[i].sequences[t]];
           h.width = static_cast<int64_t>(width);
           const auto append = [&](std::vector<double>& to, ops::ValueId id) {
             const double* row = value(id, i).data() + t * width;
@@ -146,8 +146,8 @@ class RecordedRun final : public ops::OpObserver {
 };
 
 // A source that computes in f32 on decoded weights and keeps an f32 cache.
-inline verify::Declared plain_f32() {
-  verify::Declared declared;
+inline bounds::Declared plain_f32() {
+  bounds::Declared declared;
   declared.cache_k = declared.cache_v = ops::CacheType::f32;
   return declared;
 }

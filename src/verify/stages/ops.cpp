@@ -45,7 +45,7 @@ std::vector<int64_t> make_runs(int64_t n_tokens, bool quick) {
 class Watch final : public ops::OpObserver {
  public:
   // progress: told the share of the running batch that is done; may throw, which ends the batch.
-  Watch(const ops::Plan& plan, OpChecker& checker, AttentionMaps& maps,
+  Watch(const ops::Plan& plan, bounds::OpChecker& checker, AttentionMaps& maps,
         std::function<void(double)> progress)
       : plan_(plan), checker_(checker), maps_(maps), progress_(std::move(progress)) {}
 
@@ -66,7 +66,7 @@ class Watch final : public ops::OpObserver {
 
  private:
   const ops::Plan& plan_;
-  OpChecker& checker_;
+  bounds::OpChecker& checker_;
   AttentionMaps& maps_;
   std::function<void(double)> progress_;
   int64_t n_ops_done_ = 0;
@@ -108,7 +108,7 @@ struct Steps {
 };
 
 void run_probe(const Subject& subject, const StageRun& run, const Probe& probe, Watch& watch,
-               OpChecker& checker, Steps& steps, OpsFindings& out) {
+               bounds::OpChecker& checker, Steps& steps, OpsFindings& out) {
   const auto n_tokens = static_cast<int64_t>(probe.ids.size());
   const auto executor = subject.make_executor(n_tokens, probe.n_batch_max, 1);
   size_t begin = 0;
@@ -149,11 +149,11 @@ std::string not_reached(const ops::Plan& plan, int64_t n_tokens) {
 }
 
 // Routers and indexers whose choice rounding decided: no fault. A few word for word, the others as a number.
-void tell_ties(const Subject& subject, const ops::Plan& plan, const std::vector<RoutingTie>& ties, Findings& findings) {
+void tell_ties(const Subject& subject, const ops::Plan& plan, const std::vector<bounds::RoutingTie>& ties, Findings& findings) {
   constexpr int64_t kShown = 3;
   for (const bool of_chain : {false, true}) {
     int64_t n = 0;
-    for (const RoutingTie& t : ties) {
+    for (const bounds::RoutingTie& t : ties) {
       if (t.tie.of_chain != of_chain || ++n > kShown) continue;
       const ops::Op& op = plan.ops[static_cast<size_t>(t.i_op)];
       const bool of_keys = op.is<ops::ChooseKeys>();
@@ -188,7 +188,7 @@ OpsFindings check_ops(const Subject& subject, const StageRun& run) {
   out.stage = run_stage(run, "ops", "Operations", [&](Findings& findings) {
     const ops::Plan& plan = subject.model->state().built.plan;
     const Probe probe = make_probe(subject, run);
-    OpChecker checker(plan, subject.declared, static_cast<int64_t>(probe.ids.size()), 1, run.pool);
+    bounds::OpChecker checker(plan, subject.declared, static_cast<int64_t>(probe.ids.size()), 1, run.pool);
     AttentionMaps maps(plan, run.attention_layers);
     Steps steps;
     Watch watch(plan, checker, maps, [&](double share) {
@@ -207,7 +207,7 @@ OpsFindings check_ops(const Subject& subject, const StageRun& run) {
     out.median_slack = median_slack(out.ops);
     out.first_failure = checker.place();
     if (checker.first_failure() != nullptr && !is_cancelled(run))
-      out.causes = find_causes(plan, *checker.first_failure(), subject.declared, run.pool);
+      out.causes = faults::find_causes(plan, *checker.first_failure(), subject.declared, run.pool);
     tell_failures(out, findings);
     tell_ties(subject, plan, checker.ties(), findings);
     end_if_cancelled(run);

@@ -92,7 +92,7 @@ TextFindings check_text(const Subject& subject, const StageRun& run) {
           "a check that is not quick looks for faults of the file that would explain it");
     }
     ids.resize(static_cast<size_t>(std::min(n, kSuspectTokens)));
-    for (Cause& cause : suspect_file(subject.model->state().built.plan, ids, run.pool)) {
+    for (Cause& cause : faults::suspect_file(subject.model->state().built.plan, ids, run.pool)) {
       if (cause.residual * nll > limit)
         continue;  // residual: of the nats, what is left with the fault undone
       findings.fail(cause.text);
