@@ -1,5 +1,5 @@
-// A router's product and its routes in one kernel: logits against the reference, routes against the kernel that reads
-// logits, by bits.
+// A router's product, the norm ahead of it and its routes in one kernel: logits against the reference, routes against
+// the kernel that reads logits, the norm's outputs against its own kernel, by bits.
 #include "backend/cuda/experts/router.h"
 
 #include "backend/cuda/runtime/device_test.h"
@@ -74,6 +74,63 @@ TEST(CudaRouter, HasTheBitsOfProductAndRoute) {
     c.route.n_groups = 8, c.route.n_groups_used = 3;
     c.route.scale = 2.5f;
     check_router(c, seed += 10);
+  }
+}
+
+std::vector<std::byte> bytes_of(const DeviceBuffer& buffer) {
+  return download<std::byte>(buffer.data(), buffer.size());
+}
+
+// The norm's sum, row and integers, and what comes of the row.
+void check_norm(int64_t cols, int planes, quant::Activation kind, bool adds, uint64_t seed) {
+  constexpr int64_t kExperts = 40, kUsed = 4;
+  const std::vector<std::byte> w = test::random_weights(*quant::find_format(tensor::DType::F32), kExperts * cols, seed);
+  const DeviceBuffer on_w = upload(w), a = upload(test::random_activations(cols, seed + 1)),
+                     b = upload(test::random_activations(cols, seed + 2)),
+                     of_norm = upload(test::random_activations(cols, seed + 3));
+  struct Outputs {
+    DeviceBuffer sum, y, integers, routes;
+  };
+  const size_t n = static_cast<size_t>(cols), n_words = quant::activations_bytes(kind, planes, 1, cols) / sizeof(float);
+  const auto outputs = [&] { return Outputs{poisoned(n), poisoned(n), poisoned(n_words), poisoned(2 * kUsed)}; };
+  const Outputs expected = outputs(), found = outputs();
+  const auto norm_to = [&](const Outputs& to) {
+    NormTask task;
+    task.a = a.as<float>(), task.w = of_norm.as<float>();
+    if (adds) task.b = b.as<float>(), task.sum = to.sum.as<float>();
+    task.eps = 1e-5f, task.d = cols, task.n_rows = 1;
+    task.y = to.y.as<float>();
+    task.q = quant::carve(kind, planes, 1, cols, to.integers.data());
+    return task;
+  };
+  RouterTask task;
+  task.w = on_w.as<float>();
+  task.cols = static_cast<int32_t>(cols);
+  task.route.n_experts = kExperts, task.route.n_used = kUsed, task.route.n_rows = 1;
+  norm_rows(norm_to(expected), Queue());
+  task.x = expected.y.as<float>();
+  task.route.y = expected.routes.as<float>();
+  router(task, Queue());
+  task.x = nullptr;
+  task.norm = norm_to(found);
+  task.route.y = found.routes.as<float>();
+  router(task, Queue());
+  EXPECT_EQ(bytes_of(found.sum), bytes_of(expected.sum)) << cols;
+  EXPECT_EQ(bytes_of(found.y), bytes_of(expected.y)) << cols;
+  EXPECT_EQ(bytes_of(found.integers), bytes_of(expected.integers)) << cols;
+  EXPECT_EQ(bytes_of(found.routes), bytes_of(expected.routes)) << cols;
+}
+
+TEST(CudaRouter, MakesTheNormsRow) {
+  ASSAY_REQUIRE_GPU();
+  if (!router_serves(128, 2048)) GTEST_SKIP() << "no clusters of blocks on this GPU";
+  uint64_t seed = 7;
+  for (const int planes : {1, 2}) {
+    for (const bool adds : {false, true}) {
+      for (const int64_t cols : {32, 96, 512, 1056, 2048})
+        check_norm(cols, planes, quant::Activation::a32, adds, seed += 10);
+      for (const int64_t cols : {256, 768, 2048}) check_norm(cols, planes, quant::Activation::a256, adds, seed += 10);
+    }
   }
 }
 

@@ -130,6 +130,11 @@ void run_router(const DeviceState& s, const DecodeGroup& group, const Wanted& wa
   task.logits = wanted(product.y);
   task.cols = static_cast<int32_t>(linear.w->cols);
   task.route = route_task(s, record_of<ops::Route>(s, member_at(s, group.route).ops.front()));
+  if (group.norm != kNone) {
+    const FusionGroup& norm = member_at(s, group.norm);
+    task.norm = norm_task(s, norm, wanted);
+    if (group.makes_integers) task.norm.q = s.activations[static_cast<size_t>(norm.twin)];
+  }
   if (task.route.n_rows > 0) router(task, queue);
 }
 

@@ -1,6 +1,6 @@
 // See decode_groups.h. Products make the integers of their row themselves where all readers of a value's integers can.
 // A norm right before its only products runs with them, a gate right after its two products too, a router's
-// product with its routes, and two products by the experts of the same routes run together.
+// product with its norm and routes, and two products by the experts of the same routes run together.
 #include "backend/cuda/schedule/decode_groups.h"
 
 #include <utility>
@@ -101,6 +101,19 @@ bool is_router_of(const DecodeProducts& p, const FusionGroup& linears, const Fus
          !p.is_fast(w) && router_serves(w.shape.rows(), w.shape.cols());
 }
 
+// [norm,] router, routes.
+DecodeGroup routes_from(const DecodeProducts& p, int32_t norm, int32_t linears) {
+  DecodeGroup group;
+  group.kind = DecodeGroup::Kind::routes;
+  group.norm = norm;
+  group.linears = linears;
+  group.route = linears + 1;
+  group.makes_integers = norm != kNone && p.group(norm).twin != kNone && !p.is_made_by_readers(p.group(norm).twin);
+  if (norm != kNone) group.members.push_back(norm);
+  group.members.insert(group.members.end(), {group.linears, group.route});
+  return group;
+}
+
 // Whether there is nothing to do: integers that the readers make, selected rows that they take from where they were.
 bool is_nothing(const DecodeProducts& p, const FusionGroup& group) {
   if (group.kind == Kind::quantise) return p.is_made_by_readers(group.twin);
@@ -125,14 +138,11 @@ DecodeGroup group_from(const DecodeProducts& p, int32_t i) {
     group.members = {i, i + 1};
     return group;
   }
-  if (is_router_of(p, first, next)) {
-    DecodeGroup group;
-    group.kind = DecodeGroup::Kind::routes;
-    group.linears = i;
-    group.route = i + 1;
-    group.members = {i, i + 1};
-    return group;
-  }
+  if (is_router_of(p, first, next)) return routes_from(p, kNone, i);
+  const bool makes_its_row = first.kind == Kind::norm && first.pre_norm == kNone && next != nullptr &&
+                             is_router_of(p, *next, p.group_at(static_cast<size_t>(i) + 2)) &&
+                             p.record<ops::RmsNorm>(first.norm).y == p.row_of(*next);
+  if (makes_its_row) return routes_from(p, i, i + 1);
   if (makes_row_of(p, first, next)) return products_from(p, i, i + 1);
   if (are_by_one_route(p, first, next)) {
     DecodeGroup group = alone(p, i);
