@@ -84,22 +84,29 @@ void Scheduler::State::add_prompts() {
   }
   const auto n_answers = static_cast<int64_t>(parts.size());
   const int64_t room = context.options().n_ubatch - static_cast<int64_t>(batch.size());
-  const int64_t budget = std::min(room, cost.prompt_tokens(n_answers, options.gap_ms_max, std::max<int64_t>(room, 1)));
-  int64_t left = budget;
+  const auto position_of = [this](const Job* job) { return static_cast<double>(tables.n_positions(job->sequence)); };
+  const int64_t n_max = std::max<int64_t>(room, 1);
+  const int64_t budget =
+      std::min(room, cost.prompt_tokens(n_answers, position_of(prompts.front()), options.gap_ms_max, n_max));
+  double left = static_cast<double>(budget);
   for (Job* job : prompts) {
-    if (left == 0) {
+    const double weight = n_answers == 0 ? 1.0 : cost.weight(position_of(job));
+    // The first has a token whatever it costs, or it would never be read.
+    const auto n_fit =
+        static_cast<int64_t>(job == prompts.front() && budget > 0 ? std::max(left / weight, 1.0) : left / weight);
+    if (n_fit <= 0) {
       job->n_passed += budget;
       continue;
     }
     const int64_t n_before = tables.n_positions(job->sequence);
-    const int64_t n = std::min(left, n_left(*job));
+    const int64_t n = std::min(n_fit, n_left(*job));
     const bool is_last = n == n_left(*job);
     if (is_last && n_outputs == context.options().n_outputs_max) continue;
     for (int64_t i = 0; i < n; ++i) {
       batch.push_back({job->tokens[static_cast<size_t>(n_before + i)], job->sequence, is_last && i + 1 == n});
     }
     parts.push_back({job, n_before, n, 0, is_last ? n_outputs++ : -1, false});
-    left -= n;
+    left -= static_cast<double>(n) * weight;
   }
 }
 
@@ -185,15 +192,20 @@ void Scheduler::State::after_run() {
 
 // What a step takes, by what was in it.
 void Scheduler::State::learn(double ms) {
-  int64_t n_answers = 0, n_guesses = 0, n_read = 0;
+  int64_t n_answers = 0, n_guesses = 0;
+  engine::PromptTokens read;
   for (const engine::BatchPart& part : parts) {
     n_answers += part.is_answer ? 1 : 0;
     n_guesses += part.n_guesses;
-    n_read += part.is_answer ? 0 : part.n_tokens;
+    if (part.is_answer) continue;
+    const auto n = static_cast<double>(part.n_tokens), before = static_cast<double>(read.n);
+    const double middle = static_cast<double>(part.n_before) + n / 2;
+    read.position = (read.position * before + middle * n) / (before + n);
+    read.n += part.n_tokens;
   }
-  if (n_guesses == 0) cost.add(n_answers, n_read, ms);
+  if (n_guesses == 0) cost.add(n_answers, read, ms, options.gap_ms_max);
   const double plain = cost.answers_ms(n_answers);
-  const double relative = n_read == 0 && plain > 0 ? ms / plain : 0;
+  const double relative = read.n == 0 && plain > 0 ? ms / plain : 0;
   for (const engine::BatchPart& part : parts) {
     if (part.job != nullptr && part.is_answer && part.n_guesses > 0) part.job->pace.add_cost(relative);
   }

@@ -8,11 +8,14 @@
 #include "backend/cuda/attention/decode_attention.h"
 #include "backend/cuda/attention/fast_attention.h"
 #include "backend/cuda/decode/fast_decode.h"
+#include "backend/cuda/experts/router.h"
 #include "backend/cuda/runtime/run_group.h"
+#include "backend/cuda/runtime/run_ops.h"
 #include "ops/rows/add.h"
 #include "ops/rows/gate.h"
 #include "ops/linear/gather.h"
 #include "ops/linear/linear.h"
+#include "ops/linear/route.h"
 
 namespace assay::backend::cuda {
 namespace {
@@ -117,6 +120,24 @@ void run_attention(const DeviceState& s, const DecodeGroup& group, const Wanted&
   decode_attention(attention, queue);
 }
 
+void run_router(const DeviceState& s, const DecodeGroup& group, const Wanted& wanted, const Queue& queue) {
+  const auto& product = record_of<ops::Linear>(s, member_at(s, group.linears).ops.front());
+  const LinearTask linear = linear_task(s, product);
+  RouterTask task;
+  task.w = reinterpret_cast<const float*>(linear.w->parts.base[0]);
+  task.bias = linear.bias;
+  task.x = s.value(product.x);
+  task.logits = wanted(product.y);
+  task.cols = static_cast<int32_t>(linear.w->cols);
+  task.route = route_task(s, record_of<ops::Route>(s, member_at(s, group.route).ops.front()));
+  if (group.norm != kNone) {
+    const FusionGroup& norm = member_at(s, group.norm);
+    task.norm = norm_task(s, norm, wanted);
+    if (group.makes_integers) task.norm.q = s.activations[static_cast<size_t>(norm.twin)];
+  }
+  if (task.route.n_rows > 0) router(task, queue);
+}
+
 }  // namespace
 
 void run_decode_group(const DeviceState& s, const DecodeGroup& group, bool observed, const Queue& queue) {
@@ -125,6 +146,7 @@ void run_decode_group(const DeviceState& s, const DecodeGroup& group, bool obser
     case DecodeGroup::Kind::nothing: return;
     case DecodeGroup::Kind::attention: run_attention(s, group, wanted, queue); break;
     case DecodeGroup::Kind::alone: run_group(s, group.alone, wanted, queue); break;
+    case DecodeGroup::Kind::routes: run_router(s, group, wanted, queue); break;
     case DecodeGroup::Kind::linears:
       if (s.n_rows(record_of<ops::Linear>(s, member_at(s, group.linears).ops.front()).y) > 0) run_products(s, group, wanted, queue);
       break;

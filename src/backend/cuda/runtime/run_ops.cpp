@@ -137,20 +137,7 @@ void run(const DeviceState& s, const ops::SelectOutputs& r, const Queue& queue) 
   select_rows(s.value(r.x), s.selected(), static_cast<int64_t>(s.shape.selected.size()), s.width(r.x), s.value(r.y),
               queue.stream);
 }
-void run(const DeviceState& s, const ops::Route& r, const Queue& queue) {
-  RouteTask task;
-  task.logits = s.value(r.logits);
-  task.bias = small_or_null(s, r.bias);
-  task.expert_scales = small_or_null(s, r.expert_scales);
-  task.gating = r.gating;
-  task.n_experts = static_cast<int32_t>(s.width(r.logits)), task.n_used = static_cast<int32_t>(r.n_used);
-  task.n_groups = static_cast<int32_t>(r.n_groups), task.n_groups_used = static_cast<int32_t>(r.n_groups_used);
-  task.group_by_best = r.group_by_best, task.normalise = r.normalise;
-  task.scale = static_cast<float>(r.scale), task.least_sum = static_cast<float>(r.least_sum);
-  task.n_rows = s.n_rows(r.y);
-  task.y = s.value(r.y);
-  route(task, queue);
-}
+void run(const DeviceState& s, const ops::Route& r, const Queue& queue) { route(route_task(s, r), queue); }
 void run(const DeviceState& s, const ops::ExpertScale& r, const Queue& queue) {
   expert_scale(s.value(r.x), s.value(r.routes), r.n_used, s.width(r.x), elements(s, r.y), s.value(r.y), queue);
 }
@@ -230,6 +217,21 @@ const TableRow* row_of(const ops::Op& op) noexcept {
 }  // namespace
 
 bool has_op_kernel(const ops::Op& op) noexcept { return row_of(op) != nullptr; }
+
+RouteTask route_task(const DeviceState& s, const ops::Route& r) {
+  RouteTask task;
+  task.logits = s.value(r.logits);
+  task.bias = small_or_null(s, r.bias);
+  task.expert_scales = small_or_null(s, r.expert_scales);
+  task.gating = r.gating;
+  task.n_experts = static_cast<int32_t>(s.width(r.logits)), task.n_used = static_cast<int32_t>(r.n_used);
+  task.n_groups = static_cast<int32_t>(r.n_groups), task.n_groups_used = static_cast<int32_t>(r.n_groups_used);
+  task.group_by_best = r.group_by_best, task.normalise = r.normalise;
+  task.scale = static_cast<float>(r.scale), task.least_sum = static_cast<float>(r.least_sum);
+  task.n_rows = s.n_rows(r.y);
+  task.y = s.value(r.y);
+  return task;
+}
 
 void run_alone(const DeviceState& state, const ops::Op& op, const Queue& queue) {
   const TableRow* row = row_of(op);

@@ -1,17 +1,19 @@
 // See decode_groups.h. Products make the integers of their row themselves where all readers of a value's integers can.
-// A norm right before its only products runs with them, a gate right after its two products too, and two products by
-// the experts of the same routes run together.
+// A norm right before its only products runs with them, a gate right after its two products too, a router's
+// product with its norm and routes, and two products by the experts of the same routes run together.
 #include "backend/cuda/schedule/decode_groups.h"
 
 #include <utility>
 
 #include "backend/cuda/attention/decode_attention.h"
+#include "backend/cuda/experts/router.h"
 #include "backend/cuda/runtime/usual.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/kv_store.h"
 #include "ops/attention/rope.h"
 #include "ops/linear/expert_linear.h"
 #include "ops/linear/linear.h"
+#include "ops/linear/route.h"
 #include "ops/rows/gate.h"
 #include "ops/rows/rms_norm.h"
 #include "ops/rows/select_outputs.h"
@@ -88,6 +90,30 @@ bool are_by_one_route(const DecodeProducts& p, const FusionGroup& a, const Fusio
   return x.x == y.x && x.routes == y.routes && x.n_used == y.n_used && x.d_in == y.d_in && x.d_out == y.d_out;
 }
 
+// A router's product and what chooses by its logits: one kernel.
+bool is_router_of(const DecodeProducts& p, const FusionGroup& linears, const FusionGroup* route) {
+  if (!p.is_served(&linears) || linears.twin != kNone || linears.ops.size() != 1) return false;
+  if (route == nullptr || route->kind != Kind::op) return false;
+  const auto* r = p.plan.ops[static_cast<size_t>(route->ops.front())].as<ops::Route>();
+  const auto& product = p.record<ops::Linear>(linears.ops.front());
+  const tensor::TensorView& w = p.matrix_of(linears.ops.front());
+  return r != nullptr && r->logits == product.y && product.columns == kNone && w.dtype == tensor::DType::F32 &&
+         !p.is_fast(w) && router_serves(w.shape.rows(), w.shape.cols());
+}
+
+// [norm,] router, routes.
+DecodeGroup routes_from(const DecodeProducts& p, int32_t norm, int32_t linears) {
+  DecodeGroup group;
+  group.kind = DecodeGroup::Kind::routes;
+  group.norm = norm;
+  group.linears = linears;
+  group.route = linears + 1;
+  group.makes_integers = norm != kNone && p.group(norm).twin != kNone && !p.is_made_by_readers(p.group(norm).twin);
+  if (norm != kNone) group.members.push_back(norm);
+  group.members.insert(group.members.end(), {group.linears, group.route});
+  return group;
+}
+
 // Whether there is nothing to do: integers that the readers make, selected rows that they take from where they were.
 bool is_nothing(const DecodeProducts& p, const FusionGroup& group) {
   if (group.kind == Kind::quantise) return p.is_made_by_readers(group.twin);
@@ -112,6 +138,11 @@ DecodeGroup group_from(const DecodeProducts& p, int32_t i) {
     group.members = {i, i + 1};
     return group;
   }
+  if (is_router_of(p, first, next)) return routes_from(p, kNone, i);
+  const bool makes_its_row = first.kind == Kind::norm && first.pre_norm == kNone && next != nullptr &&
+                             is_router_of(p, *next, p.group_at(static_cast<size_t>(i) + 2)) &&
+                             p.record<ops::RmsNorm>(first.norm).y == p.row_of(*next);
+  if (makes_its_row) return routes_from(p, i, i + 1);
   if (makes_row_of(p, first, next)) return products_from(p, i, i + 1);
   if (are_by_one_route(p, first, next)) {
     DecodeGroup group = alone(p, i);

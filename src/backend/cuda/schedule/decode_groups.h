@@ -17,6 +17,7 @@ struct DecodeGroup {
     alone,      // a fusion group as it is, but for integers that no one reads then; two of products by one route
     linears,    // [norm,] products that make the integers of their row [, gate]
     attention,  // heads, attention
+    routes,     // [norm,] a router's product, the routes
     nothing,    // what the readers do themselves
   };
   Kind kind = Kind::alone;
@@ -24,6 +25,8 @@ struct DecodeGroup {
   FusionGroup alone;
   // Members, kNone where there is none.
   int32_t norm = ops::kNone, linears = ops::kNone, gate = ops::kNone, heads = ops::kNone, attention = ops::kNone;
+  int32_t route = ops::kNone;
+  bool makes_integers = false;  // routes: those of the norm
   // An op: the sum that the norm of the next group begins with, which the products of this one make as they write; that
   // group finds it made.
   int32_t adds = ops::kNone;
