@@ -2,6 +2,7 @@
 // hit far from the end of what is kept, in a pool that is too small, after a restart.
 #include <gtest/gtest.h>
 
+#include "engine/context_state.h"
 #include "support/rounds.h"
 #include "support/scheduler_test_base.h"
 #include "support/shared_data.h"
@@ -21,13 +22,9 @@ class WindowScheduler : public test::SchedulerTest, public ::testing::WithParamI
   }
 
   Request request(int i) const {
-    static constexpr uint64_t kEvenOf320[5] = {0x5555555555555555u, 0x5555555555555555u, 0x5555555555555555u,
-                                               0x5555555555555555u, 0x5555555555555555u};
     Request r = varied(i);
     r.prompt = tokens(10 + i * 29 % 120, i % 3);
     r.generate.n_predict = 5 + i * 7 % 30;
-    if (r.generate.mask)
-      r.generate.mask = [](std::span<const TokenId>) { return std::span<const uint64_t>(kEvenOf320); };
     return r;
   }
   void expect_all_as_alone(Scheduler& scheduler, int n) {
@@ -66,18 +63,52 @@ TEST_P(WindowScheduler, ThirtyTwoAtOnceEqualEachAlone) {
   }
 }
 
-TEST_P(WindowScheduler, AHitMayLieFarBehindWhatIsKept) {
+// A hit needs the window before it. A sequence keeps that of its end, of its prompt's and of where it parted from
+// another.
+TEST_P(WindowScheduler, AHitWhoseWindowIsGoneIsReadAgainAndKeptFromThenOn) {
   Scheduler scheduler(model_, options_);
   Request r = request(1);
+  r.generate.n_predict = 20;
   r.prompt = tokens(200);
   EXPECT_EQ(n_cached(scheduler, r), 0);
-  for (const int n : {70, 64, 5, 130, 199}) {
-    Request shorter = r;
-    shorter.prompt = tokens(n);
-    for (int i = 0; i < 20; ++i) shorter.prompt.push_back(100 + n % 7 + i);
-    EXPECT_EQ(n_cached(scheduler, shorter), n);
-  }
   EXPECT_EQ(n_cached(scheduler, r), 199);
+  Request next = r;  // the next turn of a conversation
+  next.prompt.insert(next.prompt.end(), outcomes_.begin()->second.ids.begin(), outcomes_.begin()->second.ids.end());
+  next.prompt.push_back(7);
+  EXPECT_EQ(n_cached(scheduler, next), 219);
+  EXPECT_EQ(n_cached(scheduler, r), 199);
+  for (const int round : {0, 1, 2}) {
+    Request other = r;  // another conversation with the same beginning
+    other.prompt = tokens(100);
+    for (int i = 0; i < 60; ++i) other.prompt.push_back(150 + 20 * round + i % 3);
+    EXPECT_EQ(n_cached(scheduler, other), round == 0 ? 0 : 100) << round;
+  }
+}
+
+// A long answer: of layers with a window no more than a page before the last one, that one, and the next; and where
+// prompts are kept the two pages of this one.
+TEST_P(WindowScheduler, MemoryInUseIsBounded) {
+  options_.context.n_sequences = 1;
+  options_.context.n_ctx = 512;
+  Request r = request(1);
+  r.prompt = tokens(100);
+  r.generate = {};
+  r.generate.n_predict = 390;
+  int64_t most[2] = {};
+  for (const bool caches : {false, true}) {
+    options_.caches_prompts = caches;
+    Scheduler scheduler(model_, options_);
+    scheduler.submit(r, [](RequestId, const RequestEvent&) {});
+    while (scheduler.step()) most[caches] = std::max(most[caches], scheduler.figures().cache_bytes_used);
+    EXPECT_EQ(scheduler.figures().cache_bytes_used > 0, caches);
+  }
+  options_.caches_prompts = true;
+  Context context(model_, options_.context);
+  const ops::CachePages pages = context.state().executor->pages();
+  const auto all = static_cast<int64_t>(pages.page_bytes), windows = static_cast<int64_t>(pages.window_bytes);
+  ASSERT_GT(windows, 0);
+  EXPECT_EQ(most[false], 8 * (all - windows) + 3 * windows);
+  EXPECT_EQ(most[true], 8 * (all - windows) + 5 * windows);
 }
 
 TEST_P(WindowScheduler, PreemptedRequestsHaveTheirAnswers) {
@@ -93,6 +124,7 @@ TEST_P(WindowScheduler, PreemptedRequestsHaveTheirAnswers) {
       EXPECT_EQ(f.n_pages, 4);
       if (!caches) {
         EXPECT_EQ(f.n_pages_free, 4);
+        EXPECT_EQ(f.cache_bytes_used, 0);
       }
     }
   }
@@ -111,8 +143,13 @@ TEST_P(WindowScheduler, PromptsOutliveTheScheduler) {
   EXPECT_EQ(second.figures().n_prompt_tokens_read, 128);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, WindowScheduler, ::testing::Values("gemma2", "gptoss", "cohere2"),
-                         [](const auto& parameters) { return std::string(parameters.param); });
+INSTANTIATE_TEST_SUITE_P(Families, WindowScheduler,
+                         ::testing::Values("gemma2", "gemma3n", "gemma4-e", "gptoss", "cohere2"),
+                         [](const auto& parameters) {
+                           std::string name = parameters.param;
+                           std::erase(name, '-');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace assay
