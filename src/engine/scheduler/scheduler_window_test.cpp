@@ -205,7 +205,7 @@ TEST_P(WindowScheduler, GoesOnWhereItsPositionsAreFull) {
 
 INSTANTIATE_TEST_SUITE_P(Families, WindowScheduler,
                          ::testing::Values("arch/gemma2", "tiny/gemma3", "arch/gemma3n", "arch/gemma4-e", "arch/gptoss",
-                                           "arch/cohere2"),
+                                           "arch/cohere2", "arch/mimo2", "arch/olmo3", "arch/graniteswa"),
                          [](const auto& parameters) {
                            std::string name = parameters.param;
                            name.erase(0, name.find('/') + 1);
