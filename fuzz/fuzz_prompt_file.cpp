@@ -22,7 +22,9 @@ void read_prompt(std::span<const std::byte> bytes) {
     require(size <= bytes.size());
     const PromptHead head = parse_head(bytes, bytes.size());
     require(head.tokens.size() == head.n_pages() * kPagePositions);
-    require(size + head.n_pages() * head.owner.page_bytes == bytes.size());
+    uint64_t end = size;
+    for (size_t i = 0; i < head.n_pages(); ++i) end += head.image_bytes(i);
+    require(end == bytes.size());
     require(head_bytes(head).size() == size);
   } catch (const assay::Error&) {
     return;  // the answer to most inputs

@@ -84,6 +84,7 @@ struct SchedulerFigures {
   int64_t n_held = 0;  // stand aside by hold(): neither running nor waiting
   int64_t n_positions_used = 0, n_positions = 0;  // of running requests; of the whole cache
   int64_t n_pages = 0, n_pages_free = 0;          // of the pool, where the cache has pages; those in use hold running requests or what may be wanted again
+  int64_t cache_bytes_used = 0;                   // of pages in use: what layers with a window gave back is none of it
   int64_t n_steps = 0;
   int64_t n_prompt_tokens = 0, n_prompt_tokens_cached = 0, n_answer_tokens = 0;  // so far
   int64_t n_stop = 0, n_length = 0, n_cancelled = 0, n_late = 0, n_failed = 0, n_refused = 0;

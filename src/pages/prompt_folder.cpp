@@ -62,6 +62,13 @@ int64_t whole_pages(int64_t n_tokens) noexcept { return n_tokens / kPagePosition
 
 std::string hex(const Digest& digest) { return fmt::format("{:016x}{:016x}", digest[0], digest[1]); }
 
+// Where the images begin in a file whose head has so many bytes; and where the last one ends.
+std::vector<uint64_t> image_begins(const PromptHead& head, uint64_t head_bytes) {
+  std::vector<uint64_t> begins = {head_bytes};
+  for (size_t i = 0; i < head.n_pages(); ++i) begins.push_back(begins.back() + head.image_bytes(i));
+  return begins;
+}
+
 Digest salt_digest(std::string_view salt) { return digest_of(std::as_bytes(std::span(salt))); }
 
 }  // namespace
@@ -130,7 +137,7 @@ void PromptFolder::add_file(const fs::path& path, int64_t last_used) {
   const std::optional<PromptHead> head = read_head(path, file_bytes);
   if (!head) return;  // it stays where it is: it may be somebody else's
   const int file = ++last_file_;
-  files_[file] = {path, file_bytes, file_bytes - head->n_pages() * head->owner.page_bytes, head->checksums, last_used};
+  files_[file] = {path, file_bytes, head->checksums, image_begins(*head, head_bytes(*head).size()), last_used};
   bytes_ += file_bytes;
   if (head->owner != owner_) return;
   const PrefixTree::Added added = tree_.add(hex(head->salt), head->tokens, file);
@@ -174,11 +181,12 @@ void PromptFolder::read(std::string_view salt, std::span<const TokenId> tokens, 
   const auto waits =
       std::find_if(pending_.begin(), pending_.end(), [&](const Pending& p) { return p.file == hit.sequence; });
   const Descriptor file(waits != pending_.end() ? -1 : ::open(entry.path.c_str(), O_RDONLY | O_CLOEXEC));
-  std::vector<std::byte> image(owner_.page_bytes);
+  std::vector<std::byte> whole(owner_.page_bytes);
   std::string wrong;
   if (waits == pending_.end() && file.number < 0) wrong = reason();
   for (int64_t i = i_first; i < n_pages && wrong.empty(); ++i) {
-    const uint64_t at = entry.head_bytes + static_cast<uint64_t>(i) * owner_.page_bytes;
+    const uint64_t at = entry.begins[static_cast<size_t>(i)];
+    const auto image = std::span(whole).first(static_cast<size_t>(entry.begins[static_cast<size_t>(i) + 1] - at));
     if (waits != pending_.end()) {
       std::memcpy(image.data(), waits->bytes.data() + at, image.size());
     } else if (!read_whole(file.number, at, image)) {
@@ -196,25 +204,28 @@ void PromptFolder::read(std::string_view salt, std::span<const TokenId> tokens, 
   forget(hit.sequence, true);
 }
 
-void PromptFolder::keep(std::string_view salt, std::span<const TokenId> tokens,
-                        const std::function<bool(int64_t, std::span<std::byte>)>& image) {
+void PromptFolder::keep(std::string_view salt, std::span<const TokenId> tokens, const PageImages& images) {
   const int64_t n_pages = std::min<int64_t>(whole_pages(static_cast<int64_t>(tokens.size())), kPromptPagesMax);
   if (n_pages == 0) return;
   tokens = tokens.first(static_cast<size_t>(n_pages * kPagePositions));
   const std::lock_guard lock(mutex_);
   const std::string key = key_of(salt);
   if (tree_.find(key, tokens).n == static_cast<int64_t>(tokens.size())) return;
-  PromptHead head{
-      owner_, salt_digest(salt), {tokens.begin(), tokens.end()}, std::vector<uint64_t>(static_cast<size_t>(n_pages))};
-  const uint64_t head_size = head_bytes(head).size(),
-                 size = head_size + static_cast<uint64_t>(n_pages) * owner_.page_bytes;
+  PromptHead head{owner_,
+                  salt_digest(salt),
+                  {tokens.begin(), tokens.end()},
+                  std::vector<uint64_t>(static_cast<size_t>(n_pages)),
+                  {}};
+  for (int64_t i = 0; i < n_pages; ++i) head.has_window.push_back(images.has_window(i) ? 1 : 0);
+  const std::vector<uint64_t> begins = image_begins(head, head_bytes(head).size());
+  const uint64_t size = begins.back();
   if (size > bytes_max_ || size > kPendingBytesMax - std::min(pending_bytes_, kPendingBytesMax)) return;
   std::vector<std::byte> bytes(static_cast<size_t>(size));
-  for (int64_t i = 0; i < n_pages; ++i) {
-    const auto place = std::span(bytes).subspan(
-        static_cast<size_t>(head_size + static_cast<uint64_t>(i) * owner_.page_bytes), owner_.page_bytes);
-    if (!image(i, place)) return;
-    head.checksums[static_cast<size_t>(i)] = checksum_of(place);
+  for (size_t i = 0; i < begins.size() - 1; ++i) {
+    const auto place =
+        std::span(bytes).subspan(static_cast<size_t>(begins[i]), static_cast<size_t>(begins[i + 1] - begins[i]));
+    if (!images.read(static_cast<int64_t>(i), place)) return;
+    head.checksums[i] = checksum_of(place);
   }
   const std::vector<std::byte> begin = head_bytes(head);
   std::copy(begin.begin(), begin.end(), bytes.begin());
@@ -224,7 +235,7 @@ void PromptFolder::keep(std::string_view salt, std::span<const TokenId> tokens,
   make_room(size);
   const int file = ++last_file_;
   const PrefixTree::Added added = tree_.add(key, tokens, file);
-  files_[file] = {path, size, head_size, head.checksums, ++clock_};
+  files_[file] = {path, size, head.checksums, begins, ++clock_};
   bytes_ += size;
   pending_bytes_ += size;
   pending_.push_back({file, path, std::move(bytes)});

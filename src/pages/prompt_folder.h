@@ -19,6 +19,12 @@
 
 namespace assay::pages {
 
+// The pages of a prompt where they are: page i, without what it has not of layers with a window.
+struct PageImages {
+  std::function<bool(int64_t i_page)> has_window;
+  std::function<bool(int64_t i_page, std::span<std::byte> image)> read;
+};
+
 class PromptFolder {
  public:
   // Makes the folder where it is missing (0700) and reads the heads of the owner's files. Error(io) where that cannot
@@ -31,14 +37,13 @@ class PromptFolder {
 
   // How many tokens of these, in whole pages, a file holds.
   int64_t find(std::string_view salt, std::span<const TokenId> tokens);
-  // Reads the pages from i_first on of the file that find() found for these tokens; sink is given each image, and says
-  // whether to go on.
+  // Reads the pages from i_first on of the file that find() found for these tokens; sink is given each image, which may
+  // be without the owner's window_bytes, and says whether to go on.
   void read(std::string_view salt, std::span<const TokenId> tokens, int64_t i_first,
             const std::function<bool(std::span<const std::byte> image)>& sink);
-  // Keeps these tokens' pages, whole ones; image(i) is asked for before this returns. Nothing where a file holds them,
-  // or where too much waits to be written.
-  void keep(std::string_view salt, std::span<const TokenId> tokens,
-            const std::function<bool(int64_t i_page, std::span<std::byte> image)>& image);
+  // Keeps these tokens' pages, whole ones; they are read before this returns. Nothing where a file holds them, or where
+  // too much waits to be written.
+  void keep(std::string_view salt, std::span<const TokenId> tokens, const PageImages& images);
   void wait_written();
   int64_t n_files() const;
   uint64_t bytes() const;
@@ -46,8 +51,8 @@ class PromptFolder {
  private:
   struct Entry {
     std::filesystem::path path;
-    uint64_t bytes = 0, head_bytes = 0;
-    std::vector<uint64_t> checksums;
+    uint64_t bytes = 0;
+    std::vector<uint64_t> checksums, begins;  // of each page's image, and where it begins; and where the last one ends
     int64_t last_used = 0;
   };
   struct Pending {

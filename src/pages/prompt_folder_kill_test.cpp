@@ -47,10 +47,11 @@ std::unique_ptr<PromptFolder> open(const fs::path& folder, std::vector<std::stri
   for (int n_saved = 0;; ++n_saved) {
     const int i = n_saved % kPrompts;
     const std::vector<TokenId> tokens = prompt(round, i);
-    folder->keep("", tokens, [&](int64_t i_page, std::span<std::byte> image) {
+    const auto read = [&](int64_t i_page, std::span<std::byte> image) {
       for (size_t at = 0; at < image.size(); ++at) image[at] = content(tokens, i_page, at);
       return true;
-    });
+    };
+    folder->keep("", tokens, {[](int64_t) { return true; }, read});
     if (i + 1 == kPrompts) folder->wait_written();
     if ((n_saved == 0 || n_saved + 1 == kPrompts) && ::write(progress, "", 1) != 1) ::_exit(1);
   }

@@ -16,13 +16,13 @@ namespace {
 namespace fs = std::filesystem;
 using Tokens = std::vector<TokenId>;
 
-constexpr uint64_t kBytes = 4096;
+constexpr uint64_t kBytes = 4096, kWindowBytes = 1000;
 
 class PromptFolderTest : public ::testing::Test {
  protected:
   std::unique_ptr<PromptFolder> open(uint64_t bytes_max = 1 << 20, const std::string& settings = "exact") {
-    return std::make_unique<PromptFolder>(temp_ / "saved", PromptOwner{{1, 2}, settings, kBytes}, bytes_max,
-                                          [this](std::string_view line) {
+    return std::make_unique<PromptFolder>(temp_ / "saved", PromptOwner{{1, 2}, settings, kBytes, kWindowBytes},
+                                          bytes_max, [this](std::string_view line) {
                                             const std::lock_guard lock(mutex_);
                                             notices_.emplace_back(line);
                                           });
@@ -33,11 +33,14 @@ class PromptFolderTest : public ::testing::Test {
     return list;
   }
   static std::byte fill_of(TokenId first, int64_t i_page) { return static_cast<std::byte>(first + 3 * i_page); }
-  static void keep(PromptFolder& folder, std::string_view salt, const Tokens& of) {
-    folder.keep(salt, of, [&](int64_t i, std::span<std::byte> image) {
-      std::fill(image.begin(), image.end(), fill_of(of.front(), i));
-      return true;
-    });
+  // Page 0 has the layers with a window, the others up to i_window have not.
+  static void keep(PromptFolder& folder, std::string_view salt, const Tokens& of, int64_t i_window = 1) {
+    const auto has_window = [=](int64_t i) { return i == 0 || i >= i_window; };
+    folder.keep(salt, of, {has_window, [&](int64_t i, std::span<std::byte> image) {
+                             EXPECT_EQ(image.size(), has_window(i) ? kBytes : kBytes - kWindowBytes);
+                             std::fill(image.begin(), image.end(), fill_of(of.front(), i));
+                             return true;
+                           }});
   }
   // Pages that come back, each checked.
   static int64_t read(PromptFolder& folder, std::string_view salt, const Tokens& of, int64_t i_first = 0) {
@@ -79,6 +82,27 @@ TEST_F(PromptFolderTest, FoundAfterARestartByOwnerAndSaltAlone) {
   ASSERT_EQ(::stat(files().front().c_str(), &facts), 0);
   EXPECT_EQ(facts.st_mode & 0777, 0600u);
   EXPECT_TRUE(notices_.empty());
+}
+
+TEST_F(PromptFolderTest, PagesMayBeWithoutTheLayersThatHaveAWindow) {
+  const auto sizes = [](PromptFolder& folder) {
+    std::vector<uint64_t> list;
+    folder.read("", tokens(300, 5), 0, [&](std::span<const std::byte> image) {
+      for (const std::byte b : image) EXPECT_EQ(b, fill_of(5, static_cast<int64_t>(list.size())));
+      list.push_back(image.size());
+      return true;
+    });
+    return list;
+  };
+  const std::vector<uint64_t> expected = {kBytes, kBytes - kWindowBytes, kBytes - kWindowBytes, kBytes};
+  {
+    const auto folder = open();
+    keep(*folder, "", tokens(270, 5), 3);
+    EXPECT_EQ(sizes(*folder), expected);  // as it waits
+  }
+  EXPECT_EQ(sizes(*open()), expected);
+  ASSERT_EQ(files().size(), 1u);
+  EXPECT_LT(fs::file_size(files().front()), 4 * kBytes);
 }
 
 TEST_F(PromptFolderTest, ALongerOneReplacesWhatItHolds) {

@@ -70,6 +70,7 @@ class RandomSchedule : public SchedulerTest {
     EXPECT_EQ(f.n_failed, 0);
     if (!options_.caches_prompts) {
       EXPECT_EQ(f.n_pages_free, f.n_pages);
+      EXPECT_EQ(f.cache_bytes_used, 0);
     }
     // What is kept of prompts holds no page that is wanted.
     Request all;

@@ -60,7 +60,10 @@ class SchedulerTest : public ::testing::Test {
     if (i % 4 == 1) r.generate.sampling.repeat_penalty = 1.2;
     if (i % 5 == 2) r.generate.sampling.top_k = 0;
     if (i % 2 == 0) r.generate.n_top_logprobs = i % 4;
-    if (i % 7 == 3) r.generate.mask = [](std::span<const TokenId>) { return std::span<const uint64_t>(kEven); };
+    if (i % 7 == 3) {
+      const auto n_words = static_cast<size_t>(model_->vocab_size() + 63) / 64;
+      r.generate.mask = [n_words](std::span<const TokenId>) { return std::span<const uint64_t>(kEven).first(n_words); };
+    }
     return r;
   }
 
@@ -111,7 +114,8 @@ class SchedulerTest : public ::testing::Test {
     return "no error";
   }
 
-  static constexpr uint64_t kEven[2] = {0x5555555555555555u, 0x5555555555555555u};
+  static constexpr uint64_t kEven[5] = {0x5555555555555555u, 0x5555555555555555u, 0x5555555555555555u,
+                                        0x5555555555555555u, 0x5555555555555555u};  // of 320 tokens at most
   TempFolder folder_;
   std::shared_ptr<const Model> model_;
   SchedulerOptions options_;

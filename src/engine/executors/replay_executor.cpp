@@ -43,6 +43,8 @@ class ReplayExecutor final : public ops::ForwardingExecutor {
   ops::CachePages pages() const override { return {}; }
   int64_t n_pages_needed(int, int64_t) const override { return 0; }
   bool fork(int, int64_t, int) override { return false; }
+  void forget(int, int64_t, int64_t) override {}
+  int64_t n_usable(int, int64_t n) const override { return n; }
   bool read_page(int, int64_t, std::span<std::byte>) const override { return false; }
   bool append_page(int, int64_t, std::span<const std::byte>) override { return false; }
 

@@ -71,6 +71,8 @@ class SplitExecutor final : public ops::Executor {
       const ops::CachePages part = executors_[i]->pages();
       if (part.n_positions != all.n_positions || part.n_pages != all.n_pages) return {};
       all.page_bytes += part.page_bytes;
+      all.window_bytes += part.window_bytes;
+      all.used_bytes += part.used_bytes;
       all.n_free = std::min(all.n_free, part.n_free);
     }
     return all;
@@ -82,13 +84,26 @@ class SplitExecutor final : public ops::Executor {
     if (from != to) truncate(to, 0);  // of parts that had a page for it
     return false;
   }
+  void forget(int sequence, int64_t begin, int64_t end) override {
+    for (const auto& executor : executors_) executor->forget(sequence, begin, end);
+  }
+  int64_t n_usable(int sequence, int64_t n) const override {
+    for (int64_t before = -1; before != n;) {
+      before = n;
+      for (const auto& executor : executors_) n = executor->n_usable(sequence, n);
+    }
+    return n;
+  }
+  bool holds_window(int sequence, int64_t i_page) const override {
+    return std::all_of(executors_.begin(), executors_.end(), [&](const auto& executor) { return executor->holds_window(sequence, i_page); });
+  }
   bool read_page(int sequence, int64_t i_page, std::span<std::byte> image) const override {
-    if (image.size() != pages().page_bytes) return false;
+    if (!is_image(image.size())) return false;
     return for_images(image, [&](ops::Executor& part, std::span<std::byte> own) { return part.read_page(sequence, i_page, own); });
   }
   bool append_page(int sequence, int64_t n_positions, std::span<const std::byte> image) override {
     const int64_t n_before = this->n_positions(sequence);
-    if (image.size() != pages().page_bytes) return false;
+    if (!is_image(image.size())) return false;
     if (for_images(image, [&](ops::Executor& part, std::span<const std::byte> own) { return part.append_page(sequence, n_positions, own); })) return true;
     truncate(sequence, n_before);
     return false;
@@ -119,11 +134,17 @@ class SplitExecutor final : public ops::Executor {
       run_part(i, batch);
     }
   }
+  bool is_image(size_t bytes) const {
+    const ops::CachePages all = pages();
+    return bytes == all.page_bytes || bytes == all.page_bytes - all.window_bytes;
+  }
   // Of a page: what each part has of it. Whether all said yes.
   template <class Image, class Visit>
   bool for_images(Image image, const Visit& visit) const {
+    const bool is_whole = image.size() == pages().page_bytes;
     for (const auto& executor : executors_) {
-      const size_t bytes = executor->pages().page_bytes;
+      const ops::CachePages part = executor->pages();
+      const size_t bytes = is_whole ? part.page_bytes : part.page_bytes - part.window_bytes;
       if (!visit(*executor, image.first(bytes))) return false;
       image = image.subspan(bytes);
     }

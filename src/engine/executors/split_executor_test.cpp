@@ -53,6 +53,49 @@ TEST(SplitExecutor, ObservingChangesNoBit) {
   EXPECT_TRUE(unobserved == expected);
 }
 
+// Parts with layers that have a window and one without: what one of them gave back no part goes on from.
+TEST(SplitExecutor, PartsGiveBackWhatLiesBehindTheirWindows) {
+  base::ThreadPool pool(1);
+  const test::TinyPlan tiny({.n_layers = 4, .window = 40});  // of layers 0 and 2
+  ops::ExecutorOptions options = options_of(ops::CacheType::f16, false, 2);
+  options.n_ctx = options.n_batch_max = 300;
+  options.n_sequences = 2;
+  const auto make = [&](const ops::Plan& part, int) { return backend::cpu::make_cpu_executor(part, options, {}, pool); };
+  const auto whole = backend::cpu::make_cpu_executor(tiny.plan, options, {}, pool);
+  const auto split = make_split_executor(tiny.plan, options, std::vector<int32_t>{1, 2}, make);
+  std::vector<int32_t> ids, positions;
+  for (int i = 0; i < 250; ++i) ids.push_back(i * 7 % 64), positions.push_back(i);
+  const auto run = [&](ops::Executor& executor, size_t begin, size_t end, int sequence) {
+    const std::vector<int32_t> sequences(end - begin, sequence);
+    std::vector<uint8_t> outputs(end - begin);
+    outputs.back() = 1;
+    executor.run({std::span(ids).subspan(begin, end - begin), std::span(positions).subspan(begin, end - begin), sequences, outputs});
+    const std::span<const float> logits = executor.logits(0);
+    return std::vector<float>(logits.begin(), logits.end());
+  };
+  run(*split, 0, 240, 0);
+  const ops::CachePages pages = split->pages();
+  EXPECT_EQ(pages.window_bytes, pages.page_bytes / 2);
+  EXPECT_EQ(pages.used_bytes, 4 * pages.page_bytes);
+  split->forget(0, 0, 240);
+  EXPECT_EQ(split->pages().used_bytes, 4 * pages.page_bytes - 3 * pages.window_bytes);
+  EXPECT_EQ(split->n_usable(0, 235), 235);
+  EXPECT_EQ(split->n_usable(0, 200), 0);
+  EXPECT_FALSE(split->fork(0, 200, 1));
+  for (int64_t i = 0; i < 4; ++i) {  // to another sequence by images
+    std::vector<std::byte> image(pages.page_bytes - (i < 3 ? pages.window_bytes : 0));
+    EXPECT_EQ(split->holds_window(0, i), i == 3);
+    ASSERT_TRUE(split->read_page(0, i, image));
+    ASSERT_TRUE(split->append_page(1, i < 3 ? 64 : 48, image));
+  }
+  const std::vector<float> expected = run(*whole, 0, 250, 0);
+  EXPECT_EQ(run(*split, 240, 250, 0), expected);
+  EXPECT_EQ(run(*split, 240, 250, 1), expected);
+  split->truncate(0, 200);
+  EXPECT_EQ(split->n_positions(0), 0);
+  EXPECT_EQ(run(*split, 0, 250, 0), expected);
+}
+
 TEST(SplitExecutor, ARunThatFailsLeavesEveryPartAsItWas) {
   base::ThreadPool pool(1);
   const test::TinyPlan tiny({.n_layers = 3});

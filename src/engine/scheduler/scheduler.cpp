@@ -74,7 +74,7 @@ std::unique_ptr<pages::PromptFolder> prompt_folder(const SchedulerOptions& optio
   pages::PromptOwner owner{engine::model_identity(context.model(), options.prompt_folder),
                            fmt::format("{}/{} K {} V {}{}", name(o.numerics), o.numerics == Numerics::exact || o.numerics == Numerics::fast ? o.activation_bits : 0, name(o.cache_k), name(o.cache_v),
                                        o.backend == Backend::cuda ? " in cuda's order" : ""),
-                           tables.page_bytes()};
+                           tables.page_bytes(), tables.window_bytes()};
   return std::make_unique<pages::PromptFolder>(options.prompt_folder, std::move(owner), static_cast<uint64_t>(options.prompt_folder_bytes_max), options.on_notice);
 }
 

@@ -154,7 +154,7 @@ void Scheduler::State::admit() {
 }
 
 void Scheduler::State::start(Job& job) {
-  job.sequence = tables.take(job.tokens, job.request.salt).sequence;
+  job.sequence = tables.take(job.tokens, job.request.salt, job.n_prompt).sequence;
   swap.restore(job.id, tables, job.sequence, job.tokens);
   job.n_read_from = tables.n_positions(job.sequence);
   if (job.started != Clock::time_point()) return;  // it is back
@@ -171,12 +171,14 @@ void Scheduler::State::read_saved(Job& job) {
   const std::span<const TokenId> wanted(job.tokens.data(), job.tokens.size() - 1);
   const int64_t n_before = tables.n_positions(job.sequence), page = tables.page_positions();
   if (folder->find(job.request.salt, wanted) < n_before + page) return;
-  tables.truncate(job.sequence, n_before / page * page);
-  folder->read(job.request.salt, wanted, n_before / page, [&](std::span<const std::byte> image) {
+  tables.truncate_to_page(job.sequence);
+  const int64_t i_first = tables.n_positions(job.sequence) / page;
+  folder->read(job.request.salt, wanted, i_first, [&](std::span<const std::byte> image) {
     const int64_t at = tables.n_positions(job.sequence);
     return tables.make_room(1) &&
            tables.append_page(job.sequence, wanted.subspan(static_cast<size_t>(at), static_cast<size_t>(page)), image);
   });
+  tables.truncate(job.sequence, tables.n_positions(job.sequence));  // as far as the windows before it were saved
   const std::lock_guard lock(mutex);
   figures.n_prompt_tokens_read += std::max<int64_t>(tables.n_positions(job.sequence) - n_before, 0);
 }
@@ -184,9 +186,14 @@ void Scheduler::State::read_saved(Job& job) {
 void Scheduler::State::save(const Job& job) {
   if (folder == nullptr || job.sequence < 0) return;
   try {
-    folder->keep(job.request.salt, tables.tokens(job.sequence), [&](int64_t i_page, std::span<std::byte> image) {
-      return tables.read_page(job.sequence, i_page, image);
-    });
+    tables.give_back_windows(job.sequence);  // what the cache does not keep is not saved either
+    const auto has_window = [&](int64_t i_page) {
+      return tables.image_bytes(job.sequence, i_page) == tables.page_bytes();
+    };
+    folder->keep(job.request.salt, tables.tokens(job.sequence),
+                 {has_window, [&](int64_t i_page, std::span<std::byte> image) {
+                    return tables.read_page(job.sequence, i_page, image);
+                  }});
   } catch (const std::bad_alloc&) {
     notice("a prompt is not saved: no memory");
   }
@@ -225,7 +232,10 @@ void Scheduler::State::catch_up(Job& job) {
     if (n_read < n_common) return;
     tables.make_room(1);
     try {
-      if (n_common > tables.n_positions(job.sequence)) tables.copy(other.sequence, n_common, job.sequence);
+      if (tables.n_usable(other.sequence, n_common) > tables.n_positions(job.sequence)) {
+        tables.copy(other.sequence, n_common, job.sequence);
+        tables.set_parted(job.sequence, n_common);
+      }
     } catch (const std::bad_alloc&) {
       // it reads by itself what it could not take
     }

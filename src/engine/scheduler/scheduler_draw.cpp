@@ -49,8 +49,9 @@ bool Scheduler::State::make_room(Job& job) {
   const auto n_same =
       std::mismatch(in_cache.begin(), in_cache.end(), next.begin(), next.end()).first - in_cache.begin();
   const auto size = static_cast<int64_t>(next.size());
-  job.n_read_from = std::min<int64_t>(n_same, size - 1);
-  tables.truncate(job.sequence, job.n_read_from);
+  tables.truncate(job.sequence, std::min<int64_t>(n_same, size - 1));
+  tables.set_parted(job.sequence, n_same);  // the next time it goes back there
+  job.n_read_from = tables.n_positions(job.sequence);
   job.n_read_anew += size - job.n_read_from - 1;
   job.n_dropped += job.n_tokens() - size;
   job.tokens = std::move(next);
@@ -158,6 +159,7 @@ void Scheduler::State::release(Job& job) {
   queue.over(job.request.client);
   figures.n_positions_used = tables.n_positions_taken();
   figures.n_pages_free = tables.has_pages() ? tables.n_pages_free() : 0;
+  figures.cache_bytes_used = tables.used_bytes();
   const double ms = ms_between(job.started, Clock::now()) - job.aside_ms;  // what the model had to do with it
   if (job.started != Clock::time_point()) service_ms = service_ms == 0 ? ms : service_ms + 0.2 * (ms - service_ms);
 }

@@ -1,6 +1,7 @@
 // A random schedule, shortly; scheduler_random_slow_test.cpp has the long one.
 #include "support/random_schedule.h"
 #include "support/rounds.h"
+#include "support/shared_data.h"
 
 namespace assay {
 namespace {
@@ -8,6 +9,14 @@ namespace {
 class ShortRandomSchedule : public test::RandomSchedule {};
 
 TEST_F(ShortRandomSchedule, EndsWithEveryAnswerAndNoPage) {
+  for (uint64_t seed = 1; seed <= test::unless_sanitized<uint64_t>(4, 1); ++seed) walk(250, seed);
+}
+
+// Windows of 8 positions: what lies behind them is given back, and hits far from the end of what is kept are none.
+TEST_F(ShortRandomSchedule, OfAModelWithWindowsEndsWithEveryAnswerAndNoPage) {
+  const auto path = test::shared("goldens/arch/gemma2.gguf");
+  ASSAY_REQUIRE_FILE(path);
+  model_ = Model::load(path.string(), {.tokenizer = false});
   for (uint64_t seed = 1; seed <= test::unless_sanitized<uint64_t>(4, 1); ++seed) walk(250, seed);
 }
 

@@ -227,6 +227,7 @@ bool Scheduler::State::step() {
     job->is_stalled = false;
     catch_up(*job);
   }
+  for (const auto& job : running) tables.give_back_windows(job->sequence);  // who follows one has what it needs of it
   set_held_aside();
   if (running.empty()) return true;  // their places are free
   guess();
@@ -241,6 +242,7 @@ bool Scheduler::State::step() {
   figures.n_running = static_cast<int64_t>(running.size());
   figures.n_positions_used = tables.n_positions_taken();
   figures.n_pages_free = tables.has_pages() ? tables.n_pages_free() : 0;
+  figures.cache_bytes_used = tables.used_bytes();
   return true;
 }
 

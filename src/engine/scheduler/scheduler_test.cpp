@@ -134,7 +134,7 @@ TEST_F(SchedulerTest, ABadDrawFailsItsRequestAlone) {
   Scheduler scheduler(model_, options_);
   Request bad = varied(3);
   static constexpr uint64_t kNone[2] = {0, 0};
-  bad.generate.mask = [](std::span<const TokenId> answer) { return std::span<const uint64_t>(answer.size() < 2 ? kEven : kNone); };
+  bad.generate.mask = [](std::span<const TokenId> answer) { return std::span<const uint64_t>(answer.size() < 2 ? std::span(kEven).first(2) : std::span(kNone).first(2)); };
   const RequestId failing = *scheduler.submit(bad, sink());
   Request deaf = varied(4);
   const RequestId thrown = *scheduler.submit(deaf, [&](RequestId, const RequestEvent&) { throw std::runtime_error("gone"); });

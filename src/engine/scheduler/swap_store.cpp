@@ -8,16 +8,16 @@ namespace assay::engine {
 
 bool SwapStore::save(uint64_t id, const SequenceTables& tables, int sequence) {
   drop(id);
-  const int64_t n_positions = tables.n_positions(sequence), n_pages = tables.pages_of(n_positions);
-  const size_t page_bytes = tables.page_bytes();
-  const auto bytes = n_pages * static_cast<int64_t>(page_bytes);
+  const int64_t n_pages = tables.pages_of(tables.n_positions(sequence));
+  int64_t bytes = 0;
+  for (int64_t i = 0; i < n_pages; ++i) bytes += static_cast<int64_t>(tables.image_bytes(sequence, i));
   if (n_pages == 0 || bytes > bytes_max_ - bytes_) return false;
   try {
-    Kept kept{n_positions, std::vector<std::byte>(static_cast<size_t>(bytes))};
+    Kept kept{tables.n_positions(sequence), {}, std::vector<std::byte>(static_cast<size_t>(bytes))};
     for (int64_t i = 0; i < n_pages; ++i) {
-      if (!tables.read_page(sequence, i,
-                            std::span(kept.images).subspan(static_cast<size_t>(i) * page_bytes, page_bytes)))
-        return false;
+      const size_t begin = i == 0 ? 0 : kept.ends.back(), image_bytes = tables.image_bytes(sequence, i);
+      if (!tables.read_page(sequence, i, std::span(kept.images).subspan(begin, image_bytes))) return false;
+      kept.ends.push_back(begin + image_bytes);
     }
     kept_.emplace(id, std::move(kept));
   } catch (const std::bad_alloc&) {
@@ -32,15 +32,16 @@ int64_t SwapStore::restore(uint64_t id, SequenceTables& tables, int sequence, st
   if (found == kept_.end()) return 0;
   const Kept& kept = found->second;
   const int64_t n_before = tables.n_positions(sequence), page = tables.page_positions();
-  const size_t page_bytes = tables.page_bytes();
   if (kept.n_positions > n_before) {
-    tables.truncate(sequence, n_before / page * page);
+    tables.truncate_to_page(sequence);
     for (int64_t at = tables.n_positions(sequence); at < kept.n_positions && tables.make_room(1);) {
       const int64_t n = std::min(page, kept.n_positions - at);
-      const auto image = std::span(kept.images).subspan(static_cast<size_t>(at / page) * page_bytes, page_bytes);
-      if (!tables.append_page(sequence, tokens.subspan(static_cast<size_t>(at), static_cast<size_t>(n)), image)) break;
+      const auto its_tokens = tokens.subspan(static_cast<size_t>(at), static_cast<size_t>(n));
+      if (!tables.append_page(sequence, its_tokens, kept.image(at / page))) break;
       at += n;
     }
+    tables.truncate(sequence,
+                    tables.n_positions(sequence));  // where it did not get to the end, to a window that is there
   }
   const int64_t n_after = tables.n_positions(sequence);
   drop(id);

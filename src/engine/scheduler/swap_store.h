@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <vector>
 
 #include "engine/scheduler/sequence_tables.h"
@@ -26,7 +27,13 @@ class SwapStore {
  private:
   struct Kept {
     int64_t n_positions = 0;
+    std::vector<size_t> ends;  // of each page's image, in images
     std::vector<std::byte> images;
+    std::span<const std::byte> image(int64_t i_page) const noexcept {
+      const auto i = static_cast<size_t>(i_page);
+      const size_t begin = i == 0 ? 0 : ends[i - 1];
+      return std::span(images).subspan(begin, ends[i] - begin);
+    }
   };
   int64_t bytes_max_, bytes_ = 0;
   std::map<uint64_t, Kept> kept_;

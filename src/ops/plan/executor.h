@@ -88,6 +88,8 @@ struct CachePages {
   int64_t n_positions = 0;  // of a page; 0: this cache has no pages
   int64_t n_pages = 0, n_free = 0;
   size_t page_bytes = 0;    // of a page's image
+  size_t window_bytes = 0;  // of these: of layers that look back over a window, whose part of a page can be given back by itself
+  size_t used_bytes = 0;    // of all pages in use
 };
 
 // Pages of n_page positions for the positions that the options ask for.
@@ -125,8 +127,9 @@ class Executor {
   // it hands on, valid until the next run. Each [n_tokens, width]; the plan says whether there are any.
   virtual std::span<float> input(int64_t /*n_tokens*/) { return {}; }
   virtual std::span<const float> handed() const { return {}; }
-  // Forgets the positions of a sequence from n_positions on. A plan with states goes back further, to where a checkpoint of them was kept: n_positions()
-  // says how far (ops/state/state_store.h); the tokens from there on have to be run again.
+  // Forgets the positions of a sequence from n_positions on. A plan with states goes back further, to where a checkpoint of them was kept
+  // (ops/state/state_store.h), and so does a sequence that gave back what it would see (forget()): n_positions() says how far; the tokens from there on
+  // have to be run again.
   virtual void truncate(int sequence, int64_t n_positions) = 0;
   virtual int64_t n_positions(int sequence) const = 0;
 
@@ -138,8 +141,15 @@ class Executor {
   // Sequence `to` becomes the first n_positions of `from`. Full pages are shared, the last one is copied where it is not full, which takes a page.
   // False, and nothing happens: not by this executor, or no page is free.
   virtual bool fork(int /*from*/, int64_t /*n_positions*/, int /*to*/) { return false; }
-  // A page's image, page_bytes of it, for keeping elsewhere; and back again, behind full pages: n_positions more of the sequence, of one page at most. False: not
-  // by this executor, or no page is free.
+  // Nobody will cut the sequence to, or fork, more than `begin` and fewer than `end` positions: of layers with a window, the pages that only these lengths
+  // need are given back.
+  virtual void forget(int /*sequence*/, int64_t /*begin*/, int64_t /*end*/) {}
+  // The most positions, n at most, behind which the sequence, or a fork of it, can go on: all that later tokens see is there.
+  virtual int64_t n_usable(int /*sequence*/, int64_t n) const { return n; }
+  // Whether a page has the part of the layers with a window.
+  virtual bool holds_window(int /*sequence*/, int64_t /*i_page*/) const { return true; }
+  // A page's image, page_bytes of it, for keeping elsewhere; and back again, behind full pages: n_positions more of the sequence, of one page at most. One of
+  // page_bytes - window_bytes is without the layers that have a window. False: not by this executor, or no page is free.
   virtual bool read_page(int /*sequence*/, int64_t /*i_page*/, std::span<std::byte> /*image*/) const { return false; }
   virtual bool append_page(int /*sequence*/, int64_t /*n_positions*/, std::span<const std::byte> /*image*/) { return false; }
 

@@ -28,6 +28,9 @@ class ForwardingExecutor : public Executor {
     return inner_->n_pages_needed(sequence, n_more);
   }
   bool fork(int from, int64_t n_positions, int to) override { return inner_->fork(from, n_positions, to); }
+  void forget(int sequence, int64_t begin, int64_t end) override { inner_->forget(sequence, begin, end); }
+  int64_t n_usable(int sequence, int64_t n) const override { return inner_->n_usable(sequence, n); }
+  bool holds_window(int sequence, int64_t i_page) const override { return inner_->holds_window(sequence, i_page); }
   bool read_page(int sequence, int64_t i_page, std::span<std::byte> image) const override {
     return inner_->read_page(sequence, i_page, image);
   }

@@ -36,7 +36,7 @@ class CpuExecutor final : public ops::Executor {
       : plan_(plan),
         options_(options),
         schedule_((ops::check_plan(plan, options), make_schedule(plan, options))),
-        cache_(plan.cache_layers, options),
+        cache_(plan.cache_layers, options, ops::CacheWindows(plan)),
         states_(plan, options),
         state_(plan, cpu.kernels, cache_, states_, pool),
         shards_(cpu.shards),
@@ -107,7 +107,7 @@ class CpuExecutor final : public ops::Executor {
   void truncate(int sequence, int64_t n_positions) override {
     ops::check_sequence(sequence, options_);
     int64_t& kept = n_positions_[static_cast<size_t>(sequence)];
-    kept = states_.truncate(sequence, std::clamp<int64_t>(n_positions, 0, kept), kept);
+    kept = states_.truncate(sequence, cache_.n_usable(sequence, std::clamp<int64_t>(n_positions, 0, kept)), kept);
     cache_.truncate(sequence, kept);
   }
 
@@ -117,38 +117,49 @@ class CpuExecutor final : public ops::Executor {
   }
 
   ops::CachePages pages() const override {
-    const pages::PagePool& pool = cache_.tables().pool();
-    return {kCachePage, pool.n_pages(), pool.n_free(), cache_.page_bytes()};
+    return {kCachePage, cache_.tables().pool().n_pages(), cache_.n_free(), cache_.page_bytes(), cache_.window_bytes(), cache_.used_bytes()};
   }
   int64_t n_pages_needed(int sequence, int64_t n_more) const override {
     ops::check_sequence(sequence, options_);
-    return cache_.tables().n_needed(sequence, n_more);
+    return cache_.n_needed(sequence, n_more);
   }
   bool fork(int from, int64_t n_positions, int to) override {
     ops::check_sequence(from, options_);
     ops::check_sequence(to, options_);
     if (!states_.empty()) return false;  // pages hold no states
     n_positions = std::clamp<int64_t>(n_positions, 0, n_positions_[static_cast<size_t>(from)]);
+    if (cache_.n_usable(from, n_positions) < n_positions) return false;
     if (from == to) return truncate(to, n_positions), true;
     truncate(to, 0);
-    if (n_positions % kCachePage != 0 && cache_.tables().pool().n_free() == 0) return false;
+    if (n_positions % kCachePage != 0 && cache_.n_free() == 0) return false;
     cache_.fork(from, n_positions, to);
     n_positions_[static_cast<size_t>(to)] = n_positions;
     return true;
   }
+  void forget(int sequence, int64_t begin, int64_t end) override {
+    ops::check_sequence(sequence, options_);
+    if (states_.empty()) cache_.forget(sequence, std::max<int64_t>(0, begin), std::min(end, n_positions(sequence)));
+  }
+  int64_t n_usable(int sequence, int64_t n) const override {
+    ops::check_sequence(sequence, options_);
+    return cache_.n_usable(sequence, std::clamp<int64_t>(n, 0, n_positions(sequence)));
+  }
+  bool holds_window(int sequence, int64_t i_page) const override {
+    ops::check_sequence(sequence, options_);
+    return cache_.holds_window(sequence, i_page);
+  }
   bool read_page(int sequence, int64_t i_page, std::span<std::byte> image) const override {
-    if (i_page < 0 || i_page * kCachePage >= n_positions(sequence) || image.size() != cache_.page_bytes()) return false;
-    cache_.read_page(cache_.tables().table(sequence)[i_page], image);
+    if (i_page < 0 || i_page * kCachePage >= n_positions(sequence) || !cache_.has_image(sequence, i_page, image.size())) return false;
+    cache_.read_page(sequence, i_page, image);
     return true;
   }
   bool append_page(int sequence, int64_t n_more, std::span<const std::byte> image) override {
     int64_t& n = n_positions_[static_cast<size_t>((ops::check_sequence(sequence, options_), sequence))];
-    if (!states_.empty() || n % kCachePage != 0 || n_more < 1 || n_more > kCachePage || n + n_more > options_.n_ctx || image.size() != cache_.page_bytes() ||
-        cache_.tables().pool().n_free() == 0) {
+    if (!states_.empty() || n % kCachePage != 0 || n_more < 1 || n_more > kCachePage || n + n_more > options_.n_ctx || !cache_.is_image(image.size()) ||
+        cache_.n_free() == 0) {
       return false;
     }
-    cache_.extend(sequence, n_more);
-    cache_.write_page(cache_.tables().table(sequence)[n / kCachePage], image);
+    cache_.append_page(sequence, n_more, image);
     n += n_more;
     return true;
   }

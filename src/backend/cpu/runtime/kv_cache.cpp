@@ -112,8 +112,13 @@ void copy_position(const CacheHead& from, int64_t position, const CacheHead& to,
   std::memcpy(value_scales(to, to_position), value_scales(from, position), static_cast<size_t>(from.v_dim / kQ8Elements * 2));
 }
 
-KvCache::KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOptions& options)
-    : type_k_(options.cache_k), type_v_(options.cache_v), tables_(options.n_sequences, options.n_ctx, ops::cache_pages(options, kCachePage)) {
+KvCache::KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOptions& options, ops::CacheWindows windows)
+    : type_k_(options.cache_k),
+      type_v_(options.cache_v),
+      windows_(std::move(windows)),
+      first_seen_([w = windows_](int64_t position) { return w.first_seen(position); }),
+      tables_(options.n_sequences, options.n_ctx, ops::cache_pages(options, kCachePage)),
+      window_tables_(has_windows() ? options.n_sequences : 0, options.n_ctx, has_windows() ? tables_.pool().n_pages() : 0) {
   const auto n_pages = static_cast<size_t>(tables_.pool().n_pages());
   size_t bytes = 0;
   const auto take = [&bytes](size_t part) {
@@ -126,6 +131,7 @@ KvCache::KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOpt
     if (!layer.values_in_keys) check_type(type_v_, layer.v_dim(), "V", layers_.size());
     Layer placed;
     placed.n_kv_heads = layer.n_kv_heads;
+    placed.has_window = windows_.has_window(layers_.size());
     CacheHead& head = placed.first;
     head.type_k = type_k_;
     head.type_v = type_v_;
@@ -144,7 +150,9 @@ KvCache::KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOpt
     placed.k = take(n_pages * static_cast<size_t>(head.k_page_bytes));
     placed.v = take(n_pages * static_cast<size_t>(head.v_page_bytes));
     placed.v_scales = take(n_pages * static_cast<size_t>(head.v_scales_page_bytes));
-    page_bytes_ += static_cast<size_t>(head.k_page_bytes + head.v_page_bytes + head.v_scales_page_bytes);
+    const auto page_bytes = static_cast<size_t>(head.k_page_bytes + head.v_page_bytes + head.v_scales_page_bytes);
+    page_bytes_ += page_bytes;
+    if (placed.has_window) window_bytes_ += page_bytes;
     layers_.push_back(placed);
   }
   memory_ = base::AlignedBuffer(bytes, "the KV cache for " + std::to_string(static_cast<int64_t>(n_pages) * kCachePage) + " positions");
@@ -154,7 +162,7 @@ CacheHead KvCache::head(int64_t layer, int64_t sequence, int64_t kv_head) const 
   const Layer& placed = layers_[static_cast<size_t>(layer)];
   const auto i_head = static_cast<size_t>(kv_head);
   CacheHead head = placed.first;
-  head.pages = tables_.table(sequence);
+  head.pages = (placed.has_window ? window_tables_ : tables_).table(sequence);
   head.k = memory_.data() + placed.k + i_head * placed.k_head_bytes;
   head.v = memory_.data() + placed.v + i_head * placed.v_head_bytes;
   head.v_scales = memory_.data() + placed.v_scales + i_head * placed.v_scales_head_bytes;
@@ -162,9 +170,10 @@ CacheHead KvCache::head(int64_t layer, int64_t sequence, int64_t kv_head) const 
 }
 
 template <class Visit>
-void KvCache::for_pieces(int32_t page, const Visit& visit) const noexcept {
+void KvCache::for_pieces(bool of_windows, int32_t page, const Visit& visit) const noexcept {
   const auto i_page = static_cast<size_t>(page);
   for (const Layer& layer : layers_) {
+    if (layer.has_window != of_windows) continue;
     const CacheHead& head = layer.first;
     for (const auto& [begin, page_bytes] : {std::pair(layer.k, head.k_page_bytes), std::pair(layer.v, head.v_page_bytes), std::pair(layer.v_scales, head.v_scales_page_bytes)}) {
       const auto bytes = static_cast<size_t>(page_bytes);
@@ -173,21 +182,59 @@ void KvCache::for_pieces(int32_t page, const Visit& visit) const noexcept {
   }
 }
 
+template <class Visit>
+void KvCache::for_image(int64_t sequence, int64_t i_page, size_t bytes, const Visit& visit) const noexcept {
+  for_pieces(false, tables_.table(sequence)[i_page], visit);
+  if (bytes == page_bytes_ && window_bytes_ > 0) for_pieces(true, window_tables_.table(sequence)[i_page], visit);
+}
+
+size_t KvCache::used_bytes() const noexcept {
+  const auto in_use = [](const pages::PageTables& tables) { return static_cast<size_t>(tables.pool().n_pages() - tables.pool().n_free()); };
+  return in_use(tables_) * (page_bytes_ - window_bytes_) + in_use(window_tables_) * window_bytes_;
+}
+
+int64_t KvCache::n_needed(int64_t sequence, int64_t n_more) const noexcept {
+  const int64_t n = tables_.n_needed(sequence, n_more);
+  return has_windows() ? std::max(n, window_tables_.n_needed(sequence, n_more)) : n;
+}
+
+int64_t KvCache::n_free() const noexcept {
+  const int64_t n = tables_.pool().n_free();
+  return has_windows() ? std::min(n, window_tables_.pool().n_free()) : n;
+}
+
 void KvCache::extend(int64_t sequence, int64_t n_more) noexcept {
-  if (const auto copy = tables_.extend(sequence, n_more)) copy_page(*copy);
+  copy_page(false, tables_.extend(sequence, n_more));
+  if (has_windows()) copy_page(true, window_tables_.extend(sequence, n_more));
+}
+
+void KvCache::truncate(int64_t sequence, int64_t n_positions) noexcept {
+  tables_.truncate(sequence, n_positions);
+  if (has_windows()) window_tables_.truncate(sequence, n_positions);
 }
 
 void KvCache::fork(int64_t from, int64_t n_positions, int64_t to) noexcept {
-  if (const auto copy = tables_.fork(from, n_positions, to)) copy_page(*copy);
+  copy_page(false, tables_.fork(from, n_positions, to));
+  if (has_windows()) copy_page(true, window_tables_.fork(from, n_positions, to));
 }
 
-void KvCache::copy_page(const pages::PageCopy& copy) noexcept {
+int64_t KvCache::n_usable(int64_t sequence, int64_t n) const {
+  return has_windows() ? window_tables_.n_usable(sequence, n, first_seen_) : n;
+}
+
+void KvCache::forget(int64_t sequence, int64_t begin, int64_t end) {
+  if (has_windows()) window_tables_.forget(sequence, begin, end, first_seen_);
+}
+
+void KvCache::copy_page(bool of_windows, const std::optional<pages::PageCopy>& copy) noexcept {
+  if (!copy) return;
   for (const Layer& layer : layers_) {
+    if (layer.has_window != of_windows) continue;
     const CacheHead& head = layer.first;
     const auto move = [&](size_t begin, int64_t page_bytes) {
       if (page_bytes == 0) return;
-      std::byte* const pages = memory_.data() + begin;
-      std::memcpy(pages + copy.to * page_bytes, pages + copy.from * page_bytes, static_cast<size_t>(page_bytes));
+      const auto bytes = static_cast<size_t>(page_bytes);
+      std::memcpy(memory_.data() + begin + static_cast<size_t>(copy->to) * bytes, memory_.data() + begin + static_cast<size_t>(copy->from) * bytes, bytes);
     };
     move(layer.k, head.k_page_bytes);
     move(layer.v, head.v_page_bytes);
@@ -195,23 +242,34 @@ void KvCache::copy_page(const pages::PageCopy& copy) noexcept {
   }
 }
 
-void KvCache::read_page(int32_t page, std::span<std::byte> image) const noexcept {
+void KvCache::read_page(int64_t sequence, int64_t i_page, std::span<std::byte> image) const noexcept {
   std::byte* to = image.data();
-  for_pieces(page, [&](const std::byte* piece, size_t bytes) {
+  for_image(sequence, i_page, image.size(), [&](const std::byte* piece, size_t bytes) {
     std::memcpy(to, piece, bytes);
     to += bytes;
   });
 }
 
-void KvCache::write_page(int32_t page, std::span<const std::byte> image) noexcept {
+void KvCache::append_page(int64_t sequence, int64_t n_more, std::span<const std::byte> image) noexcept {
+  const int64_t i_page = tables_.n_positions(sequence) / kCachePage;
+  tables_.extend(sequence, n_more);  // behind full pages: nothing is copied
+  if (has_windows() && image.size() == page_bytes_) {
+    window_tables_.extend(sequence, n_more);
+  } else if (has_windows()) {
+    window_tables_.extend_by_hole(sequence, n_more);
+  }
   const std::byte* from = image.data();
-  for_pieces(page, [&](std::byte* piece, size_t bytes) {
+  for_image(sequence, i_page, image.size(), [&](std::byte* piece, size_t bytes) {
     std::memcpy(piece, from, bytes);
     from += bytes;
   });
 }
 
 void KvCache::visit(int64_t sequence, int64_t n_positions, const std::function<void(std::span<const std::byte>)>& sink) const {
+  for (int64_t i = 0; i < pages::pages_of(n_positions); ++i) {
+    if (holds_window(sequence, i)) continue;
+    throw Error(Errc::bad_request, "the cache of sequence " + std::to_string(sequence) + " is not whole: what lies behind its layers' window was given back");
+  }
   std::vector<std::byte> row;
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     for (const bool keys : {true, false}) {

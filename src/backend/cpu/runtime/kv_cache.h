@@ -1,7 +1,8 @@
 // The CPU's KV cache: where keys and values lie. What they are when read back is said in ops/attention/attention.h.
-// The cache is a pool of pages of 64 positions (pages/page_tables.h); a sequence is a table of them, the same for all layers. In a page keys are
-// stored in tiles of 32 positions, element-major, so that a kernel finds one element of 32 keys side by side; values are stored position by
-// position. A layer's pages lie side by side, and memory is taken where it is touched.
+// The cache is a pool of pages of 64 positions (pages/page_tables.h); a sequence is a table of them, the same for all layers that see all positions;
+// layers with a window have a pool and tables of their own, of as many pages, so that what lies behind the window can be given back. In a page keys
+// are stored in tiles of 32 positions, element-major, so that a kernel finds one element of 32 keys side by side; values are stored position by
+// position. A layer's pages lie side by side, and memory is taken where it is touched: a pool gives the lowest free page.
 //
 //   layer:  | page 0                      | page 1                      | ...
 //   K       | head 0 tiles 0 1 | head 1 ..| head 0 tiles 0 1 | head 1 ..|
@@ -11,11 +12,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/aligned_buffer.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/cache_windows.h"
 #include "ops/plan/executor.h"
 #include "ops/plan/plan.h"
 #include "pages/page_tables.h"
@@ -65,40 +68,59 @@ void copy_position(const CacheHead& from, int64_t position, const CacheHead& to,
 
 class KvCache {
  public:
-  KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOptions& options);
+  KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOptions& options, ops::CacheWindows windows = {});
 
   CacheHead head(int64_t layer, int64_t sequence, int64_t kv_head) const noexcept;
   size_t bytes() const noexcept { return memory_.size(); }
 
+  // Of the layers that see all positions. The other tables hold as much or less, so where these have a free page they have one.
   const pages::PageTables& tables() const noexcept { return tables_; }
+  bool has_windows() const noexcept { return !windows_.empty(); }
+  size_t used_bytes() const noexcept;
   // As PageTables has them, copies made.
+  int64_t n_needed(int64_t sequence, int64_t n_more) const noexcept;
+  int64_t n_free() const noexcept;
   void extend(int64_t sequence, int64_t n_more) noexcept;
-  void truncate(int64_t sequence, int64_t n_positions) noexcept { tables_.truncate(sequence, n_positions); }
+  void truncate(int64_t sequence, int64_t n_positions) noexcept;
   void fork(int64_t from, int64_t n_positions, int64_t to) noexcept;
+  int64_t n_usable(int64_t sequence, int64_t n) const;
+  void forget(int64_t sequence, int64_t begin, int64_t end);
+  bool holds_window(int64_t sequence, int64_t i_page) const noexcept { return !has_windows() || window_tables_.holds(sequence, i_page); }
 
-  // A page as it lies in memory, layer by layer, in one piece.
+  // A page as it lies in memory, layer by layer, in one piece, those with a window last; or without these.
   size_t page_bytes() const noexcept { return page_bytes_; }
-  void read_page(int32_t page, std::span<std::byte> image) const noexcept;
-  void write_page(int32_t page, std::span<const std::byte> image) noexcept;
-  // Layer by layer K, then V, of the first n_positions positions: position-major, heads ascending within a position.
+  size_t window_bytes() const noexcept { return window_bytes_; }
+  bool is_image(size_t bytes) const noexcept { return bytes == page_bytes_ || bytes == page_bytes_ - window_bytes_; }
+  bool has_image(int64_t sequence, int64_t i_page, size_t bytes) const noexcept {
+    return is_image(bytes) && (bytes < page_bytes_ || window_bytes_ == 0 || holds_window(sequence, i_page));
+  }
+  void read_page(int64_t sequence, int64_t i_page, std::span<std::byte> image) const noexcept;
+  void append_page(int64_t sequence, int64_t n_more, std::span<const std::byte> image) noexcept;
+  // Layer by layer K, then V, of the first n_positions positions: position-major, heads ascending within a position. Error(bad_request) where some of
+  // them were given back.
   void visit(int64_t sequence, int64_t n_positions, const std::function<void(std::span<const std::byte>)>& sink) const;
 
  private:
   struct Layer {
     int64_t n_kv_heads = 0;
+    bool has_window = false;
     CacheHead first;               // of KV head 0; no pointers
     size_t k = 0, v = 0, v_scales = 0;  // where they begin in the memory
     size_t k_head_bytes = 0, v_head_bytes = 0, v_scales_head_bytes = 0;
   };
-  // Calls visit(its begin in memory, bytes) for every piece of a page.
+  // Calls visit(its begin in memory, bytes) for every piece of a page of either pool.
   template <class Visit>
-  void for_pieces(int32_t page, const Visit& visit) const noexcept;
-  void copy_page(const pages::PageCopy& copy) noexcept;
+  void for_pieces(bool of_windows, int32_t page, const Visit& visit) const noexcept;
+  template <class Visit>
+  void for_image(int64_t sequence, int64_t i_page, size_t bytes, const Visit& visit) const noexcept;
+  void copy_page(bool of_windows, const std::optional<pages::PageCopy>& copy) noexcept;
 
   std::vector<Layer> layers_;
   ops::CacheType type_k_, type_v_;
-  size_t page_bytes_ = 0;
-  pages::PageTables tables_;
+  size_t page_bytes_ = 0, window_bytes_ = 0;
+  const ops::CacheWindows windows_;
+  const pages::PageTables::FirstSeen first_seen_;
+  pages::PageTables tables_, window_tables_;
   mutable base::AlignedBuffer memory_;
 };
 

@@ -1,4 +1,5 @@
-// The pages of the KV cache that a batch needs: all of them, or none and Error(out_of_memory).
+// The pages of the KV cache that a batch needs: all of them, or none and Error(out_of_memory). Error(bad_request) where
+// a sequence of the batch gave back what its tokens see.
 #pragma once
 
 #include <cstdint>

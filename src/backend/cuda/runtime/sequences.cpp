@@ -134,7 +134,9 @@ ops::CachePages Sequences::pages() const noexcept {
         pages::pages_of(tables().n_positions(sequence)) - pages::pages_of(n_positions_[static_cast<size_t>(sequence)]);
     n_ahead += std::max<int64_t>(n, 0);
   }
-  return {kCachePage, pool.n_pages(), pool.n_free() + n_ahead, state_.cache.page_bytes()};
+  const int64_t n_free = pool.n_free() + n_ahead;
+  const size_t bytes = state_.cache.page_bytes();
+  return {kCachePage, pool.n_pages(), n_free, bytes, 0, static_cast<size_t>(pool.n_pages() - n_free) * bytes};
 }
 
 int64_t Sequences::n_pages_needed(int sequence, int64_t n_more) const {

@@ -1,0 +1,29 @@
+// Which layers of a cache are looked back at over a window or a chunk alone, and what of them a token still sees: what
+// lies before it may be given back (pages/page_tables.h).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ops/attention/attention.h"
+#include "ops/plan/plan.h"
+
+namespace assay::ops {
+
+class CacheWindows {
+ public:
+  CacheWindows() = default;
+  explicit CacheWindows(const Plan& plan);
+
+  // Of Plan::cache_layers: nothing but attention that is causal and has a window or chunks reads it.
+  bool has_window(size_t layer) const noexcept { return layer < has_window_.size() && has_window_[layer] != 0; }
+  bool empty() const noexcept { return attentions_.empty(); }
+  // The first position that a token at this one sees in any layer with a window.
+  int64_t first_seen(int64_t position) const noexcept;
+
+ private:
+  std::vector<uint8_t> has_window_;
+  std::vector<Attention> attentions_;  // one of each window and chunk
+};
+
+}  // namespace assay::ops
