@@ -75,6 +75,7 @@ std::string timings_member(const Timings& timings);  // ,"timings":{...}, by lla
 struct Choice {
   std::string text, reasoning;
   std::vector<ToolCall> calls;
+  bool calls_are_whole = false;
   struct Piece {
     AnswerPiece piece;
     std::vector<TokenLogprobs> logprobs;  // of the tokens that made it certain
