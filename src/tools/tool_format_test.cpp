@@ -425,6 +425,29 @@ TEST(ToolFormat, NamesThatCannotBeWrittenAreRefused) {
   }
 }
 
+// Of values that are listed too: one with such a name could not be read again.
+TEST(ToolFormat, ListedObjectsWithNamesThatCannotBeWrittenAreLeftOut) {
+  const std::vector<Tool> tools = {tool(
+      "f",
+      R"({"properties": {"v": {"enum": [{"": 1}, [{"a b": 2}], {"ok": {"é": 3}}, {"ok": 4}]}}, "required": ["v"]})")};
+  std::mt19937_64 random(27);
+  int n_bare = 0;
+  for (const Known& k : all_templates()) {
+    if (k.format->format().form != tools::Format::Form::named || k.format->format().arguments.quote.empty()) continue;
+    SCOPED_TRACE(k.name);
+    ++n_bare;
+    const auto held = call_constraint(*k.format, {tools, true, false, ""});
+    for (int i = 0; i < 8; ++i) {
+      const auto text = drawn(*held, k.format->format(), random);
+      if (!text) continue;
+      const ReadAnswer answer = read_answer({k.format, {}, false, {"f"}, tools}, *text);
+      ASSERT_EQ(answer.calls.size(), 1u) << *text;
+      EXPECT_EQ(json::parse(answer.calls[0].arguments), json::parse(R"({"v": {"ok": 4}})")) << *text;
+    }
+  }
+  EXPECT_GE(n_bare, 2);
+}
+
 TEST(AnswerReader, TextThatOnlyBeginsAsACallStaysText) {
   const Known k = all_templates()[std::distance(kNames.begin(), kNames.find("Qwen-Qwen2.5-7B-Instruct"))];
   const auto read = [&](std::string_view text) { return read_answer({k.format, {}, false, {"get_weather"}}, text); };
