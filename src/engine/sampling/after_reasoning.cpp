@@ -20,7 +20,6 @@ class MarkEnd {
     for (size_t i = 1; i < mark_.size(); ++i) shorter_[i + 1] = behind(shorter_[i], mark_[i]);
   }
   size_t size() const noexcept { return mark_.size(); }
-  char last() const noexcept { return mark_.back(); }
 
   // From n bytes of it on; where it is whole before the text's end, nothing.
   std::optional<size_t> behind(size_t n, std::string_view text) const {
@@ -45,12 +44,13 @@ class MarkEnd {
 class AfterReasoning {
  public:
   AfterReasoning(std::shared_ptr<const Tokenizer> tokenizer, const ReasoningMarks& marks, bool is_open, int64_t n_max,
-                 TokenMask rest)
+                 TokenMask rest, std::shared_ptr<const TokensWithMore> with_more)
       : tokenizer_(std::move(tokenizer)),
         end_(marks.close),
         closing_(ids_of(marks.close)),
         n_max_(n_max),
-        rest_(std::move(rest)) {
+        rest_(std::move(rest)),
+        with_more_(std::move(with_more)) {
     const std::vector<TokenId> open = ids_of(marks.open);
     if (open.size() == 1) open_ = open[0];
     place_ = is_open ? Place::inside : open_ && n_max != 0 ? Place::before : Place::after;
@@ -75,7 +75,7 @@ class AfterReasoning {
     words_.assign(n_words, ~uint64_t{0});
     for (const TokenId id : tokenizer_->end_of_generation()) set(id, false);  // an answer is still to come
     // What stands behind the mark is held from its first byte on, so a token that has both cannot come.
-    for (const auto& [id, text] : with_more()) {
+    for (const auto& [id, text] : *with_more_) {
       if (!end_.behind(n_of_end_, text)) set(id, false);
     }
     if (closing_.size() == 1) set(closing_[0], true);  // also where it ends an answer elsewhere
@@ -105,17 +105,6 @@ class AfterReasoning {
     }
   }
 
-  // Tokens that have the mark's last byte and something behind it.
-  const std::vector<std::pair<TokenId, std::string>>& with_more() {
-    for (; n_looked_at_ < tokenizer_->vocab_size(); ++n_looked_at_) {
-      std::string text = tokenizer_->piece(static_cast<TokenId>(n_looked_at_));
-      const size_t at = text.find(end_.last());
-      if (at + 1 < text.size() && at != std::string::npos)
-        with_more_.emplace_back(static_cast<TokenId>(n_looked_at_), std::move(text));
-    }
-    return with_more_;
-  }
-
   void set(TokenId id, bool on) {
     const auto i = static_cast<size_t>(id);
     words_[i / 64] = (words_[i / 64] & ~(uint64_t{1} << (i % 64))) | uint64_t{on ? 1u : 0u} << (i % 64);
@@ -127,18 +116,28 @@ class AfterReasoning {
   std::optional<TokenId> open_;
   int64_t n_max_, n_inside_ = 0;
   TokenMask rest_;
+  std::shared_ptr<const TokensWithMore> with_more_;
   Place place_ = Place::after;
   size_t n_seen_ = 0, n_before_ = 0, n_of_end_ = 0, n_closed_ = 0;
-  std::vector<std::pair<TokenId, std::string>> with_more_;
-  int64_t n_looked_at_ = 0;
   std::vector<uint64_t> words_;
 };
 
 }  // namespace
 
+std::shared_ptr<const TokensWithMore> tokens_with_more(const Tokenizer& tokenizer, const ReasoningMarks& marks) {
+  auto tokens = std::make_shared<TokensWithMore>();
+  for (TokenId id = 0; id < tokenizer.vocab_size(); ++id) {
+    std::string text = tokenizer.piece(id);
+    const size_t at = text.find(marks.close.back());
+    if (at != std::string::npos && at + 1 < text.size()) tokens->emplace_back(id, std::move(text));
+  }
+  return tokens;
+}
+
 TokenMask after_reasoning(std::shared_ptr<const Tokenizer> tokenizer, const ReasoningMarks& marks, bool is_open,
-                          int64_t n_max, TokenMask rest) {
-  auto mask = std::make_shared<AfterReasoning>(std::move(tokenizer), marks, is_open, n_max, std::move(rest));
+                          int64_t n_max, TokenMask rest, std::shared_ptr<const TokensWithMore> with_more) {
+  auto mask = std::make_shared<AfterReasoning>(std::move(tokenizer), marks, is_open, n_max, std::move(rest),
+                                               std::move(with_more));
   return [mask](std::span<const TokenId> answer) { return mask->allowed(answer); };
 }
 

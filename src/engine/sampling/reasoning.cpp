@@ -179,7 +179,8 @@ Generation run_parted(Scheduler& scheduler, Request request, const ReasoningOpti
   GenerateOptions& parted = request.generate;
   show_marks(*tokenizer, *reasoning.marks, parted);
   if (parted.mask) {
-    parted.mask = engine::after_reasoning(tokenizer, *reasoning.marks, is_open, reasoning.n_max, std::move(parted.mask));
+    parted.mask = engine::after_reasoning(tokenizer, *reasoning.marks, is_open, reasoning.n_max, std::move(parted.mask),
+                                          engine::tokens_with_more(*tokenizer, *reasoning.marks));
   } else if (reasoning.n_max >= 0) {
     parted.mask = reasoning_budget(tokenizer, *reasoning.marks, is_open, reasoning.n_max);
   }

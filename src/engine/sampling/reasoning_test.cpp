@@ -115,7 +115,8 @@ TEST(Reasoning, AConstraintBeginsBehindAMarkOfSeveralTokens) {
   const TokenMask rest = [only_b](std::span<const TokenId>) { return std::span<const uint64_t>(only_b); };
   const ReasoningMarks marks = {"<think>", "ca"};
   ASSERT_GT(ids(marks.close).size(), 1u);
-  const auto mask = engine::after_reasoning(tokenizer, marks, true, -1, rest);
+  const auto mask =
+      engine::after_reasoning(tokenizer, marks, true, -1, rest, engine::tokens_with_more(*tokenizer, marks));
   std::vector<TokenId> answer;
   const auto behind = [&](std::vector<TokenId> more) {
     answer.insert(answer.end(), more.begin(), more.end());
@@ -130,7 +131,8 @@ TEST(Reasoning, AConstraintBeginsBehindAMarkOfSeveralTokens) {
   EXPECT_FALSE(allows(held, other));
 
   // The budget: two tokens, then the mark's own, one after the other.
-  const auto cut = engine::after_reasoning(tokenizer, marks, true, 2, rest);
+  const auto cut =
+      engine::after_reasoning(tokenizer, marks, true, 2, rest, engine::tokens_with_more(*tokenizer, marks));
   std::vector<TokenId> so_far = {b, b};
   for (const TokenId forced : ids(marks.close)) {
     const auto words = cut(so_far);
