@@ -236,6 +236,18 @@ TEST_F(CliStreams, TooLittleMemoryNamesTheLimitAndWhatFits) {
 }
 #endif
 
+TEST_F(CliStreams, AFileCutInsideItsMetadataSaysThatItMayBe) {
+  for (const uintmax_t bytes : {20u, 100u, 1'000u, 5'000u}) {  // the header, a key, a value, the vocabulary
+    std::filesystem::resize_file(path_, bytes);
+    for (const std::string command : {"tokenize", "inspect"}) {
+      const ProgramResult r = command == "inspect" ? assay({command, path_}) : assay({command, path_, "-p", "x"});
+      EXPECT_EQ(r.exit_code, 3) << command << " " << bytes << " " << r.err;
+      EXPECT_THAT(r.err, HasSubstr("it may be cut: download it again (assay pull)")) << bytes;
+    }
+    test::talking_llama().write(path_);
+  }
+}
+
 TEST_F(CliStreams, ACutFileSaysSo) {
   const auto whole = std::filesystem::file_size(path_);
   std::filesystem::resize_file(path_, whole - 5000);

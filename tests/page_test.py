@@ -1,8 +1,9 @@
 """The server's page in headless Chromium: type, stream, stop, reload with history, markup that stays text, no request elsewhere,
-no error in the console, contrast, names of controls.
+no error in the console, contrast, names of controls, what is sent, the keyboard alone, the question for a key.
 
 Usage: page_test.py PROGRAM MODEL.gguf [--pictures FOLDER]. Needs chromium and the Python package playwright (which brings no browser
 of its own here); exit code 77 where one of them is missing."""
+import json
 import re
 import shutil
 import subprocess
@@ -57,12 +58,89 @@ def wait_for_answer(page):
     until(page, lambda: page.locator("#stop").is_hidden(), "the answer's end")
 
 
-def drive(page, base, pictures):
+def watched(page, base):
+    """What a page must not do: errors in the console, requests elsewhere."""
     errors, elsewhere = [], []
     page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
     page.on("pageerror", lambda e: errors.append(str(e)))
     page.on("request", lambda r: None if r.url.startswith((base, "data:", "blob:")) else elsewhere.append(r.url))
+    return errors, elsewhere
+
+
+def sent_by(page, act):
+    """The body of the request for an answer that `act` makes."""
+    with page.expect_request(lambda r: r.url.endswith("/v1/chat/completions")) as request:
+        act()
+    return json.loads(request.value.post_data)
+
+
+def use_keyboard(page):
+    """What is sent, and a conversation by keys alone: Shift+Enter breaks the line, Enter sends, Escape stops."""
+    page.get_by_role("button", name="New conversation").click()
+    page.get_by_label("System prompt").fill("Answer in one word.")
+    page.get_by_label("Temperature").fill("0.5")
+    page.get_by_label("Tokens at most").fill("2000")
+    page.get_by_label("Tokens at most").blur()
+    box = page.get_by_label("Message", exact=True)
+    box.focus()
+    page.keyboard.type("one")
+    page.keyboard.press("Shift+Enter")
+    page.keyboard.type("two")
+    assert box.input_value() == "one\ntwo" and page.locator("#messages > li").count() == 0
+    body = sent_by(page, lambda: page.keyboard.press("Enter"))
+    assert body["messages"] == [{"role": "system", "content": "Answer in one word."}, {"role": "user", "content": "one\ntwo"}], body
+    assert body["temperature"] == 0.5 and body["seed"] == 7 and body["max_tokens"] == 2000 and "top_k" not in body, body
+    assert page.locator("#messages").get_attribute("aria-busy") == "true"
+    page.keyboard.press("Escape")  # perhaps before the first token
+    wait_for_answer(page)
+    assert page.locator("#messages").get_attribute("aria-busy") == "false"
+    assert page.get_by_role("status").filter(has_text="Stopped.").count() == 1  # what a screen reader says
+
+    page.get_by_label("Tokens at most").fill("6")
+    page.get_by_label("Tokens at most").blur()
+    box.focus()
+    page.keyboard.type("Again.")
+    body = sent_by(page, lambda: page.keyboard.press("Enter"))
+    assert [m["role"] for m in body["messages"]] == ["system", "user", "assistant", "user"], body
+    wait_for_answer(page)
+    answer = page.locator("#messages > li.assistant").last
+    assert "cut" in answer.inner_text(), answer.inner_text()
+    assert page.get_by_role("status").filter(has_text="Answer:").count() == 1
+    assert "tokens/s" in page.locator("#figures").inner_text()
+    for name in ("Probabilities", "Regenerate", "Copy"):  # all of them by Tab
+        for _ in range(40):
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement.textContent") == name:
+                break
+        else:
+            raise AssertionError(f"Tab does not come to {name}")
+    page.get_by_label("System prompt").fill("")
+    page.get_by_label("System prompt").blur()
+
+
+def ask_for_key(page, base):
+    errors, elsewhere = watched(page, base)
     page.goto(base)
+    dialog = page.get_by_role("dialog", name="This server needs a key")
+    for key in ("wrong", "sesame"):
+        until(page, dialog.is_visible, "the question for a key")
+        page.get_by_label("Key", exact=True).fill(key)
+        page.keyboard.press("Enter")
+    until(page, lambda: page.title() != "assay", "the model's name")
+    page.get_by_label("Tokens at most").fill("3")
+    page.get_by_label("Tokens at most").blur()
+    ask(page, "Hi")
+    wait_for_answer(page)
+    assert "tokens" in page.locator("#messages > li.assistant").inner_text()
+    assert "sesame" not in page.evaluate("JSON.stringify(localStorage)"), "the key is kept"
+    assert elsewhere == [] and all("401" in e for e in errors), (elsewhere, errors)
+
+
+def drive(page, base, pictures):
+    errors, elsewhere = watched(page, base)
+    headers = page.goto(base).headers
+    assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'"), headers
+    assert "frame-ancestors 'none'" in headers["content-security-policy"] and headers["x-content-type-options"] == "nosniff", headers
     until(page, lambda: page.title() != "assay", "the model's name")
     title = page.title()
     limit = page.get_by_label("Tokens at most")
@@ -117,6 +195,8 @@ def drive(page, base, pictures):
         page.get_by_role("button", name="Export all").click()
     assert "Name three colours." in Path(export.value.path()).read_text(encoding="utf-8")
     page.get_by_label("Message", exact=True).fill("")
+    use_keyboard(page)
+    page.get_by_role("button", name="Name three colours.", exact=True).click()
 
     for scheme, size in (("light", (1100, 760)), ("dark", (1100, 760)), ("dark", (390, 760))):
         page.emulate_media(color_scheme=scheme)
@@ -140,20 +220,21 @@ def main():
     if browser_path is None or not Path(model).exists():
         print(f"skipped: there is no {'chromium' if browser_path is None else model}")
         return SKIPPED
-    server = subprocess.Popen([program, "serve", model, "--port", "0", "-c", "4096", "-np", "1", "--log-disable"], stderr=subprocess.PIPE, text=True)
-    try:
-        line = server.stderr.readline()
-        port = re.search(r"http://127\.0\.0\.1:(\d+)", line)
-        assert port, line
-        with sync_playwright() as p:
-            browser = p.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
-            page = browser.new_page(viewport={"width": 1100, "height": 760})
-            page.set_default_timeout(60_000)
-            drive(page, f"http://127.0.0.1:{port[1]}/", pictures)
-            browser.close()
-    finally:
-        server.terminate()
-        server.wait(timeout=60)
+    with sync_playwright() as p:
+        browser = p.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
+        for flags, use in (([], lambda page, base: drive(page, base, pictures)), (["--api-key", "sesame"], ask_for_key)):
+            server = subprocess.Popen([program, "serve", model, "--port", "0", "-c", "4096", "-np", "1", "--log-disable", *flags], stderr=subprocess.PIPE, text=True)
+            try:
+                line = server.stderr.readline()
+                port = re.search(r"http://127\.0\.0\.1:(\d+)", line)
+                assert port, line
+                page = browser.new_context(viewport={"width": 1100, "height": 760}).new_page()
+                page.set_default_timeout(60_000)
+                use(page, f"http://127.0.0.1:{port[1]}/")
+            finally:
+                server.terminate()
+                server.wait(timeout=60)
+        browser.close()
     print("ok")
     return 0
 

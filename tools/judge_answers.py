@@ -1,7 +1,8 @@
 """What a model answers to 200 varied schemas, greedy and sampled, judged by jsonschema.
 
-Usage: judge_answers.py ASSAY MODEL.gguf [N_TOKENS]. Needs the packages jsonschema and llguidance (of judge_masks.py, whose schemas these are). An
-answer that ends by itself must be a valid value; one that was cut by its length is counted. Exit code 1 where one is not."""
+Usage: judge_answers.py ASSAY MODEL.gguf [N_TOKENS [LIST]]. Needs the packages jsonschema, rfc3339-validator (else times are not judged) and llguidance
+(of judge_masks.py, whose schemas these are). LIST: a file of other schemas, one a line; hard_schemas.jsonl beside this has some. An answer that
+ends by itself must be a valid value; one that was cut by its length is counted. Exit code 1 where one is not."""
 import concurrent.futures
 import json
 import subprocess
@@ -42,6 +43,9 @@ def main():
     program, model = sys.argv[1:3]
     n_tokens = int(sys.argv[3]) if len(sys.argv) > 3 else 200
     all_schemas = judge_masks.schemas(200, seed=2)
+    if len(sys.argv) > 4:
+        with open(sys.argv[4], encoding="utf-8") as lines:
+            all_schemas = [json.loads(line) for line in lines]
     server = subprocess.Popen([program, "serve", model, "--port", "0", "-np", "8"], stderr=subprocess.PIPE, text=True)
     try:
         address = next(word for line in server.stderr for word in line.split() if word.startswith("http://")).rstrip(",")

@@ -71,7 +71,7 @@ def main():
     drawn = subprocess.run([program, "steps", model, n_answers, "1"], input="\n".join(json.dumps(s) for s in all_schemas) + "\n", capture_output=True, text=True, check=True).stdout
     n_steps = n_whole = n_refused = n_not_judged = n_wrong = 0
     strict = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-    for line in drawn.splitlines():
+    for line in drawn.rstrip("\n").split("\n"):  # splitlines would also part them at U+2028 and kin
         row = json.loads(line)
         schema = all_schemas[row["line"] - 1]
         if "refused" in row:

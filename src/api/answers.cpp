@@ -16,7 +16,7 @@ namespace assay::api {
 namespace {
 
 std::string finish_reason(const Choice& choice) {
-  if (!choice.calls.empty() && choice.finished.reason == FinishReason::stop) return "\"tool_calls\"";
+  if (choice.calls_are_whole && choice.finished.reason == FinishReason::stop) return "\"tool_calls\"";
   return fmt::format("\"{}\"", name(choice.finished.reason));
 }
 
@@ -119,6 +119,7 @@ std::vector<AnswerPiece> ChoiceReader::finish(const RequestFinished& finished) {
   if (!reader_) return finished.text.empty() ? std::vector<AnswerPiece>() : add({{AnswerPiece::Kind::text, finished.text}});
   std::vector<AnswerPiece> pieces = reader_->push(finished.text);
   for (AnswerPiece& piece : reader_->finish()) pieces.push_back(std::move(piece));
+  choice_.calls_are_whole = reader_->calls_are_whole();
   return add(std::move(pieces));
 }
 

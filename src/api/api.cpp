@@ -161,6 +161,7 @@ std::string Api::variables_of(const json::object& body, std::string_view effort_
   const json::value* reasoning = member(body, "reasoning");
   const json::value* effort = reasoning != nullptr ? member(reasoning->get_object(), "effort") : member(body, "reasoning_effort");
   if (effort != nullptr) add("reasoning_effort", std::string(effort_field), *effort);
+  if (const json::value* v = member(body, "enable_thinking")) add("enable_thinking", "enable_thinking", *v);
   if (options_.n_reasoning_max == 0 && !variables.contains("enable_thinking") && source.find("enable_thinking") != std::string::npos) {
     variables["enable_thinking"] = false;
   }

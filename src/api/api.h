@@ -20,6 +20,7 @@
 #include "assay/scheduler.h"
 #include "assay/session.h"
 #include "assay/tools.h"
+#include "engine/sampling/after_reasoning.h"
 
 namespace assay::api {
 
@@ -75,6 +76,7 @@ std::string timings_member(const Timings& timings);  // ,"timings":{...}, by lla
 struct Choice {
   std::string text, reasoning;
   std::vector<ToolCall> calls;
+  bool calls_are_whole = false;
   struct Piece {
     AnswerPiece piece;
     std::vector<TokenLogprobs> logprobs;  // of the tokens that made it certain
@@ -140,6 +142,7 @@ class Api {
   std::shared_ptr<const Constraint> form_of(const FormAsked& asked, bool is_chat) const;
   std::shared_ptr<const Constraint> compiled(const std::string& key, const std::function<std::shared_ptr<const Constraint>()>& compile) const;
   std::shared_ptr<const TokenTree> token_tree() const;
+  std::shared_ptr<const engine::TokensWithMore> tokens_with_more() const;  // of the marks of reasoning
   void hold(Asked& asked, const std::shared_ptr<const Constraint>& form, std::span<const TokenId> prompt, GenerateOptions& generate) const;
   // A text, ids, or a list of either, under `name`; n_max lists at most.
   std::vector<std::vector<TokenId>> texts_of(const boost::json::object& body, std::string_view name, int64_t n_max, std::optional<bool> add_eos) const;
@@ -158,6 +161,7 @@ class Api {
   struct Cache {  // several threads read requests
     std::mutex mutex;
     std::shared_ptr<const TokenTree> tokens;
+    std::shared_ptr<const engine::TokensWithMore> with_more;
     std::list<std::pair<std::string, std::shared_ptr<const Constraint>>> forms;  // used last first
   };
   std::unique_ptr<Cache> cache_ = std::make_unique<Cache>();

@@ -263,6 +263,7 @@ const Field kFields[] = {
     {.path = "json_schema", .where = kGenerates, .types = kObject, .about = "The same schema, as llama-server has it.", .is_free = true},
     {.path = "grammar", .where = kAnswers, .types = kString, .size_least = 1, .size_most = 64 << 10, .about = "GBNF that the whole answer is held to."},
     {.path = "reasoning_effort", .where = kChat | kTemplate, .types = kString, .values = "none|minimal|low|medium|high|xhigh", .about = "Goes to a template that knows it; else refused."},
+    {.path = "enable_thinking", .where = kChat | kTemplate | kResponses, .types = kBoolean, .about = "Goes to a template that knows it; else refused."},
     {.path = "chat_template_kwargs", .where = kChat | kTemplate | kResponses, .types = kObject, .size_most = 64, .about = "Further variables of the template, e.g. enable_thinking; one that it does not know is refused.", .is_free = true},
 
     // What OpenAI has and this server does not: refused by name, unless it asks for nothing.

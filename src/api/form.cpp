@@ -8,7 +8,6 @@
 
 #include "api/api.h"
 #include "api/json_text.h"
-#include "engine/sampling/after_reasoning.h"
 
 namespace assay::api {
 
@@ -236,6 +235,12 @@ std::shared_ptr<const TokenTree> Api::token_tree() const {
   return cache_->tokens;
 }
 
+std::shared_ptr<const engine::TokensWithMore> Api::tokens_with_more() const {
+  const std::lock_guard lock(cache_->mutex);
+  if (!cache_->with_more) cache_->with_more = engine::tokens_with_more(*model_->tokenizer(), *marks_);
+  return cache_->with_more;
+}
+
 // Null: an answer of any form.
 std::shared_ptr<const Constraint> Api::form_of(const FormAsked& asked, bool is_chat) const {
   const ContentForm& content = asked.content;
@@ -291,7 +296,8 @@ void Api::hold(Asked& asked, const std::shared_ptr<const Constraint>& form, std:
   const bool is_open = opens_reasoning(*tokenizer, *marks_, prompt);
   show_marks(*tokenizer, *marks_, generate);
   if (generate.mask) {
-    generate.mask = engine::after_reasoning(tokenizer, *marks_, is_open, options_.n_reasoning_max, generate.mask);
+    generate.mask = engine::after_reasoning(tokenizer, *marks_, is_open, options_.n_reasoning_max, generate.mask,
+                                            tokens_with_more());
   } else if (options_.n_reasoning_max >= 0) {
     generate.mask = reasoning_budget(tokenizer, *marks_, is_open, options_.n_reasoning_max);
   }

@@ -91,7 +91,9 @@ std::string ResponseEvents::finish(const Choice& choice) {
   if (items_.empty()) out = open(Kind::text, {});  // an answer without a text still is one
   status_ = is_cut ? "incomplete" : "completed";
   reason_ = is_cut ? "max_output_tokens" : "";
-  out += close(status_);
+  // A stop string may have ended it inside a call.
+  const bool is_half = is_open_ && items_.back().kind == Kind::call && !choice.calls_are_whole;
+  out += close(is_half ? "incomplete" : status_);
   usage_ = api_.response_usage(choice);
   if (asked_.draft.timings) timings_ = timings_member(timings_of(choice.finished));
   return out + of_response(fmt::format("response.{}", status_));

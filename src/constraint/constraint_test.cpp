@@ -196,6 +196,8 @@ TEST(Schema, NamesEverythingThatIsNotEnforced) {
       {"false", "no value"},
       {"3", "an object or a boolean"},
       {R"({"type": "integer", "minimum": 1e30})", "digits"},
+      {R"({"anyOf": [{"type": "number", "minimum": 1e15}, {"type": "null"}]})", "\"/anyOf/0\""},
+      {R"({"type": ["number", "null"], "exclusiveMaximum": -1e15})", "the 15 that are written"},
       {"{\"type\": ", "no JSON"},
       {R"({"a": 1, "a": 2})", "twice"}};
   for (const auto& [schema, part] : refused) EXPECT_THAT(schema_refusal(schema), HasSubstr(part)) << schema;

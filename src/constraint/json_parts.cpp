@@ -403,6 +403,11 @@ StateId JsonParts::number(StateId from, const NumberRange& range) {
       throw Error(Errc::bad_request, fmt::format("the bound has more digits than the {} that are written", kDigitsMax));
     bound->reset();
   }
+  const auto beyond = [&](const std::optional<Bound>& bound, bool negative) {
+    return bound && bound->value.negative == negative && bound->value.whole.size() > static_cast<size_t>(digits_max);
+  };
+  if (beyond(least, false) || beyond(most, true))
+    throw Error(Errc::bad_request, fmt::format("the bound has more digits than the {} that are written", digits_max));
   const StateId end = net_.state();
   const auto between = [&](StateId start, const std::optional<Bound>& low, const std::optional<Bound>& high) {
     Between(net_, low, high, range.integer, digits_max, end).from(start);

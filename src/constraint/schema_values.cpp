@@ -32,10 +32,29 @@ void tighten(std::optional<Bound>& bound, Bound other, bool is_least) {
   bound = std::move(other);
 }
 
-// What can be written at all: a text is left out that has what ends it.
+bool has_bare_names(const json::value& root) {
+  std::vector<const json::value*> open = {&root};
+  while (!open.empty()) {
+    const json::value& v = *open.back();
+    open.pop_back();
+    if (const json::array* array = v.if_array()) {
+      for (const json::value& item : *array) open.push_back(&item);
+    } else if (const json::object* object = v.if_object()) {
+      for (const auto& [key, value] : *object) {
+        if (!is_bare_name(view(key))) return false;
+        open.push_back(&value);
+      }
+    }
+  }
+  return true;
+}
+
+// What can be written at all: a text is left out that has what ends it, and an object with a name that needs quotes
+// where there are none.
 void add_text(const JsonParts& parts, std::set<std::string>& texts, const json::value& value) {
   const Spelling& spelling = parts.spelling();
   if (value.is_null() && !spelling.nulls) return;
+  if (spelling.bare_names && !has_bare_names(value)) return;
   std::string text = parts.spelled(value);
   if (spelling.raw && spelling.quote.empty() && text.find(spelling.excluded) != std::string::npos) return;
   texts.insert(std::move(text));

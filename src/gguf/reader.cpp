@@ -21,6 +21,8 @@ namespace {
 constexpr uint64_t kEntryBytesMin = 8 + 1 + 4 + 1;       // key length, key, type, value
 constexpr uint64_t kTensorBytesMin = 8 + 1 + 4 + 4 + 8;  // name length, name, rank, type, offset
 constexpr size_t kAhead = 2048;  // bytes
+// Nobody knows how long it was.
+constexpr std::string_view kMayBeCut = "; it may be cut: download it again (assay pull)";
 
 // A position in the bytes, and what is being read there, for messages.
 class Cursor {
@@ -35,7 +37,7 @@ class Cursor {
   uint64_t left() const noexcept { return bytes_.size() - position_; }
 
   std::span<const std::byte> take(uint64_t n) {
-    if (n > left()) fail(fmt::format("needs {} bytes at offset {}, the file has {}", n, position_, left()));
+    if (n > left()) fail(fmt::format("needs {} bytes at offset {}, the file has {}{}", n, position_, left(), kMayBeCut));
     const auto taken = bytes_.subspan(position_, n);
     position_ += n;
     return taken;
@@ -114,9 +116,9 @@ Header read_header(Cursor& in) {
   const uint64_t least = header.n_entries * kEntryBytesMin + header.n_tensors * kTensorBytesMin;
   if (least > in.left()) {
     in.reading("the header");
-    in.fail(
-        fmt::format("announces {} metadata entries and {} tensors, which need at least {} bytes; the file has {} left",
-                    header.n_entries, header.n_tensors, least, in.left()));
+    in.fail(fmt::format(
+        "announces {} metadata entries and {} tensors, which need at least {} bytes; the file has {} left{}",
+        header.n_entries, header.n_tensors, least, in.left(), kMayBeCut));
   }
   return header;
 }
@@ -146,8 +148,8 @@ ArrayHead read_array_head(Cursor& in) {
   const size_t fixed = scalar_bytes(head.element_type);
   const uint64_t least = fixed != 0 ? fixed : head.element_type == ValueType::string ? 8 : 12;
   if (head.count > in.left() / least) {
-    in.fail(fmt::format("announces an array of {} {} of at least {} bytes each; the file has {} bytes left", head.count,
-                        name(head.element_type), least, in.left()));
+    in.fail(fmt::format("announces an array of {} {} of at least {} bytes each; the file has {} bytes left{}",
+                        head.count, name(head.element_type), least, in.left(), kMayBeCut));
   }
   return head;
 }

@@ -216,6 +216,18 @@ TEST_F(FormTest, CallsAreHeldAndStreamed) {
   }
 }
 
+// A stop string of the request's ends a call where it stands: the reason says so, and that the call is none to run.
+TEST_F(FormTest, AStopStringInsideACallIsToldApart) {
+  start();
+  const std::string asked = std::string(R"("tools": )") + kTools +
+                            R"(, "max_tokens": 200, "parallel_tool_calls": false, "stop": ["\"s\""], "tool_choice": )";
+  const std::string named = R"({"type": "function", "function": {"name": "wait"}})";
+  const Reply r = ask(post("/v1/chat/completions", chat(asked + named)));
+  ASSERT_EQ(r.status, 200) << r.body;
+  EXPECT_EQ(json::parse(r.body).at("choices").at(0).at("finish_reason"), "stop") << r.body;
+  EXPECT_EQ(told(ask(post("/v1/chat/completions", chat(asked + named + R"(, "stream": true)"))).body).finish, "stop");
+}
+
 TEST_F(FormTest, ConversationsWithCallsGoOn) {
   start();
   const std::string messages =
@@ -278,6 +290,8 @@ TEST_F(FormTest, WhatIsNotServedIsNamed) {
   EXPECT_THAT(refusal(path, chat(R"("chat_template_kwargs": {"enable_thinking": false})")),
               HasSubstr("chat_template_kwargs.enable_thinking: the model's chat template does not know"));
   EXPECT_THAT(refusal(path, chat(R"("reasoning_effort": "low")")), HasSubstr("reasoning_effort: "));
+  EXPECT_THAT(refusal(path, chat(R"("enable_thinking": false)")),
+              HasSubstr("enable_thinking: the model's chat template does not know"));
   EXPECT_THAT(refusal(path, R"({"messages": [{"role": "user"}]})"), HasSubstr("messages[0].content is missing"));
   EXPECT_THAT(refusal(path, R"({"messages": [{"role": "tool", "content": "x"}]})"),
               HasSubstr("messages[0].tool_call_id is missing"));
@@ -367,10 +381,15 @@ TEST_F(FormTest, ReasoningIsApart) {
   const Told stream = told(ask(post("/v1/chat/completions", chat(grammar + R"(, "stream": true)"))).body);
   EXPECT_EQ(stream.reasoning, message.at("reasoning_content").as_string().c_str());
   EXPECT_EQ(stream.content, "ba");
-  EXPECT_EQ(
-      ask(post("/v1/chat/completions", chat(R"("max_tokens": 1, "chat_template_kwargs": {"enable_thinking": true})")))
-          .status,
-      200);
+  const auto n_prompt = [&](const std::string& rest) {
+    const Reply r = ask(post("/v1/chat/completions", chat(R"("max_tokens": 1)" + rest)));
+    EXPECT_EQ(r.status, 200) << r.body;
+    return json::parse(r.body).at("usage").at("prompt_tokens").as_int64();
+  };
+  const int64_t usual = n_prompt(""), on = n_prompt(R"(, "chat_template_kwargs": {"enable_thinking": true})");
+  EXPECT_GT(on, usual);
+  EXPECT_EQ(n_prompt(R"(, "enable_thinking": true)"), on);
+  EXPECT_EQ(n_prompt(R"(, "enable_thinking": false)"), usual);
 }
 
 TEST_F(FormTest, ThePageComesWithItsPolicy) {

@@ -16,6 +16,7 @@ namespace assay::store {
 namespace {
 
 constexpr size_t kHashedAtOnce = size_t{256} << 10;  // what the processor's cache holds beside the rest
+constexpr size_t kKeptMost = 16;                     // blocks, of that size as a rule
 constexpr int64_t kBeginWriting = 16 << 20;
 
 }  // namespace
@@ -30,12 +31,30 @@ void HashBehind::stop() {
   worker_.join();
 }
 
-void HashBehind::grow(int descriptor, int64_t bytes) {
+void HashBehind::grow(int descriptor, int64_t bytes, std::span<const std::byte> last) {
+  keep(bytes, last);
   const std::lock_guard lock(mutex_);
   descriptor_ = descriptor;
   bytes_ = bytes;
   if (!worker_.joinable()) worker_ = std::thread([this] { work(); });
   if (!is_busy_) for_worker_.notify_one();
+}
+
+// A copy of what is in the processor's cache costs less than reading the file. end: of `last` in the file.
+void HashBehind::keep(int64_t end, std::span<const std::byte> last) {
+  if (last.empty() || last.size() > 2 * kHashedAtOnce) return;
+  Block block{end - static_cast<int64_t>(last.size()), {}};
+  {
+    const std::lock_guard lock(mutex_);
+    if (kept_.size() >= kKeptMost) return;
+    if (!spare_.empty()) {
+      block.bytes = std::move(spare_.back());
+      spare_.pop_back();
+    }
+  }
+  block.bytes.assign(last.begin(), last.end());
+  const std::lock_guard lock(mutex_);
+  kept_.push_back(std::move(block));
 }
 
 std::string HashBehind::digest() {
@@ -52,8 +71,25 @@ void HashBehind::restart() {
   bytes_ = 0;
   for_caller_.wait(lock, [&] { return !is_busy_; });
   bytes_hashed_ = bytes_begun_ = 0;
+  kept_.clear();
   problem_ = nullptr;
   digest_ = Sha256();
+}
+
+// What is hashed next: with its bytes where they are kept, else with memory to read them into.
+HashBehind::Block HashBehind::next() {
+  if (!kept_.empty() && kept_.front().begin == bytes_hashed_) {
+    Block block = std::move(kept_.front());
+    kept_.pop_front();
+    return block;
+  }
+  Block block{bytes_hashed_, {}};
+  if (!spare_.empty()) {
+    block.bytes = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  block.bytes.clear();
+  return block;
 }
 
 void HashBehind::work() {
@@ -61,36 +97,43 @@ void HashBehind::work() {
   for (;;) {
     for_worker_.wait(lock, [&] { return ends_ || (bytes_hashed_ < bytes_ && !problem_); });
     if (ends_) return;
-    const int64_t begin = bytes_hashed_, end = bytes_;
+    Block block = next();
+    const int64_t end = kept_.empty() ? bytes_ : std::min(bytes_, kept_.front().begin);
     is_busy_ = true;
     lock.unlock();
     std::exception_ptr problem;
     try {
-      read(begin, std::min(end, begin + static_cast<int64_t>(kHashedAtOnce)));
+      if (block.bytes.empty()) read(block, static_cast<size_t>(std::min<int64_t>(end - block.begin, kHashedAtOnce)));
+      digest_.add(block.bytes);
+      begin_writing(block.begin + static_cast<int64_t>(block.bytes.size()));
     } catch (...) {
       problem = std::current_exception();
     }
     lock.lock();
     is_busy_ = false;
     problem_ = problem;
-    bytes_hashed_ = std::min(end, begin + static_cast<int64_t>(kHashedAtOnce));
+    bytes_hashed_ = block.begin + static_cast<int64_t>(block.bytes.size());
+    spare_.push_back(std::move(block.bytes));
     for_caller_.notify_all();
   }
 }
 
-void HashBehind::read(int64_t begin, int64_t end) {
-  buffer_.resize(kHashedAtOnce);
-  while (begin < end) {
-    const ssize_t n = ::pread(descriptor_, buffer_.data(), static_cast<size_t>(end - begin), begin);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) {
+void HashBehind::read(Block& block, size_t n) {
+  block.bytes.resize(n);
+  for (size_t at = 0; at < n;) {
+    const ssize_t got = ::pread(descriptor_, block.bytes.data() + at, n - at,
+                                static_cast<off_t>(block.begin + static_cast<int64_t>(at)));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) {
       throw Error(Errc::io, fmt::format("what was written cannot be read back: {}",
-                                        n < 0 ? std::generic_category().message(errno) : "the file is shorter"));
+                                        got < 0 ? std::generic_category().message(errno) : "the file is shorter"));
     }
-    digest_.add(std::span(buffer_).first(static_cast<size_t>(n)));
-    begin += n;
+    at += static_cast<size_t>(got);
   }
-  // While the next bytes come, so that little is left to wait for at the end.
+}
+
+// While the next bytes come, so that little is left to wait for at the end.
+void HashBehind::begin_writing(int64_t end) {
   if (end - bytes_begun_ < kBeginWriting) return;
   ::sync_file_range(descriptor_, bytes_begun_, end - bytes_begun_, SYNC_FILE_RANGE_WRITE);
   bytes_begun_ = end;

@@ -27,11 +27,11 @@ class HashBehindTest : public ::testing::Test {
  protected:
   HashBehindTest() : file_(::open((folder_ / "file").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {}
   ~HashBehindTest() override { ::close(file_); }
-  void write(std::string_view text) {
+  void write(std::string_view text, bool hands_on = false) {
     ASSERT_EQ(::pwrite(file_, text.data(), text.size(), static_cast<off_t>(all_.size())),
               static_cast<ssize_t>(text.size()));
     all_ += text;
-    hash_.grow(file_, static_cast<int64_t>(all_.size()));
+    hash_.grow(file_, static_cast<int64_t>(all_.size()), hands_on ? bytes_of(text) : std::span<const std::byte>());
   }
 
   test::TempFolder folder_;
@@ -45,10 +45,24 @@ TEST_F(HashBehindTest, IsThatOfAllThatWasWritten) {
   EXPECT_EQ(hash_.digest(), digest_of(all_));
 }
 
+// What the writer hands on and what is read back, in any order and more than is kept at a time.
+TEST_F(HashBehindTest, TakesWhatIsHandedOnAndReadsTheRest) {
+  for (size_t i = 0; i < 400; ++i)
+    write(std::string(1 + i * 9973 % 700'000, static_cast<char>('a' + i % 26)), i % 7 < 4 || i > 300);
+  EXPECT_EQ(hash_.digest(), digest_of(all_));
+}
+
+// Not read back: another's byte in the file changes nothing.
+TEST_F(HashBehindTest, WhatIsHandedOnIsWhatIsHashed) {
+  hash_.grow(file_, 4, bytes_of("good"));
+  EXPECT_EQ(hash_.digest(), digest_of("good"));
+}
+
 TEST_F(HashBehindTest, OfNothingIsThatOfAnEmptyText) { EXPECT_EQ(hash_.digest(), digest_of("")); }
 
 TEST_F(HashBehindTest, BeginsAnewWithAnEmptyFile) {
   write(std::string(3'000'000, 'x'));
+  write(std::string(200'000, 'y'), true);
   hash_.restart();
   all_.clear();
   ASSERT_EQ(::ftruncate(file_, 0), 0);

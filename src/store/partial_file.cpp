@@ -114,14 +114,14 @@ void PartialFile::note(const Source& source) {
 }
 
 void PartialFile::append(std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::pwrite(descriptor_, bytes.data(), bytes.size(), bytes_);
+  for (auto left = bytes; !left.empty();) {
+    const ssize_t n = ::pwrite(descriptor_, left.data(), left.size(), bytes_);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail(path_, "cannot be written");
     bytes_ += n;
-    bytes = bytes.subspan(static_cast<size_t>(n));
+    left = left.subspan(static_cast<size_t>(n));
   }
-  hash_.grow(descriptor_, bytes_);
+  hash_.grow(descriptor_, bytes_, bytes);
 }
 
 void PartialFile::restart() {

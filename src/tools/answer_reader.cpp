@@ -245,6 +245,17 @@ class CallReader {
     return true;
   }
 
+  // Of what stands between two calls, the second one's: what stays text where it becomes none.
+  std::string opening_of_next() const {
+    const std::string &between = format_.between, &after = format_.after;
+    auto n = static_cast<size_t>(std::mismatch(between.begin(), between.end(), after.begin(), after.end()).first -
+                                 between.begin());
+    while (n > 0 && n < between.size() && (static_cast<unsigned char>(between[n]) & 0xC0) == 0x80)
+      --n;  // whole characters
+    n = std::min(between.find_first_not_of(kBlanks, n), between.size());
+    return between.substr(n);
+  }
+
   // Behind a call: another one, or the end.
   bool end_or_next(Pieces& out) {
     const std::string &between = format_.between, &after = format_.after;
@@ -253,6 +264,7 @@ class CallReader {
       place_ = Place::call;
       i_script_ = 1;
       begin_call();
+      taken_ = opening_of_next();
       return true;
     }
     if (format_.parallel && held_.size() < between.size() && between.starts_with(held_)) return false;

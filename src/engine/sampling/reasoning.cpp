@@ -1,12 +1,9 @@
 // See assay/reasoning.h.
 #include "assay/reasoning.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
-#include "assay/error.h"
 #include "engine/sampling/after_reasoning.h"
 
 namespace assay {
@@ -174,70 +171,6 @@ TokenMask reasoning_budget(std::shared_ptr<const Tokenizer> tokenizer, const Rea
   return [budget](std::span<const TokenId> answer) { return budget->allowed(answer); };
 }
 
-namespace {
-
-// A block that is left free, up to its budget, and another mask for what comes after it.
-class AfterReasoning {
- public:
-  AfterReasoning(std::shared_ptr<const Tokenizer> tokenizer, const ReasoningMarks& marks, bool is_open, int64_t n_max, TokenMask rest)
-      : tokenizer_(std::move(tokenizer)), open_(one_token(marks.open)), close_(one_token(marks.close)), n_max_(n_max), rest_(std::move(rest)) {
-    if (is_open && !close_) throw Error(Errc::bad_request, fmt::format("a constraint behind reasoning needs its end, {}, to be one token of the vocabulary", marks.close));
-    place_ = is_open ? Place::inside : close_ && open_ && n_max != 0 ? Place::before : Place::after;
-  }
-
-  std::span<const uint64_t> allowed(std::span<const TokenId> answer) {
-    for (; n_seen_ < answer.size() && place_ != Place::after; ++n_seen_) {
-      if (place_ == Place::before) {
-        place_ = answer[n_seen_] == open_ ? Place::inside : Place::after;
-      } else if (answer[n_seen_] == close_) {
-        place_ = Place::after;
-        n_before_ = n_seen_ + 1;
-      } else {
-        ++n_inside_;
-      }
-    }
-    if (place_ == Place::after) return rest_(answer.subspan(n_before_));
-    if (place_ == Place::before) {
-      const auto words = rest_({});
-      if (words.empty()) return {};
-      words_.assign(words.begin(), words.end());
-      set(*open_, true);
-      return words_;
-    }
-    const bool is_over = n_max_ >= 0 && n_inside_ >= n_max_;
-    words_.assign((static_cast<size_t>(tokenizer_->vocab_size()) + 63) / 64, is_over ? 0 : ~uint64_t{0});
-    for (const TokenId id : tokenizer_->end_of_generation()) set(id, false);  // an answer is still to come
-    set(*close_, true);
-    return words_;
-  }
-
- private:
-  enum class Place { before, inside, after };
-  std::optional<TokenId> one_token(const std::string& text) const {
-    const std::vector<TokenId> ids = tokenizer_->encode(text, {.parse_special = true, .add_bos = false, .add_eos = false});
-    return ids.size() == 1 ? std::optional(ids[0]) : std::nullopt;
-  }
-  void set(TokenId id, bool on) {
-    const auto i = static_cast<size_t>(id);
-    words_[i / 64] = (words_[i / 64] & ~(uint64_t{1} << (i % 64))) | uint64_t{on ? 1u : 0u} << (i % 64);
-  }
-
-  std::shared_ptr<const Tokenizer> tokenizer_;
-  std::optional<TokenId> open_, close_;
-  int64_t n_max_, n_inside_ = 0;
-  TokenMask rest_;
-  Place place_ = Place::after;
-  size_t n_seen_ = 0, n_before_ = 0;
-  std::vector<uint64_t> words_;
-};
-
-}  // namespace
-
-TokenMask engine::after_reasoning(std::shared_ptr<const Tokenizer> tokenizer, const ReasoningMarks& marks, bool is_open, int64_t n_max, TokenMask rest) {
-  auto mask = std::make_shared<AfterReasoning>(std::move(tokenizer), marks, is_open, n_max, std::move(rest));
-  return [mask](std::span<const TokenId> answer) { return mask->allowed(answer); };
-}
-
 Generation run_parted(Scheduler& scheduler, Request request, const ReasoningOptions& reasoning, const Generator::TextSink& sink,
                       const std::function<bool()>& cancelled) {
   const auto& tokenizer = scheduler.context().model().tokenizer();
@@ -246,7 +179,8 @@ Generation run_parted(Scheduler& scheduler, Request request, const ReasoningOpti
   GenerateOptions& parted = request.generate;
   show_marks(*tokenizer, *reasoning.marks, parted);
   if (parted.mask) {
-    parted.mask = engine::after_reasoning(tokenizer, *reasoning.marks, is_open, reasoning.n_max, std::move(parted.mask));
+    parted.mask = engine::after_reasoning(tokenizer, *reasoning.marks, is_open, reasoning.n_max, std::move(parted.mask),
+                                          engine::tokens_with_more(*tokenizer, *reasoning.marks));
   } else if (reasoning.n_max >= 0) {
     parted.mask = reasoning_budget(tokenizer, *reasoning.marks, is_open, reasoning.n_max);
   }

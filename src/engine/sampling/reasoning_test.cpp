@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "engine/sampling/after_reasoning.h"
 #include "support/shared_data.h"
 
 namespace assay {
@@ -90,6 +93,55 @@ TEST(Reasoning, MarksThatAreControlTokensPartAnAnswerToo) {
   EXPECT_FALSE(g.text.empty());
   const Generation whole = run_request(scheduler, request);
   EXPECT_EQ(std::vector(whole.ids.begin(), whole.ids.begin() + 6), std::vector(g.ids.begin(), g.ids.begin() + 6));
+}
+
+bool allows(std::span<const uint64_t> words, TokenId id) {
+  const auto i = static_cast<size_t>(id);
+  return (words[i / 64] >> (i % 64) & 1) != 0;
+}
+
+// A closing mark that several tokens spell: what stands behind it is held, whoever spelled it and however.
+TEST(Reasoning, AConstraintBeginsBehindAMarkOfSeveralTokens) {
+  const std::string path = test::shared("goldens/tiny/llama.gguf").string();
+  ASSAY_REQUIRE_FILE(path);
+  const auto model = Model::load(path);
+  const auto& tokenizer = model->tokenizer();
+  const auto ids = [&](const std::string& text) {
+    return tokenizer->encode(text, {.parse_special = true, .add_bos = false, .add_eos = false});
+  };
+  const TokenId a = *tokenizer->find("<0x61>"), b = *tokenizer->find("<0x62>"), other = *tokenizer->find("<0x63>");
+  std::vector<uint64_t> only_b((static_cast<size_t>(tokenizer->vocab_size()) + 63) / 64);
+  only_b[static_cast<size_t>(b) / 64] = uint64_t{1} << (b % 64);
+  const TokenMask rest = [only_b](std::span<const TokenId>) { return std::span<const uint64_t>(only_b); };
+  const ReasoningMarks marks = {"<think>", "ca"};
+  ASSERT_GT(ids(marks.close).size(), 1u);
+  const auto mask =
+      engine::after_reasoning(tokenizer, marks, true, -1, rest, engine::tokens_with_more(*tokenizer, marks));
+  std::vector<TokenId> answer;
+  const auto behind = [&](std::vector<TokenId> more) {
+    answer.insert(answer.end(), more.begin(), more.end());
+    return mask(answer);
+  };
+  EXPECT_TRUE(allows(mask({}), other));
+  for (const TokenId end : tokenizer->end_of_generation()) EXPECT_FALSE(allows(mask({}), end));
+  EXPECT_TRUE(allows(behind({a, b, other}), a));  // "abc"
+  const auto held = behind({a});                  // "abca"
+  EXPECT_TRUE(allows(held, b));
+  EXPECT_FALSE(allows(held, a));
+  EXPECT_FALSE(allows(held, other));
+
+  // The budget: two tokens, then the mark's own, one after the other.
+  const auto cut =
+      engine::after_reasoning(tokenizer, marks, true, 2, rest, engine::tokens_with_more(*tokenizer, marks));
+  std::vector<TokenId> so_far = {b, b};
+  for (const TokenId forced : ids(marks.close)) {
+    const auto words = cut(so_far);
+    EXPECT_TRUE(allows(words, forced));
+    EXPECT_FALSE(allows(words, forced == a ? b : a));
+    so_far.push_back(forced);
+  }
+  EXPECT_TRUE(allows(cut(so_far), b));
+  EXPECT_FALSE(allows(cut(so_far), a));
 }
 
 TEST(Reasoning, MarksComeFromTheTemplateElseFromTheVocabulary) {
