@@ -1,4 +1,4 @@
-// Any bytes as text: two made-up vocabularies and every pre-tokenizer take them, and give them
+// Any bytes as text: made-up vocabularies of each kind and every pre-tokenizer take them, and give them
 // back. The first byte chooses the vocabulary, the second the options, the third where the text is
 // cut into two pieces.
 #include <cstddef>
@@ -31,6 +31,10 @@ std::vector<std::shared_ptr<const Tokenizer>> all_tokenizers() {
   facts.model_name = "phi-3";
   all.push_back(assay::text::make_tokenizer(facts));
   all.push_back(assay::text::make_tokenizer(assay::test::word_piece_facts()));
+  facts = assay::test::unigram_facts();
+  all.push_back(assay::text::make_tokenizer(facts));
+  facts.remove_extra_whitespaces = true;
+  all.push_back(assay::text::make_tokenizer(facts));
   facts = assay::test::byte_level_facts();
   for (const std::string_view name : assay::text::pre_tokenizer_names()) {
     facts.pre_tokenizer = name;

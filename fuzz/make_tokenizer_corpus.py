@@ -37,9 +37,10 @@ def vocabulary(name, model, tokens, kinds, extra=()):
 for folder in ("tokenizer", "vocabulary"):
     (HERE / folder).mkdir(parents=True, exist_ok=True)
 for i, text in enumerate(TEXTS):
-    for which in (0, 1, 2 + 7 * i % 80):
+    for which in (0, 1, 3, 4, 2 + 7 * i % 80):
         (HERE / "tokenizer" / f"text{i}_{which}").write_bytes(bytes([which, i & 1, len(text) // 2]) + text.encode())
 (HERE / "tokenizer" / "broken").write_bytes(b"\x03\x01\x05" + bytes(range(256)))
+(HERE / "tokenizer" / "broken_unigram").write_bytes(b"\x03\x01\x05" + bytes(range(255, -1, -1)) + "\uFB01A\t\te\u0301".encode())
 (HERE / "tokenizer" / "broken_llama").write_bytes(b"\x00\x00\x40" + bytes(range(255, -1, -1)))
 
 PIECES = ["<unk>", "<s>", "</s>", "<user>", "<0x0A>", "<0xC3>", "\u2581", "a", "b", "ab", "\u2581ab", ""]
@@ -60,6 +61,23 @@ for pre in ("gpt-2", "llama-bpe", "qwen2", "smollm", "default", "nothing"):
     vocabulary("bpe_" + pre, "gpt2", WORDS, BPE_KINDS, [merges, entry("tokenizer.ggml.pre", 8, string(pre))])
 vocabulary("bpe_bad_merge", "gpt2", WORDS, BPE_KINDS, [entry("tokenizer.ggml.merges", 9, array(8, [string("l x y")])),
                                                        entry("tokenizer.ggml.pre", 8, string("gpt-2"))])
+# Rules: U+0041 becomes "a". The root's base is 256, a unit names what XOR its place gives the base behind it.
+units = [0] * 768
+units[0] = 256 << 10
+units[256 ^ 0x41] = ((256 ^ 0x41) ^ 512) << 10 | 0x100 | 0x41
+units[512] = 0x80000000
+rules = struct.pack("<I", 4 * len(units)) + struct.pack(f"<{len(units)}I", *units) + b"a\0"
+
+
+def chars_map(data):
+    return entry("tokenizer.ggml.precompiled_charsmap", 9, array(0, [bytes([b]) for b in data]))
+
+
+vocabulary("unigram", "t5", PIECES, SPM_KINDS, [scores, chars_map(rules), entry("tokenizer.ggml.remove_extra_whitespaces", 7, b"\1")])
+vocabulary("unigram_circle", "t5", PIECES, SPM_KINDS, [scores, chars_map(rules[:4 + 4 * (256 ^ 0x41)] + struct.pack("<I", 0x41 << 10 | 0x41) + rules[8 + 4 * (256 ^ 0x41):])])
+vocabulary("unigram_short", "t5", PIECES, SPM_KINDS, [scores, chars_map(rules[:100])])
+vocabulary("unigram_plain", "t5", PIECES, SPM_KINDS, [scores])
+vocabulary("unigram_infinite", "t5", PIECES, SPM_KINDS, [entry("tokenizer.ggml.scores", 9, array(6, [struct.pack("<f", float("-inf"))] * len(PIECES)))])
 vocabulary("bad_kind", "llama", PIECES, [9] * len(PIECES), [scores])
 vocabulary("bad_byte", "llama", ["<0xZZ>"], [6], [entry("tokenizer.ggml.scores", 9, array(6, [bytes(4)]))])
 vocabulary("other_model", "bert", PIECES, SPM_KINDS)

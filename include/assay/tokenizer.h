@@ -57,7 +57,7 @@ class Tokenizer {  // any number of threads at a time
   bool adds_eos() const noexcept;
   bool is_end_of_generation(TokenId id) const noexcept;
   std::vector<TokenId> end_of_generation() const;   // ascending
-  std::string_view model() const noexcept;          // "llama", "gpt2", "bert"
+  std::string_view model() const noexcept;          // "llama", "gpt2", "gemma4", "bert", "t5"
   std::string_view pre_tokenizer() const noexcept;  // "smollm", ...; empty for SentencePiece-style
 
   struct State;

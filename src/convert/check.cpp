@@ -58,6 +58,12 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
 std::optional<ReferenceTokenizer> ReferenceTokenizer::make(const TokenizerJson& tokenizer, std::string& unknown) {
   ReferenceTokenizer all;
   all.tokenizer_ = &tokenizer;
+  if (tokenizer.model == "Unigram") {
+    auto rules = read_unigram_rules(tokenizer, unknown);
+    if (!rules) return std::nullopt;
+    all.unigram_.emplace(tokenizer, std::move(*rules));
+    return all;
+  }
   for (const auto& [text, id] : tokenizer.vocab) all.ids_.emplace(text, id);
   if (tokenizer.model == "WordPiece") {
     if (tokenizer.normalizer.text("type") != "BertNormalizer" || tokenizer.pre_tokenizer.text("type") != "BertPreTokenizer") {
@@ -141,6 +147,7 @@ void ReferenceTokenizer::append_pieces(const std::string& word, std::vector<int6
 std::vector<int64_t> ReferenceTokenizer::encode_plain(std::string_view text) const {
   std::vector<int64_t> ids;
   if (text.empty()) return ids;
+  if (unigram_) return unigram_->encode(text);
   if (is_word_pieces_) {
     for (const std::string& word : text::bert_words(text, lowers_)) append_pieces(word, ids);
     return ids;

@@ -9,6 +9,7 @@
 
 #include "assay/tokenizer.h"
 #include "convert/tokenizer_json.h"
+#include "convert/unigram_json.h"
 #include "gguf/metadata.h"
 
 namespace assay::converting {
@@ -31,6 +32,7 @@ class ReferenceTokenizer {
   bool is_bytes_ = false;             // else SentencePiece's way: blanks as U+2581, bytes that are no token by <0xNN>
   bool blank_before_ = false;         // U+2581 before the text
   std::unordered_map<std::string, int64_t> ids_;
+  std::optional<UnigramReference> unigram_;
   std::unordered_map<std::string, size_t> ranks_;  // "left\0right"
 };
 

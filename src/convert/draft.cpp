@@ -294,6 +294,16 @@ void Draft::fill_up(std::string_view name, int64_t n_rows) {
   }
 }
 
+void Draft::drop_first_rows(std::string_view name, int64_t n_rows) {
+  for (Output& output : outputs) {
+    if (output.name != name) continue;
+    if (output.rows <= n_rows) throw Error(Errc::bad_file, fmt::format("{} has {} rows, of which the first {} stand for nothing", output.name, output.rows, n_rows));
+    output.rows = output.shape.dims[0] -= n_rows;
+    output.slices.front().first += n_rows;
+    output.slices.front().n_rows -= n_rows;
+  }
+}
+
 void Draft::leave(std::string_view pattern) {
   for (auto& [name, is_taken] : taken_) is_taken = is_taken || matches(pattern, name);
 }

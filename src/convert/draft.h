@@ -125,6 +125,7 @@ class Draft {
   void fill_up(std::string_view name, int64_t n_rows);      // rows of zeros behind those of the folder
   // Tensors whose names match: known to be of no use. A '*' stands for any characters.
   void leave(std::string_view pattern);
+  void drop_first_rows(std::string_view name, int64_t n_rows);  // Error(bad_file) where it has no others
   void limit_vocabulary(int64_t n_tokens);  // for As::vocabulary
   void check_all_taken() const;  // Error(unsupported) naming the first tensor that no rule takes
 

@@ -94,10 +94,24 @@ void read_trainer(std::string_view bytes, Pieces& pieces) {
     const auto id = [&] { return static_cast<int>(static_cast<int64_t>(in.number())); };
     switch (in.field()) {
       case 3: pieces.is_bpe = in.number() == 2; break;
+      case 24: pieces.blank_behind = in.number() != 0; break;
       case 40: pieces.unknown = id(); break;
       case 41: pieces.bos = id(); break;
       case 42: pieces.eos = id(); break;
       case 43: pieces.padding = id(); break;
+      default: break;
+    }
+  }
+}
+
+void read_normalizer_spec(std::string_view bytes, Pieces& pieces) {
+  Message in(bytes);
+  while (in.next()) {
+    switch (in.field()) {
+      case 2: pieces.chars_map = in.bytes(); break;
+      case 3: pieces.add_space_prefix = in.number() != 0; break;
+      case 4: pieces.remove_extra_whitespaces = in.number() != 0; break;
+      case 5: pieces.escapes_blanks = in.number() != 0; break;
       default: break;
     }
   }
@@ -114,6 +128,7 @@ Pieces read_pieces(std::string_view bytes) {
       pieces.all.push_back(read_piece(in.bytes(), pieces.all.size()));
     }
     if (in.field() == 2) read_trainer(in.bytes(), pieces);
+    if (in.field() == 3) read_normalizer_spec(in.bytes(), pieces);
   }
   if (pieces.all.empty()) throw Error(Errc::bad_file, "tokenizer.model: no pieces");
   return pieces;

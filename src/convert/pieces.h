@@ -19,6 +19,9 @@ struct Pieces {
   std::vector<Piece> all;
   bool is_bpe = false;  // else the scores are of a unigram model, which is encoded another way
   int unknown = 0, bos = 1, eos = 2, padding = -1;
+  // How text is normalised (text/chars_map.h), and its blanks.
+  std::string chars_map;
+  bool add_space_prefix = true, remove_extra_whitespaces = true, escapes_blanks = true, blank_behind = false;
 };
 
 // Error(bad_file).

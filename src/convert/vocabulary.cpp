@@ -12,6 +12,7 @@
 #include "base/shown.h"
 #include "convert/check.h"
 #include "convert/pieces.h"
+#include "convert/unigram_json.h"
 #include "text/pre_tokenizers.h"
 
 namespace assay::converting {
@@ -22,7 +23,7 @@ using gguf::Value;
 constexpr uint64_t kModelBytesMax = uint64_t{256} << 20;
 
 // tokenizer.ggml.token_type
-constexpr int32_t kNormal = 1, kControl = 3, kUserDefined = 4, kUnused = 5;
+constexpr int32_t kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6;
 
 struct Tokens {
   std::vector<std::string> texts;
@@ -286,7 +287,6 @@ bool is_byte(std::string_view text) noexcept {
 // SentencePiece's vocabulary by tokenizer.json alone. The scores are not there, but merges stand in their order, and only the order counts: a token's score is
 // the place of the first merge that makes it.
 int64_t add_ranked_pieces(Draft& draft, const Family& family, const TokenizerJson& tokenizer) {
-  constexpr int32_t kUnknown = 2, kByte = 6;
   const std::optional<bool> blank = puts_blank_before(tokenizer);
   if (!blank) throw Error(Errc::unsupported, "tokenizer.json: a vocabulary of SentencePiece with a normalizer or pre-tokenizer that is not known; needs a tokenizer.model");
   std::unordered_map<std::string, float> scores;
@@ -336,7 +336,6 @@ std::set<std::string, std::less<>> named_special(const Draft& draft) {
 // Gemma 4's: merges over texts with U+2581 for blanks. Tokens by which tools and thoughts are told apart are text, so that readers of answers see them.
 int64_t add_merged_pieces(Draft& draft, const Family& family, const TokenizerJson& tokenizer) {
   constexpr std::array<std::string_view, 7> kVisible = {"<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", "<|tool_response>", "<tool_response|>", "<|\"|>"};
-  constexpr int32_t kByte = 6;
   constexpr float kScore = -1000.0f;  // none: merges decide
   if (tokenizer.model != "BPE" || !tokenizer.byte_fallback) {
     throw Error(Errc::unsupported, fmt::format("tokenizer.json: a {} model{}; {} files need BPE that falls back on bytes", tokenizer.model, tokenizer.byte_fallback ? "" : " without bytes to fall back on",
@@ -384,6 +383,98 @@ int64_t add_word_pieces(Draft& draft, const Family& family, const TokenizerJson&
   return static_cast<int64_t>(tokens.texts.size());
 }
 
+constexpr float kUnusedScore = -10000.0f;
+
+// What stands beside the tokens of a unigram model.
+struct UnigramKeys {
+  std::string_view chars_map;
+  bool add_space_prefix, remove_extra_whitespaces;
+};
+
+void write_unigram(Draft& draft, const Tokens& tokens, const UnigramKeys& keys) {
+  write(draft, "t5", "default", tokens, true);
+  draft.head.set("tokenizer.ggml.token_type_count", Value::of(static_cast<uint32_t>(draft.config.find_count("type_vocab_size").value_or(1))));
+  draft.head.set("tokenizer.ggml.add_space_prefix", Value::of(keys.add_space_prefix));
+  draft.head.set("tokenizer.ggml.remove_extra_whitespaces", Value::of(keys.remove_extra_whitespaces));
+  if (keys.chars_map.empty()) return;
+  const auto* bytes = reinterpret_cast<const uint8_t*>(keys.chars_map.data());
+  draft.head.set("tokenizer.ggml.precompiled_charsmap", Value::of(std::span(bytes, keys.chars_map.size())));
+}
+
+// The embedding may have more rows than there are tokens, or a few less than SentencePiece's file has pieces.
+Tokens unused_tokens(Draft& draft, size_t n_tokens) {
+  Tokens tokens;
+  tokens.fill(std::max(vocab_size(draft, static_cast<int64_t>(n_tokens)), static_cast<int64_t>(n_tokens)), kUnusedScore);
+  return tokens;
+}
+
+// The Unigram of tokenizer.json. Special tokens have no score of their own.
+int64_t add_unigram(Draft& draft, const Family& family, const TokenizerJson& tokenizer) {
+  std::string unknown;
+  const auto rules = read_unigram_rules(tokenizer, unknown);
+  if (!rules) throw Error(Errc::unsupported, fmt::format("tokenizer.json: a Unigram with a part that is not known: {}", unknown));
+  if (!tokenizer.unknown_id || *tokenizer.unknown_id >= static_cast<int64_t>(tokenizer.vocab.size())) {
+    throw Error(Errc::unsupported, "tokenizer.json: a Unigram without unk_id, the token of what cannot be spelled");
+  }
+  size_t n_tokens = tokenizer.vocab.size();
+  for (const AddedToken& t : tokenizer.added) n_tokens = std::max(n_tokens, static_cast<size_t>(t.id) + 1);
+  Tokens tokens = unused_tokens(draft, n_tokens);
+  for (size_t i = 0; i < tokenizer.vocab.size(); ++i) {
+    const std::string& text = tokenizer.vocab[i].first;
+    tokens.set(static_cast<int64_t>(i), text, tokenizer.byte_fallback && is_byte(text) ? kByte : kNormal, tokenizer.scores[i]);
+  }
+  for (const AddedToken& t : tokenizer.added) {
+    const float score = t.id < static_cast<int64_t>(tokenizer.vocab.size()) ? tokenizer.scores[static_cast<size_t>(t.id)] : 0.0f;
+    tokens.set(t.id, t.content, t.special ? kControl : kUserDefined, score);
+  }
+  tokens.kinds[static_cast<size_t>(*tokenizer.unknown_id)] = kUnknown;
+  require_decoder_tokens(draft, tokens);
+  draft.notes.insert(draft.notes.end(), rules->notes.begin(), rules->notes.end());
+  write_unigram(draft, tokens, {rules->chars_map, rules->has_prefix, rules->removes_extra_blanks()});
+  add_special_tokens(draft, family, tokenizer, static_cast<int64_t>(tokens.texts.size()));
+  return static_cast<int64_t>(tokens.texts.size());
+}
+
+// The same by SentencePiece's own file. XLM-RoBERTa's ids are not the file's: four tokens stand before the pieces, and <mask> behind them.
+int64_t add_unigram_pieces(Draft& draft, const Family& family, const std::string& name) {
+  const Pieces pieces = read_pieces(draft.folder.text_of(name, kModelBytesMax));
+  if (pieces.is_bpe) throw Error(Errc::unsupported, fmt::format("{}: a model of merges; {} needs a unigram model", name, draft.architecture()));
+  if (!pieces.escapes_blanks || pieces.blank_behind) {
+    throw Error(Errc::unsupported, fmt::format("{}: {}; GGUF has no key for it", name, pieces.blank_behind ? "blanks belong to the word before them" : "blanks are no U+2581"));
+  }
+  const bool is_xlm_roberta = name == "sentencepiece.bpe.model";
+  const size_t n = pieces.all.size();
+  Tokens tokens = unused_tokens(draft, is_xlm_roberta ? n + 2 : n);
+  const auto set = [&](size_t id, const Piece& piece, int32_t kind) { tokens.set(static_cast<int64_t>(id), piece.text, kind, piece.score); };
+  if (is_xlm_roberta && n < 3) throw Error(Errc::bad_file, fmt::format("{}: {} pieces; needs <unk>, <s> and </s> before all others", name, n));
+  for (size_t i = is_xlm_roberta ? 3 : 0; i < n; ++i) set(i + (is_xlm_roberta ? 1 : 0), pieces.all[i], kind_of(pieces.all[i]));
+  if (is_xlm_roberta) {
+    int64_t id = 0;
+    for (const char* text : {"<s>", "<pad>", "</s>", "<unk>"}) tokens.set(id++, text, kControl, 0.0f);
+    tokens.kinds[3] = kUnknown;
+    tokens.set(static_cast<int64_t>(n) + 1, "<mask>", kControl, 0.0f);
+  }
+  write_unigram(draft, tokens, {pieces.chars_map, pieces.add_space_prefix, pieces.remove_extra_whitespaces});
+  add_special_tokens(draft, family, std::nullopt, static_cast<int64_t>(tokens.texts.size()));
+  if (is_xlm_roberta) {
+    constexpr uint32_t kEnd = 2, kUnknownId = 3;
+    const auto set_id = [&](const char* type, uint32_t id) { draft.head.set(fmt::format("tokenizer.ggml.{}_token_id", type), Value::of(id)); };
+    set_id("seperator", kEnd);
+    set_id("unknown", kUnknownId);
+    set_id("mask", static_cast<uint32_t>(n) + 1);
+    for (const char* type : {"bos", "eos", "sep"}) draft.head.set(fmt::format("tokenizer.ggml.add_{}_token", type), Value::of(true));
+  }
+  return static_cast<int64_t>(tokens.texts.size());
+}
+
+// The file of a folder's unigram model, where that is all it has.
+std::string unigram_file(const Folder& folder) {
+  for (const char* name : {"sentencepiece.bpe.model", "tokenizer.model", "spiece.model"}) {
+    if (folder.has(name)) return name;
+  }
+  return {};
+}
+
 // What only some classes' converters write.
 void add_family_keys(Draft& draft, const Family& family) {
   if (family.options.no_space_prefix) draft.head.set("tokenizer.ggml.add_space_prefix", Value::of(false));
@@ -405,12 +496,15 @@ int64_t add_vocabulary(Draft& draft, const Family& family, const std::optional<T
   int64_t n = 0;
   if (!from_json && draft.folder.has("tokenizer.model")) {
     n = add_pieces(draft, family, tokenizer);
+  } else if (const std::string name = unigram_file(draft.folder); family.vocabulary == word_pieces && !tokenizer && !name.empty()) {
+    n = add_unigram_pieces(draft, family, name);
   } else {
     if (!tokenizer) throw Error(Errc::bad_file, fmt::format("{}: needs a tokenizer.json{}; the folder has none", folder, from_json ? "" : " or tokenizer.model"));
     const bool is_ranked = !from_json && tokenizer->model == "BPE" && tokenizer->byte_fallback;
     if (family.vocabulary == pieces && !is_ranked) throw Error(Errc::bad_file, fmt::format("{}: needs a tokenizer.model for {}; the folder has none", folder, draft.architecture()));
     n = is_ranked ? add_ranked_pieces(draft, family, *tokenizer)
         : family.vocabulary == merged_pieces ? add_merged_pieces(draft, family, *tokenizer)
+        : family.vocabulary == word_pieces && tokenizer->model == "Unigram" ? add_unigram(draft, family, *tokenizer)
         : family.vocabulary == word_pieces && tokenizer->model == "WordPiece" ? add_word_pieces(draft, family, *tokenizer)
                                                                              : add_bpe(draft, family, *tokenizer, options);
   }

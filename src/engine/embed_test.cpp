@@ -22,7 +22,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr const char* kEmbedders[] = {"qwen3-embed", "bert", "nomicbert", "modernbert", "eurobert", "gemma-embed"};
+constexpr const char* kEmbedders[] = {"qwen3-embed", "bert", "xlm-roberta", "nomicbert", "nomicbert-moe", "modernbert", "eurobert", "gemma-embed"};
 
 std::string file(const std::string& name, const char* ending) { return test::shared("goldens/arch/" + name + ending).string(); }
 

@@ -161,7 +161,8 @@ void check_bos(const Tokenizer& tokenizer, std::vector<LintFinding>& found) {
     add(found, "end_of_generation", LintLevel::error,
         "no token ends a generation: the file names no EOS and the vocabulary has no known one");
   }
-  if (tokenizer.adds_eos()) {
+  const bool surrounds = tokenizer.model() == "t5" || tokenizer.model() == "bert";  // vocabularies of encoders, which answer nothing
+  if (tokenizer.adds_eos() && !surrounds) {
     add(found, "bos_eos", LintLevel::warning,
         "the file asks for EOS behind each text: a prompt would end before its answer");
   }

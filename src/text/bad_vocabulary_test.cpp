@@ -85,7 +85,7 @@ TEST(BadVocabulary, UnknownKindsAreNamed) {
   Parts no_model;
   no_model.model = false;
   for (const char* model :
-       {"t5", "rwkv", "plamo2", "no_vocab", "none", "hybriddna", ""}) {
+       {"rwkv", "plamo2", "no_vocab", "none", "hybriddna", ""}) {
     expect_error(file_of(spm(), no_model).set("tokenizer.ggml.model", model), Errc::unsupported,
                  "\"" + std::string(model) + "\"");
   }

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -19,13 +21,14 @@ struct SpecialIds {
 };
 
 struct VocabularyFacts {
-  std::string_view model;          // tokenizer.ggml.model: "llama", "gpt2", "gemma4", "bert"
+  std::string_view model;          // tokenizer.ggml.model: "llama", "gpt2", "gemma4", "bert", "t5"
   std::string_view pre_tokenizer;  // tokenizer.ggml.pre
   std::string_view model_name;     // general.name
   PackedTexts tokens;
   std::vector<TokenKind> kinds;          // empty: all normal
-  std::vector<float> scores;             // "llama"
+  std::vector<float> scores;             // "llama", "t5"
   std::vector<std::string_view> merges;  // "gpt2", "gemma4": "left right", the earlier the stronger
+  std::span<const std::byte> chars_map;  // "t5": how text is normalised (chars_map.h); empty: not at all
   SpecialIds special;
   std::optional<bool> add_bos, add_eos, add_separator, add_space_prefix, remove_extra_whitespaces;
 };

@@ -87,6 +87,16 @@ std::vector<TokenKind> read_kinds(const Metadata& metadata) {
   return kinds;
 }
 
+std::span<const std::byte> read_chars_map(const Metadata& metadata) {
+  constexpr const char* kKey = "tokenizer.ggml.precompiled_charsmap";
+  const gguf::Entry* entry = metadata.find(kKey);
+  if (entry == nullptr) return {};
+  const bool is_bytes = entry->type == ValueType::array &&
+                        (entry->element_type == ValueType::u8 || entry->element_type == ValueType::i8);
+  if (!is_bytes) throw Error(Errc::bad_file, fmt::format("{} must be an array of bytes", kKey));
+  return entry->bytes;
+}
+
 }  // namespace
 
 VocabularyFacts read_facts(const Metadata& metadata) {
@@ -101,6 +111,7 @@ VocabularyFacts read_facts(const Metadata& metadata) {
   facts.scores = metadata.find_floats("tokenizer.ggml.scores").value_or(std::vector<float>());
   facts.merges =
       metadata.find_strings("tokenizer.ggml.merges").value_or(std::vector<std::string_view>());
+  if (facts.model == "t5") facts.chars_map = read_chars_map(metadata);
   facts.special = read_special(metadata, facts.tokens.size());
   facts.add_bos = metadata.find_bool("tokenizer.ggml.add_bos_token");
   facts.add_eos = metadata.find_bool("tokenizer.ggml.add_eos_token");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "text/pre_tokenizers.h"
 #include "text/special_tokens.h"
 #include "text/encoders/spm.h"
+#include "text/encoders/unigram.h"
 #include "text/tokenizer_state.h"
 #include "text/encoders/word_piece.h"
 
@@ -128,16 +130,39 @@ void make_bert(const VocabularyFacts& facts, const SpecialIds& special, Tokenize
   state.words = std::make_unique<WordPieceEncoder>(state.vocabulary, *unknown);
 }
 
+// The unknown token where no key names it: the one of that kind. What follows a text is "</s>", unless a file says otherwise.
+void make_unigram(const VocabularyFacts& facts, const SpecialIds& special, Tokenizer::State& state) {
+  const Vocabulary& vocabulary = state.vocabulary;
+  std::optional<TokenId> unknown = special.unknown;
+  for (TokenId id = 0; id < vocabulary.size() && !unknown; ++id) {
+    if (vocabulary.kind(id) == TokenKind::unknown) unknown = id;
+  }
+  if (!unknown) throw Error(Errc::bad_file, "tokenizer.ggml.unknown_token_id is missing, and no token is of that kind: a \"t5\" vocabulary needs one");
+  if (!state.bos) state.bos = special.cls;
+  if (!state.eos) state.eos = special.separator ? special.separator : vocabulary.find("</s>");
+  const UnigramRules rules{facts.add_space_prefix.value_or(true), facts.remove_extra_whitespaces.value_or(false)};
+  state.words = std::make_unique<UnigramEncoder>(vocabulary, rules, facts.chars_map, *unknown);
+  state.adds_bos = facts.add_bos.value_or(false);
+}
+
+// What a text ends with where the file does not say.
+bool adds_eos(const VocabularyFacts& facts, const Tokenizer::State& state) {
+  const bool usual = facts.model == "t5" && state.eos.has_value();
+  if (facts.model == "bert") return facts.add_separator.value_or(facts.add_eos.value_or(state.eos.has_value()));
+  return facts.add_eos.value_or(usual);
+}
+
+constexpr std::array<std::string_view, 5> kServed = {"llama", "gpt2", "gemma4", "bert", "t5"};
+
 }  // namespace
 
-bool is_served(std::string_view model) noexcept { return model == "llama" || model == "gpt2" || model == "gemma4" || model == "bert"; }
+bool is_served(std::string_view model) noexcept { return std::find(kServed.begin(), kServed.end(), model) != kServed.end(); }
 
 std::shared_ptr<const Tokenizer> make_tokenizer(VocabularyFacts facts) {
-  const bool is_llama = facts.model == "llama", is_bert = facts.model == "bert";
+  const bool is_llama = facts.model == "llama", is_unigram = facts.model == "t5";
   if (!is_served(facts.model)) {
     throw Error(Errc::unsupported,
-                fmt::format("tokenizer model \"{}\" is not served; \"llama\", \"gpt2\", \"gemma4\" and \"bert\" are",
-                            facts.model));
+                fmt::format("tokenizer model \"{}\" is not served; \"{}\" are", facts.model, fmt::join(kServed, "\", \"")));
   }
   const bool has_scores = !facts.scores.empty();
   base::ThreadPool pool(facts.tokens.size() < SplitTable::kSplitFrom ? 1 : std::min(SplitTable::kParts, base::physical_cores()));
@@ -150,19 +175,21 @@ std::shared_ptr<const Tokenizer> make_tokenizer(VocabularyFacts facts) {
   state->bos = special.bos;
   state->eos = special.eos;
   state->ends = find_end_of_generation(state->vocabulary, special);
+  if ((is_llama || is_unigram) && !has_scores) {
+    throw Error(Errc::bad_file, fmt::format("tokenizer.ggml.scores is missing, a \"{}\" vocabulary needs it", facts.model));
+  }
   if (is_llama) {
-    if (!has_scores)
-      throw Error(Errc::bad_file,
-                  "tokenizer.ggml.scores is missing, a \"llama\" vocabulary needs it");
     make_llama(facts, special, *state);
-  } else if (is_bert) {
+  } else if (is_unigram) {
+    make_unigram(facts, special, *state);
+  } else if (facts.model == "bert") {
     make_bert(facts, special, *state);
   } else if (facts.model == "gemma4") {
     make_gemma4(facts, special, *state, pool);
   } else {
     make_gpt2(facts, *state, pool);
   }
-  state->adds_eos = is_bert ? facts.add_separator.value_or(facts.add_eos.value_or(state->eos.has_value())) : facts.add_eos.value_or(false);
+  state->adds_eos = adds_eos(facts, *state);
   if (state->adds_bos && !state->bos)
     throw Error(Errc::bad_file, "the file asks for a BOS token but names none");
   if (state->adds_eos && !state->eos)

@@ -71,6 +71,12 @@ NaiveTokenizer::NaiveTokenizer(const gguf::Metadata& metadata, const Tokenizer& 
   eos_ = tokenizer.eos();
   unknown_ = find_id(metadata, "unknown");
   if (!unknown_ && !is_bpe_) unknown_ = 0;  // as Llama's files mean it
+  if (model == "t5") {
+    unigram_ = std::make_unique<const NaiveUnigram>(metadata, tokenizer);
+    unknown_ = unigram_->unknown();
+    adds_bos_ = false;
+    adds_eos_ = eos_.has_value();
+  }
   if (is_bpe_) {
     const std::vector<std::string_view> merges =
         metadata.find_strings("tokenizer.ggml.merges").value_or(std::vector<std::string_view>{});
@@ -85,7 +91,7 @@ NaiveTokenizer::NaiveTokenizer(const gguf::Metadata& metadata, const Tokenizer& 
     splitter_ = std::make_unique<const text::Splitter>(*rules);
     ignores_merges_ = rules->ignores_merges;
     adds_bos_ = rules->adds_bos && bos_.has_value();
-  } else if (!is_bpe_) {
+  } else if (!is_bpe_ && !unigram_) {
     scores_ = metadata.find_floats("tokenizer.ggml.scores")
                   .value_or(std::vector<float>(tokens.size(), 0.0f));
     adds_space_ = metadata.find_bool("tokenizer.ggml.add_space_prefix").value_or(true);
@@ -93,7 +99,7 @@ NaiveTokenizer::NaiveTokenizer(const gguf::Metadata& metadata, const Tokenizer& 
     adds_bos_ = bos_.has_value();
   }
   adds_bos_ = metadata.find_bool("tokenizer.ggml.add_bos_token").value_or(adds_bos_) || (model == "gemma4" && bos_.has_value());
-  adds_eos_ = metadata.find_bool("tokenizer.ggml.add_eos_token").value_or(false);
+  adds_eos_ = metadata.find_bool("tokenizer.ggml.add_eos_token").value_or(adds_eos_);
 }
 
 // Of all pairs of neighbours the strongest, leftmost first, is joined until none can be.
@@ -225,7 +231,11 @@ std::vector<TokenId> NaiveTokenizer::encode(std::span<const TextPiece> pieces,
   const auto flush = [&](size_t end) {
     if (end == begin) return;
     const std::string_view between = std::string_view(text).substr(begin, end - begin);
-    splitter_ ? encode_words(between, out) : encode_pieces(between, opens, out);
+    if (unigram_) {
+      unigram_->encode(between, out);
+    } else {
+      splitter_ ? encode_words(between, out) : encode_pieces(between, opens, out);
+    }
     opens = false;
   };
   for (size_t at = 0; at < text.size();) {
@@ -250,10 +260,20 @@ std::vector<TokenId> NaiveTokenizer::encode(std::string_view text, bool parse_sp
   return encode({&piece, 1}, add_bos);
 }
 
+// A normalised text comes back with its marks as blanks, less the one that was put before it.
+std::string NaiveTokenizer::comes_back(std::string_view text) const {
+  std::string plain = unigram_->normalised(text);
+  for (size_t at = 0; (at = plain.find(kBlank, at)) != std::string::npos;) plain.replace(at, kBlank.size(), " ");
+  if (unigram_->adds_space() && plain.starts_with(' ')) plain.erase(0, 1);
+  return plain;
+}
+
 std::optional<std::string> NaiveTokenizer::round_trip(std::string_view text) const {
   if (!splitter_) {
     const std::vector<TokenId> ids = encode(text, false, false);
     const bool has_unknown = unknown_ && std::find(ids.begin(), ids.end(), *unknown_) != ids.end();
+    const bool has_own = std::any_of(ids.begin(), ids.end(), [&](TokenId id) { return tokenizer_->kind(id) == TokenKind::user_defined; });
+    if (unigram_ && !has_unknown && !has_own) return comes_back(text);
     if (has_unknown || joins_blanks_ || !writes_blanks_) return std::nullopt;
     return is_bpe_ && !text::is_utf8(text) ? text::repaired_utf8(text) : std::string(text);
   }

@@ -15,6 +15,7 @@
 #include "assay/tokenizer.h"
 #include "gguf/metadata.h"
 #include "text/splitter.h"
+#include "verify/naive_unigram.h"
 
 namespace assay::verify {
 
@@ -32,7 +33,7 @@ class NaiveTokenizer {
   bool adds_bos() const noexcept { return adds_bos_; }
   bool adds_eos() const noexcept { return adds_eos_; }
   // Whether every blank can be written: of sentence pieces the mark U+2581 is one. Without it the mark's bytes come back in a blank's place.
-  bool writes_blanks() const noexcept { return splitter_ != nullptr || writes_blanks_; }
+  bool writes_blanks() const noexcept { return splitter_ != nullptr || unigram_ != nullptr || writes_blanks_; }
   // What decode(encode(text)) has to be; nullopt where characters become the unknown token or
   // blanks are changed.
   std::optional<std::string> round_trip(std::string_view text) const;
@@ -46,6 +47,7 @@ class NaiveTokenizer {
   std::vector<std::string> merged(std::vector<std::string> parts) const;
   void encode_words(std::string_view text, std::vector<TokenId>& out) const;
   void encode_pieces(std::string_view text, bool opens, std::vector<TokenId>& out) const;
+  std::string comes_back(std::string_view text) const;
   void append_part(const std::string& part, std::vector<TokenId>& out) const;
   const Special* special_at(std::string_view text, size_t at,
                             const std::vector<bool>& parsed) const;
@@ -57,6 +59,7 @@ class NaiveTokenizer {
   std::vector<float> scores_;
   std::vector<Special> specials_;
   std::unique_ptr<const text::Splitter> splitter_;
+  std::unique_ptr<const NaiveUnigram> unigram_;
   bool ignores_merges_ = false;
   bool writes_blanks_ = false, adds_space_ = true, joins_blanks_ = false, adds_bos_ = false, adds_eos_ = false;
   std::optional<TokenId> bos_, eos_, unknown_;

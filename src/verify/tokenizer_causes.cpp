@@ -85,7 +85,9 @@ std::vector<Candidate> candidates(const VocabularyFacts& right) {
     all.push_back({"the order of the merges is reversed", [](VocabularyFacts& f) { std::reverse(f.merges.begin(), f.merges.end()); }});
     all.push_back({"the last merges are lost", [](VocabularyFacts& f) { f.merges.resize(f.merges.size() / 2); }});
   } else {
-    all.push_back({"the vocabulary's scores are not read, or all the same: pieces merge from the left",
+    const bool is_unigram = right.model == "t5";
+    all.push_back({is_unigram ? "the vocabulary's scores are not read, or all the same"
+                              : "the vocabulary's scores are not read, or all the same: pieces merge from the left",
                    [](VocabularyFacts& f) { f.scores.assign(f.scores.size(), 0.0f); }});
     all.push_back({"the vocabulary's scores have the wrong sign", [](VocabularyFacts& f) {
                      for (float& score : f.scores) score = -score;

@@ -4,7 +4,9 @@
 #include <array>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "support/chars_map_builder.h"
 #include "text/byte_alphabet.h"
 #include "text/facts.h"
 
@@ -61,6 +63,23 @@ inline text::VocabularyFacts word_piece_facts() {
   add_token(facts, "[UNK]", TokenKind::unknown);
   for (const char* marker : {"[CLS]", "[SEP]"}) add_token(facts, marker, TokenKind::control);
   for (const char* piece : {"▁a", "▁ab", "▁b", "a", "b", "bc", "▁.", "▁é", "▁中", "\u0301"}) add_token(facts, piece);
+  return facts;
+}
+
+// With rules that the facts point into.
+inline text::VocabularyFacts unigram_facts() {
+  static const std::vector<std::byte> kRules =
+      CharsMapBuilder().add("\t", " ").add("A", "a").add("\x7F", "").add("\uFB01", "fi").add("e\u0301", "\u00E9").bytes();
+  text::VocabularyFacts facts;
+  facts.model = "t5";
+  facts.chars_map = kRules;
+  add_token(facts, "<unk>", TokenKind::unknown);
+  for (const char* marker : {"<s>", "</s>"}) add_token(facts, marker, TokenKind::control);
+  add_token(facts, "<user>", TokenKind::user_defined);
+  add_token(facts, "<0xC3>", TokenKind::byte);
+  add_token(facts, "<0xA9>", TokenKind::byte);
+  for (const char* piece : {"\u2581", "a", "b", "ab", "\u2581a", "aa", "i", "\u2581the"}) add_token(facts, piece);
+  for (size_t i = 0; i < facts.tokens.size(); ++i) facts.scores.push_back(-static_cast<float>(i % 5) - 1.0f);
   return facts;
 }
 

@@ -151,6 +151,24 @@ def make_wordpiece():
     return tokenizer.to_str()
 
 
+def make_unigram():
+    """XLM-RoBERTa's: the vocabulary of tests/data/make_unigram_data.py with that model's special tokens, its rules and its way to cut words."""
+    sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "tests/data"))
+    import make_unigram_data
+    from sentencepiece import sentencepiece_model_pb2
+    from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+    proto = sentencepiece_model_pb2.ModelProto()
+    proto.ParseFromString(make_unigram_data.train())
+    pieces = [(text, 0.0) for text in ("<s>", "<pad>", "</s>", "<unk>")] + [(p.piece, p.score) for p in proto.pieces[3:]] + [("<mask>", 0.0)]
+    tokenizer = Tokenizer(models.Unigram(pieces, 3, False))
+    tokenizer.normalizer = normalizers.Precompiled(proto.normalizer_spec.precompiled_charsmap)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")])
+    tokenizer.decoder = decoders.Metaspace(prepend_scheme="always")
+    tokenizer.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>", AddedToken("<mask>", lstrip=True)])
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
+    return tokenizer.to_str()
+
+
 def make_pieces(gemma):
     import io
     import sentencepiece
@@ -405,6 +423,18 @@ def nomic_tensors():
         yield from ((f"{at}{norm}.weight", [64]), (f"{at}{norm}.bias", [64]))
 
 
+def nomic_moe_tensors():
+    yield from (("embeddings.word_embeddings.weight", [VOCAB["unigram"], 64]), ("embeddings.token_type_embeddings.weight", [1, 64]), ("emb_ln.weight", [64]), ("emb_ln.bias", [64]))
+    for layer in range(2):
+        at = f"encoder.layers.{layer}."
+        for part, shape in (("attn.Wqkv", [192, 64]), ("attn.out_proj", [64, 64]), ("norm1", [64]), ("norm2", [64])):
+            yield from ((f"{at}{part}.weight", shape), (f"{at}{part}.bias", shape[:1]))
+    for part, shape in (("fc1", [96, 64]), ("fc2", [64, 96])):
+        yield from ((f"encoder.layers.0.mlp.{part}.weight", shape), (f"encoder.layers.0.mlp.{part}.bias", shape[:1]))
+    at = "encoder.layers.1.mlp."
+    yield from ((at + "router.layer.weight", [4, 64]), (at + "experts.mlp.w1", [4 * 96, 64]), (at + "experts.mlp.w2", [4 * 96, 64]), (at + "experts.bias", [64]))
+
+
 def encoders(llama, gpt):
     bert = dict(CONFIG, num_hidden_layers=1, max_position_embeddings=128)
     del bert["num_key_value_heads"]
@@ -414,6 +444,11 @@ def encoders(llama, gpt):
     last = dict(mean, **{"1_Pooling/config.json": json.dumps({"word_embedding_dimension": 64, "pooling_mode_mean_tokens": False, "pooling_mode_lasttoken": True})})
     yield "bert", "BertConfig", bert, ("wordpiece", "jina-v2-en"), "F32", dict(files=mean)
     yield "nomic_bert", None, {}, ("wordpiece", "jina-v2-en"), "F32", dict(files=mean, config=NOMIC, tensors=nomic_tensors(), as_published=True)
+    yield "xlm_roberta", "XLMRobertaConfig", dict(bert, type_vocab_size=1, layer_norm_eps=1e-5), ("unigram", None), "F32", dict(files=mean)
+    experts = dict(activation_function="gelu", qkv_proj_bias=True, mlp_fc1_bias=True, mlp_fc2_bias=True, n_layer=2, n_positions=2048, rotary_emb_base=10000, moe_every_n_layers=2,
+                   num_experts=4, moe_top_k=2, num_shared_experts=0, moe_normalize_expert_weights=False, expert_choice_router=False, type_vocab_size=1, pad_token_id=1, bos_token_id=0,
+                   eos_token_id=2, layer_norm_epsilon=1e-5)
+    yield "nomic_bert_moe", None, {}, ("unigram", None), "F32", dict(files=mean, config=dict(NOMIC, **experts), tensors=nomic_moe_tensors(), as_published=True)
     yield "modern_bert", "ModernBertConfig", dict(CONFIG, num_hidden_layers=4, local_attention=64, global_attn_every_n_layers=3, sep_token_id=3, cls_token_id=1), gpt, "F32", dict(files=mean)
     yield "eurobert", "EuroBertConfig", llama(num_hidden_layers=1, classifier_pooling="mean", mask_token_id=4), ("bpe", "llama-bpe"), "BF16", dict(files=mean)
     yield "gemma_embedding", "Gemma3TextConfig", llama(head_dim=32, query_pre_attn_scalar=32, sliding_window=64, num_hidden_layers=1, use_bidirectional_attention=True), ("gemma", None), "BF16", dict(files=mean)
@@ -444,6 +479,10 @@ def tokenizer_files(kind, pre):
     elif kind == "wordpiece":
         config = {"tokenizer_class": "PreTrainedTokenizerFast", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]"}
         files = {"tokenizer.json": make_wordpiece(), "tokenizer_config.json": json.dumps(config)}
+    elif kind == "unigram":
+        config = {"tokenizer_class": "XLMRobertaTokenizer", "bos_token": "<s>", "eos_token": "</s>", "sep_token": "</s>", "cls_token": "<s>", "unk_token": "<unk>", "pad_token": "<pad>",
+                  "mask_token": "<mask>", "clean_up_tokenization_spaces": True}
+        files = {"tokenizer.json": make_unigram(), "tokenizer_config.json": json.dumps(config)}
     else:
         config = {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True, "add_eos_token": False, "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>",
                   "added_tokens_decoder": {"0": {"content": "<unk>", "special": True}, "1": {"content": "<s>", "special": True}, "2": {"content": "</s>", "special": True},
@@ -498,8 +537,8 @@ def read_gguf(path):
     return keys, tensors
 
 
-VOCAB = {"bpe": 310, "glm": 312, "pieces": 384, "phi": 392, "gemma": 490, "gemma4": 400, "wordpiece": 210}
-ENDS = {"gemma": dict(pad_token_id=0, eos_token_id=1, bos_token_id=2), "gemma4": dict(pad_token_id=0, eos_token_id=1, bos_token_id=2), "wordpiece": dict(pad_token_id=0)}
+VOCAB = {"bpe": 310, "glm": 312, "pieces": 384, "phi": 392, "gemma": 490, "gemma4": 400, "wordpiece": 210, "unigram": 370}
+ENDS = {"gemma": dict(pad_token_id=0, eos_token_id=1, bos_token_id=2), "gemma4": dict(pad_token_id=0, eos_token_id=1, bos_token_id=2), "wordpiece": dict(pad_token_id=0), "unigram": dict(bos_token_id=0, pad_token_id=1, eos_token_id=2)}
 
 
 def model_of(config_class, values, tokenizer):
@@ -509,7 +548,7 @@ def model_of(config_class, values, tokenizer):
     ends = ENDS.get(tokenizer[0], dict(bos_token_id=1, eos_token_id=2, pad_token_id=None))
     config = getattr(transformers, config_class)(vocab_size=VOCAB[tokenizer[0]], **values, **ends)
     with torch.device("meta"):
-        if config_class in ("BertConfig", "ModernBertConfig", "EuroBertConfig") or values.get("use_bidirectional_attention") is True:
+        if config_class in ("BertConfig", "XLMRobertaConfig", "ModernBertConfig", "EuroBertConfig") or values.get("use_bidirectional_attention") is True:
             return config, transformers.AutoModel.from_config(config)
         if config_class == "Mistral4Config":  # which has no automatic class
             return config, transformers.Mistral4ForCausalLM(config)

@@ -1,6 +1,9 @@
 // Encoders: vectors in place of text.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "assay/error.h"
 #include "convert/families/families.h"
 #include "convert/families/family_rules.h"
@@ -53,6 +56,21 @@ void bert(Draft& d) {
   d.take(kBert);
 }
 
+// BERT whose positions are counted from behind the padding token's id: the rows before are never read.
+void xlm_roberta(Draft& d) {
+  Config& c = d.config;
+  if (c.has("lora_adaptations"))
+    throw Error(Errc::unsupported, "config.json: lora_adaptations is there; assay runs no jina-bert-v3");
+  const int64_t n_unread = c.count("pad_token_id") + 1, n_rows = c.count("max_position_embeddings");
+  if (n_rows <= n_unread)
+    throw Error(Errc::bad_file,
+                fmt::format("config.json: max_position_embeddings is {}, needs more than pad_token_id + 1, which is {}",
+                            n_rows, n_unread));
+  bert(d);
+  d.count("context_length", n_rows - n_unread);
+  d.drop_first_rows("position_embd.weight", n_unread);
+}
+
 constexpr std::array kNomic = {
     Rule{"model.embeddings.word_embeddings.weight", "token_embd.weight"},
     Rule{"model.embeddings.token_type_embeddings.weight", "token_types.weight"},
@@ -62,19 +80,80 @@ constexpr std::array kNomic = {
     Rule{"model.encoder.layers.{}.attn.out_proj.weight", "blk.{}.attn_output.weight"},
     Rule{"model.encoder.layers.{}.norm1.weight", "blk.{}.attn_output_norm.weight"},
     Rule{"model.encoder.layers.{}.norm1.bias", "blk.{}.attn_output_norm.bias"},
-    Rule{"model.encoder.layers.{}.mlp.fc11.weight", "blk.{}.ffn_up.weight"},
-    Rule{"model.encoder.layers.{}.mlp.fc12.weight", "blk.{}.ffn_gate.weight"},
-    Rule{"model.encoder.layers.{}.mlp.fc2.weight", "blk.{}.ffn_down.weight"},
     Rule{"model.encoder.layers.{}.norm2.weight", "blk.{}.layer_output_norm.weight"},
     Rule{"model.encoder.layers.{}.norm2.bias", "blk.{}.layer_output_norm.bias"},
 };
+constexpr std::array kNomicGated = {
+    Rule{"model.encoder.layers.{}.mlp.fc11.weight", "blk.{}.ffn_up.weight"},
+    Rule{"model.encoder.layers.{}.mlp.fc12.weight", "blk.{}.ffn_gate.weight"},
+    Rule{"model.encoder.layers.{}.mlp.fc2.weight", "blk.{}.ffn_down.weight"},
+};
+// Of the one with experts, which has biases.
+constexpr std::array kNomicBiases = {
+    Rule{"model.encoder.layers.{}.attn.Wqkv.bias", "blk.{}.attn_qkv.bias"},
+    Rule{"model.encoder.layers.{}.attn.out_proj.bias", "blk.{}.attn_output.bias"},
+};
+constexpr std::array kNomicPlain = {
+    Rule{"model.encoder.layers.{}.mlp.fc1.weight", "blk.{}.ffn_up.weight"},
+    Rule{"model.encoder.layers.{}.mlp.fc1.bias", "blk.{}.ffn_up.bias"},
+    Rule{"model.encoder.layers.{}.mlp.fc2.weight", "blk.{}.ffn_down.weight"},
+    Rule{"model.encoder.layers.{}.mlp.fc2.bias", "blk.{}.ffn_down.bias"},
+};
+constexpr std::array kNomicRouter = {
+    Rule{"model.encoder.layers.{}.mlp.router.layer.weight", "blk.{}.ffn_gate_inp.weight"},
+};
+
+// The experts of a layer lie one after the other; the second matrix of each is turned. What is added to their sum has
+// no place in the file, as in that of llama.cpp's converter.
+void nomic_experts(Draft& d, int64_t layer, int64_t width) {
+  const std::string from = fmt::format("model.encoder.layers.{}.mlp.experts.", layer),
+                    to = fmt::format("blk.{}.", layer);
+  const StoredTensor &up = d.need(from + "mlp.w1"), &down = d.need(from + "mlp.w2");
+  for (const StoredTensor* t : {&up, &down}) {
+    if (t->shape.size() != 2 || t->rows() != d.n_experts * width)
+      throw Error(Errc::bad_file,
+                  fmt::format("{}mlp: needs {} experts of {} rows, one after the other", from, d.n_experts, width));
+  }
+  d.add(to + "ffn_up_exps.weight", {d.n_experts, width, up.cols()}, {{.tensor = &up, .n_rows = up.rows()}});
+  std::vector<Slice> turned;
+  for (int64_t x = 0; x < d.n_experts; ++x)
+    turned.push_back({.tensor = &down, .n_rows = down.cols(), .from_columns = true, .block_row = x * width});
+  d.add(to + "ffn_down_exps.weight", {d.n_experts, down.cols(), width}, std::move(turned));
+  float largest = 0;
+  for (const float x : d.values_of(from + "bias")) largest = std::max(largest, std::abs(x));
+  if (largest > 0)
+    d.notes.push_back(
+        fmt::format("{}bias is left out: files have no tensor for it; its largest value is {}", from, largest));
+}
+
+void nomic_mixture(Draft& d, int64_t period, int64_t width) {
+  Config& c = d.config;
+  if (period == 0) return d.take(kNomicGated);
+  d.count("moe_every_n_layers", period);
+  parts::n_experts(d, "num_experts");
+  d.count("expert_used_count", c.count("moe_top_k"));
+  if (c.find_count("num_shared_experts").value_or(0) != 0)
+    throw Error(Errc::unsupported, "config.json: num_shared_experts; nomic-bert-moe files have no shared experts");
+  for (const char* off : {"moe_normalize_expert_weights", "expert_choice_router"}) c.expect_flag(off, false);
+  for (const char* key : {"ffn_div", "moe_impl", "moe_resid_pdrop", "router_aux_loss_coef", "add_pooling_layer"})
+    c.mark_read(key);
+  std::vector<bool> is_sparse(static_cast<size_t>(d.n_layers)), is_dense(static_cast<size_t>(d.n_layers));
+  for (int64_t layer = 0; layer < d.n_layers; ++layer) {
+    is_sparse[static_cast<size_t>(layer)] = layer % period == 1;
+    is_dense[static_cast<size_t>(layer)] = layer % period != 1;
+    if (layer % period == 1) nomic_experts(d, layer, width);
+  }
+  d.take(kNomicBiases);
+  d.take(kNomicPlain, is_dense);
+  d.take(kNomicRouter, is_sparse);
+}
 
 // Its configuration is that of the model's own code.
 void nomic_bert(Draft& d) {
   Config& c = d.config;
-  if (c.find_count("moe_every_n_layers").value_or(0) > 0)
-    throw Error(Errc::unsupported,
-                "config.json: moe_every_n_layers is there; assay converts nomic-bert without experts");
+  const int64_t period = c.find_count("moe_every_n_layers").value_or(0), width = c.count("n_inner");
+  const bool has_experts = period > 0;
+  if (has_experts) d.set_architecture("nomic-bert-moe");
   parts::layers_and_heads(d, "n_layer", "n_head");
   const int64_t context = c.count("n_positions"), trained = c.find_count("max_trained_positions").value_or(2048);
   if (trained != 2048 || (context != 8192 && context != 2048)) {
@@ -86,15 +165,14 @@ void nomic_bert(Draft& d) {
   d.count("block_count", d.n_layers);
   d.count("context_length", context == 8192 ? 2048 : 512);  // what it was trained for
   d.count("embedding_length", c.count("n_embd"));
-  d.count("feed_forward_length", c.count("n_inner"));
+  d.count("feed_forward_length", width);
   d.count("attention.head_count", d.n_heads);
   d.number("rope.freq_base", c.number("rotary_emb_base"));
   d.number("attention.layer_norm_epsilon", c.number("layer_norm_epsilon"));
   d.flag("attention.causal", false);
-  c.expect("activation_function", {"swiglu"});
-  for (const char* off :
-       {"causal", "qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias", "prenorm", "rotary_emb_interleaved", "use_rms_norm"})
-    c.expect_flag(off, false);
+  c.expect("activation_function", {has_experts ? "gelu" : "swiglu"});
+  for (const char* bias : {"qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias"}) c.expect_flag(bias, has_experts);
+  for (const char* off : {"causal", "prenorm", "rotary_emb_interleaved", "use_rms_norm"}) c.expect_flag(off, false);
   if (c.find_number("rotary_emb_fraction").value_or(1.0) != 1.0 || c.has("rotary_emb_scale_base")) {
     throw Error(Errc::unsupported,
                 "config.json: rotary_emb_fraction or rotary_emb_scale_base; nomic-bert files have no key for them");
@@ -109,6 +187,7 @@ void nomic_bert(Draft& d) {
   parts::pooling(d);
   leave_heads(d);
   d.take(kNomic);
+  nomic_mixture(d, period, width);
 }
 
 constexpr std::array kModern = {
@@ -197,6 +276,12 @@ std::vector<Family> encoder_families() {
        word_pieces,
        bert,
        {.prefix = "bert.", .bare = true}},
+      {"bert",
+       {"XLMRobertaModel"},
+       R"({"layer_norm_eps":1e-12,"type_vocab_size":2,"hidden_act":"gelu","pad_token_id":1})",
+       word_pieces,
+       xlm_roberta,
+       {.prefix = "roberta.", .bare = true}},
       {"nomic-bert",
        {"NomicBertModel"},
        R"({"layer_norm_epsilon":1e-12,"rotary_emb_base":1000})",

@@ -79,6 +79,7 @@ constexpr Architecture kArchitectures[] = {
     {"qwen4exp", arch::qwen4exp},
     {"bert", arch::bert},
     {"nomic-bert", arch::nomic_bert},
+    {"nomic-bert-moe", arch::nomic_bert_moe},
     {"modern-bert", arch::modern_bert},
     {"eurobert", arch::eurobert},
     {"gemma-embedding", arch::gemma_embedding},

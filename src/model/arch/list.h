@@ -30,7 +30,7 @@ Build llama, gemma3, qwen2, qwen3, gemma, ernie4_5, seed_oss, hunyuan_dense, arc
     qwen3moe, olmoe, minimax_m2, glm4moe, hunyuan_moe, hy_v3, dots1, ernie4_5_moe, exaone_moe, mellum, granitemoe, cohere2moe, afmoe, laguna,
     mimo2, llama4, gpt_oss, gemma4, deepseek2, deepseek32, glm_dsa, mistral4, minicpm3, qwen35, qwen35moe,
     qwen3next, lfm2, lfm2moe, granitehybrid, nemotron_h, nemotron_h_moe, falcon_h1, mamba, mamba2, jamba, kimi_linear, bailingmoe3, bitnet, gemma3n,
-    minimax_m3, qwen4exp, bert, nomic_bert, modern_bert, eurobert, gemma_embedding;
+    minimax_m3, qwen4exp, bert, nomic_bert, nomic_bert_moe, modern_bert, eurobert, gemma_embedding;
 }  // namespace arch
 
 }  // namespace assay::model

@@ -61,6 +61,19 @@ TEST_F(StagesOfAModel, AVocabularyWithoutBlanksIsSaidNotFailed) {
   EXPECT_THAT(stage.to_text(), HasSubstr("no token is the mark of a blank"));
 }
 
+// SentencePiece's rules: a text that is not normalised by them has other ids.
+TEST_F(StagesOfAModel, AUnigramVocabularyIsHeldAgainstASecondEncoder) {
+  Subject unigram = own_subject(Model::load(test::shared("goldens/arch/xlm-roberta.gguf").string()), one_thread());
+  expect_pass(check_tokenizer(unigram, run_));
+  const auto right = unigram.encode;
+  unigram.encode = [right](std::string_view text, const EncodeOptions& options) {
+    std::string changed(text);
+    if (const size_t at = changed.find("\uFB01"); at != std::string::npos) changed.replace(at, 3, "\u16A0");
+    return right(changed, options);
+  };
+  expect_failure(check_tokenizer(unigram, run_), "needs");
+}
+
 TEST_F(StagesOfAModel, DequantisationSeesWrongNibbles) {
   const auto right = subject_.decode_row;
   subject_.decode_row = [right](const quant::Format& format, const std::byte* row, int64_t n,

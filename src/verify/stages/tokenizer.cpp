@@ -169,6 +169,7 @@ VerifyStage check_tokenizer(const Subject& subject, const StageRun& run) {
         "tokens, BOS and ends",
         tokenizer.model() == "gpt2"     ? "byte pairs"
         : tokenizer.model() == "gemma4" ? "character pairs"
+        : tokenizer.model() == "t5"     ? "unigram"
                                         : "sentence pieces",
         tokenizer.pre_tokenizer().empty() ? tokenizer.model() : tokenizer.pre_tokenizer(),
         tokenizer.vocab_size(), texts.size()));
