@@ -232,7 +232,7 @@ TEST_F(GenerateTest, SaysWhereTheBestTokenFollows) {
     options_.n_predict = n_predict;
     executor.n_runs = executor.n_followed = 0;
     context.clear();
-    executor.forget();
+    executor.forget_best();
     const Generation g = generator.run(tokens(5), options_);
     EXPECT_EQ(g.ids.size(), static_cast<size_t>(n_predict));
     return std::pair(executor.n_runs, executor.n_followed);

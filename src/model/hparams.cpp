@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "assay/error.h"
+#include "model/arch/list.h"
 
 namespace assay::model {
 namespace {
@@ -24,6 +25,10 @@ double in_range(const std::string& key, double found, double max) {
     throw Error(Errc::bad_file, fmt::format("{}: needs a finite value above 0, at most {}, found {}", key, max, found));
   }
   return found;
+}
+
+bool rotates(std::string_view name) noexcept {
+  return std::ranges::none_of(architectures(), [&](const Architecture& one) { return one.name == name && !one.rotates; });
 }
 
 }  // namespace
@@ -202,7 +207,9 @@ Hparams read_hparams(const KeyReader& keys) {
   const int64_t even_share = h.d_model % h.n_heads == 0 ? h.d_model / h.n_heads : h.head_dim;
   h.value_dim = keys.find_count("attention.value_length", 1, kHeadDimMax).value_or(std::min(even_share, kHeadDimMax));
   h.rope_dim = keys.find_count("rope.dimension_count", 1, kHeadDimMax).value_or(h.head_dim);
-  if (h.rope_dim % 2 != 0 || h.rope_dim > h.head_dim) {
+  if (!rotates(keys.architecture())) {
+    h.rope_dim = h.head_dim;
+  } else if (h.rope_dim % 2 != 0 || h.rope_dim > h.head_dim) {
     throw Error(Errc::bad_file, fmt::format("{}: needs an even number up to the head's {} elements, found {}",
                                             keys.key("rope.dimension_count"), h.head_dim, h.rope_dim));
   }

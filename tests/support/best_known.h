@@ -50,7 +50,7 @@ class BestKnown final : public ops::ForwardingExecutor {
   std::span<const ops::RankedLogit> ranked(int64_t i_output) const override {
     return {&best_[static_cast<size_t>(i_output)], static_cast<size_t>(n_ranked_)};
   }
-  void forget() { follows_ = false; }  // an answer was cut, and what follows is of another one
+  void forget_best() { follows_ = false; }  // an answer was cut, and what follows is of another one
 
   int n_runs = 0, n_followed = 0;  // of one token; of these with another to come
 

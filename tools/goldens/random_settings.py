@@ -20,7 +20,7 @@ import convert
 os.environ["TRANSFORMERS_OFFLINE"] = "1"
 N_TOKENS = 40
 N_VOCAB = {"gemma4": 394}  # as many rows as tokens: of more, llama.cpp's converter and so ours keep a number that no reader takes
-ENCODERS = ("bert", "modern_bert", "eurobert", "gemma_embedding", "qwen3_embedding")
+ENCODERS = ("bert", "xlm_roberta", "modern_bert", "eurobert", "gemma_embedding", "qwen3_embedding")
 ONE_A_LAYER = ("layer_types", "mlp_layer_types", "no_rope_layers", "num_attention_heads_per_layer")
 WINDOW, FULL = "sliding_attention", "full_attention"
 

@@ -160,5 +160,15 @@ TEST_F(ArchEdits, LatentWhatCannotBeIsNamed) {
   EXPECT_THAT(failure("deepseek2", {in_layer(0, "attn_v_b")}, {}), HasSubstr("blk.0.attn_v_b.weight"));
 }
 
+// Nemotron-H rotates nothing. Its converter writes the model's width over the number of heads all the same, which may be more than a head has.
+TEST_F(ArchEdits, WhatIsNotRotatedMayBeWiderThanAHead) {
+  for (const auto& [name, architecture] : {std::pair("nemotronh", "nemotron_h"), std::pair("nemotronhmoe", "nemotron_h_moe")}) {
+    const std::string key = std::string(architecture) + ".rope.dimension_count";
+    for (const uint32_t width : {17u, 256u}) {
+      expect_golden(name, {key}, [&](GgufWriter& file, const gguf::File&) { file.set(key, width); });
+    }
+  }
+}
+
 }  // namespace
 }  // namespace assay

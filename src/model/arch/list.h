@@ -19,6 +19,7 @@ struct ArchInput {
 struct Architecture {
   std::string_view name;  // general.architecture
   ops::ValueId (*build)(const ArchInput& input, PlanBuilder& plan);  // returns the logits; kNone: there is no head
+  bool rotates = true;  // else rope.dimension_count says nothing, and may be wider than a head
 };
 
 std::span<const Architecture> architectures() noexcept;
