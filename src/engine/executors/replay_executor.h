@@ -1,6 +1,7 @@
 // Cuts sequences of a plan with states to any length: the executor inside goes back to a checkpoint
-// (ops/state/state_store.h), and the tokens from there to the cut, which this one remembers, are run again, unseen by
-// observers and with no logits. The bits are those of a sequence that never was longer.
+// (ops/state/state_store.h), and the tokens from there to the cut, which this one remembers, are run again before the
+// sequence is run on or looked at, unseen by observers and with no logits. The bits are those of a sequence that never
+// was longer.
 #pragma once
 
 #include <memory>

@@ -74,6 +74,7 @@ class SplitExecutor final : public ops::Executor {
       all.window_bytes += part.window_bytes;
       all.used_bytes += part.used_bytes;
       all.n_free = std::min(all.n_free, part.n_free);
+      all.with_states = all.with_states && part.with_states;
     }
     return all;
   }

@@ -12,18 +12,29 @@
 #include "engine/model_identity.h"
 #include "engine/model_state.h"
 #include "engine/scheduler/scheduler_state.h"
+#include "ops/state/state_store.h"
 
 namespace assay {
 namespace {
 
 constexpr auto kHeldLook = std::chrono::milliseconds(500);
 constexpr int64_t kKeptMax = 512;  // sequences that hold what may be wanted again
+constexpr int64_t kKeptStateBytes = int64_t{1} << 30;  // of states they hold, where that is more than as many as run at once
 
 void check_prompt(const Request& request, const Context& context) {
   engine::check_tokens(request.prompt, context);
   if (!(request.weight > 0 && request.weight <= 1e6)) {
     throw Error(Errc::bad_request, fmt::format("weight {}: needs a number above 0, at most 1e6", request.weight));
   }
+}
+
+// Each sequence that is kept has states of its own, however much of its pages it shares.
+int64_t n_kept_states_max(const ContextOptions& options, const Model& model) {
+  ops::ExecutorOptions of_one;
+  of_one.n_ctx = options.n_ctx;
+  const ops::StateBook book(model.state().built.plan.states, of_one);
+  const auto bytes = static_cast<int64_t>(std::min<size_t>(book.bytes(1, sizeof(float)), kKeptStateBytes));
+  return bytes == 0 ? kKeptMax : std::max<int64_t>(options.n_sequences, kKeptStateBytes / bytes);
 }
 
 // What the requests' context needs beside what was asked for: sequences for what is kept, logits for every guess.
@@ -34,11 +45,11 @@ ContextOptions context_options(const SchedulerOptions& asked, const std::shared_
     throw Error(Errc::bad_request, fmt::format("a pool of {} positions (--max-total-tokens): needs {} at least, so that one request with all its "
                                                "positions (-c) fits", options.n_positions_max, options.n_ctx));
   }
-  // States are in no page: a place keeps them, and one is enough where one request runs at a time.
+  // A sequence with states takes memory of its own: where one request runs at a time its place is what is kept.
   const bool keeps_place = options.n_sequences == 1 && !model->state().built.plan.states.empty();
   if (engine::has_pages(options, *model) && asked.caches_prompts && !options.embeddings && !keeps_place) {
     const int64_t n_positions = options.n_positions_max > 0 ? options.n_positions_max : options.n_sequences * options.n_ctx;
-    options.n_kept = static_cast<int>(std::clamp<int64_t>(n_positions / 64, 1, kKeptMax));
+    options.n_kept = static_cast<int>(std::clamp<int64_t>(n_positions / 64, 1, std::min(kKeptMax, n_kept_states_max(options, *model))));
   }
   if (asked.drafts.kind != DraftKind::none && asked.context.n_outputs_max == 0) {
     options.n_outputs_max = std::clamp<int64_t>(options.n_sequences * (1 + asked.drafts.n_max), options.n_outputs_max, options.n_ubatch);
@@ -48,21 +59,21 @@ ContextOptions context_options(const SchedulerOptions& asked, const std::shared_
 
 std::string_view why_no_pages(const Context& context) {
   const std::string_view why = engine::why_no_pages(context.options(), context.model());
-  return why.empty() ? "of a model with states, which pages do not hold" : why;
+  return why.empty() ? "of a model with states, which images of pages do not hold" : why;
 }
 
 int64_t swap_bytes(const SchedulerOptions& options, const Context& context, const engine::SequenceTables& tables) {
-  if (!tables.has_pages() && options.swap_bytes_max > 0) {
+  if (!tables.has_images() && options.swap_bytes_max > 0) {
     throw Error(Errc::bad_request, fmt::format("memory for requests that wait (--swap-space): needs a cache made of pages, which are what is kept "
                                                "there; this one is {}", why_no_pages(context)));
   }
-  if (!tables.has_pages()) return 0;
+  if (!tables.has_images()) return 0;
   return options.swap_bytes_max >= 0 ? options.swap_bytes_max : tables.n_pages() * static_cast<int64_t>(tables.page_bytes()) / 4;
 }
 
 std::unique_ptr<pages::PromptFolder> prompt_folder(const SchedulerOptions& options, const Context& context, const engine::SequenceTables& tables) {
   if (options.prompt_folder.empty()) return nullptr;
-  if (!tables.has_pages()) {
+  if (!tables.has_images()) {
     throw Error(Errc::bad_request, fmt::format("saved prompts (--prompt-cache-dir): need a cache made of pages, which are what is saved; this one "
                                                "is {}", why_no_pages(context)));
   }

@@ -199,16 +199,20 @@ void Scheduler::State::save(const Job& job) {
   }
 }
 
+int64_t Scheduler::State::n_in_common(const Job& job, const Job& other) {
+  const auto n_same =
+      std::mismatch(other.tokens.begin(), other.tokens.end(), job.tokens.begin(), job.tokens.end()).first -
+      other.tokens.begin();
+  return std::min<int64_t>(n_same, job.n_tokens() - 1);
+}
+
 // Where another request reads the beginning of the same prompt just now, this one waits for it: choices of one prompt
 // are forks of one reading.
 void Scheduler::State::follow_others(Job& job) {
   if (!tables.has_pages() || !options.caches_prompts || job.has_started) return;
   for (const auto& other : running) {
     if (other.get() == &job || other->follows != 0 || other->request.salt != job.request.salt) continue;
-    const auto n_same =
-        std::mismatch(other->tokens.begin(), other->tokens.end(), job.tokens.begin(), job.tokens.end()).first -
-        other->tokens.begin();
-    const int64_t n_common = std::min<int64_t>(n_same, job.n_tokens() - 1);
+    const int64_t n_common = n_in_common(job, *other);
     if (n_common - tables.n_positions(job.sequence) < tables.page_positions() ||
         n_common <= tables.n_positions(other->sequence))
       continue;
@@ -225,10 +229,7 @@ void Scheduler::State::catch_up(Job& job) {
       std::find_if(running.begin(), running.end(), [&](const auto& other) { return other->id == job.follows; });
   if (found != running.end()) {
     const Job& other = **found;
-    const auto n_same =
-        std::mismatch(other.tokens.begin(), other.tokens.end(), job.tokens.begin(), job.tokens.end()).first -
-        other.tokens.begin();
-    const int64_t n_common = std::min<int64_t>(n_same, job.n_tokens() - 1), n_read = tables.n_positions(other.sequence);
+    const int64_t n_common = n_in_common(job, other), n_read = tables.n_positions(other.sequence);
     if (n_read < n_common) return;
     tables.make_room(1);
     try {

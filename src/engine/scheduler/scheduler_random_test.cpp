@@ -20,5 +20,14 @@ TEST_F(ShortRandomSchedule, OfAModelWithWindowsEndsWithEveryAnswerAndNoPage) {
   for (uint64_t seed = 1; seed <= test::unless_sanitized<uint64_t>(4, 1); ++seed) walk(250, seed);
 }
 
+// States, which forks take along: hits end where these are known, and nothing is kept elsewhere.
+TEST_F(ShortRandomSchedule, OfAModelWithStatesEndsWithEveryAnswerAndNoPage) {
+  const auto path = test::shared("goldens/arch/qwen35.gguf");
+  ASSAY_REQUIRE_FILE(path);
+  model_ = Model::load(path.string(), {.tokenizer = false});
+  has_images_ = false;
+  for (uint64_t seed = 1; seed <= test::unless_sanitized<uint64_t>(4, 1); ++seed) walk(250, seed);
+}
+
 }  // namespace
 }  // namespace assay

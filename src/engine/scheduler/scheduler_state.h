@@ -94,6 +94,8 @@ struct Scheduler::State {
   void start(Job& job);
   void read_saved(Job& job);
   void save(const Job& job);
+  // Of a request's tokens, but for the last, how many are the first ones of another's as well.
+  static int64_t n_in_common(const Job& job, const Job& other);
   void follow_others(Job& job);
   void catch_up(Job& job);
   bool take_pages();
@@ -112,6 +114,7 @@ struct Scheduler::State {
   void build_batch();
   void add_answers();
   void add_prompts();
+  int64_t n_to_followers(const Job& job, int64_t n) const;
   void ask_for_ranked();
   bool best_follows();
   void ask_masks();

@@ -70,6 +70,19 @@ void Scheduler::State::add_answers() {
   }
 }
 
+// Of n tokens of a prompt those up to where another request goes on by itself: that one can only take states as they
+// are at the end of a run.
+int64_t Scheduler::State::n_to_followers(const Job& job, int64_t n) const {
+  if (!tables.has_states()) return n;
+  const int64_t n_before = tables.n_positions(job.sequence);
+  for (const auto& other : running) {
+    if (other->follows != job.id) continue;
+    const int64_t n_common = n_in_common(*other, job) - n_before;
+    if (n_common > 0) n = std::min(n, n_common);
+  }
+  return n;
+}
+
 void Scheduler::State::add_prompts() {
   prompts.clear();
   for (const auto& job : running) {
@@ -99,7 +112,7 @@ void Scheduler::State::add_prompts() {
       continue;
     }
     const int64_t n_before = tables.n_positions(job->sequence);
-    const int64_t n = std::min(n_fit, n_left(*job));
+    const int64_t n = n_to_followers(*job, std::min(n_fit, n_left(*job)));
     const bool is_last = n == n_left(*job);
     if (is_last && n_outputs == context.options().n_outputs_max) continue;
     for (int64_t i = 0; i < n; ++i) {

@@ -20,6 +20,7 @@ SequenceTables::SequenceTables(Context& context, bool keeps)
       page_positions_(context.state().executor->pages().n_positions),
       n_pages_(context.state().executor->pages().n_pages),
       window_bytes_(context.state().executor->pages().window_bytes),
+      has_states_(!context.model().state().built.plan.states.empty()),
       slots_(static_cast<size_t>(context.state().n_sequences())) {
   free_.reserve(slots_.size());
   for (size_t i = slots_.size(); i-- > 0;) free_.push_back(static_cast<int>(i));
@@ -45,7 +46,7 @@ int64_t SequenceTables::n_usable(int sequence, int64_t n) const {
 
 // Of what is kept and, where pages can be shared, of what is in use.
 SequenceTables::Hit SequenceTables::find(std::span<const TokenId> tokens, std::string_view salt) {
-  if (window_bytes_ > 0) return find_usable(tokens, salt);
+  if (window_bytes_ > 0 || (has_states_ && has_pages())) return find_usable(tokens, salt);
   const pages::PrefixTree::Hit kept = kept_.find(salt, tokens);
   Hit best{kept.sequence, kept.n, kept.n};
   if (has_pages() && keeps_) {
@@ -59,7 +60,7 @@ SequenceTables::Hit SequenceTables::find(std::span<const TokenId> tokens, std::s
   return best;
 }
 
-// With windows the tree knows too little: of two that begin alike one may have given back what the other one has.
+// With windows and states the tree knows too little: of two that begin alike one may have what the other one has not.
 SequenceTables::Hit SequenceTables::find_usable(std::span<const TokenId> tokens, std::string_view salt) {
   Hit best;
   if (!keeps_) return best;
@@ -109,8 +110,9 @@ SequenceTables::Place SequenceTables::take(std::span<const TokenId> tokens, std:
   }
   const int64_t n = std::min<int64_t>(hit.n, static_cast<int64_t>(tokens.size()) - 1);
   Place place;
-  const bool takes_over =
-      n > 0 && kept_.holds(hit.sequence) && (!has_pages() || n == n_positions(hit.sequence) || gives_up_its_end(hit));
+  const bool is_last_place = free_.empty() && kept_.size() == 1;  // which a copy would need
+  const bool takes_over = n > 0 && kept_.holds(hit.sequence) &&
+                          (!has_pages() || is_last_place || n == n_positions(hit.sequence) || gives_up_its_end(hit));
   if (takes_over) {
     kept_.remove(hit.sequence);
     place.sequence = hit.sequence;

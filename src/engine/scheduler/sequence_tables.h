@@ -2,7 +2,8 @@
 // that begins alike runs only its rest, until its pages are needed. Where the cache has no pages a place keeps what it
 // holds, and whoever begins alike gets that place.
 // Of layers with a window a sequence gives back what lies behind it. It keeps what a beginning needs that is likely to
-// be asked for again: its prompt, and what it had in common with another one. Any other is a shorter hit, or none.
+// be asked for again: its prompt, and what it had in common with another one. Any other is a shorter hit, or none. Of a
+// model with states a hit ends where its states are known: at its end, or at a checkpoint.
 #pragma once
 
 #include <map>
@@ -23,6 +24,8 @@ class SequenceTables {
   SequenceTables(Context& context, bool keeps);
 
   bool has_pages() const noexcept { return page_positions_ > 0; }
+  bool has_images() const noexcept { return has_pages() && !has_states_; }  // pages can be kept elsewhere
+  bool has_states() const noexcept { return has_states_; }
   int64_t page_positions() const noexcept { return page_positions_; }
   int64_t n_pages() const noexcept { return n_pages_; }
   int64_t n_pages_free() const;
@@ -93,6 +96,7 @@ class SequenceTables {
   bool keeps_;
   int64_t page_positions_, n_pages_;
   size_t window_bytes_;
+  bool has_states_;
   std::vector<Slot> slots_;
   std::vector<int> free_;  // the last one is next
   pages::PrefixTree kept_;

@@ -90,6 +90,7 @@ struct CachePages {
   size_t page_bytes = 0;    // of a page's image
   size_t window_bytes = 0;  // of these: of layers that look back over a window, whose part of a page can be given back by itself
   size_t used_bytes = 0;    // of all pages in use
+  bool with_states = false; // forks take along the states of a plan that has some; images of pages never do
 };
 
 // Pages of n_page positions for the positions that the options ask for.

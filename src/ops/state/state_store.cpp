@@ -56,23 +56,38 @@ void StateBook::end() {
   pieces_.clear();
 }
 
-StateBook::Cut StateBook::truncate(int64_t sequence, int64_t n_positions, int64_t n_held) {
+StateBook::Cut StateBook::cut_of(int64_t sequence, int64_t n_positions, int64_t n_held) const {
   n_positions = std::min(n_positions, n_held);
   if (n_elements_ == 0 || (n_positions == n_held && running_[static_cast<size_t>(sequence)] == 0))
     return {n_positions, kNone};
-  running_[static_cast<size_t>(sequence)] = 0;
   Cut best{0, 0};
   for (int slot = 1; slot <= n_slots_; ++slot) {
-    int64_t& position = kept_[place(sequence, slot)];
-    if (position > n_positions) position = 0;
-    if (position > best.n_positions) best = {position, slot};
+    const int64_t position = kept_[place(sequence, slot)];
+    if (position <= n_positions && position > best.n_positions) best = {position, slot};
   }
   return best;
 }
 
-void StateBook::copy(int64_t from, int64_t to) {
-  running_[static_cast<size_t>(to)] = running_[static_cast<size_t>(from)];
-  for (int slot = 0; slot <= n_slots_; ++slot) kept_[place(to, slot)] = kept_[place(from, slot)];
+StateBook::Cut StateBook::truncate(int64_t sequence, int64_t n_positions, int64_t n_held) {
+  const Cut cut = cut_of(sequence, n_positions, n_held);
+  if (n_elements_ == 0 || cut.slot == kNone) return cut;
+  running_[static_cast<size_t>(sequence)] = 0;
+  for (int slot = 1; slot <= n_slots_; ++slot) {
+    int64_t& position = kept_[place(sequence, slot)];
+    if (position > cut.n_positions) position = 0;
+  }
+  return cut;
+}
+
+StateBook::Cut StateBook::fork(int64_t from, int64_t n_positions, int64_t n_held, int64_t to) {
+  const Cut cut = cut_of(from, n_positions, n_held);
+  if (n_elements_ == 0) return cut;
+  running_[static_cast<size_t>(to)] = 0;
+  for (int slot = 1; slot <= n_slots_; ++slot) {
+    const int64_t position = kept_[place(from, slot)];
+    kept_[place(to, slot)] = position <= cut.n_positions ? position : 0;
+  }
+  return cut;
 }
 
 template <class T>
@@ -106,13 +121,19 @@ int64_t StateStore<T>::truncate(int64_t sequence, int64_t n_positions, int64_t n
 }
 
 template <class T>
-void StateStore<T>::copy(int64_t from, int64_t to) {
-  if (empty() || from == to) return;
-  book_.copy(from, to);
-  for (int slot = 0; slot <= book_.n_slots(); ++slot) {
-    if (slot == 0 || book_.is_kept(from, slot))
-      std::copy_n(states_of(from, slot), book_.n_elements(), states_of(to, slot));
+int64_t StateStore<T>::fork(int64_t from, int64_t n_positions, int64_t n_held, int64_t to) {
+  if (from == to) return truncate(from, n_positions, n_held);
+  const StateBook::Cut cut = book_.fork(from, n_positions, n_held, to);
+  if (empty()) return cut.n_positions;
+  if (cut.slot == 0) {
+    std::fill_n(states_of(to, 0), book_.n_elements(), T(0));
+  } else {
+    std::copy_n(states_of(from, cut.slot == kNone ? 0 : cut.slot), book_.n_elements(), states_of(to, 0));
   }
+  for (int slot = 1; slot <= book_.n_slots(); ++slot) {
+    if (book_.is_kept(to, slot)) std::copy_n(states_of(from, slot), book_.n_elements(), states_of(to, slot));
+  }
+  return cut.n_positions;
 }
 
 template <class T>

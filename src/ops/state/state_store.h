@@ -51,7 +51,10 @@ class StateBook {
     int32_t slot = kNone;
   };
   Cut truncate(int64_t sequence, int64_t n_positions, int64_t n_held);
-  void copy(int64_t from, int64_t to);
+  // What a cut to n_positions would leave.
+  Cut cut_of(int64_t sequence, int64_t n_positions, int64_t n_held) const;
+  // to becomes what a cut of from would leave.
+  Cut fork(int64_t from, int64_t n_positions, int64_t n_held, int64_t to);
 
   bool is_kept(int64_t sequence, int slot) const noexcept { return kept_[place(sequence, slot)] > 0; }
   std::span<const StateLayer> layers() const noexcept { return layers_; }
@@ -103,8 +106,12 @@ class StateStore {
   // Forgets what came after n_positions of the n_held that the sequence has; how many it has then: n_positions, or
   // those of a checkpoint before it.
   int64_t truncate(int64_t sequence, int64_t n_positions, int64_t n_held);
-  // to becomes what from is, with its checkpoints.
-  void copy(int64_t from, int64_t to);
+  // How many positions truncate() or fork() would leave.
+  int64_t n_usable(int64_t sequence, int64_t n_positions, int64_t n_held) const {
+    return book_.cut_of(sequence, n_positions, n_held).n_positions;
+  }
+  // to becomes what a cut of from to n_positions would leave, with its checkpoints; how many positions that are.
+  int64_t fork(int64_t from, int64_t n_positions, int64_t n_held, int64_t to);
   bool empty() const noexcept { return book_.n_elements() == 0; }
   size_t bytes() const noexcept { return memory_.size(); }
   // One state of the plan, as it is after the sequence's last token.

@@ -40,9 +40,11 @@ class Counting {
     return n_positions_[static_cast<size_t>(sequence)] =
                store_->truncate(sequence, n, n_positions_[static_cast<size_t>(sequence)]);
   }
-  void copy(int64_t from, int64_t to) {
-    store_->copy(from, to);
-    n_positions_[static_cast<size_t>(to)] = n_positions_[static_cast<size_t>(from)];
+  int64_t n_usable(int64_t sequence, int64_t n) const {
+    return store_->n_usable(sequence, n, n_positions_[static_cast<size_t>(sequence)]);
+  }
+  int64_t fork(int64_t from, int64_t n, int64_t to) {
+    return n_positions_[static_cast<size_t>(to)] = store_->fork(from, n, n_positions_[static_cast<size_t>(from)], to);
   }
   // Whether every element of a sequence's states counts n tokens.
   bool counts(int64_t sequence, int64_t n) const {
@@ -110,15 +112,45 @@ TEST(StateStore, AShortContextHasNoCheckpoints) {
   EXPECT_TRUE(states.counts(0, 0));
 }
 
-TEST(StateStore, ACopyHasTheStatesAndTheirCheckpoints) {
+TEST(StateStore, AForkHasTheStatesAndTheCheckpointsBeforeIt) {
   Counting states(64);
   states.run(0, 21);
-  states.copy(0, 1);
+  EXPECT_EQ(states.fork(0, 21, 1), 21);
   states.run(0, 5);
   EXPECT_TRUE(states.counts(1, 21));
   EXPECT_EQ(states.truncate(1, 19), 16);
   EXPECT_TRUE(states.counts(1, 16));
   EXPECT_TRUE(states.counts(0, 26));
+}
+
+TEST(StateStore, AForkOfABeginningGoesOnFromACheckpoint) {
+  Counting states(64);
+  states.run(0, 30);
+  EXPECT_EQ(states.n_usable(0, 30), 30);
+  EXPECT_EQ(states.n_usable(0, 29), 28);
+  EXPECT_EQ(states.n_usable(0, 3), 0);
+  states.run(1, 9);  // what was there before
+  EXPECT_EQ(states.fork(0, 29, 1), 28);
+  EXPECT_TRUE(states.counts(1, 28));
+  states.run(1, 3);
+  EXPECT_TRUE(states.counts(1, 31));
+  EXPECT_EQ(states.truncate(1, 27), 24);
+  EXPECT_TRUE(states.counts(1, 24));
+  EXPECT_EQ(states.fork(0, 3, 1), 0);
+  EXPECT_TRUE(states.counts(1, 0));
+  EXPECT_EQ(states.n_usable(1, 64), 0);
+  EXPECT_TRUE(states.counts(0, 30));
+}
+
+TEST(StateStore, AForkOfARunThatFailedGoesOnFromACheckpoint) {
+  Counting states(64);
+  states.run(0, 10);
+  states.run(0, 9, true);
+  EXPECT_EQ(states.fork(0, 10, 1), 8);
+  EXPECT_TRUE(states.counts(1, 8));
+  EXPECT_EQ(states.fork(1, 8, 0), 8);  // the other way: what failed is gone
+  EXPECT_TRUE(states.counts(0, 8));
+  EXPECT_EQ(states.truncate(0, 8), 8);
 }
 
 TEST(StateStore, WithoutStatesNothingIsKept) {

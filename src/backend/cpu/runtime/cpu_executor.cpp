@@ -117,7 +117,7 @@ class CpuExecutor final : public ops::Executor {
   }
 
   ops::CachePages pages() const override {
-    return {kCachePage, cache_.tables().pool().n_pages(), cache_.n_free(), cache_.page_bytes(), cache_.window_bytes(), cache_.used_bytes()};
+    return {kCachePage, cache_.tables().pool().n_pages(), cache_.n_free(), cache_.page_bytes(), cache_.window_bytes(), cache_.used_bytes(), true};
   }
   int64_t n_pages_needed(int sequence, int64_t n_more) const override {
     ops::check_sequence(sequence, options_);
@@ -126,13 +126,14 @@ class CpuExecutor final : public ops::Executor {
   bool fork(int from, int64_t n_positions, int to) override {
     ops::check_sequence(from, options_);
     ops::check_sequence(to, options_);
-    if (!states_.empty()) return false;  // pages hold no states
-    n_positions = std::clamp<int64_t>(n_positions, 0, n_positions_[static_cast<size_t>(from)]);
-    if (cache_.n_usable(from, n_positions) < n_positions) return false;
+    const int64_t n_held = this->n_positions(from);
+    n_positions = std::clamp<int64_t>(n_positions, 0, n_held);
+    if (n_usable(from, n_positions) < n_positions) return false;
     if (from == to) return truncate(to, n_positions), true;
     truncate(to, 0);
     if (n_positions % kCachePage != 0 && cache_.n_free() == 0) return false;
     cache_.fork(from, n_positions, to);
+    states_.fork(from, n_positions, n_held, to);
     n_positions_[static_cast<size_t>(to)] = n_positions;
     return true;
   }
@@ -142,13 +143,21 @@ class CpuExecutor final : public ops::Executor {
   }
   int64_t n_usable(int sequence, int64_t n) const override {
     ops::check_sequence(sequence, options_);
-    return cache_.n_usable(sequence, std::clamp<int64_t>(n, 0, n_positions(sequence)));
+    const int64_t n_held = n_positions(sequence);
+    n = cache_.n_usable(sequence, std::clamp<int64_t>(n, 0, n_held));
+    if (states_.empty()) return n;
+    for (int64_t before = -1; before != n;) {  // what both can go on behind
+      before = n;
+      n = cache_.n_usable(sequence, states_.n_usable(sequence, n, n_held));
+    }
+    return n;
   }
   bool holds_window(int sequence, int64_t i_page) const override {
     ops::check_sequence(sequence, options_);
     return cache_.holds_window(sequence, i_page);
   }
   bool read_page(int sequence, int64_t i_page, std::span<std::byte> image) const override {
+    if (!states_.empty()) return false;  // pages hold none
     if (i_page < 0 || i_page * kCachePage >= n_positions(sequence) || !cache_.has_image(sequence, i_page, image.size())) return false;
     cache_.read_page(sequence, i_page, image);
     return true;
