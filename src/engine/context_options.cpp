@@ -181,6 +181,18 @@ void check_tensor_split(const ContextOptions& options, int64_t n_layers) {
   }
 }
 
+// Blocks of q8_0 have 32 elements of one head.
+void check_cache_types(const ContextOptions& options, const Model& model) {
+  const auto check = [](KvType type, int64_t n, std::string_view what, std::string_view flag) {
+    if (type != KvType::q8_0 || n % 32 == 0) return;
+    throw Error(Errc::bad_request, fmt::format("cache type q8_0 for {} ({}): needs heads of a multiple of 32 elements, this model has {}; f16 takes any", what, flag, n));
+  };
+  for (const ops::CacheLayer& layer : model.state().built.plan.cache_layers) {
+    check(options.cache_k, layer.head_dim, "keys", "-ctk");
+    if (layer.stored_v_dim() > 0) check(options.cache_v, layer.stored_v_dim(), "values", "-ctv");
+  }
+}
+
 }  // namespace
 
 ops::CacheType cache_type(KvType type) {
@@ -215,6 +227,7 @@ std::string_view why_no_pages(const ContextOptions& resolved, const Model& model
 
 ContextOptions resolve(const ContextOptions& asked, const Model& model) {
   ContextOptions options = asked;
+  if (options.numerics != Numerics::oracle) check_cache_types(options, model);
   require_range("context size (-c)", options.n_ctx, 0, kContextMax);
   require_range("chunk size (-ub)", options.n_ubatch, 1, kContextMax);
   require_range("logits rows kept at a time", options.n_outputs_max, 0, kContextMax);

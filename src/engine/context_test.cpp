@@ -113,6 +113,9 @@ TEST_P(ContextTest, RefusesOptions) {
   };
   EXPECT_THAT(with(sharded), HasSubstr("needs different GPUs (--device 0,1), found GPU 1 twice"));
   EXPECT_THAT(refusal([&] { Context(nullptr, options_); }), HasSubstr("needs a model"));
+  if (options_.numerics == Numerics::oracle) return;  // it rounds no key
+  EXPECT_THAT(with([](ContextOptions& o) { o.cache_k = KvType::q8_0; }), HasSubstr("for keys (-ctk): needs heads of a multiple of 32 elements, this model has 16"));
+  EXPECT_THAT(with([](ContextOptions& o) { o.cache_v = KvType::q8_0; }), HasSubstr("for values (-ctv)"));
 }
 
 TEST_P(ContextTest, TruncationGoesBack) {
