@@ -30,6 +30,33 @@ using ops::kNone;
 
 size_t round_up_64(size_t bytes) noexcept { return (bytes + 63) / 64 * 64; }
 
+struct ScratchBytes {
+  size_t of_thread = 64;
+  size_t partials = 0;  // of one token's attention
+};
+
+ScratchBytes scratch_bytes(const RunState& state, const ops::ExecutorOptions& options, const std::vector<LinearStep>& linears, const ExpertSteps& experts) {
+  ScratchBytes most;
+  size_t& bytes = most.of_thread;
+  bytes = std::max(bytes, experts.scratch_bytes());
+  for (const LinearStep& step : linears) {
+    for (size_t i = 0; i < step.tasks.size(); ++i) bytes = std::max(bytes, step.choices[i].scratch_bytes(step.tasks[i]));
+  }
+  for (const ops::Op& op : state.plan.ops) {
+    bytes = std::max(bytes, cached_scratch_bytes(state, op, options.n_ctx));
+    const auto* record = op.as<ops::Attention>();
+    if (record == nullptr) continue;
+    const int64_t v_dim = state.plan.cache_layers[static_cast<size_t>(record->layer)].v_dim();
+    bytes = std::max(bytes, state.kernels.attention_scratch_bytes(record->head_dim, v_dim, options.n_ctx));
+    most.partials = std::max(most.partials, attention_partials_bytes(*record, v_dim, options.n_ctx));
+  }
+  for (const ops::CacheLayer& layer : state.plan.cache_layers) {
+    bytes = std::max(bytes, static_cast<size_t>(std::max(layer.head_dim, layer.v_dim())) * sizeof(float));  // one row on its way into the cache
+  }
+  bytes = round_up_64(bytes) + 64;  // no two threads on one cache line pair
+  return most;
+}
+
 class CpuExecutor final : public ops::Executor {
  public:
   CpuExecutor(const ops::Plan& plan, const ops::ExecutorOptions& options, const CpuOptions& cpu, base::ThreadPool& pool)
@@ -225,25 +252,10 @@ class CpuExecutor final : public ops::Executor {
   }
 
   void place_scratch() {
-    size_t bytes = std::max<size_t>(64, experts_->scratch_bytes()), partials = 0;
-    for (const LinearStep& step : linear_steps_) {
-      for (size_t i = 0; i < step.tasks.size(); ++i) bytes = std::max(bytes, step.choices[i].scratch_bytes(step.tasks[i]));
-    }
-    for (const ops::Op& op : plan_.ops) {
-      bytes = std::max(bytes, cached_scratch_bytes(state_, op, options_.n_ctx));
-      const auto* record = op.as<ops::Attention>();
-      if (record == nullptr) continue;
-      const int64_t v_dim = plan_.cache_layers[static_cast<size_t>(record->layer)].v_dim();
-      bytes = std::max(bytes, state_.kernels.attention_scratch_bytes(record->head_dim, v_dim, options_.n_ctx));
-      partials = std::max(partials, attention_partials_bytes(*record, v_dim, options_.n_ctx));
-    }
-    for (const ops::CacheLayer& layer : plan_.cache_layers) {
-      bytes = std::max(bytes, static_cast<size_t>(std::max(layer.head_dim, layer.v_dim())) * sizeof(float));  // one row on its way into the cache
-    }
-    bytes = round_up_64(bytes) + 64;  // no two threads on one cache line pair
-    scratch_ = base::AlignedBuffer(bytes * static_cast<size_t>(state_.pool.n_threads()), "scratch memory of the threads");
-    partials_ = base::AlignedBuffer(partials, "scratch memory of attention");
-    for (int i = 0; i < state_.pool.n_threads(); ++i) state_.scratch.push_back(scratch_.data() + static_cast<size_t>(i) * bytes);
+    const ScratchBytes bytes = scratch_bytes(state_, options_, linear_steps_, *experts_);
+    scratch_ = base::AlignedBuffer(bytes.of_thread * static_cast<size_t>(state_.pool.n_threads()), "scratch memory of the threads");
+    partials_ = base::AlignedBuffer(bytes.partials, "scratch memory of attention");
+    for (int i = 0; i < state_.pool.n_threads(); ++i) state_.scratch.push_back(scratch_.data() + static_cast<size_t>(i) * bytes.of_thread);
   }
 
   void begin(const ops::Batch& batch) {
