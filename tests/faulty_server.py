@@ -27,10 +27,11 @@ def sha256(data):
 
 class Reply:
     """How one request is answered. cut: so many bytes of the body, then the connection ends; stall: then silence for so many seconds; at_once: more
-    requests than this at a time are answered 503."""
+    requests than this at a time are answered 503; trickle: (at, n), behind so many bytes n times 100 bytes, each after a quarter of a second."""
 
-    def __init__(self, body=b'', status=200, headers=None, cut=None, stall=0, ranges=True, etag=None, rate=None, length=None, close=False, at_once=None):
-        self.at_once = at_once
+    def __init__(self, body=b'', status=200, headers=None, cut=None, stall=0, ranges=True, etag=None, rate=None, length=None, close=False, at_once=None,
+                 trickle=None):
+        self.at_once, self.trickle = at_once, trickle
         self.body, self.status, self.headers = body, status, headers or {}
         self.cut, self.stall, self.ranges, self.etag, self.rate = cut, stall, ranges, etag, rate
         self.length, self.close = length, close  # length: announced whatever there is; -1: none, chunked
@@ -93,8 +94,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def send_body(self, data, reply):
         step = 16 << 10 if reply.rate else len(data) or 1
-        for at in range(0, len(data), step):
-            piece = data[at:at + step]
+        cuts = list(range(0, len(data), step))
+        if reply.trickle:
+            cuts = [0] + [reply.trickle[0] + i * 100 for i in range(reply.trickle[1] + 1)]
+        for at, end in zip(cuts, cuts[1:] + [len(data)]):
+            piece = data[at:end]
+            if reply.trickle and 0 < at < cuts[-1]:
+                time.sleep(0.25)
             try:
                 if reply.length == -1:
                     self.wfile.write(b'%x\r\n%s\r\n' % (len(piece), piece))

@@ -171,6 +171,12 @@ class Pull(unittest.TestCase):
         self.assert_whole('m.gguf', MODEL)
         self.assertEqual(self.ranges(), [None, f'bytes={HALF}-'])
 
+    def test_a_fast_flow_that_slows_down_is_no_silence(self):
+        model = gguf(n_floats=8_000_000)
+        self.pull('--timeout', 2, self.server.on('/m.gguf', Reply(model, etag='"a"', trickle=(24 << 20, 14))))
+        self.assert_whole('m.gguf', model)
+        self.assertEqual(self.ranges(), [None])
+
     def test_ten_tries_without_a_byte(self):
         err = self.pull(self.server.on('/m.gguf', Reply(close=True)), code=6)
         self.assertEqual(len(self.server.requests), 10)

@@ -15,9 +15,9 @@
 namespace assay::store {
 namespace {
 
-constexpr size_t kHashedAtOnce = size_t{256} << 10;  // what the processor's cache holds beside the rest
-constexpr size_t kKeptMost = 16;                     // blocks, of that size as a rule
-constexpr int64_t kBeginWriting = 16 << 20;
+constexpr size_t kReadAtOnce = size_t{256} << 10;  // what the processor's cache holds beside the rest
+constexpr size_t kKeptMost = size_t{4} << 20;      // bytes, and a part more
+constexpr int64_t kBeginWriting = 8 << 20;
 
 }  // namespace
 
@@ -31,30 +31,29 @@ void HashBehind::stop() {
   worker_.join();
 }
 
-void HashBehind::grow(int descriptor, int64_t bytes, std::span<const std::byte> last) {
-  keep(bytes, last);
+void HashBehind::grow(int descriptor, int64_t bytes) {
   const std::lock_guard lock(mutex_);
+  announce(descriptor, bytes);
+}
+
+// What the processor's cache still has costs less than reading the file.
+void HashBehind::grow(int descriptor, int64_t bytes, std::vector<std::byte>& last) {
+  std::unique_lock lock(mutex_);
+  for_caller_.wait(lock, [&] { return bytes_kept_ < kKeptMost || is_reading_ || problem_; });
+  if (bytes_kept_ < kKeptMost && !last.empty()) {
+    bytes_kept_ += last.size();
+    kept_.push_back({bytes - static_cast<int64_t>(last.size()), std::move(last)});
+    last.clear();
+    if (!spare_.empty()) last.swap(spare_.back()), spare_.pop_back();
+  }
+  announce(descriptor, bytes);
+}
+
+void HashBehind::announce(int descriptor, int64_t bytes) {
   descriptor_ = descriptor;
   bytes_ = bytes;
   if (!worker_.joinable()) worker_ = std::thread([this] { work(); });
   if (!is_busy_) for_worker_.notify_one();
-}
-
-// A copy of what is in the processor's cache costs less than reading the file. end: of `last` in the file.
-void HashBehind::keep(int64_t end, std::span<const std::byte> last) {
-  if (last.empty() || last.size() > 2 * kHashedAtOnce) return;
-  Block block{end - static_cast<int64_t>(last.size()), {}};
-  {
-    const std::lock_guard lock(mutex_);
-    if (kept_.size() >= kKeptMost) return;
-    if (!spare_.empty()) {
-      block.bytes = std::move(spare_.back());
-      spare_.pop_back();
-    }
-  }
-  block.bytes.assign(last.begin(), last.end());
-  const std::lock_guard lock(mutex_);
-  kept_.push_back(std::move(block));
 }
 
 std::string HashBehind::digest() {
@@ -72,6 +71,7 @@ void HashBehind::restart() {
   for_caller_.wait(lock, [&] { return !is_busy_; });
   bytes_hashed_ = bytes_begun_ = 0;
   kept_.clear();
+  bytes_kept_ = 0;
   problem_ = nullptr;
   digest_ = Sha256();
 }
@@ -81,6 +81,7 @@ HashBehind::Block HashBehind::next() {
   if (!kept_.empty() && kept_.front().begin == bytes_hashed_) {
     Block block = std::move(kept_.front());
     kept_.pop_front();
+    bytes_kept_ -= block.bytes.size();
     return block;
   }
   Block block{bytes_hashed_, {}};
@@ -100,10 +101,11 @@ void HashBehind::work() {
     Block block = next();
     const int64_t end = kept_.empty() ? bytes_ : std::min(bytes_, kept_.front().begin);
     is_busy_ = true;
+    is_reading_ = block.bytes.empty();
     lock.unlock();
     std::exception_ptr problem;
     try {
-      if (block.bytes.empty()) read(block, static_cast<size_t>(std::min<int64_t>(end - block.begin, kHashedAtOnce)));
+      if (block.bytes.empty()) read(block, static_cast<size_t>(std::min<int64_t>(end - block.begin, kReadAtOnce)));
       digest_.add(block.bytes);
       begin_writing(block.begin + static_cast<int64_t>(block.bytes.size()));
     } catch (...) {

@@ -8,7 +8,6 @@
 #include <deque>
 #include <exception>
 #include <mutex>
-#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -24,9 +23,11 @@ class HashBehind {
   HashBehind(const HashBehind&) = delete;
   HashBehind& operator=(const HashBehind&) = delete;
 
-  // The file has so many bytes by now, and they stay as they are. The descriptor is always the same. last: those at its
-  // end, where the caller still has them.
-  void grow(int descriptor, int64_t bytes, std::span<const std::byte> last = {});
+  // The file has so many bytes by now, and they stay as they are. The descriptor is always the same.
+  void grow(int descriptor, int64_t bytes);
+  // The same where the caller still has those at its end: takes them, for memory of others in exchange. Waits while
+  // many that were taken are not hashed yet, and leaves them where older ones are read back first.
+  void grow(int descriptor, int64_t bytes, std::vector<std::byte>& last);
   std::string digest();  // of all of them; once. Error(io)
   void restart();        // an empty file
   void stop();           // after the read at work; no longer uses the descriptor
@@ -36,7 +37,7 @@ class HashBehind {
     int64_t begin = 0;
     std::vector<std::byte> bytes;
   };
-  void keep(int64_t end, std::span<const std::byte> last);
+  void announce(int descriptor, int64_t bytes);
   Block next();
   void work();
   void read(Block& block, size_t n);
@@ -46,9 +47,10 @@ class HashBehind {
   std::condition_variable for_worker_, for_caller_;
   int descriptor_ = -1;
   int64_t bytes_ = 0, bytes_hashed_ = 0;
-  std::deque<Block> kept_;                     // of what is not hashed yet, in order, with gaps
+  std::deque<Block> kept_;  // of what is not hashed yet, in order, up to bytes_
+  size_t bytes_kept_ = 0;
   std::vector<std::vector<std::byte>> spare_;  // their memory again
-  bool is_busy_ = false, ends_ = false;
+  bool is_busy_ = false, is_reading_ = false, ends_ = false;
   std::exception_ptr problem_;
   // The worker's, while it is busy:
   Sha256 digest_;

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace assay::store {
 
@@ -61,6 +62,9 @@ struct HttpResult {
   std::string problem;
 };
 
+// Takes bytes away, or leaves them: the caller empties what is left, and uses its memory again.
+using TakeBytes = std::function<void(std::vector<std::byte>&)>;
+
 class Http {
  public:
   explicit Http(HttpSettings settings);  // Error(unsupported) in a build without libcurl
@@ -68,10 +72,15 @@ class Http {
   Http(const Http&) = delete;
   Http& operator=(const Http&) = delete;
 
-  // on_head gets the head of the reply that is no redirect; false ends the request. on_body gets the bytes behind it.
-  // What they throw comes through.
+  // on_head gets the head of the reply that is no redirect; false ends the request. on_body gets the bytes behind it,
+  // joined to kToldAtOnce, each part up to a multiple of that in the file, or less where more is slow to come. What
+  // they throw comes through.
   HttpResult get(const HttpRequest& request, const std::function<bool(const HttpHead&)>& on_head,
-                 const std::function<void(std::span<const std::byte>)>& on_body);
+                 const TakeBytes& on_body);
+  // What is written as one gets memory in one piece. The system keeps pieces of this size at hand; larger ones a
+  // virtual machine has often given back to its host, which takes three times the processor's time of the whole to
+  // undo.
+  static constexpr size_t kToldAtOnce = size_t{64} << 10;
 
  private:
   struct State;

@@ -13,8 +13,7 @@ Http::Http(HttpSettings) {
 }
 Http::~Http() = default;
 
-HttpResult Http::get(const HttpRequest&, const std::function<bool(const HttpHead&)>&,
-                     const std::function<void(std::span<const std::byte>)>&) {
+HttpResult Http::get(const HttpRequest&, const std::function<bool(const HttpHead&)>&, const TakeBytes&) {
   return {};  // nobody has an Http
 }
 

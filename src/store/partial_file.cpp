@@ -14,6 +14,7 @@
 #include <exception>
 #include <fstream>
 #include <memory>
+#include <span>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -113,8 +114,8 @@ void PartialFile::note(const Source& source) {
   write_small_file(note_path(), json::serialize(object) + "\n");
 }
 
-void PartialFile::append(std::span<const std::byte> bytes) {
-  for (auto left = bytes; !left.empty();) {
+void PartialFile::append(std::vector<std::byte>& bytes) {
+  for (std::span<const std::byte> left = bytes; !left.empty();) {
     const ssize_t n = ::pwrite(descriptor_, left.data(), left.size(), bytes_);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail(path_, "cannot be written");

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <span>
 #include <string>
+#include <vector>
 
 #include "store/hash_behind.h"
 
@@ -35,12 +35,12 @@ class PartialFile {
   const Source& source() const noexcept { return source_; }
   void note(const Source& source);
 
-  void append(std::span<const std::byte> bytes);  // the file has them then: Error(io)
-  void restart();                                 // from its first byte
-  std::string digest();                           // of all bytes; once
-  void sync();                                    // on the disk; Error(io)
-  void publish();                                 // under its name; the object is done then
-  void drop() noexcept;                           // removed, with its note; the object is done then
+  void append(std::vector<std::byte>& bytes);  // takes them; the file has them then: Error(io)
+  void restart();                              // from its first byte
+  std::string digest();                        // of all bytes; once
+  void sync();                                 // on the disk; Error(io)
+  void publish();                              // under its name; the object is done then
+  void drop() noexcept;                        // removed, with its note; the object is done then
 
   const std::filesystem::path& path() const noexcept { return path_; }
 

@@ -41,7 +41,7 @@ class Pieces {
     for (int i = 0; i < request.n_connections; ++i) connections_.push_back(std::make_unique<Http>(own));
   }
 
-  PiecesEnd run(const std::function<void(std::span<const std::byte>)>& take) {
+  PiecesEnd run(const TakeBytes& take) {
     n_alive_ = request_.n_connections;
     {
       struct Stopper {
@@ -55,8 +55,9 @@ class Pieces {
     }
     if (thrown_) std::rethrow_exception(thrown_);
     while (!window_.empty()) {  // what is there in a row
+      const bool is_whole = window_.front().missing() == 0;
       take(window_.front().bytes);
-      if (window_.front().missing() > 0) break;
+      if (!is_whole) break;
       window_.pop_front();
     }
     return std::move(end_);
@@ -70,12 +71,12 @@ class Pieces {
   }
 
   // In the calling thread: until all is given on, or nobody is left who would fetch more.
-  void give_on(const std::function<void(std::span<const std::byte>)>& take) {
+  void give_on(const TakeBytes& take) {
     std::unique_lock lock(mutex_);
     while (window_.empty() ? next_begin_ < request_.total : true) {
       for_caller_.wait_for(lock, kLook, [&] { return is_first_done() || is_stopped_ || n_alive_ == 0; });
       if (is_first_done()) {
-        const Piece piece = std::move(window_.front());
+        Piece piece = std::move(window_.front());
         window_.pop_front();
         for_workers_.notify_all();
         lock.unlock();
@@ -161,7 +162,7 @@ class Pieces {
           const bool is_plain = head.encoding.empty() || head.encoding == "identity";
           return head.status == 206 && !end.is_another && head.range_begin == begin && is_plain;
         },
-        [&](std::span<const std::byte> bytes) {  // more than was asked for is nobody's
+        [&](std::vector<std::byte>& bytes) {  // more than was asked for is nobody's
           const auto n = std::min<int64_t>(static_cast<int64_t>(bytes.size()), piece.missing());
           piece.bytes.insert(piece.bytes.end(), bytes.begin(), bytes.begin() + n);
         });
@@ -186,8 +187,7 @@ class Pieces {
 
 }  // namespace
 
-PiecesEnd fetch_pieces(const PiecesRequest& request, const HttpSettings& settings,
-                       const std::function<void(std::span<const std::byte>)>& take) {
+PiecesEnd fetch_pieces(const PiecesRequest& request, const HttpSettings& settings, const TakeBytes& take) {
   return Pieces(request, settings).run(take);
 }
 

@@ -31,7 +31,6 @@ struct PiecesEnd {
 // received in a row is given to it before an end that is not complete. A connection that fails without a byte is given
 // up; the others go on with its piece. settings.cancelled is asked in the calling thread alone. Holds at most twice as
 // many pieces as connections.
-PiecesEnd fetch_pieces(const PiecesRequest& request, const HttpSettings& settings,
-                       const std::function<void(std::span<const std::byte>)>& take);
+PiecesEnd fetch_pieces(const PiecesRequest& request, const HttpSettings& settings, const TakeBytes& take);
 
 }  // namespace assay::store

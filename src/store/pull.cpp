@@ -175,7 +175,7 @@ class Puller {
   void check_room(const Task& task, int64_t total, int64_t n_there) const;
   bool can_part(const Task& task, const PartialFile& partial) const;
   bool take_head(const HttpHead& head, const Task& task, PartialFile& partial, const store::OriginNote* existing);
-  void take_body(std::span<const std::byte> bytes, const Task& task, PartialFile& partial);
+  void take_body(std::vector<std::byte>& bytes, const Task& task, PartialFile& partial);
   PulledFile finish(const Task& task, PartialFile& partial, const fs::path& target);
   void check_structure(const Task& task, PartialFile& partial) const;
   [[noreturn]] void drop(PartialFile& partial, const std::string& problem) const {
@@ -213,7 +213,7 @@ std::string Puller::get_list(const std::string& url, std::string& next) {
           head = h;
           return h.status == 200;
         },
-        [&](std::span<const std::byte> bytes) {
+        [&](std::vector<std::byte>& bytes) {
           if (text.size() + bytes.size() > kListBytesMax)
             throw NetworkError(
                 fmt::format("{}: the list of files has more than {} bytes, which is the limit", url, kListBytesMax));
@@ -422,7 +422,7 @@ bool Puller::can_part(const Task& task, const PartialFile& partial) const {
 // One try: over one connection, or, once a first piece has told how long the file is, over several.
 HttpResult Puller::fetch_rest(const Task& task, PartialFile& partial, const store::OriginNote* existing) {
   const auto& version = partial.source().version;
-  const auto body = [&](std::span<const std::byte> bytes) { take_body(bytes, task, partial); };
+  const auto body = [&](std::vector<std::byte>& bytes) { take_body(bytes, task, partial); };
   if (partial.bytes() == 0 || !can_part(task, partial)) {
     const int64_t end = has_no_parts_ || partial.bytes() > 0 ? -1 : kFirstPiece;
     const HttpResult result = http_.get(
@@ -510,7 +510,7 @@ bool Puller::take_head(const HttpHead& head, const Task& task, PartialFile& part
   return true;
 }
 
-void Puller::take_body(std::span<const std::byte> bytes, const Task& task, PartialFile& partial) {
+void Puller::take_body(std::vector<std::byte>& bytes, const Task& task, PartialFile& partial) {
   const int64_t total = partial.source().total_bytes;
   if (total >= 0 && static_cast<int64_t>(bytes.size()) > total - partial.bytes())
     drop(partial, fmt::format("{}: the server sends more than the {} bytes it announced", task.url, total));
@@ -523,8 +523,8 @@ void Puller::take_body(std::span<const std::byte> bytes, const Task& task, Parti
                        head_.type.empty() ? "" : fmt::format(" (the server calls it {})", base::shown(head_.type))));
     }
   }
-  partial.append(bytes);
   result_.fetched_bytes += static_cast<int64_t>(bytes.size());
+  partial.append(bytes);
   progress_.done_bytes = partial.bytes();
   if (options_.on_progress) options_.on_progress(progress_);
 }
