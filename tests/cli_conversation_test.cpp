@@ -319,6 +319,11 @@ TEST_F(Conversation, AnswersAreHeldToAGrammarOrASchema) {
   std::ofstream(folder_ / "s.json") << R"({"enum": ["one", "two"]})";
   std::ofstream(folder_ / "g.gbnf") << "root ::= [0-9]{3}";
   EXPECT_THAT(run({"-jf", (folder_ / "s.json").string()}).out, testing::AnyOf("\"one\"\n", "\"two\"\n"));
+  for (const auto& [flag, reads, name] : {std::tuple("-j", "-jf", "s.json"), std::tuple("--grammar", "--grammar-file", "g.gbnf")}) {
+    const ProgramResult mistaken = run({flag, (folder_ / name).string()});
+    EXPECT_EQ(mistaken.exit_code, 2);
+    EXPECT_THAT(mistaken.err, testing::AllOf(HasSubstr("is the name of a file"), HasSubstr(std::string(reads) + " "))) << flag;
+  }
   EXPECT_THAT(run({"--grammar-file", (folder_ / "g.gbnf").string()}).out, testing::MatchesRegex("[0-9][0-9][0-9]\n"));
   const ProgramResult talk = assay({"chat", model_, "--chat-template", kTemplate, "-c", "128", "--grammar", "root ::= \"ja\""}, "x\n/set temp 0.3\ny\n");
   std::istringstream lines(talk.out);

@@ -147,6 +147,17 @@ TEST_F(CliFlags, AnEmptyPromptIsNone) {
   expect_refusal(assay({"trace", path_}), "no prompt");
 }
 
+TEST_F(CliFlags, AWordTooManyNamesTheFlagThatTakesIt) {
+  const std::string file = (folder_ / "text.txt").string();
+  std::ofstream(file) << "the sea";
+  expect_refusal(assay({"tokenize", path_, "Hello world"}), "'Hello world' is one argument too many; -p TEXT takes it");
+  expect_refusal(assay({"detokenize", path_, "19556", "905"}), "'19556' is one argument too many; --ids LIST takes it");
+  expect_refusal(assay({"logits", path_, "[1, 2]"}), "--ids LIST takes it");
+  expect_refusal(assay({"perplexity", path_, file}), "-f FILE takes it");
+  expect_refusal(assay({"batch", path_, file}), "-i FILE takes it");
+  expect_refusal(assay({"inspect", path_, file}), "is one argument too many (");
+}
+
 TEST_F(CliFlags, TextComesAsAWordAFileOrStandardInput) {
   EXPECT_EQ(run({"abc", "-s", "1"}).at("ids"), run({"-p", "abc", "-s", "1"}).at("ids"));
   const ProgramResult flagged = assay({"run", "-m", path_, "abc", "-n", "1", "-s", "1", "--json"});
@@ -259,6 +270,8 @@ TEST(CliHabits, TheCommandComesFirst) {
   expect_refusal(assay({"-m", "m.gguf", "-p", "x"}), "-m stands before a command, which comes first: assay run -m ...");
   expect_refusal(assay({"m.gguf"}), "there is no command 'm.gguf': assay run m.gguf -p TEXT asks it");
   expect_refusal(assay({"nonsense"}), "needs one of run, chat,");
+  expect_refusal(assay({"rn", "m.gguf"}), "there is no command 'rn'; the nearest is run (assay --help lists them)");
+  expect_refusal(assay({"tokenise", "m.gguf"}), "the nearest is tokenize");
 }
 
 TEST(CliHabits, EveryFlagOfOtherProgramsIsTakenOrHasAnAdvice) {

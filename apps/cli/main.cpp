@@ -91,6 +91,14 @@ std::string overview() {
   return text;
 }
 
+bool is_model(const std::string& name) {
+  try {
+    return !stores_here().resolve(name).empty();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 const Command& find_command(const std::string& name) {
   const auto* command = std::find_if(std::begin(kCommands), std::end(kCommands), [&](const Command& c) { return name == c.name; });
   if (command != std::end(kCommands)) return *command;
@@ -99,6 +107,13 @@ const Command& find_command(const std::string& name) {
     throw UsageError(fmt::format("{} stands before a command, which comes first: assay run {} ...", name, name));
   if (name.ends_with(".gguf"))
     throw UsageError(fmt::format("there is no command '{}': assay run {} -p TEXT asks it, assay chat {} talks with it", name, name, name));
+  const auto* nearest = std::min_element(std::begin(kCommands), std::end(kCommands), [&](const Command& a, const Command& b) {
+    return distance(name, a.name) < distance(name, b.name);
+  });
+  if (name.size() > 1 && distance(name, nearest->name) < std::min<size_t>(name.size(), 3))
+    throw UsageError(fmt::format("there is no command '{}'; the nearest is {} (assay --help lists them)", name, nearest->name));
+  if (is_model(name))
+    throw UsageError(fmt::format("there is no command '{}': assay run {} -p TEXT asks that model, assay chat {} talks with it", name, name, name));
   std::string names;
   for (const Command& c : kCommands) names += fmt::format("{}{}", names.empty() ? "" : ", ", c.name);
   throw UsageError(fmt::format("there is no command '{}': needs one of {}", name, names));

@@ -12,7 +12,7 @@ struct Device {
   std::string name;
   std::string detail;             // e.g. "132 multiprocessors, compute capability 9.0"
   int64_t memory_bytes = 0;       // 0: not known
-  int64_t memory_free_bytes = 0;
+  int64_t memory_free_bytes = 0;  // of the processor: what could be taken without swapping
   int number = 0;                 // of its backend's devices: ContextOptions::devices
   std::string refused = {};       // why nothing can run on it; empty: it can
 };

@@ -87,6 +87,13 @@ std::vector<std::string> nearest(const std::string& text, const std::vector<Stor
 }
 
 [[noreturn]] void refuse_unknown(const std::string& text, const std::vector<StoredModel>& models) {
+  std::error_code unknown;
+  if (std::filesystem::is_directory(text, unknown)) {
+    throw Error(Errc::io,
+                fmt::format("{}: is a folder; needs a GGUF file, which `assay convert {} OUT` makes of a folder of "
+                            "safetensors from Hugging Face",
+                            text, text));
+  }
   const bool is_fetchable =
       std::any_of(short_names().begin(), short_names().end(), [&](const ShortName& s) { return s.name == text; }) ||
       store::is_repository(text.substr(0, text.find(':')));

@@ -197,7 +197,7 @@ TEST_F(Stores, APathThatExistsIsItself) {
   write(home_ / "file", "x");
   EXPECT_EQ(stores().resolve((home_ / "file").string()), (home_ / "file").string());
   EXPECT_EQ(stores().resolve("/dev/null"), "/dev/null");  // the reader says what it is
-  EXPECT_THAT(refusal(home_.path().string(), Errc::io), HasSubstr("no such file"));
+  EXPECT_THAT(refusal(home_.path().string(), Errc::io), HasSubstr("is a folder; needs a GGUF file"));
 }
 
 TEST_F(Stores, WhatCannotRunSaysWhy) {

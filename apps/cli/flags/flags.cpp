@@ -8,10 +8,13 @@
 #include <cmath>
 #include <cstdlib>
 #include <deque>
+#include <filesystem>
 #include <functional>
 #include <limits>
 #include <map>
 #include <sstream>
+#include <system_error>
+#include <tuple>
 #include <utility>
 
 #include "flags/other_programs.h"
@@ -121,7 +124,8 @@ std::string range_text(const std::pair<int64_t, int64_t>& range) {
   return fmt::format("a whole number from {} to {}", range.first, range.second);
 }
 
-// How many letters must change to make one word of the other.
+}  // namespace
+
 size_t distance(const std::string& a, const std::string& b) {
   std::vector<size_t> row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -134,8 +138,6 @@ size_t distance(const std::string& a, const std::string& b) {
   }
   return row[b.size()];
 }
-
-}  // namespace
 
 const std::vector<std::string>& describe_arguments() {
   static const std::vector<std::string> arguments = {std::string("\0describe", 9)};
@@ -367,6 +369,20 @@ void Flags::assign(Declared::State& flag, const std::string& name, const std::st
   }
 }
 
+// What is typed as one word too many is most often the text, the file or the ids that a flag of this command gives.
+std::string Flags::flag_that_takes(const std::string& word) const {
+  std::error_code unknown;
+  const bool is_file = std::filesystem::is_regular_file(word, unknown);
+  const bool is_ids = !word.empty() && word.find_first_not_of("0123456789,[] ") == std::string::npos;
+  for (const auto& [name, kind, fits] : {std::tuple("-f", "FILE", is_file), std::tuple("-i", "FILE", is_file),
+                                         std::tuple("--ids", "LIST", is_ids), std::tuple("-p", "TEXT", true)}) {
+    const auto flag = state_->by_name.find(name);
+    if (fits && flag != state_->by_name.end() && flag->second->facts.kind == kind && flag->second->given_as.empty())
+      return fmt::format("; {} {} takes it", name, kind);
+  }
+  return {};
+}
+
 void Flags::place(const std::vector<std::string>& loose) {
   auto argument = state_->arguments.begin();
   std::string skipped;
@@ -379,7 +395,9 @@ void Flags::place(const std::vector<std::string>& loose) {
     };
     for (; argument != state_->arguments.end() && !given_instead(*argument).empty(); ++argument)
       skipped += fmt::format("; {} gives the {}", given_instead(*argument), argument->facts.name);
-    if (argument == state_->arguments.end()) throw UsageError("'" + word + "' is one argument too many" + skipped);
+    if (argument == state_->arguments.end())
+      throw UsageError(
+          fmt::format("'{}' is one argument too many{}", word, skipped.empty() ? flag_that_takes(word) : skipped));
     argument->given = true;
     if (argument->list != nullptr) {
       argument->list->push_back(word);

@@ -15,6 +15,9 @@
 
 namespace assay::cli {
 
+// How many letters must change to make one word of the other.
+size_t distance(const std::string& a, const std::string& b);
+
 // A wrong call: exit code 2.
 struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -96,6 +99,7 @@ class Flags {
   void take_words(const std::vector<std::string>& arguments, std::vector<Word>& words,
                   std::vector<std::string>& loose) const;
   void place(const std::vector<std::string>& loose);
+  std::string flag_that_takes(const std::string& word) const;
   void read_environment();
   void check_exclusive() const;
   CommandFacts facts() const;

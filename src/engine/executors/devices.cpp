@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "backend/cpu/linear/linear.h"
 #include "backend/cuda/cuda.h"
 #include "backend/vulkan/vulkan.h"
+#include "base/aligned_buffer.h"
 #include "base/processors.h"
 
 namespace assay {
@@ -37,7 +39,8 @@ DeviceList list_devices(bool probe) {
   for (const backend::cpu::KernelSet set : backend::cpu::kernel_sets()) processor.detail += fmt::format(" {}", backend::cpu::name(set));
   const int64_t page = sysconf(_SC_PAGESIZE);
   processor.memory_bytes = sysconf(_SC_PHYS_PAGES) * page;
-  processor.memory_free_bytes = sysconf(_SC_AVPHYS_PAGES) * page;
+  // Pages that cache files are free for whoever needs them.
+  processor.memory_free_bytes = static_cast<int64_t>(std::min(base::memory_available_bytes(), static_cast<uint64_t>(processor.memory_bytes)));
   result.devices.push_back(std::move(processor));
   backend::cuda::Devices found = backend::cuda::find_devices();
   result.no_cuda = std::move(found.why_none);
