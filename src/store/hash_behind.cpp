@@ -50,9 +50,11 @@ void HashBehind::grow(int descriptor, int64_t bytes, std::vector<std::byte>& las
 }
 
 void HashBehind::announce(int descriptor, int64_t bytes) {
-  descriptor_ = descriptor;
   bytes_ = bytes;
-  if (!worker_.joinable()) worker_ = std::thread([this] { work(); });
+  if (!worker_.joinable()) {
+    descriptor_ = descriptor;
+    worker_ = std::thread([this] { work(); });
+  }
   if (!is_busy_) for_worker_.notify_one();
 }
 

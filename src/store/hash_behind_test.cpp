@@ -28,7 +28,10 @@ std::string digest_of(std::string_view text) {
 class HashBehindTest : public ::testing::Test {
  protected:
   HashBehindTest() : file_(::open((folder_ / "file").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {}
-  ~HashBehindTest() override { ::close(file_); }
+  ~HashBehindTest() override {
+    hash_.stop();
+    ::close(file_);
+  }
   void write(std::string_view text, bool hands_on = false) {
     ASSERT_EQ(::pwrite(file_, text.data(), text.size(), static_cast<off_t>(all_.size())),
               static_cast<ssize_t>(text.size()));
