@@ -171,6 +171,10 @@ class Pull(unittest.TestCase):
         self.assert_whole('m.gguf', MODEL)
         self.assertEqual(self.ranges(), [None, f'bytes={HALF}-'])
 
+    def test_seconds_out_of_range(self):
+        for flag, value in (('--timeout', '0'), ('--timeout', '86401'), ('--retry-wait', '-1'), ('--retry-wait', '3601')):
+            self.assertIn(f'{flag} {value}: needs seconds', self.pull(flag, value, 'u/r', code=2))
+
     def test_a_fast_flow_that_slows_down_is_no_silence(self):
         model = gguf(n_floats=8_000_000)
         self.pull('--timeout', 2, self.server.on('/m.gguf', Reply(model, etag='"a"', trickle=(24 << 20, 14))))

@@ -72,10 +72,11 @@ void check_options(const PullOptions& o) {
   const bool is_printable = std::all_of(o.token.begin(), o.token.end(), [](char c) { return c > 0x20 && c < 0x7f; });
   if (!is_printable) refuse("HF_TOKEN has characters that no token has (a space or line break?)");
   if (!(o.timeout_s > 0) || !std::isfinite(o.timeout_s) || o.timeout_s > 86400)
-    refuse("--timeout: needs seconds, up to a day");
+    refuse(fmt::format("--timeout {}: needs seconds, more than 0 and up to a day (86400)", o.timeout_s));
   if (o.n_connections < 1 || o.n_connections > kConnectionsMax)
     refuse(fmt::format("--connections {}: needs 1 to {}", o.n_connections, kConnectionsMax));
-  if (!(o.retry_wait_s >= 0) || o.retry_wait_s > 3600) refuse("--retry-wait: needs seconds, up to an hour");
+  if (!(o.retry_wait_s >= 0) || o.retry_wait_s > 3600)
+    refuse(fmt::format("--retry-wait {}: needs seconds, from 0 to an hour (3600)", o.retry_wait_s));
 }
 
 // The tries of one request: how many there were, how long to wait, when to give up.
