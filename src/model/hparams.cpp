@@ -87,11 +87,18 @@ bool is_array(const gguf::Metadata& metadata, const std::string& key) {
   return entry != nullptr && entry->type == gguf::ValueType::array;
 }
 
-void check_length(const std::string& key, size_t found, int64_t n_layers) {
-  if (found != static_cast<size_t>(n_layers)) throw Error(Errc::bad_file, fmt::format("{}: needs {} values, one a layer, found {}", key, n_layers, found));
+// One value a layer; those that only predict further tokens may have none, and get the last one's.
+template <class T>
+void fit_to_layers(const std::string& key, std::vector<T>& found, int64_t n_layers, int64_t n_predictors) {
+  if (!found.empty() && std::ssize(found) == n_layers - n_predictors) found.resize(static_cast<size_t>(n_layers), found.back());
+  if (std::ssize(found) != n_layers) throw Error(Errc::bad_file, fmt::format("{}: needs {} values, one a layer, found {}", key, n_layers, found.size()));
 }
 
 }  // namespace
+
+int64_t KeyReader::n_predictors() const {
+  return static_cast<int64_t>(std::min<uint64_t>(metadata_->find_unsigned(key("nextn_predict_layers")).value_or(0), kLayersMax));
+}
 
 std::optional<std::vector<int64_t>> KeyReader::find_counts(std::string_view name, int64_t n_layers, int64_t min, int64_t max) const {
   const std::string full = own(name);
@@ -100,8 +107,8 @@ std::optional<std::vector<int64_t>> KeyReader::find_counts(std::string_view name
     if (!one) return std::nullopt;
     return std::vector<int64_t>(static_cast<size_t>(n_layers), *one);
   }
-  const std::vector<int64_t> found = metadata_->find_integers(full).value();
-  check_length(full, found.size(), n_layers);
+  std::vector<int64_t> found = metadata_->find_integers(full).value();
+  fit_to_layers(full, found, n_layers, n_predictors());
   for (const int64_t value : found) {
     if (value < min) throw Error(Errc::bad_file, fmt::format("{}: needs values from {} to {}, found {}", full, min, max, value));
     in_range(full, static_cast<uint64_t>(value), min, max);
@@ -119,7 +126,7 @@ std::optional<std::vector<bool>> KeyReader::find_flags(std::string_view name, in
     const std::vector<int64_t> numbers = metadata_->find_integers(full).value();
     for (const int64_t value : numbers) found.push_back(value != 0);
   }
-  check_length(full, found.size(), n_layers);
+  fit_to_layers(full, found, n_layers, n_predictors());
   return found;
 }
 

@@ -36,7 +36,7 @@ class KeyReader {
   double number(std::string_view name, double otherwise) const;  // finite
   bool flag(std::string_view name, bool otherwise) const;
   std::string_view text(std::string_view name, std::string_view otherwise) const;
-  // One entry a layer; a single value stands for all of them.
+  // One entry a layer, where layers that only predict further tokens may have none; a single value stands for all of them.
   std::optional<std::vector<int64_t>> find_counts(std::string_view name, int64_t n_layers, int64_t min, int64_t max) const;
   std::optional<std::vector<bool>> find_flags(std::string_view name, int64_t n_layers) const;  // an array alone
   // attention.sliding_window_pattern: which layers look through the window. An array of flags, or a period, or this one: all but the last of each period
@@ -48,6 +48,7 @@ class KeyReader {
 
  private:
   std::string own(std::string_view name) const;  // the full key, marked as read
+  int64_t n_predictors() const;  // of the layers those that only predict further tokens, as far as the file says
   const gguf::Metadata* metadata_;  // of the File, which must outlive this
   std::string architecture_;
   mutable std::set<std::string> read_;  // names asked for

@@ -250,7 +250,7 @@ void eurobert(Draft& d) {
   Config& c = d.config;
   parts::sizes(d);
   parts::derive_head_dim(d);
-  parts::rope(d);
+  parts::rope(d, {.scaling = false});
   d.flag("attention.causal", false);
   d.text("rope.scaling.type", "none");
   parts::pooling(d);

@@ -280,7 +280,7 @@ void exaone_moe(Draft& d) {
   Config& c = d.config;
   parts::sizes(d);
   parts::derive_head_dim(d);
-  parts::rope(d, {.llama3 = true});
+  parts::rope(d, {.llama3 = true, .scaling = false});
   const int64_t n_shared = c.count("num_shared_experts"), width = c.count("moe_intermediate_size"),
                 n_next = c.find_count("num_nextn_predict_layers").value_or(0);
   d.count("vocab_size", c.count("vocab_size"));
@@ -320,7 +320,7 @@ void cohere2moe(Draft& d) {
   Config& c = d.config;
   parts::sizes(d);
   parts::key_lengths(d);
-  parts::rope(d);
+  parts::rope(d, {.scaling = false});
   const int64_t width = c.count("intermediate_size"), n_shared = c.find_count("num_shared_experts").value_or(0);
   if (const auto dense = c.find_count("prefix_dense_intermediate_size")) d.count("feed_forward_length", *dense);
   d.number("logit_scale", c.number("logit_scale"));

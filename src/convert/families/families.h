@@ -87,8 +87,11 @@ struct RopeOptions {
   bool llama3 = false;    // makes rope_freqs.weight
   std::optional<double> local_theta = std::nullopt;  // window layers have a base of their own, by default this; 0: the other layers'
   std::string_view known_type = {};                  // a kind of scaling that the family sees to itself
+  bool scaling = true;                               // false: files of the family say that there is none
+  double (*magnitude)(double factor, double mscale_all_dim) = nullptr;  // what files mean that have mscale_all_dim; null: they have no key for it
 };
 double rope(Draft& draft, const RopeOptions& options = {});
+double yarn_magnitude(double factor, double mscale);
 double share(double value, std::string_view key);  // Error(bad_file) unless above 0 and at most 1
 double rotary_share(Draft& draft, std::initializer_list<std::string_view> keys, std::optional<double> otherwise = std::nullopt);  // of a head, that turns
 void require_usual_base(Draft& draft, std::string_view key, std::string_view known_type = {});  // 10000, and no scaling: the file has no keys for them

@@ -42,7 +42,21 @@ std::vector<float> llama3_factors(Draft& draft, const Json& scaling, double thet
   return factors;
 }
 
-void yarn(Draft& draft, const Json& scaling, double factor) {
+// YaRN's magnitude where mscale and mscale_all_dim are there; neither has a key of its own.
+void yarn_scales(Draft& draft, const Json& scaling, double factor, const RopeOptions& options) {
+  const auto scale = [&](const char* name) {
+    const Json* value = scaling.find(name);
+    return value == nullptr || value->is_null() ? 0 : number_of(*value, name);
+  };
+  const double own = scale("mscale"), all = scale("mscale_all_dim");
+  if (own == 0 || all == 0) return;
+  const double stated = yarn_magnitude(factor, own) / yarn_magnitude(factor, all);
+  const double meant = options.magnitude != nullptr ? options.magnitude(factor, all) : yarn_magnitude(factor, 1);
+  if (std::abs(stated - meant) > 1e-9) draft.number("rope.scaling.yarn_attn_factor", stated);
+}
+
+void yarn(Draft& draft, const Json& scaling, double factor, const RopeOptions& options) {
+  yarn_scales(draft, scaling, factor, options);
   draft.text("rope.scaling.type", "yarn");
   draft.number("rope.scaling.factor", factor);
   const Json* original = scaling.find("original_max_position_embeddings");
@@ -135,6 +149,8 @@ void key_lengths(Draft& d) {
   }
 }
 
+double yarn_magnitude(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1; }
+
 double rope(Draft& d, const RopeOptions& options) {
   Config& c = d.config;
   static const Json kNone;
@@ -163,12 +179,12 @@ double rope(Draft& d, const RopeOptions& options) {
     return base;
   }
   const Json* factor = params->find("factor");
-  if ((type != "linear" && type != "yarn") || factor == nullptr) {
+  if ((type != "linear" && type != "yarn") || factor == nullptr || !options.scaling) {
     throw Error(Errc::unsupported, fmt::format("config.json: rope scaling \"{}\"{} is not known for {}", type, factor == nullptr ? " without a factor" : "",
                                                d.architecture()));
   }
   if (type == "yarn") {
-    yarn(d, *params, number_of(*factor, "factor"));
+    yarn(d, *params, number_of(*factor, "factor"), options);
     return base;
   }
   d.text("rope.scaling.type", "linear");
@@ -208,7 +224,9 @@ void llama_keys(Draft& d) {
   key_lengths(d);
   d.count("vocab_size", d.config.count("vocab_size"));
   d.count("rope.dimension_count", parts::head_dim(d));
-  rope(d, {.llama3 = true});
+  const bool has_multiplier = d.config.text("model_type") == "ministral3";  // as mistral3 files have it
+  rope(d, {.llama3 = true,
+           .magnitude = has_multiplier ? +[](double factor, double all) { return yarn_magnitude(factor, 1) / yarn_magnitude(factor, all); } : nullptr});
   d.config.expect("hidden_act", {"silu"});
 }
 

@@ -62,7 +62,7 @@ constexpr std::array kFusedExperts = {
 void latent_keys(Draft& d) {
   Config& c = d.config;
   parts::sizes(d);
-  parts::rope(d);
+  parts::rope(d, {.magnitude = [](double, double) { return 1.0; }});
   const int64_t rank = c.count("kv_lora_rank"), turned = c.count("qk_rope_head_dim");
   const bool has_experts = d.n_experts > 0;
   d.count("attention.head_count_kv", 1);

@@ -156,15 +156,14 @@ constexpr std::array kNemotronEnds = {
 void nemotron(Draft& d) {
   parts::sizes(d);
   parts::key_lengths(d);
-  parts::rope(d);
+  parts::rope(d, {.scaling = false});
   const double eps = number_of(*d.config.find_any({"norm_eps"}), "norm_eps");
   d.number("attention.layer_norm_rms_epsilon", eps);
   d.number("attention.layer_norm_epsilon", eps);
   d.count("vocab_size", d.config.count("vocab_size"));
   d.count("rope.dimension_count",
           static_cast<int64_t>(parts::rotary_share(d, {"partial_rotary_factor", "rope_percent"}) *
-                               static_cast<double>(d.config.count("hidden_size"))) /
-              d.n_heads);
+                               static_cast<double>(parts::head_dim(d))));
   d.text("rope.scaling.type", "none");
   d.config.expect("hidden_act", {"relu2"});
   d.take(kNemotronEnds);
@@ -204,7 +203,7 @@ void command_r(Draft& d) {
   parts::sizes(d);
   if (const auto context = d.config.find_count("model_max_length"))
     d.count("context_length", *context);  // what it was trained for
-  parts::rope(d);
+  parts::rope(d, {.scaling = false});
   cohere_keys(d);
   d.take(rules::kEnds);
   d.take(kCohere);
@@ -215,7 +214,7 @@ void command_r(Draft& d) {
 void cohere2(Draft& d) {
   parts::sizes(d);
   parts::derive_head_dim(d);
-  parts::rope(d);
+  parts::rope(d, {.scaling = false});
   cohere_keys(d);
   d.count("attention.sliding_window", d.config.count("sliding_window"));
   d.count("vocab_size", d.config.count("vocab_size"));

@@ -12,6 +12,7 @@
 
 #include "assay/context.h"
 #include "assay/error.h"
+#include "model/build.h"
 #include "support/gguf_edit.h"
 #include "support/golden_run.h"
 #include "support/shared_data.h"
@@ -57,6 +58,12 @@ class ArchEdits : public ::testing::Test {
       return error.what();
     }
     return "loaded";
+  }
+  static std::string digest(const std::string& path) {
+    const auto model = Model::load(path, {.tokenizer = false});
+    Context context(model, {.n_ctx = 64, .n_threads = 1});
+    context.decode_all(std::vector<int32_t>{5, 9, 2, 7, 11, 3, 8, 20, 6, 13, 4, 17}, {});
+    return context.kv_digest();
   }
 
  private:
@@ -168,6 +175,82 @@ TEST_F(ArchEdits, WhatIsNotRotatedMayBeWiderThanAHead) {
       expect_golden(name, {key}, [&](GgufWriter& file, const gguf::File&) { file.set(key, width); });
     }
   }
+}
+
+// Which layers have a window may be said of all layers but those that only predict further tokens.
+TEST_F(ArchEdits, LayersThatPredictNeedNoFlags) {
+  expect_golden("exaonemoe", {"exaone-moe.block_count", "exaone-moe.nextn_predict_layers"}, [](GgufWriter& file, const gguf::File&) {
+    file.set("exaone-moe.block_count", uint32_t{3}).set("exaone-moe.nextn_predict_layers", uint32_t{1});
+  });
+}
+
+// Where only layers with a window rotate, rope.freq_base_swa is the whole rotation.
+TEST_F(ArchEdits, WindowsMayHaveABaseOfTheirOwn) {
+  for (const auto& [name, architecture] : {std::pair("cohere2", "cohere2"), std::pair("afmoe", "afmoe"), std::pair("exaonemoe", "exaone-moe"),
+                                           std::pair("exaone4-32b", "exaone4")}) {
+    const std::string base = std::string(architecture) + ".rope.freq_base";
+    expect_golden(name, {base}, [&](GgufWriter& file, const gguf::File&) { file.set(base, 77.0f).set(base + "_swa", 10000.0f); });
+  }
+}
+
+// The same where all layers rotate: with windows in all of them the base of the full ones has no effect.
+TEST_F(ArchEdits, WindowsOfAllLayersUseTheirOwnBase) {
+  for (const auto& [name, architecture] : {std::pair("gemma2", "gemma2"), std::pair("gptoss", "gpt-oss")}) {
+    const std::string base = std::string(architecture) + ".rope.freq_base", pattern = std::string(architecture) + ".attention.sliding_window_pattern";
+    const auto all_windows = [&](float full, float own) {
+      const std::string path = write(name, {base, pattern}, [&](GgufWriter& file, const gguf::File&) {
+        file.set(pattern, std::vector<uint32_t>{1, 1}).set(base, full).set(base + "_swa", own);
+      });
+      return digest(path);
+    };
+    EXPECT_EQ(all_windows(10000.0f, 500.0f), all_windows(500.0f, 500.0f)) << name;
+    EXPECT_NE(all_windows(500.0f, 10000.0f), all_windows(500.0f, 500.0f)) << name;
+  }
+}
+
+// Files of GLM-4 models that see pictures: rows of q and k are in halves, and the key of sections says so.
+TEST_F(ArchEdits, Glm4WithSectionsTurnsHalves) {
+  constexpr int64_t kWidth = 16, kTurned = 8;
+  std::set<std::string> without;
+  for (int layer = 0; layer < 2; ++layer) {
+    for (const char* name : {"attn_q", "attn_k"}) {
+      const std::string tensor = in_layer(layer, name);
+      without.insert({tensor, tensor.substr(0, tensor.size() - 6) + "bias"});
+    }
+  }
+  expect_golden("glm4", without, [&](GgufWriter& file, const gguf::File& source) {
+    file.set("glm4.rope.dimension_sections", std::vector<uint32_t>{2, 1, 1, 0});
+    for (const std::string& name : without) {
+      const gguf::Tensor& paired = *source.find(name);
+      const tensor::Shape& shape = paired.view.shape;
+      const bool is_bias = shape.rank == 1;
+      const auto row_bytes = static_cast<size_t>(is_bias ? 4 : paired.view.row_bytes());
+      Bytes halves;
+      for (int64_t row = 0; row < shape.dims[0]; ++row) {
+        const int64_t i = row % kWidth, from = i >= kTurned ? i : i < kTurned / 2 ? 2 * i : 2 * (i - kTurned / 2) + 1;
+        test::append(halves, paired.view.data.data() + static_cast<size_t>(row - i + from) * row_bytes, row_bytes);
+      }
+      file.tensor(name, paired.view.dtype, {shape.dims.begin(), shape.dims.begin() + shape.rank}, halves);
+    }
+  });
+}
+
+TEST_F(ArchEdits, BoundedDecaysAreWhatAFileWithoutTheKeyMeans) { expect_golden("bailing3", {"bailingmoe3.kda.safe_gate"}, {}); }
+
+TEST_F(ArchEdits, Gemma2OlderThanTheKeyHasWindowsOf4096) {
+  const gguf::File file = gguf::File::open(write("gemma2", {"gemma2.attention.sliding_window"}, {}));
+  const ops::Plan plan = model::build_model(file).plan;
+  EXPECT_EQ(plan.cache_layers[0].window, 4096);
+  EXPECT_EQ(plan.cache_layers[1].window, 0);
+}
+
+TEST_F(ArchEdits, Lfm2MayHaveAWindow) {
+  const auto with = [](uint32_t window) {
+    return [=](GgufWriter& file, const gguf::File&) { file.set("lfm2.attention.sliding_window", window); };
+  };
+  expect_golden("lfm2", {}, with(40));
+  const gguf::File file = gguf::File::open(write("lfm2", {}, with(3)));
+  EXPECT_EQ(model::build_model(file).plan.cache_layers[0].window, 3);
 }
 
 }  // namespace

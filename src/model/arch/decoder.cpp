@@ -18,10 +18,14 @@ Decoder::Decoder(const ArchInput& arch_input, PlanBuilder& builder) : input(arch
   for (int64_t layer = n_layers; layer < h.n_layers; ++layer) p.weights().ignore(fmt::format("blk.{}.", layer));
 }
 
-ops::RopeId Decoder::rope(Pairing pairing) const {
+ops::RopeId Decoder::scaled_rope(Pairing pairing, double theta) const {
   const std::vector<float> factors = p.weights().optional_values("rope_freqs.weight", h.rope_dim / 2);
-  return p.add_rope(make_rope(h.rope_dim, h.rope_theta, pairing == Pairing::pairs, read_rope_scaling(input.keys, h), factors));
+  return p.add_rope(make_rope(h.rope_dim, theta, pairing == Pairing::pairs, read_rope_scaling(input.keys, h), factors));
 }
+
+ops::RopeId Decoder::rope(Pairing pairing) const { return scaled_rope(pairing, h.rope_theta); }
+
+ops::RopeId Decoder::rope_windowed(Pairing pairing) const { return scaled_rope(pairing, rope_theta_windowed()); }
 
 ops::RopeId Decoder::plain_rope(Pairing pairing, double theta) const {
   return p.add_rope(make_rope(h.rope_dim, theta, pairing == Pairing::pairs, {}));
@@ -41,16 +45,23 @@ ops::RopeId Decoder::long_rope(Pairing pairing) const {
 
 double Decoder::rope_theta_windowed() const { return input.keys.find_positive("rope.freq_base_swa", 1e30).value_or(h.rope_theta); }
 
-int64_t Decoder::window() const { return input.keys.find_count("attention.sliding_window", 0, kContextMax).value_or(0); }
+bool Decoder::has_rope_sections() const {
+  const auto sections = input.keys.metadata().find_integers(input.keys.key("rope.dimension_sections"));
+  return sections && std::ranges::any_of(*sections, [](int64_t n) { return n > 0; });
+}
 
-std::vector<bool> Decoder::windowed_layers(int64_t period, bool last_full) const {
+int64_t Decoder::window(int64_t otherwise) const {
+  return input.keys.find_count("attention.sliding_window", 0, kContextMax).value_or(otherwise);
+}
+
+std::vector<bool> Decoder::windowed_layers(int64_t period, bool last_full, int64_t otherwise) const {
   std::vector<bool> windowed = input.keys.windowed_layers(h.n_layers, period, last_full);
   const bool some = std::ranges::find(windowed, true) != windowed.end();
   if (some && input.keys.find_count("attention.sliding_window", 0, kContextMax) == 0) {
     throw Error(Errc::bad_file, fmt::format("{}: needs at least 1 position for the layers with a window, found 0; a model without windows has no such key",
                                             input.keys.key("attention.sliding_window")));
   }
-  if (window() == 0) windowed.assign(windowed.size(), false);
+  if (window(otherwise) == 0) windowed.assign(windowed.size(), false);
   return windowed;
 }
 

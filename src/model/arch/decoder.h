@@ -43,10 +43,13 @@ class Decoder {
   // The same with LongRoPE's short factors, where the file has such: contexts then end where these do.
   ops::RopeId long_rope(Pairing pairing) const;
   double rope_theta_windowed() const;  // rope.freq_base_swa, else rope.freq_base
+  ops::RopeId rope_windowed(Pairing pairing) const;  // rope() over that base
+  // Files of models that see pictures too: positions have sections (one and the same in text), and every family turns halves.
+  bool has_rope_sections() const;
 
-  // attention.sliding_window where the file has one, else 0; and which layers have it (KeyReader::windowed_layers).
-  int64_t window() const;
-  std::vector<bool> windowed_layers(int64_t period, bool last_full) const;
+  // attention.sliding_window, else `otherwise`, where 0 is none; and which layers have it (KeyReader::windowed_layers).
+  int64_t window(int64_t otherwise = 0) const;
+  std::vector<bool> windowed_layers(int64_t period, bool last_full, int64_t otherwise = 0) const;
 
   ops::ValueId embed(double scale = 1.0) const;
   void begin_layer(int32_t layer, int64_t window = 0) const { begin_layer(layer, {0, h.head_dim, window, h.value_dim}); }
@@ -110,6 +113,7 @@ class Decoder {
   bool is_last(int32_t layer) const { return layer + 1 == n_layers; }
 
  private:
+  ops::RopeId scaled_rope(Pairing pairing, double theta) const;
   size_t at_layer() const { return static_cast<size_t>(p.layer()); }
 };
 

@@ -44,8 +44,9 @@ int64_t LatentAttention::d_value(int32_t layer) const {
 ops::RopeId LatentAttention::yarn_rope(Pairing pairing) const {
   RopeScaling scaling = read_rope_scaling(d_.input.keys, d_.h);
   const bool has_multiplier = d_.input.keys.number("rope.scaling.yarn_log_multiplier", 0) != 0;
-  // The magnitude m(mscale) / m(mscale_all_dim) has no key of its own; it is 1 in all public files.
-  if (scaling.kind == RopeScaling::Kind::yarn && has_multiplier) scaling.magnitude = 1;
+  // The magnitude is m(mscale) / m(mscale_all_dim), which is 1 in all public files, unless the file states another.
+  const bool stated = d_.input.keys.metadata().has(d_.input.keys.key("rope.scaling.yarn_attn_factor"));
+  if (scaling.kind == RopeScaling::Kind::yarn && has_multiplier && !stated) scaling.magnitude = 1;
   return d_.p.add_rope(make_rope(d_.h.rope_dim, d_.h.rope_theta, pairing == Pairing::pairs, scaling));
 }
 

@@ -10,7 +10,7 @@ ops::ValueId cohere2(const ArchInput& input, PlanBuilder& p) {
   const double logit_scale = input.keys.find_positive("logit_scale", 1e30).value_or(1);
   const int64_t window = d.window();
   const std::vector<bool> windowed = d.windowed_layers(4, true);
-  const ops::RopeId rope = d.rope(Pairing::pairs);
+  const ops::RopeId rope = d.rope_windowed(Pairing::pairs);
   ValueId x = d.embed();
   for (int32_t layer = 0; layer < d.n_layers; ++layer) {
     const bool local = windowed[static_cast<size_t>(layer)];

@@ -1,4 +1,5 @@
-// GLM-4-0414: norms before and after attention and FFN, half of each head turns (pairs), gate and up in one tensor. Source: Hugging Face transformers,
+// GLM-4-0414: norms before and after attention and FFN, half of each head turns (pairs; halves in files of GLM-4V), gate and up in
+// one tensor. Source: Hugging Face transformers,
 // modeling_glm4.
 #include "model/arch/decoder.h"
 
@@ -7,7 +8,7 @@ namespace assay::model::arch {
 ops::ValueId glm4(const ArchInput& input, PlanBuilder& p) {
   using ops::ValueId;
   const Decoder d(input, p);
-  const ops::RopeId rope = d.rope(Pairing::pairs);
+  const ops::RopeId rope = d.rope(d.has_rope_sections() ? Pairing::halves : Pairing::pairs);
   ValueId x = d.embed();
   for (int32_t layer = 0; layer < d.n_layers; ++layer) {
     d.begin_layer(layer);

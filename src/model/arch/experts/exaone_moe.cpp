@@ -10,7 +10,7 @@ ops::ValueId exaone_moe(const ArchInput& input, PlanBuilder& p) {
   const int64_t lead = d.leading_dense();
   const int64_t window = d.window();
   const std::vector<bool> windowed = d.windowed_layers(4, true);
-  const ops::RopeId rope = d.rope(Pairing::halves);
+  const ops::RopeId rope = window == 0 ? d.rope(Pairing::halves) : d.rope_windowed(Pairing::halves);
   ValueId x = d.embed();
   for (int32_t layer = 0; layer < d.n_layers; ++layer) {
     const bool local = windowed[static_cast<size_t>(layer)];

@@ -27,13 +27,15 @@ ops::ValueId gpt_oss(const ArchInput& input, PlanBuilder& p) {
   const RouteRule rule = d.route_rule(ops::Gating::softmax_of_chosen, false);
   RopeScaling scaling = read_rope_scaling(input.keys, d.h);
   scaling.rounds_corners = false;
-  const ops::RopeId rope = p.add_rope(make_rope(d.h.rope_dim, d.h.rope_theta, false, scaling));
+  const ops::RopeId rope_full = p.add_rope(make_rope(d.h.rope_dim, d.h.rope_theta, false, scaling));
+  const ops::RopeId rope_windowed = p.add_rope(make_rope(d.h.rope_dim, d.rope_theta_windowed(), false, scaling));
   AttentionRule attention = d.scaled();
   attention.sinks = true;
   ValueId x = d.embed();
   for (int32_t layer = 0; layer < d.n_layers; ++layer) {
-    d.begin_layer(layer, windowed[static_cast<size_t>(layer)] ? window : 0);
-    const Heads heads = d.turn(d.project(d.rms("attn_norm", x)), rope);
+    const bool local = windowed[static_cast<size_t>(layer)];
+    d.begin_layer(layer, local ? window : 0);
+    const Heads heads = d.turn(d.project(d.rms("attn_norm", x)), local ? rope_windowed : rope_full);
     const ValueId o = d.attend(heads, attention, {&x});
     x = p.add("attn_residual", x, o);
     const ValueId f = d.rms("post_attention_norm", x);

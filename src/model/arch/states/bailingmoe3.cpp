@@ -24,7 +24,7 @@ ops::ValueId bailingmoe3(const ArchInput& input, PlanBuilder& p) {
   using ops::ValueId;
   refuse_clamps(input);
   const Decoder d(input, p);
-  const KimiDelta delta(d);
+  const KimiDelta delta(d, true);
   const LatentAttention latent(d, Pairing::pairs);
   LatentAttention::Rule attention{latent.yarn_rope(), latent.yarn_score_scale()};
   const int64_t lead = d.leading_dense();

@@ -76,11 +76,11 @@ ValueId GatedDeltaNet::mix(ValueId x) const {
   return p.linear("ssm_out", p.gate("ssm_gated", z, normed, output_gate_), d_.h.d_model, Bias::optional);
 }
 
-KimiDelta::KimiDelta(const Decoder& decoder) : d_(decoder) {
+KimiDelta::KimiDelta(const Decoder& decoder, bool bounded) : d_(decoder) {
   kernel_ = d_.input.keys.count("ssm.conv_kernel", 1, ops::kConvKernelMax);
   head_dim_ = d_.input.keys.count("kda.head_dim", 1, kHeadDimMax);
   const double bound = d_.input.keys.number("kda.gate_lower_bound", -5);
-  if (!d_.input.keys.flag("kda.safe_gate", false)) return;
+  if (!d_.input.keys.flag("kda.safe_gate", bounded)) return;
   if (bound >= 0)
     throw Error(Errc::bad_file,
                 fmt::format("{}: needs a value below 0, found {}", d_.input.keys.key("kda.gate_lower_bound"), bound));

@@ -32,7 +32,7 @@ class GatedDeltaNet {
 // is kda.gate_lower_bound * sigmoid(ssm_a (f + dt)), else ssm_a * softplus(f + dt).
 class KimiDelta {
  public:
-  explicit KimiDelta(const Decoder& decoder);
+  KimiDelta(const Decoder& decoder, bool bounded);
   ops::ValueId mix(ops::ValueId x) const;
 
  private:

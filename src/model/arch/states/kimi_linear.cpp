@@ -9,7 +9,7 @@ namespace assay::model::arch {
 ops::ValueId kimi_linear(const ArchInput& input, PlanBuilder& p) {
   using ops::ValueId;
   const Decoder d(input, p);
-  const KimiDelta delta(d);
+  const KimiDelta delta(d, false);
   const LatentAttention latent(d, Pairing::pairs);
   const int64_t lead = d.leading_dense();
   const RouteRule rule = d.route_rule(ops::Gating::sigmoid, true);

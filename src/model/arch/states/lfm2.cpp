@@ -20,7 +20,7 @@ ops::ValueId lfm2(const ArchInput& input, PlanBuilder& p) {
       o = short_conv(d, d.rms("attn_norm", x));
       x = d.wanted("residual", x);
     } else {
-      d.begin_layer(layer);
+      d.begin_layer(layer, d.window());  // LFM2.5's audio models have one
       o = d.attend(d.turn(d.norm_heads(d.project(d.rms("attn_norm", x))), rope), d.scaled(), {&x});
     }
     x = p.add("attn_residual", x, o);
