@@ -274,6 +274,50 @@ TEST(Convert, StatesThatAFileCannotDescribeAreRefusedByName) {
   refuses("jamba", "attn_layer_offset", 2, Errc::bad_file);
 }
 
+const json::object kYarn = {{"rope_type", "yarn"}, {"rope_theta", 10000}, {"factor", 4}, {"original_max_position_embeddings", 128}, {"partial_rotary_factor", 0.5}};
+
+// Files of these families say that rotations are not scaled.
+TEST(Convert, ScalingThatAFileDeniesIsRefused) {
+  for (const char* family : {"exaone_moe", "cohere2moe", "cohere", "cohere2", "nemotron", "eurobert"}) {
+    ConvertedFolder folder(family);
+    folder.set("rope_parameters", kYarn);
+    EXPECT_NE(folder.refusal(Errc::unsupported).find("rope scaling \"yarn\""), std::string::npos) << family;
+  }
+}
+
+TEST(Convert, RoundedCornersOfGptOssAreRefused) {
+  ConvertedFolder folder("gpt_oss");
+  folder.set("rope_parameters", kYarn);
+  EXPECT_NE(folder.refusal(Errc::unsupported).find("truncate"), std::string::npos);
+}
+
+// mscale and mscale_all_dim have no keys; what they make of YaRN's magnitude has one.
+TEST(Convert, YarnsMagnitudeIsStatedWhereTheFileMeansAnother) {
+  const auto stated = [](const char* family, const char* key, double mscale, double all) {
+    ConvertedFolder folder(family);
+    json::object yarn = folder.config()["rope_parameters"].as_object();
+    yarn["mscale"] = mscale, yarn["mscale_all_dim"] = all;
+    folder.set("rope_parameters", yarn);
+    folder.convert("f16");
+    return gguf::File::open(folder.out()).metadata().find_float(key);
+  };
+  constexpr double kLog4 = 1.3862943611198906, kLog16 = 2.772588722239781;  // of the factors
+  EXPECT_NEAR(stated("llama_tied_yarn", "llama.rope.scaling.yarn_attn_factor", 1, 1).value(), 1, 1e-7);
+  EXPECT_NEAR(stated("llama_tied_yarn", "llama.rope.scaling.yarn_attn_factor", 0.5, 2).value(), (0.05 * kLog4 + 1) / (0.2 * kLog4 + 1), 1e-7);
+  EXPECT_FALSE(stated("deepseek3", "deepseek2.rope.scaling.yarn_attn_factor", 0.5, 0.5));
+  EXPECT_NEAR(stated("deepseek3", "deepseek2.rope.scaling.yarn_attn_factor", 0.5, 1).value(), (0.05 * kLog4 + 1) / (0.1 * kLog4 + 1), 1e-7);
+  EXPECT_FALSE(stated("ministral3", "mistral3.rope.scaling.yarn_attn_factor", 1, 0.5));
+  EXPECT_NEAR(stated("ministral3", "mistral3.rope.scaling.yarn_attn_factor", 0.5, 1).value(), (0.05 * kLog16 + 1) / (0.1 * kLog16 + 1), 1e-7);
+}
+
+// A head may be narrower than its share of the model's width, and its share of that turns.
+TEST(Convert, NemotronTurnsAShareOfItsHead) {
+  ConvertedFolder folder("nemotron");
+  folder.set("head_dim", 16);
+  folder.convert("f16");
+  EXPECT_EQ(gguf::File::open(folder.out()).metadata().find_unsigned("nemotron.rope.dimension_count"), 8u);
+}
+
 TEST(Convert, AHeadBesideTheKeyThatItIsTheEmbedding) {
   for (const bool is_the_embedding : {true, false}) {
     ConvertedFolder folder("qwen3");

@@ -75,10 +75,22 @@ void packed_experts(Draft& d, const std::string& from, const std::string& to, in
   d.add(to, {shape[0], n, shape[2] * 32}, std::move(slices)).scales = &scales;
 }
 
+// YaRN rounds its corners unless truncate is false, as in the published models.
+void require_unrounded_corners(Draft& d) {
+  const Json* params = d.config.find_any({"rope_parameters", "rope_scaling"});
+  if (params == nullptr || (params->text("rope_type") != "yarn" && params->text("type") != "yarn")) return;
+  const Json* truncate = params->find("truncate");
+  const bool* rounds = truncate == nullptr ? nullptr : truncate->boolean();
+  if (rounds == nullptr || *rounds)
+    throw Error(Errc::unsupported,
+                "config.json: truncate of the rope scaling is not false; gpt-oss files have no key for it");
+}
+
 void gpt_oss(Draft& d) {
   parts::sizes(d);
   parts::key_lengths(d);
   parts::rope(d);
+  require_unrounded_corners(d);
   d.count("attention.sliding_window", d.config.count("sliding_window"));
   d.count("expert_feed_forward_length", d.config.count("intermediate_size"));
   const std::vector<bool> windows = parts::window_layers(d, [](int64_t layer) { return layer % 2 == 0; });
