@@ -1,0 +1,75 @@
+"""Goldens of settings that those of the families leave open: random models of transformers in float64, their files by llama.cpp's converter.
+
+usage: settings.py LLAMA_CPP FOLDER     (what random_settings.py needs) writes FOLDER/NAME.{gguf,json} of each of GOLDENS
+
+Weights are rounded to half precision, matrices kept as F16. Seeds are taken so that no router's last choice is within 2e-4 of the next, by the logits of the
+routers' scores; windows are narrower than the prompt.
+"""
+import copy
+import json
+import pathlib
+import random
+import sys
+import tempfile
+
+import convert
+import random_settings
+
+GOLDENS = (
+    # name, family of convert.py, architecture, what is set otherwise
+    ("cohere2moe-rms", "cohere2moe", "cohere2moe", dict(rms_norm_eps=1e-5, sliding_window=8)),  # RMS norms
+    ("llama4-full", "llama4", "llama4", dict(num_hidden_layers=4, layer_types=["full_attention"] * 4, no_rope_layers=[1] * 4)),  # neither blocks nor layers without rotation
+)
+
+
+def smallest_gap(model, ids, torch):
+    """Of all routers the smallest distance between the last expert taken and the next one."""
+    gaps = []
+
+    def look(module, inputs, output):
+        scores = torch.nn.functional.linear(inputs[0].float().reshape(-1, module.weight.shape[1]), module.weight).sort(-1, descending=True).values
+        n = getattr(module, "top_k", 1)
+        gaps.append(float((scores[:, n - 1] - scores[:, n]).min()))
+    hooks = [m.register_forward_hook(look) for name, m in model.named_modules() if name.endswith((".gate", ".router")) and hasattr(m, "weight")]
+    with torch.no_grad():
+        model(torch.tensor([ids]), use_cache=False)
+    for hook in hooks:
+        hook.remove()
+    return min(gaps)
+
+
+def make(name, family, architecture, settings, theirs, out):
+    import torch
+    import transformers
+    _, config_class, values, tokenizer, _, *_ = next(f for f in convert.families() if f[0] == family)
+    for seed in range(1, 100):
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = pathlib.Path(temporary)
+            values = dict(copy.deepcopy(values), **settings)
+            ids, logits = random_settings.build(family, config_class, values, tokenizer, random.Random(seed), folder)
+            gap = smallest_gap(transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32), ids, torch)
+            if gap < 2e-4 or len(ids) != 40:
+                continue
+            for file_name, content in convert.tokenizer_files(*tokenizer).items():
+                (folder / file_name).write_bytes(content if isinstance(content, bytes) else (convert.patched(convert.BASE, content) if isinstance(content, dict) else content).encode())
+            theirs(folder, out / f"{name}.gguf", "f16", tokenizer[1], False)
+        assert logits.dtype == torch.float64
+        likely = torch.log_softmax(logits, -1)
+
+        def written(numbers):
+            return [float(f"{x:.10g}") for x in numbers.tolist()]
+        golden = {"arch": config_class.replace("Config", "ForCausalLM").replace("Text", ""), "general_architecture": architecture, "ids": ids, "logits_last3": [written(row) for row in logits[-3:]],
+                  "logsumexp": written(torch.logsumexp(logits, -1)), "nll": written(-likely[torch.arange(len(ids) - 1), torch.tensor(ids[1:])]), "top_k_smallest_gap": gap}
+        (out / f"{name}.json").write_text(json.dumps(golden))
+        print(name, "seed", seed, "smallest gap", gap)
+        return
+
+
+def main():
+    theirs, out = random_settings.converter_of(sys.argv[1]), pathlib.Path(sys.argv[2])
+    for name, family, architecture, settings in GOLDENS:
+        make(name, family, architecture, settings, theirs, out)
+
+
+if __name__ == "__main__":
+    main()
