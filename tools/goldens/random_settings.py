@@ -369,7 +369,7 @@ def converter_of(llama_cpp):
 
 def main():
     arguments = sys.argv[1:]
-    theirs = converter_of(arguments.pop(1)) if arguments[0] == "--with" and arguments.pop(0) else None
+    theirs = converter_of(arguments.pop(0)) if arguments[0] == "--with" and arguments.pop(0) else None
     assay, seed, only = arguments[0], arguments[1], arguments[2:]
     import transformers
     differ = False

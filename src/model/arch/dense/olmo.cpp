@@ -1,4 +1,7 @@
 // OLMo 1: LayerNorm without weights; queries, keys and values clamped where the file says so. Source: Groeneveld et al. 2024, arXiv:2402.00838.
+#include <fmt/format.h>
+
+#include "assay/error.h"
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {
@@ -7,6 +10,7 @@ ops::ValueId olmo(const ArchInput& input, PlanBuilder& p) {
   using ops::ValueId;
   const Decoder d(input, p);
   const double limit = input.keys.number("attention.clamp_kqv", 0);
+  if (limit < 0) throw Error(Errc::bad_file, fmt::format("{}: needs a value from 0, found {}", input.keys.key("attention.clamp_kqv"), limit));
   const auto norm = [&](std::string_view name, ValueId x) { return p.layer_norm(name, x, d.layer_norm_eps(), NormWeights::none); };
   const ops::RopeId rope = d.rope(Pairing::pairs);
   ValueId x = d.embed();

@@ -1,8 +1,20 @@
 // Laguna: heads normed, what attention gives is multiplied by a softplus (of each head or of each element), windows in three of four layers with a plain
 // rotation of their own, YaRN and a partial one in the full layers, experts by sigmoid beside a shared one after dense layers.
+#include <fmt/format.h>
+
+#include "assay/error.h"
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {
+namespace {
+
+int64_t gate_width(const Decoder& d) {
+  const int64_t found = d.p.rows_of("attn_gate.weight"), all = d.n_heads() * d.h.value_dim;
+  if (found == d.n_heads() || found == all) return found;
+  throw Error(Errc::bad_file, fmt::format("blk.{}.attn_gate.weight: needs a row for each of {} heads, or {}, found {}", d.p.layer(), d.n_heads(), all, found));
+}
+
+}  // namespace
 
 ops::ValueId laguna(const ArchInput& input, PlanBuilder& p) {
   using ops::ValueId;
@@ -19,7 +31,7 @@ ops::ValueId laguna(const ArchInput& input, PlanBuilder& p) {
     d.begin_layer(layer, local ? window : 0);
     const ValueId n = d.rms("attn_norm", x);
     const Heads heads = d.turn(d.norm_heads(d.project(n)), local ? rope_windowed : rope_full);
-    ValueId gate = p.linear("attn_gate", n, p.rows_of("attn_gate.weight"), Bias::optional);
+    ValueId gate = p.linear("attn_gate", n, gate_width(d), Bias::optional);
     const ValueId attended = d.attend_heads(heads, d.scaled(), {&x, &gate});
     const ValueId o = d.attn_output(p.gate("attn_gated", gate, attended, ops::ActivationFunction::softplus));
     x = p.add("attn_residual", x, o);
