@@ -67,7 +67,16 @@ FAMILIES = {"mixture": ("qwen3moe", MIXTURE), "latent": ("deepseek2", MIXTURE | 
             "activation_sparsity_scale": [1.0, 0.0], "embedding_length_per_layer_input": 8, "attention.shared_kv_layers": 1}),
             "hybrid": ("bailingmoe3", MIXTURE | LATENT | STATE), "delta": ("kimi-linear", MIXTURE | LATENT | STATE | {"kda.head_dim": 16}),
             "sinks": ("gpt-oss", MIXTURE | WINDOWS), "chunks": ("llama4", MIXTURE | {"interleave_moe_layer_step": 1}),
-            "indexer": ("minimax-m3", MIXTURE | WINDOWS), "experimental": ("qwen4exp", MIXTURE | STATE)}
+            "indexer": ("minimax-m3", MIXTURE | WINDOWS), "experimental": ("qwen4exp", MIXTURE | STATE | {"hyper_connection.count": 4, "hyper_connection.low_rank": 8}),
+            "sections": ("glm4", {"rope.dimension_sections": [2, 1, 1, 0]}), "bases": ("cohere2moe", MIXTURE | WINDOWS | {"rope.freq_base": 10000.0, "rope.freq_base_swa": 1000.0}),
+            "heads": ("laguna", MIXTURE | WINDOWS | {"rope.dimension_count_swa": 8, "attention.head_count": [2, 4]}), "short": ("lfm2", {"shortconv.l_cache": 3, "attention.sliding_window": 8,
+            "attention.head_count_kv": [0, 1]}), "predict": ("exaone-moe", MIXTURE | {"block_count": 3, "nextn_predict_layers": 1, "attention.sliding_window": 8,
+            "attention.sliding_window_pattern": [True, False]}), "chosen": ("glm-dsa", MIXTURE | LATENT | {"attention.indexer.head_count": 2, "attention.indexer.key_length": 16,
+            "attention.indexer.top_k": 8, "attention.indexer.types": [True, False]}), "shared": ("gemma4", WINDOWS | {"attention.key_length_swa": 8, "attention.value_length_swa": 8,
+            "rope.dimension_count_swa": 8, "attention.shared_kv_layers": 1, "embedding_length_per_layer_input": 8}), "values": ("mimo2", MIXTURE | WINDOWS | {"attention.value_scale": 0.7}),
+            "blocks": ("nemotron_h_moe", MIXTURE | STATE | {"feed_forward_length": [0, 32], "moe_latent_size": 8}), "normed": ("mamba", STATE | {"ssm.dt_b_c_rms": True}),
+            "positions": ("mistral3", {"attention.temperature_scale": 0.1, "rope.scaling.yarn_attn_factor": 1.0, "rope.scaling.yarn_beta_fast": 32.0, "rope.scaling.yarn_ext_factor": 1.0}),
+            "clamped": ("olmo", {"attention.clamp_kqv": 8.0}), "pooled": ("gemma-embedding", {"pooling_type": 1, "attention.causal": False, "dense_2_feat_in": 32, "dense_2_feat_out": 16})}
 WRONG = {bool: [True], int: [0, 1, 2**31, 2**32 - 1], float: [0.0, -1.0, float("nan"), float("inf"), 1e38], str: ["", "odd"], list: [[], [True], [2**32 - 1] * 2]}
 
 

@@ -3,8 +3,9 @@
 usage: greedy.py LLAMA_LOGITS ASSAY FOLDER [NAME...]
 
 LLAMA_LOGITS MODEL IDS.txt OUT.f32 writes llama.cpp's logits of every position as float32 (a program over its library; with KV=1 its cache is float32). Of each
-golden in FOLDER (NAME.gguf, NAME.json) the prompt is run by both, and the likeliest token taken, N_TOKENS times each on its own. `equal`, or where they part:
-assay's two likeliest logits there, and how far llama.cpp's differ from assay's for the same tokens.
+golden in FOLDER (NAME.gguf, NAME.json) that is no encoder the prompt is run by both, its weights as F32 (of F16 ones llama.cpp rounds what they multiply to half
+precision), and the likeliest token taken, N_TOKENS times each on its own. `equal`, or where they part: assay's two likeliest logits there, and how far
+llama.cpp's differ from assay's for the same tokens.
 """
 import json
 import os
@@ -49,8 +50,10 @@ def main():
         if "embedding" in golden or (sys.argv[4:] and path.stem not in sys.argv[4:]):
             continue
         with tempfile.TemporaryDirectory() as temporary:
+            wide = pathlib.Path(temporary) / "f32.gguf"
             try:
-                said = compared(llama_logits, assay, path.with_suffix(".gguf"), golden["ids"][:12], pathlib.Path(temporary))
+                subprocess.run([assay, "quantize", str(path.with_suffix(".gguf")), str(wide), "f32"], check=True, capture_output=True)
+                said = compared(llama_logits, assay, wide, golden["ids"][:12], pathlib.Path(temporary))
             except subprocess.CalledProcessError as refused:
                 said = f"{refused.cmd[0]} refuses it"
         print(f"{path.stem}: {said}", flush=True)

@@ -184,6 +184,43 @@ TEST_F(ArchEdits, LayersThatPredictNeedNoFlags) {
   });
 }
 
+// Of files older than expert_feed_forward_length: the layer's width is that of the experts that are used together.
+TEST_F(ArchEdits, ExpertsMayShareTheWidthOfTheirLayer) {
+  for (const auto& [name, n_used] : {std::pair("qwen2moe", 3u), std::pair("qwen3moe", 3u)}) {
+    const std::string own = std::string(name) + ".expert_feed_forward_length", whole = std::string(name) + ".feed_forward_length";
+    const gguf::File source = gguf::File::open(golden(name));
+    ASSERT_EQ(source.metadata().require_unsigned(std::string(name) + ".expert_used_count"), n_used);
+    const auto width = static_cast<uint32_t>(source.metadata().require_unsigned(own));
+    expect_golden(name, {own, whole}, [&](GgufWriter& file, const gguf::File&) { file.set(whole, width * n_used); });
+  }
+}
+
+// Older files of Qwen3-Next: one tensor has for each key head its query, key, values and gates.
+TEST_F(ArchEdits, Qwen3NextFusedByKeyHeads) {
+  constexpr int64_t kKeyHeads = 2, kWidth = 16, kOfValues = 32, kKeys = kKeyHeads * kWidth;
+  const gguf::File whole = gguf::File::open(golden("qwen3next"));
+  std::set<std::string> without;
+  std::vector<int> layers;
+  for (int layer = 0; layer < static_cast<int>(whole.metadata().require_unsigned("qwen3next.block_count")); ++layer) {
+    if (whole.find(in_layer(layer, "attn_gate")) == nullptr) continue;
+    layers.push_back(layer);
+    without.insert({in_layer(layer, "attn_qkv"), in_layer(layer, "attn_gate")});
+  }
+  ASSERT_FALSE(layers.empty());
+  expect_golden("qwen3next", without, [&](GgufWriter& file, const gguf::File& source) {
+    for (const int layer : layers) {
+      const gguf::Tensor &qkv = *source.find(in_layer(layer, "attn_qkv")), &z = *source.find(in_layer(layer, "attn_gate"));
+      Bytes all;
+      for (int64_t head = 0; head < kKeyHeads; ++head) {
+        for (const Bytes& part : {rows_of(qkv, 1, head * kWidth, kWidth), rows_of(qkv, 1, kKeys + head * kWidth, kWidth),
+                                  rows_of(qkv, 1, 2 * kKeys + head * kOfValues, kOfValues), rows_of(z, 1, head * kOfValues, kOfValues)})
+          test::append(all, part.data(), part.size());
+      }
+      file.tensor(in_layer(layer, "ssm_in"), qkv.view.dtype, {2 * (kKeys + kKeyHeads * kOfValues), 64}, all);
+    }
+  });
+}
+
 // Where only layers with a window rotate, rope.freq_base_swa is the whole rotation.
 TEST_F(ArchEdits, WindowsMayHaveABaseOfTheirOwn) {
   for (const auto& [name, architecture] : {std::pair("cohere2", "cohere2"), std::pair("afmoe", "afmoe"), std::pair("exaonemoe", "exaone-moe"),

@@ -178,7 +178,11 @@ int64_t Decoder::n_experts() const { return input.keys.count("expert_count", 1, 
 int64_t Decoder::d_expert() const {
   const auto own = input.keys.find_counts("expert_feed_forward_length", h.n_layers, 0, kWidthMax);
   const int64_t width = own ? (*own)[at_layer()] : 0;
-  return width > 0 ? width : d_ff();
+  if (width > 0) return width;
+  // Files older than the key: each expert has the layer's whole width, or those that are used share it.
+  const int64_t whole = d_ff(), n_used = n_experts_used(), share = whole / n_used;
+  const bool is_shared = whole % n_used == 0 && p.has("ffn_up_exps.weight") && p.rows_of("ffn_up_exps.weight") == n_experts() * share;
+  return is_shared ? share : whole;
 }
 
 RouteRule Decoder::route_rule(ops::Gating gating, bool normalise) const {

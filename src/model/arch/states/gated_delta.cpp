@@ -52,11 +52,28 @@ std::pair<ValueId, ValueId> GatedDeltaNet::alpha_beta(ValueId x) const {
   return {p.slice("ssm_alpha", both, n_key_heads_, n, n), p.slice("ssm_beta", both, n_key_heads_, 0, n)};
 }
 
+// attn_qkv and attn_gate, or the one tensor of older files, which has for each key head (q, k, v of its value heads, z
+// of them).
+std::pair<ValueId, ValueId> GatedDeltaNet::qkv_gate(ValueId x) const {
+  PlanBuilder& p = d_.p;
+  const int64_t d_keys = n_key_heads_ * d_k_, d_values = n_heads_ * d_v_;
+  if (!p.has("ssm_in.weight")) {
+    return {p.linear("attn_qkv", x, 2 * d_keys + d_values, Bias::optional),
+            p.linear("attn_gate", x, d_values, Bias::optional)};
+  }
+  const ValueId all = p.linear("ssm_in", x, 2 * (d_keys + d_values), Bias::optional);
+  const int64_t width = d_values / n_key_heads_;
+  const ValueId q = p.slice("ssm_in_q", all, n_key_heads_, 0, d_k_),
+                k = p.slice("ssm_in_k", all, n_key_heads_, d_k_, d_k_),
+                v = p.slice("ssm_in_v", all, n_key_heads_, 2 * d_k_, width);
+  return {p.join("attn_qkv", p.join("ssm_in_qk", q, k, 1, d_keys), v, 1, d_values),
+          p.slice("attn_gate", all, n_key_heads_, 2 * d_k_ + width, width)};
+}
+
 ValueId GatedDeltaNet::mix(ValueId x) const {
   PlanBuilder& p = d_.p;
   const int64_t d_keys = n_key_heads_ * d_k_, d_values = n_heads_ * d_v_;
-  const ValueId qkv = p.linear("attn_qkv", x, 2 * d_keys + d_values, Bias::optional);
-  ValueId z = p.linear("attn_gate", x, d_values, Bias::optional);
+  auto [qkv, z] = qkv_gate(x);
   const auto [alpha, beta] = alpha_beta(x);
   const ValueId c =
       p.activate("ssm_conv1d_act", p.causal_conv("ssm_conv1d", "ssm_conv1d.weight", "ssm_conv1d.bias", qkv, kernel_),

@@ -19,6 +19,7 @@ class GatedDeltaNet {
   ops::ValueId mix(ops::ValueId x) const;  // as the mixers of recurrent.h
 
  private:
+  std::pair<ops::ValueId, ops::ValueId> qkv_gate(ops::ValueId x) const;
   std::pair<ops::ValueId, ops::ValueId> alpha_beta(ops::ValueId x) const;
 
   const Decoder& d_;
