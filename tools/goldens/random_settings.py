@@ -268,8 +268,8 @@ def look_at_encoder(assay, name, config_class, values, tokenizer, files, draw, f
     return f"{'ok' if worst < ORACLE_LIMIT * max(span, 10) else 'DIFFERS'} {worst:.1e} of {span:.0f}"
 
 
-def build(name, config_class, values, tokenizer, draw, folder):
-    """Writes the model's folder; its tokens and their logits."""
+def build(name, config_class, values, tokenizer, draw, folder, change=None):
+    """Writes the model's folder; its tokens and their logits. change: is given the model that computes them first."""
     import torch
     import transformers
     n_vocab = N_VOCAB.get(tokenizer[0], convert.VOCAB[tokenizer[0]])
@@ -286,7 +286,7 @@ def build(name, config_class, values, tokenizer, draw, folder):
     model.save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
     ids = [draw.randrange(5, n_vocab - 20) for _ in range(draw.choice([20, 40, 70]))]
-    return ids, wide_logits(make, again, model.state_dict(), ids, torch)
+    return ids, wide_logits(make if change is None else lambda c: change(make(c)), again, model.state_dict(), ids, torch)
 
 
 def look_at(assay, name, config_class, values, tokenizer, more, draw, folder, theirs):

@@ -92,6 +92,13 @@ TEST(ArchBadInput, CapsScalesAndWindows) {
   for (const BadKey& bad : all) expect_refused(bad);
 }
 
+TEST(ArchBadInput, BoundsOfGates) {
+  for (const float bad : {-1.0f, kNan, 0.1f}) {
+    for (const char* key : {"bailingmoe3.swiglu_clamp_exp", "bailingmoe3.swiglu_clamp_shexp"})
+      expect_refused({"bailing3-bounded", key, std::vector<float>{0.0f, 0.5f, bad}});
+  }
+}
+
 TEST(ArchBadInput, WidthsOfKeysAndValues) {
   const BadKey all[] = {
       {"gemma2", "gemma2.attention.key_length", 48u, "blk.0.attn_q.weight: needs 192 x 64"},
