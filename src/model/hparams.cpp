@@ -150,7 +150,7 @@ void KeyReader::refuse_unread() const {
       {"logit_scale", 1},               {"embedding_scale", 1},           {"residual_scale", 1},
       {"expert_count", 0},              {"attention.value_scale", 1},     {"attention.shared_kv_layers", 0},
       {"embedding_length_per_layer_input", 0}, {"moe_latent_size", 0},    {"attention.indexer.top_k", 0},
-      {"hyper_connection.count", 0},    {"attention.kv_lora_rank", 0},    {"ssm.state_size", 0},
+      {"hyper_connection.count", 0},    {"attention.kv_lora_rank", 0},
       {"nextn_predict_layers", 0},
   };
   for (const Key& entry : kEffects) {

@@ -184,6 +184,17 @@ TEST_F(ArchEdits, LayersThatPredictNeedNoFlags) {
   });
 }
 
+// Granite 4.0 without layers of Mamba: the converter writes their sizes all the same.
+TEST_F(ArchEdits, SizesOfStatesWithoutLayersOfThemSayNothing) {
+  for (const auto& [name, architecture] : {std::pair("granite", "granite"), std::pair("granitemoe-shared", "granitemoe")}) {
+    const std::string ssm = std::string(architecture) + ".ssm.";
+    expect_golden(name, {}, [&](GgufWriter& file, const gguf::File&) {
+      file.set(ssm + "state_size", uint32_t{16}).set(ssm + "inner_size", uint32_t{128}).set(ssm + "group_count", uint32_t{1});
+      file.set(ssm + "conv_kernel", uint32_t{4}).set(ssm + "time_step_rank", uint32_t{8});
+    });
+  }
+}
+
 // Of files older than expert_feed_forward_length: the layer's width is that of the experts that are used together.
 TEST_F(ArchEdits, ExpertsMayShareTheWidthOfTheirLayer) {
   for (const auto& [name, n_used] : {std::pair("qwen2moe", 3u), std::pair("qwen3moe", 3u)}) {
