@@ -272,6 +272,7 @@ TEST(Convert, StatesThatAFileCannotDescribeAreRefusedByName) {
   refuses("falcon_h1", "ssm_multipliers", json::array{1, 2}, Errc::bad_file);
   refuses("falcon_h1_norm", "mamba_norm_before_gate", true);
   refuses("jamba", "attn_layer_offset", 2, Errc::bad_file);
+  refuses("llama4", "use_qk_norm", false);
 }
 
 const json::object kYarn = {{"rope_type", "yarn"}, {"rope_theta", 10000}, {"factor", 4}, {"original_max_position_embeddings", 128}, {"partial_rotary_factor", 0.5}};

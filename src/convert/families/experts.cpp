@@ -268,6 +268,10 @@ void llama4(Draft& d) {
   d.count("interleave_moe_layer_step", step);
   d.count("expert_feed_forward_length", c.count("intermediate_size"));
   if (step == 0) throw Error(Errc::bad_file, "config.json: interleave_moe_layer_step is 0");
+  const bool norms_heads = d.n_experts != 128;  // as files mean it
+  if (c.flag("use_qk_norm", true) != norms_heads)
+    throw Error(Errc::unsupported, fmt::format("config.json: use_qk_norm is {}; llama4 files of {} experts mean {}",
+                                               !norms_heads, d.n_experts, norms_heads));
   const std::vector<std::string> types = c.texts("layer_types");
   if (!types.empty() &&
       std::all_of(types.begin(), types.end(), [](const std::string& t) { return t == "full_attention"; }))
