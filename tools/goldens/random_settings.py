@@ -146,6 +146,8 @@ def settle(name, values):
         values.update(num_hidden_layers=4, layer_types=[WINDOW] * 3 + [FULL])
     if name == "exaone4_windows":
         values["sliding_window_pattern"] = 4
+    if name == "bailing3":
+        values["num_hidden_layers"] = max(3, n // 3 * 3)  # the last layer of three attends
     if name == "exaone4":
         values.update(layer_types=[FULL] * n, sliding_window=4096, sliding_window_pattern=4)
     if name == "laguna":
