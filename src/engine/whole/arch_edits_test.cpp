@@ -201,8 +201,8 @@ TEST_F(ArchEdits, ExpertsMayShareTheWidthOfTheirLayer) {
     const std::string own = std::string(name) + ".expert_feed_forward_length", whole = std::string(name) + ".feed_forward_length";
     const gguf::File source = gguf::File::open(golden(name));
     ASSERT_EQ(source.metadata().require_unsigned(std::string(name) + ".expert_used_count"), n_used);
-    const auto width = static_cast<uint32_t>(source.metadata().require_unsigned(own));
-    expect_golden(name, {own, whole}, [&](GgufWriter& file, const gguf::File&) { file.set(whole, width * n_used); });
+    const auto of_layer = static_cast<uint32_t>(source.metadata().require_unsigned(own)) * n_used;
+    expect_golden(name, {own, whole}, [&](GgufWriter& file, const gguf::File&) { file.set(whole, of_layer); });
   }
 }
 
@@ -244,9 +244,9 @@ TEST_F(ArchEdits, WindowsMayHaveABaseOfTheirOwn) {
 // The same where all layers rotate: with windows in all of them the base of the full ones has no effect.
 TEST_F(ArchEdits, WindowsOfAllLayersUseTheirOwnBase) {
   for (const auto& [name, architecture] : {std::pair("gemma2", "gemma2"), std::pair("gptoss", "gpt-oss")}) {
-    const std::string base = std::string(architecture) + ".rope.freq_base", pattern = std::string(architecture) + ".attention.sliding_window_pattern";
+    const std::string of = name, base = std::string(architecture) + ".rope.freq_base", pattern = std::string(architecture) + ".attention.sliding_window_pattern";
     const auto all_windows = [&](float full, float own) {
-      const std::string path = write(name, {base, pattern}, [&](GgufWriter& file, const gguf::File&) {
+      const std::string path = write(of, {base, pattern}, [&](GgufWriter& file, const gguf::File&) {
         file.set(pattern, std::vector<uint32_t>{1, 1}).set(base, full).set(base + "_swa", own);
       });
       return digest(path);
