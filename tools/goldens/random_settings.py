@@ -36,7 +36,7 @@ FIELDS = dict(
     linear_key_head_dim=[8, 16, 24], linear_value_head_dim=[8, 24, 32], time_step_rank=[4, 8, "auto"], q_lora_rank=[16, 24, 40, None], kv_lora_rank=[16, 24, 40], qk_nope_head_dim=[8, 16, 24],
     qk_rope_head_dim=[8, 16], v_head_dim=[8, 12, 16, 24], n_shared_experts=[1, 2], num_shared_experts=[1, 2], moe_num_shared_experts=[1, 2], route_scale=[0.5, 2.0],
     moe_routed_scaling_factor=[0.5, 2.5], router_scaling_factor=[0.5, 2.5])
-ONE_ROTATION = ("minicpm3", "phi3", "hunyuan", "minimax_m3", "stablelm", "stablelm_12b", "gptneox", "falcon", "falcon_7b", "granite_swa", "gemma", "gemma2", "gemma4", "gemma4_e", "gemma4_moe", "laguna")
+ONE_ROTATION = ("minicpm3", "mimo2", "phi3", "hunyuan", "minimax_m3", "stablelm", "stablelm_12b", "gptneox", "falcon", "falcon_7b", "granite_swa", "gemma", "gemma2", "gemma4", "gemma4_e", "gemma4_moe", "laguna")
 ROTATION_BY_KIND = ("Gemma3TextConfig", "Olmo3Config", "MellumConfig", "Gemma3nTextConfig")
 LLAMA3 = ("llama", "llama_tied_yarn", "apertus", "exaone4", "smollm3", "mistral")
 WINDOW, FULL = "sliding_attention", "full_attention"
