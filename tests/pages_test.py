@@ -1,5 +1,6 @@
 """Pages stay readable and true: no paragraph over 80 words and no table cell over 40 (README.md, CONTRIBUTING.md, docs/, docs/design/; docs/lab/ is exempt), every
-link leads to a file and a heading that are there, and code that a page quotes from a file (a fence "```cpp of PATH") stands in it word for word.
+link leads to a file and a heading that are there, and code that a page quotes from a file (a fence "```cpp of PATH") stands in it word for word. A comment in a
+source names only files that are there.
 
 usage: pages_test.py ROOT"""
 import pathlib
@@ -8,6 +9,8 @@ import sys
 
 PARAGRAPH_WORDS_MAX = 80
 CELL_WORDS_MAX = 40
+SOURCES = {'.h', '.cpp', '.cu', '.cuh', '.glsl', '.comp'}
+NOT_OURS = {'llama.cpp', 'ik_llama.cpp', 'whisper.cpp', 'llama-quant.cpp', 'darts.h', 'pcre2.h'}
 FENCE = re.compile(r'^```(.*?)\n(.*?)^```', re.S | re.M)
 
 
@@ -81,6 +84,29 @@ def false_quotes(root, text):
     return found
 
 
+def missing_names(text, there):
+    """Files that comments of a source name and that are not there; `there` has every file's name and the ends of its path."""
+    found = []
+    for number, line in enumerate(text.split('\n'), 1):
+        _, _, comment = line.partition('//')
+        for name in re.findall(r'(?<![\w/.*-])[\w/.-]*\w[.](?:h|cpp|cuh?|glsl|comp)\b', comment):
+            if name.removeprefix('./') not in there:
+                found.append(f'line {number}: names {name}, which is not there')
+    return found
+
+
+def check_comments(root):
+    sources = [file for folder in ('include', 'src', 'apps', 'tests', 'fuzz', 'bench', 'bindings', 'examples') for file in sorted((root / folder).rglob('*'))
+               if file.suffix in SOURCES]
+    assert len(sources) > 100, f'{root}: only {len(sources)} sources'
+    there = set(NOT_OURS)
+    for file in sources:
+        parts = file.relative_to(root).parts
+        there.update('/'.join(parts[i:]) for i in range(len(parts)))
+    there.add('assay_commit.h')  # the build writes it
+    return [f'{file.relative_to(root)}: {fault}' for file in sources for fault in missing_names(file.read_text(), there)]
+
+
 def faults_of(root, page):
     text = page.read_text()
     is_lab = page.parent.name == 'lab'
@@ -98,6 +124,7 @@ def check_itself():
     assert anchors('# A b: `c`, d\n## Same\n## Same\n') == {'a-b-c-d', 'same', 'same-1'}
     here = pathlib.Path(__file__).resolve()
     assert broken_links(here, '[x](no_such_page.md)') and not broken_links(here, f'[x]({here.name}) [y](https://a.b/c)')
+    assert missing_names('int x;  // see gone.h\n', {'here.h'}) and not missing_names('// here.h, *_any.h, a/here.h', {'here.h', 'a/here.h'})
     assert false_quotes(here.parent, f'```py of {here.name}\nno such ' + 'line\n```\n')
     assert not false_quotes(here.parent, f'```py of {here.name}\nCELL_WORDS_MAX = 40\n```\n')
 
@@ -112,6 +139,9 @@ def main():
         for fault in faults_of(root, page):
             print(f'{page.relative_to(root)}: {fault}')
             n += 1
+    for fault in check_comments(root):
+        print(fault)
+        n += 1
     print(f'{len(pages)} pages, {n} faults')
     return n > 0
 

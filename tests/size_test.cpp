@@ -1,5 +1,5 @@
 // Files stay at or below 800 lines, functions at or below 100 and classes at or below 250 (generated tables exempt), so
-// that each can be read whole.
+// that each can be read whole; folders at or below 40 sources, so that each can be seen at a glance.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include <fstream>
 #include <initializer_list>
 #include <iterator>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,6 +20,7 @@ namespace {
 constexpr size_t kFileLinesMax = 800;
 constexpr size_t kFunctionLinesMax = 100;
 constexpr size_t kClassLinesMax = 250;
+constexpr size_t kFolderFilesMax = 40;
 
 std::vector<fs::path> sources() {
   std::vector<fs::path> found;
@@ -58,6 +60,13 @@ TEST(Size, FilesStayReadable) {
     EXPECT_LE(lines.size(), kFileLinesMax) << path;
   }
   EXPECT_GT(n_files, 20u);
+}
+
+TEST(Size, FoldersStayReadable) {
+  std::map<fs::path, size_t> n_files;
+  for (const fs::path& path : sources()) ++n_files[path.parent_path()];
+  for (const auto& [folder, n] : n_files) EXPECT_LE(n, kFolderFilesMax) << folder;
+  EXPECT_GT(n_files.size(), 40u);
 }
 
 // Where a function stands and how many lines it has, from its name to its last brace.

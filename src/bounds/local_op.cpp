@@ -163,8 +163,6 @@ BoundOf find_bound(const ops::Op& op) {
 
 }  // namespace
 
-bool has_bound(const ops::Op& op) { return find_bound(op) != nullptr; }
-
 Expected local_op(const OpInputs& in, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options) {
   const BoundOf bound = find_bound(in.op);
   if (bound == nullptr) throw Error(Errc::unsupported, in.op.name + ": there is no bound for " + in.op.record.kind() + ", so it cannot be verified");

@@ -81,9 +81,6 @@ struct LocalOptions {
   int64_t first_column = 0, n_columns = -1;  // Linear: only these outputs of each row; -1: to the last
 };
 
-// Whether the op can be held against a bound; a backend may run ops that verify does not know.
-bool has_bound(const ops::Op& op);
-
 // Any op with a bound but KvStore and those with a state (state_bound.h); Error(unsupported) for others. SelectOutputs: a holds the rows that were selected.
 Expected local_op(const OpInputs& in, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options = {});
 

@@ -80,7 +80,6 @@ class Heap {
   }
   void reclaim(Object* object) noexcept;  // its last reference is gone
   const TemplateLimits& limits() const noexcept { return limits_; }
-  int64_t live_bytes() const noexcept { return live_bytes_; }
   class Value character(char c, bool own);  // an ASCII character; made once
 
  private:

@@ -1,4 +1,4 @@
-// See dictionary_decode.h. Where the bytes of each format lie: the headers of quant/.
+// See decode.h. Where the bytes of each format lie: the headers of quant/.
 #include "faults/decode.h"
 
 #include <fmt/format.h>

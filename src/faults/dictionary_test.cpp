@@ -1,6 +1,6 @@
 // The dictionary as a whole: every mutation that any table offers is found again, healthy ops name
 // nothing, nonsense is refused. The likeliest faults are computed by plain loops of their own in
-// dictionary_faults_test.cpp.
+// faults_test.cpp.
 #include "faults/dictionary.h"
 
 #include <fmt/format.h>

@@ -62,7 +62,7 @@ void add_text_parts(Subject& subject) {
   try {
     chat = subject.model->chat_template();
   } catch (const Error&) {
-    return;  // stage_template.cpp asks the model again and tells why
+    return;  // stages/template.cpp asks the model again and tells why
   }
   if (!chat) return;
   subject.render = [chat](const TemplateInput& input) { return chat->render(input); };

@@ -31,7 +31,6 @@ const Builtin* find_filter(std::string_view name) noexcept {
 }
 
 const Builtin* find_test(std::string_view name) noexcept { return find_in(tests(), name); }
-const Builtin* find_global(std::string_view name) noexcept { return find_in(globals(), name); }
 
 const Builtin* find_method(const Value& value, std::string_view name) noexcept {
   switch (value.kind()) {

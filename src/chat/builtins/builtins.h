@@ -34,7 +34,6 @@ struct Builtin {
 
 const Builtin* find_filter(std::string_view name) noexcept;
 const Builtin* find_test(std::string_view name) noexcept;
-const Builtin* find_global(std::string_view name) noexcept;
 const Builtin* find_method(const Value& value, std::string_view name) noexcept;
 
 std::span<const Builtin> text_filters() noexcept;

@@ -16,7 +16,7 @@
 #include "backend/oracle/oracle_executor.h"
 #include "engine/executors/split_executor.h"
 #include "engine/model_state.h"
-#include "support/executor_runs.h"
+#include "support/engine/executor_runs.h"
 #include "support/goldens.h"
 #include "support/shared_data.h"
 

@@ -9,8 +9,8 @@
 
 #include "assay/error.h"
 #include "backend/cpu/runtime/cpu_executor.h"
-#include "support/cpu_shards.h"
-#include "support/executor_runs.h"
+#include "support/engine/cpu_shards.h"
+#include "support/engine/executor_runs.h"
 #include "support/tiny_plan.h"
 
 namespace assay::engine {

@@ -4,8 +4,8 @@
 
 #include "backend/cpu/runtime/cpu_executor.h"
 #include "engine/model_state.h"
-#include "support/cpu_shards.h"
-#include "support/executor_runs.h"
+#include "support/engine/cpu_shards.h"
+#include "support/engine/executor_runs.h"
 #include "support/shared_data.h"
 
 namespace assay::engine {

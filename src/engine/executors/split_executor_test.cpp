@@ -9,7 +9,7 @@
 
 #include "assay/error.h"
 #include "backend/cpu/runtime/cpu_executor.h"
-#include "support/executor_runs.h"
+#include "support/engine/executor_runs.h"
 #include "support/tiny_plan.h"
 
 namespace assay::engine {

@@ -4,8 +4,8 @@
 #include <stdexcept>
 
 #include "support/best_known.h"
+#include "support/engine/scheduler_test_base.h"
 #include "support/rounds.h"
-#include "support/scheduler_test_base.h"
 
 namespace assay {
 namespace {

@@ -1,5 +1,5 @@
 // Random schedules of 10,000 steps each.
-#include "support/random_schedule.h"
+#include "support/engine/random_schedule.h"
 #include "support/rounds.h"
 #include "support/shared_data.h"
 

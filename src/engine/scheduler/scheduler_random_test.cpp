@@ -1,5 +1,5 @@
 // A random schedule, shortly; scheduler_random_slow_test.cpp has the long one.
-#include "support/random_schedule.h"
+#include "support/engine/random_schedule.h"
 #include "support/rounds.h"
 #include "support/shared_data.h"
 

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "engine/context_state.h"
+#include "support/engine/scheduler_test_base.h"
 #include "support/rounds.h"
-#include "support/scheduler_test_base.h"
 #include "support/shared_data.h"
 
 namespace assay {

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "support/random_numbers.h"
-#include "support/scheduler_test_base.h"
+#include "support/engine/scheduler_test_base.h"
 
 namespace assay {
 namespace {

@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <fstream>
 
+#include "support/engine/scheduler_test_base.h"
 #include "support/random_numbers.h"
 #include "support/rounds.h"
-#include "support/scheduler_test_base.h"
 
 namespace assay {
 namespace {

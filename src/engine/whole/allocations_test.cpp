@@ -9,7 +9,7 @@
 #include "engine/sampling/stop_strings.h"
 #include "support/count_allocations.h"
 #include "support/rounds.h"
-#include "support/scheduler_test_base.h"
+#include "support/engine/scheduler_test_base.h"
 #include "support/small_vocabularies.h"
 #include "support/temp_folder.h"
 #include "support/tiny_llama.h"

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "assay/devices.h"
-#include "support/cuda_gpus.h"
+#include "support/engine/cuda_gpus.h"
 #include "support/invariance.h"
 
 namespace assay {

@@ -12,8 +12,8 @@
 #include "assay/sampler.h"
 #include "assay/scheduler.h"
 #include "engine/context_state.h"
-#include "support/cuda_gpus.h"
-#include "support/cuda_tiny_llama.h"
+#include "support/engine/cuda_gpus.h"
+#include "support/engine/cuda_tiny_llama.h"
 #include "support/random_numbers.h"
 
 namespace assay {

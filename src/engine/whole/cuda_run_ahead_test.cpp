@@ -10,8 +10,8 @@
 #include "assay/generate.h"
 #include "assay/sampler.h"
 #include "engine/model_state.h"
-#include "support/cuda_gpus.h"
-#include "support/cuda_tiny_llama.h"
+#include "support/engine/cuda_gpus.h"
+#include "support/engine/cuda_tiny_llama.h"
 #include "support/random_numbers.h"
 #include "support/shared_data.h"
 

@@ -6,7 +6,7 @@
 
 #include "assay/context.h"
 #include "assay/sampler.h"
-#include "support/cuda_tiny_llama.h"
+#include "support/engine/cuda_tiny_llama.h"
 
 namespace assay {
 namespace {

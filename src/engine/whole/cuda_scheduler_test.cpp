@@ -8,8 +8,8 @@
 #include <map>
 
 #include "assay/devices.h"
-#include "support/random_schedule.h"
-#include "support/scheduler_test_base.h"
+#include "support/engine/random_schedule.h"
+#include "support/engine/scheduler_test_base.h"
 
 namespace assay {
 namespace {

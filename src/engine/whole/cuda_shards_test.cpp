@@ -11,8 +11,8 @@
 #include "backend/cuda/cuda.h"
 #include "engine/executors/shard_executor.h"
 #include "ops/linear/linear.h"
-#include "support/cuda_gpus.h"
-#include "support/executor_runs.h"
+#include "support/engine/cuda_gpus.h"
+#include "support/engine/executor_runs.h"
 #include "support/random_numbers.h"
 #include "support/tiny_plan.h"
 

@@ -25,7 +25,6 @@ class Findings {
   void skip(std::string why);   // the stage could not run
   void summary(std::string line) { summary_ = std::move(line); }
   bool failed() const noexcept { return n_failures_ > 0; }
-  int64_t n_failures() const noexcept { return n_failures_; }
 
   VerifyStage stage(std::string_view id, std::string_view title) &&;
 

@@ -1,4 +1,4 @@
-// eight.h by AVX2: one register each. Included by kernel files only; everything here is local to the file that includes it.
+// floats8.h by AVX2: one register each. Included by kernel files only; everything here is local to the file that includes it.
 #pragma once
 
 #include <immintrin.h>

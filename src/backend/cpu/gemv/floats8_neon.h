@@ -1,4 +1,4 @@
-// eight.h by NEON: two registers each. Included by kernel files only; everything here is local to the file that includes it.
+// floats8.h by NEON: two registers each. Included by kernel files only; everything here is local to the file that includes it.
 #pragma once
 
 #include <arm_neon.h>

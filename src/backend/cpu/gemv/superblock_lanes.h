@@ -1,4 +1,4 @@
-// Superblocks of 256 side by side in the 128-bit parts of a register (lanes.h): weights, integer scales and minima,
+// Superblocks of 256 side by side in the 128-bit parts of a register (sets/block_lanes.h): weights, integer scales and minima,
 // for the matrix-vector kernels. A piece is 16 elements of each block of a group. Included by kernel files only; everything here is local to the file that
 // includes it. Each class says of its format:
 //   kBlockBytes, kHasMin, block_bytes(task)  as in superblock_scales.h

@@ -1,4 +1,4 @@
-// Blocks side by side in the 128-bit parts of a register, by AVX2: two of them. lanes_avx512.h offers the same names; the matrix-vector kernels are written
+// Blocks side by side in the 128-bit parts of a register, by AVX2: two of them. block_lanes_avx512.h offers the same names; the matrix-vector kernels are written
 // once over them. Included by kernel files only; everything here is local to the file that includes it.
 #pragma once
 
@@ -30,7 +30,6 @@ inline Wide all_words(int x) noexcept { return _mm256_set1_epi16(static_cast<int
 inline Wide and_(Wide a, Wide b) noexcept { return _mm256_and_si256(a, b); }
 inline Wide or_(Wide a, Wide b) noexcept { return _mm256_or_si256(a, b); }
 inline Wide add_words(Wide a, Wide b) noexcept { return _mm256_add_epi16(a, b); }
-inline Wide add_dwords(Wide a, Wide b) noexcept { return _mm256_add_epi32(a, b); }
 inline Wide subtract_bytes(Wide a, Wide b) noexcept { return _mm256_sub_epi8(a, b); }
 inline Wide subtract_words(Wide a, Wide b) noexcept { return _mm256_sub_epi16(a, b); }
 inline Wide subtract_dwords(Wide a, Wide b) noexcept { return _mm256_sub_epi32(a, b); }

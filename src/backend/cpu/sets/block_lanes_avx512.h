@@ -1,4 +1,4 @@
-// Blocks side by side in the 128-bit parts of a register, by AVX-512 VNNI: four of them; the names of lanes_avx2.h. Included by kernel files only; everything
+// Blocks side by side in the 128-bit parts of a register, by AVX-512 VNNI: four of them; the names of block_lanes_avx2.h. Included by kernel files only; everything
 // here is local to the file that includes it.
 #pragma once
 
@@ -32,7 +32,6 @@ inline Wide all_words(int x) noexcept { return _mm512_set1_epi16(static_cast<int
 inline Wide and_(Wide a, Wide b) noexcept { return _mm512_and_si512(a, b); }
 inline Wide or_(Wide a, Wide b) noexcept { return _mm512_or_si512(a, b); }
 inline Wide add_words(Wide a, Wide b) noexcept { return _mm512_add_epi16(a, b); }
-inline Wide add_dwords(Wide a, Wide b) noexcept { return _mm512_add_epi32(a, b); }
 inline Wide subtract_bytes(Wide a, Wide b) noexcept { return _mm512_sub_epi8(a, b); }
 inline Wide subtract_words(Wide a, Wide b) noexcept { return _mm512_sub_epi16(a, b); }
 inline Wide subtract_dwords(Wide a, Wide b) noexcept { return _mm512_sub_epi32(a, b); }

@@ -91,9 +91,6 @@ static inline float largest(Vec a) noexcept {  // no lane may be NaN
 }
 static inline float square_root(float x) noexcept { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); }
 static inline float half_bits_to_float(uint16_t bits) noexcept { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits))); }
-static inline uint16_t float_to_half_bits(float x) noexcept {
-  return static_cast<uint16_t>(_mm_cvtsi128_si32(_mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)));
-}
 
 }  // namespace
 }  // namespace assay::backend::cpu

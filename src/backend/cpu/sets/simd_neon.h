@@ -128,9 +128,6 @@ static inline float square_root(float x) noexcept { return vget_lane_f32(vsqrt_f
 static inline float half_bits_to_float(uint16_t bits) noexcept {
   return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(bits))), 0);
 }
-static inline uint16_t float_to_half_bits(float x) noexcept {
-  return vget_lane_u16(vreinterpret_u16_f16(vcvt_f16_f32(vdupq_n_f32(x))), 0);
-}
 
 }  // namespace
 }  // namespace assay::backend::cpu

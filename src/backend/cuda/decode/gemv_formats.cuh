@@ -1,4 +1,4 @@
-// What the decode kernels (gemv.cuh) know of the formats that are cut into parts: how a lane loads its share of a block and dots it.
+// What the decode kernels (gemv.cu) know of the formats that are cut into parts: how a lane loads its share of a block and dots it.
 // Weights come as words of 4 bytes, unsigned where the format has an offset, which is then taken off with the sums of the activations.
 #pragma once
 
@@ -15,13 +15,8 @@ __device__ inline const uint4* part_of(const Parts& parts, int p, int64_t block,
 __device__ inline float low_half(uint32_t word) { return __half2float(__ushort_as_half(static_cast<unsigned short>(word & 0xFFFFu))); }
 __device__ inline float high_half(uint32_t word) { return __half2float(__ushort_as_half(static_cast<unsigned short>(word >> 16))); }
 
-// How the bulk of a block is read. From the device's memory it is read once, so it need not stay in the first-level cache.
-struct FromMemory {
-  __device__ static uint4 get(const uint4* p) { return __ldcs(p); }
-};
-struct FromShared {
-  __device__ static uint4 get(const uint4* p) { return *p; }
-};
+// The bulk of a block is read once, so it need not stay in the first-level cache.
+__device__ inline uint4 read_once(const uint4* p) { return __ldcs(p); }
 
 struct Words {
   uint32_t w[8];  // 32 bytes
@@ -71,9 +66,8 @@ struct GemvQ4_0 {
     uint4 n;
     uint16_t d;
   };
-  template <class Reader = FromMemory>
   __device__ static Raw load(const Parts& parts, int64_t block, int) {
-    return {Reader::get(part_of(parts, 1, block, 16)), *reinterpret_cast<const uint16_t*>(parts.base[0] + block * 2)};
+    return {read_once(part_of(parts, 1, block, 16)), *reinterpret_cast<const uint16_t*>(parts.base[0] + block * 2)};
   }
   __device__ static Lane32 unpack(const Raw& raw, int) {
     Lane32 lane;
@@ -92,9 +86,8 @@ struct GemvQ4_1 {
     uint4 n;
     uint32_t dm;
   };
-  template <class Reader = FromMemory>
   __device__ static Raw load(const Parts& parts, int64_t block, int) {
-    return {Reader::get(part_of(parts, 1, block, 16)), *reinterpret_cast<const uint32_t*>(parts.base[0] + block * 4)};
+    return {read_once(part_of(parts, 1, block, 16)), *reinterpret_cast<const uint32_t*>(parts.base[0] + block * 4)};
   }
   __device__ static Lane32 unpack(const Raw& raw, int) {
     Lane32 lane;
@@ -112,10 +105,9 @@ struct GemvQ8_0 {
     uint4 q[2];
     uint16_t d;
   };
-  template <class Reader = FromMemory>
   __device__ static Raw load(const Parts& parts, int64_t block, int) {
     const uint4* q = part_of(parts, 1, block, 32);
-    return {{Reader::get(q), Reader::get(q + 1)}, *reinterpret_cast<const uint16_t*>(parts.base[0] + block * 2)};
+    return {{read_once(q), read_once(q + 1)}, *reinterpret_cast<const uint16_t*>(parts.base[0] + block * 2)};
   }
   __device__ static Lane32 unpack(const Raw& raw, int) {
     Lane32 lane;
@@ -148,10 +140,9 @@ struct GemvQ4_K {
   struct Raw {
     uint4 n[2], header;
   };
-  template <class Reader = FromMemory>
   __device__ static Raw load(const Parts& parts, int64_t block, int part) {
     const uint4* n = part_of(parts, 1, block, 128) + 2 * part;
-    return {{Reader::get(n), Reader::get(n + 1)}, *part_of(parts, 0, block, 16)};
+    return {{read_once(n), read_once(n + 1)}, *part_of(parts, 0, block, 16)};
   }
   __device__ static Lane256 unpack(const Raw& raw, int part) {
     const Words w = words_of(raw.n[0], raw.n[1]);
@@ -172,11 +163,10 @@ struct GemvQ5_K {
   struct Raw {
     uint4 n[2], bits[2], header;
   };
-  template <class Reader = FromMemory>
   __device__ static Raw load(const Parts& parts, int64_t block, int part) {
     const uint4* n = part_of(parts, 2, block, 128) + 2 * part;
     const uint4* h = part_of(parts, 1, block, 32);
-    return {{Reader::get(n), Reader::get(n + 1)}, {h[0], h[1]}, *part_of(parts, 0, block, 16)};
+    return {{read_once(n), read_once(n + 1)}, {h[0], h[1]}, *part_of(parts, 0, block, 16)};
   }
   __device__ static Lane256 unpack(const Raw& raw, int part) {
     const Words w = words_of(raw.n[0], raw.n[1]), bits = words_of(raw.bits[0], raw.bits[1]);
@@ -203,12 +193,11 @@ struct GemvQ6_K {
     uint2 scales;
     uint16_t d;
   };
-  template <class Reader = FromMemory>
   __device__ static Raw load(const Parts& parts, int64_t block, int part) {
     const int half = part / 2, side = part % 2;
     const uint4* n = part_of(parts, 0, block, 128) + 4 * half + 2 * side;
     const uint4* h = part_of(parts, 1, block, 64) + 2 * half;
-    return {{Reader::get(n), Reader::get(n + 1)}, {h[0], h[1]}, reinterpret_cast<const uint2*>(parts.base[2] + block * 16)[half],
+    return {{read_once(n), read_once(n + 1)}, {h[0], h[1]}, reinterpret_cast<const uint2*>(parts.base[2] + block * 16)[half],
             *reinterpret_cast<const uint16_t*>(parts.base[3] + block * 2)};
   }
   __device__ static Lane256 unpack(const Raw& raw, int part) {

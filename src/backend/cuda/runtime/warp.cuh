@@ -15,6 +15,5 @@ __device__ inline float fold_lanes(float lane) {
 }
 
 __device__ inline uint32_t warp_max(uint32_t x) { return __reduce_max_sync(kWholeWarp, x); }
-__device__ inline int32_t warp_sum(int32_t x) { return __reduce_add_sync(kWholeWarp, x); }
 
 }  // namespace assay::backend::cuda

@@ -34,7 +34,6 @@ template <int planes>
 struct MmaPlace {
   static constexpr int kPlanes = planes;
   static constexpr int kTokens = kTileColumns / kPlanes;  // of the tile
-  static constexpr int kWarpTokens = 64 / kPlanes;
   int lane, warp_row, warp_column;  // first row and column of the warp
   int row_0, token_0;               // of the tile
 

@@ -94,7 +94,7 @@ __device__ inline uint64_t plain_columns(uint32_t address, uint32_t next_piece) 
   return uint64_t{(address & 0x3FFFFu) >> 4} | uint64_t{next_piece >> 4} << 16 | uint64_t{128 >> 4} << 32;
 }
 
-// 64 rows x 32 weights times 32 x 128 columns of bytes; the fragments and sums of a warp are those of multiply_32 (mma_steps.h), rows 16 w on
+// 64 rows x 32 weights times 32 x 128 columns of bytes; the fragments and sums of a warp are those of multiply_32 (mma_steps.cuh), rows 16 w on
 // for warp w: element e % 4 of column tile e / 4. kAccumulate: to the sums that are there; otherwise they are not read.
 // A macro, because the type of the weights is part of the instruction's text.
 #define ASSAY_MULTIPLY_BYTES(name, type)                                                                                            \

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "support/scheduler_test_base.h"
+#include "support/engine/scheduler_test_base.h"
 
 namespace assay::test {
 
