@@ -17,12 +17,8 @@
 #include "backend/cuda/cuda.h"
 #include "engine/executors/replay_executor.h"
 #include "engine/model_state.h"
-#include "ops/plan/check_scope.h"
-#include "ops/plan/host_rows.h"
 #include "ops/plan/op_values.h"
-#include "ops/plan/shard_scope.h"
-#include "ops/plan/work.h"
-#include "ops/state/state.h"
+#include "support/engine/toy_op.h"
 #include "support/goldens.h"
 #include "support/shared_data.h"
 #include "support/tiny_plan.h"
@@ -203,114 +199,31 @@ TEST(CudaEmbeddings, HaveTheCpusBits) {
   }
 }
 
-// An op that no backend has a kernel for: y = 1 - x.
-struct Toy {
-  ops::ValueId x, y;
-  static constexpr const char* kKind = "toy";
-  static constexpr ops::Role kRole = ops::Role::row;
-  static constexpr bool kInPlace = true;
-  void fields(ops::FieldVisitor& f) { f.reads(x), f.writes(y); }
-  void check(const ops::CheckScope& s) const { s.expect(s.width(y), s.width(x), "columns"); }
-  void shard(ops::ShardScope& s) const {
-    Toy part = *this;
-    part.x = s.whole_of(x), part.y = s.make(y, {});
-    s.enter({}, [&](size_t) { return part; });
-  }
-  ops::OpWork work(const ops::WorkScope&) const { return {}; }
-  template <class T>
-  void run_rows(const ops::HostRows<T>& rows, int64_t begin, int64_t end) const noexcept {
-    for (int64_t i = begin; i < end; ++i) {
-      for (int64_t j = 0; j < rows.width(y); ++j) rows.row(y, i)[j] = T(1) - rows.row(x, i)[j];
-    }
-  }
-  void run(const ops::HostRows<float>& rows, int64_t begin, int64_t end) const noexcept { run_rows(rows, begin, end); }
-  void run(const ops::HostRows<double>& rows, int64_t begin, int64_t end) const noexcept { run_rows(rows, begin, end); }
-};
-
 TEST(CudaBorrowing, AnOpThatNoBackendKnowsRunsOnTheHost) {
   ASSAY_REQUIRE_A_GPU();
   test::TinyPlan tiny(test::TinyShape{});
-  ops::Plan& plan = tiny.plan;
-  // Between the last gate and what reads it.
-  size_t at = 0;
-  for (size_t i = 0; i < plan.ops.size(); ++i) {
-    if (plan.ops[i].is<ops::Gate>()) at = i;
-  }
-  const ops::ValueId x = plan.ops[at].get<ops::Gate>().y, y = static_cast<ops::ValueId>(plan.values.size());
-  plan.values.push_back({"toy", plan.values[static_cast<size_t>(x)].width, plan.values[static_cast<size_t>(x)].domain});
-  for (size_t i = at + 1; i < plan.ops.size(); ++i) {
-    if (auto* linear = plan.ops[i].as<ops::Linear>(); linear != nullptr && linear->x == x) linear->x = y;
-  }
-  plan.ops.insert(plan.ops.begin() + static_cast<std::ptrdiff_t>(at + 1),
-                  ops::Op{ops::Record(Toy{x, y}), "toy", plan.ops[at].layer});
+  const int32_t at = test::add_toy(tiny.plan);
   const ops::ExecutorOptions options = options_of(ops::CacheType::f16, false);
-  const auto gpu = backend::cuda::make_cuda_executor(plan, options);
-  const auto uses = gpu->kernels_of(static_cast<int32_t>(at + 1)), of_gate = gpu->kernels_of(static_cast<int32_t>(at));
+  const auto gpu = backend::cuda::make_cuda_executor(tiny.plan, options);
+  const auto uses = gpu->kernels_of(at), of_gate = gpu->kernels_of(at - 1);
   ASSERT_EQ(uses.size(), 1u);
   EXPECT_TRUE(uses[0].borrowed);
   EXPECT_EQ(uses[0].name, "reference");
   EXPECT_FALSE(of_gate.at(0).borrowed);
   std::vector<int32_t> ids(40);
   std::iota(ids.begin(), ids.end(), 3);
-  expect_the_cpus_bits(plan, ids, options, "with a toy op", true);
+  expect_the_cpus_bits(tiny.plan, ids, options, "with a toy op", true);
 }
-
-// Another one, that keeps a state: y = the sum of x so far.
-struct ToyState {
-  ops::ValueId x;
-  int32_t at;
-  ops::ValueId y;
-  static constexpr const char* kKind = "toy_state";
-  static constexpr ops::Role kRole = ops::Role::state;
-  void fields(ops::FieldVisitor& f) { f.reads(x), f.state(at), f.writes(y); }
-  void check(const ops::CheckScope& s) const {
-    s.expect(s.width(y), s.width(x), "columns");
-    if (s.of_outputs(x)) s.refuse("a state over selected tokens");
-  }
-  void shard(ops::ShardScope& s) const {
-    ToyState part = *this;
-    part.x = s.whole_of(x), part.y = s.make(y, {});
-    s.enter({}, [&](size_t) { return part; });
-  }
-  ops::OpWork work(const ops::WorkScope&) const { return {}; }
-  template <class T>
-  void run_rows(const ops::HostRows<T>& rows, const ops::StateRun<T>& state, int64_t begin,
-                int64_t end) const noexcept {
-    for (int64_t t = state.begin; t < state.end; ++t) {
-      for (int64_t j = begin; j < end; ++j) rows.row(y, t)[j] = state.state[j] += rows.row(x, t)[j];
-    }
-  }
-  void run(const ops::HostRows<float>& rows, const ops::StateRun<float>& state, int64_t begin,
-           int64_t end) const noexcept {
-    run_rows(rows, state, begin, end);
-  }
-  void run(const ops::HostRows<double>& rows, const ops::StateRun<double>& state, int64_t begin,
-           int64_t end) const noexcept {
-    run_rows(rows, state, begin, end);
-  }
-};
 
 TEST(CudaBorrowing, AStateThatNoBackendKnowsStaysOnTheHost) {
   ASSAY_REQUIRE_A_GPU();
   test::TinyPlan tiny(test::TinyShape{});
-  ops::Plan& plan = tiny.plan;
-  size_t at = 0;  // the first gate: rows of all tokens
-  while (!plan.ops[at].is<ops::Gate>()) ++at;
-  const ops::ValueId x = plan.ops[at].get<ops::Gate>().y, y = static_cast<ops::ValueId>(plan.values.size());
-  const int64_t width = plan.values[static_cast<size_t>(x)].width;
-  plan.values.push_back({"toy", width, plan.values[static_cast<size_t>(x)].domain});
-  plan.states.push_back({width, 1});
-  for (size_t i = at + 1; i < plan.ops.size(); ++i) {
-    if (auto* linear = plan.ops[i].as<ops::Linear>(); linear != nullptr && linear->x == x) linear->x = y;
-  }
-  plan.ops.insert(plan.ops.begin() + static_cast<std::ptrdiff_t>(at + 1),
-                  ops::Op{ops::Record(ToyState{x, 0, y}), "toy", plan.ops[at].layer});
+  const int32_t at = test::add_toy_state(tiny.plan);
   const ops::ExecutorOptions options = options_of(ops::CacheType::f16, false);
-  EXPECT_TRUE(
-      backend::cuda::make_cuda_executor(plan, options)->kernels_of(static_cast<int32_t>(at + 1)).at(0).borrowed);
+  EXPECT_TRUE(backend::cuda::make_cuda_executor(tiny.plan, options)->kernels_of(at).at(0).borrowed);
   std::vector<int32_t> ids(40);
   std::iota(ids.begin(), ids.end(), 3);
-  expect_the_cpus_bits(plan, ids, options, "with a toy state", true);
+  expect_the_cpus_bits(tiny.plan, ids, options, "with a toy state", true);
 }
 
 }  // namespace

@@ -1,11 +1,16 @@
 // Whole models on a Vulkan device: the digests of all logits and of the cache equal the golden ones, which the CPU's
-// kernels and references give.
+// kernels and references give. And ops that no backend knows.
 #include <gtest/gtest.h>
 
 #include "assay/devices.h"
 #include "assay/error.h"
+#include "backend/cpu/runtime/cpu_executor.h"
+#include "backend/vulkan/vulkan.h"
+#include "support/engine/executor_runs.h"
+#include "support/engine/toy_op.h"
 #include "support/invariance.h"
 #include "support/rounds.h"
+#include "support/tiny_plan.h"
 
 namespace assay {
 namespace {
@@ -54,6 +59,22 @@ TEST(VulkanGolden, WhereAPromptIsCutChangesNothing) {
   const test::GoldenModel golden = test::golden_tiny_model(tensor::DType::Q8_0);
   check(golden, {test::Setting{}},
         {vulkan_way(1), vulkan_way(64, test::random_pieces(golden.ids.size(), 1)), vulkan_way(64, {}, 1)});
+}
+
+TEST(VulkanBorrowing, AnOpThatNoBackendKnowsRunsOnTheHost) {
+  ASSAY_REQUIRE_VULKAN();
+  const ops::ExecutorOptions options = test::options_of(ops::CacheType::f16, false, 2);
+  for (const bool keeps_state : {false, true}) {
+    test::TinyPlan tiny(test::TinyShape{});
+    const int32_t at = keeps_state ? test::add_toy_state(tiny.plan) : test::add_toy(tiny.plan);
+    base::ThreadPool pool(1);
+    std::string note;
+    const auto gpu = backend::vulkan::make_vulkan_executor(tiny.plan, options, 0, pool, note);
+    EXPECT_TRUE(gpu->kernels_of(at).at(0).borrowed);
+    EXPECT_FALSE(gpu->kernels_of(at - 1).at(0).borrowed);
+    const auto cpu = backend::cpu::make_cpu_executor(tiny.plan, options, {}, pool);
+    EXPECT_EQ(test::run_all(*gpu, true).logits, test::run_all(*cpu, true).logits) << keeps_state;
+  }
 }
 
 TEST(VulkanGolden, RealModels) {

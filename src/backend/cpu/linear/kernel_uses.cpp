@@ -17,22 +17,26 @@ std::vector<ops::KernelUse> uses_of(KernelSet set, const LinearChoice& choice) {
   return uses;
 }
 
+// An op with one kernel for any number of tokens, or none.
+std::vector<ops::KernelUse> use_of(KernelSet set, bool is_borrowed) {
+  const bool borrowed = is_borrowed && set != KernelSet::reference;
+  return {{1, 0, borrowed ? "reference" : std::string(name(set)), borrowed}};
+}
+
 }  // namespace
 
 std::vector<ops::KernelUse> kernel_uses(const Lowered& lowered, int32_t i_op) {
-  const std::string set(name(lowered.set));
   for (size_t i = 0; i < lowered.schedule.steps.size(); ++i) {
     const Step& step = lowered.schedule.steps[i];
     for (size_t j = 0; j < step.linears.size(); ++j) {
       if (step.linears[j].op == i_op) return uses_of(lowered.set, lowered.linear_steps[i].choices[j]);
     }
     for (const RowWork& work : step.rows) {
-      if (work.op != i_op) continue;
-      const bool borrowed = is_borrowed(work.kernel) && lowered.set != KernelSet::reference;
-      return {{1, 0, borrowed ? "reference" : set, borrowed}};
+      if (work.op == i_op) return use_of(lowered.set, is_borrowed(work.kernel));
     }
     if (step.op != i_op) continue;
-    if (step.kind != Step::Kind::experts) return {{1, 0, set, false}};
+    if (step.kind == Step::Kind::state) return use_of(lowered.set, is_borrowed(step.state_kernel));
+    if (step.kind != Step::Kind::experts) return use_of(lowered.set, false);
     return uses_of(lowered.set,
                    lowered.experts.choice_of(lowered.plan.ops[static_cast<size_t>(i_op)].get<ops::ExpertLinear>()));
   }

@@ -42,4 +42,6 @@ StateKernel state_kernel_of(const ops::Op& op) noexcept {
   return found == std::end(table) ? borrow_state : found->kernel;
 }
 
+bool is_borrowed(StateKernel kernel) noexcept { return kernel == borrow_state; }
+
 }  // namespace assay::backend::cpu

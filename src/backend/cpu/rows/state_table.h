@@ -16,5 +16,6 @@ using StateKernel = void (*)(const RunState& state, const ops::Op& op, const ops
                              int64_t end) noexcept;
 
 StateKernel state_kernel_of(const ops::Op& op) noexcept;
+bool is_borrowed(StateKernel kernel) noexcept;  // it runs the reference
 
 }  // namespace assay::backend::cpu
