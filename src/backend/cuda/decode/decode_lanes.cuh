@@ -4,6 +4,7 @@
 
 #include "backend/cuda/decode/decode_places.cuh"
 #include "backend/cuda/rows/gather.cuh"
+#include "backend/cuda/rows/usual_gate.cuh"
 #include "backend/cuda/decode/gemv_formats.cuh"
 #include "num/math.h"
 #include "ops/rows/activation.h"
@@ -49,7 +50,7 @@ __device__ inline float chunks_sum(float c, int n_chunks) {
 template <int kRows>
 __device__ inline float gated(ops::ActivationFunction activation, float y) {
   const float up = __shfl_down_sync(kWholeWarp, y, kRows / 2);
-  return (activation == ops::ActivationFunction::silu ? num::silu(y) : num::gelu_tanh(y)) * up;
+  return usual_activation(activation, y) * up;
 }
 
 // Writes the product y of a lane's row of a matrix, or gates, adds and sends it, as the gate says. The whole warp calls it. part: which of a unit's

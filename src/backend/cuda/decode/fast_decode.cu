@@ -7,6 +7,7 @@
 
 #include "backend/cuda/decode/decode_places.cuh"
 #include "backend/cuda/decode/fast_decode.h"
+#include "backend/cuda/rows/usual_gate.cuh"
 #include "backend/cuda/tiles/fast_types.cuh"
 #include "backend/cuda/runtime/launch.cuh"
 #include "num/math.h"
@@ -131,7 +132,7 @@ class PairWalk {
       if (linear.y != nullptr) linear.y[pair.row[r]] = y[r];
     }
     if (task_.gate.y == nullptr) return;
-    task_.gate.y[i] = (task_.gate.activation == ops::ActivationFunction::silu ? num::silu(y[0]) : num::gelu_tanh(y[0])) * y[1];
+    task_.gate.y[i] = usual_activation(task_.gate.activation, y[0]) * y[1];
   }
 
   // The products of the next pair with the row; every lane has them.

@@ -1,5 +1,6 @@
 // Integers of rows that are read, or made by a gate (fused.h, row_kernels.h): a lane takes 8 neighbouring elements.
 #include "backend/cuda/rows/fused.h"
+#include "backend/cuda/rows/usual_gate.cuh"
 #include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/linear/quantise.cuh"
 #include "num/math.h"
@@ -70,11 +71,7 @@ void quantise_rows(const float* x, int64_t n_rows, const quant::Activations& out
 
 void gate_rows(const float* gate, const float* up, ops::ActivationFunction activation, int64_t n_rows, float* y, const quant::Activations& out,
                const Queue& queue) {
-  if (activation == ops::ActivationFunction::silu) {
-    start(Gated<ops::ActivationFunction::silu>{gate, up}, n_rows, y, out, queue);
-  } else {
-    start(Gated<ops::ActivationFunction::gelu_tanh>{gate, up}, n_rows, y, out, queue);
-  }
+  with_usual(activation, [&](auto function) { start(Gated<decltype(function)::value>{gate, up}, n_rows, y, out, queue); });
 }
 
 }  // namespace assay::backend::cuda

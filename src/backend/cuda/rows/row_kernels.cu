@@ -10,7 +10,6 @@
 #include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/runtime/warp.cuh"
 #include "num/math.h"
-#include "ops/rows/activation.h"
 #include "quant/float.h"
 
 namespace assay::backend::cuda {
@@ -142,13 +141,6 @@ __global__ void add_kernel(const float* a, const float* b, int64_t n, float* y) 
   if (i < n) y[i] = a[i] + b[i];
 }
 
-template <ops::ActivationFunction activation>
-__global__ void gate_kernel(const float* gate, const float* up, int64_t n, float* y) {
-  const int64_t i = thread_index();
-  if (i >= n) return;
-  y[i] = (activation == ops::ActivationFunction::silu ? num::silu(gate[i]) : num::gelu_tanh(gate[i])) * up[i];
-}
-
 __global__ void select_kernel(const float* x, const int32_t* rows, int64_t n_rows, int64_t width, float* y) {
   const int64_t i = thread_index();
   if (i < n_rows * width) y[i] = x[rows[i / width] * width + i % width];
@@ -191,15 +183,6 @@ void rope(const float* x, const float* table, const int32_t* positions, int64_t 
 
 void add(const float* a, const float* b, int64_t n, float* y, cudaStream_t stream) {
   if (n > 0) add_kernel<<<blocks_for(n), kThreads, 0, stream>>>(a, b, n, y);
-}
-
-void gate(const float* gate, const float* up, ops::ActivationFunction activation, int64_t n, float* y, cudaStream_t stream) {
-  if (n == 0) return;
-  if (activation == ops::ActivationFunction::silu) {
-    gate_kernel<ops::ActivationFunction::silu><<<blocks_for(n), kThreads, 0, stream>>>(gate, up, n, y);
-  } else {
-    gate_kernel<ops::ActivationFunction::gelu_tanh><<<blocks_for(n), kThreads, 0, stream>>>(gate, up, n, y);
-  }
 }
 
 void select_rows(const float* x, const int32_t* rows, int64_t n_rows, int64_t width, float* y, cudaStream_t stream) {

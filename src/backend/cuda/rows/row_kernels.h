@@ -27,7 +27,6 @@ struct RopeShape {
 void rope(const float* x, const float* table, const int32_t* positions, int64_t n_tokens, const RopeShape& shape, float* y,
           cudaStream_t stream);
 void add(const float* a, const float* b, int64_t n, float* y, cudaStream_t stream);
-void gate(const float* gate, const float* up, ops::ActivationFunction activation, int64_t n, float* y, cudaStream_t stream);
 void select_rows(const float* x, const int32_t* rows, int64_t n_rows, int64_t width, float* y, cudaStream_t stream);
 
 // Rows row_begin .. row_begin + n_rows of any matrix, decoded to f32.

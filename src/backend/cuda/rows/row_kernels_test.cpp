@@ -6,6 +6,7 @@
 #include "backend/cuda/runtime/device_test.h"
 #include "backend/cuda/runtime/device_weights.h"
 #include "backend/cuda/rows/fused.h"
+#include "backend/cuda/rows/plain_rows.h"
 #include "ops/rows/activation.h"
 #include "ops/embed/embed.h"
 #include "ops/rows/gate.h"
@@ -164,12 +165,12 @@ TEST(CudaRows, GatesAndSumsHaveTheReferencesBits) {
   const auto n = static_cast<int64_t>(up.size());
   std::vector<float> expected(up.size());
   const DeviceBuffer device_gate = upload(gate_in), device_up = upload(up), y = poisoned(up.size());
-  ops::gate_ref(ops::ActivationFunction::silu)(gate_in.data(), up.data(), n, expected.data());
-  gate(device_gate.as<float>(), device_up.as<float>(), ops::ActivationFunction::silu, n, y.as<float>(), nullptr);
-  EXPECT_TRUE(same_floats(download<float>(y.data(), up.size()), expected)) << "silu";
-  ops::gate_ref(ops::ActivationFunction::gelu_tanh)(gate_in.data(), up.data(), n, expected.data());
-  gate(device_gate.as<float>(), device_up.as<float>(), ops::ActivationFunction::gelu_tanh, n, y.as<float>(), nullptr);
-  EXPECT_TRUE(same_floats(download<float>(y.data(), up.size()), expected)) << "gelu";
+  for (size_t i = 0; i < ops::kNActivationFunctions; ++i) {
+    const auto function = static_cast<ops::ActivationFunction>(i);
+    ops::gate_ref(function)(gate_in.data(), up.data(), n, expected.data());
+    gate_any(device_gate.as<float>(), device_up.as<float>(), function, 1, n, y.as<float>(), Queue());
+    EXPECT_TRUE(same_floats(download<float>(y.data(), up.size()), expected)) << ops::traits_of(function).name;
+  }
   for (size_t i = 0; i < up.size(); ++i) expected[i] = gate_in[i] + up[i];
   add(device_gate.as<float>(), device_up.as<float>(), n, y.as<float>(), nullptr);
   EXPECT_TRUE(same_floats(download<float>(y.data(), up.size()), expected)) << "sum";

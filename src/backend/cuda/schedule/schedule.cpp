@@ -61,9 +61,8 @@ bool is_usual(const ops::Plan& plan, const ops::Attention& attention) noexcept {
 }
 
 bool is_usual(const ops::Plan& plan, const ops::Gate& gate) noexcept {
-  const bool known =
-      gate.activation == ops::ActivationFunction::silu || gate.activation == ops::ActivationFunction::gelu_tanh;
-  return known && plan.values[static_cast<size_t>(gate.gate)].width == plan.values[static_cast<size_t>(gate.y)].width;
+  return is_usual(gate.activation) &&
+         plan.values[static_cast<size_t>(gate.gate)].width == plan.values[static_cast<size_t>(gate.y)].width;
 }
 
 Schedule make_schedule(const ops::Plan& plan, const ops::ExecutorOptions& options) {

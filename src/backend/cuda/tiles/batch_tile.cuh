@@ -1,6 +1,11 @@
 // What the kernels for several tokens share (batch_256.cu, batch_32.cu). A cluster of 1, 2, 4 or 8 blocks of threads shares K by the
 // contract's chunks; each block of threads has 8 warps, which take tiles of rows. Here stand the tiles, the tree over chunks within a block
 // and through the cluster's shared memory, and the launch; what multiplies stands with the formats.
+//
+//   cluster      | block 0: chunks 0 ..  | block 1: the next  | ..  |         all of the same rows and columns
+//   block        activations of its chunks, all columns: shared memory, once; 8 warps, each with its tile of 16 kM rows x 8 kN columns
+//   warp         weights: memory --> a ring of its own, shared memory --> fragments; mma m16n8k32: integers --> float terms --> chain, registers
+//   tree         a block's chunks: levels in its shared memory; the blocks' sums: the cluster's shared memory  ------>  y
 #pragma once
 
 #include <algorithm>

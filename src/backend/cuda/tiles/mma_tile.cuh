@@ -1,6 +1,12 @@
 // What the prefill kernels share: a block of 8 warps makes 128 rows x 128 columns of a product, where a column is a plane of a token's
 // activations; a warp 32 rows x 64 columns, both planes of its tokens. K is walked in the contract's order, one chain an output in a
 // register. Of the tree at most three finished sums wait: two in shared memory, the sum of the first four chunks in y.
+//
+//               columns 0 .. 63     64 .. 127          warp w: rows 32 (w / 2) .., columns 64 (w % 2) ..
+//   rows 0      warp 0              warp 1             a thread: 2 row tiles x 8 column tiles (half as many with two planes) x 4 outputs
+//   rows 32     warp 2              warp 3
+//   rows 64     warp 4              warp 5             K: stages of 128 weights, packed as in the file, copied to shared memory ahead
+//   rows 96     warp 6              warp 7                --> fragments --> mma.sync: integers --> float terms --> chain, registers
 #pragma once
 
 #include "backend/cuda/experts/expert_groups.h"

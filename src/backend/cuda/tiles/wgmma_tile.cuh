@@ -1,6 +1,11 @@
 // What the kernels of Hopper's group products share (batch_wgmma.cu, wgmma_32.cu): blocks of 12 warps stay on their multiprocessor and take tile
 // after tile of 128 rows x 128 columns, a column being a plane of a token's activations. Four warps fill shared memory, two groups of four
 // multiply 64 rows each; a thread has the chains of its outputs in registers, and sums of one, two and four chunks wait beside them.
+//
+//   warps 0 .. 3     fill: weights and columns of the stages to come, by the copy engine, into rings in shared memory
+//   warps 4 .. 7     multiply rows  0 .. 63  of the tile:  fragments of weights in registers, columns in shared memory --> wgmma: integers
+//   warps 8 .. 11    multiply rows 64 .. 127, the same     --> float terms --> chains in registers --> the tree --> y
+//   between them     two barriers a stage: the copies have arrived; both groups have read it
 #pragma once
 
 #include <algorithm>
