@@ -1,4 +1,7 @@
 // Kernels of the ops that work token by token, written once over Vec (simd.h). Contracts: ops/<op>.h.
+//
+//   a row   | 16 | 16 | 16 | 16 | ..     16 elements a Vec, in order; the tail by load_first and store_first
+//   sums    two Vec are the 32 lanes of Lanes32, element j in lane j % 32; folded 16, 8, 4, 2, 1
 #pragma once
 
 #include "backend/cpu/rows/activations_simd.h"
