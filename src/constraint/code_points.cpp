@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "text/utf8.h"
+
 namespace assay::constraint {
 namespace {
 
@@ -118,15 +120,9 @@ std::vector<ByteRanges> utf8_ranges(const CodePoints& set) {
 }
 
 uint32_t next_code_point(std::span<const char> text, size_t& at) noexcept {
-  const auto byte = [&](size_t i) {
-    return i < text.size() ? static_cast<uint32_t>(static_cast<unsigned char>(text[i])) : 0;
-  };
-  const uint32_t lead = byte(at);
-  const int n = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  uint32_t c = n == 1 ? lead : lead & (0x7Fu >> n);
-  for (int i = 1; i < n; ++i) c = c << 6 | (byte(at + static_cast<size_t>(i)) & 0x3F);
-  at += static_cast<size_t>(n);
-  return c;
+  const assay::text::Char found = assay::text::char_at({text.data(), text.size()}, at);
+  at += static_cast<size_t>(found.length);
+  return found.code;
 }
 
 }  // namespace assay::constraint

@@ -29,6 +29,12 @@ Char char_at(std::string_view text, size_t at) noexcept;  // at < text.size()
 bool is_utf8(std::string_view text) noexcept;
 void append_utf8(std::string& out, uint32_t code);
 
+// Bytes of the character that this byte leads, whatever follows it: for texts that are UTF-8, or cut as if they were.
+constexpr int bytes_of_lead(char lead) noexcept {
+  const auto byte = static_cast<uint8_t>(lead);
+  return byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+}
+
 // The text with every byte that is not part of a character replaced by U+FFFD (one for each byte,
 // as llama.cpp does).
 std::string repaired_utf8(std::string_view text);

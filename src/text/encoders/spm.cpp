@@ -9,6 +9,7 @@
 
 #include "assay/error.h"
 #include "text/encoders/pair_queue.h"
+#include "text/utf8.h"
 
 namespace assay::text {
 namespace {
@@ -26,12 +27,6 @@ int byte_of(std::string_view text) noexcept {
   const int high = hex_digit(text[3]);
   const int low = hex_digit(text[4]);
   return high < 0 || low < 0 ? -1 : high * 16 + low;
-}
-
-// Bytes of the character that this byte leads, whatever follows it.
-int character_bytes(char lead) noexcept {
-  const auto byte = static_cast<uint8_t>(lead);
-  return byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
 // Least for the highest score, and never 0.
@@ -124,7 +119,7 @@ void SpmEncoder::encode(std::string_view raw, bool opens, std::vector<TokenId>& 
   std::vector<Symbol> symbols;
   symbols.reserve(text.size());
   for (size_t at = 0; at < text.size();) {
-    const size_t bytes = std::min<size_t>(character_bytes(text[at]), text.size() - at);
+    const size_t bytes = std::min<size_t>(bytes_of_lead(text[at]), text.size() - at);
     const auto i = static_cast<int32_t>(symbols.size());
     symbols.push_back({static_cast<uint32_t>(at), static_cast<uint32_t>(bytes), i - 1, i + 1});
     at += bytes;

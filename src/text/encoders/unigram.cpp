@@ -19,11 +19,6 @@ constexpr double kUnknownPenalty = 10.0;
 constexpr size_t kGrowthMax = 64, kGrownBytesAlways = size_t{1} << 16, kGrownBytesMax = size_t{1} << 30;
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
-size_t whole_bytes(char lead) noexcept {
-  const auto byte = static_cast<uint8_t>(lead);
-  return byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
-}
-
 // Control, unknown and byte tokens are no text, and unused ones are never chosen.
 std::vector<TokenId> pieces_of(const Vocabulary& vocabulary) {
   std::vector<TokenId> ids;
@@ -103,7 +98,7 @@ class UnigramEncoder::Lattice {
   void run() {
     for (size_t at = 0; at < text_.size();) {
       if (at == reach_) settle(at);
-      const size_t character = whole_bytes(text_[at]);
+      const auto character = static_cast<size_t>(bytes_of_lead(text_[at]));
       bool is_token = false;
       encoder_.trie_.for_each_prefix(text_.substr(at), [&](TokenId id, size_t bytes) {
         is_token = is_token || bytes == character;
