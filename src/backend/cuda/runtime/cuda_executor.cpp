@@ -166,7 +166,7 @@ class CudaExecutor final : public ops::Executor {
         state_.landings.turn();
       }
       const bool from_graph = graphs_.run(key_of(state_.n_segments), state_.stream.get(), queue_work);
-      state_.lands = is_shard() && from_graph;  // where the logits are
+      state_.gathers_land = is_shard() && from_graph;  // where the logits are
     } else {
       queue_batch(false, true);
     }
@@ -248,7 +248,7 @@ class CudaExecutor final : public ops::Executor {
 
   // recorded: for a graph. A kernel that waits for another GPU is never queued otherwise: what loads a kernel may wait for those before.
   void queue_batch(bool recorded, bool sends) {
-    state_.lands = is_shard() && recorded;
+    state_.gathers_land = is_shard() && recorded;
     const Schedule& schedule = state_.schedule;
     const bool observed = observer_ != nullptr;
     Queue queue = queue_;
@@ -272,7 +272,7 @@ class CudaExecutor final : public ops::Executor {
     }
     outputs_.rank(queue);
     state_.read_rows(state_.plan.handed, 0, state_.n_tokens, state_.handed_host);
-    if (state_.lands && state_.n_tokens == 1 && !outputs_.keeps()) state_.landings.clear_sums(queue.stream);  // else the ranking does
+    if (state_.gathers_land && state_.n_tokens == 1 && !outputs_.keeps()) state_.landings.clear_sums(queue.stream);  // else the ranking does
   }
 
   void announce(const ops::Op& op) const {

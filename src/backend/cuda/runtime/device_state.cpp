@@ -222,8 +222,8 @@ int64_t DeviceState::n_segments_after() const noexcept { return n_positions_ < o
 
 Handover DeviceState::handover() const noexcept {
   Handover next{batch_part(0), batch_part(1), reinterpret_cast<TokenTile*>(batch_part(4)), kept_logits_.as<float>(), n_rows_kept()};
-  if (lands) next.round = batch_device_.as<uint32_t>();
-  if (lands && n_tokens == 1) next.sums = landings.sums_of_run();
+  if (gathers_land) next.round = batch_device_.as<uint32_t>();
+  if (gathers_land && n_tokens == 1) next.sums = landings.sums_of_run();
   return next;
 }
 

@@ -86,7 +86,7 @@ struct DeviceState {
   KvCache cache;
   std::unique_ptr<Borrower> borrower;          // never null
   DeviceStates states;                         // of ops that are not borrowed
-  bool lands = false;                          // the batch's gathers are written there by all shards
+  bool gathers_land = false;                   // the batch's gathers are written there by all shards
   // The op whose rows rank_rows makes for the next run, of a plan that is neither divided nor a shard's; null where it cannot. No other value has
   // its y's memory.
   const ops::Embed* token_table = nullptr;
@@ -109,7 +109,7 @@ struct DeviceState {
 
  private:
   float* place_of(ops::ValueId id) const noexcept {
-    float* landing = lands ? landings.of(id) : nullptr;
+    float* landing = gathers_land ? landings.of(id) : nullptr;
     return landing != nullptr ? landing : values[static_cast<size_t>(id)];
   }
   int64_t rows_max(ops::ValueId id) const noexcept;

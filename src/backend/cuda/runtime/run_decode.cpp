@@ -32,9 +32,9 @@ DecodeSource source_of(const DeviceState& s, const DecodeGroup& group, ops::Valu
   DecodeSource source;
   source.d = static_cast<int32_t>(s.width(x));
   source.a = s.value(x);
-  const ops::Gather* gather = group.waits != kNone && s.lands ? &record_of<ops::Gather>(s, group.waits) : nullptr;
+  const ops::Gather* gather = group.gather_awaited != kNone && s.gathers_land ? &record_of<ops::Gather>(s, group.gather_awaited) : nullptr;
   const ShardSums sums = gather != nullptr ? s.landings.sums(*gather) : ShardSums{};
-  if (gather != nullptr && group.columns) {
+  if (gather != nullptr && group.of_own_columns) {
     source.d = static_cast<int32_t>(s.width(gather->x));
     source.a = s.value(gather->x);
   } else if (gather != nullptr && sums.n_shards == 0) {
@@ -76,17 +76,17 @@ void run_products(const DeviceState& s, const DecodeGroup& group, const Wanted& 
     gate = {s.value(r.y), r.activation};
     if (first.y != r.gate) std::swap(tasks[0], tasks[1]);
   }
-  if (group.columns && s.lands) {
+  if (group.of_own_columns && s.gathers_land) {
     tasks[0] = {&s.weights.matrix(first.columns), nullptr, nullptr};
-    gate.sums = s.landings.send_sums(record_of<ops::Gather>(s, group.sends));
-  } else if (group.sends != kNone && !(group.keeps && s.lands)) {
-    const auto& gather = record_of<ops::Gather>(s, group.sends);
-    float* y = s.lands ? s.value(gather.y) + gather.column : s.value(gather.x);
+    gate.sums = s.landings.send_sums(record_of<ops::Gather>(s, group.gather_sent));
+  } else if (group.gather_sent != kNone && !(group.keeps_row && s.gathers_land)) {
+    const auto& gather = record_of<ops::Gather>(s, group.gather_sent);
+    float* y = s.gathers_land ? s.value(gather.y) + gather.column : s.value(gather.x);
     (group.gate != kNone ? gate.y : tasks[0].y) = y;
-    if (s.lands) gate.send = s.landings.task(gather, s.round());
+    if (s.gathers_land) gate.send = s.landings.task(gather, s.round());
   }
-  if (group.adds != kNone) {
-    const auto& sum = record_of<ops::Add>(s, group.adds);
+  if (group.sum_made != kNone) {
+    const auto& sum = record_of<ops::Add>(s, group.sum_made);
     gate.residual = s.value(sum.a == first.y ? sum.b : sum.a);
     gate.sum = s.value(sum.y);
   }
@@ -112,8 +112,8 @@ void run_attention(const DeviceState& s, const DecodeGroup& group, const Wanted&
   attention.partials = task.partials;
   attention.arrived = s.arrived.as<uint32_t>();
   attention.lets_early = !group.reader_is_narrow;
-  if (group.sends != kNone && s.lands && !group.keeps) {
-    const auto& gather = record_of<ops::Gather>(s, group.sends);
+  if (group.gather_sent != kNone && s.gathers_land && !group.keeps_row) {
+    const auto& gather = record_of<ops::Gather>(s, group.gather_sent);
     attention.y = s.value(gather.y) + gather.column;
     attention.send = s.landings.task(gather, s.round());
   }
@@ -151,7 +151,7 @@ void run_decode_group(const DeviceState& s, const DecodeGroup& group, bool obser
       if (s.n_rows(record_of<ops::Linear>(s, member_at(s, group.linears).ops.front()).y) > 0) run_products(s, group, wanted, queue);
       break;
   }
-  if (group.sends != kNone && !s.lands) run_group(s, member_at(s, group.members.back()), wanted, queue);
+  if (group.gather_sent != kNone && !s.gathers_land) run_group(s, member_at(s, group.members.back()), wanted, queue);
 }
 
 }  // namespace assay::backend::cuda

@@ -179,7 +179,7 @@ void run(const DeviceState& s, const ops::Gather& r, const Queue& queue) {
   const int64_t n_rows = s.n_rows(r.y), own_width = s.width(r.x), width = s.width(r.y);
   if (n_rows == 0) return;
   if (s.place.peers == nullptr) throw Error(Errc::bad_request, "a shard of a model needs the others to run");
-  if (!s.lands) {
+  if (!s.gathers_land) {
     return s.place.peers->copy_columns(s.place.i_shard, s.value(r.x), own_width, r.column, width, n_rows, s.value(r.y),
                                        queue.stream);
   }

@@ -29,14 +29,14 @@ struct DecodeGroup {
   bool makes_integers = false;  // routes: those of the norm
   // An op: the sum that the norm of the next group begins with, which the products of this one make as they write; that
   // group finds it made.
-  int32_t adds = ops::kNone;
+  int32_t sum_made = ops::kNone;
   bool is_added = false;
   bool reader_is_narrow = false;  // attention, right ahead of a product for which decode_is_narrow()
   // Of a shard, ops: the gather whose row these kernels send themselves, and the one for whose row they wait.
-  int32_t sends = ops::kNone, waits = ops::kNone;
-  // `columns`: one product of the shard's own columns (ops::Linear::columns), whose sums go to all, where the readers
-  // add them; its row is not sent by who makes it (`keeps`).
-  bool columns = false, keeps = false;
+  int32_t gather_sent = ops::kNone, gather_awaited = ops::kNone;
+  // of_own_columns: one product of the shard's own columns (ops::Linear::columns), whose sums go to all, where the
+  // readers add them; its row is not sent by who makes it (keeps_row).
+  bool of_own_columns = false, keeps_row = false;
 };
 
 // Every fusion group in one, in their order.

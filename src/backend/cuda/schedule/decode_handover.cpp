@@ -48,7 +48,7 @@ DecodeGroup* reader_of(const DecodeProducts& p, std::vector<DecodeGroup>& groups
   DecodeGroup* reader = nullptr;
   for (DecodeGroup& group : groups) {
     if (!reads(p, group, value)) continue;
-    if (reader != nullptr || group.kind != Kind::linears || group.waits != kNone) return nullptr;
+    if (reader != nullptr || group.kind != Kind::linears || group.gather_awaited != kNone) return nullptr;
     reader = &group;
   }
   return reader;
@@ -73,8 +73,8 @@ void find_sends(const DecodeProducts& p, std::vector<DecodeGroup>& groups) {
     if (op == kNone || made_by(p, maker) != p.record<ops::Gather>(op).x) continue;
     DecodeGroup* reader = reader_of(p, groups, p.record<ops::Gather>(op).y);
     if (reader == nullptr) continue;
-    reader->waits = op;
-    maker.sends = op;
+    reader->gather_awaited = op;
+    maker.gather_sent = op;
     maker.members.push_back(groups[g].members.front());
     groups.erase(groups.begin() + static_cast<std::ptrdiff_t>(g));
   }
@@ -87,14 +87,15 @@ std::vector<int32_t> find_columns(const DecodeProducts& p, std::vector<DecodeGro
   };
   for (DecodeGroup& group : groups) {
     const bool is_bare = group.kind == Kind::linears && group.norm == kNone && group.gate == kNone;
-    if (!is_bare || group.waits == kNone || group.sends == kNone) continue;
+    if (!is_bare || group.gather_awaited == kNone || group.gather_sent == kNone) continue;
     const FusionGroup& linears = p.group(group.linears);
     const int32_t linear = linears.ops.front();
     const bool has_columns = linears.ops.size() == 1 && p.record<ops::Linear>(linear).columns != kNone;
     if (!has_columns || p.kind_of(linears) == quant::Activation::f32) continue;
-    if (!adds(p, *with(&DecodeGroup::waits, group.sends), p.record<ops::Gather>(group.sends).y)) continue;
-    group.columns = true;
-    with(&DecodeGroup::sends, group.waits)->keeps = true;
+    if (!adds(p, *with(&DecodeGroup::gather_awaited, group.gather_sent), p.record<ops::Gather>(group.gather_sent).y))
+      continue;
+    group.of_own_columns = true;
+    with(&DecodeGroup::gather_sent, group.gather_awaited)->keeps_row = true;
     column_linears.push_back(linear);
   }
   return column_linears;
@@ -103,15 +104,16 @@ std::vector<int32_t> find_columns(const DecodeProducts& p, std::vector<DecodeGro
 void find_adds(const DecodeProducts& p, std::vector<DecodeGroup>& groups) {
   for (size_t g = 0; g + 1 < groups.size(); ++g) {
     DecodeGroup &maker = groups[g], &reader = groups[g + 1];
-    if (reader.kind != Kind::linears || reader.norm == kNone || reader.waits != kNone) continue;
-    if (maker.kind != Kind::linears || maker.gate != kNone || maker.norm != kNone || maker.sends != kNone) continue;
+    if (reader.kind != Kind::linears || reader.norm == kNone || reader.gather_awaited != kNone) continue;
+    if (maker.kind != Kind::linears || maker.gate != kNone || maker.norm != kNone || maker.gather_sent != kNone)
+      continue;
     const FusionGroup& norm = p.group(reader.norm);
     const ops::ValueId y = made_by(p, maker);
     if (y == kNone || norm.add == kNone || norm.pre_norm != kNone) continue;
     if (p.is_fast(p.matrix_of(p.group(maker.linears).ops.front()))) continue;
     const auto& add = p.record<ops::Add>(norm.add);
     if ((add.a == y) == (add.b == y) || !p.lowering.links.is_read_once(y)) continue;
-    maker.adds = norm.add;
+    maker.sum_made = norm.add;
     reader.is_added = true;
   }
 }
@@ -139,7 +141,7 @@ std::vector<bool> find_read_by_others(const DecodeProducts& p, const std::vector
     const int32_t maker = producer == kNone ? kNone : of_op[static_cast<size_t>(producer)];
     const bool by_others = std::ranges::any_of(links.readers(value), [&](int32_t op) {
       const int32_t reader = of_op[static_cast<size_t>(op)];
-      const bool is_added = maker != kNone && reader == maker + 1 && groups[static_cast<size_t>(maker)].adds == op;
+      const bool is_added = maker != kNone && reader == maker + 1 && groups[static_cast<size_t>(maker)].sum_made == op;
       return reader != maker && !is_added;
     });
     read[i] = by_others || links.is_given_out(value);

@@ -46,8 +46,10 @@ lower::Lifetimes find_lifetimes(const ops::Plan& plan, const Schedule& schedule,
   for (size_t g = 0; g < schedule.decode.size(); ++g) {
     const DecodeGroup& group = schedule.decode[g];
     const auto step = static_cast<int32_t>(g);
-    if (group.adds != kNone) lifetimes.values[static_cast<size_t>(schedule.links.output(group.adds))].first_step = step;
-    if (group.columns) lifetimes.extend(plan.ops[static_cast<size_t>(group.waits)].get<ops::Gather>().x, step);
+    if (group.sum_made != kNone)
+      lifetimes.values[static_cast<size_t>(schedule.links.output(group.sum_made))].first_step = step;
+    if (group.of_own_columns)
+      lifetimes.extend(plan.ops[static_cast<size_t>(group.gather_awaited)].get<ops::Gather>().x, step);
   }
   return lifetimes;
 }

@@ -15,7 +15,7 @@ namespace assay::backend::cuda {
 
 struct Schedule : lower::Lowering {
   std::vector<DecodeGroup> decode;      // all fusion groups, in groups; the steps in which lifetimes count
-  std::vector<int32_t> column_linears;  // ops: the products of groups with `columns`
+  std::vector<int32_t> column_linears;  // ops: the products of groups `of_own_columns`
   lower::Lifetimes lifetimes;
   std::vector<bool> read_by_other_groups;   // read_outside for decode's groups, whose products read floats
   std::vector<ops::ValueId> selected_from;  // per value: of which it is the selected rows, or kNone
