@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "faulty/judge.h"
+#include "faulty/fault_trial.h"
 #include "support/shared_data.h"
 
 namespace assay::faults {
@@ -31,12 +31,12 @@ std::string matrix_of_document() {
   return text.substr(from + begin.size(), to - from - begin.size());
 }
 
-// Judges every row and says what is not as expected.
-std::vector<Outcome> judge_all(Judge& judge, const std::vector<Row>& rows) {
+// Tries every row and says what is not as expected.
+std::vector<Outcome> try_all(FaultTrial& trial, const std::vector<Row>& rows) {
   std::vector<Outcome> outcomes;
   for (const Row& row : rows) {
     SCOPED_TRACE(fmt::format("{}: {}", row.id, row.what));
-    const Outcome outcome = judge.judge(row);
+    const Outcome outcome = trial.try_row(row);
     outcomes.push_back(outcome);
     if (row.why_not != nullptr) continue;
     EXPECT_TRUE(outcome.detected()) << "no stage failed";
@@ -54,9 +54,9 @@ std::vector<Outcome> judge_all(Judge& judge, const std::vector<Row>& rows) {
 }
 
 TEST(Matrix, EveryFaultIsFound) {
-  Judge judge;
+  FaultTrial trial;
   ASSAY_REQUIRE_FILE(test::shared("goldens/arch/mixtral.gguf"));
-  const std::vector<Outcome> outcomes = judge_all(judge, catalogue()), further = judge_all(judge, further_rows()), families = judge_all(judge, family_rows());
+  const std::vector<Outcome> outcomes = try_all(trial, catalogue()), further = try_all(trial, further_rows()), families = try_all(trial, family_rows());
   const std::string found = markdown(outcomes, further, families);
   std::ofstream(ASSAY_MATRIX) << found;
   EXPECT_EQ(found, matrix_of_document()) << "docs/verify.md shows another matrix: run the target docs-verify";
@@ -71,9 +71,9 @@ TEST(Matrix, NoFindingWithoutAFault) {
   using enum ops::CacheType;
   constexpr Healthy kAll[] = {{k_quants, 0, f32}, {k_quants, 8, q8_0},   {blocks_32, 0, f16},         {blocks_32, 8, f32}, {gemma, 0, f32},
                               {gemma, 0, q8_0},   {large_scores, 0, f32}, {large_activations, 8, f16}};
-  Judge judge;
+  FaultTrial trial;
   for (const Healthy& healthy : kAll) {
-    const Outcome outcome = judge.judge_healthy(healthy.model, healthy.activation_bits, healthy.cache);
+    const Outcome outcome = trial.try_healthy(healthy.model, healthy.activation_bits, healthy.cache);
     EXPECT_EQ(outcome.stage, "") << "seed " << healthy.model().seed << ", " << healthy.activation_bits << " bits\n" << outcome.finding;
     EXPECT_EQ(outcome.op, "");
   }

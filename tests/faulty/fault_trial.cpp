@@ -1,5 +1,5 @@
-// See judge.h.
-#include "faulty/judge.h"
+// See fault_trial.h.
+#include "faulty/fault_trial.h"
 
 #include <fmt/format.h>
 
@@ -79,7 +79,7 @@ std::string Outcome::name_of_cause(const Row& row) const {
   return {};
 }
 
-std::shared_ptr<const Model> Judge::model(ModelSpec (*spec)()) {
+std::shared_ptr<const Model> FaultTrial::model(ModelSpec (*spec)()) {
   std::shared_ptr<const Model>& loaded = models_[spec];
   if (!loaded) {
     const std::string path = (folder_ / fmt::format("{}.gguf", models_.size())).string();
@@ -89,7 +89,7 @@ std::shared_ptr<const Model> Judge::model(ModelSpec (*spec)()) {
   return loaded;
 }
 
-Outcome Judge::run_file(const Row& row) {
+Outcome FaultTrial::run_file(const Row& row) {
   const std::string path = (folder_ / fmt::format("{}.gguf", row.id)).string();
   ModelFile file(row.model());
   row.change_file(file);
@@ -108,7 +108,7 @@ Outcome Judge::run_file(const Row& row) {
 }
 
 // A golden is a model's file, not a text's: operations and cache are asked alone.
-Outcome Judge::run_golden(const Row& row) {
+Outcome FaultTrial::run_golden(const Row& row) {
   std::shared_ptr<const Model>& loaded = goldens_[row.golden];
   if (!loaded) loaded = Model::load(test::shared(fmt::format("goldens/arch/{}.gguf", row.golden)).string());
   Outcome outcome;
@@ -122,7 +122,7 @@ Outcome Judge::run_golden(const Row& row) {
   return outcome;
 }
 
-Outcome Judge::run(const Row& row) {
+Outcome FaultTrial::run(const Row& row) {
   if (row.change_file != nullptr) return run_file(row);
   if (row.golden != nullptr) return run_golden(row);
   Outcome outcome;
@@ -132,7 +132,7 @@ Outcome Judge::run(const Row& row) {
   return outcome;
 }
 
-Outcome Judge::judge(const Row& row) {
+Outcome FaultTrial::try_row(const Row& row) {
   if (row.why_not != nullptr) return {};
   const auto start = std::chrono::steady_clock::now();
   Outcome outcome = run(row);
@@ -140,13 +140,13 @@ Outcome Judge::judge(const Row& row) {
   return outcome;
 }
 
-Outcome Judge::judge_healthy(ModelSpec (*spec)(), int activation_bits, ops::CacheType cache) {
+Outcome FaultTrial::try_healthy(ModelSpec (*spec)(), int activation_bits, ops::CacheType cache) {
   Row row{.id = "healthy", .source = "", .what = "", .injected = ""};
   row.model = spec;
   row.activation_bits = activation_bits;
   row.cache = cache;
   row.op = "any";
-  return judge(row);
+  return try_row(row);
 }
 
 std::string markdown(const std::vector<Outcome>& outcomes, const std::vector<Outcome>& further, const std::vector<Outcome>& families) {

@@ -24,12 +24,12 @@ struct Outcome {
   std::string name_of_cause(const Row& row) const;  // which of row.named_by was found; empty: none
 };
 
-class Judge {
+class FaultTrial {
  public:
   // All stages until one fails; where the row asks for an op, the ops whatever failed before.
-  Outcome judge(const Row& row);
+  Outcome try_row(const Row& row);
   // The same subject without its fault: must pass every stage.
-  Outcome judge_healthy(ModelSpec (*spec)(), int activation_bits, ops::CacheType cache);
+  Outcome try_healthy(ModelSpec (*spec)(), int activation_bits, ops::CacheType cache);
 
  private:
   Outcome run(const Row& row);
