@@ -1,6 +1,7 @@
 // Reads the affinity mask, the core topology under /sys and the quota of the control groups (v2 and v1).
 #include "base/processors.h"
 
+#include <fmt/format.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -74,7 +75,7 @@ std::optional<int> control_group_share(const std::string& root) {
   std::optional<int> smallest;
   const auto visit = [&](const std::string& mount, std::string path) {
     for (;;) {
-      const auto found = share_of_group(root + mount + path);
+      const auto found = share_of_group(fmt::format("{}{}{}", root, mount, path));
       if (found && (!smallest || *found < *smallest)) smallest = found;
       if (path.empty() || path == "/") return;
       path.erase(path.rfind('/'));

@@ -52,8 +52,8 @@ std::vector<std::filesystem::path> split_paths(const std::filesystem::path& pref
   return paths;
 }
 
-Writer::Writer(const std::filesystem::path& path, Head head, WriterOptions options)
-    : Writer(path, std::vector<Head>(1, std::move(head)), std::move(options)) {}
+Writer::Writer(const std::filesystem::path& path, const Head& head, WriterOptions options)
+    : Writer(path, std::vector<Head>(1, head), std::move(options)) {}
 
 Writer::Writer(const std::filesystem::path& path, std::vector<Head> heads, WriterOptions options)
     : heads_(std::move(heads)), options_(std::move(options)) {

@@ -28,7 +28,7 @@ struct WriterOptions {
 class Writer {
  public:
   // One file, or the files of a split (see split()): PATH less `.gguf`, then -00001-of-00003.gguf. Errors as OutputFile's.
-  Writer(const std::filesystem::path& path, Head head, WriterOptions options = {});
+  Writer(const std::filesystem::path& path, const Head& head, WriterOptions options = {});
   Writer(const std::filesystem::path& path, std::vector<Head> heads, WriterOptions options = {});
   ~Writer();
   Writer(const Writer&) = delete;
