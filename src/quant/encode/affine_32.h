@@ -13,39 +13,61 @@ struct Pairs {
   L scale, min, error;
 };
 
-// The pairs that fit best by least squares to the levels nearest to (x_j + m) / s, level >= 0. shift: subtracted from x before the sums, so that
-// a large common part costs no precision. keep_min: offsets below zero become zero (formats that store none).
-template <class L, class Levels>
-Pairs<L> fitted(const Values& v, const L& s, const L& m, float shift, bool no_negative_min) noexcept {
-  const L inverse = L::inverse(s);
-  L q1 = L::splat(0), q2 = q1, xq = q1;
-  float w0 = 0, x1 = 0, x2 = 0;
-  const L offset = m + L::splat(shift);
+// What no candidate changes: sums over t = x - shift. shift: so that a large common part costs no precision.
+struct Moments {
+  float shift;
+  float w0 = 0, x1 = 0, x2 = 0;  // sum w, sum w t, sum w t^2
+};
+
+ASSAY_FN Moments moments_of(const Values& v, float shift) noexcept {
+  Moments sums{shift};
   for (int j = 0; j < v.n; ++j) {
     const float w = v.weight(j), t = v.x[j] - shift, wt = w * t;
-    const L q = Levels::nearest((L::splat(t) + offset) * inverse);
-    const L wq = L::splat(w) * q;
-    q1 = q1 + wq;
-    q2 = q2 + wq * q;
-    xq = xq + L::splat(wt) * q;
-    w0 += w;
-    x1 += wt;
-    x2 += wt * t;
+    sums.w0 += w;
+    sums.x1 += wt;
+    sums.x2 += wt * t;
+  }
+  return sums;
+}
+
+// The pairs that fit best by least squares to the levels nearest to (x_j + m) / s, level >= 0. no_negative_min: offsets below zero become zero
+// (formats that store none).
+template <class L, class Levels>
+Pairs<L> fitted(const Values& v, const L& s, const L& m, const Moments& sums, bool no_negative_min) noexcept {
+  const float shift = sums.shift;
+  const L inverse = L::inverse(s), offset = m + L::splat(shift);
+  L q1 = L::splat(0), q2 = q1, xq = q1;
+  if (v.w == nullptr) {
+    for (int j = 0; j < v.n; ++j) {
+      const L t = L::splat(v.x[j] - shift), q = Levels::nearest((t + offset) * inverse);
+      q1 = q1 + q;
+      q2 = q2 + q * q;
+      xq = xq + t * q;
+    }
+  } else {
+    for (int j = 0; j < v.n; ++j) {
+      const float w = v.w[j], t = v.x[j] - shift, wt = w * t;
+      const L q = Levels::nearest((L::splat(t) + offset) * inverse);
+      const L wq = L::splat(w) * q;
+      q1 = q1 + wq;
+      q2 = q2 + wq * q;
+      xq = xq + L::splat(wt) * q;
+    }
   }
   // t ~ scale * q + base, base = shift' - min
-  const L zero = L::splat(0), w = L::splat(w0), x = L::splat(x1);
+  const L zero = L::splat(0), w = L::splat(sums.w0), x = L::splat(sums.x1);
   const L det = w * q2 - q1 * q1;
   const L one_over = L::select_above(det, zero, L::inverse(det), zero);
   const L scale = (w * xq - x * q1) * one_over;
   const L base = (q2 * x - q1 * xq) * one_over;
-  const L free_error = L::splat(x2) - scale * xq - base * x;
+  const L free_error = L::splat(sums.x2) - scale * xq - base * x;
   // Where all levels are equal there is nothing to solve: the pair stays.
   Pairs<L> free{L::select_above(det, zero, scale, s), L::select_above(det, zero, zero - (base + L::splat(shift)), m), free_error};
   if (!no_negative_min) return free;
   const L tied_base = L::splat(-shift);
   // sum w (t - tied_base) q / sum w q^2
   const L tied_scale = (xq - tied_base * q1) * L::inverse(q2);
-  const L rest = L::splat(x2) - (x + x) * tied_base + w * (tied_base * tied_base);
+  const L rest = L::splat(sums.x2) - (x + x) * tied_base + w * (tied_base * tied_base);
   const L tied_error = rest - tied_scale * (xq - tied_base * q1);
   return {L::select_above(zero, free.min, tied_scale, free.scale), L::max(free.min, zero),
           L::select_above(zero, free.min, tied_error, free.error)};
@@ -64,9 +86,10 @@ Pairs<L> first_pairs(const Values& v, const Ends& ends, const AffineSearch& sear
   const L steps = L::splat(static_cast<float>(Levels::kHigh)) + L::load(search.delta);
   const L scale = L::splat(range) / steps;
   const L min = L::splat(-low) - L::splat(range) * L::load(search.lift);
-  Pairs<L> pairs = fitted<L, Levels>(v, scale, min, low, no_negative_min);
+  const Moments sums = moments_of(v, low);
+  Pairs<L> pairs = fitted<L, Levels>(v, scale, min, sums, no_negative_min);
   for (int i = 0; i < refits; ++i) {
-    const Pairs<L> next = fitted<L, Levels>(v, pairs.scale, pairs.min, low, no_negative_min);
+    const Pairs<L> next = fitted<L, Levels>(v, pairs.scale, pairs.min, sums, no_negative_min);
     pairs = {L::select_above(pairs.error, next.error, next.scale, pairs.scale), L::select_above(pairs.error, next.error, next.min, pairs.min),
              L::min(pairs.error, next.error)};
   }

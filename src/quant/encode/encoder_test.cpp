@@ -72,8 +72,10 @@ TEST(Encoder, EverySetGivesThePlainBytes) {
   const std::span<const EncoderSet> sets = encoder_sets();
   ASSERT_EQ(sets.front().name, "plain");
   const std::vector<float> w = weights_row(9);
+  int n_compared = 0;
   for (const EncoderSet& set : sets.subspan(1)) {
-    if (!set.runs_here) GTEST_SKIP() << "this processor does not run " << set.name;
+    if (!set.runs_here) continue;
+    ++n_compared;
     for (const Encoder& fast : set.encoders) {
       const auto plain = std::find_if(sets.front().encoders.begin(), sets.front().encoders.end(), [&](const Encoder& e) { return e.dtype == fast.dtype; });
       ASSERT_NE(plain, sets.front().encoders.end());
@@ -89,6 +91,7 @@ TEST(Encoder, EverySetGivesThePlainBytes) {
       }
     }
   }
+  if (n_compared == 0) GTEST_SKIP() << "this processor runs the plain encoders alone";
 }
 
 TEST(Encoder, ARowIsTheSameInPartsAndInPlace) {
