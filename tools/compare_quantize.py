@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """The table of docs/quantize.md: assay quantize beside llama-quantize, type by type.
 
-usage: tools/compare_quantize.py ASSAY PEER MODEL-BF16.gguf TEXT --state FILE.jsonl [--imatrix FILE] [-c N] [--chunks N] [--types A,B...] [--rounds N] [--lanes N]
+usage: tools/compare_quantize.py ASSAY PEER MODEL-BF16.gguf TEXT --state FILE.jsonl [--imatrix FILE] [-c N] [--chunks N] [--types A,B...] [--rounds N] [--lanes N] [--divergences PROGRAM]
 
 PEER is a folder with llama-quantize, or libggml-base.so of the same build: then theirs is our file with every tensor encoded anew by ggml_quantize_chunk,
 which is what llama-quantize writes where the types are the same (src/quantize/recipe_test.cpp holds them to be); needs gguf and numpy.
 
 Of each type: the bytes, the mean over the tensors of the root mean square error, the KL divergence to MODEL over TEXT with the standard error of the quotient
 (both files are scored on the same tokens), and the median seconds of both programs, in turn, on 2 threads. With --lanes that many rows are made at a time, each on
-two processors of its own. With llama-perplexity in PEER every file of assay's is also run by it; exit 1 where one does not run.
+two processors of its own. --divergences is tools/divergences.cpp: it keeps MODEL's logits, so that MODEL runs once and not beside each file. With llama-perplexity in PEER every file of assay's is also run by it; exit 1 where one does not run.
 
 Each row goes to FILE as soon as it is there: a run that was stopped goes on where it was, and rows of another assay, model, matrix or text stay apart.
 The table is printed at the end, of all rows of FILE."""
@@ -98,8 +98,23 @@ def rmse(assay, original, file):
     return sum(errors) / len(errors)
 
 
+def kept_divergences(asked, file):
+    """Of every scored token, by a program of this lane that has MODEL's logits."""
+    if not hasattr(lane, "base"):
+        lane.base = subprocess.Popen([*getattr(lane, "pins", []), asked.divergences, asked.model, asked.text, str(asked.context), str(asked.chunks), "2"],
+                                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    lane.base.stdin.write(file + "\n")
+    lane.base.stdin.flush()
+    line = lane.base.stdout.readline()
+    if not line or line.startswith("error"):
+        raise RuntimeError(f"{asked.divergences} {file}: {line or 'ended'}")
+    return [float(x) for x in line.split()]
+
+
 def divergences(asked, file):
     """Of every scored token."""
+    if asked.divergences:
+        return kept_divergences(asked, file)
     told = run(asked.assay, "perplexity", file, "-f", asked.text, "-c", str(asked.context), "--chunks", str(asked.chunks), "-t", "2", "--against", asked.model,
                "--json", "--per-token")
     return [token["kl_divergence"] for token in json.loads(told)["tokens"]]
@@ -144,11 +159,9 @@ def all_rows(asked, peer, names, done):
         pins.put(["taskset", "-c", f"{2 * i},{2 * i + 1}"] if asked.lanes > 1 else [])
 
     def one(name):
-        lane.pins = pins.get()
-        try:
-            return row_of(asked, peer, name, folder)
-        finally:
-            pins.put(lane.pins)
+        if not hasattr(lane, "pins"):  # for good: what a lane keeps running has its processors too
+            lane.pins = pins.get()
+        return row_of(asked, peer, name, folder)
 
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(asked.lanes) as pool:
         futures = {pool.submit(one, name): name for name in names}
@@ -196,6 +209,7 @@ def main():
     parser.add_argument("--types", default=",".join(TYPES))
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--lanes", type=int, default=1)
+    parser.add_argument("--divergences")
     asked = parser.parse_args()
     peer = Programs(asked.peer) if os.path.isdir(asked.peer) else Library(asked.peer)
     key = {"assay": run(asked.assay, "--version").splitlines()[0], "model": os.path.basename(asked.model), "matrix": bool(asked.imatrix),

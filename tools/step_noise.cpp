@@ -1,6 +1,9 @@
 // A model to measure quantisation on, made of a quantised one: its weights as BF16, each moved at random by up to half a step of the format it came
-// in. Without that the weights lie on a grid, and a format whose grid is the same looks better than it is.   usage: step_noise IN OUT
+// in. Without that the weights lie on a grid, and a format whose grid is the same looks better than it is.   usage: step_noise IN OUT [DRAW]
+// DRAW, 0 unless given, is the number of the noise: how far a file's divergence depends on which weights were rounded up is seen with others.
+#include <charconv>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <vector>
 
@@ -49,14 +52,14 @@ bool is_moved(const gguf::Tensor& t) {
   return format != nullptr && format->activation != quant::Activation::f32;
 }
 
-void run(const char* in, const char* out) {
+void run(const char* in, const char* out, uint64_t draw) {
   const gguf::File file = gguf::File::open(in);
   gguf::Head head(file);
   head.clear_tensors();
   head.set("general.file_type", gguf::Value::of(uint32_t{32}));
   for (const gguf::Tensor& t : file.tensors()) head.declare(t.name, is_moved(t) ? tensor::DType::BF16 : t.view.dtype, t.view.shape);
   gguf::Writer writer(out, std::move(head));
-  uint64_t seed = 1;
+  uint64_t seed = 1 + 1000 * draw;  // of no model so many tensors that two draws meet
   for (const gguf::Tensor& t : file.tensors()) {
     if (is_moved(t)) {
       writer.write(std::as_bytes(std::span<const uint16_t>(moved(t.view, ++seed << 32))));
@@ -70,9 +73,15 @@ void run(const char* in, const char* out) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) return std::fprintf(stderr, "usage: step_noise IN OUT\n"), 2;
+  uint64_t draw = 0;
+  const char* text = argc == 4 ? argv[3] : "0";
+  const char* end = text + std::strlen(text);
+  const auto [at, error] = std::from_chars(text, end, draw);
+  if (argc < 3 || argc > 4 || error != std::errc() || at != end || draw > 1000000) {
+    return std::fprintf(stderr, "usage: step_noise IN OUT [DRAW]\n"), 2;
+  }
   try {
-    run(argv[1], argv[2]);
+    run(argv[1], argv[2], draw);
   } catch (const std::exception& e) {
     return std::fprintf(stderr, "step_noise: %s\n", e.what()), 1;
   }
