@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "engine/context_state.h"
+#include "engine/model_state.h"
 
 namespace assay::engine {
 namespace {
