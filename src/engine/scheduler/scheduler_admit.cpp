@@ -200,10 +200,7 @@ void Scheduler::State::save(const Job& job) {
 }
 
 int64_t Scheduler::State::n_in_common(const Job& job, const Job& other) {
-  const auto n_same =
-      std::mismatch(other.tokens.begin(), other.tokens.end(), job.tokens.begin(), job.tokens.end()).first -
-      other.tokens.begin();
-  return std::min<int64_t>(n_same, job.n_tokens() - 1);
+  return std::min<int64_t>(engine::n_common(other.tokens, job.tokens), job.n_tokens() - 1);
 }
 
 // Where another request reads the beginning of the same prompt just now, this one waits for it: choices of one prompt

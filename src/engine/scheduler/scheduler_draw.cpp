@@ -45,9 +45,7 @@ bool Scheduler::State::make_room(Job& job) {
   std::vector<TokenId> next = job.request.make_room(job.tokens, job.answer.ids());
   if (next.empty()) return false;
   engine::check_tokens(next, context);
-  const std::span<const TokenId> in_cache = tables.tokens(job.sequence);
-  const auto n_same =
-      std::mismatch(in_cache.begin(), in_cache.end(), next.begin(), next.end()).first - in_cache.begin();
+  const int64_t n_same = engine::n_common(tables.tokens(job.sequence), next);
   const auto size = static_cast<int64_t>(next.size());
   tables.truncate(job.sequence, std::min<int64_t>(n_same, size - 1));
   tables.set_parted(job.sequence, n_same);  // the next time it goes back there

@@ -26,27 +26,8 @@ class StateScheduler : public test::SchedulerTest, public ::testing::WithParamIn
     r.generate.n_predict = 5 + i * 7 % 20;
     return r;
   }
-  // As alone; how much of the prompt was held.
-  int64_t n_cached(Scheduler& scheduler, const Request& r) {
-    outcomes_.clear();
-    const RequestId id = *scheduler.submit(r, sink());
-    run(scheduler);
-    expect_as_alone(r, outcomes_.at(id));
-    return outcomes_.at(id).started ? outcomes_.at(id).started->n_prompt_cached : -1;
-  }
   void expect_all_as_alone(Scheduler& scheduler, int n) {
-    std::map<RequestId, Request> requests;
-    for (int i = 0; i < n; ++i) {
-      const Request r = request(i);
-      requests[*scheduler.submit(r, sink())] = r;
-    }
-    run(scheduler);
-    for (const auto& [id, r] : requests) {
-      SCOPED_TRACE(id);
-      expect_as_alone(r, outcomes_.at(id));
-    }
-    outcomes_.clear();
-    EXPECT_EQ(scheduler.figures().n_positions_used, 0);
+    SchedulerTest::expect_all_as_alone(scheduler, n, [this](int i) { return request(i); });
   }
 };
 
@@ -125,16 +106,12 @@ TEST_P(StateScheduler, PreemptedRequestsHaveTheirAnswers) {
   for (const bool caches : {true, false}) {
     options_.caches_prompts = caches;
     Scheduler scheduler(model_, options_);
-    std::map<RequestId, Request> requests;
-    for (int i = 0; i < 5; ++i) {
+    SchedulerTest::expect_all_as_alone(scheduler, 5, [this](int i) {
       Request r = request(i);
       r.prompt = tokens(100 + 5 * i, i);
       r.generate.n_predict = 200;
-      requests[*scheduler.submit(r, sink())] = r;
-    }
-    run(scheduler);
-    for (const auto& [id, r] : requests) expect_as_alone(r, outcomes_.at(id));
-    outcomes_.clear();
+      return r;
+    });
     const SchedulerFigures f = scheduler.figures();
     EXPECT_GT(f.n_preempted, 0);
     EXPECT_EQ(f.n_swapped, 0);

@@ -31,19 +31,6 @@ class TightScheduler : public test::SchedulerTest {
   }
 
   // All of them at once, each as alone.
-  void expect_all_as_alone(Scheduler& scheduler, int n, const std::function<Request(int)>& make) {
-    std::map<RequestId, Request> requests;
-    for (int i = 0; i < n; ++i) {
-      const Request r = make(i);
-      requests[*scheduler.submit(r, sink())] = r;
-    }
-    run(scheduler);
-    for (const auto& [id, request] : requests) {
-      SCOPED_TRACE(id);
-      expect_as_alone(request, outcomes_.at(id));
-    }
-    EXPECT_EQ(scheduler.figures().n_positions_used, 0);
-  }
 };
 
 TEST_F(TightScheduler, PreemptedRequestsHaveTheirAnswers) {
@@ -52,7 +39,6 @@ TEST_F(TightScheduler, PreemptedRequestsHaveTheirAnswers) {
     for (const bool caches : {true, false}) {
       options_.swap_bytes_max = swap;
       options_.caches_prompts = caches;
-      outcomes_.clear();
       Scheduler scheduler(model_, options_);
       expect_all_as_alone(scheduler, test::unless_sanitized(16, 6), [&](int i) { return long_one(i); });
       const SchedulerFigures f = scheduler.figures();
@@ -150,7 +136,6 @@ TEST_F(TightScheduler, GuessesChangeNoAnswer) {
         Case{DraftKind::ngram, nullptr, 0}, Case{DraftKind::ngram, nullptr, 320}}) {
     options_.drafts = {c.kind, 5, c.model};
     options_.context.n_positions_max = c.n_positions_max;
-    outcomes_.clear();
     Scheduler scheduler(model_, options_);
     expect_all_as_alone(scheduler, test::unless_sanitized(24, 6),
                         [&](int i) { return i % 2 == 0 ? long_one(i) : varied(i); });

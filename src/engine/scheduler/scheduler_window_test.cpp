@@ -30,26 +30,7 @@ class WindowScheduler : public test::SchedulerTest, public ::testing::WithParamI
     return r;
   }
   void expect_all_as_alone(Scheduler& scheduler, int n) {
-    std::map<RequestId, Request> requests;
-    for (int i = 0; i < n; ++i) {
-      const Request r = request(i);
-      requests[*scheduler.submit(r, sink())] = r;
-    }
-    run(scheduler);
-    for (const auto& [id, r] : requests) {
-      SCOPED_TRACE(id);
-      expect_as_alone(r, outcomes_.at(id));
-    }
-    outcomes_.clear();
-    EXPECT_EQ(scheduler.figures().n_positions_used, 0);
-  }
-  // As alone; how much of the prompt was held.
-  int64_t n_cached(Scheduler& scheduler, const Request& r) {
-    outcomes_.clear();
-    const RequestId id = *scheduler.submit(r, sink());
-    run(scheduler);
-    expect_as_alone(r, outcomes_.at(id));
-    return outcomes_.at(id).started->n_prompt_cached;
+    SchedulerTest::expect_all_as_alone(scheduler, n, [this](int i) { return request(i); });
   }
 };
 

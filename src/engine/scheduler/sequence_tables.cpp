@@ -7,13 +7,10 @@
 #include "engine/model_state.h"
 
 namespace assay::engine {
-namespace {
 
 int64_t n_common(std::span<const TokenId> a, std::span<const TokenId> b) {
   return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
 }
-
-}  // namespace
 
 SequenceTables::SequenceTables(Context& context, bool keeps)
     : context_(&context),

@@ -18,6 +18,9 @@
 
 namespace assay::engine {
 
+// How many tokens two begin with alike.
+int64_t n_common(std::span<const TokenId> a, std::span<const TokenId> b);
+
 class SequenceTables {
  public:
   // The context must outlive it, and nobody else may run its sequences.

@@ -33,26 +33,12 @@ class CudaScheduler : public OnGpu<test::SchedulerTest> {
     r.generate.n_predict = 40 + i * 11 % 70;
     return r;
   }
-  void expect_all_as_alone(Scheduler& scheduler, int n, const std::function<Request(int)>& make) {
-    std::map<RequestId, Request> requests;
-    for (int i = 0; i < n; ++i) {
-      const Request r = make(i);
-      requests[*scheduler.submit(r, sink())] = r;
-    }
-    run(scheduler);
-    for (const auto& [id, request] : requests) {
-      SCOPED_TRACE(id);
-      expect_as_alone(request, outcomes_.at(id));
-    }
-    EXPECT_EQ(scheduler.figures().n_positions_used, 0);
-  }
 };
 
 TEST_F(CudaScheduler, ThirtyTwoAtOnceEqualEachAloneOnTheCpu) {
   options_.n_waiting_max = 32;
   for (const bool caches : {true, false}) {
     options_.caches_prompts = caches;
-    outcomes_.clear();
     Scheduler scheduler(model_, options_);
     expect_all_as_alone(scheduler, 32, [&](int i) { return varied(i); });
     const SchedulerFigures f = scheduler.figures();
@@ -72,7 +58,6 @@ TEST_F(CudaScheduler, PreemptedRequestsHaveTheirAnswers) {
     for (const DraftKind drafts : {DraftKind::none, DraftKind::ngram}) {
       options_.swap_bytes_max = swap;
       options_.drafts.kind = drafts;
-      outcomes_.clear();
       Scheduler scheduler(model_, options_);
       expect_all_as_alone(scheduler, 16, [&](int i) { return long_one(i); });
       const SchedulerFigures f = scheduler.figures();

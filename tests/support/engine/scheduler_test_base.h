@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -104,6 +105,29 @@ class SchedulerTest : public ::testing::Test {
   }
   void run(Scheduler& scheduler) {
     while (scheduler.step()) ++n_steps_;
+  }
+  // Requests 0 to n - 1 at once, each as alone; at the end nobody has a position.
+  void expect_all_as_alone(Scheduler& scheduler, int n, const std::function<Request(int)>& make) {
+    outcomes_.clear();
+    std::map<RequestId, Request> requests;
+    for (int i = 0; i < n; ++i) {
+      const Request r = make(i);
+      requests[*scheduler.submit(r, sink())] = r;
+    }
+    run(scheduler);
+    for (const auto& [id, request] : requests) {
+      SCOPED_TRACE(id);
+      expect_as_alone(request, outcomes_.at(id));
+    }
+    EXPECT_EQ(scheduler.figures().n_positions_used, 0);
+  }
+  // As alone; how much of the prompt was held.
+  int64_t n_cached(Scheduler& scheduler, const Request& r) {
+    outcomes_.clear();
+    const RequestId id = *scheduler.submit(r, sink());
+    run(scheduler);
+    expect_as_alone(r, outcomes_.at(id));
+    return outcomes_.at(id).started.value().n_prompt_cached;
   }
   std::string refusal(Scheduler& scheduler, Request request) {
     try {

@@ -171,8 +171,7 @@ class CpuExecutor final : public ops::Executor {
   int64_t n_usable(int sequence, int64_t n) const override {
     ops::check_sequence(sequence, options_);
     const int64_t n_held = n_positions(sequence);
-    n = cache_.n_usable(sequence, std::clamp<int64_t>(n, 0, n_held));
-    if (states_.empty()) return n;
+    n = std::clamp<int64_t>(n, 0, n_held);
     for (int64_t before = -1; before != n;) {  // what both can go on behind
       before = n;
       n = cache_.n_usable(sequence, states_.n_usable(sequence, n, n_held));
