@@ -86,10 +86,10 @@ void Context::State::check_room(int64_t n_tokens, int sequence) const {
 }
 
 ops::RunRequest Context::State::of_executor(const RunRequest& request) const noexcept {
-  return {request.n_ranked, {}, request.follows_best, observer, timer};
+  return {request.n_ranked, nullptr, request.follows_best, observer, timer};
 }
 
-void Context::State::decode_batch(std::span<const BatchToken> batch, const RunRequest& request, std::span<const ops::AllowedTokens> allowed) {
+void Context::State::decode_batch(std::span<const BatchToken> batch, const RunRequest& request, ops::OutputMasks* masks) {
   check_n_ranked(request);
   model->state().file.check_sizes();
   const auto n_wanted = std::count_if(batch.begin(), batch.end(), [](const BatchToken& t) { return t.wants_logits; });
@@ -119,19 +119,19 @@ void Context::State::decode_batch(std::span<const BatchToken> batch, const RunRe
   i_logits = -1;
   n_batch_outputs = 0;
   ops::RunRequest asked = of_executor(request);
-  asked.allowed = allowed;
+  asked.masks = masks;
   executor->run({batch_tokens, positions, sequences, outputs, asked});
   n_batch_outputs = n_wanted;
   i_logits = n_wanted - 1;
 }
 
-int64_t Context::State::decode(std::span<const TokenId> tokens, int sequence, const RunRequest& request, std::span<const ops::AllowedTokens> allowed) {
+int64_t Context::State::decode(std::span<const TokenId> tokens, int sequence, const RunRequest& request, ops::OutputMasks* masks) {
   check_request(tokens, sequence);
-  return run(tokens, sequence, options.n_ubatch, false, request, allowed, [](int64_t, int64_t) {});
+  return run(tokens, sequence, options.n_ubatch, false, request, masks, [](int64_t, int64_t) {});
 }
 
 int64_t Context::State::run(std::span<const TokenId> tokens, int sequence, int64_t n_chunk_max, bool all_outputs, const RunRequest& request,
-                            std::span<const ops::AllowedTokens> allowed, const std::function<void(int64_t, int64_t)>& done) {
+                            ops::OutputMasks* masks, const std::function<void(int64_t, int64_t)>& done) {
   check_n_ranked(request);
   ops::RunRequest asked = of_executor(request);
   const int64_t n_tokens = static_cast<int64_t>(tokens.size());
@@ -147,7 +147,7 @@ int64_t Context::State::run(std::span<const TokenId> tokens, int sequence, int64
     for (int64_t i = 0; i < n; ++i) positions.push_back(static_cast<int32_t>(n_past + i));
     sequences.assign(static_cast<size_t>(n), sequence);
     outputs.assign(static_cast<size_t>(n), all_outputs ? 1 : 0);
-    if (is_last) outputs.back() = 1, asked.allowed = allowed;
+    if (is_last) outputs.back() = 1, asked.masks = masks;
     executor->run({tokens.subspan(static_cast<size_t>(n_done), static_cast<size_t>(n)), positions, sequences, outputs, asked});
     i_logits = all_outputs ? n - 1 : (is_last ? 0 : -1);
     done(n_done, n);

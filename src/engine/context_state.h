@@ -16,12 +16,12 @@ namespace assay {
 struct Context::State {
   State(std::shared_ptr<const Model> loaded, const ContextOptions& asked);
 
-  // allowed: of the outputs of the call, whose best logits alone know of it (ops::RunRequest); only where ranks_allowed() says so.
-  int64_t decode(std::span<const TokenId> tokens, int sequence, const RunRequest& request, std::span<const ops::AllowedTokens> allowed = {});
-  void decode_batch(std::span<const BatchToken> batch, const RunRequest& request, std::span<const ops::AllowedTokens> allowed = {});
+  // masks: of the outputs of the call, whose best logits alone know of them (ops::RunRequest); null: none.
+  int64_t decode(std::span<const TokenId> tokens, int sequence, const RunRequest& request, ops::OutputMasks* masks = nullptr);
+  void decode_batch(std::span<const BatchToken> batch, const RunRequest& request, ops::OutputMasks* masks = nullptr);
   // Runs tokens in chunks of at most n_chunk_max; after each, done(i_first, n) is called. Returns the tokens run.
   int64_t run(std::span<const TokenId> tokens, int sequence, int64_t n_chunk_max, bool all_outputs, const RunRequest& request,
-              std::span<const ops::AllowedTokens> allowed, const std::function<void(int64_t i_first, int64_t n)>& done);
+              ops::OutputMasks* masks, const std::function<void(int64_t i_first, int64_t n)>& done);
   ops::RunRequest of_executor(const RunRequest& request) const noexcept;
   void check_request(std::span<const TokenId> tokens, int sequence) const;
   void check_token(TokenId token, size_t i) const;
@@ -31,7 +31,6 @@ struct Context::State {
   int n_sequences() const noexcept { return options.n_sequences + options.n_kept; }
   int64_t output_width() const noexcept { return static_cast<int64_t>(logits_double.size()); }
   std::span<const RankedLogit> read_ranked(int64_t i_output);
-  bool ranks_allowed() const { return executor->supports().allowed; }
   void add_to_digest(int64_t i_output, int64_t position, int sequence);
 
   std::shared_ptr<const Model> model;

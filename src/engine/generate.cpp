@@ -38,29 +38,29 @@ std::string_view name(FinishReason reason) noexcept {
 Generator::Generator(Context& context, int sequence) : context_(&context), sequence_(sequence) {}
 
 // An answer at work.
-struct Generator::Run {
+struct Generator::Run final : ops::OutputMasks {
   const GenerateOptions& options;
   const TextSink& sink;
   engine::Answer answer;
   RunRequest request = {};  // of the next run of the context
   Generation result = {};
   bool is_best = false;     // what is drawn is the one best token
-  std::span<const uint64_t> mask = {};  // of the next run; empty: all tokens
-  bool is_mask_ranked = false;          // of the run at work: its best logits are those that the mask leaves
+  ops::AllowedTokens allowed_first = {};  // of the run at work
   int64_t n_predict = 0;
+
+  Run(const Model& model, const GenerateOptions& of, const TextSink& to) : options(of), sink(to), answer(model, of) {}
 
   int64_t n_answer() const noexcept { return static_cast<int64_t>(answer.ids().size()); }
   bool is_ranked() const noexcept { return request.n_ranked > 0; }
   bool is_cancelled() const { return request.cancelled && request.cancelled(); }
-  // Before the context runs what the next draw is for.
-  void ask_mask(Context& context) {
-    if (!is_ranked() || !answer.has_mask()) return;
-    mask = answer.look_ahead();
-    is_mask_ranked = mask.empty() || context.state().ranks_allowed();
+  // While the context runs what the next draw is for.
+  std::span<const ops::AllowedTokens> allowed() noexcept override {
+    allowed_first = {0, answer.look_ahead()};
+    return {&allowed_first, allowed_first.words.empty() ? 0u : 1u};
   }
   int64_t decode(Context& context, std::span<const TokenId> ids, int sequence) {
-    const ops::AllowedTokens allowed{0, mask};
-    return context.state().decode(ids, sequence, request, {&allowed, is_mask_ranked && !mask.empty() ? 1u : 0u});
+    const bool has_mask = answer.has_mask() && options.n_predict != 0;
+    return context.state().decode(ids, sequence, request, has_mask ? this : nullptr);
   }
   void show(std::string_view text) {
     if (text.empty()) return;
@@ -136,7 +136,6 @@ bool Generator::run_next(Run& run) {
   // The token drawn after this one is run, too, unless it is the last. Where it ends the
   // answer, a run was for nothing, which whoever comes next waits for.
   run.request.follows_best = run.is_best && !is_full && run.n_answer() + 1 < run.n_predict;
-  if (!is_full || make_room_) run.ask_mask(*context_);
   const Step step = run_drawn(run);
   run.result.context_full = step == Step::full;
   if (step == Step::cancelled) run.result.finish_reason = FinishReason::cancelled;
@@ -146,7 +145,7 @@ bool Generator::run_next(Run& run) {
 // The next token, after the last run.
 void Generator::draw(Run& run) {
   engine::Answer& answer = run.answer;
-  const bool is_ranked = run.is_ranked() && (run.is_mask_ranked || !answer.has_mask());
+  const bool is_ranked = run.is_ranked() && (!answer.has_mask() || answer.has_looked_ahead());
   const std::span<const RankedLogit> best = is_ranked ? context_->ranked() : std::span<const RankedLogit>();
   if (!best.empty() && answer.decides(best)) {
     answer.draw(best);
@@ -160,13 +159,12 @@ void Generator::draw(Run& run) {
 
 Generation Generator::run(std::span<const TokenId> prompt, const GenerateOptions& options,
                           const TextSink& sink, const std::function<bool()>& cancelled) {
-  Run run{options, sink, engine::Answer(context_->model(), options)};
+  Run run(context_->model(), options, sink);
   Generation& result = run.result;
   run.request.cancelled = cancelled;
   const int64_t n_ranked = run.answer.n_ranked();
   if (n_ranked <= context_->n_ranked_max()) run.request.n_ranked = n_ranked;
   run.is_best = run.request.n_ranked == 1 && !run.answer.has_mask();  // what a mask will leave nobody knows
-  if (options.n_predict != 0) run.ask_mask(*context_);
   if (prefill(prompt, run, result) < result.n_prompt) {
     result.finish_reason = FinishReason::cancelled;
     return std::move(result);

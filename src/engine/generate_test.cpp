@@ -250,6 +250,28 @@ TEST_F(GenerateTest, SaysWhereTheBestTokenFollows) {
   EXPECT_EQ(cut.finish_reason, FinishReason::cancelled);
 }
 
+// Where the best logits are found by the run, masks are asked while it is under way, once for every draw.
+TEST_F(GenerateTest, MasksAreAskedByTheRunWhereItRanks) {
+  options_.sampling.temperature = 0;
+  options_.n_predict = 12;
+  std::vector<uint64_t> words;
+  size_t n_asked = 0;
+  options_.mask = [&](std::span<const TokenId> answer) {
+    EXPECT_EQ(answer.size(), n_asked++);
+    words.assign(static_cast<size_t>(model_->vocab_size() + 63) / 64, 0x1111111111111111u << (answer.size() % 4));
+    return answer.size() % 3 == 2 ? std::span<const uint64_t>() : std::span<const uint64_t>(words);
+  };
+  const auto expected = fresh(tokens(5));
+  EXPECT_EQ(n_asked, 12u);
+  n_asked = 0;
+  Context context(model_, context_options_);
+  test::BestKnown& executor = test::BestKnown::put_into(context);
+  EXPECT_EQ(Generator(context).run(tokens(5), options_).ids, expected);
+  EXPECT_EQ(n_asked, 12u);
+  EXPECT_EQ(executor.n_asked, 12);
+  EXPECT_EQ(executor.n_followed, 0);
+}
+
 TEST_F(GenerateTest, ScoreMatchesTheLogits) {
   context_options_.n_ubatch = 3;
   Context context(model_, context_options_);

@@ -111,7 +111,9 @@ class ShardExecutor final : public ops::Executor {
     for (size_t i = 0; i < n_kept_.size(); ++i) n_kept_[i] = n_positions(static_cast<int>(i));
     std::mutex mutex;
     std::exception_ptr failure;  // the first; the others fail for its sake
-    const ops::RunRequest request = what_all_do(batch.request);
+    ops::RunRequest request = what_all_do(batch.request);
+    ops::KnownMasks masks(request.masks == nullptr ? std::span<const ops::AllowedTokens>() : request.masks->allowed());
+    if (request.masks != nullptr) request.masks = &masks;
     if (request.observer != nullptr) joiner_.watch_for(request.observer);
     threads_.run(static_cast<int64_t>(executors_.size()), [&](int64_t i, int) {
       try {
@@ -139,7 +141,7 @@ class ShardExecutor final : public ops::Executor {
     ops::RunSupport all = executors_.front()->supports();
     for (const auto& executor : executors_) {
       const ops::RunSupport one = executor->supports();
-      all = {std::min(all.n_ranked_max, one.n_ranked_max), all.allowed && one.allowed, all.follows_best && one.follows_best, false};
+      all = {std::min(all.n_ranked_max, one.n_ranked_max), all.follows_best && one.follows_best, false};
     }
     return all;
   }
@@ -157,7 +159,7 @@ class ShardExecutor final : public ops::Executor {
   ops::RunRequest what_all_do(ops::RunRequest request) const {
     const ops::RunSupport all = supports();
     if (request.n_ranked > all.n_ranked_max) request.n_ranked = 0;
-    if (!all.allowed && !request.allowed.empty()) request.n_ranked = 0, request.allowed = {};
+    if (request.n_ranked == 0) request.masks = nullptr;  // else they are asked once for all
     request.follows_best = request.follows_best && all.follows_best;
     request.timer = nullptr;
     return request;

@@ -57,7 +57,7 @@ class SplitExecutor final : public ops::Executor {
   void read_logits(int64_t i_output, std::span<double> out) const override { executors_.back()->read_logits(i_output, out); }
   ops::RunSupport supports() const override {
     const ops::RunSupport last = executors_.back()->supports();
-    return {last.n_ranked_max, last.allowed, false, false};
+    return {last.n_ranked_max, false, false};
   }
   std::span<const ops::RankedLogit> ranked(int64_t i_output) const override { return executors_.back()->ranked(i_output); }
   void truncate(int sequence, int64_t n_positions) override {
@@ -161,7 +161,7 @@ class SplitExecutor final : public ops::Executor {
     }
     if (i + 1 == executors_.size()) {
       request.n_ranked = asked.n_ranked;
-      request.allowed = asked.allowed;
+      request.masks = asked.masks;
     }
     executors_[i]->run(batch);
   }

@@ -180,6 +180,31 @@ TEST_F(SingleRequestTest, SaysWhereTheBestTokenFollows) {
   for (const auto& [id, request] : requests) expect_as_alone(request, outcomes_[id]);
 }
 
+// Every second one is held to a mask, which is asked by the runs.
+TEST_F(SingleRequestTest, MasksAreAskedByTheRunWhereItRanks) {
+  static constexpr uint64_t kFew[64] = {0x8421084210842108u, 0x1111111111111111u, 0xffu};
+  options_.context.n_sequences = 4;
+  options_.caches_prompts = false;
+  Scheduler scheduler(model_, options_);
+  test::BestKnown& executor = test::BestKnown::put_into(const_cast<Context&>(scheduler.context()));
+  std::map<RequestId, Request> requests;
+  for (int i = 0; i < 6; ++i) {
+    Request r;
+    r.prompt = tokens(5 + i, 1 + i);
+    r.generate.sampling.temperature = 0;
+    r.generate.n_predict = 9;
+    if (i % 2 == 1) {
+      r.generate.mask = [](std::span<const TokenId> answer) {
+        return answer.size() == 4 ? std::span<const uint64_t>() : std::span<const uint64_t>(kFew);
+      };
+    }
+    requests[*scheduler.submit(r, sink())] = r;
+  }
+  run(scheduler);
+  EXPECT_GE(executor.n_asked, 9);
+  for (const auto& [id, request] : requests) expect_as_alone(request, outcomes_[id]);
+}
+
 TEST_F(SingleRequestTest, StepsOthersAlong) {
   options_.context.n_sequences = 3;
   Scheduler scheduler(model_, options_);

@@ -14,7 +14,7 @@ void Scheduler::State::draw(Job& job, int64_t i_output) {
   engine::Answer& answer = job.answer;
   const int64_t n = answer.n_ranked();
   std::span<const RankedLogit> best;
-  const bool is_ranked = !answer.has_mask() || (masks_are_ranked && answer.has_looked_ahead());
+  const bool is_ranked = !answer.has_mask() || answer.has_looked_ahead();
   if (n > 0 && request.n_ranked > 0 && is_ranked) best = context.batch_ranked(i_output);
   best = best.first(std::min(best.size(), static_cast<size_t>(n)));
   if (!best.empty() && answer.decides(best)) {

@@ -75,6 +75,19 @@ struct BatchPart {
   bool is_answer = false;  // a token of an answer, not of a prompt or of what is read again
 };
 
+// The masks of the draws that a batch is for, asked while it runs where the best logits are found before the draw.
+// Behind a guess a mask is asked by the draw: it has to know which tokens were drawn.
+class BatchMasks final : public ops::OutputMasks {
+ public:
+  void begin(std::span<const BatchPart> parts);
+  bool any() const noexcept { return !held_.empty(); }
+  std::span<const ops::AllowedTokens> allowed() noexcept override;
+
+ private:
+  std::vector<const BatchPart*> held_;       // kept, as below: a batch takes no memory
+  std::vector<ops::AllowedTokens> allowed_;  // where masks leave less than all
+};
+
 }  // namespace assay::engine
 
 namespace assay {
@@ -117,7 +130,6 @@ struct Scheduler::State {
   int64_t n_to_followers(const Job& job, int64_t n) const;
   void ask_for_ranked();
   bool best_follows();
-  void ask_masks();
   bool run_batch();
   void after_run();
   void learn(double ms);
@@ -159,10 +171,9 @@ struct Scheduler::State {
   std::vector<engine::BatchPart> parts;
   std::vector<Job*> prompts;  // of add_prompts, kept
   std::vector<engine::DraftAsk> asks;
-  int64_t n_outputs = 0;                    // of the batch
-  RunRequest request;                       // of the batch at work: the best logits that the context finds by itself
-  std::vector<ops::AllowedTokens> allowed;  // where masks leave less than all, kept
-  bool masks_are_ranked = false;            // of the batch at work: what the context finds is what the masks leave
+  int64_t n_outputs = 0;     // of the batch
+  RunRequest request;        // of the batch at work: the best logits that the context finds by itself
+  engine::BatchMasks masks;  // of the batch at work
 
   mutable std::mutex mutex;
   std::condition_variable_any changed;

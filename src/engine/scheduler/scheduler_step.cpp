@@ -10,6 +10,24 @@ namespace assay {
 
 using engine::Clock, engine::ms_between;
 
+void engine::BatchMasks::begin(std::span<const BatchPart> parts) {
+  held_.clear();
+  for (const BatchPart& part : parts) {
+    const bool is_drawn = part.i_output >= 0 && part.job->request.generate.n_predict != 0;
+    if (is_drawn && part.job->answer.has_mask() && part.job->answer.n_ranked() > 0) held_.push_back(&part);
+  }
+  allowed_.clear();
+  allowed_.reserve(held_.size());
+}
+
+std::span<const ops::AllowedTokens> engine::BatchMasks::allowed() noexcept {
+  for (const BatchPart* part : held_) {
+    const std::span<const uint64_t> words = part->job->answer.look_ahead();
+    if (!words.empty()) allowed_.push_back({part->i_output, words});
+  }
+  return allowed_;
+}
+
 // Guesses that may stand behind the request's last token: as many as it may still draw, less the one that is drawn
 // without.
 int64_t Scheduler::State::n_guesses_max(const Job& job) const {
@@ -152,28 +170,11 @@ bool Scheduler::State::best_follows() {
   return part.is_answer && part.n_guesses == 0 && goes_on && has_room && is_best && !job.is_held;
 }
 
-// The masks of the draws that this batch is for, where the best logits are found before the draw. Behind a guess a mask
-// is asked by the draw: it has to know which tokens were drawn.
-void Scheduler::State::ask_masks() {
-  allowed.clear();
-  masks_are_ranked = request.n_ranked > 0;
-  if (!masks_are_ranked) return;
-  for (const engine::BatchPart& part : parts) {
-    engine::Answer& answer = part.job->answer;
-    if (part.i_output < 0 || !answer.has_mask() || answer.n_ranked() == 0) continue;
-    if (part.job->request.generate.n_predict == 0) continue;  // nothing is drawn
-    const std::span<const uint64_t> words = answer.look_ahead();
-    if (!words.empty()) allowed.push_back({part.i_output, words});
-  }
-  masks_are_ranked = allowed.empty() || context.state().ranks_allowed();
-  if (!masks_are_ranked) allowed.clear();
-}
-
 bool Scheduler::State::run_batch() {
   try {
     ask_for_ranked();
-    ask_masks();
-    context.state().decode_batch(batch, request, allowed);
+    masks.begin(parts);
+    context.state().decode_batch(batch, request, masks.any() ? &masks : nullptr);
     return true;
   } catch (const Error& error) {
     fail_batch(error);

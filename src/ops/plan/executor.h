@@ -35,12 +35,33 @@ struct AllowedTokens {
   std::span<const uint64_t> words;
 };
 
+// Which tokens may follow the outputs of a run, told to an executor that ranks them while its device is at work: then
+// making masks takes no time of a run.
+class OutputMasks {
+ public:
+  virtual ~OutputMasks() = default;
+  // Of some of the outputs, each named once; of the others all tokens may follow. Once a run, in the thread that runs it;
+  // the words live until the run has ended.
+  virtual std::span<const AllowedTokens> allowed() noexcept = 0;
+};
+
+// Known before the run.
+class KnownMasks final : public OutputMasks {
+ public:
+  explicit KnownMasks(std::span<const AllowedTokens> allowed) : allowed_(allowed) {}
+  std::span<const AllowedTokens> allowed() noexcept override { return allowed_; }
+
+ private:
+  std::span<const AllowedTokens> allowed_;
+};
+
 // What is wanted of a run beside its logits. Nothing of it outlives the run, and nothing of it changes a bit of logits or cache.
 struct RunRequest {
   // The n best logits of every output, found where they were made: Executor::ranked. 0: none; more than RunSupport has: none.
   int64_t n_ranked = 0;
-  // Of these outputs, each named once, ranked() looks at nothing but the tokens that are allowed; logits() have all.
-  std::span<const AllowedTokens> allowed = {};
+  // ranked() looks at nothing but the tokens that these allow; logits() have all. Asked only where the best are found.
+  // Null: all tokens.
+  OutputMasks* masks = nullptr;
   // The caller says that after this batch, all of whose tokens want their logits, each of a sequence of its own, it will most likely run the best
   // token after each of them, ranked(i).front(), at the next position: an executor that can begins with that before it is asked. What is run
   // then may be that or anything else, with the same results as ever. Only where the one best logit is asked for, of all tokens.
@@ -52,7 +73,7 @@ struct RunRequest {
 // What of a RunRequest an executor does; the rest is as if it had not been asked.
 struct RunSupport {
   int64_t n_ranked_max = 0;
-  bool allowed = false, follows_best = false, timer = false;
+  bool follows_best = false, timer = false;
 };
 
 // Tokens to run in one go. Positions of one sequence ascend by 1 and begin where its cache ends.

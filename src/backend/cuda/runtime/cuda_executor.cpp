@@ -85,6 +85,10 @@ class CudaExecutor final : public ops::Executor {
     outputs_.place(batch.positions, outputs_.n_ranked() == 1 && outputs_.ranks_all() && is_graph() && state_.keeps_logits() &&
                                         is_one_each(state_.shape, state_.n_tokens));
     if (!is_under_way) start_run(false);
+    if (outputs_.ranks_late()) {
+      outputs_.rank_allowed(queue_);
+      check(cudaGetLastError(), "ranking logits");
+    }
     const bool goes_on = on_all_shards(in_row() && may_go_on() && sequences_.begin_next());
     if (goes_on) start_next(batch);
     wait_for_run();
@@ -178,7 +182,8 @@ class CudaExecutor final : public ops::Executor {
 
   GraphKey key_of(int64_t n_segments) const {
     const auto n_rows = static_cast<int64_t>(state_.shape.selected.size());
-    return {state_.n_tokens, n_rows, n_segments, outputs_.n_ranked(), !outputs_.ranks_all(), outputs_.keeps(), in_row(), state_.landings.set()};
+    const int64_t n_ranked = outputs_.ranks_late() ? 0 : outputs_.n_ranked();
+    return {state_.n_tokens, n_rows, n_segments, n_ranked, outputs_.has_allowed(), outputs_.keeps(), in_row(), state_.landings.set()};
   }
 
   // Shards agree on what they begin with, whatever became of one of them in the run before.
@@ -270,7 +275,7 @@ class CudaExecutor final : public ops::Executor {
         if (observed) announce_group(group);
       }
     }
-    outputs_.rank(queue);
+    if (!outputs_.ranks_late()) outputs_.rank(queue);
     state_.read_rows(state_.plan.handed, 0, state_.n_tokens, state_.handed_host);
     if (state_.gathers_land && state_.n_tokens == 1 && !outputs_.keeps()) state_.landings.clear_sums(queue.stream);  // else the ranking does
   }

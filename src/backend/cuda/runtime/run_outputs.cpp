@@ -18,19 +18,24 @@ RunOutputs::RunOutputs(const DeviceState& state)
 
 ops::RunSupport RunOutputs::supports() const {
   const int64_t n_max = state_.plan.logits == ops::kNone ? 0 : std::min(kRankedMax, state_.plan.vocab_size);
-  return {n_max, true, state_.keeps_logits(), false};
+  return {n_max, state_.keeps_logits(), false};
 }
 
 bool RunOutputs::must_settle_for(const ops::RunRequest& request) const {
   const int64_t n = n_wanted(request);
-  return n != n_ranked_ || (n > 0 && !request.allowed.empty());
+  return n != n_ranked_ || (n > 0 && request.masks != nullptr);
 }
 
 void RunOutputs::take(const ops::RunRequest& request, Graphs& graphs) {
   take_n(n_wanted(request), graphs);
   allowed_.clear();
-  if (request.allowed.empty() || n_ranked_ == 0) return;
-  if (allowed_.set(request.allowed, state_.options.n_outputs_max, state_.plan.vocab_size)) graphs.clear();
+  masks_ = n_ranked_ > 0 ? request.masks : nullptr;
+  if (masks_ != nullptr && !ranks_late() && ask_allowed()) graphs.clear();
+}
+
+// Whether the memory is another one than before.
+bool RunOutputs::ask_allowed() {
+  return allowed_.set(masks_->allowed(), state_.options.n_outputs_max, state_.plan.vocab_size);
 }
 
 void RunOutputs::take_n(int64_t n, Graphs& graphs) {
@@ -67,6 +72,12 @@ void RunOutputs::rank(const Queue& queue) const {
   const RankOutputs out{best_.as<ops::RankedLogit>(), keeps_ ? state_.handover() : Handover{}, state_.token_rows()};
   rank_rows({state_.value(state_.plan.logits), n_rows(), state_.plan.vocab_size, n_ranked_, allowed_.words()},
             scratch_.as<uint64_t>(), out, queue);
+}
+
+void RunOutputs::rank_allowed(const Queue& queue) {
+  if (!are_ranked()) return;
+  ask_allowed();
+  rank(queue);
 }
 
 bool RunOutputs::are_there_from(int64_t& i) const {

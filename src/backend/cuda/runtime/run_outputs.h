@@ -4,6 +4,9 @@
 //   logits of the plan, or kept ones [2, rows, vocabulary]  --- fetch, some rows at a time -->  logits_host
 //   rank_rows, with the words of what is allowed            --- its last writes ------------->  best [2, rows, k]
 //
+// What is allowed is asked for, and ranked, behind what makes the logits: the host makes masks while the device works.
+// Shards alone know it before: their ranking is a part of what they run together.
+//
 // The best lie in page-locked memory. Of runs that follow one another each leaves both in one of two places, by the
 // parity of its positions: they are read while the next one is under way.
 #pragma once
@@ -34,7 +37,9 @@ class RunOutputs {
 
   // Of the run at work.
   int64_t n_ranked() const noexcept { return n_ranked_; }
-  bool ranks_all() const noexcept { return allowed_.empty(); }
+  bool ranks_all() const noexcept { return masks_ == nullptr; }
+  bool ranks_late() const noexcept { return masks_ != nullptr && state_.place.peers == nullptr; }  // by rank_allowed()
+  bool has_allowed() const noexcept { return !allowed_.empty(); }
   bool keeps() const noexcept { return keeps_; }  // whether its logits and the best of them have one of two places
   bool are_ranked() const noexcept { return n_ranked_ > 0 && !state_.shape.selected.empty(); }
 
@@ -42,6 +47,7 @@ class RunOutputs {
   void place(std::span<const int32_t> positions, bool keeps);
   void mark_unranked(bool follows) const;  // follows: of the run after the one at work
   void rank(const Queue& queue) const;
+  void rank_allowed(const Queue& queue);  // asks what is
   // Whether the best logits of outputs i and on are there; i goes on to the first whose are not.
   bool are_there_from(int64_t& i) const;
   void fail() noexcept { n_ranked_ = 0; }  // what a ranking left half done is cleared before the next one
@@ -58,6 +64,7 @@ class RunOutputs {
     return request.n_ranked > supports().n_ranked_max ? 0 : request.n_ranked;
   }
   void take_n(int64_t n, Graphs& graphs);
+  bool ask_allowed();
   ops::RankedLogit* best_at(int place, int64_t i_output, int64_t n) const;
   void fetch(int64_t i_output) const;
 
@@ -65,6 +72,7 @@ class RunOutputs {
   int64_t n_ranked_ = 0, n_ranked_run_ = 0;  // of the run at work, of the last one that ended
   DeviceBuffer scratch_;
   PinnedBuffer best_;
+  ops::OutputMasks* masks_ = nullptr;  // of the run at work, where its best logits are ranked
   AllowedRows allowed_;
   bool keeps_ = false;
   std::vector<int> place_of_;             // of each output: which of the two
