@@ -90,8 +90,9 @@ def ask_back_to_back(port, tokens, until, tally, lock):
         reply = post(port, "/v1/chat/completions", body)
         times = pieces_of(reply, lambda choice: choice["delta"].get("content"))
         with lock:
-            # An answer has `tokens` tokens (ignore_eos); pieces may hold several.
-            tally["tokens"] += tokens
+            # An answer has `tokens` tokens (ignore_eos); pieces may hold several. What comes after the end of the round
+            # comes while some clients have ended already, so it counts no more than the time does.
+            tally["tokens"] += tokens * sum(at <= until for at in times) / max(len(times), 1)
             tally["first"] += [at - begun for at in times[:1]]  # none where no token had a text
             tally["gaps"] += [b - a for a, b in zip(times, times[1:])]
 
@@ -105,13 +106,12 @@ def round_of(port, clients, tokens, seconds, n_idle):
         t.start()
     for t in threads:
         t.join()
-    took = time.monotonic() - begun
     for s in idle:
         s.close()
     if tally["failures"]:
         sys.exit(f"port {port}: {len(tally['failures'])} of {clients} clients failed: {tally['failures'][0]}")
     gaps = sorted(tally["gaps"]) or [0]
-    return tally["tokens"] / took, 1000 * gaps[int(0.99 * (len(gaps) - 1))], 1000 * statistics.median(tally["first"] or [0])
+    return tally["tokens"] / seconds, 1000 * gaps[int(0.99 * (len(gaps) - 1))], 1000 * statistics.median(tally["first"] or [0])
 
 
 def bench(program, model, tokens, threads, *more):
