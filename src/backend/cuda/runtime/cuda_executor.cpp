@@ -43,15 +43,54 @@ std::vector<double> read_value(const DeviceState& state, ops::ValueId id) {
 
 constexpr int64_t kLooksPerQuery = 1 << 14, kLooksMax = 1 << 24;  // at the best logits, of some nanoseconds each
 
-class CudaExecutor final : public ops::Executor {
+// What the device holds of the sequences.
+class CudaSequences : public ops::Executor {
  public:
+  void truncate(int sequence, int64_t n_positions) override {
+    choose_device();
+    sequences_.truncate(sequence, n_positions);
+  }
+  int64_t n_positions(int sequence) const override { return sequences_.n_positions(sequence); }
+  ops::CachePages pages() const override { return sequences_.pages(); }
+  int64_t n_pages_needed(int sequence, int64_t n_more) const override { return sequences_.n_pages_needed(sequence, n_more); }
+  bool fork(int from, int64_t n_positions, int to) override {
+    choose_device();
+    settle();
+    return sequences_.fork(from, n_positions, to);
+  }
+  bool read_page(int sequence, int64_t i_page, std::span<std::byte> image) const override {
+    choose_device();
+    return sequences_.read_page(sequence, i_page, image);
+  }
+  bool append_page(int sequence, int64_t n_positions, std::span<const std::byte> image) override {
+    choose_device();
+    settle();
+    return sequences_.append_page(sequence, n_positions, image);
+  }
+  void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const override {
+    choose_device();
+    state_.stream.wait();  // the cache is read beside the stream
+    sequences_.visit(sequence, sink);
+  }
+  size_t cache_bytes() const override { return state_.cache.bytes() + state_.states.bytes() + state_.borrower->states().bytes(); }
+
+ protected:
   // The device is the calling thread's.
+  CudaSequences(const ops::Plan& plan, const ops::ExecutorOptions& options, int device, const ShardPlace& place)
+      : device_(device), state_(plan, options, place), sequences_(state_) {}
+
+  void choose_device() const { check(cudaSetDevice(device_), "choosing the GPU"); }
+  virtual void settle() = 0;  // until nothing is under way
+
+  const int device_;
+  DeviceState state_;
+  Sequences sequences_;
+};
+
+class CudaExecutor final : public CudaSequences {
+ public:
   CudaExecutor(const ops::Plan& plan, const ops::ExecutorOptions& options, int device, const ShardPlace& place)
-      : device_(device),
-        state_(plan, options, place),
-        queue_(state_.stream.get(), can_overlap(), n_multiprocessors()),
-        outputs_(state_),
-        sequences_(state_) {}
+      : CudaSequences(plan, options, device, place), queue_(state_.stream.get(), can_overlap(), n_multiprocessors()), outputs_(state_) {}
 
   ~CudaExecutor() override { cudaStreamSynchronize(state_.stream.get()); }  // a run that nobody asked for may be under way
 
@@ -110,42 +149,13 @@ class CudaExecutor final : public ops::Executor {
   std::span<const float> handed() const override {
     return {state_.handed_host.as<const float>(), static_cast<size_t>(state_.n_tokens * state_.width(state_.plan.handed))};
   }
-  void truncate(int sequence, int64_t n_positions) override {
-    choose_device();
-    sequences_.truncate(sequence, n_positions);
-  }
-  int64_t n_positions(int sequence) const override { return sequences_.n_positions(sequence); }
-  ops::CachePages pages() const override { return sequences_.pages(); }
-  int64_t n_pages_needed(int sequence, int64_t n_more) const override { return sequences_.n_pages_needed(sequence, n_more); }
-  bool fork(int from, int64_t n_positions, int to) override {
-    choose_device();
-    settle();
-    return sequences_.fork(from, n_positions, to);
-  }
-  bool read_page(int sequence, int64_t i_page, std::span<std::byte> image) const override {
-    choose_device();
-    return sequences_.read_page(sequence, i_page, image);
-  }
-  bool append_page(int sequence, int64_t n_positions, std::span<const std::byte> image) override {
-    choose_device();
-    settle();
-    return sequences_.append_page(sequence, n_positions, image);
-  }
-  void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const override {
-    choose_device();
-    state_.stream.wait();  // the cache is read beside the stream
-    sequences_.visit(sequence, sink);
-  }
   std::vector<ops::KernelUse> kernels_of(int32_t i_op) const override {
     const bool borrowed = state_.borrower->is_borrowed(i_op);
     return {{1, 0, borrowed ? "reference" : "cuda", borrowed}};
   }
-  size_t cache_bytes() const override { return state_.cache.bytes() + state_.states.bytes() + state_.borrower->states().bytes(); }
   size_t arena_bytes() const override { return state_.arena_bytes(); }
 
  private:
-  void choose_device() const { check(cudaSetDevice(device_), "choosing the GPU"); }
-
   // Before the batch is looked at: a run that was begun ahead is none of what is asked otherwise now.
   void take_request(const ops::RunRequest& request) {
     if (std::exchange(observer_, request.observer) != request.observer) next_.forget();
@@ -222,8 +232,7 @@ class CudaExecutor final : public ops::Executor {
     if (rows.y != nullptr) embed(rows.table, state_.tokens(), state_.n_tokens, rows.scale, rows.y, queue_);
   }
 
-  // Until nothing is under way.
-  void settle() {
+  void settle() override {
     next_.forget();
     if (!is_settled_) state_.stream.wait();
     is_settled_ = true;
@@ -285,15 +294,12 @@ class CudaExecutor final : public ops::Executor {
     if (state_.n_rows(id) > 0 && observer_->wants(op)) observer_->on_op(op, state_.n_rows(id), state_.width(id), read_value(state_, id));
   }
 
-  const int device_;
-  DeviceState state_;
   Queue queue_;
   Graphs graphs_;
   RunOutputs outputs_;
   bool follows_best_ = false;
   NextBatch next_;             // where it is under way
   bool is_settled_ = true;     // what was queued has ended, but for a kernel's last instructions
-  Sequences sequences_;
   ops::OpObserver* observer_ = nullptr;  // of the run at work
 };
 
