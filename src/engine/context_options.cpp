@@ -221,7 +221,6 @@ std::string_view why_no_pages(const ContextOptions& resolved, const Model& model
   if (resolved.backend == Backend::cpu) return {};
   if (resolved.backend != Backend::cuda) return "Vulkan's, which has none";
   if (resolved.split_mode == SplitMode::tensor && is_divided(resolved, model)) return "cut into shards (--split-mode tensor), which share none";
-  if (!model.state().built.plan.states.empty()) return "a GPU's, of a model with states, which pages do not hold";
   return {};
 }
 

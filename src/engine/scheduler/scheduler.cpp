@@ -20,6 +20,7 @@ namespace {
 constexpr auto kHeldLook = std::chrono::milliseconds(500);
 constexpr int64_t kKeptMax = 512;  // sequences that hold what may be wanted again
 constexpr int64_t kKeptStateBytes = int64_t{1} << 30;  // of states they hold, where that is more than as many as run at once
+constexpr int64_t kKeptStatesOnGpu = 64;  // whose kernels look for the tokens of every sequence
 
 void check_prompt(const Request& request, const Context& context) {
   engine::check_tokens(request.prompt, context);
@@ -28,13 +29,16 @@ void check_prompt(const Request& request, const Context& context) {
   }
 }
 
-// Each sequence that is kept has states of its own, however much of its pages it shares.
+// Each sequence that is kept has states of its own, however much of its pages it shares. A GPU's memory for them is taken when the context is made.
 int64_t n_kept_states_max(const ContextOptions& options, const Model& model) {
   ops::ExecutorOptions of_one;
   of_one.n_ctx = options.n_ctx;
   const ops::StateBook book(model.state().built.plan.states, of_one);
-  const auto bytes = static_cast<int64_t>(std::min<size_t>(book.bytes(1, sizeof(float)), kKeptStateBytes));
-  return bytes == 0 ? kKeptMax : std::max<int64_t>(options.n_sequences, kKeptStateBytes / bytes);
+  const bool on_gpu = options.backend == Backend::cuda;
+  const auto bytes = static_cast<int64_t>(std::min<size_t>(book.bytes(on_gpu ? 2 : 1, sizeof(float)), kKeptStateBytes));
+  if (bytes == 0) return kKeptMax;
+  const int64_t n = kKeptStateBytes / bytes;
+  return on_gpu ? std::min(n, kKeptStatesOnGpu) : std::max<int64_t>(options.n_sequences, n);
 }
 
 // What the requests' context needs beside what was asked for: sequences for what is kept, logits for every guess.

@@ -7,24 +7,14 @@
 #include <limits>
 #include <map>
 
-#include "assay/devices.h"
+#include "support/engine/on_gpu.h"
 #include "support/engine/random_schedule.h"
 #include "support/engine/scheduler_test_base.h"
 
 namespace assay {
 namespace {
 
-template <class Base>
-class OnGpu : public Base {
- protected:
-  void SetUp() override {
-    const std::string none = list_devices().no_cuda;
-    if (!none.empty()) GTEST_SKIP() << none;
-    this->options_.context.backend = Backend::cuda;
-  }
-};
-
-class CudaScheduler : public OnGpu<test::SchedulerTest> {
+class CudaScheduler : public test::OnGpu<test::SchedulerTest> {
  protected:
   // A request of many tokens: growing answers is what pages run short by.
   Request long_one(int i) const {
@@ -147,7 +137,7 @@ TEST_F(CudaScheduler, APrefixCountsToTheTokenAndOutlivesTheProgram) {
   EXPECT_EQ(n_cached(Backend::cuda), 192);
 }
 
-class CudaRandomSchedule : public OnGpu<test::RandomSchedule> {};
+class CudaRandomSchedule : public test::OnGpu<test::RandomSchedule> {};
 
 TEST_F(CudaRandomSchedule, EndsWithEveryAnswerAndNoPage) {
   for (uint64_t seed = 1; seed <= 4; ++seed) walk(250, seed);

@@ -58,6 +58,7 @@ class CudaSequences : public ops::Executor {
     settle();
     return sequences_.fork(from, n_positions, to);
   }
+  int64_t n_usable(int sequence, int64_t n) const override { return sequences_.n_usable(sequence, n); }
   bool read_page(int sequence, int64_t i_page, std::span<std::byte> image) const override {
     choose_device();
     return sequences_.read_page(sequence, i_page, image);

@@ -28,11 +28,25 @@ StateView DeviceStates::view(int32_t state) const noexcept {
 int64_t DeviceStates::truncate(int64_t sequence, int64_t n_positions, int64_t n_held, cudaStream_t stream) {
   const ops::StateBook::Cut cut = book_.truncate(sequence, n_positions, n_held);
   if (cut.slot > 0) {  // else they stay, or are zero
-    check(cudaMemcpyAsync(place(sequence, cut.n_positions % 2), place(sequence, 1 + cut.slot),
-                          static_cast<size_t>(book_.n_elements()) * sizeof(float), cudaMemcpyDeviceToDevice, stream),
-          "going back to a checkpoint");
+    copy(place(sequence, 1 + cut.slot), place(sequence, cut.n_positions % 2), "going back to a checkpoint", stream);
   }
   return cut.n_positions;
+}
+
+void DeviceStates::fork(int64_t from, int64_t n_positions, int64_t n_held, int64_t to, cudaStream_t stream) {
+  constexpr const char* kDoing = "copying states";
+  const ops::StateBook::Cut cut = book_.fork(from, n_positions, n_held, to);
+  if (empty()) return;
+  const int64_t present = cut.n_positions % 2;
+  if (cut.slot != 0) copy(place(from, cut.slot > 0 ? 1 + cut.slot : present), place(to, present), kDoing, stream);
+  for (int slot = 1; slot <= book_.n_slots(); ++slot) {
+    if (book_.is_kept(to, slot)) copy(place(from, 1 + slot), place(to, 1 + slot), kDoing, stream);
+  }
+}
+
+void DeviceStates::copy(const float* from, float* to, const char* doing, cudaStream_t stream) const {
+  const size_t bytes = static_cast<size_t>(book_.n_elements()) * sizeof(float);
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream), doing);
 }
 
 std::vector<float> DeviceStates::read(int64_t sequence, int32_t state, int64_t n_positions) const {

@@ -38,6 +38,11 @@ class DeviceStates {
   }
   // As StateStore::truncate; the copy is queued on the stream.
   int64_t truncate(int64_t sequence, int64_t n_positions, int64_t n_held, cudaStream_t stream);
+  // As StateStore has them; the copies are queued on the stream.
+  int64_t n_usable(int64_t sequence, int64_t n_positions, int64_t n_held) const {
+    return book_.cut_of(sequence, n_positions, n_held).n_positions;
+  }
+  void fork(int64_t from, int64_t n_positions, int64_t n_held, int64_t to, cudaStream_t stream);
   // Of a sequence of so many positions, once the stream has ended.
   std::vector<float> read(int64_t sequence, int32_t state, int64_t n_positions) const;
 
@@ -46,6 +51,7 @@ class DeviceStates {
     return memory_.as<float>() + (sequence * n_places() + i) * book_.n_elements();
   }
   int64_t n_places() const noexcept { return 2 + book_.n_slots(); }
+  void copy(const float* from, float* to, const char* doing, cudaStream_t stream) const;
 
   ops::StateBook book_;
   int32_t n_sequences_ = 0;

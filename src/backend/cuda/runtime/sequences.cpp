@@ -136,7 +136,7 @@ ops::CachePages Sequences::pages() const noexcept {
   }
   const int64_t n_free = pool.n_free() + n_ahead;
   const size_t bytes = state_.cache.page_bytes();
-  return {kCachePage, pool.n_pages(), n_free, bytes, 0, static_cast<size_t>(pool.n_pages() - n_free) * bytes};
+  return {kCachePage, pool.n_pages(), n_free, bytes, 0, static_cast<size_t>(pool.n_pages() - n_free) * bytes, true};
 }
 
 int64_t Sequences::n_pages_needed(int sequence, int64_t n_more) const {
@@ -148,18 +148,29 @@ int64_t Sequences::n_pages_needed(int sequence, int64_t n_more) const {
 bool Sequences::fork(int from, int64_t n_positions, int to) {
   ops::check_sequence(from, state_.options);
   ops::check_sequence(to, state_.options);
-  if (!state_.plan.states.empty()) return false;  // pages hold no states
+  const int64_t n_held = this->n_positions(from);
+  n_positions = std::clamp<int64_t>(n_positions, 0, n_held);
+  if (n_usable(from, n_positions) < n_positions) return false;
   forget_next();
-  n_positions = std::clamp<int64_t>(n_positions, 0, n_positions_[static_cast<size_t>(from)]);
   if (from == to) return truncate(to, n_positions), true;
   truncate(to, 0);
   if (n_positions % kCachePage != 0 && !reserves(1)) return false;
   state_.cache.fork(from, n_positions, to, state_.stream.get());
+  state_.borrower->states().fork(from, n_positions, n_held, to);
+  state_.states.fork(from, n_positions, n_held, to, state_.stream.get());
   n_positions_[static_cast<size_t>(to)] = n_positions;
   return true;
 }
 
+int64_t Sequences::n_usable(int sequence, int64_t n) const {
+  const int64_t n_held = n_positions(sequence);
+  n = std::clamp<int64_t>(n, 0, n_held);
+  return std::min(state_.borrower->states().n_usable(sequence, n, n_held),
+                  state_.states.n_usable(sequence, n, n_held));  // alike, but where one keeps nothing
+}
+
 bool Sequences::read_page(int sequence, int64_t i_page, std::span<std::byte> image) const {
+  if (!state_.plan.states.empty()) return false;  // pages hold none
   if (i_page < 0 || i_page * kCachePage >= n_positions(sequence) || image.size() != state_.cache.page_bytes())
     return false;
   images_.read(tables().table(sequence)[i_page], image, state_.stream.get());

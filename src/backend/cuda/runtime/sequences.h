@@ -36,6 +36,7 @@ class Sequences {
   ops::CachePages pages() const noexcept;
   int64_t n_pages_needed(int sequence, int64_t n_more) const;
   bool fork(int from, int64_t n_positions, int to);
+  int64_t n_usable(int sequence, int64_t n) const;
   bool read_page(int sequence, int64_t i_page, std::span<std::byte> image) const;
   bool append_page(int sequence, int64_t n_more, std::span<const std::byte> image);
   void forget_next() noexcept;  // its pages are free again
