@@ -23,7 +23,7 @@ int64_t PageTables::n_needed(int64_t table, int64_t n_more) const noexcept {
 }
 
 std::optional<PageCopy> PageTables::extend(int64_t table, int64_t n_more) noexcept {
-  assert(n_needed(table, n_more) <= pool_.n_free());
+  assert(n_needed(table, n_more) <= pool_.n_ready());
   if (n_more <= 0) return std::nullopt;
   int64_t& n = n_positions_[static_cast<size_t>(table)];
   assert(n % kPagePositions == 0 || holds(table, n / kPagePositions));

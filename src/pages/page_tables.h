@@ -31,6 +31,8 @@ class PageTables {
 
   int64_t n_positions(int64_t table) const noexcept { return n_positions_[static_cast<size_t>(table)]; }
   const PagePool& pool() const noexcept { return pool_; }
+  void pin(int32_t page) noexcept { pool_.pin(page); }
+  void unpin(int32_t page) noexcept { pool_.unpin(page); }
   // Page i of the table holds positions 64 i to 64 i + 63; kNoPage: it was given back. kTableAhead entries more may be
   // read than are in use; what they say means nothing.
   static constexpr int64_t kTableAhead = 8;
@@ -42,11 +44,11 @@ class PageTables {
 
   // Pages that extend() would take of the pool.
   int64_t n_needed(int64_t table, int64_t n_more) const noexcept;
-  // n_more positions more; n_needed() pages must be free. A copy is due where the last page was shared and has room.
+  // n_more positions more; n_needed() pages must be ready. A copy is due where the last page was shared and has room.
   std::optional<PageCopy> extend(int64_t table, int64_t n_more) noexcept;
   void truncate(int64_t table, int64_t n_positions) noexcept;  // what it holds at most from now on
   // `to`, which is emptied first, gets the first n_positions of `from`, another one that holds as many: full pages are
-  // shared; of the last one, where it is not full, a copy is due, for which a page must be free.
+  // shared; of the last one, where it is not full, a copy is due, for which a page must be ready.
   std::optional<PageCopy> fork(int64_t from, int64_t n_positions, int64_t to) noexcept;
 
   // The first position that a token at this one still sees; never falls where positions ascend.

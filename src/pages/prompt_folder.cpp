@@ -184,11 +184,12 @@ void PromptFolder::read(std::string_view salt, std::span<const TokenId> tokens, 
   std::vector<std::byte> whole(owner_.page_bytes);
   std::string wrong;
   if (waits == pending_.end() && file.number < 0) wrong = reason();
+  if (waits != pending_.end() && !waits->copies->wait()) wrong = "its pages cannot be read";
   for (int64_t i = i_first; i < n_pages && wrong.empty(); ++i) {
     const uint64_t at = entry.begins[static_cast<size_t>(i)];
     const auto image = std::span(whole).first(static_cast<size_t>(entry.begins[static_cast<size_t>(i) + 1] - at));
     if (waits != pending_.end()) {
-      std::memcpy(image.data(), waits->bytes.data() + at, image.size());
+      std::ranges::copy(waits->image(static_cast<size_t>(i)), image.begin());
     } else if (!read_whole(file.number, at, image)) {
       wrong = "it cannot be read";
     } else if (checksum_of(image) != entry.checksums[static_cast<size_t>(i)]) {
@@ -220,27 +221,44 @@ void PromptFolder::keep(std::string_view salt, std::span<const TokenId> tokens, 
   const std::vector<uint64_t> begins = image_begins(head, head_bytes(head).size());
   const uint64_t size = begins.back();
   if (size > bytes_max_ || size > kPendingBytesMax - std::min(pending_bytes_, kPendingBytesMax)) return;
-  std::vector<std::byte> bytes(static_cast<size_t>(size));
-  for (size_t i = 0; i < begins.size() - 1; ++i) {
-    const auto place =
-        std::span(bytes).subspan(static_cast<size_t>(begins[i]), static_cast<size_t>(begins[i + 1] - begins[i]));
-    if (!images.read(static_cast<int64_t>(i), place)) return;
-    head.checksums[i] = checksum_of(place);
-  }
-  const std::vector<std::byte> begin = head_bytes(head);
-  std::copy(begin.begin(), begin.end(), bytes.begin());
   const auto now = std::chrono::system_clock::now().time_since_epoch().count();
-  const Digest name = digest_of(begin);
+  const Digest name = digest_of(head_bytes(head));
   const fs::path path = folder_ / fmt::format("{}-{:x}{}", hex(name), now, kEnding);
+  Pending pending{0,
+                  path,
+                  head,
+                  begins,
+                  base::AlignedBuffer(size, "a prompt that is saved"),
+                  std::make_unique<base::PendingCopies>()};
+  for (size_t i = 0; i < head.n_pages(); ++i) {
+    if (!images.read(static_cast<int64_t>(i), pending.image(i), *pending.copies)) return;
+  }
   make_room(size);
-  const int file = ++last_file_;
+  const int file = pending.file = ++last_file_;
   const PrefixTree::Added added = tree_.add(key, tokens, file);
   files_[file] = {path, size, head.checksums, begins, ++clock_};
   bytes_ += size;
   pending_bytes_ += size;
-  pending_.push_back({file, path, std::move(bytes)});
+  pending_.push_back(std::move(pending));
   if (added.replaced) forget(*added.replaced, true);
   changed_.notify_all();
+}
+
+// Once the images are there. False: they could not be read.
+bool PromptFolder::make_whole(Pending& pending) {
+  if (!pending.copies->wait()) {
+    if (notice_) notice_(fmt::format("{} is not written: its pages cannot be read", pending.path.string()));
+    const std::lock_guard lock(mutex_);
+    forget(pending.file, false);
+    return false;
+  }
+  for (size_t i = 0; i < pending.head.n_pages(); ++i) pending.head.checksums[i] = checksum_of(pending.image(i));
+  const std::vector<std::byte> begin = head_bytes(pending.head);
+  std::copy(begin.begin(), begin.end(), pending.bytes.data());
+  const std::lock_guard lock(mutex_);
+  const auto entry = files_.find(pending.file);
+  if (entry != files_.end()) entry->second.checksums = pending.head.checksums;
+  return true;
 }
 
 void PromptFolder::write(const Pending& pending) {
@@ -256,7 +274,7 @@ void PromptFolder::write(const Pending& pending) {
   {
     const Descriptor file(::open(partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
     if (file.number < 0) return fail("it cannot be made");
-    if (!write_whole(file.number, pending.bytes)) return fail("its bytes");
+    if (!write_whole(file.number, pending.bytes.bytes())) return fail("its bytes");
     if (::fsync(file.number) != 0) return fail("its bytes do not reach the disk");
   }
   if (::rename(partial.c_str(), pending.path.c_str()) != 0) return fail("its name");
@@ -270,9 +288,9 @@ void PromptFolder::write_all() {
     changed_.wait(lock, [this] { return ends_ || !pending_.empty(); });
     if (pending_.empty()) return;
     is_writing_ = true;
-    const Pending& first = pending_.front();  // stays where it is: only this thread takes it out
+    Pending& first = pending_.front();  // stays where it is: only this thread takes it out
     lock.unlock();
-    write(first);
+    if (make_whole(first)) write(first);
     lock.lock();
     const bool is_gone = !files_.contains(first.file);
     std::error_code error;

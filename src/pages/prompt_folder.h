@@ -9,11 +9,14 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string_view>
 #include <thread>
 
+#include "base/aligned_buffer.h"
+#include "base/pending_copies.h"
 #include "pages/prefix_tree.h"
 #include "pages/prompt_file.h"
 
@@ -22,7 +25,8 @@ namespace assay::pages {
 // The pages of a prompt where they are: page i, without what it has not of layers with a window.
 struct PageImages {
   std::function<bool(int64_t i_page)> has_window;
-  std::function<bool(int64_t i_page, std::span<std::byte> image)> read;
+  // May copy beside what runs: the image is there once `copies` are over.
+  std::function<bool(int64_t i_page, std::span<std::byte> image, base::PendingCopies& copies)> read;
 };
 
 class PromptFolder {
@@ -41,8 +45,8 @@ class PromptFolder {
   // be without the owner's window_bytes, and says whether to go on.
   void read(std::string_view salt, std::span<const TokenId> tokens, int64_t i_first,
             const std::function<bool(std::span<const std::byte> image)>& sink);
-  // Keeps these tokens' pages, whole ones; they are read before this returns. Nothing where a file holds them, or where
-  // too much waits to be written.
+  // Keeps these tokens' pages, whole ones, which are asked for before this returns. Nothing where a file holds them, or
+  // where too much waits to be written.
   void keep(std::string_view salt, std::span<const TokenId> tokens, const PageImages& images);
   void wait_written();
   int64_t n_files() const;
@@ -58,13 +62,18 @@ class PromptFolder {
   struct Pending {
     int file = 0;
     std::filesystem::path path;
-    std::vector<std::byte> bytes;
+    PromptHead head;  // without the checksums
+    std::vector<uint64_t> begins;
+    base::AlignedBuffer bytes;
+    std::unique_ptr<base::PendingCopies> copies;  // whose end is waited for before the bytes go
+    std::span<std::byte> image(size_t i) { return bytes.bytes().subspan(begins[i], begins[i + 1] - begins[i]); }
   };
   void add_file(const std::filesystem::path& path, int64_t last_used);
   std::optional<PromptHead> read_head(const std::filesystem::path& path, uint64_t file_bytes);
   void forget(int file, bool removes);
   void make_room(uint64_t bytes);
   void write_all();
+  bool make_whole(Pending& pending);
   void write(const Pending& pending);
   std::string key_of(std::string_view salt) const;
 

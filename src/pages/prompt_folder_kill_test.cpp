@@ -51,7 +51,7 @@ bool rests(int round) { return round % 5 == 4; }
   for (int n_saved = 0;; ++n_saved) {
     const int i = n_saved % kPrompts;
     const std::vector<TokenId> tokens = prompt(round, i);
-    const auto read = [&](int64_t i_page, std::span<std::byte> image) {
+    const auto read = [&](int64_t i_page, std::span<std::byte> image, base::PendingCopies&) {
       for (size_t at = 0; at < image.size(); ++at) image[at] = content(tokens, i_page, at);
       return true;
     };

@@ -36,7 +36,7 @@ class PromptFolderTest : public ::testing::Test {
   // Page 0 has the layers with a window, the others up to i_window have not.
   static void keep(PromptFolder& folder, std::string_view salt, const Tokens& of, int64_t i_window = 1) {
     const auto has_window = [=](int64_t i) { return i == 0 || i >= i_window; };
-    folder.keep(salt, of, {has_window, [&](int64_t i, std::span<std::byte> image) {
+    folder.keep(salt, of, {has_window, [&](int64_t i, std::span<std::byte> image, base::PendingCopies&) {
                              EXPECT_EQ(image.size(), has_window(i) ? kBytes : kBytes - kWindowBytes);
                              std::fill(image.begin(), image.end(), fill_of(of.front(), i));
                              return true;

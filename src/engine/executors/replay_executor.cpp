@@ -69,6 +69,8 @@ class ReplayExecutor final : public ops::ForwardingExecutor {
   }
   bool read_page(int, int64_t, std::span<std::byte>) const override { return false; }
   bool append_page(int, int64_t, std::span<const std::byte>) override { return false; }
+  bool begin_read_page(int, int64_t, std::span<std::byte>, base::PendingCopies&) const override { return false; }
+  bool begin_append_page(int, int64_t, std::span<const std::byte>, base::PendingCopies&) override { return false; }
 
   void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const override {
     catch_up(sequence);

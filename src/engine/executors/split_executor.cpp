@@ -103,11 +103,19 @@ class SplitExecutor final : public ops::Executor {
     return for_images(image, [&](ops::Executor& part, std::span<std::byte> own) { return part.read_page(sequence, i_page, own); });
   }
   bool append_page(int sequence, int64_t n_positions, std::span<const std::byte> image) override {
-    const int64_t n_before = this->n_positions(sequence);
+    return append(sequence, image, [&](ops::Executor& part, std::span<const std::byte> own) { return part.append_page(sequence, n_positions, own); });
+  }
+  bool begin_read_page(int sequence, int64_t i_page, std::span<std::byte> image, base::PendingCopies& copies) const override {
     if (!is_image(image.size())) return false;
-    if (for_images(image, [&](ops::Executor& part, std::span<const std::byte> own) { return part.append_page(sequence, n_positions, own); })) return true;
-    truncate(sequence, n_before);
-    return false;
+    return for_images(image, [&](ops::Executor& part, std::span<std::byte> own) { return part.begin_read_page(sequence, i_page, own, copies); });
+  }
+  bool begin_append_page(int sequence, int64_t n_positions, std::span<const std::byte> image, base::PendingCopies& copies) override {
+    return append(sequence, image, [&](ops::Executor& part, std::span<const std::byte> own) {
+      return part.begin_append_page(sequence, n_positions, own, copies);
+    });
+  }
+  bool is_ready(int sequence) const override {
+    return std::all_of(executors_.begin(), executors_.end(), [&](const auto& executor) { return executor->is_ready(sequence); });
   }
   void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const override {
     const bool has_states = std::any_of(parts_.begin(), parts_.end(), [](const ops::PlanPart& part) { return !part.plan.states.empty(); });
@@ -134,6 +142,14 @@ class SplitExecutor final : public ops::Executor {
       std::copy(rows.begin(), rows.end(), executors_[i]->input(static_cast<int64_t>(batch.tokens.size())).begin());
       run_part(i, batch);
     }
+  }
+  template <class Append>
+  bool append(int sequence, std::span<const std::byte> image, const Append& append_part) {
+    const int64_t n_before = this->n_positions(sequence);
+    if (!is_image(image.size())) return false;
+    if (for_images(image, append_part)) return true;
+    truncate(sequence, n_before);
+    return false;
   }
   bool is_image(size_t bytes) const {
     const ops::CachePages all = pages();

@@ -191,11 +191,14 @@ void Scheduler::State::save(const Job& job) {
       return tables.image_bytes(job.sequence, i_page) == tables.page_bytes();
     };
     folder->keep(job.request.salt, tables.tokens(job.sequence),
-                 {has_window, [&](int64_t i_page, std::span<std::byte> image) {
-                    return tables.read_page(job.sequence, i_page, image);
+                 {has_window, [&](int64_t i_page, std::span<std::byte> image, base::PendingCopies& copies) {
+                    return tables.begin_read_page(job.sequence, i_page, image, copies);
                   }});
   } catch (const std::bad_alloc&) {
     notice("a prompt is not saved: no memory");
+  } catch (const Error& error) {
+    if (error.code != Errc::out_of_memory) throw;
+    notice(std::string("a prompt is not saved: ") + error.what());
   }
 }
 
@@ -270,6 +273,16 @@ bool Scheduler::State::take_pages() {
     return true;
   }
   return false;
+}
+
+// Those whose pages are still on their way back are left out of this step, as long as another one runs.
+void Scheduler::State::set_unready_aside() {
+  bool one_runs = false;
+  for (const auto& job : running) {
+    job->is_stalled = !tables.is_ready(job->sequence);
+    one_runs = one_runs || (job->follows == 0 && !job->is_stalled);
+  }
+  for (const auto& job : running) job->is_stalled = job->is_stalled && one_runs;
 }
 
 // The one with the least to compute again, of all but the first.

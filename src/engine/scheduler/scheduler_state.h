@@ -49,7 +49,7 @@ struct Job {
   int64_t n_prompt_run = 0;  // of the prompt, the cached ones among them
   int64_t n_passed = 0;      // prompt tokens of others that went before its own: what makes it older
   RequestId follows = 0;     // it waits until this one has read what they have in common, and takes it from there
-  bool is_stalled = false;   // left out of this step for want of pages
+  bool is_stalled = false;   // left out of this step for want of pages, or until its own are back
   bool is_held = false;      // its listener does not keep up: it stands aside once it has drawn
   bool is_aside = false;     // it does
   int n_preempted = 0;
@@ -112,6 +112,7 @@ struct Scheduler::State {
   void follow_others(Job& job);
   void catch_up(Job& job);
   bool take_pages();
+  void set_unready_aside();
   Job* victim(bool with_protected);
   void preempt(Job& job);
   bool leave_place(Job& job);

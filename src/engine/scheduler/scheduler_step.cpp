@@ -45,7 +45,7 @@ void Scheduler::State::guess() {
   const int64_t share = n_running > 0 ? std::max<int64_t>(room / n_running, 0) : 0;
   for (const auto& job : running) {
     job->guesses.clear();
-    if (job->follows != 0 || is_reading(*job) || job->request.make_room) continue;
+    if (job->follows != 0 || job->is_stalled || is_reading(*job) || job->request.make_room) continue;
     const int64_t n = job->pace.next(std::min(n_guesses_max(*job), share));
     if (n > 0) asks.push_back({job->id, job->tokens, job->n_prompt, n, &job->request.generate, &job->guesses});
   }
@@ -241,6 +241,7 @@ bool Scheduler::State::step() {
     job->is_stalled = false;
     catch_up(*job);
   }
+  set_unready_aside();
   for (const auto& job : running) tables.give_back_windows(job->sequence);  // who follows one has what it needs of it
   set_held_aside();
   if (running.empty()) return true;  // their places are free

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "support/engine/late_images.h"
 #include "support/engine/scheduler_test_base.h"
 #include "support/random_numbers.h"
 #include "support/rounds.h"
@@ -50,6 +51,19 @@ TEST_F(TightScheduler, PreemptedRequestsHaveTheirAnswers) {
       }
     }
   }
+}
+
+// Pages leave and come back beside what runs: who waits for his stands aside; what is dropped meanwhile stays alive.
+TEST_F(TightScheduler, PagesThatAreLateChangeNoAnswer) {
+  options_.context.n_positions_max = 320;
+  options_.swap_bytes_max = 1 << 30;
+  options_.prompt_folder = (folder_ / "saved").string();
+  Scheduler scheduler(model_, options_);
+  const test::LateImages& executor = test::LateImages::put_into(const_cast<Context&>(scheduler.context()));
+  expect_all_as_alone(scheduler, test::unless_sanitized(16, 6), [&](int i) { return long_one(i); });
+  EXPECT_GT(scheduler.figures().n_swapped, 0);
+  EXPECT_GT(executor.n_read, 0);
+  EXPECT_GT(executor.n_unready, 0);
 }
 
 TEST_F(TightScheduler, APoolMustHoldOneRequest) {

@@ -1,13 +1,16 @@
 // Memory beside the pool for what preempted requests had in it: pages as they lay, so that a request that gets a place
-// again goes on where it was.
+// again goes on where it was. They leave and come back beside what runs, where the pool's device can do that.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "base/aligned_buffer.h"
+#include "base/pending_copies.h"
 #include "engine/scheduler/sequence_tables.h"
 
 namespace assay::engine {
@@ -28,15 +31,19 @@ class SwapStore {
   struct Kept {
     int64_t n_positions = 0;
     std::vector<size_t> ends;  // of each page's image, in images
-    std::vector<std::byte> images;
+    base::AlignedBuffer images;
+    std::unique_ptr<base::PendingCopies> copies;  // whose end is waited for before the images go
     std::span<const std::byte> image(int64_t i_page) const noexcept {
       const auto i = static_cast<size_t>(i_page);
       const size_t begin = i == 0 ? 0 : ends[i - 1];
-      return std::span(images).subspan(begin, ends[i] - begin);
+      return images.bytes().subspan(begin, ends[i] - begin);
     }
   };
+  void forget_copied();
+
   int64_t bytes_max_, bytes_ = 0;
   std::map<uint64_t, Kept> kept_;
+  std::multimap<uint64_t, Kept> leaving_;  // dropped while they were copied
 };
 
 }  // namespace assay::engine

@@ -39,4 +39,9 @@ int64_t CacheWindows::first_seen(int64_t position) const noexcept {
   return first;
 }
 
+std::function<int64_t(int64_t position)> CacheWindows::seen() const {
+  if (empty()) return nullptr;
+  return [windows = *this](int64_t position) { return windows.first_seen(position); };
+}
+
 }  // namespace assay::ops

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "ops/attention/attention.h"
@@ -20,6 +21,8 @@ class CacheWindows {
   bool empty() const noexcept { return attentions_.empty(); }
   // The first position that a token at this one sees in any layer with a window.
   int64_t first_seen(int64_t position) const noexcept;
+  std::function<int64_t(int64_t position)> seen()
+      const;  // the same, for pages::CacheTables; empty where no layer has a window
 
  private:
   std::vector<uint8_t> has_window_;

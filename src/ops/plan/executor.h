@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/pending_copies.h"
 #include "ops/plan/plan.h"
 
 namespace assay::ops {
@@ -174,6 +175,16 @@ class Executor {
   // page_bytes - window_bytes is without the layers that have a window. False: not by this executor, or no page is free.
   virtual bool read_page(int /*sequence*/, int64_t /*i_page*/, std::span<std::byte> /*image*/) const { return false; }
   virtual bool append_page(int /*sequence*/, int64_t /*n_positions*/, std::span<const std::byte> /*image*/) { return false; }
+  // The same where images may be copied beside the runs: until `copies` has none any more, who gave an image leaves it alone, and alive. What happens to the
+  // page or the sequence meanwhile changes nothing of it.
+  virtual bool begin_read_page(int sequence, int64_t i_page, std::span<std::byte> image, base::PendingCopies& /*copies*/) const {
+    return read_page(sequence, i_page, image);
+  }
+  virtual bool begin_append_page(int sequence, int64_t n_positions, std::span<const std::byte> image, base::PendingCopies& /*copies*/) {
+    return append_page(sequence, n_positions, image);
+  }
+  // False: a run of the sequence would wait for such copies.
+  virtual bool is_ready(int /*sequence*/) const { return true; }
 
   // The cache's bits, for digests and comparison: layer by layer, K of all positions, then V of all positions, position-major, in the
   // cache's type whatever the layout in memory; then every state, where there are positions.

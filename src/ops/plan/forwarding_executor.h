@@ -37,6 +37,15 @@ class ForwardingExecutor : public Executor {
   bool append_page(int sequence, int64_t n_positions, std::span<const std::byte> image) override {
     return inner_->append_page(sequence, n_positions, image);
   }
+  bool begin_read_page(int sequence, int64_t i_page, std::span<std::byte> image,
+                       base::PendingCopies& copies) const override {
+    return inner_->begin_read_page(sequence, i_page, image, copies);
+  }
+  bool begin_append_page(int sequence, int64_t n_positions, std::span<const std::byte> image,
+                         base::PendingCopies& copies) override {
+    return inner_->begin_append_page(sequence, n_positions, image, copies);
+  }
+  bool is_ready(int sequence) const override { return inner_->is_ready(sequence); }
   void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const override {
     inner_->visit_cache(sequence, sink);
   }

@@ -134,7 +134,7 @@ class CpuExecutor final : public ops::Executor {
   void truncate(int sequence, int64_t n_positions) override {
     ops::check_sequence(sequence, options_);
     int64_t& kept = n_positions_[static_cast<size_t>(sequence)];
-    kept = states_.truncate(sequence, cache_.n_usable(sequence, std::clamp<int64_t>(n_positions, 0, kept)), kept);
+    kept = states_.truncate(sequence, cache_.tables().n_usable(sequence, std::clamp<int64_t>(n_positions, 0, kept)), kept);
     cache_.truncate(sequence, kept);
   }
 
@@ -144,11 +144,11 @@ class CpuExecutor final : public ops::Executor {
   }
 
   ops::CachePages pages() const override {
-    return {kCachePage, cache_.tables().pool().n_pages(), cache_.n_free(), cache_.page_bytes(), cache_.window_bytes(), cache_.used_bytes(), true};
+    return {kCachePage, cache_.tables().all().pool().n_pages(), cache_.tables().n_free(), cache_.page_bytes(), cache_.window_bytes(), cache_.used_bytes(), true};
   }
   int64_t n_pages_needed(int sequence, int64_t n_more) const override {
     ops::check_sequence(sequence, options_);
-    return cache_.n_needed(sequence, n_more);
+    return cache_.tables().n_needed(sequence, n_more);
   }
   bool fork(int from, int64_t n_positions, int to) override {
     ops::check_sequence(from, options_);
@@ -158,7 +158,7 @@ class CpuExecutor final : public ops::Executor {
     if (n_usable(from, n_positions) < n_positions) return false;
     if (from == to) return truncate(to, n_positions), true;
     truncate(to, 0);
-    if (n_positions % kCachePage != 0 && cache_.n_free() == 0) return false;
+    if (n_positions % kCachePage != 0 && cache_.tables().n_free() == 0) return false;
     cache_.fork(from, n_positions, to);
     states_.fork(from, n_positions, n_held, to);
     n_positions_[static_cast<size_t>(to)] = n_positions;
@@ -174,13 +174,13 @@ class CpuExecutor final : public ops::Executor {
     n = std::clamp<int64_t>(n, 0, n_held);
     for (int64_t before = -1; before != n;) {  // what both can go on behind
       before = n;
-      n = cache_.n_usable(sequence, states_.n_usable(sequence, n, n_held));
+      n = cache_.tables().n_usable(sequence, states_.n_usable(sequence, n, n_held));
     }
     return n;
   }
   bool holds_window(int sequence, int64_t i_page) const override {
     ops::check_sequence(sequence, options_);
-    return cache_.holds_window(sequence, i_page);
+    return cache_.tables().holds_window(sequence, i_page);
   }
   bool read_page(int sequence, int64_t i_page, std::span<std::byte> image) const override {
     if (!states_.empty()) return false;  // pages hold none
@@ -191,7 +191,7 @@ class CpuExecutor final : public ops::Executor {
   bool append_page(int sequence, int64_t n_more, std::span<const std::byte> image) override {
     int64_t& n = n_positions_[static_cast<size_t>((ops::check_sequence(sequence, options_), sequence))];
     if (!states_.empty() || n % kCachePage != 0 || n_more < 1 || n_more > kCachePage || n + n_more > options_.n_ctx || !cache_.is_image(image.size()) ||
-        cache_.n_free() == 0) {
+        cache_.tables().n_free() == 0) {
       return false;
     }
     cache_.append_page(sequence, n_more, image);

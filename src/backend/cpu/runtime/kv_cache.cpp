@@ -116,10 +116,8 @@ KvCache::KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOpt
     : type_k_(options.cache_k),
       type_v_(options.cache_v),
       windows_(std::move(windows)),
-      first_seen_([w = windows_](int64_t position) { return w.first_seen(position); }),
-      tables_(options.n_sequences, options.n_ctx, ops::cache_pages(options, kCachePage)),
-      window_tables_(has_windows() ? options.n_sequences : 0, options.n_ctx, has_windows() ? tables_.pool().n_pages() : 0) {
-  const auto n_pages = static_cast<size_t>(tables_.pool().n_pages());
+      tables_(options.n_sequences, options.n_ctx, ops::cache_pages(options, kCachePage), windows_.seen()) {
+  const auto n_pages = static_cast<size_t>(tables_.all().pool().n_pages());
   size_t bytes = 0;
   const auto take = [&bytes](size_t part) {
     const size_t at = bytes;
@@ -162,7 +160,7 @@ CacheHead KvCache::head(int64_t layer, int64_t sequence, int64_t kv_head) const 
   const Layer& placed = layers_[static_cast<size_t>(layer)];
   const auto i_head = static_cast<size_t>(kv_head);
   CacheHead head = placed.first;
-  head.pages = (placed.has_window ? window_tables_ : tables_).table(sequence);
+  head.pages = (placed.has_window ? tables_.window() : tables_.all()).table(sequence);
   head.k = memory_.data() + placed.k + i_head * placed.k_head_bytes;
   head.v = memory_.data() + placed.v + i_head * placed.v_head_bytes;
   head.v_scales = memory_.data() + placed.v_scales + i_head * placed.v_scales_head_bytes;
@@ -184,46 +182,14 @@ void KvCache::for_pieces(bool of_windows, int32_t page, const Visit& visit) cons
 
 template <class Visit>
 void KvCache::for_image(int64_t sequence, int64_t i_page, size_t bytes, const Visit& visit) const noexcept {
-  for_pieces(false, tables_.table(sequence)[i_page], visit);
-  if (bytes == page_bytes_ && window_bytes_ > 0) for_pieces(true, window_tables_.table(sequence)[i_page], visit);
+  const pages::CachePage page = tables_.page(sequence, i_page);
+  for_pieces(false, page.all, visit);
+  if (bytes == page_bytes_ && window_bytes_ > 0) for_pieces(true, page.window, visit);
 }
 
 size_t KvCache::used_bytes() const noexcept {
   const auto in_use = [](const pages::PageTables& tables) { return static_cast<size_t>(tables.pool().n_pages() - tables.pool().n_free()); };
-  return in_use(tables_) * (page_bytes_ - window_bytes_) + in_use(window_tables_) * window_bytes_;
-}
-
-int64_t KvCache::n_needed(int64_t sequence, int64_t n_more) const noexcept {
-  const int64_t n = tables_.n_needed(sequence, n_more);
-  return has_windows() ? std::max(n, window_tables_.n_needed(sequence, n_more)) : n;
-}
-
-int64_t KvCache::n_free() const noexcept {
-  const int64_t n = tables_.pool().n_free();
-  return has_windows() ? std::min(n, window_tables_.pool().n_free()) : n;
-}
-
-void KvCache::extend(int64_t sequence, int64_t n_more) noexcept {
-  copy_page(false, tables_.extend(sequence, n_more));
-  if (has_windows()) copy_page(true, window_tables_.extend(sequence, n_more));
-}
-
-void KvCache::truncate(int64_t sequence, int64_t n_positions) noexcept {
-  tables_.truncate(sequence, n_positions);
-  if (has_windows()) window_tables_.truncate(sequence, n_positions);
-}
-
-void KvCache::fork(int64_t from, int64_t n_positions, int64_t to) noexcept {
-  copy_page(false, tables_.fork(from, n_positions, to));
-  if (has_windows()) copy_page(true, window_tables_.fork(from, n_positions, to));
-}
-
-int64_t KvCache::n_usable(int64_t sequence, int64_t n) const {
-  return has_windows() ? window_tables_.n_usable(sequence, n, first_seen_) : n;
-}
-
-void KvCache::forget(int64_t sequence, int64_t begin, int64_t end) {
-  if (has_windows()) window_tables_.forget(sequence, begin, end, first_seen_);
+  return in_use(tables_.all()) * (page_bytes_ - window_bytes_) + in_use(tables_.window()) * window_bytes_;
 }
 
 void KvCache::copy_page(bool of_windows, const std::optional<pages::PageCopy>& copy) noexcept {
@@ -252,12 +218,7 @@ void KvCache::read_page(int64_t sequence, int64_t i_page, std::span<std::byte> i
 
 void KvCache::append_page(int64_t sequence, int64_t n_more, std::span<const std::byte> image) noexcept {
   const int64_t i_page = tables_.n_positions(sequence) / kCachePage;
-  tables_.extend(sequence, n_more);  // behind full pages: nothing is copied
-  if (has_windows() && image.size() == page_bytes_) {
-    window_tables_.extend(sequence, n_more);
-  } else if (has_windows()) {
-    window_tables_.extend_by_hole(sequence, n_more);
-  }
+  tables_.append_page(sequence, n_more, image.size() == page_bytes_);
   const std::byte* from = image.data();
   for_image(sequence, i_page, image.size(), [&](std::byte* piece, size_t bytes) {
     std::memcpy(piece, from, bytes);
@@ -267,7 +228,7 @@ void KvCache::append_page(int64_t sequence, int64_t n_more, std::span<const std:
 
 void KvCache::visit(int64_t sequence, int64_t n_positions, const std::function<void(std::span<const std::byte>)>& sink) const {
   for (int64_t i = 0; i < pages::pages_of(n_positions); ++i) {
-    if (holds_window(sequence, i)) continue;
+    if (tables_.holds_window(sequence, i)) continue;
     throw Error(Errc::bad_request, "the cache of sequence " + std::to_string(sequence) + " is not whole: what lies behind its layers' window was given back");
   }
   std::vector<std::byte> row;

@@ -21,7 +21,7 @@
 #include "ops/attention/cache_windows.h"
 #include "ops/plan/executor.h"
 #include "ops/plan/plan.h"
-#include "pages/page_tables.h"
+#include "pages/cache_tables.h"
 
 namespace assay::backend::cpu {
 
@@ -73,26 +73,20 @@ class KvCache {
   CacheHead head(int64_t layer, int64_t sequence, int64_t kv_head) const noexcept;
   size_t bytes() const noexcept { return memory_.size(); }
 
-  // Of the layers that see all positions. The other tables hold as much or less, so where these have a free page they have one.
-  const pages::PageTables& tables() const noexcept { return tables_; }
-  bool has_windows() const noexcept { return !windows_.empty(); }
+  const pages::CacheTables& tables() const noexcept { return tables_; }
   size_t used_bytes() const noexcept;
-  // As PageTables has them, copies made.
-  int64_t n_needed(int64_t sequence, int64_t n_more) const noexcept;
-  int64_t n_free() const noexcept;
-  void extend(int64_t sequence, int64_t n_more) noexcept;
-  void truncate(int64_t sequence, int64_t n_positions) noexcept;
-  void fork(int64_t from, int64_t n_positions, int64_t to) noexcept;
-  int64_t n_usable(int64_t sequence, int64_t n) const;
-  void forget(int64_t sequence, int64_t begin, int64_t end);
-  bool holds_window(int64_t sequence, int64_t i_page) const noexcept { return !has_windows() || window_tables_.holds(sequence, i_page); }
+  // As the tables have them, copies made.
+  void extend(int64_t sequence, int64_t n_more) noexcept { copy_pages(tables_.extend(sequence, n_more)); }
+  void truncate(int64_t sequence, int64_t n_positions) noexcept { tables_.truncate(sequence, n_positions); }
+  void fork(int64_t from, int64_t n_positions, int64_t to) noexcept { copy_pages(tables_.fork(from, n_positions, to)); }
+  void forget(int64_t sequence, int64_t begin, int64_t end) { tables_.forget(sequence, begin, end); }
 
   // A page as it lies in memory, layer by layer, in one piece, those with a window last; or without these.
   size_t page_bytes() const noexcept { return page_bytes_; }
   size_t window_bytes() const noexcept { return window_bytes_; }
   bool is_image(size_t bytes) const noexcept { return bytes == page_bytes_ || bytes == page_bytes_ - window_bytes_; }
   bool has_image(int64_t sequence, int64_t i_page, size_t bytes) const noexcept {
-    return is_image(bytes) && (bytes < page_bytes_ || window_bytes_ == 0 || holds_window(sequence, i_page));
+    return is_image(bytes) && (bytes < page_bytes_ || window_bytes_ == 0 || tables_.holds_window(sequence, i_page));
   }
   void read_page(int64_t sequence, int64_t i_page, std::span<std::byte> image) const noexcept;
   void append_page(int64_t sequence, int64_t n_more, std::span<const std::byte> image) noexcept;
@@ -114,13 +108,13 @@ class KvCache {
   template <class Visit>
   void for_image(int64_t sequence, int64_t i_page, size_t bytes, const Visit& visit) const noexcept;
   void copy_page(bool of_windows, const std::optional<pages::PageCopy>& copy) noexcept;
+  void copy_pages(const pages::CacheCopies& copies) noexcept { copy_page(false, copies.all), copy_page(true, copies.window); }
 
   std::vector<Layer> layers_;
   ops::CacheType type_k_, type_v_;
   size_t page_bytes_ = 0, window_bytes_ = 0;
   const ops::CacheWindows windows_;
-  const pages::PageTables::FirstSeen first_seen_;
-  pages::PageTables tables_, window_tables_;
+  pages::CacheTables tables_;
   mutable base::AlignedBuffer memory_;
 };
 
