@@ -105,12 +105,12 @@ int64_t alone_max(const ops::ExecutorOptions& options) noexcept {
 
 KvCache::KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOptions& options)
     : n_sequences_(options.n_sequences),
-      tables_(options.n_sequences, options.n_ctx, ops::cache_pages(options, kCachePage)),
-      addresses_(static_cast<size_t>(tables_.pool().n_pages()), nullptr) {
+      tables_(options.n_sequences, options.n_ctx, ops::cache_pages(options, kCachePage), nullptr),
+      addresses_(static_cast<size_t>(tables_.all().pool().n_pages()), nullptr) {
   Layout layout = lay_out(layers, options);
   layers_ = std::move(layout.layers);
   page_bytes_ = part_bytes_ = layout.page_bytes;
-  const int64_t n_pages = tables_.pool().n_pages();
+  const int64_t n_pages = tables_.all().pool().n_pages();
   const size_t all = static_cast<size_t>(n_pages) * page_bytes_, n_chunks = std::clamp<size_t>(all / kChunkBytes, 1, kChunksMax);
   n_chunk_pages_ = (n_pages + static_cast<int64_t>(n_chunks) - 1) / static_cast<int64_t>(n_chunks);
   const auto is_alike = [this](const CacheView& view) {
@@ -141,12 +141,12 @@ KvCache::KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOpt
   }
 }
 
-size_t KvCache::bytes() const noexcept { return tables_device_.size() + static_cast<size_t>(tables_.pool().n_pages()) * page_bytes_; }
+size_t KvCache::bytes() const noexcept { return tables_device_.size() + static_cast<size_t>(tables_.all().pool().n_pages()) * page_bytes_; }
 
 void KvCache::check_room() const {
   size_t free_bytes = 0, total = 0;
   check(cudaMemGetInfo(&free_bytes, &total), "asking for the GPU's memory");
-  const int64_t n_pages = base::round_up(tables_.pool().n_pages() - n_with_memory_, n_chunk_pages_);
+  const int64_t n_pages = base::round_up(tables_.all().pool().n_pages() - n_with_memory_, n_chunk_pages_);
   const size_t needed = static_cast<size_t>(n_pages) * page_bytes_;
   if (needed <= free_bytes) return;
   throw Error(Errc::out_of_memory, "the KV cache for " + std::to_string(n_pages * kCachePage) + " positions needs " + shown_bytes(needed) +
@@ -156,14 +156,13 @@ void KvCache::check_room() const {
 }
 
 void KvCache::reserve(int64_t n_pages, cudaStream_t stream) {
-  const pages::PagePool& pool = tables_.pool();
-  const int64_t needed = pool.n_pages() - pool.n_free() + n_pages;  // a pool gives its first free pages first
+  const int64_t needed = tables_.all().pool().n_pages() - tables_.n_ready() + n_pages;  // a pool gives the first pages that are ready first
   while (n_with_memory_ < needed) take_chunk(stream);
 }
 
 void KvCache::take_chunk(cudaStream_t stream) {
   memory_.reserve(memory_.size() + 1);
-  const int64_t n_pages = std::min(n_chunk_pages_, tables_.pool().n_pages() - n_with_memory_);
+  const int64_t n_pages = std::min(n_chunk_pages_, tables_.all().pool().n_pages() - n_with_memory_);
   const size_t bytes = static_cast<size_t>(n_chunk_pages_) * page_bytes_;
   DeviceBuffer memory(bytes, std::to_string(n_pages * kCachePage) + " positions more of the KV cache");
   // What a kernel reads beside the keys that it wants is the same in every run.
@@ -173,25 +172,28 @@ void KvCache::take_chunk(cudaStream_t stream) {
   n_with_memory_ += n_pages;
 }
 
-void KvCache::copy_page(std::byte* to, int32_t from, cudaMemcpyKind kind, cudaStream_t stream) const {
+void KvCache::copy_page(std::byte* to, const pages::CachePage& from, cudaStream_t stream) const {
   const size_t pitch = static_cast<size_t>(n_chunk_pages_) * part_bytes_;
-  check(cudaMemcpy2DAsync(to, part_bytes_, page(from), pitch, part_bytes_, static_cast<size_t>(n_parts_), kind, stream), "reading a page of the KV cache");
+  check(cudaMemcpy2DAsync(to, part_bytes_, page(from.all), pitch, part_bytes_, static_cast<size_t>(n_parts_), cudaMemcpyDeviceToHost, stream),
+        "reading a page of the KV cache");
 }
-void KvCache::copy_page(int32_t to, const std::byte* from, cudaMemcpyKind kind, cudaStream_t stream) const {
+void KvCache::copy_page(const pages::CachePage& to, const std::byte* from, cudaStream_t stream) const {
   const size_t pitch = static_cast<size_t>(n_chunk_pages_) * part_bytes_;
-  check(cudaMemcpy2DAsync(page(to), pitch, from, part_bytes_, part_bytes_, static_cast<size_t>(n_parts_), kind, stream), "writing a page of the KV cache");
+  check(cudaMemcpy2DAsync(page(to.all), pitch, from, part_bytes_, part_bytes_, static_cast<size_t>(n_parts_), cudaMemcpyHostToDevice, stream),
+        "writing a page of the KV cache");
 }
-void KvCache::copy_own(const assay::pages::PageCopy& copy, cudaStream_t stream) const {
-  if (page_bytes_ == 0) return;
+void KvCache::copy_own(const assay::pages::CacheCopies& copies, cudaStream_t stream) const {
+  if (page_bytes_ == 0 || !copies.all) return;
   const size_t pitch = static_cast<size_t>(n_chunk_pages_) * part_bytes_;
-  check(cudaMemcpy2DAsync(page(copy.to), pitch, page(copy.from), pitch, part_bytes_, static_cast<size_t>(n_parts_), cudaMemcpyDeviceToDevice, stream),
+  check(cudaMemcpy2DAsync(page(copies.all->to), pitch, page(copies.all->from), pitch, part_bytes_, static_cast<size_t>(n_parts_), cudaMemcpyDeviceToDevice,
+                          stream),
         "copying a page of the KV cache");
 }
 
 void KvCache::set_table(int64_t sequence, int64_t begin, int64_t end) {
   if (begin >= end || layers_.empty()) return;
   auto* host = row_on_host(sequence);
-  for (int64_t i = begin; i < end; ++i) host[i] = page(tables_.table(sequence)[i]);
+  for (int64_t i = begin; i < end; ++i) host[i] = page(tables_.all().table(sequence)[i]);
   changed_[0].push_back(range_of(sequence, begin, end));
   for (size_t i = 0; i < placed_.size(); ++i) {
     if (placed_[i] == sequence) copy_row(sequence, begin, end, static_cast<int64_t>(i));
@@ -233,15 +235,14 @@ void KvCache::send_tables(cudaStream_t stream) {
 
 void KvCache::extend(int64_t sequence, int64_t n_more, cudaStream_t stream) {
   const int64_t n_before = tables_.n_positions(sequence);
-  const auto copy = tables_.extend(sequence, n_more);
-  const int64_t begin = copy ? n_before / kCachePage : pages::pages_of(n_before);
-  if (copy) copy_own(*copy, stream);
+  const pages::CacheCopies copies = tables_.extend(sequence, n_more);
+  const int64_t begin = copies.all ? n_before / kCachePage : pages::pages_of(n_before);
+  copy_own(copies, stream);
   set_table(sequence, begin, pages::pages_of(tables_.n_positions(sequence)));
 }
 
 void KvCache::fork(int64_t from, int64_t n_positions, int64_t to, cudaStream_t stream) {
-  const auto copy = tables_.fork(from, n_positions, to);
-  if (copy) copy_own(*copy, stream);
+  copy_own(tables_.fork(from, n_positions, to), stream);
   set_table(to, 0, pages::pages_of(n_positions));
 }
 
@@ -251,7 +252,7 @@ void KvCache::visit_rows(int64_t layer, bool keys, int64_t sequence, int64_t n_p
   std::vector<std::byte> copy(static_cast<size_t>(n_pages * in_page));
   std::vector<std::byte> row(static_cast<size_t>(ops::cache_row_bytes(keys ? view.type_k : view.type_v, keys ? view.head_dim : view.v_dim)));
   for (int64_t i = 0; i < n_pages; ++i) {
-    check(cudaMemcpy(copy.data() + i * in_page, page(tables_.table(sequence)[i]) + (keys ? view.k : view.v), static_cast<size_t>(in_page),
+    check(cudaMemcpy(copy.data() + i * in_page, page(tables_.all().table(sequence)[i]) + (keys ? view.k : view.v), static_cast<size_t>(in_page),
                      cudaMemcpyDeviceToHost),
           "reading the KV cache");
   }

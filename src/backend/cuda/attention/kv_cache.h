@@ -20,7 +20,7 @@
 #include "ops/attention/attention.h"
 #include "ops/plan/executor.h"
 #include "ops/plan/plan.h"
-#include "pages/page_tables.h"
+#include "pages/cache_tables.h"
 
 namespace assay::backend::cuda {
 
@@ -52,7 +52,8 @@ class KvCache {
   KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOptions& options);
 
   const CacheView& layer(int64_t i) const noexcept { return layers_[static_cast<size_t>(i)]; }
-  const pages::PageTables& tables() const noexcept { return tables_; }
+  const pages::CacheTables& tables() const noexcept { return tables_; }
+  pages::CacheTables& own_tables() noexcept { return tables_; }  // for who copies pages beside the stream
   size_t bytes() const noexcept;  // once all pages have memory
   size_t bytes_taken() const noexcept { return memory_.size() * static_cast<size_t>(n_chunk_pages_) * page_bytes_; }
   // Error(out_of_memory) where the device has no room for the pages that have no memory yet.
@@ -70,9 +71,9 @@ class KvCache {
   void send_tables(cudaStream_t stream);  // what has changed of them: before kernels look there
 
   size_t page_bytes() const noexcept { return page_bytes_; }
-  // A page's parts on the device, to or from one piece of page_bytes.
-  void copy_page(std::byte* to, int32_t from, cudaMemcpyKind kind, cudaStream_t stream) const;
-  void copy_page(int32_t to, const std::byte* from, cudaMemcpyKind kind, cudaStream_t stream) const;
+  // A page's parts on the device, to or from one piece of page_bytes on the host. Any thread may call.
+  void copy_page(std::byte* to, const pages::CachePage& from, cudaStream_t stream) const;
+  void copy_page(const pages::CachePage& to, const std::byte* from, cudaStream_t stream) const;
   // Layer by layer K, then V, of the first n_positions positions: position-major, heads ascending within a position, rows as
   // ops::cache_row_bytes has them.
   void visit(int64_t sequence, int64_t n_positions, const std::function<void(std::span<const std::byte>)>& sink) const;
@@ -82,7 +83,7 @@ class KvCache {
  private:
   std::byte* page(int32_t i) const noexcept { return addresses_[static_cast<size_t>(i)]; }
   void take_chunk(cudaStream_t stream);
-  void copy_own(const assay::pages::PageCopy& copy, cudaStream_t stream) const;
+  void copy_own(const assay::pages::CacheCopies& copies, cudaStream_t stream) const;
   struct EntryRange {
     int64_t begin = 0, end = 0;  // of all tables
   };
@@ -97,7 +98,7 @@ class KvCache {
   std::vector<CacheView> layers_;
   size_t page_bytes_ = 0, part_bytes_ = 0;  // of a page: all; each of n_parts_ pieces of the same size
   int64_t n_parts_ = 1, n_chunk_pages_ = 1;
-  pages::PageTables tables_;
+  pages::CacheTables tables_;
   int64_t n_with_memory_ = 0;           // the first pages of the pool
   std::vector<std::byte*> addresses_;   // per page; null without memory
   std::vector<DeviceBuffer> memory_;

@@ -40,7 +40,7 @@ class CudaKvCache : public testing::Test {
   // False where pages are short.
   bool append(int sequence, int64_t n) {
     const int64_t n_pages = cache_->tables().n_needed(sequence, n);
-    if (n_pages > cache_->tables().pool().n_free()) return false;
+    if (n_pages > cache_->tables().n_free()) return false;
     cache_->reserve(n_pages, nullptr);
     cache_->extend(sequence, n, nullptr);
     cache_->send_tables(nullptr);
@@ -132,7 +132,7 @@ TEST_F(CudaKvCache, AnyOrderOfOperationsUnderWantOfPages) {
       const int64_t n_shared = random.below(static_cast<int>(held_[from].size()) + 1);
       if (from == sequence) continue;
       truncate(sequence, 0);
-      if (cache_->tables().pool().n_free() == 0) continue;
+      if (cache_->tables().n_free() == 0) continue;
       cache_->reserve(1, nullptr);
       cache_->fork(from, n_shared, sequence, nullptr);
       held_[sequence].assign(held_[from].begin(), held_[from].begin() + n_shared);
@@ -141,29 +141,35 @@ TEST_F(CudaKvCache, AnyOrderOfOperationsUnderWantOfPages) {
     if (HasFailure()) return;
   }
   for (int s = 0; s < 4; ++s) truncate(s, 0);
-  EXPECT_EQ(cache_->tables().pool().n_free(), 12);
+  EXPECT_EQ(cache_->tables().n_free(), 12);
 }
 
 TEST_F(CudaKvCache, PagesGoToTheHostAndComeBack) {
   ASSAY_REQUIRE_GPU();
   make(ops::CacheType::q8_0, 0);
   ASSERT_TRUE(append(0, 200));
-  PageImages images(*cache_);
   std::vector<std::vector<std::byte>> kept;
+  base::PendingCopies read, written;
+  PageImages images(*cache_, nullptr);
   for (int64_t i = 0; i < 4; ++i) {
     kept.emplace_back(cache_->page_bytes());
-    images.read(cache_->tables().table(0)[i], kept.back(), nullptr);
+    images.copies().read(cache_->tables().page(0, i), kept.back(), read);
   }
   const std::vector<int> seeds = held_[0];
   truncate(0, 0);
+  EXPECT_EQ(cache_->tables().n_ready(), cache_->tables().n_free() - 4);
+  ASSERT_TRUE(append(3, 100));  // beside what leaves
+  ASSERT_TRUE(read.wait());
+  images.copies().finish();
   ASSERT_TRUE(append(1, 300));  // over all of it
   cache_->reserve(4, nullptr);
   cache_->extend(2, 200, nullptr);
-  for (size_t i = 0; i < 4; ++i) images.write(kept[i], cache_->tables().table(2)[i], nullptr);
-  check(cudaDeviceSynchronize(), "writing pages");
+  for (int64_t i = 0; i < 4; ++i) {
+    images.copies().write(kept[static_cast<size_t>(i)], cache_->tables().page(2, i), written);
+  }
+  images.copies().make_ready(2);
   held_[2] = seeds;
-  expect_held(2);
-  expect_held(1);
+  for (const int s : {1, 2, 3}) expect_held(s);
 }
 
 // Memory comes with the positions, not with the context.

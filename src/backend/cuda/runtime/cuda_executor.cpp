@@ -60,14 +60,23 @@ class CudaSequences : public ops::Executor {
   }
   int64_t n_usable(int sequence, int64_t n) const override { return sequences_.n_usable(sequence, n); }
   bool read_page(int sequence, int64_t i_page, std::span<std::byte> image) const override {
-    choose_device();
-    return sequences_.read_page(sequence, i_page, image);
+    base::PendingCopies copies;
+    return begin_read_page(sequence, i_page, image, copies) && copies.wait();
   }
   bool append_page(int sequence, int64_t n_positions, std::span<const std::byte> image) override {
+    base::PendingCopies copies;
+    return begin_append_page(sequence, n_positions, image, copies) && copies.wait();
+  }
+  bool begin_read_page(int sequence, int64_t i_page, std::span<std::byte> image, base::PendingCopies& copies) const override {
+    choose_device();
+    return sequences_.begin_read_page(sequence, i_page, image, copies);
+  }
+  bool begin_append_page(int sequence, int64_t n_positions, std::span<const std::byte> image, base::PendingCopies& copies) override {
     choose_device();
     settle();
-    return sequences_.append_page(sequence, n_positions, image);
+    return sequences_.begin_append_page(sequence, n_positions, image, copies);
   }
+  bool is_ready(int sequence) const override { return sequences_.is_ready(sequence); }
   void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const override {
     choose_device();
     state_.stream.wait();  // the cache is read beside the stream

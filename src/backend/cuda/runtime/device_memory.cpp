@@ -76,7 +76,10 @@ Stream::Stream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocki
 Stream::~Stream() { cudaStreamDestroy(stream_); }
 void Stream::wait() const { check(cudaStreamSynchronize(stream_), "running kernels"); }
 
-Event::Event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event"); }
+Event::Event(Wait how) {
+  const unsigned flags = cudaEventDisableTiming | (how == Wait::asleep ? cudaEventBlockingSync : 0u);
+  check(cudaEventCreateWithFlags(&event_, flags), "making an event");
+}
 Event::~Event() {
   if (event_ != nullptr) cudaEventDestroy(event_);
 }
@@ -86,7 +89,12 @@ Event& Event::operator=(Event&& other) noexcept {
   return *this;
 }
 void Event::record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "marking a place on a stream"); }
-void Event::hold(cudaStream_t stream) const { check(cudaStreamWaitEvent(stream, event_, 0), "waiting for another GPU"); }
+void Event::hold(cudaStream_t stream) const { check(cudaStreamWaitEvent(stream, event_, 0), "waiting for another stream"); }
 void Event::wait() const { check(cudaEventSynchronize(event_), "waiting for a copy"); }
+bool Event::is_over() const {
+  const cudaError_t status = cudaEventQuery(event_);
+  if (status != cudaErrorNotReady) check(status, "asking for a copy");
+  return status == cudaSuccess;
+}
 
 }  // namespace assay::backend::cuda

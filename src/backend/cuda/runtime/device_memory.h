@@ -68,12 +68,15 @@ class Stream {
 // A place on a stream that can be waited for.
 class Event {
  public:
-  Event();
+  enum class Wait { awake, asleep };  // how wait() spends its time: asleep, it takes longer to notice
+  Event() : Event(Wait::awake) {}
+  explicit Event(Wait how);
   ~Event();
   Event(Event&& other) noexcept;
   Event& operator=(Event&& other) noexcept;
   void record(cudaStream_t stream);
   void wait() const;  // returns at once where nothing was recorded
+  bool is_over() const;
   void hold(cudaStream_t stream) const;  // what is queued there from now on waits; the stream may be another device's
 
  private:

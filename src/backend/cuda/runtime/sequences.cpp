@@ -10,7 +10,9 @@
 namespace assay::backend::cuda {
 
 Sequences::Sequences(DeviceState& state)
-    : state_(state), n_positions_(static_cast<size_t>(state.options.n_sequences), 0), images_(state.cache) {
+    : state_(state),
+      n_positions_(static_cast<size_t>(state.options.n_sequences), 0),
+      images_(state.cache, state.stream.get()) {
   ahead_.reserve(n_positions_.size());
 }
 
@@ -36,6 +38,7 @@ void Sequences::truncate(int sequence, int64_t n_positions) {
 
 void Sequences::visit(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const {
   const int64_t n = n_positions(sequence);
+  copies().make_ready(sequence);
   state_.cache.visit(sequence, n, sink);
   for (size_t i = 0; n > 0 && i < state_.plan.states.size(); ++i) {
     const auto state = static_cast<int32_t>(i);
@@ -56,13 +59,14 @@ void Sequences::begin(bool is_next) {
     int64_t n_needed = 0;
     for (size_t i = 0; i < n_positions_.size(); ++i)
       n_needed += tables().n_needed(static_cast<int64_t>(i), after[i] - n_positions_[i]);
-    const pages::PagePool& pool = tables().pool();
-    if (n_needed > pool.n_free()) {
+    if (n_needed > tables().n_free()) {
       throw Error(Errc::out_of_memory, "a batch of " + std::to_string(state_.shape.token_runs.size()) +
                                            " runs of tokens needs " + std::to_string(n_needed) +
-                                           " pages of the KV cache; " + std::to_string(pool.n_free()) + " of " +
-                                           std::to_string(pool.n_pages()) + " are free");
+                                           " pages of the KV cache; " + std::to_string(tables().n_free()) + " of " +
+                                           std::to_string(tables().all().pool().n_pages()) + " are free");
     }
+    make_ready(after);
+    copies().free_up(n_needed);
     state_.cache.reserve(n_needed, state_.stream.get());
     for (size_t i = 0; i < n_positions_.size(); ++i) {
       if (after[i] > n_positions_[i])
@@ -94,8 +98,16 @@ void Sequences::take_back() noexcept {
   }
 }
 
+// Those that the batch goes on with.
+void Sequences::make_ready(const std::vector<int64_t>& after) {
+  for (size_t i = 0; i < n_positions_.size(); ++i) {
+    if (after[i] > n_positions_[i]) copies().make_ready(static_cast<int64_t>(i));
+  }
+}
+
 bool Sequences::reserves(int64_t n_pages) {
-  if (n_pages > tables().pool().n_free()) return false;
+  if (n_pages > tables().n_free()) return false;
+  copies().free_up(n_pages);
   try {
     state_.cache.reserve(n_pages, state_.stream.get());
   } catch (const Error& error) {
@@ -110,9 +122,10 @@ bool Sequences::begin_next() {
   for (const ops::TokenRun& run : state_.shape.token_runs) {
     // It would write over a checkpoint of states.
     if (state_.states.is_checkpoint(state_.shape.n_positions[static_cast<size_t>(run.sequence)] + 1)) return false;
+    if (!copies().is_ready(run.sequence)) return false;
     n_needed += tables().n_needed(run.sequence, 1);
   }
-  if (!reserves(n_needed)) return false;
+  if (n_needed > tables().n_ready() || !reserves(n_needed)) return false;
   for (const ops::TokenRun& run : state_.shape.token_runs) {
     ahead_.push_back(static_cast<int>(run.sequence));
     state_.cache.extend(run.sequence, 1, state_.stream.get());
@@ -127,7 +140,7 @@ void Sequences::forget_next() noexcept {
 }
 
 ops::CachePages Sequences::pages() const noexcept {
-  const pages::PagePool& pool = tables().pool();
+  const pages::PagePool& pool = tables().all().pool();
   int64_t n_ahead = 0;
   for (const int sequence : ahead_) {
     const int64_t n =
@@ -154,6 +167,7 @@ bool Sequences::fork(int from, int64_t n_positions, int to) {
   forget_next();
   if (from == to) return truncate(to, n_positions), true;
   truncate(to, 0);
+  copies().make_ready(from);
   if (n_positions % kCachePage != 0 && !reserves(1)) return false;
   state_.cache.fork(from, n_positions, to, state_.stream.get());
   state_.borrower->states().fork(from, n_positions, n_held, to);
@@ -169,15 +183,17 @@ int64_t Sequences::n_usable(int sequence, int64_t n) const {
                   state_.states.n_usable(sequence, n, n_held));  // alike, but where one keeps nothing
 }
 
-bool Sequences::read_page(int sequence, int64_t i_page, std::span<std::byte> image) const {
+bool Sequences::begin_read_page(int sequence, int64_t i_page, std::span<std::byte> image,
+                                base::PendingCopies& copies) const {
   if (!state_.plan.states.empty()) return false;  // pages hold none
   if (i_page < 0 || i_page * kCachePage >= n_positions(sequence) || image.size() != state_.cache.page_bytes())
     return false;
-  images_.read(tables().table(sequence)[i_page], image, state_.stream.get());
+  if (!image.empty()) this->copies().read(tables().page(sequence, i_page), image, copies);
   return true;
 }
 
-bool Sequences::append_page(int sequence, int64_t n_more, std::span<const std::byte> image) {
+bool Sequences::begin_append_page(int sequence, int64_t n_more, std::span<const std::byte> image,
+                                  base::PendingCopies& copies) {
   const int64_t n = n_positions(sequence);
   if (!state_.plan.states.empty() || n % kCachePage != 0 || n_more < 1 || n_more > kCachePage ||
       n + n_more > state_.options.n_ctx || image.size() != state_.cache.page_bytes()) {
@@ -186,9 +202,19 @@ bool Sequences::append_page(int sequence, int64_t n_more, std::span<const std::b
   forget_next();
   if (!reserves(1)) return false;
   state_.cache.extend(sequence, n_more, state_.stream.get());
+  try {
+    if (!image.empty()) this->copies().write(image, tables().page(sequence, n / kCachePage), copies);
+  } catch (const Error&) {
+    state_.cache.truncate(sequence, n);
+    throw;
+  }
   n_positions_[static_cast<size_t>(sequence)] = n + n_more;
-  images_.write(image, tables().table(sequence)[n / kCachePage], state_.stream.get());
   return true;
+}
+
+bool Sequences::is_ready(int sequence) const {
+  ops::check_sequence(sequence, state_.options);
+  return copies().is_ready(sequence);
 }
 
 }  // namespace assay::backend::cuda

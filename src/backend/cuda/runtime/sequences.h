@@ -37,12 +37,15 @@ class Sequences {
   int64_t n_pages_needed(int sequence, int64_t n_more) const;
   bool fork(int from, int64_t n_positions, int to);
   int64_t n_usable(int sequence, int64_t n) const;
-  bool read_page(int sequence, int64_t i_page, std::span<std::byte> image) const;
-  bool append_page(int sequence, int64_t n_more, std::span<const std::byte> image);
+  bool begin_read_page(int sequence, int64_t i_page, std::span<std::byte> image, base::PendingCopies& copies) const;
+  bool begin_append_page(int sequence, int64_t n_more, std::span<const std::byte> image, base::PendingCopies& copies);
+  bool is_ready(int sequence) const;
   void forget_next() noexcept;  // its pages are free again
 
  private:
-  const assay::pages::PageTables& tables() const noexcept { return state_.cache.tables(); }
+  const assay::pages::CacheTables& tables() const noexcept { return state_.cache.tables(); }
+  assay::pages::PageCopies& copies() const noexcept { return images_.copies(); }
+  void make_ready(const std::vector<int64_t>& after);
   bool reserves(int64_t n_pages);
   int64_t truncate_states(int sequence, int64_t n_positions);  // how many positions they allow
 
