@@ -28,43 +28,24 @@ void check_type(ops::CacheType type, int64_t head_dim, const char* which, size_t
   }
 }
 
-// The layers' places in a page, and its bytes.
-struct Layout {
-  std::vector<CacheView> layers;
-  size_t page_bytes = 0;
-};
-
-Layout lay_out(std::span<const ops::CacheLayer> layers, const ops::ExecutorOptions& options) {
-  Layout layout;
-  const auto take = [&layout](int64_t bytes) {
-    const size_t at = layout.page_bytes;
-    layout.page_bytes += static_cast<size_t>(base::round_up(bytes, kPartAlignment));
-    return static_cast<int64_t>(at);
-  };
-  for (const ops::CacheLayer& layer : layers) {
-    check_type(options.cache_k, layer.head_dim, "K", layout.layers.size());
-    check_type(options.cache_v, layer.stored_v_dim(), "V", layout.layers.size());
-    CacheView view;
-    view.type_k = options.cache_k;
-    view.type_v = options.cache_v;
-    view.n_kv_heads = layer.n_kv_heads;
-    view.head_dim = layer.head_dim;
-    view.v_dim = layer.v_dim();
-    view.values_in_keys = layer.values_in_keys;
-    const int64_t stored = layer.stored_v_dim();
-    view.n_pieces = base::round_up(layer.head_dim * element_bytes(view.type_k), kPieceBytes) / kPieceBytes;
-    view.k_tile_bytes = view.n_pieces * kKeyTile * kPieceBytes;
-    view.v_row_bytes = stored * element_bytes(view.type_v);
-    if (view.type_k == ops::CacheType::q8_0) view.k_tile_bytes += layer.head_dim / kQ8Elements * kKeyTile * 2;
-    if (view.type_v == ops::CacheType::q8_0) view.v_row_bytes += stored / kQ8Elements * 2;
-    view.v_row_bytes = base::round_up(view.v_row_bytes, kPieceBytes);
-    view.k_head_bytes = kPageTiles * view.k_tile_bytes;
-    view.v_head_bytes = kCachePage * view.v_row_bytes;
-    view.k = take(view.n_kv_heads * view.k_head_bytes);
-    view.v = take(view.n_kv_heads * view.v_head_bytes);
-    layout.layers.push_back(view);
-  }
-  return layout;
+CacheView view_of(const ops::CacheLayer& layer, const ops::ExecutorOptions& options) {
+  CacheView view;
+  view.type_k = options.cache_k;
+  view.type_v = options.cache_v;
+  view.n_kv_heads = layer.n_kv_heads;
+  view.head_dim = layer.head_dim;
+  view.v_dim = layer.v_dim();
+  view.values_in_keys = layer.values_in_keys;
+  const int64_t stored = layer.stored_v_dim();
+  view.n_pieces = base::round_up(layer.head_dim * element_bytes(view.type_k), kPieceBytes) / kPieceBytes;
+  view.k_tile_bytes = view.n_pieces * kKeyTile * kPieceBytes;
+  view.v_row_bytes = stored * element_bytes(view.type_v);
+  if (view.type_k == ops::CacheType::q8_0) view.k_tile_bytes += layer.head_dim / kQ8Elements * kKeyTile * 2;
+  if (view.type_v == ops::CacheType::q8_0) view.v_row_bytes += stored / kQ8Elements * 2;
+  view.v_row_bytes = base::round_up(view.v_row_bytes, kPieceBytes);
+  view.k_head_bytes = kPageTiles * view.k_tile_bytes;
+  view.v_head_bytes = kCachePage * view.v_row_bytes;
+  return view;
 }
 
 // One row as ops::cache_row_bytes has it, of a position of the page in which the head's keys or values begin at `head`, on the host.
@@ -103,106 +84,172 @@ int64_t alone_max(const ops::ExecutorOptions& options) noexcept {
   return std::min(options.n_batch_max, std::max<int64_t>(kSplitTokensMax, options.n_at_once > 0 ? options.n_at_once : options.n_sequences));
 }
 
-KvCache::KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOptions& options)
+KvCache::KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOptions& options, const ops::CacheWindows& windows)
     : n_sequences_(options.n_sequences),
-      tables_(options.n_sequences, options.n_ctx, ops::cache_pages(options, kCachePage), nullptr),
-      addresses_(static_cast<size_t>(tables_.all().pool().n_pages()), nullptr) {
-  Layout layout = lay_out(layers, options);
-  layers_ = std::move(layout.layers);
-  page_bytes_ = part_bytes_ = layout.page_bytes;
-  const int64_t n_pages = tables_.all().pool().n_pages();
-  const size_t all = static_cast<size_t>(n_pages) * page_bytes_, n_chunks = std::clamp<size_t>(all / kChunkBytes, 1, kChunksMax);
-  n_chunk_pages_ = (n_pages + static_cast<int64_t>(n_chunks) - 1) / static_cast<int64_t>(n_chunks);
-  const auto is_alike = [this](const CacheView& view) {
-    return view.k_head_bytes * view.n_kv_heads == layers_.front().k_head_bytes * layers_.front().n_kv_heads && view.v - view.k == layers_.front().v &&
-           view.v_head_bytes * view.n_kv_heads == layers_.front().v_head_bytes * layers_.front().n_kv_heads;
-  };
-  if (std::all_of(layers_.begin(), layers_.end(), is_alike)) {
-    n_parts_ = std::max<int64_t>(1, static_cast<int64_t>(layers_.size()));
-    part_bytes_ = page_bytes_ / static_cast<size_t>(n_parts_);
-    for (size_t i = 0; i < layers_.size(); ++i) {
-      const auto at = static_cast<int64_t>(i * static_cast<size_t>(n_chunk_pages_) * part_bytes_);
-      layers_[i].v += at - layers_[i].k;
-      layers_[i].k = at;
-    }
+      n_entries_(base::round_up(pages::pages_of(options.n_ctx), kSegmentPages)),
+      tables_(options.n_sequences, options.n_ctx, ops::cache_pages(options, kCachePage), windows.seen()),
+      n_pools_(tables_.has_windows() ? 2 : 1) {
+  for (const ops::CacheLayer& layer : layers) {
+    check_type(options.cache_k, layer.head_dim, "K", layers_.size());
+    check_type(options.cache_v, layer.stored_v_dim(), "V", layers_.size());
+    has_window_.push_back(windows.has_window(layers_.size()) ? 1 : 0);
+    layers_.push_back(view_of(layer, options));
   }
-  const int64_t n_entries = base::round_up(pages::pages_of(options.n_ctx), kSegmentPages);
+  for (size_t pool = 0; pool < n_pools_; ++pool) place_layers(pool);
   placed_.assign(static_cast<size_t>(alone_max(options)), kNobody);
-  const size_t bytes = (static_cast<size_t>(options.n_sequences) + placed_.size()) * static_cast<size_t>(n_entries) * sizeof(std::byte*);
+  const int64_t n_rows = row_of(n_pools_, 0);
+  const size_t bytes = static_cast<size_t>(n_rows * n_entries_) * sizeof(std::byte*);
   tables_host_ = PinnedBuffer(bytes, "the tables of the KV cache's pages");
   tables_device_ = DeviceBuffer(bytes, "the tables of the KV cache's pages");
   std::memset(tables_host_.data(), 0, bytes);
   for (std::vector<EntryRange>& changed : changed_) changed.reserve(static_cast<size_t>(2 * options.n_sequences) + placed_.size());
   check(cudaMemset(tables_device_.data(), 0, bytes), "clearing the tables of pages");
-  for (CacheView& view : layers_) {
-    view.tables = tables_device_.as<std::byte*>();
-    view.alone = view.tables + options.n_sequences * n_entries;
-    view.n_entries = n_entries;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    layers_[i].tables = tables_device_.as<std::byte*>() + row_of(has_window_[i], 0) * n_entries_;
+    layers_[i].alone = layers_[i].tables + options.n_sequences * n_entries_;
+    layers_[i].n_entries = n_entries_;
   }
 }
 
-size_t KvCache::bytes() const noexcept { return tables_device_.size() + static_cast<size_t>(tables_.all().pool().n_pages()) * page_bytes_; }
+// In a page of their pool; where they are alike, in a chunk of it.
+void KvCache::place_layers(size_t i_pool) {
+  Pool& pool = pools_[i_pool];
+  std::vector<CacheView*> views;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    if (has_window_[i] == i_pool) views.push_back(&layers_[i]);
+  }
+  const auto take = [&pool](int64_t bytes) {
+    const size_t at = pool.page_bytes;
+    pool.page_bytes += static_cast<size_t>(base::round_up(bytes, kPartAlignment));
+    return static_cast<int64_t>(at);
+  };
+  for (CacheView* view : views) {
+    view->k = take(view->n_kv_heads * view->k_head_bytes);
+    view->v = take(view->n_kv_heads * view->v_head_bytes);
+  }
+  pool.part_bytes = pool.page_bytes;
+  const int64_t n_pages = tables_of(i_pool).pool().n_pages();
+  pool.addresses.assign(static_cast<size_t>(n_pages), nullptr);
+  const size_t all = static_cast<size_t>(n_pages) * pool.page_bytes, n_chunks = std::clamp<size_t>(all / kChunkBytes, 1, kChunksMax);
+  pool.n_chunk_pages = (n_pages + static_cast<int64_t>(n_chunks) - 1) / static_cast<int64_t>(n_chunks);
+  const auto is_alike = [&](const CacheView* view) {
+    const CacheView& first = *views.front();
+    return view->k_head_bytes * view->n_kv_heads == first.k_head_bytes * first.n_kv_heads && view->v - view->k == first.v - first.k &&
+           view->v_head_bytes * view->n_kv_heads == first.v_head_bytes * first.n_kv_heads;
+  };
+  if (!std::all_of(views.begin(), views.end(), is_alike)) return;
+  pool.n_parts = std::max<int64_t>(1, static_cast<int64_t>(views.size()));
+  pool.part_bytes = pool.page_bytes / static_cast<size_t>(pool.n_parts);
+  for (size_t i = 0; i < views.size(); ++i) {
+    const auto at = static_cast<int64_t>(i * pool.pitch());
+    views[i]->v += at - views[i]->k;
+    views[i]->k = at;
+  }
+}
+
+size_t KvCache::bytes() const noexcept { return tables_device_.size() + static_cast<size_t>(tables_.all().pool().n_pages()) * page_bytes(); }
+
+size_t KvCache::used_bytes(int64_t n_ahead) const noexcept {
+  size_t bytes = 0;
+  for (size_t i = 0; i < n_pools_; ++i) {
+    const pages::PagePool& pool = tables_of(i).pool();
+    bytes += static_cast<size_t>(pool.n_pages() - pool.n_free() - n_ahead) * pools_[i].page_bytes;
+  }
+  return bytes;
+}
+
+int64_t KvCache::n_to_take(size_t i_pool) const noexcept {
+  return base::round_up(tables_of(i_pool).pool().n_pages() - pools_[i_pool].n_with_memory, pools_[i_pool].n_chunk_pages);
+}
 
 void KvCache::check_room() const {
-  size_t free_bytes = 0, total = 0;
+  size_t free_bytes = 0, total = 0, needed = 0;
   check(cudaMemGetInfo(&free_bytes, &total), "asking for the GPU's memory");
-  const int64_t n_pages = base::round_up(tables_.all().pool().n_pages() - n_with_memory_, n_chunk_pages_);
-  const size_t needed = static_cast<size_t>(n_pages) * page_bytes_;
+  for (size_t i = 0; i < n_pools_; ++i) needed += static_cast<size_t>(n_to_take(i)) * pools_[i].page_bytes;
   if (needed <= free_bytes) return;
-  throw Error(Errc::out_of_memory, "the KV cache for " + std::to_string(n_pages * kCachePage) + " positions needs " + shown_bytes(needed) +
+  throw Error(Errc::out_of_memory, "the KV cache for " + std::to_string(n_to_take(0) * kCachePage) + " positions needs " + shown_bytes(needed) +
                                        " of the GPU's memory, " + shown_bytes(free_bytes) + " of " + shown_bytes(total) +
                                        " are free; a smaller context (-c), fewer sequences (-np), fewer positions of all of them "
                                        "(--max-total-tokens) or layers on the GPU (-ngl) need less, --backend cpu needs none");
 }
 
 void KvCache::reserve(int64_t n_pages, cudaStream_t stream) {
-  const int64_t needed = tables_.all().pool().n_pages() - tables_.n_ready() + n_pages;  // a pool gives the first pages that are ready first
-  while (n_with_memory_ < needed) take_chunk(stream);
-}
-
-void KvCache::take_chunk(cudaStream_t stream) {
-  memory_.reserve(memory_.size() + 1);
-  const int64_t n_pages = std::min(n_chunk_pages_, tables_.all().pool().n_pages() - n_with_memory_);
-  const size_t bytes = static_cast<size_t>(n_chunk_pages_) * page_bytes_;
-  DeviceBuffer memory(bytes, std::to_string(n_pages * kCachePage) + " positions more of the KV cache");
-  // What a kernel reads beside the keys that it wants is the same in every run.
-  if (bytes > 0) check(cudaMemsetAsync(memory.data(), 0, bytes, stream), "clearing pages of the KV cache");
-  for (int64_t i = 0; i < n_pages; ++i) addresses_[static_cast<size_t>(n_with_memory_ + i)] = memory.data() + static_cast<size_t>(i) * part_bytes_;
-  memory_.push_back(std::move(memory));
-  n_with_memory_ += n_pages;
-}
-
-void KvCache::copy_page(std::byte* to, const pages::CachePage& from, cudaStream_t stream) const {
-  const size_t pitch = static_cast<size_t>(n_chunk_pages_) * part_bytes_;
-  check(cudaMemcpy2DAsync(to, part_bytes_, page(from.all), pitch, part_bytes_, static_cast<size_t>(n_parts_), cudaMemcpyDeviceToHost, stream),
-        "reading a page of the KV cache");
-}
-void KvCache::copy_page(const pages::CachePage& to, const std::byte* from, cudaStream_t stream) const {
-  const size_t pitch = static_cast<size_t>(n_chunk_pages_) * part_bytes_;
-  check(cudaMemcpy2DAsync(page(to.all), pitch, from, part_bytes_, part_bytes_, static_cast<size_t>(n_parts_), cudaMemcpyHostToDevice, stream),
-        "writing a page of the KV cache");
-}
-void KvCache::copy_own(const assay::pages::CacheCopies& copies, cudaStream_t stream) const {
-  if (page_bytes_ == 0 || !copies.all) return;
-  const size_t pitch = static_cast<size_t>(n_chunk_pages_) * part_bytes_;
-  check(cudaMemcpy2DAsync(page(copies.all->to), pitch, page(copies.all->from), pitch, part_bytes_, static_cast<size_t>(n_parts_), cudaMemcpyDeviceToDevice,
-                          stream),
-        "copying a page of the KV cache");
-}
-
-void KvCache::set_table(int64_t sequence, int64_t begin, int64_t end) {
-  if (begin >= end || layers_.empty()) return;
-  auto* host = row_on_host(sequence);
-  for (int64_t i = begin; i < end; ++i) host[i] = page(tables_.all().table(sequence)[i]);
-  changed_[0].push_back(range_of(sequence, begin, end));
-  for (size_t i = 0; i < placed_.size(); ++i) {
-    if (placed_[i] == sequence) copy_row(sequence, begin, end, static_cast<int64_t>(i));
+  for (size_t i = 0; i < n_pools_; ++i) {
+    const pages::PagePool& pool = tables_of(i).pool();
+    const int64_t needed = std::min(pool.n_pages(), pool.n_pages() - pool.n_ready() + n_pages);  // a pool gives the first pages that are ready first
+    while (pools_[i].n_with_memory < needed) take_chunk(i, stream);
   }
 }
 
-void KvCache::copy_row(int64_t sequence, int64_t begin, int64_t end, int64_t i_place) {
-  std::copy(row_on_host(sequence) + begin, row_on_host(sequence) + end, row_on_host(n_sequences_ + i_place) + begin);
-  changed_[1].push_back(range_of(n_sequences_ + i_place, begin, end));
+void KvCache::take_chunk(size_t i_pool, cudaStream_t stream) {
+  Pool& pool = pools_[i_pool];
+  pool.memory.reserve(pool.memory.size() + 1);
+  const int64_t n_pages = std::min(pool.n_chunk_pages, tables_of(i_pool).pool().n_pages() - pool.n_with_memory);
+  const size_t bytes = static_cast<size_t>(pool.n_chunk_pages) * pool.page_bytes;
+  DeviceBuffer memory(bytes, std::to_string(n_pages * kCachePage) + " positions more of the KV cache");
+  // What a kernel reads beside the keys that it wants is the same in every run.
+  if (bytes > 0) check(cudaMemsetAsync(memory.data(), 0, bytes, stream), "clearing pages of the KV cache");
+  for (int64_t i = 0; i < n_pages; ++i) {
+    pool.addresses[static_cast<size_t>(pool.n_with_memory + i)] = memory.data() + static_cast<size_t>(i) * pool.part_bytes;
+  }
+  pool.memory.push_back(std::move(memory));
+  pool.n_with_memory += n_pages;
+}
+
+void KvCache::copy_page(std::byte* to, const pages::CachePage& from, cudaStream_t stream) const {
+  for (size_t i = 0; i < n_pools_; ++i) {
+    const Pool& pool = pools_[i];
+    const int32_t page = i == 0 ? from.all : from.window;
+    if (page == pages::PageTables::kNoPage || pool.page_bytes == 0) continue;
+    check(cudaMemcpy2DAsync(to, pool.part_bytes, pool.page(page), pool.pitch(), pool.part_bytes, static_cast<size_t>(pool.n_parts), cudaMemcpyDeviceToHost,
+                            stream),
+          "reading a page of the KV cache");
+    to += pool.page_bytes;
+  }
+}
+void KvCache::copy_page(const pages::CachePage& to, const std::byte* from, cudaStream_t stream) const {
+  for (size_t i = 0; i < n_pools_; ++i) {
+    const Pool& pool = pools_[i];
+    const int32_t page = i == 0 ? to.all : to.window;
+    if (page == pages::PageTables::kNoPage || pool.page_bytes == 0) continue;
+    check(cudaMemcpy2DAsync(pool.page(page), pool.pitch(), from, pool.part_bytes, pool.part_bytes, static_cast<size_t>(pool.n_parts), cudaMemcpyHostToDevice,
+                            stream),
+          "writing a page of the KV cache");
+    from += pool.page_bytes;
+  }
+}
+void KvCache::copy_own(const assay::pages::CacheCopies& copies, cudaStream_t stream) const {
+  for (size_t i = 0; i < n_pools_; ++i) {
+    const Pool& pool = pools_[i];
+    const auto& copy = i == 0 ? copies.all : copies.window;
+    if (!copy || pool.page_bytes == 0) continue;
+    check(cudaMemcpy2DAsync(pool.page(copy->to), pool.pitch(), pool.page(copy->from), pool.pitch(), pool.part_bytes, static_cast<size_t>(pool.n_parts),
+                            cudaMemcpyDeviceToDevice, stream),
+          "copying a page of the KV cache");
+  }
+}
+
+// Entries of pages that were given back stay what they are: nobody looks there.
+void KvCache::set_tables(int64_t sequence, int64_t begin, int64_t end) {
+  if (begin >= end || layers_.empty()) return;
+  for (size_t i = 0; i < n_pools_; ++i) {
+    std::byte** const entries = entries_of(row_of(i, sequence));
+    const int32_t* const table = tables_of(i).table(sequence);
+    for (int64_t page = begin; page < end; ++page) {
+      if (table[page] != pages::PageTables::kNoPage) entries[page] = pools_[i].page(table[page]);
+    }
+    changed_[2 * i].push_back(range_of(row_of(i, sequence), begin, end));
+    for (size_t place = 0; place < placed_.size(); ++place) {
+      if (placed_[place] == sequence) copy_row(i, sequence, begin, end, static_cast<int64_t>(place));
+    }
+  }
+}
+
+void KvCache::copy_row(size_t pool, int64_t sequence, int64_t begin, int64_t end, int64_t i_place) {
+  std::byte** const from = entries_of(row_of(pool, sequence));
+  const int64_t to = row_of(pool, n_sequences_ + i_place);
+  std::copy(from + begin, from + end, entries_of(to) + begin);
+  changed_[2 * pool + 1].push_back(range_of(to, begin, end));
 }
 
 void KvCache::place(int64_t i, int64_t sequence) {
@@ -210,7 +257,7 @@ void KvCache::place(int64_t i, int64_t sequence) {
   if (placed == sequence || layers_.empty()) return;
   placed = sequence;
   const int64_t n_pages = pages::pages_of(tables_.n_positions(sequence));
-  if (n_pages > 0) copy_row(sequence, 0, n_pages, i);
+  for (size_t pool = 0; pool < n_pools_ && n_pages > 0; ++pool) copy_row(pool, sequence, 0, n_pages, i);
 }
 
 void KvCache::send_tables(cudaStream_t stream) {
@@ -236,14 +283,20 @@ void KvCache::send_tables(cudaStream_t stream) {
 void KvCache::extend(int64_t sequence, int64_t n_more, cudaStream_t stream) {
   const int64_t n_before = tables_.n_positions(sequence);
   const pages::CacheCopies copies = tables_.extend(sequence, n_more);
-  const int64_t begin = copies.all ? n_before / kCachePage : pages::pages_of(n_before);
+  const int64_t begin = copies.all || copies.window ? n_before / kCachePage : pages::pages_of(n_before);
   copy_own(copies, stream);
-  set_table(sequence, begin, pages::pages_of(tables_.n_positions(sequence)));
+  set_tables(sequence, begin, pages::pages_of(tables_.n_positions(sequence)));
 }
 
 void KvCache::fork(int64_t from, int64_t n_positions, int64_t to, cudaStream_t stream) {
   copy_own(tables_.fork(from, n_positions, to), stream);
-  set_table(to, 0, pages::pages_of(n_positions));
+  set_tables(to, 0, pages::pages_of(n_positions));
+}
+
+void KvCache::append_page(int64_t sequence, int64_t n_more, bool with_window) {
+  const int64_t i_page = tables_.n_positions(sequence) / kCachePage;
+  tables_.append_page(sequence, n_more, with_window);
+  set_tables(sequence, i_page, i_page + 1);
 }
 
 void KvCache::visit_rows(int64_t layer, bool keys, int64_t sequence, int64_t n_positions, const std::function<void(std::span<const std::byte>)>& sink) const {
@@ -251,10 +304,10 @@ void KvCache::visit_rows(int64_t layer, bool keys, int64_t sequence, int64_t n_p
   const int64_t n_pages = pages::pages_of(n_positions), head_bytes = keys ? view.k_head_bytes : view.v_head_bytes, in_page = view.n_kv_heads * head_bytes;
   std::vector<std::byte> copy(static_cast<size_t>(n_pages * in_page));
   std::vector<std::byte> row(static_cast<size_t>(ops::cache_row_bytes(keys ? view.type_k : view.type_v, keys ? view.head_dim : view.v_dim)));
+  const size_t pool = has_window_[static_cast<size_t>(layer)];
   for (int64_t i = 0; i < n_pages; ++i) {
-    check(cudaMemcpy(copy.data() + i * in_page, page(tables_.all().table(sequence)[i]) + (keys ? view.k : view.v), static_cast<size_t>(in_page),
-                     cudaMemcpyDeviceToHost),
-          "reading the KV cache");
+    const std::byte* page = pools_[pool].page(tables_of(pool).table(sequence)[i]);
+    check(cudaMemcpy(copy.data() + i * in_page, page + (keys ? view.k : view.v), static_cast<size_t>(in_page), cudaMemcpyDeviceToHost), "reading the KV cache");
   }
   for (int64_t position = 0; position < n_positions; ++position) {
     for (int64_t head = 0; head < view.n_kv_heads; ++head) {
@@ -266,6 +319,10 @@ void KvCache::visit_rows(int64_t layer, bool keys, int64_t sequence, int64_t n_p
 }
 
 void KvCache::visit(int64_t sequence, int64_t n_positions, const std::function<void(std::span<const std::byte>)>& sink) const {
+  for (int64_t i = 0; i < pages::pages_of(n_positions); ++i) {
+    if (tables_.holds_window(sequence, i)) continue;
+    throw Error(Errc::bad_request, "the cache of sequence " + std::to_string(sequence) + " is not whole: what lies behind its layers' window was given back");
+  }
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     for (const bool keys : {true, false}) {
       if (keys || !layers_[layer].values_in_keys) visit_rows(static_cast<int64_t>(layer), keys, sequence, n_positions, sink);

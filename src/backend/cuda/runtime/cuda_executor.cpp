@@ -59,6 +59,8 @@ class CudaSequences : public ops::Executor {
     return sequences_.fork(from, n_positions, to);
   }
   int64_t n_usable(int sequence, int64_t n) const override { return sequences_.n_usable(sequence, n); }
+  void forget(int sequence, int64_t begin, int64_t end) override { sequences_.forget(sequence, begin, end); }
+  bool holds_window(int sequence, int64_t i_page) const override { return sequences_.holds_window(sequence, i_page); }
   bool read_page(int sequence, int64_t i_page, std::span<std::byte> image) const override {
     base::PendingCopies copies;
     return begin_read_page(sequence, i_page, image, copies) && copies.wait();

@@ -37,7 +37,7 @@ DeviceState::DeviceState(const ops::Plan& p, const ops::ExecutorOptions& o, cons
       place(shard),
       landings(p, schedule.column_linears, place.peers.get(), place.i_shard, kSplitTokensMax),
       weights(p, o, landings.empty() ? std::span<const int32_t>{} : schedule.column_linears, stream.get()),
-      cache(p.cache_layers, o),
+      cache(p.cache_layers, o, ops::CacheWindows(p)),
       borrower(std::make_unique<Borrower>(p, o, schedule)),
       states(ops::states_of(p, [this](int32_t op) { return !borrower->is_borrowed(op); }), o),
       logits_host(bytes_max(p.output()), "the logits"),

@@ -31,7 +31,8 @@ int64_t Sequences::truncate_states(int sequence, int64_t n_positions) {
 void Sequences::truncate(int sequence, int64_t n_positions) {
   ops::check_sequence(sequence, state_.options);
   int64_t& held = n_positions_[static_cast<size_t>(sequence)];
-  const int64_t left = truncate_states(sequence, std::clamp<int64_t>(n_positions, 0, held));
+  n_positions = tables().n_usable(sequence, std::clamp<int64_t>(n_positions, 0, held));
+  const int64_t left = truncate_states(sequence, n_positions);
   if (left < held) state_.cache.truncate(sequence, left);
   held = left;
 }
@@ -57,8 +58,15 @@ void Sequences::begin(bool is_next) {
     forget_next();
     const std::vector<int64_t>& after = state_.shape.n_positions;
     int64_t n_needed = 0;
-    for (size_t i = 0; i < n_positions_.size(); ++i)
-      n_needed += tables().n_needed(static_cast<int64_t>(i), after[i] - n_positions_[i]);
+    for (size_t i = 0; i < n_positions_.size(); ++i) {
+      if (after[i] <= n_positions_[i]) continue;
+      const auto sequence = static_cast<int64_t>(i);
+      n_needed += tables().n_needed(sequence, after[i] - n_positions_[i]);
+      if (tables().n_usable(sequence, n_positions_[i]) < n_positions_[i]) {
+        throw Error(Errc::bad_request, "sequence " + std::to_string(i) + " cannot go on behind " +
+                                           std::to_string(n_positions_[i]) + " positions: their window was given back");
+      }
+    }
     if (n_needed > tables().n_free()) {
       throw Error(Errc::out_of_memory, "a batch of " + std::to_string(state_.shape.token_runs.size()) +
                                            " runs of tokens needs " + std::to_string(n_needed) +
@@ -100,6 +108,7 @@ void Sequences::take_back() noexcept {
 
 // Those that the batch goes on with.
 void Sequences::make_ready(const std::vector<int64_t>& after) {
+  if (copies().are_idle()) return;
   for (size_t i = 0; i < n_positions_.size(); ++i) {
     if (after[i] > n_positions_[i]) copies().make_ready(static_cast<int64_t>(i));
   }
@@ -140,16 +149,20 @@ void Sequences::forget_next() noexcept {
 }
 
 ops::CachePages Sequences::pages() const noexcept {
-  const pages::PagePool& pool = tables().all().pool();
   int64_t n_ahead = 0;
   for (const int sequence : ahead_) {
     const int64_t n =
         pages::pages_of(tables().n_positions(sequence)) - pages::pages_of(n_positions_[static_cast<size_t>(sequence)]);
     n_ahead += std::max<int64_t>(n, 0);
   }
-  const int64_t n_free = pool.n_free() + n_ahead;
-  const size_t bytes = state_.cache.page_bytes();
-  return {kCachePage, pool.n_pages(), n_free, bytes, 0, static_cast<size_t>(pool.n_pages() - n_free) * bytes, true};
+  const KvCache& cache = state_.cache;
+  return {kCachePage,
+          tables().all().pool().n_pages(),
+          tables().n_free() + n_ahead,
+          cache.page_bytes(),
+          cache.window_bytes(),
+          cache.used_bytes(n_ahead),
+          true};
 }
 
 int64_t Sequences::n_pages_needed(int sequence, int64_t n_more) const {
@@ -179,16 +192,35 @@ bool Sequences::fork(int from, int64_t n_positions, int to) {
 int64_t Sequences::n_usable(int sequence, int64_t n) const {
   const int64_t n_held = n_positions(sequence);
   n = std::clamp<int64_t>(n, 0, n_held);
-  return std::min(state_.borrower->states().n_usable(sequence, n, n_held),
-                  state_.states.n_usable(sequence, n, n_held));  // alike, but where one keeps nothing
+  for (int64_t before = -1; before != n;) {  // what all of them can go on behind
+    before = n;
+    n = state_.borrower->states().n_usable(sequence, n, n_held);
+    n = tables().n_usable(sequence, state_.states.n_usable(sequence, n, n_held));
+  }
+  return n;
+}
+
+void Sequences::forget(int sequence, int64_t begin, int64_t end) {
+  const int64_t n = n_positions(sequence);
+  if (state_.plan.states.empty()) state_.cache.forget(sequence, std::max<int64_t>(0, begin), std::min(end, n));
+}
+
+bool Sequences::holds_window(int sequence, int64_t i_page) const {
+  ops::check_sequence(sequence, state_.options);
+  return tables().holds_window(sequence, i_page);
 }
 
 bool Sequences::begin_read_page(int sequence, int64_t i_page, std::span<std::byte> image,
                                 base::PendingCopies& copies) const {
   if (!state_.plan.states.empty()) return false;  // pages hold none
-  if (i_page < 0 || i_page * kCachePage >= n_positions(sequence) || image.size() != state_.cache.page_bytes())
+  if (i_page < 0 || i_page * kCachePage >= n_positions(sequence) || !state_.cache.is_image(image.size())) return false;
+  assay::pages::CachePage page = tables().page(sequence, i_page);
+  if (image.size() < state_.cache.page_bytes()) {
+    page.window = assay::pages::PageTables::kNoPage;
+  } else if (!tables().holds_window(sequence, i_page)) {
     return false;
-  if (!image.empty()) this->copies().read(tables().page(sequence, i_page), image, copies);
+  }
+  if (!image.empty()) this->copies().read(page, image, copies);
   return true;
 }
 
@@ -196,12 +228,12 @@ bool Sequences::begin_append_page(int sequence, int64_t n_more, std::span<const 
                                   base::PendingCopies& copies) {
   const int64_t n = n_positions(sequence);
   if (!state_.plan.states.empty() || n % kCachePage != 0 || n_more < 1 || n_more > kCachePage ||
-      n + n_more > state_.options.n_ctx || image.size() != state_.cache.page_bytes()) {
+      n + n_more > state_.options.n_ctx || !state_.cache.is_image(image.size())) {
     return false;
   }
   forget_next();
   if (!reserves(1)) return false;
-  state_.cache.extend(sequence, n_more, state_.stream.get());
+  state_.cache.append_page(sequence, n_more, image.size() == state_.cache.page_bytes());
   try {
     if (!image.empty()) this->copies().write(image, tables().page(sequence, n / kCachePage), copies);
   } catch (const Error&) {

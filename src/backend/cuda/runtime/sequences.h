@@ -37,6 +37,8 @@ class Sequences {
   int64_t n_pages_needed(int sequence, int64_t n_more) const;
   bool fork(int from, int64_t n_positions, int to);
   int64_t n_usable(int sequence, int64_t n) const;
+  void forget(int sequence, int64_t begin, int64_t end);
+  bool holds_window(int sequence, int64_t i_page) const;
   bool begin_read_page(int sequence, int64_t i_page, std::span<std::byte> image, base::PendingCopies& copies) const;
   bool begin_append_page(int sequence, int64_t n_more, std::span<const std::byte> image, base::PendingCopies& copies);
   bool is_ready(int sequence) const;
