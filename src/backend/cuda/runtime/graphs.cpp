@@ -1,12 +1,12 @@
 // See graphs.h.
 #include "backend/cuda/runtime/graphs.h"
 
+#include <algorithm>
+
 #include "backend/cuda/runtime/device_memory.h"
 
 namespace assay::backend::cuda {
 namespace {
-
-constexpr size_t kGraphsMax = 256;
 
 // Ends a recording that an error left open, so that the stream can be used again.
 struct Recording {
@@ -29,36 +29,46 @@ struct Recording {
 Graphs::~Graphs() { clear(); }
 
 void Graphs::clear() noexcept {
-  for (const auto& [key, graph] : graphs_) {
-    if (graph != nullptr) cudaGraphExecDestroy(graph);
+  for (const auto& [key, known] : graphs_) {
+    if (known.graph != nullptr) cudaGraphExecDestroy(known.graph);
   }
   graphs_.clear();
 }
 
+Graphs::Known& Graphs::used(const GraphKey& key) {
+  if (graphs_.size() >= kGraphsMax && !graphs_.contains(key)) {
+    const auto oldest =
+        std::min_element(graphs_.begin(), graphs_.end(), [](const auto& a, const auto& b) { return a.second.last_used < b.second.last_used; });
+    if (oldest->second.graph != nullptr) cudaGraphExecDestroy(oldest->second.graph);  // once a run of it has ended
+    graphs_.erase(oldest);
+  }
+  Known& known = graphs_[key];
+  known.last_used = ++clock_;
+  return known;
+}
+
 bool Graphs::run(const GraphKey& key, cudaStream_t stream, const std::function<void(bool recorded)>& queue_work) {
   if (!graphs_.contains(key) && !key.follows) {
-    if (graphs_.size() >= kGraphsMax) clear();
     queue_work(false);
-    graphs_.emplace(key, nullptr);
+    used(key);
     return false;
   }
   record(key, stream, queue_work);
-  check(cudaGraphLaunch(graphs_.at(key), stream), "starting a graph");
+  check(cudaGraphLaunch(used(key).graph, stream), "starting a graph");
   return true;
 }
 
 void Graphs::record(const GraphKey& key, cudaStream_t stream, const std::function<void(bool recorded)>& queue_work) {
   if (knows(key)) return;
-  if (graphs_.size() >= kGraphsMax) clear();
   Recording recording(stream);
   queue_work(true);
   recording.end();
-  check(cudaGraphInstantiate(&graphs_[key], recording.graph, 0), "making a graph");
+  check(cudaGraphInstantiate(&used(key).graph, recording.graph, 0), "making a graph");
 }
 
 bool Graphs::knows(const GraphKey& key) const {
   const auto known = graphs_.find(key);
-  return known != graphs_.end() && known->second != nullptr;
+  return known != graphs_.end() && known->second.graph != nullptr;
 }
 
 }  // namespace assay::backend::cuda

@@ -1,5 +1,5 @@
 // The kernels of small batches as graphs: recorded once for each shape of a batch, then started whole. What differs from token to token
-// (ids, positions, the length of the context) the kernels read from the device's memory.
+// (ids, positions, the length of the context) the kernels read from the device's memory. Where there are too many the one goes that was not run for longest.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -37,7 +37,16 @@ class Graphs {
   void clear() noexcept;
 
  private:
-  std::map<GraphKey, cudaGraphExec_t> graphs_;  // null: seen once
+  struct Known {
+    cudaGraphExec_t graph = nullptr;  // null: seen once
+    uint64_t last_used = 0;
+  };
+  Known& used(const GraphKey& key);
+
+  std::map<GraphKey, Known> graphs_;
+  uint64_t clock_ = 0;
 };
+
+inline constexpr size_t kGraphsMax = 256;
 
 }  // namespace assay::backend::cuda
