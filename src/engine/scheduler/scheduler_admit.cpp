@@ -137,7 +137,7 @@ void Scheduler::State::admit() {
   while (static_cast<int64_t>(running.size()) < context.options().n_sequences) {
     std::unique_ptr<Job> job = next_job();
     if (job == nullptr) return;
-    if (!has_room_for(*job)) {
+    if (!has_room_for(*job) || (!running.empty() && swap.is_on_its_way(job->id))) {
       parked.push_back(std::move(job));
       return;
     }

@@ -58,6 +58,11 @@ int64_t SwapStore::restore(uint64_t id, SequenceTables& tables, int sequence, st
   return std::max<int64_t>(n_after - n_before, 0);
 }
 
+bool SwapStore::is_on_its_way(uint64_t id) const {
+  const auto found = kept_.find(id);
+  return found != kept_.end() && !found->second.copies->is_over();
+}
+
 void SwapStore::drop(uint64_t id) {
   if (auto dropped = kept_.extract(id)) leaving_.insert(std::move(dropped));
   forget_copied();

@@ -25,6 +25,8 @@ class SwapStore {
   // any more. Returns the positions appended.
   int64_t restore(uint64_t id, SequenceTables& tables, int sequence, std::span<const TokenId> tokens);
   void drop(uint64_t id);
+  // Whether what is kept of the request is still on its way here: restore() would wait.
+  bool is_on_its_way(uint64_t id) const;
   int64_t bytes() const noexcept { return bytes_; }
 
  private:

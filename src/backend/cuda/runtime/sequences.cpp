@@ -8,6 +8,21 @@
 #include "ops/plan/batch_shape.h"
 
 namespace assay::backend::cuda {
+namespace {
+
+// False: there is no memory for what is begun.
+template <class Copy>
+bool begins(const Copy& copy) {
+  try {
+    copy();
+  } catch (const Error& error) {
+    if (error.code != Errc::out_of_memory) throw;
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
 
 Sequences::Sequences(DeviceState& state)
     : state_(state),
@@ -117,13 +132,7 @@ void Sequences::make_ready(const std::vector<int64_t>& after) {
 bool Sequences::reserves(int64_t n_pages) {
   if (n_pages > tables().n_free()) return false;
   copies().free_up(n_pages);
-  try {
-    state_.cache.reserve(n_pages, state_.stream.get());
-  } catch (const Error& error) {
-    if (error.code != Errc::out_of_memory) throw;
-    return false;
-  }
-  return true;
+  return begins([&] { state_.cache.reserve(n_pages, state_.stream.get()); });
 }
 
 bool Sequences::begin_next() {
@@ -220,8 +229,7 @@ bool Sequences::begin_read_page(int sequence, int64_t i_page, std::span<std::byt
   } else if (!tables().holds_window(sequence, i_page)) {
     return false;
   }
-  if (!image.empty()) this->copies().read(page, image, copies);
-  return true;
+  return image.empty() || begins([&] { this->copies().read(page, image, copies); });
 }
 
 bool Sequences::begin_append_page(int sequence, int64_t n_more, std::span<const std::byte> image,
@@ -234,11 +242,10 @@ bool Sequences::begin_append_page(int sequence, int64_t n_more, std::span<const 
   forget_next();
   if (!reserves(1)) return false;
   state_.cache.append_page(sequence, n_more, image.size() == state_.cache.page_bytes());
-  try {
-    if (!image.empty()) this->copies().write(image, tables().page(sequence, n / kCachePage), copies);
-  } catch (const Error&) {
+  const assay::pages::CachePage page = tables().page(sequence, n / kCachePage);
+  if (!image.empty() && !begins([&] { this->copies().write(image, page, copies); })) {
     state_.cache.truncate(sequence, n);
-    throw;
+    return false;
   }
   n_positions_[static_cast<size_t>(sequence)] = n + n_more;
   return true;
