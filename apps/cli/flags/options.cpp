@@ -450,8 +450,9 @@ std::optional<std::string> TemplateFlags::system_message() const {
 
 std::string TemplateFlags::system_text() const { return system_message().value_or(""); }
 
-boost::json::object numerics_json(const Context& context) {
-  const ContextOptions& o = context.options();
+boost::json::object numerics_json(const Context& context) { return numerics_json(context.options(), context.kernels()); }
+
+boost::json::object numerics_json(const ContextOptions& o, std::string_view kernels) {
   boost::json::object result = {{"version", 1}, {"mode", name(o.numerics)}};
   if (o.numerics == Numerics::exact || o.numerics == Numerics::fast) result["activations"] = o.activation_bits;
   if (o.numerics != Numerics::oracle) {
@@ -459,7 +460,7 @@ boost::json::object numerics_json(const Context& context) {
     result["cache_type_v"] = name(o.cache_v);
   }
   result["backend"] = name(o.backend);
-  result["kernels"] = context.kernels();
+  result["kernels"] = kernels;
   return result;
 }
 

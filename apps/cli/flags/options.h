@@ -99,6 +99,7 @@ struct TemplateFlags {
 
 // What the numbers of a result rest on: the key "numerics" of every --json.
 boost::json::object numerics_json(const Context& context);
+boost::json::object numerics_json(const ContextOptions& options, std::string_view kernels);
 boost::json::object timing_json(const PhaseTiming& timing);
 
 // The file's content without one line break at its end, as llama.cpp reads prompts; checked to be
