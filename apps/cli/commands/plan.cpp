@@ -89,7 +89,7 @@ std::string total_text(const std::vector<PlannedOp>& plan, int64_t n_tokens) {
 }
 
 // What is shown, of a context here or of a card.
-struct Shown {
+struct ShownPlan {
   std::vector<PlannedOp> plan;
   json::object numerics;
   std::string card;  // empty: a device here
@@ -98,21 +98,21 @@ struct Shown {
 
 // The GPU of a plan that is not this machine's: the one that is named, or the first of the known ones where backend
 // cuda is asked for without a GPU here.
-void choose_card(const ContextOptions& options, Shown& shown) {
+void choose_card(const ContextOptions& options, ShownPlan& shown) {
   if (!shown.card.empty() || options.backend != Backend::cuda) return;
   shown.why = list_devices().no_cuda;
   if (!shown.why.empty()) shown.card = card_names().front();
 }
 
-Shown show_card(const std::shared_ptr<const Model>& model, const ContextOptions& options, int64_t n_tokens,
-                Shown shown) {
+ShownPlan show_card(const std::shared_ptr<const Model>& model, const ContextOptions& options, int64_t n_tokens,
+                    ShownPlan shown) {
   CardPlan on_card = plan_for_card(model, options, shown.card, n_tokens);
   shown.plan = std::move(on_card.ops);
   shown.numerics = numerics_json(on_card.options, "cuda of " + shown.card);
   return shown;
 }
 
-std::string card_text(const Shown& shown) {
+std::string card_text(const ShownPlan& shown) {
   if (shown.card.empty()) return "";
   if (shown.why.empty()) return fmt::format("kernels as on a card {}\n", shown.card);
   return fmt::format("kernels as on a card {}, for there is none here: {} (--card names another)\n", shown.card,
@@ -139,7 +139,7 @@ int plan_command(const Arguments& arguments) {
   flags.choice("--kernels", kernels, "SET", kernel_set_names(),
                "The kernel of each operation, by the number of tokens; of a set: auto, reference, avx2, avx512, neon, "
                "neon-i8mm");
-  Shown shown;
+  ShownPlan shown;
   flags
       .value("--card", shown.card, "NAME",
              "With --backend cuda: the kernels on this GPU, which need not be here; without a GPU here h200")

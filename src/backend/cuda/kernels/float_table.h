@@ -15,6 +15,7 @@
 // takes a matrix wins; resolved once, into ranges of tokens.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -43,6 +44,26 @@ constexpr tensor::DType fast_type(tensor::DType dtype) noexcept {
 }
 // Whether it must be decoded for that.
 bool fast_decodes(tensor::DType dtype) noexcept;
+
+// A form of float skinny: tokens of a tile, and stages of a chunk's ring. The first that the card's shared memory
+// holds.
+struct FloatSkinnyForm {
+  int tokens, depth;
+  // Of a block of threads, with weights of so many bytes: rings of 8 chunks, stages of 16 rows and the tokens; sums of
+  // two tiles.
+  constexpr int ring_bytes(int weight_bytes) const {
+    return 8 * depth * (16 * (64 * weight_bytes + 16) + tokens * 256);
+  }
+  constexpr int bytes(int weight_bytes) const { return ring_bytes(weight_bytes) + 2 * 8 * tokens * 16 * 4; }
+  bool operator==(const FloatSkinnyForm&) const = default;
+};
+constexpr FloatSkinnyForm float_skinny_form(int64_t n_tokens, int weight_bytes, const Card& card) noexcept {
+  const int tokens = n_tokens <= 2 ? 2 : n_tokens <= 4 ? 4 : 8;
+  for (const FloatSkinnyForm form : {FloatSkinnyForm{tokens, 4}, FloatSkinnyForm{tokens, 2}}) {
+    if (form.bytes(weight_bytes) <= card.shared_bytes_max) return form;
+  }
+  return {std::min(tokens, 4), 2};
+}
 
 struct FloatProduct {
   LinearMatrix w;

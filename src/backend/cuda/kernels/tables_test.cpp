@@ -47,6 +47,15 @@ TEST(CudaFloatTable, Exact) {
       << "decoded, mode f32";
 }
 
+TEST(CudaFloatTable, FormsOfSkinny) {
+  EXPECT_EQ(float_skinny_form(2, 4, kHopper), (FloatSkinnyForm{2, 4}));
+  EXPECT_EQ(float_skinny_form(3, 2, kHopper), (FloatSkinnyForm{4, 4}));
+  EXPECT_EQ(float_skinny_form(48, 4, kHopper), (FloatSkinnyForm{8, 4}));
+  EXPECT_EQ(float_skinny_form(48, 4, kAmpere), (FloatSkinnyForm{8, 2}));
+  EXPECT_EQ(float_skinny_form(48, 4, kAda), (FloatSkinnyForm{4, 2}));
+  EXPECT_EQ(float_skinny_form(48, 2, kAda), (FloatSkinnyForm{8, 2}));
+}
+
 TEST(CudaFloatTable, Fast) {
   EXPECT_EQ(floats_of(floats(DType::F16, 4096, true), kHopper), "1..64 fast skinny, 65.. fast tiles");
   EXPECT_EQ(floats_of(floats(DType::BF16, 4096, true), kAda), "1.. fast skinny");

@@ -10,6 +10,6 @@
 namespace assay::backend::cuda {
 
 // x: [n_tokens, cols].
-void linear_float_skinny(const FloatRows& rows, int64_t cols, const float* x, int64_t n_tokens, const Queue& queue);
+void linear_float_skinny(const FloatRows& rows, int64_t cols, const float* x, int64_t n_tokens, const Card& card, const Queue& queue);
 
 }  // namespace assay::backend::cuda

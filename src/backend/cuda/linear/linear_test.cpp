@@ -315,7 +315,7 @@ void check_floats(tensor::DType dtype, const Shape& shape, uint64_t seed) {
   };
   check_kernel("any", [&](const FloatRows& rows) { linear_float(rows, shape.cols, device_x.as<float>(), shape.n_tokens, nullptr); });
   if (float_skinny_serves(shape.cols)) {
-    check_kernel("few", [&](const FloatRows& rows) { linear_float_skinny(rows, shape.cols, device_x.as<float>(), shape.n_tokens, Queue()); });
+    check_kernel("few", [&](const FloatRows& rows) { linear_float_skinny(rows, shape.cols, device_x.as<float>(), shape.n_tokens, this_card(), Queue()); });
   }
   const FloatNeed need{256, shape.cols};  // fewer rows than some shapes have: in parts
   const FloatMemory memory(std::span(&need, 1), std::max(shape.n_tokens, kFloatSkinnyTokensMax + 1));

@@ -285,7 +285,7 @@ class GroupLauncher {
     }
     for (const int32_t op : exact) {
       visit_rows(record<ops::Linear>(op), [&](const FloatRows& rows) {
-        kernel == FloatKernel::skinny ? linear_float_skinny(rows, cols, x, n, queue_) : linear_float(rows, cols, x, n, queue_.stream);
+        kernel == FloatKernel::skinny ? linear_float_skinny(rows, cols, x, n, s_.card, queue_) : linear_float(rows, cols, x, n, queue_.stream);
       });
     }
   }
