@@ -146,6 +146,7 @@ int plan_command(const Arguments& arguments) {
       .one_of(card_names());
   flags.on("--json", as_json, "One JSON object");
   runtime.has_kernels_flag = false;
+  runtime.needs_cuda = false;
   runtime.add(flags, "Positions of the context that is made; 0: as many as --tokens");
   if (!flags.parse(arguments)) {
     Output().write(flags.help());

@@ -210,12 +210,12 @@ ContextOptions RuntimeFlags::options() const {
   const bool gpu_wanted = n_gpu_layers.value_or(0) != 0;
   if (backend == "cuda" || (backend == "auto" && gpu_wanted)) {
     const std::string none = list_devices().no_cuda;
-    if (backend == "cuda" && !none.empty()) {
+    if (backend == "cuda" && needs_cuda && !none.empty()) {
       throw Error(Errc::device,
                   fmt::format("--backend cuda: {}; use --backend cpu, which gives the same bits",
                               none));
     }
-    if (!none.empty()) say(fmt::format("-ngl has no effect, all layers run on the CPU: {}", none));
+    if (!none.empty() && needs_cuda) say(fmt::format("-ngl has no effect, all layers run on the CPU: {}", none));
   } else if (backend == "vulkan") {
     if (const std::string none = list_devices().no_vulkan; !none.empty()) {
       throw Error(Errc::device, fmt::format("--backend vulkan: {}; use --backend cpu, which gives the same bits", none));
