@@ -305,33 +305,31 @@ void check_floats(tensor::DType dtype, const Shape& shape, uint64_t seed) {
   }
   const Uploaded w = lay(dtype, shape.rows, shape.cols, bytes, true);
   const DeviceBuffer device_x = upload(x), device_bias = upload(bias);
-  const auto where = [&](const char* kernel) {
-    return ::testing::Message() << kernel << ": " << tensor::traits(dtype).name << " " << shape;
-  };
-  const auto check_kernel = [&](const char* kernel, auto run) {
-    const DeviceBuffer y = poisoned(expected.size());
-    run(FloatRows{dtype, w.matrix.parts.base[0], shape.rows, has_bias ? device_bias.as<float>() : nullptr, y.as<float>(), shape.rows});
-    EXPECT_TRUE(same_floats(download<float>(y.data(), expected.size()), expected)) << where(kernel);
-  };
-  check_kernel("any", [&](const FloatRows& rows) { linear_float(rows, shape.cols, device_x.as<float>(), shape.n_tokens, nullptr); });
-  if (float_skinny_serves(shape.cols)) {
-    check_kernel("few", [&](const FloatRows& rows) { linear_float_skinny(rows, shape.cols, device_x.as<float>(), shape.n_tokens, this_card(), Queue()); });
-  }
+  const Card card = this_card();
   const FloatNeed need{256, shape.cols};  // fewer rows than some shapes have: in parts
   const FloatMemory memory(std::span(&need, 1), std::max(shape.n_tokens, kFloatSkinnyTokensMax + 1));
-  if (!float_tiles_serve(shape.cols) || memory.view().n_w == 0) return;
-  check_kernel("tiles", [&](const FloatRows& rows) {
-    FloatTiles tiles(memory.view(), shape.cols, device_x.as<float>(), shape.n_tokens, Queue());
-    FloatRows first = rows, rest = rows;  // two runs where there are two rows
-    first.n_rows = rows.n_rows / 2;
-    rest.n_rows -= first.n_rows;
-    rest.w = static_cast<const std::byte*>(rows.w) + first.n_rows * row_bytes;
-    rest.y += first.n_rows;
-    rest.bias = rows.bias == nullptr ? nullptr : rows.bias + first.n_rows;
-    tiles.add(first);
-    tiles.add(rest);
-    tiles.finish();
-  });
+  // Every row of the table that takes the matrix, whatever number of tokens it is chosen for.
+  for (const FloatRow& row : float_table()) {
+    if (!row.takes({{dtype, shape.rows, false}, shape.cols, false, true}, card)) continue;
+    const DeviceBuffer y = poisoned(expected.size());
+    const FloatRows rows{dtype, w.matrix.parts.base[0], shape.rows, has_bias ? device_bias.as<float>() : nullptr, y.as<float>(), shape.rows};
+    if (row.kernel == FloatKernel::any) linear_float(rows, shape.cols, device_x.as<float>(), shape.n_tokens, nullptr);
+    if (row.kernel == FloatKernel::skinny) linear_float_skinny(rows, shape.cols, device_x.as<float>(), shape.n_tokens, card, Queue());
+    if (row.kernel == FloatKernel::tiles) {
+      FloatTiles tiles(memory.view(), shape.cols, device_x.as<float>(), shape.n_tokens, Queue());
+      FloatRows first = rows, rest = rows;  // two runs where there are two rows
+      first.n_rows = rows.n_rows / 2;
+      rest.n_rows -= first.n_rows;
+      rest.w = static_cast<const std::byte*>(rows.w) + first.n_rows * row_bytes;
+      rest.y += first.n_rows;
+      rest.bias = rows.bias == nullptr ? nullptr : rows.bias + first.n_rows;
+      tiles.add(first);
+      tiles.add(rest);
+      tiles.finish();
+    }
+    EXPECT_TRUE(same_floats(download<float>(y.data(), expected.size()), expected))
+        << row.name << ": " << tensor::traits(dtype).name << " " << shape;
+  }
 }
 
 TEST(CudaLinear, FloatProductsHaveTheReferencesBits) {
