@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -40,5 +41,14 @@ struct PlannedOp {
 // In the order of the plan. work is that of n_tokens after n_past others, the logits of one wanted. The context must
 // not be running.
 std::vector<PlannedOp> plan_of(Context& context, int64_t n_tokens = 1, int64_t n_past = 0);
+
+// The same for a GPU that need not be here, by name: which kernels would run there.
+struct CardPlan {
+  ContextOptions options;  // as a context on that card would have them
+  std::vector<PlannedOp> ops;
+};
+CardPlan plan_for_card(const std::shared_ptr<const Model>& model, const ContextOptions& options,
+                       const std::string& card, int64_t n_tokens = 1, int64_t n_past = 0);
+std::vector<std::string> card_names();  // "h200", "a100", ...; the first is the one to take where nobody says
 
 }  // namespace assay

@@ -285,8 +285,7 @@ ChosenExecutor make_sharded(const ops::Plan& plan, const ops::ExecutorOptions& o
 
 }  // namespace
 
-ChosenExecutor make_executor(const Model& model, const ContextOptions& options, base::ThreadPool& pool, const ops::Plan* of) {
-  const ops::Plan& plan = of == nullptr ? model.state().built.plan : *of;
+ops::ExecutorOptions executor_options(const ContextOptions& options) {
   ops::ExecutorOptions executor;
   executor.n_ctx = options.n_ctx;
   executor.n_batch_max = options.n_ubatch;
@@ -302,6 +301,12 @@ ChosenExecutor make_executor(const Model& model, const ContextOptions& options, 
   executor.planes = options.activation_bits == 8 ? 1 : 2;
   executor.halves = options.activation_bits == 16;
   executor.on_load = options.on_load;
+  return executor;
+}
+
+ChosenExecutor make_executor(const Model& model, const ContextOptions& options, base::ThreadPool& pool, const ops::Plan* of) {
+  const ops::Plan& plan = of == nullptr ? model.state().built.plan : *of;
+  const ops::ExecutorOptions executor = executor_options(options);
   const auto replaying = [&](std::unique_ptr<ops::Executor> made) { return with_replay(std::move(made), plan, executor); };
   if (options.numerics == Numerics::oracle) return {replaying(backend::oracle::make_oracle_executor(plan, executor, pool)), "oracle"};
   const backend::cpu::KernelSet set = kernel_set(options.kernels);

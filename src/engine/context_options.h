@@ -21,6 +21,9 @@ std::string_view why_no_pages(const ContextOptions& resolved, const Model& model
 
 backend::cpu::KernelSet kernel_set(Kernels kernels);  // Error(bad_request) for one that this machine cannot run
 
+// As an executor is told them. options: as resolve() gives them.
+ops::ExecutorOptions executor_options(const ContextOptions& options);
+
 struct ChosenExecutor {
   std::unique_ptr<ops::Executor> executor;
   std::string kernels;  // what it runs

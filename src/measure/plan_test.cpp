@@ -76,6 +76,35 @@ TEST_F(PlanTest, TheReferenceBorrowsNothing) {
   }
 }
 
+TEST_F(PlanTest, ForACardThatIsNotHere) {
+  for (const std::string& card : card_names()) {
+    const CardPlan plan = plan_for_card(model_, options_, card, 5);
+    EXPECT_EQ(plan.options.backend, Backend::cuda);
+    for (const PlannedOp& op : plan.ops) {
+      ASSERT_FALSE(op.kernels.empty()) << op.name;
+      int64_t next = 1;
+      for (const PlanKernel& kernel : op.kernels) {
+        EXPECT_EQ(kernel.tokens_min, next) << op.name << " on " << card;
+        EXPECT_FALSE(kernel.borrowed) << op.name;
+        next = kernel.tokens_max + 1;
+      }
+      EXPECT_EQ(next, 1) << op.name << ": the last has no end";
+    }
+    Context context(model_, options_);
+    EXPECT_EQ(op_named(plan.ops, "blk.0.attn_q").work.bytes, op_named(plan_of(context, 5), "blk.0.attn_q").work.bytes);
+  }
+  ContextOptions fast = options_;
+  fast.numerics = Numerics::fast;
+  EXPECT_EQ(plan_for_card(model_, fast, "h200").options.numerics, Numerics::fast) << "no GPU is asked for";
+  try {
+    plan_for_card(model_, options_, "abacus");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code, Errc::bad_request);
+    EXPECT_THAT(error.what(), HasSubstr("needs one of h200, h100,"));
+  }
+}
+
 TEST_F(PlanTest, RefusesMoreThanTheContextHolds) {
   Context context(model_, options_);
   try {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 
+#include "assay/devices.h"
 #include "assay/utf8.h"
 #include "commands.h"
 #include "flags/options.h"
@@ -87,6 +88,37 @@ std::string total_text(const std::vector<PlannedOp>& plan, int64_t n_tokens) {
   return text + "\n";
 }
 
+// What is shown, of a context here or of a card.
+struct ShownPlan {
+  std::vector<PlannedOp> plan;
+  json::object numerics;
+  std::string card;  // empty: a device here
+  std::string why;   // that card was taken without being named; empty: it was named
+};
+
+// The GPU of a plan that is not this machine's: the one that is named, or the first of the known ones where backend
+// cuda is asked for without a GPU here.
+void choose_card(const ContextOptions& options, ShownPlan& shown) {
+  if (!shown.card.empty() || options.backend != Backend::cuda) return;
+  shown.why = list_devices().no_cuda;
+  if (!shown.why.empty()) shown.card = card_names().front();
+}
+
+ShownPlan show_card(const std::shared_ptr<const Model>& model, const ContextOptions& options, int64_t n_tokens,
+                    ShownPlan shown) {
+  CardPlan on_card = plan_for_card(model, options, shown.card, n_tokens);
+  shown.plan = std::move(on_card.ops);
+  shown.numerics = numerics_json(on_card.options, "cuda of " + shown.card);
+  return shown;
+}
+
+std::string card_text(const ShownPlan& shown) {
+  if (shown.card.empty()) return "";
+  if (shown.why.empty()) return fmt::format("kernels as on a card {}\n", shown.card);
+  return fmt::format("kernels as on a card {}, for there is none here: {} (--card names another)\n", shown.card,
+                     shown.why);
+}
+
 }  // namespace
 
 int plan_command(const Arguments& arguments) {
@@ -95,6 +127,7 @@ int plan_command(const Arguments& arguments) {
               "on this device, by the number of tokens.",
               "  assay plan model.gguf\n"
               "  assay plan model.gguf --kernels --backend cpu\n"
+              "  assay plan model.gguf --kernels --backend cuda --card a100\n"
               "  assay plan model.gguf --tokens 512 --json | jq '[.ops[].bytes] | add'\n");
   ModelFlag model;
   RuntimeFlags runtime;
@@ -106,8 +139,14 @@ int plan_command(const Arguments& arguments) {
   flags.choice("--kernels", kernels, "SET", kernel_set_names(),
                "The kernel of each operation, by the number of tokens; of a set: auto, reference, avx2, avx512, neon, "
                "neon-i8mm");
+  ShownPlan shown;
+  flags
+      .value("--card", shown.card, "NAME",
+             "With --backend cuda: the kernels on this GPU, which need not be here; without a GPU here h200")
+      .one_of(card_names());
   flags.on("--json", as_json, "One JSON object");
   runtime.has_kernels_flag = false;
+  runtime.needs_cuda = false;
   runtime.add(flags, "Positions of the context that is made; 0: as many as --tokens");
   if (!flags.parse(arguments)) {
     Output().write(flags.help());
@@ -117,21 +156,29 @@ int plan_command(const Arguments& arguments) {
   if (!kernels.empty()) runtime.kernels = kernels;
   ContextOptions options = runtime.options();
   if (options.n_ctx == 0) options.n_ctx = n_tokens;
-  Context context = make_context(loaded, options, runtime.verbose);
-  const std::vector<PlannedOp> plan = plan_of(context, n_tokens);
+  if (!shown.card.empty() && options.backend != Backend::cuda)
+    throw UsageError("--card " + shown.card + ": a GPU's kernels are those of --backend cuda");
+  choose_card(options, shown);
+  if (!shown.card.empty()) {
+    shown = show_card(loaded, options, n_tokens, std::move(shown));
+  } else {
+    Context context = make_context(loaded, options, runtime.verbose);
+    shown.plan = plan_of(context, n_tokens);
+    shown.numerics = numerics_json(context);
+  }
   if (as_json) {
     json::array ops;
-    for (const PlannedOp& op : plan) ops.push_back(to_json(op));
-    Output().write(to_text(json::object{{"architecture", loaded->architecture()},
-                                        {"tokens", n_tokens},
-                                        {"numerics", numerics_json(context)},
-                                        {"ops", std::move(ops)}}) +
-                   "\n");
+    for (const PlannedOp& op : shown.plan) ops.push_back(to_json(op));
+    json::object made = {{"architecture", loaded->architecture()}, {"tokens", n_tokens}};
+    if (!shown.card.empty()) made["card"] = shown.card;
+    made["numerics"] = std::move(shown.numerics);
+    made["ops"] = std::move(ops);
+    Output().write(to_text(made) + "\n");
     return 0;
   }
   std::string text;
-  for (const PlannedOp& op : plan) text += line_of(op, !kernels.empty());
-  Output().write(text + total_text(plan, n_tokens));
+  for (const PlannedOp& op : shown.plan) text += line_of(op, !kernels.empty());
+  Output().write(text + total_text(shown.plan, n_tokens) + card_text(shown));
   return 0;
 }
 

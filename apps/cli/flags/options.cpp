@@ -210,12 +210,12 @@ ContextOptions RuntimeFlags::options() const {
   const bool gpu_wanted = n_gpu_layers.value_or(0) != 0;
   if (backend == "cuda" || (backend == "auto" && gpu_wanted)) {
     const std::string none = list_devices().no_cuda;
-    if (backend == "cuda" && !none.empty()) {
+    if (backend == "cuda" && needs_cuda && !none.empty()) {
       throw Error(Errc::device,
                   fmt::format("--backend cuda: {}; use --backend cpu, which gives the same bits",
                               none));
     }
-    if (!none.empty()) say(fmt::format("-ngl has no effect, all layers run on the CPU: {}", none));
+    if (!none.empty() && needs_cuda) say(fmt::format("-ngl has no effect, all layers run on the CPU: {}", none));
   } else if (backend == "vulkan") {
     if (const std::string none = list_devices().no_vulkan; !none.empty()) {
       throw Error(Errc::device, fmt::format("--backend vulkan: {}; use --backend cpu, which gives the same bits", none));
@@ -450,8 +450,9 @@ std::optional<std::string> TemplateFlags::system_message() const {
 
 std::string TemplateFlags::system_text() const { return system_message().value_or(""); }
 
-boost::json::object numerics_json(const Context& context) {
-  const ContextOptions& o = context.options();
+boost::json::object numerics_json(const Context& context) { return numerics_json(context.options(), context.kernels()); }
+
+boost::json::object numerics_json(const ContextOptions& o, std::string_view kernels) {
   boost::json::object result = {{"version", 1}, {"mode", name(o.numerics)}};
   if (o.numerics == Numerics::exact || o.numerics == Numerics::fast) result["activations"] = o.activation_bits;
   if (o.numerics != Numerics::oracle) {
@@ -459,7 +460,7 @@ boost::json::object numerics_json(const Context& context) {
     result["cache_type_v"] = name(o.cache_v);
   }
   result["backend"] = name(o.backend);
-  result["kernels"] = context.kernels();
+  result["kernels"] = kernels;
   return result;
 }
 

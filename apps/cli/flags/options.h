@@ -44,6 +44,7 @@ struct RuntimeFlags {
   std::optional<std::string> numerics;
   bool pin = false, verbose = false;
   bool has_kernels_flag = true;  // false: the command declares --kernels by itself
+  bool needs_cuda = true;        // false: --backend cuda may be asked for without a GPU here, and nothing runs
 
   // about_n_ctx: what -c means to the command. lists: where they are given, they take the place of the members.
   void add(Flags& flags,
@@ -99,6 +100,7 @@ struct TemplateFlags {
 
 // What the numbers of a result rest on: the key "numerics" of every --json.
 boost::json::object numerics_json(const Context& context);
+boost::json::object numerics_json(const ContextOptions& options, std::string_view kernels);
 boost::json::object timing_json(const PhaseTiming& timing);
 
 // The file's content without one line break at its end, as llama.cpp reads prompts; checked to be

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/barrier.h"
@@ -40,6 +41,11 @@ std::unique_ptr<ops::Executor> make_cuda_executor(const ops::Plan& plan, const o
 
 // The group of shards on these devices, one for each. The barrier, of as many threads, must outlive it.
 std::shared_ptr<Peers> make_peers(const std::vector<int>& devices, base::Barrier& barrier);
+
+// Which kernels would run each op of the plan on a card of that name, which need not be here, by the number of tokens
+// (ops::Executor::kernels_of). Error(bad_request) lists the names where it is none of them.
+std::vector<std::vector<ops::KernelUse>> kernels_on_card(const ops::Plan& plan, const ops::ExecutorOptions& options, std::string_view card);
+std::vector<std::string> card_names();  // the first is the default
 
 // Bytes per second that the device copies within its memory, read and written bytes counted.
 double measure_device_bandwidth(int device = 0);

@@ -351,7 +351,6 @@ void start_k(const AttentionTask& task, bool split, const Queue& queue) {
 }
 
 void start_any(const AttentionTask& task, bool split, const Queue& queue) {
-  if (task.n_tiles == 0) return;
   if (task.cache.type_k == CacheType::f32) start_k<CacheType::f32>(task, split, queue);
   if (task.cache.type_k == CacheType::f16) start_k<CacheType::f16>(task, split, queue);
   if (task.cache.type_k == CacheType::q8_0) start_k<CacheType::q8_0>(task, split, queue);
@@ -359,13 +358,8 @@ void start_any(const AttentionTask& task, bool split, const Queue& queue) {
 
 }  // namespace
 
-void attention_tiles(const AttentionTask& task, const Queue& queue) {
-  if (task.n_tiles == 0 || attention_hopper(task, queue) || attention_prefill(task, queue)) return;
-  start_any(task, false, queue);
-}
-void attention_split(const AttentionTask& task, const Queue& queue) {
-  if (!attention_alone(task, queue)) start_any(task, true, queue);
-}
+void attention_tiles(const AttentionTask& task, const Queue& queue) { start_any(task, false, queue); }
+void attention_split(const AttentionTask& task, const Queue& queue) { start_any(task, true, queue); }
 void attention_merge(const AttentionTask& task, const Queue& queue) {
   if (task.n_tiles == 0) return;
   launch(queue, merge_kernel, dim3(static_cast<unsigned>(task.n_tiles), static_cast<unsigned>(task.n_heads)), kMergeThreads, 0, task);

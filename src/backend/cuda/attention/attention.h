@@ -13,6 +13,8 @@
 #include <cstdint>
 
 #include "backend/cuda/attention/kv_cache.h"
+#include "backend/cuda/kernels/attention_table.h"
+#include "backend/cuda/kernels/limits.h"
 #include "backend/cuda/runtime/queue.h"
 
 namespace assay::backend::cuda {
@@ -38,20 +40,20 @@ struct AttentionTask {
   float* partials = nullptr;         // where tiles are of one token: [n_tiles, n_heads, n_segments, head_dim + 2]
 };
 
+// Each takes what its rows of the table take (kernels/attention_table.h), of one tile or more.
 // Tiles of up to kTileTokens tokens; each block of threads walks its segments.
 void attention_tiles(const AttentionTask& task, const Queue& queue);
-// The same where the cache is f16 and several heads share keys, many times as fast; false, and nothing done, for other shapes.
-bool attention_prefill(const AttentionTask& task, const Queue& queue);
-// The same on Hopper, for all types of cache, faster still; false, and nothing done, for other heads than those of 64 and 128.
-bool attention_hopper(const AttentionTask& task, const Queue& queue);
+// The same where the cache is f16 and heads are of 64, 128 or 256, many times as fast.
+void attention_prefill(const AttentionTask& task, const Queue& queue);
+// The same on Hopper, for all types of cache and heads of 64 and 128, faster still.
+void attention_hopper(const AttentionTask& task, const Queue& queue);
 // Tiles of one token; the segments of a query are worked on side by side, into partials. Their merge, alone or with the integers of the
 // result (merge_rows of fused.h), gives y.
 void attention_split(const AttentionTask& task, const Queue& queue);
-// The same for heads of 8 n elements (32 n with a q8_0 cache), which share the reading of their keys; false, and nothing done, for others.
-bool attention_alone(const AttentionTask& task, const Queue& queue);
+// The same for heads of 8 n elements (32 n with a q8_0 cache), which share the reading of their keys.
+void attention_alone(const AttentionTask& task, const Queue& queue);
+// The kernel of a row for tiles, or for tokens that are alone; nothing for no tile.
+void launch_attention(const AttentionRow& row, const AttentionTask& task, const Queue& queue);
 void attention_merge(const AttentionTask& task, const Queue& queue);
-
-// Shared memory limits the head dimension.
-inline constexpr int64_t kHeadDimMax = 512;
 
 }  // namespace assay::backend::cuda

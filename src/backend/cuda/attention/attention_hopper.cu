@@ -369,12 +369,8 @@ void start_any(const AttentionTask& task, int n_processors, const Queue& queue) 
 
 }  // namespace
 
-bool attention_hopper(const AttentionTask& task, const Queue& queue) {
-  const int64_t head_dim = task.cache.head_dim;
-  const int n_processors = head_dim == 64 || head_dim == 128 ? hopper_processors() : 0;
-  if (n_processors == 0) return false;
-  head_dim == 64 ? start_any<64>(task, n_processors, queue) : start_any<128>(task, n_processors, queue);
-  return true;
+void attention_hopper(const AttentionTask& task, const Queue& queue) {
+  task.cache.head_dim == 64 ? start_any<64>(task, queue.n_multiprocessors, queue) : start_any<128>(task, queue.n_multiprocessors, queue);
 }
 
 }  // namespace assay::backend::cuda

@@ -319,9 +319,10 @@ __global__ void __launch_bounds__(kThreads, kHeadDim == 256 ? 1 : 2)
 }
 
 template <int kHeadDim>
-bool start(const AttentionTask& task, const Queue& queue) {
+void start(const AttentionTask& task, const Queue& queue) {
   constexpr size_t kBytes = Prefill<kHeadDim>::kBytes;
-  if (!allow_shared(prefill_kernel<kHeadDim>, kBytes)) return false;
+  static_assert(kBytes == prefill_attention_bytes(kHeadDim));
+  require(allow_shared(prefill_kernel<kHeadDim>, kBytes), "shared memory");
   const int64_t per_kv_head = task.n_heads / task.cache.n_kv_heads;
   Shape shape;
   shape.heads_log2 = per_kv_head >= 3 ? 2 : per_kv_head == 2 ? 1 : 0;
@@ -331,18 +332,15 @@ bool start(const AttentionTask& task, const Queue& queue) {
   const dim3 grid(static_cast<unsigned>(task.cache.n_kv_heads * shape.n_groups),
                   static_cast<unsigned>((shape.n_tiles + tiles - 1) / tiles));
   launch(queue, prefill_kernel<kHeadDim>, grid, kThreads, kBytes, task, shape);
-  return true;
 }
 
 }  // namespace
 
-bool attention_prefill(const AttentionTask& task, const Queue& queue) {
-  const CacheView& cache = task.cache;
-  if (cache.type_k != ops::CacheType::f16 || cache.type_v != ops::CacheType::f16) return false;
-  if (cache.head_dim == 64) return start<64>(task, queue);
-  if (cache.head_dim == 128) return start<128>(task, queue);
-  if (cache.head_dim == 256) return start<256>(task, queue);
-  return false;
+void attention_prefill(const AttentionTask& task, const Queue& queue) {
+  const int64_t head_dim = task.cache.head_dim;
+  if (head_dim == 64) start<64>(task, queue);
+  if (head_dim == 128) start<128>(task, queue);
+  if (head_dim == 256) start<256>(task, queue);
 }
 
 }  // namespace assay::backend::cuda

@@ -1,10 +1,12 @@
 // The cache and attention over it against their references, by bits.
 #include "backend/cuda/attention/attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "backend/cuda/runtime/device_test.h"
+#include "backend/cuda/runtime/this_card.h"
 #include "backend/cuda/attention/cache_test_pages.h"
 #include "backend/cuda/attention/fast_attention.h"
 #include "ops/attention/attention.h"
@@ -32,9 +34,8 @@ struct Result {
 };
 
 // All tokens of both sequences are stored; the queries are the last n_tokens of each. expected: the reference's, of mode exact.
-enum class Kernel { tiles, prefill, split, fast_tiles, fast_split };
-Result run_case(const Case& c, Kernel kernel) {
-  const bool split = kernel == Kernel::split || kernel == Kernel::fast_split;
+Result run_case(const Case& c, const AttentionRow& kernel) {
+  const bool split = kernel.use == AttentionUse::alone;
   const int64_t n_sequences = 2, n_all = c.n_past + c.n_tokens, kv_width = c.n_kv_heads * c.head_dim, q_width = c.n_heads * c.head_dim;
   ops::ExecutorOptions options;
   options.n_ctx = n_all + 3;
@@ -82,13 +83,7 @@ Result run_case(const Case& c, Kernel kernel) {
   task.n_segments = (n_all + ops::kAttentionSegment - 1) / ops::kAttentionSegment;
   const DeviceBuffer partials = poisoned(tiles.size() * static_cast<size_t>(c.n_heads * task.n_segments * (c.head_dim + 2)));
   task.partials = partials.as<float>();
-  switch (kernel) {
-    case Kernel::tiles: attention_tiles(task, Queue()); break;
-    case Kernel::prefill: EXPECT_TRUE(attention_prefill(task, Queue())) << c; break;
-    case Kernel::split: attention_split(task, Queue()); break;
-    case Kernel::fast_tiles: fast_attention_tiles(task, Queue()); break;
-    case Kernel::fast_split: fast_attention_split(task, Queue()); break;
-  }
+  launch_attention(kernel, task, Queue());
   if (split) attention_merge(task, Queue());
 
   std::vector<float> expected(q.size());
@@ -122,10 +117,19 @@ Result run_case(const Case& c, Kernel kernel) {
   return {download<float>(y.data(), q.size()), expected};
 }
 
+// By every row of the table that takes the shape.
 void check_case(const Case& c, bool split) {
-  const Result r = run_case(c, split ? Kernel::split : Kernel::tiles);
-  EXPECT_TRUE(same_floats(r.found, r.expected)) << c << (split ? ", split" : ", tiles");
+  const Card card = this_card();
+  int n_rows = 0;
+  for (const AttentionRow& row : attention_table()) {
+    if (row.use != (split ? AttentionUse::alone : AttentionUse::tiles) || !row.takes({c.head_dim, c.k, c.v, false}, card)) continue;
+    const Result r = run_case(c, row);
+    EXPECT_TRUE(same_floats(r.found, r.expected)) << c << ", " << row.name;
+    ++n_rows;
+  }
+  EXPECT_GT(n_rows, 0);
 }
+const AttentionRow& row_of(AttentionKernel kernel) { return *std::ranges::find(attention_table(), kernel, &AttentionRow::kernel); }
 
 TEST(CudaAttention, EveryCacheTypeHasTheReferencesBits) {
   ASSAY_REQUIRE_GPU();
@@ -190,7 +194,7 @@ TEST(CudaAttention, HeadsThatShareKeysHaveTheReferencesBits) {
   for (const Case& c : cases) {
     check_case(c, false);
     if (c.head_dim == 256) continue;
-    const Result r = run_case(c, Kernel::prefill);
+    const Result r = run_case(c, row_of(AttentionKernel::prefill));
     EXPECT_TRUE(same_floats(r.found, r.expected)) << c << ", prefill";
   }
 }
@@ -222,7 +226,7 @@ TEST(CudaAttention, FastHasTheSameBitsForEveryBatch) {
   const CacheType f16 = CacheType::f16;
   for (const Case& c : {Case{f16, f16, 64, 8, 1, 0, 0, 40}, Case{f16, f16, 128, 8, 2, 0, 500, 37}, Case{f16, f16, 64, 6, 2, 100, 300, 19},
                         Case{f16, f16, 128, 3, 3, 0, 250, 9}, Case{f16, f16, 64, 8, 2, 300, 700, 5}}) {
-    const Result tiles = run_case(c, Kernel::fast_tiles), split = run_case(c, Kernel::fast_split);
+    const Result tiles = run_case(c, row_of(AttentionKernel::fast_tiles)), split = run_case(c, row_of(AttentionKernel::fast_alone));
     EXPECT_TRUE(same_floats(split.found, tiles.found)) << c;
     for (size_t i = 0; i < tiles.found.size(); ++i) {
       ASSERT_NEAR(tiles.found[i], tiles.expected[i], 6e-2) << c << ", element " << i;
@@ -231,7 +235,7 @@ TEST(CudaAttention, FastHasTheSameBitsForEveryBatch) {
     Case few = c;
     few.n_past += c.n_tokens - 3;
     few.n_tokens = 3;
-    const Result last = run_case(few, Kernel::fast_tiles);
+    const Result last = run_case(few, row_of(AttentionKernel::fast_tiles));
     EXPECT_EQ(last.found.size() % 6, 0u);
   }
 }

@@ -199,15 +199,10 @@ void start_k(const AttentionTask& task, const Queue& queue) {
 
 }  // namespace
 
-bool attention_alone(const AttentionTask& task, const Queue& queue) {
-  constexpr int64_t kGridMax = 65535;  // of the second and third dimension
-  const bool has_q8 = task.cache.type_k == CacheType::q8_0 || task.cache.type_v == CacheType::q8_0;
-  if (task.cache.head_dim % (has_q8 ? 32 : 8) != 0 || task.n_tiles > kGridMax || task.n_segments > kGridMax) return false;
-  if (task.n_tiles == 0) return true;
+void attention_alone(const AttentionTask& task, const Queue& queue) {
   if (task.cache.type_k == CacheType::f32) start_k<CacheType::f32>(task, queue);
   if (task.cache.type_k == CacheType::f16) start_k<CacheType::f16>(task, queue);
   if (task.cache.type_k == CacheType::q8_0) start_k<CacheType::q8_0>(task, queue);
-  return true;
 }
 
 }  // namespace assay::backend::cuda

@@ -307,11 +307,6 @@ void start_k(const Task& task, bool four, const Queue& queue) {
 
 }  // namespace
 
-bool decode_attention_serves(int64_t head_dim, ops::CacheType type_k, ops::CacheType type_v) noexcept {
-  const bool has_q8 = type_k == CacheType::q8_0 || type_v == CacheType::q8_0;
-  return head_dim <= kHeadDimMax && head_dim % (has_q8 ? 32 : 8) == 0;
-}
-
 void decode_attention(const DecodeAttention& attention, const Queue& queue) {
   constexpr int64_t kStagedBytes = 64 * 1024;
   const HeadsTask& heads = attention.heads;

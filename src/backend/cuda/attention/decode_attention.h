@@ -26,7 +26,6 @@ struct DecodeAttention {
   GatherTask send = {};        // of a shard: y goes to the others too
   bool lets_early = true;      // the next kernel start, ahead of the wait for the one before
 };
-bool decode_attention_serves(int64_t head_dim, ops::CacheType type_k, ops::CacheType type_v) noexcept;
 void decode_attention(const DecodeAttention& attention, const Queue& queue);
 
 }  // namespace assay::backend::cuda

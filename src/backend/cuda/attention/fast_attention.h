@@ -7,10 +7,6 @@
 
 namespace assay::backend::cuda {
 
-constexpr bool fast_attention_serves(int64_t head_dim, ops::CacheType type_k, ops::CacheType type_v) noexcept {
-  return (head_dim == 64 || head_dim == 128) && type_k == ops::CacheType::f16 && type_v == ops::CacheType::f16;
-}
-
 // As attention_tiles and attention_split.
 void fast_attention_tiles(const AttentionTask& task, const Queue& queue);
 void fast_attention_split(const AttentionTask& task, const Queue& queue);

@@ -17,6 +17,7 @@
 #include <span>
 #include <vector>
 
+#include "backend/cuda/kernels/limits.h"
 #include "backend/cuda/runtime/device_memory.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/cache_windows.h"
@@ -131,7 +132,7 @@ class KvCache {
 };
 
 // Tokens of a batch whose segments of attention are worked on side by side.
-inline constexpr int64_t kSplitTokensMax = 8;  // so many are, whatever their sequences
+// As many as kSplitTokensMax are, whatever their sequences.
 int64_t alone_max(const ops::ExecutorOptions& options) noexcept;
 
 // Writes the keys and values of the batch's tokens into the cache. k, v f32 [n_tokens, n_kv_heads * head_dim or v_dim];

@@ -13,6 +13,7 @@
 #include <span>
 
 #include "backend/cuda/rows/gather.h"
+#include "backend/cuda/kernels/decode_table.h"
 #include "backend/cuda/linear/linear.h"
 #include "backend/cuda/linear/matrix.h"
 #include "backend/cuda/runtime/queue.h"
@@ -51,12 +52,8 @@ struct DecodeGate {
   SumsTask sums = {};
 };
 
-inline constexpr int64_t kDecodeWidthMax = 16 * 1024;  // of a row: it lies in shared memory
-// kind: how the products read the row, f32 for float weights; all matrices of one call agree in it.
-bool decode_serves(tensor::DType dtype, int64_t rows, int64_t cols, quant::Activation kind) noexcept;
-// Of superblocks, in a model of this width: whether their products are so short that they disturb attention if they start beside it.
-bool decode_is_narrow(tensor::DType dtype, int64_t width) noexcept;
-// linears: 1 .. kLinearsMax of them, each of which decode_serves. y of a linear may be null with a gate.
+// kind: how the products read the row, f32 for float weights; all matrices of one call agree in it. linears: 1 .. kLinearsMax of them, with a row of
+// the table of decode's kernels (kernels/decode_table.h). y of a linear may be null with a gate.
 void decode_linears(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate, quant::Activation kind, int planes,
                     const Queue& queue);
 

@@ -131,10 +131,6 @@ void launch_decode_256(const DecodeSource& source, std::span<const LinearTask> l
 
 }  // namespace
 
-bool decode_is_narrow(tensor::DType dtype, int64_t width) noexcept { return Formats::find(dtype) >= 0 && width <= kNarrow; }
-
-bool decode_knows_256(tensor::DType dtype) noexcept { return Formats::find(dtype) >= 0; }
-
 void decode_linears_256(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate, int planes, const Queue& queue) {
   planes == 2 ? launch_decode_256<RowA256<2>>(source, linears, gate, queue) : launch_decode_256<RowA256<1>>(source, linears, gate, queue);
 }

@@ -37,7 +37,6 @@ bool reads_gate(const DecodeSource& source, const Task& task) {
 }
 
 // Whether the model is wide, which is a product's width on one side; by that it is fetched ahead.
-inline constexpr int kNarrow = 2048;
 template <class Task>
 bool is_wide(const DecodeSource& source, const Task& task) {
   const int n_parts = std::max({task.gate.sums.n_shards, task.gate.send.n_shards, 1});  // shards that have the rows
@@ -124,7 +123,6 @@ void launch_blocks(Kernel kernel, int n_blocks, int threads, int bytes, const Ta
 inline constexpr int kThreadsAsIf = 640;
 
 // One file each, for they compile long.
-bool decode_knows_256(tensor::DType dtype) noexcept;
 void decode_linears_256(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate, int planes, const Queue& queue);
 void decode_linears_32(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate, int planes, const Queue& queue);
 void decode_linears_float(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate, const Queue& queue);

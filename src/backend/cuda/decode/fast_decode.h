@@ -10,9 +10,6 @@
 
 namespace assay::backend::cuda {
 
-constexpr bool fast_decode_serves(tensor::DType dtype, int64_t rows, int64_t cols) noexcept {
-  return fast_serves_floats(dtype, cols) && cols <= kDecodeWidthMax && rows <= INT32_MAX / 8;
-}
 // All matrices of one type, F16 or BF16.
 void fast_decode_linears(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate, const Queue& queue);
 

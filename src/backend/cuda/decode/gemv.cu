@@ -293,7 +293,7 @@ auto expert_kernel(bool is_short) {
 
 // Up to two products.
 template <class List>
-bool try_experts(std::span<const ExpertTask> products, const quant::Activations& x, const Queue& queue) {
+void launch_experts(std::span<const ExpertTask> products, const quant::Activations& x, const Queue& queue) {
   const ExpertTask& t = products.front();
   const auto n_blocks = static_cast<int32_t>(t.d_in / x.block());
   const bool is_short = List::kBlock == 256 && n_blocks <= kShortBlocksMax;
@@ -303,15 +303,13 @@ bool try_experts(std::span<const ExpertTask> products, const quant::Activations&
   ExpertTasks tasks{{}, {ExpertPick(products.front()), ExpertPick(products.back())}, x, static_cast<int32_t>(t.d_out), t.routes_are_settled};
   for (size_t i = 0; i < products.size(); ++i) {
     const ExpertTask& product = products[i];
-    const int format = product.w->parts.n < 2 ? -1 : List::find(product.w->dtype);
-    if (format < 0 || product.w->rows > INT32_MAX / 2 || product.n_pairs > INT32_MAX / 2) return false;
+    const int format = List::find(product.w->dtype);
     tasks.task[i] = {product.w->parts, format, 0, n_blocks, 0, static_cast<int32_t>(share), product.bias, product.y};
   }
   const dim3 grid(static_cast<unsigned>(t.n_pairs * share), static_cast<unsigned>(products.size()));
   const auto kernel = x.planes == 2 ? expert_kernel<List, 2>(is_short) : expert_kernel<List, 1>(is_short);
   take_decode_cut(kernel);
   launch(queue, kernel, grid, 32 * kWarps, 0, tasks);
-  return true;
 }
 
 template <class List, int kPlanes>
@@ -326,14 +324,13 @@ void launch_tasks(const GemvTasks& tasks, int n_blocks, const Queue& queue) {
 }
 
 template <class List>
-bool try_list(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Queue& queue) {
+void launch_list(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Queue& queue) {
   GemvTasks tasks;
   int n_blocks = 0;
   int64_t rows_of_all = 0;
   for (const LinearTask& linear : linears) rows_of_all += linear.w->rows;
   for (const LinearTask& linear : linears) {
-    const int format = linear.w->parts.n < 2 ? -1 : List::find(linear.w->dtype);
-    if (format < 0 || linear.w->rows > INT32_MAX / 2) return false;
+    const int format = List::find(linear.w->dtype);
     // A row a warp while the machine has room for all of them at once; else each matrix has its share of what there is room for.
     const int64_t whole = (linear.w->rows + kWarps - 1) / kWarps, room = (kThreadBlocksMax * linear.w->rows + rows_of_all - 1) / rows_of_all;
     const auto share = static_cast<int32_t>(std::min(whole, room));
@@ -344,24 +341,21 @@ bool try_list(std::span<const LinearTask> linears, const quant::Activations& x, 
   tasks.x = x;
   tasks.n_tokens = static_cast<int32_t>(n_tokens);
   x.planes == 2 ? launch_tasks<List, 2>(tasks, n_blocks, queue) : launch_tasks<List, 1>(tasks, n_blocks, queue);
-  return true;
 }
 
 }  // namespace
 
-bool can_overlap() {
+int code_on_device() {
   cudaFuncAttributes attributes{};
-  return cudaFuncGetAttributes(&attributes, gemv_kernel<Formats32, 1, 1>) == cudaSuccess && attributes.ptxVersion >= 90;
+  return cudaFuncGetAttributes(&attributes, gemv_kernel<Formats32, 1, 1>) == cudaSuccess ? attributes.ptxVersion : 0;
 }
 
-bool expert_linear_gemv(std::span<const ExpertTask> products, const quant::Activations& x, const Queue& queue) {
-  return x.kind == quant::Activation::a256 ? try_experts<Formats256>(products, x, queue) : try_experts<Formats32>(products, x, queue);
+void expert_linear_gemv(std::span<const ExpertTask> products, const quant::Activations& x, const Queue& queue) {
+  x.kind == quant::Activation::a256 ? launch_experts<Formats256>(products, x, queue) : launch_experts<Formats32>(products, x, queue);
 }
 
-bool linear_gemv(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Queue& queue) {
-  if (linears.size() > kLinearsMax || n_tokens > INT32_MAX) return false;
-  if (n_tokens == 0) return true;
-  return x.kind == quant::Activation::a256 ? try_list<Formats256>(linears, x, n_tokens, queue) : try_list<Formats32>(linears, x, n_tokens, queue);
+void linear_gemv(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Queue& queue) {
+  x.kind == quant::Activation::a256 ? launch_list<Formats256>(linears, x, n_tokens, queue) : launch_list<Formats32>(linears, x, n_tokens, queue);
 }
 
 }  // namespace assay::backend::cuda

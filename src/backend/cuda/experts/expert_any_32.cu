@@ -1,4 +1,4 @@
-// The kernels of expert_any.cuh for the formats with blocks of 32, and the doors of the experts' products of integers.
+// The kernels of expert_any.cuh for the formats with blocks of 32, and their door.
 #include "backend/cuda/experts/expert_any.cuh"
 #include "backend/cuda/linear/formats.h"
 
@@ -7,11 +7,6 @@ namespace assay::backend::cuda {
 void expert_linear_any(const ExpertTask& task, const quant::Activations& x, const Queue& queue) {
   const auto start = [&]<class F>(F) { launch_any_expert<typename F::Block, 32>(task, x, queue); };
   visit_format(quant::Formats32{}, task.w->dtype, start) || expert_any_256(task, x, queue);
-}
-
-void expert_linear(std::span<const ExpertTask> products, const quant::Activations& x, const Queue& queue) {
-  if (products.front().n_pairs == 0 || expert_linear_gemv(products, x, queue)) return;
-  for (const ExpertTask& task : products) expert_linear_any(task, x, queue);
 }
 
 }  // namespace assay::backend::cuda

@@ -4,6 +4,7 @@
 
 #include "backend/cuda/experts/expert_groups.h"
 #include "backend/cuda/experts/expert_pick.cuh"
+#include "backend/cuda/kernels/expert_table.h"
 #include "backend/cuda/runtime/warp.cuh"
 #include "backend/cuda/tiles/mma_tile.cuh"
 
@@ -11,8 +12,6 @@ namespace assay::backend::cuda {
 namespace {
 
 constexpr int kGroupingWarps = 8, kGroupingThreads = 32 * kGroupingWarps, kGatherThreads = 128;
-constexpr int64_t kPairsOfExpertMin = 2;  // on average; fewer are faster each by itself
-constexpr int64_t kGroupedExpertsMax = 4096;
 constexpr int64_t kTileTokensMin = 32;
 
 struct OrderTask {
@@ -100,12 +99,6 @@ __global__ void __launch_bounds__(kGatherThreads) gather_rows_kernel(const __gri
 
 int64_t experts_of(const ExpertTask& task) { return task.w->rows / task.rows_per_expert; }
 
-bool is_served(tensor::DType dtype) {
-  using tensor::DType;
-  const DType served[] = {DType::Q4_0, DType::Q4_1, DType::Q8_0, DType::Q4_K, DType::Q5_K, DType::Q6_K};
-  return std::find(std::begin(served), std::end(served), dtype) != std::end(served);
-}
-
 void order_pairs(const ExpertTask& task, int32_t tile_tokens, const ExpertScratch& scratch, const Queue& queue) {
   const int64_t n_experts = experts_of(task);
   const OrderTask order{ExpertPick(task), static_cast<int32_t>(task.n_pairs), static_cast<int32_t>(n_experts),
@@ -121,7 +114,7 @@ ExpertMemory::ExpertMemory(std::span<const ExpertNeed> needs, int planes, const 
   int64_t n_pairs = 0, n_tiles = 0;
   size_t x_bytes = 0;
   for (const ExpertNeed& need : needs) {
-    if (need.n_pairs < kPairsOfExpertMin * need.n_experts) continue;
+    if (need.n_pairs < kGroupedPairsOfExpertMin * need.n_experts) continue;
     n_pairs = std::max(n_pairs, need.n_pairs);
     n_tiles = std::max(n_tiles, need.n_pairs / kTileTokensMin + need.n_experts);
     x_bytes = std::max(x_bytes, quant::activations_bytes(need.kind, planes, need.n_pairs, need.d_in));
@@ -136,22 +129,10 @@ ExpertMemory::ExpertMemory(std::span<const ExpertNeed> needs, int planes, const 
   view_.x = x_.data();
 }
 
-int32_t expert_tile_tokens(const ExpertTask& task, const quant::Activations& x) {
-  // Tiles of superblocks have 64 columns, a plane of a token each, or 128.
-  const bool is_narrow = x.kind == quant::Activation::a256 && task.n_pairs * x.planes <= 64 * experts_of(task);
-  return (is_narrow ? 64 : kTileColumns) / x.planes;
-}
-
-bool groups_experts(const ExpertTask& task, const quant::Activations& x, const ExpertScratch& scratch) {
-  const int64_t n_experts = experts_of(task);
-  return scratch.x != nullptr && is_served(task.w->dtype) && task.n_pairs >= kPairsOfExpertMin * n_experts &&
-         n_experts <= kGroupedExpertsMax && task.n_pairs < INT32_MAX / 2 && task.w->rows < INT32_MAX / 2 &&
-         task.w->parts.n >= 2 && x.kind != quant::Activation::f32;
-}
-
-bool expert_linear_groups(const ExpertTask& task, const quant::Activations& x, const ExpertScratch& scratch,
-                          const ExpertsMade& made, const Hopper& hopper, const Queue& queue) {
-  if (!made.order) order_pairs(task, expert_tile_tokens(task, x), scratch, queue);
+void expert_linear_groups(const ExpertTask& task, const quant::Activations& x, int columns,
+                          const ExpertScratch& scratch, const ExpertsMade& made, const Hopper& hopper,
+                          const Queue& queue) {
+  if (!made.order) order_pairs(task, columns / x.planes, scratch, queue);
   MmaTasks tasks;
   tasks.x = quant::carve(x.kind, x.planes, task.n_pairs, task.d_in, scratch.x);
   if (!made.x || !made.order) {
@@ -168,9 +149,8 @@ bool expert_linear_groups(const ExpertTask& task, const quant::Activations& x, c
                    static_cast<int32_t>(task.rows_per_expert),
                    static_cast<int32_t>(task.first_row),
                    static_cast<int32_t>(task.d_out)};
-  return x.kind == quant::Activation::a256
-             ? expert_wgmma_256(task.w->dtype, tasks, expert_tile_tokens(task, x) * x.planes, hopper, queue)
-             : expert_wgmma_32(task.w->dtype, tasks, hopper, queue);
+  x.kind == quant::Activation::a256 ? expert_wgmma_256(task.w->dtype, tasks, columns, hopper, queue)
+                                    : expert_wgmma_32(task.w->dtype, tasks, hopper, queue);
 }
 
 }  // namespace assay::backend::cuda

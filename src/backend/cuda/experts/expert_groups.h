@@ -60,12 +60,10 @@ struct ExpertsMade {
   bool order = false, x = false;
 };
 
-// Whether the product runs by experts: where they have pairs enough, in formats that linear_mma serves, on Hopper.
-bool groups_experts(const ExpertTask& task, const quant::Activations& x, const ExpertScratch& scratch);
-// Tokens of a tile: products of as many have the same order.
-int32_t expert_tile_tokens(const ExpertTask& task, const quant::Activations& x);
-// Where groups_experts(). False: the device refuses the kernel, and y is as it was.
-bool expert_linear_groups(const ExpertTask& task, const quant::Activations& x, const ExpertScratch& scratch,
-                          const ExpertsMade& made, const Hopper& hopper, const Queue& queue);
+// What a row `expert group tiles` of the table takes (kernels/expert_table.h), in tiles of its columns, 64 or 128:
+// products with as many tokens a tile have the same order.
+void expert_linear_groups(const ExpertTask& task, const quant::Activations& x, int columns,
+                          const ExpertScratch& scratch, const ExpertsMade& made, const Hopper& hopper,
+                          const Queue& queue);
 
 }  // namespace assay::backend::cuda

@@ -30,13 +30,12 @@ struct ExpertTask {
   bool routes_are_settled = false;
 };
 
-// Quantised weights; x as integers, n_pairs or n_pairs / n_used rows of d_in. Two products as expert_linear_gemv's.
-void expert_linear(std::span<const ExpertTask> products, const quant::Activations& x, const Queue& queue);
-// The same by the code that knows every format, a thread a chunk of a row.
+// Quantised weights; x as integers, n_pairs or n_pairs / n_used rows of d_in. By the code that knows every format, a
+// thread a chunk of a row.
 void expert_linear_any(const ExpertTask& task, const quant::Activations& x, const Queue& queue);
-// The same for the formats whose blocks are cut into parts, four lanes a chunk or a row; false, and nothing done, for
-// others. Of two products by the same routes, with as many rows and columns, both in one kernel.
-bool expert_linear_gemv(std::span<const ExpertTask> products, const quant::Activations& x, const Queue& queue);
+// The same for the formats whose blocks are cut into parts, four lanes a chunk or a row. Of two products by the same
+// routes, with as many rows and columns, both in one kernel.
+void expert_linear_gemv(std::span<const ExpertTask> products, const quant::Activations& x, const Queue& queue);
 // Float weights at w, those of experts first_expert .. first_expert + n_experts - 1: pairs of other experts are left
 // out.
 void expert_linear_float(const ExpertTask& task, tensor::DType dtype, const void* w, int64_t first_expert,

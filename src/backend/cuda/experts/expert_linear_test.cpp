@@ -3,11 +3,15 @@
 #include "backend/cuda/experts/expert_linear.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 
 #include "backend/cuda/experts/expert_groups.h"
+#include "backend/cuda/kernels/expert_table.h"
 #include "backend/cuda/linear/matrix_test.h"
 #include "backend/cuda/runtime/device_test.h"
 #include "backend/cuda/runtime/hopper.h"
+#include "backend/cuda/runtime/this_card.h"
 #include "ops/linear/linear.h"
 #include "support/random_weights.h"
 
@@ -38,13 +42,14 @@ std::vector<float> random_routes(const ExpertShape& s, uint64_t seed) {
 }
 
 // The task beside another one in the same kernel, whose outputs nobody looks at.
-bool run_as_one_of_two(const ExpertTask& task, bool first, size_t n_outputs, const quant::Activations& x) {
+void run_as_one_of_two(const ExpertTask& task, bool first, size_t n_outputs, const quant::Activations& x) {
   const DeviceBuffer other = poisoned(n_outputs);
   ExpertTask beside = task;
   beside.y = other.as<float>();
   beside.bias = nullptr;
   const ExpertTask both[] = {first ? task : beside, first ? beside : task};
-  return expert_linear_gemv(both, x, Queue()) && cudaDeviceSynchronize() == cudaSuccess;
+  expert_linear_gemv(both, x, Queue());
+  cuda::check(cudaDeviceSynchronize(), "running two products by experts");
 }
 
 void check_experts(const quant::Format& format, const ExpertShape& s, int planes, uint64_t seed) {
@@ -88,13 +93,12 @@ void check_experts(const quant::Format& format, const ExpertShape& s, int planes
   task.rows_per_expert = s.rows_per_expert, task.first_row = s.first_row;
   task.n_used = static_cast<int32_t>(s.n_used);
   task.is_wide = s.wide;
-  const auto check = [&](const char* what, auto&& start) {
+  const auto check = [&](const std::string& what, auto&& start) {
     const DeviceBuffer y = poisoned(expected.size());
     task.y = y.as<float>();
-    if (start()) {
-      EXPECT_TRUE(same_floats(download<float>(y.data(), expected.size()), expected))
-          << tensor::traits(format.dtype).name << ", " << what << ", planes " << planes;
-    }
+    start();
+    EXPECT_TRUE(same_floats(download<float>(y.data(), expected.size()), expected))
+        << tensor::traits(format.dtype).name << ", " << what << ", planes " << planes;
   };
   if (of_floats) {
     check("floats", [&] {
@@ -102,40 +106,42 @@ void check_experts(const quant::Format& format, const ExpertShape& s, int planes
         const auto* rows = static_cast<const uint8_t*>(w.matrix.parts.base[0]) + e * s.rows_per_expert * row_bytes;
         expert_linear_float(task, format.dtype, rows, e, 1, Queue());
       }
-      return true;
     });
     return;
   }
   const DeviceBuffer on_memory = upload(memory);
   const quant::Activations device =  // the ranks' rows as one, as a gate leaves them
       quant::carve(format.activation, planes, s.n_tokens, n_x / s.n_tokens * s.d_in, on_memory.data());
-  check("any format", [&] { return expert_linear_any(task, device, Queue()), true; });
-  for (const bool settled : {false, true}) {
-    check("gemv", [&] {
-      task.routes_are_settled = settled;
-      const bool served = expert_linear_gemv({&task, 1}, device, Queue());
-      EXPECT_EQ(served, part_bytes(format.dtype, false).n > 1);
-      return served;
-    });
-  }
-  for (const bool first : {false, true}) {
-    check("one of two", [&] { return run_as_one_of_two(task, first, expected.size(), device); });
-  }
-  check("by experts", [&] {
-    const HopperMemory hopper(true);
-    const ExpertNeed need{s.n_experts, n_pairs, format.activation, s.d_in};
-    const ExpertMemory experts(std::span(&need, 1), planes, hopper.view());
-    if (!groups_experts(task, device, experts.view())) return false;
-    // Twice: the second product finds the order and the activations.
-    bool served = true;
-    for (const bool made : {false, true}) {
-      cuda::check(cudaMemset(task.y, 0xA5, expected.size() * sizeof(float)), "poisoning test memory");
-      served = served && expert_linear_groups(task, device, experts.view(), {made, made}, hopper.view(), Queue());
+  const Card card = this_card();
+  const HopperMemory hopper(true);
+  const ExpertNeed need{s.n_experts, n_pairs, format.activation, s.d_in};
+  const ExpertMemory by_expert(std::span(&need, 1), planes, hopper.view());
+  const bool is_cut = part_bytes(format.dtype, false).n > 1;
+  const ExpertProduct product{{format.dtype, n_rows, is_cut}, format.activation, planes, s.n_experts, s.n_used};
+  std::set<std::string_view> ran;
+  for (const ExpertRow& row : expert_table()) {
+    if (!row.takes(product, n_pairs, card)) continue;
+    ran.insert(row.name);
+    const std::string name(row.name);
+    if (row.kernel == ExpertKernel::any_format) check(name, [&] { expert_linear_any(task, device, Queue()); });
+    if (row.kernel == ExpertKernel::vectors) {
+      for (const bool settled : {false, true}) {
+        task.routes_are_settled = settled;
+        check(name, [&] { expert_linear_gemv({&task, 1}, device, Queue()); });
+      }
+      for (const bool first : {false, true})
+        check(name + ", one of two", [&] { run_as_one_of_two(task, first, expected.size(), device); });
     }
-    cuda::check(cudaDeviceSynchronize(), "running products by experts");
-    EXPECT_TRUE(served);
-    return served;
-  });
+    for (const bool made : {false, true}) {  // twice: the second product finds the order and the activations
+      if (row.kernel != ExpertKernel::group_tiles) continue;
+      check(name, [&] {
+        expert_linear_groups(task, device, row.columns, by_expert.view(), {made, made}, hopper.view(), Queue());
+      });
+    }
+  }
+  EXPECT_TRUE(ran.contains("experts of any format"));
+  EXPECT_EQ(ran.contains("expert vectors"), is_cut);
+  EXPECT_EQ(ran.contains("expert group tiles"), is_cut && card.has_groups() && n_pairs >= 2 * s.n_experts);
 }
 
 TEST(CudaExpertLinear, HasTheReferencesBits) {

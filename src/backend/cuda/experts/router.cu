@@ -20,6 +20,7 @@ namespace {
 constexpr int kBlocks = 8, kWarps = 16, kRows = kBlocks * kWarps;
 constexpr int kSteps = 8;  // of 32 columns, of a chunk at most
 constexpr int kThreads = 32 * kWarps, kColumns = 8 * 32 * kSteps;
+static_assert(kRows == kRouterRowsMax && kColumns == kRouterColumnsMax);
 constexpr int kPadding = 4;  // floats behind each chunk of a row, so that the lanes of two chunks read different banks
 
 // The row of activations: as it is, and with its chunks apart.
@@ -119,12 +120,6 @@ __global__ void __launch_bounds__(kThreads) router_kernel(const __grid_constant_
 }
 
 }  // namespace
-
-bool router_serves(int64_t n_experts, int64_t cols) {
-  cudaFuncAttributes attributes{};
-  return n_experts <= kRows && cols % 32 == 0 && cols <= kColumns &&
-         cudaFuncGetAttributes(&attributes, router_kernel) == cudaSuccess && attributes.ptxVersion >= 90;
-}
 
 void router(const RouterTask& task, const Queue& queue) {
   take_decode_cut(router_kernel);

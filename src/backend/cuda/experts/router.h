@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "backend/cuda/kernels/decode_table.h"
 #include "backend/cuda/rows/fused.h"
 #include "backend/cuda/rows/plain_rows.h"
 #include "backend/cuda/runtime/queue.h"
@@ -20,8 +21,7 @@ struct RouterTask {
   RouteTask route;  // of one row; its logits are those made here
 };
 
-// On the current device.
-bool router_serves(int64_t n_experts, int64_t cols);
+// What router_serves() takes (kernels/decode_table.h).
 void router(const RouterTask& task, const Queue& queue);
 
 }  // namespace assay::backend::cuda

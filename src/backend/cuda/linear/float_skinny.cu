@@ -164,33 +164,33 @@ __global__ void __launch_bounds__(32 * kChunks, 1) skinny_kernel(const __grid_co
   }
 }
 
-// False, and nothing done, on a device with less shared memory.
 template <class W, int kTokens, int kDepth>
-bool start(const FloatRows& rows, int64_t cols, const float* x, int64_t n_tokens, const Queue& queue) {
+void start(const FloatRows& rows, int64_t cols, const float* x, int64_t n_tokens, const Queue& queue) {
   constexpr size_t kBytes = kChunks * kDepth * ChunkWalk<W, kTokens, kDepth>::kStageBytes;
-  if (!allow_shared(skinny_kernel<W, kTokens, kDepth>, kBytes)) return false;
+  static_assert(kBytes == FloatSkinnyForm{kTokens, kDepth}.ring_bytes(sizeof(W)));
+  require(allow_shared(skinny_kernel<W, kTokens, kDepth>, kBytes), "shared memory");
   SkinnyTask task{rows.w, x, rows.bias, rows.y, rows.y_width, static_cast<int32_t>(rows.n_rows), static_cast<int32_t>(cols),
                static_cast<int32_t>(n_tokens)};
   task.n_row_tiles = (task.n_rows + kRows - 1) / kRows;
   task.n_tiles = task.n_row_tiles * ((task.n_tokens + kTokens - 1) / kTokens);
   const int n_blocks = std::min(task.n_tiles, queue.n_multiprocessors);
   skinny_kernel<W, kTokens, kDepth><<<static_cast<unsigned>(n_blocks), 32 * kChunks, kBytes, queue.stream>>>(task);
-  return true;
 }
 template <class W>
-void start_for(const FloatRows& rows, int64_t cols, const float* x, int64_t n_tokens, const Queue& queue) {
-  const auto try_each = [&](auto... starts) { static_cast<void>((starts(rows, cols, x, n_tokens, queue) || ...)); };
-  if (n_tokens <= 2) return try_each(start<W, 2, 4>, start<W, 2, 2>);
-  if (n_tokens <= 4) return try_each(start<W, 4, 4>, start<W, 4, 2>);
-  try_each(start<W, 8, 4>, start<W, 8, 2>, start<W, 4, 2>);
+void start_for(const FloatRows& rows, int64_t cols, const float* x, int64_t n_tokens, const Card& card, const Queue& queue) {
+  const FloatSkinnyForm form = float_skinny_form(n_tokens, sizeof(W), card);
+  const auto run = [&](auto start_form) { start_form(rows, cols, x, n_tokens, queue); };
+  if (form.tokens == 2) return form.depth == 4 ? run(start<W, 2, 4>) : run(start<W, 2, 2>);
+  if (form.tokens == 4) return form.depth == 4 ? run(start<W, 4, 4>) : run(start<W, 4, 2>);
+  form.depth == 4 ? run(start<W, 8, 4>) : run(start<W, 8, 2>);
 }
 
 }  // namespace
 
-void linear_float_skinny(const FloatRows& rows, int64_t cols, const float* x, int64_t n_tokens, const Queue& queue) {
-  if (rows.dtype == tensor::DType::F32) start_for<float>(rows, cols, x, n_tokens, queue);
-  if (rows.dtype == tensor::DType::F16) start_for<__half>(rows, cols, x, n_tokens, queue);
-  if (rows.dtype == tensor::DType::BF16) start_for<Bf16>(rows, cols, x, n_tokens, queue);
+void linear_float_skinny(const FloatRows& rows, int64_t cols, const float* x, int64_t n_tokens, const Card& card, const Queue& queue) {
+  if (rows.dtype == tensor::DType::F32) start_for<float>(rows, cols, x, n_tokens, card, queue);
+  if (rows.dtype == tensor::DType::F16) start_for<__half>(rows, cols, x, n_tokens, card, queue);
+  if (rows.dtype == tensor::DType::BF16) start_for<Bf16>(rows, cols, x, n_tokens, card, queue);
 }
 
 }  // namespace assay::backend::cuda

@@ -3,13 +3,13 @@
 
 #include <cstdint>
 
+#include "backend/cuda/kernels/float_table.h"
 #include "backend/cuda/linear/float_rows.h"
 #include "backend/cuda/runtime/queue.h"
 
 namespace assay::backend::cuda {
 
-constexpr bool float_skinny_serves(int64_t cols) noexcept { return cols % 32 == 0 && cols < int64_t{1} << 24; }
 // x: [n_tokens, cols].
-void linear_float_skinny(const FloatRows& rows, int64_t cols, const float* x, int64_t n_tokens, const Queue& queue);
+void linear_float_skinny(const FloatRows& rows, int64_t cols, const float* x, int64_t n_tokens, const Card& card, const Queue& queue);
 
 }  // namespace assay::backend::cuda

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <span>
 
+#include "backend/cuda/kernels/batch_layout.h"
+#include "backend/cuda/kernels/limits.h"
 #include "backend/cuda/linear/float_rows.h"
 #include "backend/cuda/runtime/hopper.h"
 #include "backend/cuda/linear/matrix.h"
@@ -24,17 +26,16 @@ struct LinearTask {
   const float* bias = nullptr;
   float* y = nullptr;
 };
-inline constexpr size_t kLinearsMax = 4;
 
-// The same, fast for few tokens, for the formats whose blocks are cut into parts; false, and nothing done, where another is among them.
-bool linear_gemv(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Queue& queue);
-
-// The same for many tokens, on the tensor cores; all matrices of one format.
-bool linear_mma(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Hopper& hopper, const Queue& queue);
-
-// The same for several tokens, on Hopper; formats may differ.
-inline constexpr int64_t kBatchTokensMax = 256;
-bool linear_batch(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Hopper& hopper, const Queue& queue);
+// Each takes what its rows of the table take (kernels/linear_table.h), for one token or more.
+// Few tokens; formats whose blocks are cut into parts, any of one kind together.
+void linear_gemv(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Queue& queue);
+// Many tokens, on the tensor cores; all matrices of one such format.
+void linear_mma(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Queue& queue);
+// The same on Hopper; of superblocks Q6_K may go with one other format.
+void linear_wgmma(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Hopper& hopper, const Queue& queue);
+// Several tokens, on Hopper; formats may differ. form: batch_form() of these products.
+void linear_batch(std::span<const LinearTask> linears, const BatchForm& form, const quant::Activations& x, int64_t n_tokens, const Queue& queue);
 
 // Float weights over x f32 [n_tokens, cols]: any width, any number of tokens; made for one (float_skinny.h and float_tiles.h for more).
 void linear_float(const FloatRows& rows, int64_t cols, const float* x, int64_t n_tokens, cudaStream_t stream);

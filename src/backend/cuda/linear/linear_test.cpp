@@ -1,7 +1,12 @@
 // Matrix products of every format against dot_ref and dot_f32_ref, by bits, over ragged shapes.
 #include "backend/cuda/linear/linear.h"
 
+#include <set>
+
+#include "backend/cuda/kernels/linear_table.h"
+#include "backend/cuda/linear/launch_linear.h"
 #include "backend/cuda/runtime/device_test.h"
+#include "backend/cuda/runtime/this_card.h"
 #include "backend/cuda/linear/float_skinny.h"
 #include "backend/cuda/linear/float_memory.h"
 #include "backend/cuda/linear/matrix_test.h"
@@ -32,7 +37,16 @@ struct Quantised {
   }
 };
 
-// The formats with a kernel for the tensor cores.
+// The table's rows on this card.
+struct ThisLaunch {
+  const Card card = this_card();
+  const HopperMemory hopper{true};
+  const Queue queue{nullptr, false, card.n_multiprocessors};
+  Launching launching() const { return {card, hopper.view(), queue}; }
+};
+const LinearRow& row_of(std::string_view name) { return *find_linear_row(name); }
+
+// The formats with kernels of their own.
 bool has_tiles(tensor::DType dtype) { return part_bytes(dtype, false).n > 1; }
 
 void check_quantised(const quant::Format& format, const Shape& shape, int planes, bool with_bias, uint64_t seed) {
@@ -55,38 +69,26 @@ void check_quantised(const quant::Format& format, const Shape& shape, int planes
     }
   }
   const Uploaded w = lay(format.dtype, shape.rows, shape.cols, bytes, false);
-  const DeviceBuffer device_bias = upload(bias), y = poisoned(expected.size());
+  const DeviceBuffer device_bias = upload(bias);
   const float* b = with_bias ? device_bias.as<float>() : nullptr;
   const auto where = [&] { return ::testing::Message() << tensor::traits(format.dtype).name << " " << shape << ", planes " << planes; };
-  linear_any_format(w.matrix, device, shape.n_tokens, b, y.as<float>(), nullptr);
-  EXPECT_TRUE(same_floats(download<float>(y.data(), expected.size()), expected)) << where() << ", any format";
-  const DeviceBuffer fast = poisoned(expected.size());
-  const LinearTask task{&w.matrix, b, fast.as<float>()};
-  if (linear_gemv(std::span(&task, 1), device, shape.n_tokens, Queue())) {
-    EXPECT_TRUE(same_floats(download<float>(fast.data(), expected.size()), expected)) << where() << ", gemv";
+  // Every row of the table that takes the product, whatever number of tokens it is chosen for.
+  const ThisLaunch here;
+  const LinearMatrix matrix = as_linear_matrix(w.matrix);
+  const LinearProducts products{std::span(&matrix, 1), kind, planes, shape.cols};
+  std::set<std::string_view> ran;
+  for (const LinearRow& row : linear_table()) {
+    if (row.tokens_max == kBatchTokensMax && shape.n_tokens > kBatchTokensMax) continue;
+    if (!row.takes(products, shape.n_tokens, here.card)) continue;
+    const DeviceBuffer y = poisoned(expected.size());
+    const LinearTask task{&w.matrix, b, y.as<float>()};
+    launch_linears(row, std::span(&task, 1), device, shape.n_tokens, here.launching());
+    EXPECT_TRUE(same_floats(download<float>(y.data(), expected.size()), expected)) << where() << ", " << row.name;
+    ran.insert(row.name);
   }
-  const DeviceBuffer tiled = poisoned(expected.size());
-  const LinearTask tiled_task{&w.matrix, b, tiled.as<float>()};
-  if (linear_mma(std::span(&tiled_task, 1), device, shape.n_tokens, Hopper(), Queue())) {
-    EXPECT_TRUE(same_floats(download<float>(tiled.data(), expected.size()), expected)) << where() << ", tensor cores";
-  } else {
-    EXPECT_FALSE(has_tiles(format.dtype)) << where();
-  }
-  const HopperMemory hopper(true);
-  if (hopper.view().n_processors == 0 || !has_tiles(format.dtype)) return;
-  const DeviceBuffer grouped = poisoned(expected.size());
-  const LinearTask grouped_task{&w.matrix, b, grouped.as<float>()};
-  EXPECT_TRUE(linear_mma(std::span(&grouped_task, 1), device, shape.n_tokens, hopper.view(), Queue())) << where();
-  EXPECT_TRUE(same_floats(download<float>(grouped.data(), expected.size()), expected)) << where() << ", tensor cores by groups of warps";
-  if (shape.n_tokens > kBatchTokensMax) return;
-  const DeviceBuffer batched = poisoned(expected.size());
-  const LinearTask batched_task{&w.matrix, b, batched.as<float>()};
-  if (linear_batch(std::span(&batched_task, 1), device, shape.n_tokens, hopper.view(), Queue())) {
-    EXPECT_TRUE(same_floats(download<float>(batched.data(), expected.size()), expected)) << where() << ", several tokens";
-  } else {
-    const bool has_faster_tiles = kind == quant::Activation::a32 && shape.n_tokens * planes >= 48;
-    EXPECT_TRUE(shape.rows < 32 || has_faster_tiles) << where();
-  }
+  EXPECT_TRUE(ran.contains("any format")) << where();
+  EXPECT_EQ(ran.contains("vector"), has_tiles(format.dtype)) << where();
+  EXPECT_EQ(ran.contains("group tiles"), has_tiles(format.dtype) && here.card.has_groups()) << where();
 }
 
 TEST(CudaLinear, QuantisedProductsHaveTheReferencesBits) {
@@ -166,8 +168,8 @@ TEST(CudaLinear, SplitTilesHaveTheReferencesBits) {
 // Blocks of threads that take tile after tile, the last ones ragged: the sums of one tile and the outputs of the one before share a place.
 TEST(CudaLinear, TileAfterTileHasTheBitsOfOtherKernels) {
   ASSAY_REQUIRE_GPU();
-  const HopperMemory hopper(true);
-  if (hopper.view().n_processors == 0) GTEST_SKIP() << "no Hopper";
+  const ThisLaunch here;
+  if (!here.card.has_groups()) GTEST_SKIP() << "no Hopper";
   uint64_t seed = 900;
   for (const tensor::DType dtype : {tensor::DType::Q4_K, tensor::DType::Q5_K, tensor::DType::Q6_K, tensor::DType::Q8_0}) {
     const quant::Format& format = *quant::find_format(dtype);
@@ -179,8 +181,8 @@ TEST(CudaLinear, TileAfterTileHasTheBitsOfOtherKernels) {
         const auto n = static_cast<size_t>(shape.rows * shape.n_tokens);
         const DeviceBuffer expected = poisoned(n), found = poisoned(n);
         const LinearTask reference{&w.matrix, nullptr, expected.as<float>()}, task{&w.matrix, nullptr, found.as<float>()};
-        ASSERT_TRUE(linear_mma(std::span(&reference, 1), integers.device, shape.n_tokens, Hopper(), Queue()));
-        ASSERT_TRUE(linear_mma(std::span(&task, 1), integers.device, shape.n_tokens, hopper.view(), Queue()));
+        launch_linears(row_of("tiles"), std::span(&reference, 1), integers.device, shape.n_tokens, here.launching());
+        launch_linears(row_of("group tiles"), std::span(&task, 1), integers.device, shape.n_tokens, here.launching());
         EXPECT_TRUE(same_floats(download<float>(found.data(), n), download<float>(expected.data(), n)))
             << tensor::traits(dtype).name << " " << shape << ", planes " << planes;
       }
@@ -191,7 +193,7 @@ TEST(CudaLinear, TileAfterTileHasTheBitsOfOtherKernels) {
 // Matrices of two formats in one product.
 TEST(CudaLinear, SeveralTokensTimesTwoFormats) {
   ASSAY_REQUIRE_GPU();
-  const HopperMemory hopper(true);
+  const ThisLaunch here;
   uint64_t seed = 1000;
   using tensor::DType;
   for (const auto& [a, b] :
@@ -218,13 +220,15 @@ TEST(CudaLinear, SeveralTokensTimesTwoFormats) {
           y.push_back(poisoned(of_format.size()));
         }
         const LinearTask tasks[] = {{&weights[0].matrix, nullptr, y[0].as<float>()}, {&weights[1].matrix, nullptr, y[1].as<float>()}};
-        if (!linear_batch(tasks, device, shape.n_tokens, hopper.view(), Queue())) {
-          EXPECT_EQ(hopper.view().n_processors, 0);
-          continue;
-        }
-        for (size_t i = 0; i < 2; ++i) {
-          EXPECT_TRUE(same_floats(download<float>(y[i].data(), expected[i].size()), expected[i]))
-              << "matrix " << i << ", " << shape << ", planes " << planes;
+        const LinearMatrix matrices[] = {as_linear_matrix(weights[0].matrix), as_linear_matrix(weights[1].matrix)};
+        for (const LinearRow& row : linear_table()) {
+          if (!row.takes({matrices, kind, planes, shape.cols}, shape.n_tokens, here.card)) continue;
+          launch_linears(row, tasks, device, shape.n_tokens, here.launching());
+          for (size_t i = 0; i < 2; ++i) {
+            EXPECT_TRUE(same_floats(download<float>(y[i].data(), expected[i].size()), expected[i]))
+                << row.name << ", matrix " << i << ", " << shape << ", planes " << planes;
+            check(cudaMemset(y[i].data(), 0xA5, expected[i].size() * sizeof(float)), "poisoning test memory");
+          }
         }
         if (HasFailure()) return;
       }
@@ -262,28 +266,25 @@ TEST(CudaLinear, TilesOfSeveralMatrices) {
     y.push_back(poisoned(expected.back().size()));
   }
   for (size_t i = 0; i < weights.size(); ++i) tasks.push_back({&weights[i].matrix, nullptr, y[i].as<float>()});
-  tasks.erase(tasks.begin() + 1);  // the kernels for several tokens want 32 rows
-  for (const bool batch : {false, true}) {
-    const HopperMemory hopper(batch);
-    if (!(batch ? linear_batch(tasks, device, kTokens, hopper.view(), Queue())
-                : linear_mma(tasks, device, kTokens, hopper.view(), Queue()))) {
-      EXPECT_TRUE(batch && hopper.view().n_processors == 0);
-      continue;
+  const ThisLaunch here;
+  const auto check_rows = [&](std::vector<size_t> which) {
+    std::vector<LinearTask> some;
+    std::vector<LinearMatrix> matrices;
+    for (const size_t i : which) some.push_back(tasks[i]), matrices.push_back(as_linear_matrix(*tasks[i].w));
+    std::set<std::string_view> ran;
+    for (const LinearRow& row : linear_table()) {
+      if (!row.takes({matrices, format.activation, 2, kCols}, kTokens, here.card)) continue;
+      launch_linears(row, some, device, kTokens, here.launching());
+      for (const size_t i : which) {
+        EXPECT_TRUE(same_floats(download<float>(y[i].data(), expected[i].size()), expected[i])) << row.name << ", matrix " << i;
+        check(cudaMemset(y[i].data(), 0xA5, expected[i].size() * sizeof(float)), "poisoning test memory");
+      }
+      ran.insert(row.name);
     }
-    for (const size_t i : {0u, 2u}) {
-      EXPECT_TRUE(same_floats(download<float>(y[i].data(), expected[i].size()), expected[i])) << "matrix " << i << " of two";
-      check(cudaMemset(y[i].data(), 0xA5, expected[i].size() * sizeof(float)), "poisoning test memory");
-    }
-  }
-  tasks.insert(tasks.begin() + 1, {&weights[1].matrix, nullptr, y[1].as<float>()});
-  for (const bool groups : {false, true}) {
-    const HopperMemory hopper(groups);
-    ASSERT_TRUE(linear_mma(tasks, device, kTokens, hopper.view(), Queue()));
-    for (size_t i = 0; i < weights.size(); ++i) {
-      EXPECT_TRUE(same_floats(download<float>(y[i].data(), expected[i].size()), expected[i])) << "matrix " << i;
-      check(cudaMemset(y[i].data(), 0xA5, expected[i].size() * sizeof(float)), "poisoning test memory");
-    }
-  }
+    return ran;
+  };
+  EXPECT_EQ(check_rows({0, 2}).contains("batch tiles"), here.card.has_groups());
+  EXPECT_FALSE(check_rows({0, 1, 2}).contains("batch tiles")) << "they want 32 rows";
 }
 
 // One float matrix against linear_f32_ref, by every kernel that serves the shape.
@@ -304,33 +305,31 @@ void check_floats(tensor::DType dtype, const Shape& shape, uint64_t seed) {
   }
   const Uploaded w = lay(dtype, shape.rows, shape.cols, bytes, true);
   const DeviceBuffer device_x = upload(x), device_bias = upload(bias);
-  const auto where = [&](const char* kernel) {
-    return ::testing::Message() << kernel << ": " << tensor::traits(dtype).name << " " << shape;
-  };
-  const auto check_kernel = [&](const char* kernel, auto run) {
-    const DeviceBuffer y = poisoned(expected.size());
-    run(FloatRows{dtype, w.matrix.parts.base[0], shape.rows, has_bias ? device_bias.as<float>() : nullptr, y.as<float>(), shape.rows});
-    EXPECT_TRUE(same_floats(download<float>(y.data(), expected.size()), expected)) << where(kernel);
-  };
-  check_kernel("any", [&](const FloatRows& rows) { linear_float(rows, shape.cols, device_x.as<float>(), shape.n_tokens, nullptr); });
-  if (float_skinny_serves(shape.cols)) {
-    check_kernel("few", [&](const FloatRows& rows) { linear_float_skinny(rows, shape.cols, device_x.as<float>(), shape.n_tokens, Queue()); });
-  }
+  const Card card = this_card();
   const FloatNeed need{256, shape.cols};  // fewer rows than some shapes have: in parts
   const FloatMemory memory(std::span(&need, 1), std::max(shape.n_tokens, kFloatSkinnyTokensMax + 1));
-  if (!float_tiles_serve(shape.cols) || memory.view().n_w == 0) return;
-  check_kernel("tiles", [&](const FloatRows& rows) {
-    FloatTiles tiles(memory.view(), shape.cols, device_x.as<float>(), shape.n_tokens, Queue());
-    FloatRows first = rows, rest = rows;  // two runs where there are two rows
-    first.n_rows = rows.n_rows / 2;
-    rest.n_rows -= first.n_rows;
-    rest.w = static_cast<const std::byte*>(rows.w) + first.n_rows * row_bytes;
-    rest.y += first.n_rows;
-    rest.bias = rows.bias == nullptr ? nullptr : rows.bias + first.n_rows;
-    tiles.add(first);
-    tiles.add(rest);
-    tiles.finish();
-  });
+  // Every row of the table that takes the matrix, whatever number of tokens it is chosen for.
+  for (const FloatRow& row : float_table()) {
+    if (!row.takes({{dtype, shape.rows, false}, shape.cols, false, true}, card)) continue;
+    const DeviceBuffer y = poisoned(expected.size());
+    const FloatRows rows{dtype, w.matrix.parts.base[0], shape.rows, has_bias ? device_bias.as<float>() : nullptr, y.as<float>(), shape.rows};
+    if (row.kernel == FloatKernel::any) linear_float(rows, shape.cols, device_x.as<float>(), shape.n_tokens, nullptr);
+    if (row.kernel == FloatKernel::skinny) linear_float_skinny(rows, shape.cols, device_x.as<float>(), shape.n_tokens, card, Queue());
+    if (row.kernel == FloatKernel::tiles) {
+      FloatTiles tiles(memory.view(), shape.cols, device_x.as<float>(), shape.n_tokens, Queue());
+      FloatRows first = rows, rest = rows;  // two runs where there are two rows
+      first.n_rows = rows.n_rows / 2;
+      rest.n_rows -= first.n_rows;
+      rest.w = static_cast<const std::byte*>(rows.w) + first.n_rows * row_bytes;
+      rest.y += first.n_rows;
+      rest.bias = rows.bias == nullptr ? nullptr : rows.bias + first.n_rows;
+      tiles.add(first);
+      tiles.add(rest);
+      tiles.finish();
+    }
+    EXPECT_TRUE(same_floats(download<float>(y.data(), expected.size()), expected))
+        << row.name << ": " << tensor::traits(dtype).name << " " << shape;
+  }
 }
 
 TEST(CudaLinear, FloatProductsHaveTheReferencesBits) {

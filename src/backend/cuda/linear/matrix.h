@@ -24,4 +24,11 @@ struct Matrix {
   Parts parts;
 };
 
+// The bytes of each part of a format's block; one part: left as the file has it.
+struct PartBytes {
+  int32_t bytes[kPartsMax] = {};
+  int32_t n = 0;
+};
+PartBytes part_bytes(tensor::DType dtype, bool whole_blocks) noexcept;
+
 }  // namespace assay::backend::cuda

@@ -30,7 +30,6 @@ struct NormTask {
   uint16_t* halves = nullptr;    // y rounded to half precision or BF16 (mode fast); null: not
   bool is_bf16 = false;
 };
-inline constexpr int64_t kNormWidthMax = 11 * 1024;  // a row lies in shared memory
 void norm_rows(const NormTask& task, const Queue& queue);
 
 // Heads of queries, keys and values on their way to attention: rms_norm of each head of q and k, rotation, and the cache.

@@ -6,6 +6,7 @@
 
 #include "assay/error.h"
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/kernels/kernel_uses.h"
 #include "backend/cuda/runtime/device_state.h"
 #include "backend/cuda/runtime/graphs.h"
 #include "backend/cuda/rows/next_batch.h"
@@ -18,13 +19,6 @@
 
 namespace assay::backend::cuda {
 namespace {
-
-int n_multiprocessors() {
-  int device = 0, n = 0;
-  check(cudaGetDevice(&device), "asking for the GPU");
-  check(cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device), "asking for the GPU's multiprocessors");
-  return n;
-}
 
 void check_device(const Devices& devices, int device) {
   if (device >= 0 && device < static_cast<int>(devices.list.size())) return;
@@ -102,7 +96,9 @@ class CudaSequences : public ops::Executor {
 class CudaExecutor final : public CudaSequences {
  public:
   CudaExecutor(const ops::Plan& plan, const ops::ExecutorOptions& options, int device, const ShardPlace& place)
-      : CudaSequences(plan, options, device, place), queue_(state_.stream.get(), can_overlap(), n_multiprocessors()), outputs_(state_) {}
+      : CudaSequences(plan, options, device, place),
+        queue_(state_.stream.get(), state_.card.has_clusters(), state_.card.n_multiprocessors),
+        outputs_(state_) {}
 
   ~CudaExecutor() override { cudaStreamSynchronize(state_.stream.get()); }  // a run that nobody asked for may be under way
 
@@ -162,8 +158,7 @@ class CudaExecutor final : public CudaSequences {
     return {state_.handed_host.as<const float>(), static_cast<size_t>(state_.n_tokens * state_.width(state_.plan.handed))};
   }
   std::vector<ops::KernelUse> kernels_of(int32_t i_op) const override {
-    const bool borrowed = state_.borrower->is_borrowed(i_op);
-    return {{1, 0, borrowed ? "reference" : "cuda", borrowed}};
+    return kernel_uses(state_.plan, state_.schedule, state_.kernels, i_op);
   }
   size_t arena_bytes() const override { return state_.arena_bytes(); }
 

@@ -33,7 +33,9 @@ const ops::ExecutorOptions& checked(const ops::Plan& plan, const ops::ExecutorOp
 DeviceState::DeviceState(const ops::Plan& p, const ops::ExecutorOptions& o, const ShardPlace& shard)
     : plan(p),
       options(checked(p, o)),
-      schedule(make_schedule(p, o)),
+      card(this_card()),
+      schedule(make_schedule(p, o, card)),
+      kernels(p, o, schedule, card),
       place(shard),
       landings(p, schedule.column_linears, place.peers.get(), place.i_shard, kSplitTokensMax),
       weights(p, o, landings.empty() ? std::span<const int32_t>{} : schedule.column_linears, stream.get()),
@@ -152,14 +154,18 @@ void DeviceState::place_floats() {
 
 // Room for a group of products decoded, or for as much of it as a panel holds.
 void DeviceState::place_halves() {
-  const bool in_tiles = hopper.view().n_processors > 0 && options.n_batch_max > kFastSkinnyTokensMax;
   size_t bytes = 0, row_bytes_max = 0;
   for (const FusionGroup& group : schedule.groups) {
     if (group.kind != FusionGroup::Kind::linears) continue;
     size_t of_group = 0;
     for (const int32_t op : group.ops) {
       const Matrix& w = weights.matrix(plan.ops[static_cast<size_t>(op)].get<ops::Linear>().w);
-      if (!is_fast(w) || !fast_decodes(w.dtype) || (!in_tiles && fast_skinny_reads(w))) continue;
+      if (!is_fast(w) || !fast_decodes(w.dtype)) continue;
+      const FloatChoice& choice = kernels.floats(op);
+      const bool decodes = std::ranges::any_of(choice.ranges(), [&](const FloatRange& range) {
+        return range.tokens_min <= options.n_batch_max && range.row->kernel != FloatKernel::fast_skinny_of_blocks;
+      });
+      if (!decodes) continue;
       const size_t row_bytes = static_cast<size_t>(w.cols) * sizeof(uint16_t);
       of_group += static_cast<size_t>(w.rows) * row_bytes;
       row_bytes_max = std::max(row_bytes_max, row_bytes);

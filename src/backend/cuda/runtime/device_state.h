@@ -14,7 +14,9 @@
 #include "backend/cuda/experts/expert_groups.h"
 #include "backend/cuda/tiles/fast_blocks.h"
 #include "backend/cuda/linear/float_memory.h"
+#include "backend/cuda/kernels/kernel_plan.h"
 #include "backend/cuda/runtime/hopper.h"
+#include "backend/cuda/runtime/this_card.h"
 #include "backend/cuda/attention/kv_cache.h"
 #include "backend/cuda/peers/peers.h"
 #include "backend/cuda/rows/rank.h"
@@ -79,7 +81,9 @@ struct DeviceState {
   const ops::Plan& plan;
   const ops::ExecutorOptions options;
   Stream stream;
+  const Card card;
   const Schedule schedule;
+  const KernelPlan kernels;  // of the schedule's groups
   const ShardPlace place;
   Landings landings;                           // of a shard
   DeviceWeights weights;

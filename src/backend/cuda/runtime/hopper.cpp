@@ -10,8 +10,9 @@ int attribute(cudaDeviceAttr which, int device) {
   return value;
 }
 
-// Null where the driver has no such function.
-void* find_encoder() {
+}  // namespace
+
+void* find_map_encoder() {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
 #if CUDART_VERSION >= 12050
@@ -23,8 +24,6 @@ void* find_encoder() {
   return status == cudaSuccess && found == cudaDriverEntryPointSuccess ? function : nullptr;
 }
 
-}  // namespace
-
 int hopper_processors() {
   int device = 0;
   check(cudaGetDevice(&device), "asking for the GPU at work");
@@ -35,7 +34,7 @@ int hopper_processors() {
 HopperMemory::HopperMemory(bool wanted) {
   const int n_processors = wanted ? hopper_processors() : 0;
   if (n_processors == 0) return;
-  view_.encode_map = find_encoder();
+  view_.encode_map = find_map_encoder();
   if (view_.encode_map == nullptr) return;
   view_.n_processors = n_processors;
   scratch_ = DeviceBuffer(static_cast<size_t>(view_.n_processors) * kHopperScratchBytes, "sums of prefill");

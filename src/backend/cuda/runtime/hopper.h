@@ -22,6 +22,9 @@ inline constexpr size_t kHopperPartBytes = 128 * 128 * sizeof(float);
 // Multiprocessors of the current device, 0 where it is no Hopper.
 int hopper_processors();
 
+// The driver's cuTensorMapEncodeTiled; null where it has no such function.
+void* find_map_encoder();
+
 class HopperMemory {
  public:
   HopperMemory() = default;

@@ -2,6 +2,9 @@
 // let_next_start() as soon as its blocks are under way.
 #pragma once
 
+#include <string>
+
+#include "assay/error.h"
 #include "backend/cuda/runtime/queue.h"
 
 namespace assay::backend::cuda {
@@ -23,6 +26,11 @@ bool allow_shared(Kernel kernel, size_t bytes) {
   if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)) == cudaSuccess) return true;
   cudaGetLastError();  // forgotten: it is an answer
   return false;
+}
+
+// What a kernel needs that the tables of kernels have for this card (kernels/).
+inline void require(bool is_granted, const char* what) {
+  if (!is_granted) throw Error(Errc::device, std::string("the GPU refused ") + what + " to a kernel that its table has");
 }
 
 // Of every kernel in the graph of a decode run: a multiprocessor takes a kernel with another cut between shared memory and first-level cache only when

@@ -15,7 +15,7 @@ struct Queue {
   int n_multiprocessors;  // of the device: how many blocks of threads make it full; no bit depends on it
 };
 
-// Whether the machine code that runs on this device was made for overlapping.
-bool can_overlap();
+// The compute capability, times ten, that the kernels running on the current device were compiled for.
+int code_on_device();
 
 }  // namespace assay::backend::cuda

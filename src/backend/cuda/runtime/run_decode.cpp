@@ -90,7 +90,7 @@ void run_products(const DeviceState& s, const DecodeGroup& group, const Wanted& 
     gate.residual = s.value(sum.a == first.y ? sum.b : sum.a);
     gate.sum = s.value(sum.y);
   }
-  if (s.is_fast(*tasks[0].w)) return fast_decode_linears(source_of(s, group, first.x, wanted), std::span(tasks.data(), n), gate, queue);
+  if (group.row->kernel == DecodeKernel::halves) return fast_decode_linears(source_of(s, group, first.x, wanted), std::span(tasks.data(), n), gate, queue);
   const quant::Activation kind =
       linears.twin == kNone ? quant::Activation::f32 : s.schedule.twins.list[static_cast<size_t>(linears.twin)].kind;
   decode_linears(source_of(s, group, first.x, wanted), std::span(tasks.data(), n), gate, kind, s.options.planes, queue);
@@ -98,7 +98,7 @@ void run_products(const DeviceState& s, const DecodeGroup& group, const Wanted& 
 
 void run_attention(const DeviceState& s, const DecodeGroup& group, const Wanted& wanted, const Queue& queue) {
   const AttentionTask task = attention_task(s, member_at(s, group.attention));
-  if (s.options.fast && fast_attention_serves(task.cache.head_dim, task.cache.type_k, task.cache.type_v)) {
+  if (s.kernels.attention(member_at(s, group.attention)).one_token->kernel == AttentionKernel::fast_decode) {
     fast_decode_attention(task, heads_task(s, member_at(s, group.heads), wanted), queue);
     if (task.n_segments > 1) attention_merge(task, queue);
     return;

@@ -5,7 +5,6 @@
 #include <array>
 #include <utility>
 
-#include "assay/error.h"
 #include "backend/cuda/tiles/fast_blocks.h"
 
 namespace assay::backend::cuda {
@@ -18,25 +17,24 @@ class FastProducts {
   FastProducts(const DeviceState& state, const FastRun& run, const Queue& queue)
       : s_(state), run_(run), queue_(queue) {}
 
-  void in_tiles(std::span<const LinearTask> linears) {
+  void in_tiles(std::span<const FastLinear> linears) {
     if (!run_.halves_are_made) round_to(run_.type, run_.x, run_.n_tokens * run_.cols, s_.floats.view().x, queue_);
-    for (const LinearTask& linear : linears) add(linear);
+    for (const FastLinear& linear : linears) add(linear.task);
     multiply_rows();
   }
 
   // Matrices of one format at a time.
-  void in_skinny(std::span<const LinearTask> linears) {
-    for (const LinearTask& first : linears) {
-      const bool is_first = std::none_of(linears.data(), &first,
-                                         [&](const LinearTask& before) { return before.w->dtype == first.w->dtype; });
-      if (!is_first) continue;
+  void in_skinny(std::span<const FastLinear> linears) {
+    for (const FastLinear& first : linears) {
+      const auto is_alike = [&](const FastLinear& other) { return other.task.w->dtype == first.task.w->dtype; };
+      if (std::any_of(linears.data(), &first, is_alike)) continue;
       std::array<LinearTask, kLinearsMax> alike;
       size_t n = 0;
-      for (const LinearTask& linear : linears) {
-        if (linear.w->dtype == first.w->dtype) alike[n++] = linear;
+      for (const FastLinear& linear : linears) {
+        if (is_alike(linear)) alike[n++] = linear.task;
       }
       const std::span<const LinearTask> all(alike.data(), n);
-      if (fast_skinny_reads(*first.w)) {
+      if (first.kernel == FloatKernel::fast_skinny_of_blocks) {
         fast_skinny_blocks(all, run_.x, run_.n_tokens, queue_);
         continue;
       }
@@ -78,10 +76,7 @@ class FastProducts {
     n_rows_ = 0;
     const bool is_decoded = std::exchange(n_bytes_, 0) > 0;
     if (rows.empty()) return;
-    if (run_.in_tiles && fast_tiles(rows, run_.cols, s_.floats.view().x, run_.n_tokens, s_.hopper.view(), queue_))
-      return;
-    if (run_.halves_are_made)
-      throw Error(Errc::device, "the GPU refused the kernel for many tokens of mode fast; mode exact has others");
+    if (run_.in_tiles) return fast_tiles(rows, run_.cols, s_.floats.view().x, run_.n_tokens, s_.hopper.view(), queue_);
     Queue queue = queue_;
     queue.overlap = queue.overlap && !is_decoded;  // it fetches weights before it waits for the kernel ahead
     fast_skinny(rows, run_.cols, run_.x, run_.n_tokens, queue);
@@ -96,7 +91,7 @@ class FastProducts {
 
 }  // namespace
 
-void run_fast_linears(const DeviceState& state, const FastRun& run, std::span<const LinearTask> linears,
+void run_fast_linears(const DeviceState& state, const FastRun& run, std::span<const FastLinear> linears,
                       const Queue& queue) {
   FastProducts products(state, run, queue);
   run.in_tiles ? products.in_tiles(linears) : products.in_skinny(linears);

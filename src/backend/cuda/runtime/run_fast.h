@@ -1,10 +1,11 @@
-// Queues the products of mode fast of a group (run_group.h): which kernel multiplies which matrix, and where quantised
-// weights are decoded for it. No choice here changes a bit (fast_linear.h, fast_blocks.h).
+// Queues the products of mode fast of a group (run_group.h) by their rows of kernels/float_table.h, and decodes
+// quantised weights where they want it. No choice here changes a bit (fast_linear.h, fast_blocks.h).
 #pragma once
 
 #include <cstdint>
 #include <span>
 
+#include "backend/cuda/kernels/float_table.h"
 #include "backend/cuda/linear/linear.h"
 #include "backend/cuda/runtime/device_state.h"
 #include "backend/cuda/runtime/queue.h"
@@ -19,7 +20,11 @@ struct FastRun {
   bool in_tiles = false;         // by fast_tiles, from the state's memory for rounded rows
   bool halves_are_made = false;  // they are there, and x may not be
 };
-void run_fast_linears(const DeviceState& state, const FastRun& run, std::span<const LinearTask> linears,
+struct FastLinear {
+  LinearTask task;
+  FloatKernel kernel = FloatKernel::fast_skinny;  // its row's
+};
+void run_fast_linears(const DeviceState& state, const FastRun& run, std::span<const FastLinear> linears,
                       const Queue& queue);
 
 }  // namespace assay::backend::cuda

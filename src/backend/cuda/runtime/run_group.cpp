@@ -11,6 +11,7 @@
 #include "backend/cuda/experts/expert_linear.h"
 #include "backend/cuda/attention/fast_attention.h"
 #include "backend/cuda/linear/float_skinny.h"
+#include "backend/cuda/linear/launch_linear.h"
 #include "backend/cuda/rows/row_kernels.h"
 #include "backend/cuda/runtime/run_fast.h"
 #include "backend/cuda/runtime/run_ops.h"
@@ -27,17 +28,15 @@ namespace assay::backend::cuda {
 namespace {
 
 using ops::kNone;
-constexpr int64_t kBatchTokensMin = 2;
 constexpr int64_t kSegmentsByElement = 8;  // up to here a thread an element merges segments as fast as a block a head
-constexpr int64_t kGemvTokensMax = 8;  // from here on the weights are unpacked once for many tokens
 
 template <class Record>
 const Record& record_of(const DeviceState& s, int32_t op) {
   return s.plan.ops[static_cast<size_t>(op)].get<Record>();
 }
 
-// Whether x is a gate's activation whose two products by the same routes expert_linear_gemv ran.
-bool routes_are_settled(const DeviceState& s, const ops::ExpertLinear& r, const quant::Activations& x) {
+// Whether x is a gate's activation whose two products by the same routes ran as vectors.
+bool routes_are_settled(const DeviceState& s, const ops::ExpertLinear& r) {
   const auto made_by = [&s](ops::ValueId value) {
     const int32_t op = s.schedule.links.producer(value);
     return op == kNone ? nullptr : &s.plan.ops[static_cast<size_t>(op)];
@@ -49,8 +48,8 @@ bool routes_are_settled(const DeviceState& s, const ops::ExpertLinear& r, const 
     op = made_by(part);
     const auto* product = op == nullptr ? nullptr : op->as<ops::ExpertLinear>();
     if (product == nullptr || product->routes != r.routes) return false;
-    const ExpertTask task = expert_task(s, *product);
-    if (task.w->parts.n < 2 || s.decodes(*task.w) || groups_experts(task, x, s.by_expert.view())) return false;
+    const int32_t i_op = s.schedule.links.producer(part);
+    if (s.kernels.experts(i_op).at(s.n_rows(product->y)).kernel != ExpertKernel::vectors) return false;
   }
   return true;
 }
@@ -90,16 +89,31 @@ class GroupLauncher {
     const auto& r = record<ops::ExpertLinear>(group_.ops.front());
     ExpertTask task = expert_task(s_, r);
     if (task.n_pairs == 0) return;
-    if (group_.ops.size() == 2) {
-      const ExpertTask both[] = {task, expert_task(s_, record<ops::ExpertLinear>(group_.ops.back()))};
-      return expert_linear(both, integers(), queue_);
+    if (group_.ops.size() == 2) return run_two_experts(task);
+    const ExpertRow& row = row_of_experts(group_);
+    switch (row.kernel) {
+      case ExpertKernel::group_tiles: return expert_linear_groups(task, integers(), row.columns, s_.by_expert.view(), experts_made(row), s_.hopper.view(), queue_);
+      case ExpertKernel::vectors:
+        task.routes_are_settled = routes_are_settled(s_, r);
+        return expert_linear_gemv({&task, 1}, integers(), queue_);
+      case ExpertKernel::any_format: return expert_linear_any(task, integers(), queue_);
+      case ExpertKernel::floats: return run_float_experts(task, r);
     }
-    if (group_.twin != kNone) {
-      const bool grouped = groups_experts(task, integers(), s_.by_expert.view());
-      if (grouped && expert_linear_groups(task, integers(), s_.by_expert.view(), experts_made(task, r), s_.hopper.view(), queue_)) return;
-      task.routes_are_settled = routes_are_settled(s_, r, integers());
-      return expert_linear({&task, 1}, integers(), queue_);
-    }
+  }
+  const ExpertRow& row_of_experts(const FusionGroup& group) const {
+    const int32_t op = group.ops.front();
+    return s_.kernels.experts(op).at(s_.n_rows(record<ops::ExpertLinear>(op).y));
+  }
+
+  // Of the same routes, for one token: in one kernel where both are vectors.
+  void run_two_experts(const ExpertTask& first) const {
+    const ExpertTask both[] = {first, expert_task(s_, record<ops::ExpertLinear>(group_.ops.back()))};
+    const auto is_vector = [&](int32_t op) { return s_.kernels.experts(op).at(1).kernel == ExpertKernel::vectors; };
+    if (std::ranges::all_of(group_.ops, is_vector)) return expert_linear_gemv(both, integers(), queue_);
+    for (const ExpertTask& task : both) expert_linear_any(task, integers(), queue_);
+  }
+
+  void run_float_experts(const ExpertTask& task, const ops::ExpertLinear& r) const {
     const Matrix& w = *task.w;
     if (!s_.decodes(w)) return expert_linear_float(task, w.dtype, w.parts.base[0], 0, r.n_experts, queue_);
     // Whole experts decoded at a time, and the pairs that go to them.
@@ -113,16 +127,16 @@ class GroupLauncher {
   }
 
   // What the last product by experts ahead of this one has left in the scratch memory.
-  ExpertsMade experts_made(const ExpertTask& task, const ops::ExpertLinear& r) const {
+  ExpertsMade experts_made(const ExpertRow& row) const {
+    const auto& r = record<ops::ExpertLinear>(group_.ops.front());
     for (const FusionGroup* group = &group_; group != s_.schedule.groups.data();) {
       --group;
       if (group->kind != FusionGroup::Kind::experts || group->twin == kNone) continue;
       const auto& before = record<ops::ExpertLinear>(group->ops.front());
-      const ExpertTask ahead = expert_task(s_, before);
-      const quant::Activations& x = s_.activations[static_cast<size_t>(group->twin)];
-      if (!groups_experts(ahead, x, s_.by_expert.view())) continue;
-      const bool same = before.routes == r.routes && before.n_experts == r.n_experts && ahead.n_pairs == task.n_pairs &&
-                        expert_tile_tokens(ahead, x) == expert_tile_tokens(task, integers());
+      const ExpertRow& of_before = row_of_experts(*group);
+      if (s_.n_rows(before.y) == 0 || of_before.kernel != ExpertKernel::group_tiles) continue;
+      const bool same = before.routes == r.routes && before.n_experts == r.n_experts &&
+                        s_.n_rows(before.y) * before.n_used == s_.n_rows(r.y) * r.n_used && of_before.columns == row.columns;
       return {same, same && group->twin == group_.twin && before.d_in == r.d_in};
     }
     return {};
@@ -152,20 +166,20 @@ class GroupLauncher {
 
   void run_attention() const {
     AttentionTask task = attention_task(s_, group_);
-    const bool fast = s_.options.fast && fast_attention_serves(task.cache.head_dim, task.cache.type_k, task.cache.type_v);
+    const AttentionChoice& choice = s_.kernels.attention(group_);
     if (!s_.tokens_alone) {
       AttentionTask alone = task;
       alone.n_tiles = s_.n_tiles_alone;
       if (alone.n_tiles > 0) {
-        fast ? fast_attention_split(alone, queue_) : attention_split(alone, queue_);
+        launch_attention(choice.alone_at(alone.n_tiles, alone.n_segments), alone, queue_);
         attention_merge(alone, queue_);
       }
       task.tiles += alone.n_tiles, task.n_tiles -= alone.n_tiles;
-      fast ? fast_attention_tiles(task, queue_) : attention_tiles(task, queue_);
+      launch_attention(*choice.tiles, task, queue_);
       if (group_.twin != kNone) quantise_rows(task.y, s_.n_tokens, integers(), queue_);
       return;
     }
-    fast ? fast_attention_split(task, queue_) : attention_split(task, queue_);
+    launch_attention(choice.alone_at(task.n_tiles, task.n_segments), task, queue_);
     if (group_.twin != kNone && task.n_segments > kSegmentsByElement) {
       attention_merge(task, queue_);
       quantise_rows(task.y, s_.n_tokens, integers(), queue_);
@@ -185,35 +199,22 @@ class GroupLauncher {
       tasks[n++] = linear_task(s_, record<ops::Linear>(op));
     }
     const int64_t n_tokens = s_.n_rows(record<ops::Linear>(group_.ops.front()).y);
+    if (n_tokens == 0) return;
     const std::span<const LinearTask> all(tasks.data(), n);
-    const auto run = [&](std::span<const LinearTask> some) {
-      if (n_tokens >= kBatchTokensMin && linear_batch(some, integers(), n_tokens, s_.hopper.view(), queue_)) return true;
-      if (n_tokens <= kGemvTokensMax) return linear_gemv(some, integers(), n_tokens, queue_);
-      return linear_mma(some, integers(), n_tokens, s_.hopper.view(), queue_);
-    };
-    if (run(all)) return;
-    for (const LinearTask& task : all) {
-      if (run(std::span(&task, 1))) continue;
-      linear_any_format(*task.w, integers(), n_tokens, task.bias, task.y, queue_.stream);
-    }
+    const LinearRange& range = s_.kernels.linears(group_).at(n_tokens);
+    const Launching on{s_.card, s_.hopper.view(), queue_};
+    if (range.together != nullptr) return launch_linears(*range.together, all, integers(), n_tokens, on);
+    for (size_t i = 0; i < n; ++i) launch_linears(*range.each[i], all.subspan(i, 1), integers(), n_tokens, on);
   }
 
-  // Mode fast, many tokens: where the group after `group` multiplies only fast matrices in one type by value x, that type, in whose precision
-  // `group` then leaves x for it; else F32.
+  // Mode fast, many tokens: where fast tiles of the group after `group` read value x, the type in whose precision `group` then leaves it for them;
+  // else F32.
   tensor::DType halves_from(const FusionGroup& group, ops::ValueId x) const {
     if (!s_.options.fast || s_.n_tokens == 1) return tensor::DType::F32;  // decode of one token has groups of its own
-    const auto i = static_cast<size_t>(&group - s_.schedule.groups.data());
-    if (i + 1 >= s_.schedule.groups.size()) return tensor::DType::F32;
-    const FusionGroup& next = s_.schedule.groups[i + 1];
-    if (next.kind != FusionGroup::Kind::linears || next.twin != kNone) return tensor::DType::F32;
-    const auto& first = record<ops::Linear>(next.ops.front());
-    const tensor::DType type = fast_type(s_.weights.matrix(first.w).dtype);
-    const auto alike = [&](int32_t op) {
-      const Matrix& w = s_.weights.matrix(record<ops::Linear>(op).w);
-      return s_.is_fast(w) && fast_type(w.dtype) == type;
-    };
-    const bool all = first.x == x && runs_fast_tiles(s_.n_rows(first.y)) && std::all_of(next.ops.begin(), next.ops.end(), alike);
-    return all ? type : tensor::DType::F32;
+    const KernelPlan::Halves& halves = s_.kernels.halves_after(static_cast<size_t>(&group - s_.schedule.groups.data()));
+    if (halves.type == tensor::DType::F32 || halves.x != x) return tensor::DType::F32;
+    const FloatRow& row = row_of_floats(halves.reader);
+    return row.kernel == FloatKernel::fast_tiles ? halves.type : tensor::DType::F32;
   }
   tensor::DType halves_for_next(ops::ValueId x) const { return halves_from(group_, x); }
   // Whether the group before has left the rounded x.
@@ -225,9 +226,8 @@ class GroupLauncher {
     const bool makes = gate != nullptr ? gate->y == x : before.kind == FusionGroup::Kind::norm && record<ops::RmsNorm>(before.norm).y == x;
     return makes && halves_from(before, x) != tensor::DType::F32;
   }
-  bool runs_fast_tiles(int64_t n) const {
-    return n > kFastSkinnyTokensMax && s_.hopper.view().n_processors > 0 && s_.floats.view().x != nullptr;
-  }
+  // Of a product that reads floats, for the batch; of none of its rows, as of one.
+  const FloatRow& row_of_floats(int32_t op) const { return s_.kernels.floats(op).at(s_.n_rows(record<ops::Linear>(op).y)); }
 
   // Calls visit with the matrix as floats, part by part where it must first be decoded.
   template <class Visit>
@@ -246,10 +246,9 @@ class GroupLauncher {
   void run_float_linears() const {
     const int64_t n = s_.n_rows(record<ops::Linear>(group_.ops.front()).y);
     if (n == 0) return;
-    std::vector<ops::Linear> exact;
+    std::vector<int32_t> exact;  // ops
     for (const int32_t op : group_.ops) {
-      const auto& linear = record<ops::Linear>(op);
-      if (!s_.is_fast(s_.weights.matrix(linear.w))) exact.push_back(linear);
+      if (!is_fast(row_of_floats(op).kernel)) exact.push_back(op);
     }
     if (exact.size() < group_.ops.size()) {
       for (const tensor::DType type : {tensor::DType::F16, tensor::DType::BF16}) run_fast_linears(type, n);
@@ -258,31 +257,35 @@ class GroupLauncher {
   }
 
   void run_fast_linears(tensor::DType type, int64_t n) const {
-    std::array<LinearTask, kLinearsMax> tasks;
-    size_t n_tasks = 0;
+    std::array<FastLinear, kLinearsMax> linears;
+    size_t n_linears = 0;
     for (const int32_t op : group_.ops) {
       const LinearTask task = linear_task(s_, record<ops::Linear>(op));
-      if (s_.is_fast(*task.w) && fast_type(task.w->dtype) == type) tasks[n_tasks++] = task;
+      const FloatRow& row = row_of_floats(op);
+      if (is_fast(row.kernel) && fast_type(task.w->dtype) == type) linears[n_linears++] = {task, row.kernel};
     }
-    if (n_tasks == 0) return;
+    if (n_linears == 0) return;
     const ops::ValueId x = record<ops::Linear>(group_.ops.front()).x;
     FastRun run{type, s_.value(x), s_.width(x), n};
-    run.in_tiles = runs_fast_tiles(n);
+    run.in_tiles = linears[0].kernel == FloatKernel::fast_tiles;  // as all are: it goes by the number of tokens and the card
     run.halves_are_made = run.in_tiles && halves_are_made(x);
-    cuda::run_fast_linears(s_, run, std::span(tasks.data(), n_tasks), queue_);
+    cuda::run_fast_linears(s_, run, std::span(linears.data(), n_linears), queue_);
   }
 
-  void run_exact_linears(std::span<const ops::Linear> linears, int64_t n) const {
-    const float* x = s_.value(linears.front().x);
-    const int64_t cols = s_.width(linears.front().x);
-    if (n > kFloatSkinnyTokensMax && float_tiles_serve(cols) && s_.floats.view().n_w > 0) {
+  // All read the same rows, and so have the same kernel.
+  void run_exact_linears(std::span<const int32_t> exact, int64_t n) const {
+    const ops::ValueId x_id = record<ops::Linear>(exact.front()).x;
+    const float* x = s_.value(x_id);
+    const int64_t cols = s_.width(x_id);
+    const FloatKernel kernel = row_of_floats(exact.front()).kernel;
+    if (kernel == FloatKernel::tiles) {
       FloatTiles tiles(s_.floats.view(), cols, x, n, queue_);
-      for (const ops::Linear& linear : linears) visit_rows(linear, [&](const FloatRows& rows) { tiles.add(rows); });
+      for (const int32_t op : exact) visit_rows(record<ops::Linear>(op), [&](const FloatRows& rows) { tiles.add(rows); });
       return tiles.finish();
     }
-    for (const ops::Linear& linear : linears) {
-      visit_rows(linear, [&](const FloatRows& rows) {
-        n > 1 && float_skinny_serves(cols) ? linear_float_skinny(rows, cols, x, n, queue_) : linear_float(rows, cols, x, n, queue_.stream);
+    for (const int32_t op : exact) {
+      visit_rows(record<ops::Linear>(op), [&](const FloatRows& rows) {
+        kernel == FloatKernel::skinny ? linear_float_skinny(rows, cols, x, n, s_.card, queue_) : linear_float(rows, cols, x, n, queue_.stream);
       });
     }
   }

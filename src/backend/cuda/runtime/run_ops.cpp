@@ -200,23 +200,15 @@ void of_type(const DeviceState& s, const ops::Op& op, const Queue& queue) {
   run(s, op.get<R>(), queue);
 }
 template <class... R>
-const TableRow* find_row(const ops::Op& op) noexcept {
+const TableRow* find_row(OpList<R...>, const ops::Op& op) noexcept {
   static const TableRow table[] = {{ops::Record::type_of<R>(), of_type<R>}...};
   const auto* found =
       std::find_if(std::begin(table), std::end(table), [&](const TableRow& row) { return row.op == op.record.type(); });
   return found == std::end(table) ? nullptr : found;
 }
-const TableRow* row_of(const ops::Op& op) noexcept {
-  return find_row<ops::Embed, ops::EmbedPosition, ops::RmsNorm, ops::LayerNorm, ops::L2Norm, ops::Rope, ops::KvStore,
-                  ops::Attention, ops::Add, ops::Gate, ops::ClampedGate, ops::Activate, ops::Softcap, ops::Scale,
-                  ops::Clamp, ops::AddColumns, ops::ScaleColumns, ops::Slice, ops::Join, ops::SelectOutputs, ops::Route,
-                  ops::ExpertScale, ops::ExpertSum, ops::CausalConv, ops::DeltaRule, ops::SelectiveScan, ops::Gather>(
-      op);
-}
+const TableRow* row_of(const ops::Op& op) noexcept { return find_row(KernelOps{}, op); }
 
 }  // namespace
-
-bool has_op_kernel(const ops::Op& op) noexcept { return row_of(op) != nullptr; }
 
 RouteTask route_task(const DeviceState& s, const ops::Route& r) {
   RouteTask task;

@@ -1,7 +1,8 @@
-// Ops that run as one kernel each, without others: a table by the op's type. What is not in it, and in no group of
-// several ops, is borrowed (borrow.h).
+// Ops that run as one kernel each, without others: a table by the op's type, of those that kernels/op_list.h names.
+// What is not in it, and in no group of several ops, is borrowed (borrow.h).
 #pragma once
 
+#include "backend/cuda/kernels/op_list.h"
 #include "backend/cuda/rows/plain_rows.h"
 #include "backend/cuda/rows/row_kernels.h"
 #include "backend/cuda/runtime/queue.h"
@@ -13,7 +14,6 @@ namespace assay::backend::cuda {
 
 struct DeviceState;
 
-bool has_op_kernel(const ops::Op& op) noexcept;
 void run_alone(const DeviceState& state, const ops::Op& op,
                const Queue& queue);  // Error(unsupported) for one that has none
 

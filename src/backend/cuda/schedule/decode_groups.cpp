@@ -5,8 +5,7 @@
 
 #include <utility>
 
-#include "backend/cuda/attention/decode_attention.h"
-#include "backend/cuda/experts/router.h"
+#include "backend/cuda/kernels/attention_table.h"
 #include "backend/cuda/runtime/usual.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/kv_store.h"
@@ -55,7 +54,8 @@ bool is_attention_of(const DecodeProducts& p, const FusionGroup& heads, const Fu
   const auto& r = p.record<ops::Attention>(attention->ops.front());
   return r.q == p.record<ops::Rope>(heads.q_rope).y && r.layer == p.record<ops::KvStore>(heads.store).layer &&
          (attention->twin == kNone || p.is_made_by_readers(attention->twin)) &&
-         decode_attention_serves(r.head_dim, p.options.cache_k, p.options.cache_v);
+         find_attention_row(AttentionUse::one_token, {r.head_dim, p.options.cache_k, p.options.cache_v, p.options.fast},
+                            p.card) != nullptr;
 }
 
 // [norm,] products [, gate].
@@ -64,6 +64,7 @@ DecodeGroup products_from(const DecodeProducts& p, int32_t norm, int32_t linears
   group.kind = DecodeGroup::Kind::linears;
   group.norm = norm;
   group.linears = linears;
+  group.row = p.row_for(p.group(linears));
   if (is_gate_of(p, p.group_at(static_cast<size_t>(linears) + 1), p.group(linears))) group.gate = linears + 1;
   for (const int32_t member : {group.norm, group.linears, group.gate}) {
     if (member != kNone) group.members.push_back(member);
@@ -98,7 +99,7 @@ bool is_router_of(const DecodeProducts& p, const FusionGroup& linears, const Fus
   const auto& product = p.record<ops::Linear>(linears.ops.front());
   const tensor::TensorView& w = p.matrix_of(linears.ops.front());
   return r != nullptr && r->logits == product.y && product.columns == kNone && w.dtype == tensor::DType::F32 &&
-         !p.is_fast(w) && router_serves(w.shape.rows(), w.shape.cols());
+         !p.is_fast(w) && router_serves(w.shape.rows(), w.shape.cols(), p.card);
 }
 
 // [norm,] router, routes.

@@ -31,7 +31,8 @@ struct DecodeGroup {
   // group finds it made.
   int32_t sum_made = ops::kNone;
   bool is_added = false;
-  bool reader_is_narrow = false;  // attention, right ahead of a product for which decode_is_narrow()
+  const DecodeRow* row = nullptr;  // linears: their kernel
+  bool reader_is_narrow = false;   // attention, right ahead of a product for which decode_is_narrow()
   // Of a shard, ops: the gather whose row these kernels send themselves, and the one for whose row they wait.
   int32_t gather_sent = ops::kNone, gather_awaited = ops::kNone;
   // of_own_columns: one product of the shard's own columns (ops::Linear::columns), whose sums go to all, where the

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "backend/cuda/decode/decode.h"
+#include "backend/cuda/kernels/decode_table.h"
 #include "ops/attention/attention.h"
 #include "ops/linear/gather.h"
 #include "ops/linear/linear.h"

@@ -3,9 +3,7 @@
 
 #include <algorithm>
 
-#include "backend/cuda/decode/decode.h"
-#include "backend/cuda/decode/fast_decode.h"
-#include "backend/cuda/tiles/fast_blocks.h"
+#include "backend/cuda/kernels/float_table.h"
 #include "ops/linear/linear.h"
 #include "quant/format.h"
 
@@ -13,11 +11,13 @@ namespace assay::backend::cuda {
 
 using lower::FusionGroup;
 
-DecodeProducts::DecodeProducts(const ops::Plan& p, const ops::ExecutorOptions& o, const lower::Lowering& l)
-    : plan(p), options(o), lowering(l), own_(l.twins.list.size(), true) {
+DecodeProducts::DecodeProducts(const ops::Plan& p, const ops::ExecutorOptions& o, const lower::Lowering& l,
+                               const Card& c)
+    : plan(p), options(o), lowering(l), card(c), own_(l.twins.list.size(), true) {
   for (const FusionGroup& group : lowering.groups) {
     if (group.twin == ops::kNone || !lower::reads_twin(group.kind)) continue;
-    if (group.kind == FusionGroup::Kind::experts || !serves(group)) own_[static_cast<size_t>(group.twin)] = false;
+    if (group.kind == FusionGroup::Kind::experts || row_for(group) == nullptr)
+      own_[static_cast<size_t>(group.twin)] = false;
   }
 }
 
@@ -38,24 +38,24 @@ bool DecodeProducts::is_fast(const tensor::TensorView& w) const {
   return fast_serves(options, w.dtype, w.shape.cols());
 }
 
-bool DecodeProducts::serves(const FusionGroup& linears) const {
+const DecodeRow* DecodeProducts::row_for(const FusionGroup& linears) const {
   const tensor::TensorView& first = matrix_of(linears.ops.front());
-  if (is_fast(first)) {
-    return std::ranges::all_of(linears.ops, [&](int32_t op) {
-      const tensor::TensorView& w = matrix_of(op);
-      return w.dtype == first.dtype && fast_decode_serves(w.dtype, w.shape.rows(), w.shape.cols());
-    });
-  }
-  return std::ranges::all_of(linears.ops, [&](int32_t op) {
+  const DecodeRow* row = nullptr;
+  for (const int32_t op : linears.ops) {
     const tensor::TensorView& w = matrix_of(op);
-    const bool decoded = options.weights_as_f32 && quant::find_format(w.dtype)->activation != quant::Activation::f32;
-    return !decoded && !is_fast(w) && decode_serves(w.dtype, w.shape.rows(), w.shape.cols(), kind_of(linears));
-  });
+    const bool fast = is_fast(w);
+    if (!fast && options.weights_as_f32 && quant::find_format(w.dtype)->activation != quant::Activation::f32)
+      return nullptr;  // decoded part by part
+    const DecodeRow* own = find_decode_row({w.dtype, w.shape.rows(), w.shape.cols(), kind_of(linears), fast});
+    if (own == nullptr || (row != nullptr && own != row) || (fast && w.dtype != first.dtype)) return nullptr;
+    row = own;
+  }
+  return row;
 }
 
 bool DecodeProducts::is_served(const FusionGroup* group) const {
   if (group == nullptr || group->kind != FusionGroup::Kind::linears) return false;
-  return group->twin == ops::kNone ? serves(*group) : is_made_by_readers(group->twin);
+  return group->twin == ops::kNone ? row_for(*group) != nullptr : is_made_by_readers(group->twin);
 }
 
 }  // namespace assay::backend::cuda

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "backend/cuda/kernels/card.h"
+#include "backend/cuda/kernels/decode_table.h"
 #include "lower/lowering.h"
 #include "ops/plan/executor.h"
 #include "ops/plan/plan.h"
@@ -15,7 +17,8 @@ namespace assay::backend::cuda {
 
 struct DecodeProducts {
   // All must outlive it.
-  DecodeProducts(const ops::Plan& plan, const ops::ExecutorOptions& options, const lower::Lowering& lowering);
+  DecodeProducts(const ops::Plan& plan, const ops::ExecutorOptions& options, const lower::Lowering& lowering,
+                 const Card& card);
 
   template <class Record>
   const Record& record(int32_t op) const {
@@ -37,13 +40,15 @@ struct DecodeProducts {
   bool is_made_by_readers(int32_t twin) const { return twin != ops::kNone && own_[static_cast<size_t>(twin)]; }
   // Whether the group is products that decode's kernels serve. null: no.
   bool is_served(const lower::FusionGroup* group) const;
+  // The row of all of a group of linears; null: none has them all.
+  const DecodeRow* row_for(const lower::FusionGroup& linears) const;
 
   const ops::Plan& plan;
   const ops::ExecutorOptions& options;
   const lower::Lowering& lowering;
+  const Card& card;
 
  private:
-  bool serves(const lower::FusionGroup& linears) const;
   std::vector<bool> own_;  // per twin
 };
 

@@ -4,12 +4,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "backend/cuda/attention/attention.h"
-#include "backend/cuda/linear/linear.h"
-#include "backend/cuda/rows/fused.h"
-#include "backend/cuda/runtime/run_ops.h"
+#include "backend/cuda/kernels/float_table.h"
+#include "backend/cuda/kernels/limits.h"
+#include "backend/cuda/kernels/op_list.h"
 #include "backend/cuda/schedule/decode_handover.h"
-#include "backend/cuda/tiles/fast_blocks.h"
 #include "ops/linear/gather.h"
 #include "ops/rows/activation.h"
 
@@ -67,9 +65,9 @@ bool is_usual(const ops::Plan& plan, const ops::Gate& gate) noexcept {
          plan.values[static_cast<size_t>(gate.gate)].width == plan.values[static_cast<size_t>(gate.y)].width;
 }
 
-Schedule make_schedule(const ops::Plan& plan, const ops::ExecutorOptions& options) {
+Schedule make_schedule(const ops::Plan& plan, const ops::ExecutorOptions& options, const Card& card) {
   Schedule schedule{lower::lower(plan, options, limits_for(plan, options)), {}, {}, {}, {}, lower::find_selected(plan)};
-  const DecodeProducts products(plan, options, schedule);
+  const DecodeProducts products(plan, options, schedule, card);
   schedule.decode = find_decode_groups(products);
   find_sends(products, schedule.decode);
   schedule.column_linears = find_columns(products, schedule.decode);

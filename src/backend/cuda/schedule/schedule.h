@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "backend/cuda/kernels/card.h"
 #include "backend/cuda/runtime/usual.h"
 #include "backend/cuda/schedule/decode_groups.h"
 #include "lower/lowering.h"
@@ -21,6 +22,6 @@ struct Schedule : lower::Lowering {
   std::vector<ops::ValueId> selected_from;  // per value: of which it is the selected rows, or kNone
 };
 
-Schedule make_schedule(const ops::Plan& plan, const ops::ExecutorOptions& options);
+Schedule make_schedule(const ops::Plan& plan, const ops::ExecutorOptions& options, const Card& card);
 
 }  // namespace assay::backend::cuda

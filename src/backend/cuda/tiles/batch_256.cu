@@ -10,30 +10,22 @@
 namespace assay::backend::cuda {
 namespace {
 
-// From so many columns on the tiles of batch_wgmma.cu are faster; of rows of so many superblocks, where few rows are many blocks, from
-// fewer.
-constexpr int kWideColumnsMin = 33, kWideColumnsOfLongRows = 17, kLongRow = 20;
-
 template <class S>
 struct Kernel256 : BatchTile<S> {
   using Base = BatchTile<S>;
   using Base::base, Base::begin, Base::chain, Base::kM, Base::kN, Base::kPlanes, Base::kT, Base::lane, Base::n_clusters, Base::n_own,
       Base::rank, Base::tasks, Base::warp;
   using Tile = typename Base::Tile;
-  static constexpr int kFill = 4;  // blocks of threads for half the multiprocessors are enough
   const uint32_t rings;  // the warp's
   float* const scales;   // of activations
   std::byte* const group_sums;
 
   // Shared memory: sums that wait for their neighbours in the tree, activations, their sums of 16, their scales, the rings.
+  using Places = BatchPlaces256;
   __host__ __device__ static constexpr int columns_at() { return S::kSumsBytes; }
-  __host__ __device__ static constexpr int group_sums_at(int n_blocks) { return columns_at() + n_blocks * S::kColumns * 256; }
-  __host__ __device__ static constexpr int scales_at(int n_blocks, bool has_min) {
-    return group_sums_at(n_blocks) + (has_min ? n_blocks * S::kColumns * 32 : 0);
-  }
-  __host__ __device__ static constexpr int rings_at(int n_blocks, bool has_min) {
-    return (scales_at(n_blocks, has_min) + n_blocks * S::kTokens * 4 + 127) / 128 * 128;
-  }
+  __host__ __device__ static constexpr int group_sums_at(int n_blocks) { return Places(S::form(), n_blocks, false).group_sums; }
+  __host__ __device__ static constexpr int scales_at(int n_blocks, bool has_min) { return Places(S::form(), n_blocks, has_min).scales; }
+  __host__ __device__ static constexpr int rings_at(int n_blocks, bool has_min) { return Places(S::form(), n_blocks, has_min).rings; }
   static int bytes(const BatchTasks& t) { return rings_at(t.n_blocks_most, t.has_min) + kBatchWarps * S::kStages * t.stage_bytes; }
   static int row_bytes(int format) {
     return format == 4 ? BatchQ4_K::kRowBytes : format == 5 ? BatchQ5_K::kRowBytes : BatchQ6_K::kRowBytes;
@@ -205,46 +197,31 @@ struct Kernel256 : BatchTile<S> {
 };
 
 int bits_of(tensor::DType dtype) {
-  return dtype == tensor::DType::Q4_K ? 4 : dtype == tensor::DType::Q5_K ? 5 : dtype == tensor::DType::Q6_K ? 6 : 0;
+  return dtype == tensor::DType::Q4_K ? 4 : dtype == tensor::DType::Q5_K ? 5 : 6;
 }
 
-// The tiles of batch_wgmma.cu.
-bool run_wide(std::span<const LinearTask> linears, const BatchTasks& all, const Hopper& hopper, const Queue& queue) {
-  MmaTasks tasks;
-  for (const LinearTask& linear : linears)
-    tasks.task[tasks.n++] = {linear.w->parts, static_cast<int32_t>(linear.w->rows), 0, linear.bias, linear.y};
-  tasks.n_blocks = all.n_blocks, tasks.n_tokens = all.n_tokens, tasks.x = all.x;
-  return linear_batch_wgmma(linears, tasks, hopper, queue);
-}
-
-bool linear_batch_256(std::span<const LinearTask> linears, BatchTasks& tasks, const Hopper& hopper, const Queue& queue) {
+void linear_batch_256(std::span<const LinearTask> linears, const BatchForm& form, BatchTasks& tasks, const Queue& queue) {
   for (size_t i = 0; i < linears.size(); ++i) {
     tasks.task[i].format = bits_of(linears[i].w->dtype);
-    if (tasks.task[i].format == 0) return false;
     tasks.has_min = tasks.has_min || tasks.task[i].format != 6;
   }
-  if (tasks.n_tokens * tasks.x.planes >= (tasks.n_blocks < kLongRow ? kWideColumnsMin : kWideColumnsOfLongRows) &&
-      run_wide(linears, tasks, hopper, queue))
-    return true;
-  return launch_batch<Kernel256, 3>(tasks, queue);
+  launch_batch<Kernel256, 3>(form, tasks, queue);
 }
+static_assert(BatchQ4_K::kRowBytes == batch_row_bytes(tensor::DType::Q4_K) && BatchQ5_K::kRowBytes == batch_row_bytes(tensor::DType::Q5_K) &&
+              BatchQ6_K::kRowBytes == batch_row_bytes(tensor::DType::Q6_K));
 
 }  // namespace
 
-bool linear_batch(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Hopper& hopper,
-                  const Queue& queue) {
-  if (hopper.n_processors == 0 || linears.size() > kLinearsMax || n_tokens > kBatchTokensMax) return false;
-  if (n_tokens == 0) return true;
+void linear_batch(std::span<const LinearTask> linears, const BatchForm& form, const quant::Activations& x, int64_t n_tokens, const Queue& queue) {
   BatchTasks tasks;
   tasks.n_blocks = static_cast<int32_t>(x.k / x.block());
   tasks.n_tokens = static_cast<int32_t>(n_tokens);
   tasks.x = x;
   for (const LinearTask& linear : linears) {
     const Matrix& w = *linear.w;
-    if (w.parts.n < 2 || w.rows * tasks.n_blocks > INT32_MAX / 2) return false;
     tasks.task[tasks.n++] = {w.parts, 0, static_cast<int32_t>(w.rows), 0, linear.bias, linear.y};
   }
-  return x.kind == quant::Activation::a256 ? linear_batch_256(linears, tasks, hopper, queue) : linear_batch_32(linears, tasks, queue);
+  x.kind == quant::Activation::a256 ? linear_batch_256(linears, form, tasks, queue) : linear_batch_32(linears, form, tasks, queue);
 }
 
 }  // namespace assay::backend::cuda

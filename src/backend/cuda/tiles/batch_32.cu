@@ -11,7 +11,7 @@ namespace {
 
 constexpr int32_t kBiasBits = 0x4B400000;
 constexpr float kBias = 0x1.8p23f;
-constexpr int kLine = 4;  // blocks
+constexpr int kLine = BatchPlaces32::kLine;
 static_assert(32 * 127 * 128 < 1 << 22, "the sums of a block stay within the bias's step of 1");
 
 __device__ uint32_t half_word_at(uint32_t shared) {
@@ -75,9 +75,9 @@ using BatchQ4_0 = BatchQ4<false>;
 using BatchQ4_1 = BatchQ4<true>;
 
 // The formats as BatchTask counts them.
-enum : int32_t { kQ4_0, kQ4_1, kQ8_0, kNotServed };
+enum : int32_t { kQ4_0, kQ4_1, kQ8_0 };
 int32_t number_of(tensor::DType dtype) {
-  return dtype == tensor::DType::Q4_0 ? kQ4_0 : dtype == tensor::DType::Q4_1 ? kQ4_1 : dtype == tensor::DType::Q8_0 ? kQ8_0 : kNotServed;
+  return dtype == tensor::DType::Q4_0 ? kQ4_0 : dtype == tensor::DType::Q4_1 ? kQ4_1 : kQ8_0;
 }
 
 template <class S>
@@ -86,7 +86,6 @@ struct Kernel32 : BatchTile<S> {
   using Base::base, Base::begin, Base::chain, Base::kM, Base::kPlanes, Base::kT, Base::lane, Base::n_own, Base::rank, Base::tasks,
       Base::warp;
   using Tile = typename Base::Tile;
-  static constexpr int kFill = 3;  // blocks of threads for three quarters of the multiprocessors are enough
   static constexpr bool kUnrolls = S::kN <= 4;  // few columns: the latencies of four blocks overlap
   const int n_lines;
   const uint32_t rings;  // the warp's
@@ -94,13 +93,12 @@ struct Kernel32 : BatchTile<S> {
   float* const minima;   // what the formats' minima are multiplied with: sums of activations
 
   // Shared memory: sums that wait for their neighbours in the tree, activations, their scales, their sums, the rings.
-  __host__ __device__ static constexpr int lines_of(int n_blocks) { return (n_blocks + kLine - 1) / kLine; }
+  using Places = BatchPlaces32;
+  __host__ __device__ static constexpr int lines_of(int n_blocks) { return Places::lines_of(n_blocks); }
   __host__ __device__ static constexpr int columns_at() { return S::kSumsBytes; }
-  __host__ __device__ static constexpr int scales_at(int n_blocks) { return columns_at() + lines_of(n_blocks) * S::kColumns * 128; }
-  __host__ __device__ static constexpr int minima_at(int n_blocks) { return scales_at(n_blocks) + n_blocks * S::kTokens * 4; }
-  __host__ __device__ static constexpr int rings_at(int n_blocks, bool has_min) {
-    return (minima_at(n_blocks) + (has_min ? n_blocks * S::kTokens * 4 : 0) + 127) / 128 * 128;
-  }
+  __host__ __device__ static constexpr int scales_at(int n_blocks) { return Places(S::form(), n_blocks, false).scales; }
+  __host__ __device__ static constexpr int minima_at(int n_blocks) { return Places(S::form(), n_blocks, false).minima; }
+  __host__ __device__ static constexpr int rings_at(int n_blocks, bool has_min) { return Places(S::form(), n_blocks, has_min).rings; }
   static int bytes(const BatchTasks& t) { return rings_at(t.n_blocks_most, t.has_min) + kBatchWarps * S::kStages * t.stage_bytes; }
   static int row_bytes(int format) {
     return format == kQ8_0 ? BatchQ8_0::kRowBytes : format == kQ4_1 ? BatchQ4_1::kRowBytes : BatchQ4_0::kRowBytes;
@@ -273,32 +271,17 @@ struct Kernel32 : BatchTile<S> {
   }
 };
 
-// Whether prefill's tiles of 128 rows x 128 columns (wgmma_32.cu) take less time: in us, from what both were measured to take on an H200.
-bool tiles_are_faster(const BatchTasks& tasks, int n_processors) {
-  constexpr int kColumnsMin = 48;
-  constexpr double kTileBlock[] = {0.33, 0.2}, kTileStart = 3, kStart = 5, kProductsEach = 55e6;  // of a tile, by planes; products a us
-  const int n_columns = tasks.n_tokens * tasks.x.planes;
-  if (n_columns < kColumnsMin) return false;
-  int n_tiles = 0;
-  double n_products = 0;
-  for (int i = 0; i < tasks.n; ++i) {
-    n_tiles += (tasks.task[i].n_rows + 127) / 128 * ((n_columns + 127) / 128);
-    n_products += 32.0 * tasks.n_blocks * tasks.task[i].n_rows * n_columns;
-  }
-  const int n_rounds = (n_tiles + n_processors - 1) / n_processors;
-  return n_rounds * tasks.n_blocks * kTileBlock[tasks.x.planes - 1] + kTileStart < n_products / kProductsEach + kStart;
-}
+static_assert(BatchQ8_0::kRowBytes == batch_row_bytes(tensor::DType::Q8_0) && BatchQ4_0::kRowBytes == batch_row_bytes(tensor::DType::Q4_0) &&
+              BatchQ4_1::kRowBytes == batch_row_bytes(tensor::DType::Q4_1) && BatchQ4_1::kHasMin == batch_has_min(tensor::DType::Q4_1));
 
 }  // namespace
 
-bool linear_batch_32(std::span<const LinearTask> linears, BatchTasks& tasks, const Queue& queue) {
-  if (tiles_are_faster(tasks, queue.n_multiprocessors)) return false;
+void linear_batch_32(std::span<const LinearTask> linears, const BatchForm& form, BatchTasks& tasks, const Queue& queue) {
   for (size_t i = 0; i < linears.size(); ++i) {
     tasks.task[i].format = number_of(linears[i].w->dtype);
-    if (tasks.task[i].format == kNotServed) return false;
     tasks.has_min = tasks.has_min || tasks.task[i].format == kQ4_1;
   }
-  return launch_batch<Kernel32, 2>(tasks, queue);
+  launch_batch<Kernel32, 2>(form, tasks, queue);
 }
 
 }  // namespace assay::backend::cuda

@@ -10,15 +10,14 @@
 
 #include <algorithm>
 
+#include "backend/cuda/kernels/batch_layout.h"
 #include "backend/cuda/tiles/batch_formats.cuh"
 #include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/linear/linear.h"
 
 namespace assay::backend::cuda {
 
-inline constexpr int kBatchWarps = 8, kBatchThreads = 32 * kBatchWarps;
-inline constexpr int kBatchRowTiles = 2;  // of 16 rows, of a warp's tile
-inline constexpr int kBatchSharedMax = 227 * 1024;
+inline constexpr int kBatchThreads = 32 * kBatchWarps;
 
 struct BatchTask {
   Parts w;
@@ -35,15 +34,17 @@ struct BatchTasks {
   quant::Activations x;
 };
 
-// kM tiles of 16 rows, kN of 8 columns; a column is a plane of a token, planes one after the other. kCluster blocks of threads share K.
-template <int kPlanes_, int kM_, int kN_, int kStages_, int kBlocksPerProcessor_, int kCluster_>
+// A form of kernels/batch_layout.h: kM tiles of 16 rows, kN of 8 columns; a column is a plane of a token, planes one after the other. kCluster blocks of
+// threads share K.
+template <int kPlanes_, int kN_, int kStages_, int kBlocksPerProcessor_, int kCluster_>
 struct BatchShape {
-  static constexpr int kPlanes = kPlanes_, kM = kM_, kN = kN_, kStages = kStages_, kBlocksPerProcessor = kBlocksPerProcessor_;
-  static constexpr int kCluster = kCluster_, kChunks = 8 / kCluster;  // chunks of a block
-  static constexpr int kLevels = kChunks == 1 ? 0 : kChunks == 2 ? 1 : kChunks == 4 ? 2 : 3;  // of the tree within a block
-  static constexpr int kRows = 16 * kM, kColumns = 8 * kN, kT = kN / kPlanes, kTokens = 8 * kT;
+  __host__ __device__ static constexpr BatchForm form() { return {kPlanes_, kN_, kStages_, kBlocksPerProcessor_, kCluster_}; }
+  static constexpr int kPlanes = kPlanes_, kM = kBatchRows / 16, kN = kN_, kStages = kStages_, kBlocksPerProcessor = kBlocksPerProcessor_;
+  static constexpr int kCluster = kCluster_, kChunks = form().chunks(), kLevels = form().levels();
+  static constexpr int kRows = kBatchRows, kColumns = form().columns(), kT = kN / kPlanes, kTokens = form().tokens();
   static constexpr int kTileVectors = kM * kT * 32;  // float4 of a tile's sums
-  static constexpr int kSumsVectors = kBatchWarps * kTileVectors, kSumsBytes = (kLevels == 0 ? 1 : kLevels) * kSumsVectors * 16;
+  static constexpr int kSumsVectors = kBatchWarps * kTileVectors, kSumsBytes = form().sums_bytes();
+  static_assert(kSumsBytes == (kLevels == 0 ? 1 : kLevels) * kSumsVectors * 16);
 };
 
 __device__ inline uint32_t cluster_rank() {
@@ -183,25 +184,22 @@ __global__ void __launch_bounds__(kBatchThreads, K::Shape::kBlocksPerProcessor) 
   K(tasks, memory).run();
 }
 
-// False, and nothing done, where shared memory cannot hold what the shape needs.
 template <class K>
-bool launch_batch_shape(BatchTasks& tasks, const Queue& queue) {
+void launch_batch_shape(BatchTasks& tasks, const Queue& queue) {
   using S = typename K::Shape;
   int n_tiles = 0, row_bytes = 0;
   for (int i = 0; i < tasks.n; ++i) {
     BatchTask& task = tasks.task[i];
-    if (task.n_rows < S::kRows) return false;
     task.first_tile = n_tiles;
     n_tiles += (task.n_rows + S::kRows - 1) / S::kRows;
     row_bytes = std::max(row_bytes, K::row_bytes(task.format));
   }
   tasks.n_rounds = (n_tiles + kBatchWarps - 1) / kBatchWarps;
   tasks.stage_bytes = S::kRows * row_bytes;
-  tasks.n_blocks_most = (tasks.n_blocks * S::kChunks + 7) / 8;
+  tasks.n_blocks_most = batch_blocks_most(S::form(), tasks.n_blocks);
   const int bytes = K::bytes(tasks);
-  if (bytes > kBatchSharedMax) return false;
   const auto kernel = batch_kernel<K>;
-  if (!allow_shared(kernel, static_cast<size_t>(bytes))) return false;
+  require(allow_shared(kernel, static_cast<size_t>(bytes)), "shared memory");
   cudaLaunchAttribute attributes[2] = {};
   attributes[0].id = cudaLaunchAttributeClusterDimension;
   attributes[0].val.clusterDim = {S::kCluster, 1, 1};
@@ -218,52 +216,38 @@ bool launch_batch_shape(BatchTasks& tasks, const Queue& queue) {
   int n_at_once = 0;
   if (cudaOccupancyMaxActiveClusters(&n_at_once, kernel, &config) != cudaSuccess || n_at_once == 0) {
     cudaGetLastError();
-    return false;
+    require(false, "clusters of blocks of threads");
   }
   // Clusters that run at once share the rounds out evenly.
   const int most = std::max(n_at_once / n_token_tiles, 1), rounds_each = (tasks.n_rounds + most - 1) / most;
   config.gridDim.x = static_cast<unsigned>(S::kCluster * ((tasks.n_rounds + rounds_each - 1) / rounds_each));
   config.numAttrs = queue.overlap ? 2 : 1;
   cudaLaunchKernelEx(&config, kernel, tasks);
-  return true;
 }
 
-// The first of the clusters that gives the device work and fits.
+// The kernel of a form: clusters of kCluster and more.
 template <template <class> class Kernel, int kPlanes, int kN, int kStages, int kBlocksPerProcessor, int kCluster>
-bool launch_batch_clusters(BatchTasks& tasks, const Queue& queue) {
-  using S = BatchShape<kPlanes, kBatchRowTiles, kN, kStages, kBlocksPerProcessor, kCluster>;
-  int64_t n_rounds = 0;
-  for (int i = 0; i < tasks.n; ++i) n_rounds += (tasks.task[i].n_rows + S::kRows - 1) / S::kRows;
-  n_rounds = (n_rounds + kBatchWarps - 1) / kBatchWarps * ((tasks.n_tokens + S::kTokens - 1) / S::kTokens);
-  if (kCluster == 8 || Kernel<S>::kFill * n_rounds * kCluster >= 2 * (queue.n_multiprocessors - 4)) {
-    if (launch_batch_shape<Kernel<S>>(tasks, queue)) return true;
-  }
-  if constexpr (kCluster < 8) return launch_batch_clusters<Kernel, kPlanes, kN, kStages, kBlocksPerProcessor, 2 * kCluster>(tasks, queue);
-  return false;
+void launch_batch_clusters(const BatchForm& form, BatchTasks& tasks, const Queue& queue) {
+  using S = BatchShape<kPlanes, kN, kStages, kBlocksPerProcessor, kCluster>;
+  if (form.cluster == kCluster) return launch_batch_shape<Kernel<S>>(tasks, queue);
+  if constexpr (kCluster < 8) launch_batch_clusters<Kernel, kPlanes, kN, kStages, kBlocksPerProcessor, 2 * kCluster>(form, tasks, queue);
 }
-
-// By what the number of tokens asks for; rows of many superblocks leave room for fewer columns. Many columns have no room for many chunks.
 template <template <class> class Kernel, int kPlanes, int kStagesOfFew>
-bool launch_batch_planes(BatchTasks& tasks, const Queue& queue) {
-  const int n_columns = (tasks.n_tokens + 7) / 8 * 8 * kPlanes;
+void launch_batch_planes(const BatchForm& form, BatchTasks& tasks, const Queue& queue) {
   if constexpr (kPlanes == 1) {
-    if (n_columns <= 8) return launch_batch_clusters<Kernel, kPlanes, 1, kStagesOfFew, 2, 1>(tasks, queue);
+    if (form.n == 1) return launch_batch_clusters<Kernel, kPlanes, 1, kStagesOfFew, 2, 1>(form, tasks, queue);
   }
-  if (n_columns <= 16) return launch_batch_clusters<Kernel, kPlanes, 2, 2, 2, 1>(tasks, queue);
-  if (n_columns > 32 && launch_batch_clusters<Kernel, kPlanes, 8, 2, 1, 4>(tasks, queue)) return true;
-  return launch_batch_clusters<Kernel, kPlanes, 4, 2, 1, 2>(tasks, queue) ||
-         launch_batch_clusters<Kernel, kPlanes, 2, 2, 2, 4>(tasks, queue);
+  if (form.n == 2) return launch_batch_clusters<Kernel, kPlanes, 2, 2, 2, 1>(form, tasks, queue);
+  if (form.n == 4) return launch_batch_clusters<Kernel, kPlanes, 4, 2, 1, 2>(form, tasks, queue);
+  launch_batch_clusters<Kernel, kPlanes, 8, 2, 1, 4>(form, tasks, queue);
 }
-
 // kStagesOfFew: of the ring where there are 8 columns.
 template <template <class> class Kernel, int kStagesOfFew>
-bool launch_batch(BatchTasks& tasks, const Queue& queue) {
-  return tasks.x.planes == 2 ? launch_batch_planes<Kernel, 2, kStagesOfFew>(tasks, queue)
-                             : launch_batch_planes<Kernel, 1, kStagesOfFew>(tasks, queue);
+void launch_batch(const BatchForm& form, BatchTasks& tasks, const Queue& queue) {
+  form.planes == 2 ? launch_batch_planes<Kernel, 2, kStagesOfFew>(form, tasks, queue) : launch_batch_planes<Kernel, 1, kStagesOfFew>(form, tasks, queue);
 }
 
-// The formats with blocks of 32; the tasks are those of the linears, but for the formats. False, and nothing done, where another is among
-// them.
-bool linear_batch_32(std::span<const LinearTask> linears, BatchTasks& tasks, const Queue& queue);
+// The tasks are those of the linears, but for the formats.
+void linear_batch_32(std::span<const LinearTask> linears, const BatchForm& form, BatchTasks& tasks, const Queue& queue);
 
 }  // namespace assay::backend::cuda

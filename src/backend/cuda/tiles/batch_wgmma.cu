@@ -27,12 +27,12 @@ Walk split_evenly(int n_tiles, int n_blocks, int n_processors) {
 }
 
 template <class Kind>
-bool launch_kernel(MmaTasks& tasks, uint32_t second, const Hopper& hopper, const Queue& queue) {
+void launch_kernel(MmaTasks& tasks, uint32_t second, const Hopper& hopper, const Queue& queue) {
   constexpr int kBytes = Layout<Kind>::kBytes;
   const auto kernel = batch_wgmma_kernel<Kind>;
   GroupMaps maps;
-  if (!make_maps<Kind>(tasks, second, hopper, maps)) return false;
-  if (!allow_shared(kernel, kBytes)) return false;
+  require(make_maps<Kind>(tasks, second, hopper, maps), "maps of matrices");
+  require(allow_shared(kernel, kBytes), "shared memory");
   number_tiles(tasks, Kind::kColumns);
   // Where it pays: blocks of threads with several tiles.
   maps.has_outputs = Layout<Kind>::kByCopies && tasks.n_tiles >= 2 * hopper.n_processors && make_output_maps<Kind::kTokens>(tasks, hopper, maps);
@@ -42,26 +42,25 @@ bool launch_kernel(MmaTasks& tasks, uint32_t second, const Hopper& hopper, const
   walk.arrived = hopper.arrived;
   launch(queue, kernel, dim3(static_cast<unsigned>(std::min(walk.n_items, hopper.n_processors))), kGroupsThreads, kBytes, tasks, walk, maps,
          reinterpret_cast<float4*>(hopper.scratch));
-  return true;
 }
 template <class F, int kPlanes, int kColumns>
-bool launch_columns(MmaTasks& tasks, uint32_t second, const Hopper& hopper, const Queue& queue) {
-  return tasks.n_blocks == 8 ? launch_kernel<Kind<F, kPlanes, kColumns, true>>(tasks, second, hopper, queue)
-                             : launch_kernel<Kind<F, kPlanes, kColumns, false>>(tasks, second, hopper, queue);
+void launch_columns(MmaTasks& tasks, uint32_t second, const Hopper& hopper, const Queue& queue) {
+  tasks.n_blocks == 8 ? launch_kernel<Kind<F, kPlanes, kColumns, true>>(tasks, second, hopper, queue)
+                      : launch_kernel<Kind<F, kPlanes, kColumns, false>>(tasks, second, hopper, queue);
 }
 template <class F, int kPlanes>
-bool launch_planes(MmaTasks& tasks, uint32_t second, const Hopper& hopper, const Queue& queue) {
-  return tasks.n_tokens * kPlanes <= 64 ? launch_columns<F, kPlanes, 64>(tasks, second, hopper, queue)
-                                        : launch_columns<F, kPlanes, 128>(tasks, second, hopper, queue);
+void launch_planes(MmaTasks& tasks, uint32_t second, const Hopper& hopper, const Queue& queue) {
+  tasks.n_tokens * kPlanes <= 64 ? launch_columns<F, kPlanes, 64>(tasks, second, hopper, queue)
+                                 : launch_columns<F, kPlanes, 128>(tasks, second, hopper, queue);
 }
 template <class F>
-bool launch_formats(MmaTasks& tasks, uint32_t second, const Hopper& hopper, const Queue& queue) {
-  return tasks.x.planes == 2 ? launch_planes<F, 2>(tasks, second, hopper, queue) : launch_planes<F, 1>(tasks, second, hopper, queue);
+void launch_formats(MmaTasks& tasks, uint32_t second, const Hopper& hopper, const Queue& queue) {
+  tasks.x.planes == 2 ? launch_planes<F, 2>(tasks, second, hopper, queue) : launch_planes<F, 1>(tasks, second, hopper, queue);
 }
 
 }  // namespace
 
-bool linear_batch_wgmma(std::span<const LinearTask> linears, MmaTasks& tasks, const Hopper& hopper, const Queue& queue) {
+void linear_wgmma_256(std::span<const LinearTask> linears, MmaTasks& tasks, const Hopper& hopper, const Queue& queue) {
   uint32_t of_4 = 0, of_5 = 0, of_6 = 0;
   for (size_t i = 0; i < linears.size(); ++i) {
     const tensor::DType dtype = linears[i].w->dtype;
@@ -69,16 +68,8 @@ bool linear_batch_wgmma(std::span<const LinearTask> linears, MmaTasks& tasks, co
   }
   if (of_4 == 0 && of_5 == 0) return launch_formats<Formats<WgmmaQ6_K>>(tasks, 0, hopper, queue);
   const auto run = [&]<class F>(F) { return launch_formats<F>(tasks, F::kMixed ? of_6 : 0, hopper, queue); };
-  if (of_4 != 0 && of_5 != 0) return false;
   if (of_5 != 0) return of_6 == 0 ? run(Formats<WgmmaQ5_K>()) : run(Formats<WgmmaQ5_K, WgmmaQ6_K>());
   return of_6 == 0 ? run(Formats<WgmmaQ4_K>()) : run(Formats<WgmmaQ4_K, WgmmaQ6_K>());
-}
-
-bool linear_wgmma_256(tensor::DType dtype, MmaTasks& tasks, const Hopper& hopper, const Queue& queue) {
-  if (dtype == tensor::DType::Q4_K) return launch_formats<Formats<WgmmaQ4_K>>(tasks, 0, hopper, queue);
-  if (dtype == tensor::DType::Q5_K) return launch_formats<Formats<WgmmaQ5_K>>(tasks, 0, hopper, queue);
-  if (dtype == tensor::DType::Q6_K) return launch_formats<Formats<WgmmaQ6_K>>(tasks, 0, hopper, queue);
-  return false;
 }
 
 }  // namespace assay::backend::cuda

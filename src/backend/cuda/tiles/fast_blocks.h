@@ -21,21 +21,11 @@
 
 namespace assay::backend::cuda {
 
-// Whether mode fast multiplies such a matrix, and in which type.
-bool fast_serves(const ops::ExecutorOptions& options, tensor::DType dtype, int64_t cols) noexcept;
-constexpr tensor::DType fast_type(tensor::DType dtype) noexcept {
-  return dtype == tensor::DType::BF16 ? dtype : tensor::DType::F16;
-}
-// Whether it must be decoded for that.
-bool fast_decodes(tensor::DType dtype) noexcept;
-
 // Rows of a matrix, of n_rows from row_begin on, as halves, one after the other; 16 aligned bytes for each 8 elements.
 // Any format that fast_decodes.
 void blocks_to_halves(const Matrix& w, int64_t row_begin, int64_t n_rows, void* halves, const Queue& queue);
 
-// Whether fast_skinny_blocks reads the matrix.
-bool fast_skinny_reads(const Matrix& w) noexcept;
-// fast_skinny of such matrices, all of one format. x: [n_tokens, cols].
+// fast_skinny of matrices that are cut into parts, all of one format. x: [n_tokens, cols].
 void fast_skinny_blocks(std::span<const LinearTask> linears, const float* x, int64_t n_tokens, const Queue& queue);
 
 }  // namespace assay::backend::cuda

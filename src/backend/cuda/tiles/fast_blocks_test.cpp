@@ -62,7 +62,7 @@ void check_halves(const Blocks& b) {
 
 void check_skinny(const Blocks& a, const Blocks& b, uint64_t seed) {
   const int64_t cols = a.blocks.matrix.cols, rows_a = a.blocks.matrix.rows, rows_b = b.blocks.matrix.rows;
-  if (!fast_skinny_reads(a.blocks.matrix)) return;
+  if (a.blocks.matrix.parts.n < 2) return;
   const DeviceBuffer bias = upload(test::random_activations(rows_a, seed));
   for (const int64_t n : {1, 2, 8, 11, 17, 40}) {
     const DeviceBuffer x = upload(test::random_activations(n * cols, seed + static_cast<uint64_t>(n)));
@@ -133,10 +133,14 @@ TEST(CudaFastBlocks, CutsChangeNoBit) {
     std::vector<DeviceBuffer> y;
     for (const int64_t rows : {2500, 300, 70, 50}) y.push_back(poisoned(static_cast<size_t>(rows * kTokens)));
     check(cudaDeviceSynchronize(), "poisoning");  // the state has a stream of its own
-    const LinearTask tasks[] = {{&parts[0].blocks.matrix, bias.as<float>(), y[0].as<float>()},
-                                {&parts[1].blocks.matrix, nullptr, y[1].as<float>()},
-                                {&parts[2].blocks.matrix, nullptr, y[2].as<float>()},
-                                {&f16, nullptr, y[3].as<float>()}};
+    const Matrix* const matrices[] = {&parts[0].blocks.matrix, &parts[1].blocks.matrix, &parts[2].blocks.matrix, &f16};
+    std::vector<FastLinear> tasks;
+    for (size_t i = 0; i < 4; ++i) {
+      const Matrix& w = *matrices[i];
+      const FloatChoice choice({{w.dtype, w.rows, w.parts.n > 1}, kCols, true, true}, state.card);
+      const FloatKernel kernel = choice.at(in_tiles ? kTokens : 1).kernel;
+      tasks.push_back({{&w, i == 0 ? bias.as<float>() : nullptr, y[i].as<float>()}, kernel});
+    }
     run_fast_linears(state, {tensor::DType::F16, x.as<float>(), kCols, kTokens, in_tiles, false}, tasks,
                      Queue(state.stream.get()));
     state.stream.wait();

@@ -6,7 +6,6 @@
 #include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/tiles/fast_blocks.h"
 #include "backend/cuda/tiles/fast_types.cuh"
-#include "quant/format.h"
 
 namespace assay::backend::cuda {
 namespace {
@@ -60,16 +59,6 @@ __global__ void block_to_halves_kernel(HalvesTask task) {
 unsigned groups_of(int64_t n, int64_t each) { return static_cast<unsigned>((n + each - 1) / each); }
 
 }  // namespace
-
-bool fast_decodes(tensor::DType dtype) noexcept {
-  const quant::Format* format = quant::find_format(dtype);
-  return format != nullptr && format->activation != quant::Activation::f32;
-}
-bool fast_serves(const ops::ExecutorOptions& options, tensor::DType dtype, int64_t cols) noexcept {
-  if (!options.fast) return false;
-  return fast_decodes(dtype) ? options.halves && fast_serves_floats(tensor::DType::F16, cols)
-                             : fast_serves_floats(dtype, cols);
-}
 
 void blocks_to_halves(const Matrix& w, int64_t row_begin, int64_t n_rows, void* halves, const Queue& queue) {
   if (n_rows == 0) return;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "backend/cuda/kernels/float_table.h"
 #include "backend/cuda/linear/float_rows.h"
 #include "backend/cuda/runtime/hopper.h"
 #include "backend/cuda/runtime/queue.h"
@@ -16,11 +17,6 @@
 namespace assay::backend::cuda {
 
 inline constexpr size_t kFastRowsMax = 4;          // runs of rows multiplied together
-inline constexpr int64_t kFastSkinnyTokensMax = 64;   // up to here fast_skinny is chosen
-
-constexpr bool fast_serves_floats(tensor::DType dtype, int64_t cols) noexcept {
-  return (dtype == tensor::DType::F16 || dtype == tensor::DType::BF16) && cols % 32 == 0 && cols < int64_t{1} << 24;
-}
 
 // x: [n_tokens, cols]. All runs of one type, which fast_serves_floats. Any number of tokens; reads each weight once for 32 of them.
 void fast_skinny(std::span<const FloatRows> runs, int64_t cols, const float* x, int64_t n_tokens, const Queue& queue);
@@ -30,7 +26,7 @@ void round_to(tensor::DType dtype, const float* x, int64_t n, void* halves, cons
 // activation(gate) * up rounded so; y: the same as floats, null: nobody reads it. n a multiple of 4.
 void gate_to(tensor::DType dtype, const float* gate, const float* up, ops::ActivationFunction activation, int64_t n, float* y, void* halves,
              const Queue& queue);
-// The same products for many tokens, halves from round_to. False, and nothing done, on a device that has not the instructions.
-bool fast_tiles(std::span<const FloatRows> runs, int64_t cols, const void* halves, int64_t n_tokens, const Hopper& hopper, const Queue& queue);
+// The same products for many tokens, on Hopper, halves from round_to.
+void fast_tiles(std::span<const FloatRows> runs, int64_t cols, const void* halves, int64_t n_tokens, const Hopper& hopper, const Queue& queue);
 
 }  // namespace assay::backend::cuda

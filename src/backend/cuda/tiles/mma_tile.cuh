@@ -10,6 +10,7 @@
 #pragma once
 
 #include "backend/cuda/experts/expert_groups.h"
+#include "backend/cuda/kernels/tile_layout.h"
 #include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/linear/linear.h"
 #include "backend/cuda/tiles/mma_steps.cuh"
@@ -18,8 +19,7 @@
 
 namespace assay::backend::cuda {
 
-inline constexpr int kTileRows = 128, kTileColumns = 128, kMmaThreads = 256;
-inline constexpr int kStageWeights = 128;  // of a row in a stage
+inline constexpr int kMmaThreads = 256;
 
 struct MmaTask {
   Parts w;
@@ -63,7 +63,7 @@ __device__ MmaPlace<kPlanes> place_of(const MmaTasks& tasks, const MmaTask*& tas
 }
 
 template <int kPlanes>
-inline constexpr size_t kWaitingBytes = size_t{2} * kTileRows * kTileColumns / kPlanes * sizeof(float);
+inline constexpr size_t kWaitingBytes = tile_waiting_bytes(kPlanes);
 
 // Sums of a warp's outputs: 2 tiles of 16 rows, kN of 8 tokens.
 template <int kPlanes>
@@ -150,7 +150,6 @@ struct MmaSums {
 };
 
 // Activations of a stage: a column is 128 bytes, its pieces of 16 exchanged so that neighbouring columns lie in different banks.
-inline constexpr int kColumnsBytes = kTileColumns * kStageWeights;
 template <int kPlanes>
 struct MmaColumns {
   const int8_t* from[kPlanes];  // of the thread's first column and piece
@@ -193,13 +192,12 @@ inline void number_tiles(MmaTasks& tasks, int columns = kTileColumns) {
     tasks.n_tiles += (tasks.task[i].n_rows + kTileRows - 1) / kTileRows * tasks.n_token_tiles;
   }
 }
-// Starts a kernel over all tiles; false, and nothing done, where the device has too little shared memory.
+// Starts a kernel over all tiles.
 template <class Kernel>
-bool launch_tiles(Kernel kernel, MmaTasks& tasks, size_t shared_bytes, const Queue& queue) {
-  if (!allow_shared(kernel, shared_bytes)) return false;
+void launch_tiles(Kernel kernel, MmaTasks& tasks, size_t shared_bytes, const Queue& queue) {
+  require(allow_shared(kernel, shared_bytes), "shared memory");
   number_tiles(tasks);
   launch(queue, kernel, dim3(static_cast<unsigned>(tasks.n_tiles)), kMmaThreads, shared_bytes, tasks);
-  return true;
 }
 
 // Kernel: of a format and a number of planes, run over one tile.
@@ -213,19 +211,30 @@ __global__ void __launch_bounds__(kMmaThreads, 1) mma_kernel(const __grid_consta
   Kernel(tasks, *task, place, memory).run();
 }
 template <template <class, int> class Kernel, class Format>
-bool launch_format(MmaTasks& tasks, const Queue& queue) {
-  return tasks.x.planes == 1 ? launch_tiles(mma_kernel<Kernel<Format, 1>>, tasks, Kernel<Format, 1>::kBytes, queue)
-                             : launch_tiles(mma_kernel<Kernel<Format, 2>>, tasks, Kernel<Format, 2>::kBytes, queue);
+void launch_format(MmaTasks& tasks, const Queue& queue) {
+  tasks.x.planes == 1 ? launch_tiles(mma_kernel<Kernel<Format, 1>>, tasks, Kernel<Format, 1>::kBytes, queue)
+                      : launch_tiles(mma_kernel<Kernel<Format, 2>>, tasks, Kernel<Format, 2>::kBytes, queue);
 }
 
-bool linear_mma_32(tensor::DType dtype, MmaTasks& tasks, const Queue& queue);   // false: not a format of blocks of 32 that it serves
-bool linear_mma_256(tensor::DType dtype, MmaTasks& tasks, const Queue& queue);
-bool linear_wgmma_32(tensor::DType dtype, MmaTasks& tasks, const Hopper& hopper, const Queue& queue);  // the same on Hopper
-bool linear_wgmma_256(tensor::DType dtype, MmaTasks& tasks, const Hopper& hopper, const Queue& queue);
-// For fewer tokens; superblocks, at most two formats, the tasks are the linears.
-bool linear_batch_wgmma(std::span<const LinearTask> linears, MmaTasks& tasks, const Hopper& hopper, const Queue& queue);
+// What all products by tiles begin with.
+inline MmaTasks mma_tasks(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens) {
+  MmaTasks tasks;
+  for (const LinearTask& linear : linears)
+    tasks.task[tasks.n++] = {linear.w->parts, static_cast<int32_t>(linear.w->rows), 0, linear.bias, linear.y};
+  tasks.n_blocks = static_cast<int32_t>(x.k / x.block());
+  tasks.n_tokens = static_cast<int32_t>(n_tokens);
+  tasks.x = x;
+  return tasks;
+}
+
+// Of a format of blocks of 32, of superblocks.
+void linear_mma_32(tensor::DType dtype, MmaTasks& tasks, const Queue& queue);
+void linear_mma_256(tensor::DType dtype, MmaTasks& tasks, const Queue& queue);
+void linear_wgmma_32(tensor::DType dtype, MmaTasks& tasks, const Hopper& hopper, const Queue& queue);  // the same on Hopper
+// One format of superblocks, or Q6_K with one of the others.
+void linear_wgmma_256(std::span<const LinearTask> linears, MmaTasks& tasks, const Hopper& hopper, const Queue& queue);
 // By experts; columns: of a tile, 64 or 128.
-bool expert_wgmma_32(tensor::DType dtype, MmaTasks& tasks, const Hopper& hopper, const Queue& queue);
-bool expert_wgmma_256(tensor::DType dtype, MmaTasks& tasks, int columns, const Hopper& hopper, const Queue& queue);
+void expert_wgmma_32(tensor::DType dtype, MmaTasks& tasks, const Hopper& hopper, const Queue& queue);
+void expert_wgmma_256(tensor::DType dtype, MmaTasks& tasks, int columns, const Hopper& hopper, const Queue& queue);
 
 }  // namespace assay::backend::cuda

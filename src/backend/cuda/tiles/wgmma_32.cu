@@ -288,30 +288,29 @@ __global__ void __launch_bounds__(kGroupsThreads, 1)
 }
 
 template <class Format, int kPlanes, bool kByExpert>
-bool launch_kernel(MmaTasks& tasks, const Hopper& hopper, const Queue& queue) {
+void launch_kernel(MmaTasks& tasks, const Hopper& hopper, const Queue& queue) {
   GroupMaps maps;
-  return make_group_maps<Format>(tasks, hopper, kColumnBytes, kTileColumns / kPlanes, maps) &&
-         launch_groups<kByExpert>(wgmma_32_kernel<Format, kPlanes, kByExpert>, tasks, maps, Layout<Format, kPlanes>::kBytes, hopper, queue);
+  require(make_group_maps<Format>(tasks, hopper, kColumnBytes, kTileColumns / kPlanes, maps), "maps of matrices");
+  launch_groups<kByExpert>(wgmma_32_kernel<Format, kPlanes, kByExpert>, tasks, maps, Layout<Format, kPlanes>::kBytes, hopper, queue);
 }
 template <class Format, bool kByExpert>
-bool launch_format(MmaTasks& tasks, const Hopper& hopper, const Queue& queue) {
-  return tasks.x.planes == 2 ? launch_kernel<Format, 2, kByExpert>(tasks, hopper, queue) : launch_kernel<Format, 1, kByExpert>(tasks, hopper, queue);
+void launch_format(MmaTasks& tasks, const Hopper& hopper, const Queue& queue) {
+  tasks.x.planes == 2 ? launch_kernel<Format, 2, kByExpert>(tasks, hopper, queue) : launch_kernel<Format, 1, kByExpert>(tasks, hopper, queue);
 }
 template <bool kByExpert>
-bool launch_dtype(tensor::DType dtype, MmaTasks& tasks, const Hopper& hopper, const Queue& queue) {
-  if (dtype == tensor::DType::Q4_0) return launch_format<WgmmaQ4_0, kByExpert>(tasks, hopper, queue);
-  if (dtype == tensor::DType::Q4_1) return launch_format<WgmmaQ4_1, kByExpert>(tasks, hopper, queue);
-  if (dtype == tensor::DType::Q8_0) return launch_format<WgmmaQ8_0, kByExpert>(tasks, hopper, queue);
-  return false;
+void launch_dtype(tensor::DType dtype, MmaTasks& tasks, const Hopper& hopper, const Queue& queue) {
+  if (dtype == tensor::DType::Q4_0) launch_format<WgmmaQ4_0, kByExpert>(tasks, hopper, queue);
+  if (dtype == tensor::DType::Q4_1) launch_format<WgmmaQ4_1, kByExpert>(tasks, hopper, queue);
+  if (dtype == tensor::DType::Q8_0) launch_format<WgmmaQ8_0, kByExpert>(tasks, hopper, queue);
 }
 
 }  // namespace
 
-bool linear_wgmma_32(tensor::DType dtype, MmaTasks& tasks, const Hopper& hopper, const Queue& queue) {
-  return launch_dtype<false>(dtype, tasks, hopper, queue);
+void linear_wgmma_32(tensor::DType dtype, MmaTasks& tasks, const Hopper& hopper, const Queue& queue) {
+  launch_dtype<false>(dtype, tasks, hopper, queue);
 }
-bool expert_wgmma_32(tensor::DType dtype, MmaTasks& tasks, const Hopper& hopper, const Queue& queue) {
-  return launch_dtype<true>(dtype, tasks, hopper, queue);
+void expert_wgmma_32(tensor::DType dtype, MmaTasks& tasks, const Hopper& hopper, const Queue& queue) {
+  launch_dtype<true>(dtype, tasks, hopper, queue);
 }
 
 }  // namespace assay::backend::cuda

@@ -209,15 +209,14 @@ bool make_group_maps(const MmaTasks& tasks, const Hopper& hopper, int column_byt
   return made;
 }
 
-// Starts a kernel that takes all tiles by turns; false, and nothing done, where the device has too little shared memory.
+// Starts a kernel that takes all tiles by turns.
 template <bool kByExpert, class Kernel>
-bool launch_groups(Kernel kernel, MmaTasks& tasks, const GroupMaps& maps, size_t shared_bytes, const Hopper& hopper, const Queue& queue) {
-  if (!allow_shared(kernel, shared_bytes)) return false;
+void launch_groups(Kernel kernel, MmaTasks& tasks, const GroupMaps& maps, size_t shared_bytes, const Hopper& hopper, const Queue& queue) {
+  require(allow_shared(kernel, shared_bytes), "shared memory");
   if (!kByExpert) number_tiles(tasks);
   const int n_blocks = kByExpert ? hopper.n_processors : std::min(tasks.n_tiles, hopper.n_processors);
   launch(queue, kernel, dim3(static_cast<unsigned>(n_blocks)), kGroupsThreads, shared_bytes, tasks, maps,
          reinterpret_cast<float4*>(hopper.scratch));
-  return true;
 }
 
 }  // namespace assay::backend::cuda

@@ -1,0 +1,49 @@
+// See decode_table.h.
+#include "backend/cuda/kernels/decode_table.h"
+
+#include <algorithm>
+#include <climits>
+
+#include "backend/cuda/kernels/float_table.h"
+
+namespace assay::backend::cuda {
+namespace {
+
+using quant::Activation;
+using tensor::DType;
+
+bool is_256(DType dtype) noexcept { return dtype == DType::Q4_K || dtype == DType::Q5_K || dtype == DType::Q6_K; }
+bool is_32(DType dtype) noexcept { return dtype == DType::Q4_0 || dtype == DType::Q4_1 || dtype == DType::Q8_0; }
+bool is_float(DType dtype) noexcept { return dtype == DType::F32 || dtype == DType::F16 || dtype == DType::BF16; }
+
+bool are_superblocks(const DecodeMatrix& w) noexcept {
+  return !w.is_fast && w.kind == Activation::a256 && is_256(w.dtype);
+}
+bool are_blocks(const DecodeMatrix& w) noexcept { return !w.is_fast && w.kind == Activation::a32 && is_32(w.dtype); }
+bool are_floats(const DecodeMatrix& w) noexcept {
+  return !w.is_fast && w.kind == Activation::f32 && is_float(w.dtype) && w.cols % 32 == 0;
+}
+bool are_halves(const DecodeMatrix& w) noexcept { return w.is_fast && fast_serves_floats(w.dtype, w.cols); }
+
+constexpr DecodeRow kDecodeRows[] = {{"decode superblocks", DecodeKernel::superblocks, &are_superblocks},
+                                     {"decode blocks", DecodeKernel::blocks, &are_blocks},
+                                     {"decode floats", DecodeKernel::floats, &are_floats},
+                                     {"decode halves", DecodeKernel::halves, &are_halves}};
+
+}  // namespace
+
+std::span<const DecodeRow> decode_table() noexcept { return kDecodeRows; }
+
+const DecodeRow* find_decode_row(const DecodeMatrix& w) noexcept {
+  if (w.rows > INT32_MAX / 8 || w.cols > kDecodeWidthMax) return nullptr;
+  const auto* found = std::ranges::find_if(kDecodeRows, [&](const DecodeRow& row) { return row.takes(w); });
+  return found == std::end(kDecodeRows) ? nullptr : found;
+}
+
+bool decode_is_narrow(DType dtype, int64_t width) noexcept { return is_256(dtype) && width <= kNarrow; }
+
+bool router_serves(int64_t n_experts, int64_t cols, const Card& card) noexcept {
+  return n_experts <= kRouterRowsMax && cols % 32 == 0 && cols <= kRouterColumnsMax && card.has_clusters();
+}
+
+}  // namespace assay::backend::cuda

@@ -1,0 +1,67 @@
+// See expert_table.h.
+#include "backend/cuda/kernels/expert_table.h"
+
+#include <algorithm>
+#include <climits>
+
+namespace assay::backend::cuda {
+namespace {
+
+using quant::Activation;
+
+constexpr int64_t kGroupedExpertsMax = 4096;
+constexpr int kNarrowColumns = 64, kColumns = 128;  // of a tile, a plane of a token each
+
+bool are_grouped(const ExpertProduct& p, int64_t n_pairs, const Card& card) noexcept {
+  return card.has_groups() && p.w.is_cut && p.kind != Activation::f32 &&
+         n_pairs >= kGroupedPairsOfExpertMin * p.n_experts && p.n_experts <= kGroupedExpertsMax &&
+         n_pairs < INT32_MAX / 2 && p.w.rows < INT32_MAX / 2;
+}
+bool are_grouped_narrow(const ExpertProduct& p, int64_t n_pairs, const Card& card) noexcept {
+  return p.kind == Activation::a256 && n_pairs * p.planes <= kNarrowColumns * p.n_experts &&
+         are_grouped(p, n_pairs, card);
+}
+bool are_vectors(const ExpertProduct& p, int64_t n_pairs, const Card&) noexcept {
+  return p.w.is_cut && p.kind != Activation::f32 && p.w.rows <= INT32_MAX / 2 && n_pairs <= INT32_MAX / 2;
+}
+bool are_blocks(const ExpertProduct& p, int64_t, const Card&) noexcept { return p.kind != Activation::f32; }
+bool are_floats(const ExpertProduct& p, int64_t, const Card&) noexcept { return p.kind == Activation::f32; }
+
+constexpr ExpertRow kRows[] = {
+    {"expert group tiles of 64", ExpertKernel::group_tiles, kNarrowColumns, &are_grouped_narrow},
+    {"expert group tiles", ExpertKernel::group_tiles, kColumns, &are_grouped},
+    {"expert vectors", ExpertKernel::vectors, 0, &are_vectors},
+    {"experts of any format", ExpertKernel::any_format, 0, &are_blocks},
+    {"experts of floats", ExpertKernel::floats, 0, &are_floats},
+};
+
+}  // namespace
+
+std::span<const ExpertRow> expert_table() noexcept { return kRows; }
+
+const ExpertRow* find_expert_row(std::string_view name) noexcept {
+  const auto* found = std::ranges::find(kRows, name, &ExpertRow::name);
+  return found == std::end(kRows) ? nullptr : found;
+}
+
+// The rows tell numbers of pairs apart at the first that are grouped and behind the last that have narrow tiles.
+ExpertChoice::ExpertChoice(const ExpertProduct& p, const Card& card) {
+  int64_t cuts[] = {1, (kGroupedPairsOfExpertMin * p.n_experts + p.n_used - 1) / p.n_used,
+                    kNarrowColumns * p.n_experts / (p.planes * p.n_used) + 1};
+  std::ranges::sort(cuts);
+  for (const int64_t begin : cuts) {
+    const ExpertRow* row =
+        std::ranges::find_if(kRows, [&](const ExpertRow& r) { return r.takes(p, begin * p.n_used, card); });
+    if (begin < 1 || (!ranges_.empty() && row == ranges_.back().row)) continue;
+    if (!ranges_.empty()) ranges_.back().tokens_max = begin - 1;
+    ranges_.push_back({begin, kAnyTokens, row});
+  }
+}
+
+const ExpertRow& ExpertChoice::at(int64_t n_tokens) const noexcept {
+  const ExpertRange* range = ranges_.data();
+  while (n_tokens > range->tokens_max) ++range;
+  return *range->row;
+}
+
+}  // namespace assay::backend::cuda

@@ -1,0 +1,62 @@
+// The table of the GPU's products with the matrices of the experts that tokens were routed to
+// (experts/expert_linear.h). A pair is a token and one of its n_used experts.
+//
+//   name                     weights         pairs                    card    kernel
+//   expert group tiles of 64 superblocks     2 an expert on average   Hopper  experts/expert_groups.cu, tiles of 64
+//   columns expert group tiles       cut into parts  the same                 Hopper  the same, of 128 expert vectors
+//   cut into parts  any                      any     decode/gemv.cu experts of any format    blocks          any any
+//   experts/expert_any.cuh experts of floats        floats          any                      any
+//   experts/expert_float.cu
+//
+// The first row that takes a product wins; resolved once, into ranges of tokens.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "backend/cuda/kernels/card.h"
+#include "backend/cuda/kernels/linear_table.h"
+
+namespace assay::backend::cuda {
+
+struct ExpertProduct {
+  LinearMatrix w;                                   // the rows of all experts
+  quant::Activation kind = quant::Activation::f32;  // of integers; f32: floats
+  int planes = 2;
+  int64_t n_experts = 0, n_used = 0;
+};
+
+inline constexpr int64_t kGroupedPairsOfExpertMin = 2;  // on average; fewer are faster each by itself
+
+enum class ExpertKernel { group_tiles, vectors, any_format, floats };
+
+struct ExpertRow {
+  std::string_view name;  // unique in the table
+  ExpertKernel kernel;
+  int columns;  // of a tile; 0: it has none
+  bool (*takes)(const ExpertProduct& product, int64_t n_pairs, const Card& card) noexcept;
+};
+
+std::span<const ExpertRow> expert_table() noexcept;  // those of higher rank first
+const ExpertRow* find_expert_row(std::string_view name) noexcept;
+
+struct ExpertRange {
+  int64_t tokens_min = 1, tokens_max = kAnyTokens;
+  const ExpertRow* row = nullptr;
+};
+
+class ExpertChoice {
+ public:
+  ExpertChoice() = default;
+  ExpertChoice(const ExpertProduct& product, const Card& card);
+
+  const ExpertRow& at(int64_t n_tokens) const noexcept;                     // from 1 on
+  std::span<const ExpertRange> ranges() const noexcept { return ranges_; }  // ascending, without a gap from 1 on
+
+ private:
+  std::vector<ExpertRange> ranges_;
+};
+
+}  // namespace assay::backend::cuda

@@ -1,0 +1,82 @@
+// The table of experts' products without a card: every number of tokens has one row, the ranges are where the rows say,
+// and the main cases are named.
+#include "backend/cuda/kernels/expert_table.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "backend/cuda/linear/matrix.h"
+#include "quant/format.h"
+
+namespace assay::backend::cuda {
+namespace {
+
+using tensor::DType;
+
+const Card kHopper = *find_card("h200"), kAmpere = *find_card("a100"), kAda = *find_card("rtx4090");
+
+ExpertProduct product_of(DType dtype, int planes, int64_t n_experts, int64_t n_used) {
+  return {{dtype, n_experts * 768, part_bytes(dtype, false).n > 1},
+          quant::find_format(dtype)->activation,
+          planes,
+          n_experts,
+          n_used};
+}
+std::string text_of(const ExpertChoice& choice) {
+  std::string text;
+  for (const ExpertRange& range : choice.ranges()) {
+    text += (text.empty() ? "" : ", ") + std::to_string(range.tokens_min) + "..";
+    if (range.tokens_max != kAnyTokens) text += std::to_string(range.tokens_max);
+    text += " " + std::string(range.row->name);
+  }
+  return text;
+}
+std::string choice_of(const ExpertProduct& product, const Card& card) { return text_of(ExpertChoice(product, card)); }
+
+TEST(CudaExpertTable, NamesAreUnique) {
+  for (const ExpertRow& row : expert_table()) EXPECT_EQ(find_expert_row(row.name), &row);
+  EXPECT_EQ(find_expert_row("no such row"), nullptr);
+}
+
+TEST(CudaExpertTable, EveryNumberOfTokensHasTheFirstRowThatTakesIt) {
+  for (const Card& card : {kHopper, kAmpere, kAda}) {
+    for (const quant::Format& format : quant::all_formats()) {
+      for (const int planes : {1, 2}) {
+        for (const auto& [n_experts, n_used] :
+             {std::pair<int64_t, int64_t>{128, 8}, {32, 4}, {8, 2}, {7, 3}, {1, 1}, {5000, 10}}) {
+          const ExpertProduct product = product_of(format.dtype, planes, n_experts, n_used);
+          const ExpertChoice choice(product, card);
+          int64_t next = 1;
+          for (const ExpertRange& range : choice.ranges()) {
+            ASSERT_EQ(range.tokens_min, next) << text_of(choice);
+            next = range.tokens_max + 1;
+          }
+          ASSERT_EQ(choice.ranges().back().tokens_max, kAnyTokens);
+          for (int64_t n = 1; n <= 1200; ++n) {
+            const auto first = std::ranges::find_if(
+                expert_table(), [&](const ExpertRow& row) { return row.takes(product, n * n_used, card); });
+            ASSERT_NE(first, expert_table().end());
+            ASSERT_EQ(&choice.at(n), &*first) << n << ": " << text_of(choice);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(CudaExpertTable, MainCases) {
+  EXPECT_EQ(choice_of(product_of(DType::Q4_K, 2, 128, 8), kHopper),
+            "1..31 expert vectors, 32..512 expert group tiles of 64, 513.. expert group tiles");
+  EXPECT_EQ(choice_of(product_of(DType::Q6_K, 1, 8, 2), kHopper),
+            "1..7 expert vectors, 8..256 expert group tiles of 64, 257.. expert group tiles");
+  EXPECT_EQ(choice_of(product_of(DType::Q8_0, 2, 128, 8), kHopper), "1..31 expert vectors, 32.. expert group tiles");
+  EXPECT_EQ(choice_of(product_of(DType::Q4_K, 2, 128, 8), kAmpere), "1.. expert vectors");
+  EXPECT_EQ(choice_of(product_of(DType::IQ4_XS, 2, 128, 8), kHopper), "1.. experts of any format");
+  EXPECT_EQ(choice_of(product_of(DType::MXFP4, 2, 32, 4), kHopper), "1.. experts of any format");
+  EXPECT_EQ(choice_of(product_of(DType::F16, 2, 8, 2), kHopper), "1.. experts of floats");
+}
+
+}  // namespace
+}  // namespace assay::backend::cuda

@@ -1,0 +1,105 @@
+// The table of the GPU's products of float weights, and of all weights that mode fast multiplies as halves or BF16.
+//
+//   name                            mode   weights            tokens  card    kernel
+//   float tiles                     exact  rows of 256..      49..    Hopper  tiles/float_tiles.cu
+//   float skinny                    exact  rows of 32 n       2..     any     linear/float_skinny.cu
+//   floats                          exact  any                1..     any     linear/linear_float.cu
+//   fast tiles                      fast   halves             65..    Hopper  tiles/fast_wgmma.cu
+//   fast tiles of decoded rows      fast   blocks             65..    Hopper  the same, rows decoded by
+//   tiles/fast_halves.cu fast skinny of blocks           fast   blocks, cut        1..     any
+//   tiles/fast_skinny_blocks.cu fast skinny of decoded rows     fast   blocks             1..     any
+//   tiles/fast_skinny.cu, rows decoded fast skinny                     fast   halves             1..     any
+//   tiles/fast_skinny.cu
+//
+// Quantised weights of mode f32 are decoded to floats, part by part, and have the rows of exact. The first row that
+// takes a matrix wins; resolved once, into ranges of tokens.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "backend/cuda/kernels/card.h"
+#include "backend/cuda/kernels/linear_table.h"
+#include "ops/plan/executor.h"
+#include "tensor/dtype.h"
+
+namespace assay::backend::cuda {
+
+inline constexpr int64_t kFloatSkinnyTokensMax = 48;  // up to here float skinny is faster than tiles
+inline constexpr int64_t kFastSkinnyTokensMax = 64;   // likewise
+
+constexpr bool float_skinny_serves(int64_t cols) noexcept { return cols % 32 == 0 && cols < int64_t{1} << 24; }
+constexpr bool float_tiles_serve(int64_t cols) noexcept { return float_skinny_serves(cols) && cols >= 256; }
+// Halves and BF16.
+constexpr bool fast_serves_floats(tensor::DType dtype, int64_t cols) noexcept {
+  return (dtype == tensor::DType::F16 || dtype == tensor::DType::BF16) && float_skinny_serves(cols);
+}
+// Whether mode fast multiplies such a matrix, and in which type.
+bool fast_serves(const ops::ExecutorOptions& options, tensor::DType dtype, int64_t cols) noexcept;
+constexpr tensor::DType fast_type(tensor::DType dtype) noexcept {
+  return dtype == tensor::DType::BF16 ? dtype : tensor::DType::F16;
+}
+// Whether it must be decoded for that.
+bool fast_decodes(tensor::DType dtype) noexcept;
+
+// A form of float skinny: tokens of a tile, and stages of a chunk's ring. The first that the card's shared memory
+// holds.
+struct FloatSkinnyForm {
+  int tokens, depth;
+  // Of a block of threads, with weights of so many bytes: rings of 8 chunks, stages of 16 rows and the tokens; sums of
+  // two tiles.
+  constexpr int ring_bytes(int weight_bytes) const {
+    return 8 * depth * (16 * (64 * weight_bytes + 16) + tokens * 256);
+  }
+  constexpr int bytes(int weight_bytes) const { return ring_bytes(weight_bytes) + 2 * 8 * tokens * 16 * 4; }
+  bool operator==(const FloatSkinnyForm&) const = default;
+};
+constexpr FloatSkinnyForm float_skinny_form(int64_t n_tokens, int weight_bytes, const Card& card) noexcept {
+  const int tokens = n_tokens <= 2 ? 2 : n_tokens <= 4 ? 4 : 8;
+  for (const FloatSkinnyForm form : {FloatSkinnyForm{tokens, 4}, FloatSkinnyForm{tokens, 2}}) {
+    if (form.bytes(weight_bytes) <= card.shared_bytes_max) return form;
+  }
+  return {std::min(tokens, 4), 2};
+}
+
+struct FloatProduct {
+  LinearMatrix w;
+  int64_t cols = 0;
+  bool is_fast = false;     // fast_serves()
+  bool packs_rows = false;  // a product of the plan packs rows of activations for tiles: there is memory for them
+};
+
+enum class FloatKernel { tiles, skinny, any, fast_tiles, fast_skinny_of_blocks, fast_skinny };
+constexpr bool is_fast(FloatKernel kernel) noexcept { return kernel >= FloatKernel::fast_tiles; }
+
+struct FloatRow {
+  std::string_view name;  // unique in the table
+  FloatKernel kernel;
+  int64_t tokens_min;  // up to any number
+  bool (*takes)(const FloatProduct& product, const Card& card) noexcept;
+};
+
+std::span<const FloatRow> float_table() noexcept;  // those of higher rank first
+const FloatRow* find_float_row(std::string_view name) noexcept;
+
+struct FloatRange {
+  int64_t tokens_min = 1, tokens_max = kAnyTokens;
+  const FloatRow* row = nullptr;
+};
+
+class FloatChoice {
+ public:
+  FloatChoice() = default;
+  FloatChoice(const FloatProduct& product, const Card& card);
+
+  const FloatRow& at(int64_t n_tokens) const noexcept;                     // from 1 on
+  std::span<const FloatRange> ranges() const noexcept { return ranges_; }  // ascending, without a gap from 1 on
+
+ private:
+  std::vector<FloatRange> ranges_;
+};
+
+}  // namespace assay::backend::cuda

@@ -1,0 +1,111 @@
+// See kernel_plan.h.
+#include "backend/cuda/kernels/kernel_plan.h"
+
+#include <algorithm>
+
+#include "backend/cuda/linear/matrix.h"
+#include "ops/attention/attention.h"
+#include "ops/linear/expert_linear.h"
+#include "ops/linear/linear.h"
+
+namespace assay::backend::cuda {
+namespace {
+
+using lower::FusionGroup;
+using ops::kNone;
+using Kind = FusionGroup::Kind;
+
+template <class Record>
+const Record& record_of(const ops::Plan& plan, int32_t op) {
+  return plan.ops[static_cast<size_t>(op)].get<Record>();
+}
+const tensor::TensorView& view_of(const ops::Plan& plan, ops::WeightId id) {
+  return plan.weights[static_cast<size_t>(id)].view;
+}
+LinearMatrix matrix_of(const ops::Plan& plan, const ops::ExecutorOptions& options, ops::WeightId id) {
+  const tensor::TensorView& w = view_of(plan, id);
+  return {w.dtype, w.shape.rows(), part_bytes(w.dtype, options.weights_as_f32).n > 1};
+}
+bool are_floats(const FusionGroup& group) { return group.kind == Kind::linears && group.twin == kNone; }
+
+// The group's, if it multiplies fast matrices alone, in one type.
+KernelPlan::Halves halves_read_by(const ops::Plan& plan, const ops::ExecutorOptions& options,
+                                  const FusionGroup& group) {
+  if (!options.fast || !are_floats(group)) return {};
+  const auto& first = record_of<ops::Linear>(plan, group.ops.front());
+  const tensor::DType type = fast_type(view_of(plan, first.w).dtype);
+  const bool all = std::ranges::all_of(group.ops, [&](int32_t op) {
+    const tensor::TensorView& w = view_of(plan, record_of<ops::Linear>(plan, op).w);
+    return fast_serves(options, w.dtype, w.shape.cols()) && fast_type(w.dtype) == type;
+  });
+  return all ? KernelPlan::Halves{first.x, group.ops.front(), type} : KernelPlan::Halves{};
+}
+
+}  // namespace
+
+KernelPlan::KernelPlan(const ops::Plan& plan, const ops::ExecutorOptions& options, const lower::Lowering& lowering,
+                       const Card& card)
+    : card_(card), halves_(lowering.groups.size()), of_op_(plan.ops.size(), kNone) {
+  const bool packs_rows = std::ranges::any_of(lowering.groups, [&](const FusionGroup& group) {
+    return are_floats(group) &&
+           float_tiles_serve(view_of(plan, record_of<ops::Linear>(plan, group.ops.back()).w).shape.cols());
+  });
+  for (size_t i = 0; i < lowering.groups.size(); ++i) {
+    const FusionGroup& group = lowering.groups[i];
+    if (i > 0) halves_[i - 1] = halves_read_by(plan, options, group);
+    if (group.kind == Kind::linears && group.twin != kNone) add_linears(plan, options, lowering, group);
+    if (are_floats(group)) add_floats(plan, options, group, packs_rows);
+    if (group.kind == Kind::experts) add_experts(plan, options, lowering, group);
+    if (group.kind == Kind::attention) add_attention(plan, options, group);
+  }
+}
+
+void KernelPlan::add_linears(const ops::Plan& plan, const ops::ExecutorOptions& options,
+                             const lower::Lowering& lowering, const FusionGroup& group) {
+  std::vector<LinearMatrix> matrices;
+  int64_t cols = 0;
+  for (const int32_t op : group.ops) {
+    const auto& linear = record_of<ops::Linear>(plan, op);
+    matrices.push_back(matrix_of(plan, options, linear.w));
+    cols = view_of(plan, linear.w).shape.cols();
+  }
+  const quant::Activation kind = lowering.twins.list[static_cast<size_t>(group.twin)].kind;
+  of_op_[static_cast<size_t>(group.ops.front())] = static_cast<int32_t>(linears_.size());
+  linears_.emplace_back(LinearProducts{matrices, kind, options.planes, cols}, card_);
+}
+
+void KernelPlan::add_floats(const ops::Plan& plan, const ops::ExecutorOptions& options, const FusionGroup& group,
+                            bool packs_rows) {
+  for (const int32_t op : group.ops) {
+    const auto& linear = record_of<ops::Linear>(plan, op);
+    FloatProduct product;
+    product.w = matrix_of(plan, options, linear.w);
+    product.cols = view_of(plan, linear.w).shape.cols();
+    product.is_fast = fast_serves(options, product.w.dtype, product.cols);
+    product.packs_rows = packs_rows;
+    of_op_[static_cast<size_t>(op)] = static_cast<int32_t>(floats_.size());
+    floats_.emplace_back(product, card_);
+  }
+}
+
+void KernelPlan::add_experts(const ops::Plan& plan, const ops::ExecutorOptions& options,
+                             const lower::Lowering& lowering, const FusionGroup& group) {
+  const auto& experts = record_of<ops::ExpertLinear>(plan, group.ops.front());
+  ExpertProduct product;
+  product.w = matrix_of(plan, options, experts.w);
+  if (group.twin != kNone) product.kind = lowering.twins.list[static_cast<size_t>(group.twin)].kind;
+  product.planes = options.planes;
+  product.n_experts = product.w.rows / (experts.rows_per_expert == 0 ? experts.d_out : experts.rows_per_expert);
+  product.n_used = experts.n_used;
+  of_op_[static_cast<size_t>(group.ops.front())] = static_cast<int32_t>(experts_.size());
+  experts_.emplace_back(product, card_);
+}
+
+void KernelPlan::add_attention(const ops::Plan& plan, const ops::ExecutorOptions& options, const FusionGroup& group) {
+  const auto& attention = record_of<ops::Attention>(plan, group.ops.front());
+  of_op_[static_cast<size_t>(group.ops.front())] = static_cast<int32_t>(attention_.size());
+  const int64_t head_dim = plan.cache_layers[static_cast<size_t>(attention.layer)].head_dim;
+  attention_.emplace_back(AttentionShape{head_dim, options.cache_k, options.cache_v, options.fast}, card_);
+}
+
+}  // namespace assay::backend::cuda

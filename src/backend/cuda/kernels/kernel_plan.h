@@ -1,0 +1,68 @@
+// Which kernels run a plan on a card: the rows of the tables for every group of ops, by the number of tokens, resolved
+// once when the plan is lowered. The run looks them up; `assay plan` shows them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backend/cuda/kernels/attention_table.h"
+#include "backend/cuda/kernels/card.h"
+#include "backend/cuda/kernels/expert_table.h"
+#include "backend/cuda/kernels/float_table.h"
+#include "backend/cuda/kernels/linear_table.h"
+#include "lower/lowering.h"
+#include "ops/plan/executor.h"
+#include "ops/plan/plan.h"
+
+namespace assay::backend::cuda {
+
+class KernelPlan {
+ public:
+  KernelPlan(const ops::Plan& plan, const ops::ExecutorOptions& options, const lower::Lowering& lowering,
+             const Card& card);
+
+  const Card& card() const noexcept { return card_; }
+  // Of a group of products that read integers.
+  const LinearChoice& linears(const lower::FusionGroup& group) const noexcept {
+    return linears_[index_of(group.ops.front())];
+  }
+  // Of a product that reads floats: an op.
+  const FloatChoice& floats(int32_t op) const noexcept { return floats_[index_of(op)]; }
+  // Of a product by experts: an op.
+  const ExpertChoice& experts(int32_t op) const noexcept { return experts_[index_of(op)]; }
+  // Of a group of attention.
+  const AttentionChoice& attention(const lower::FusionGroup& group) const noexcept {
+    return attention_[index_of(group.ops.front())];
+  }
+
+  // Mode fast: the value that the group after this one multiplies by all of its matrices in one type, and that type;
+  // F32: there is none. For so many of its rows that these are fast tiles, the group leaves the value rounded to that
+  // type.
+  struct Halves {
+    ops::ValueId x = ops::kNone;
+    int32_t reader = ops::kNone;  // an op
+    tensor::DType type = tensor::DType::F32;
+  };
+  const Halves& halves_after(size_t i_group) const noexcept { return halves_[i_group]; }
+
+ private:
+  size_t index_of(int32_t op) const noexcept { return static_cast<size_t>(of_op_[static_cast<size_t>(op)]); }
+  void add_linears(const ops::Plan& plan, const ops::ExecutorOptions& options, const lower::Lowering& lowering,
+                   const lower::FusionGroup& group);
+  void add_floats(const ops::Plan& plan, const ops::ExecutorOptions& options, const lower::FusionGroup& group,
+                  bool packs_rows);
+  void add_experts(const ops::Plan& plan, const ops::ExecutorOptions& options, const lower::Lowering& lowering,
+                   const lower::FusionGroup& group);
+  void add_attention(const ops::Plan& plan, const ops::ExecutorOptions& options, const lower::FusionGroup& group);
+
+  const Card card_;
+  std::vector<LinearChoice> linears_;
+  std::vector<FloatChoice> floats_;
+  std::vector<ExpertChoice> experts_;
+  std::vector<AttentionChoice> attention_;
+  std::vector<Halves> halves_;  // per group of the lowering
+  std::vector<int32_t>
+      of_op_;  // where an op's choice stands among those of its kind; of linears the first of the group
+};
+
+}  // namespace assay::backend::cuda

@@ -1,0 +1,158 @@
+// The smaller tables without a card: floats, decode, attention; and the list of cards.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "backend/cuda/kernels/attention_table.h"
+#include "backend/cuda/kernels/decode_table.h"
+#include "backend/cuda/kernels/float_table.h"
+#include "quant/format.h"
+
+namespace assay::backend::cuda {
+namespace {
+
+using ops::CacheType;
+using tensor::DType;
+
+const Card kHopper = *find_card("h200"), kAmpere = *find_card("a100"), kAda = *find_card("rtx4090");
+
+TEST(CudaCards, AreFoundByName) {
+  EXPECT_EQ(find_card(known_cards().front().name), &known_cards().front());
+  EXPECT_EQ(find_card("abacus"), nullptr);
+  EXPECT_TRUE(kHopper.has_groups());
+  EXPECT_FALSE(kAmpere.has_clusters());
+}
+
+std::string floats_of(const FloatProduct& product, const Card& card) {
+  std::string text;
+  const FloatChoice choice(product, card);
+  for (const FloatRange& range : choice.ranges()) {
+    text += (text.empty() ? "" : ", ") + std::to_string(range.tokens_min) + "..";
+    if (range.tokens_max != kAnyTokens) text += std::to_string(range.tokens_max);
+    text += " " + std::string(range.row->name);
+  }
+  return text;
+}
+FloatProduct floats(DType dtype, int64_t cols, bool fast = false, bool packs_rows = true) {
+  const bool is_cut = dtype == DType::Q4_K;
+  return {{dtype, 4096, is_cut}, cols, fast, packs_rows};
+}
+
+TEST(CudaFloatTable, Exact) {
+  EXPECT_EQ(floats_of(floats(DType::F16, 4096), kHopper), "1..1 floats, 2..48 float skinny, 49.. float tiles");
+  EXPECT_EQ(floats_of(floats(DType::F32, 4096), kAmpere), "1..1 floats, 2.. float skinny");
+  EXPECT_EQ(floats_of(floats(DType::F32, 224), kHopper), "1..1 floats, 2.. float skinny") << "too short for tiles";
+  EXPECT_EQ(floats_of(floats(DType::BF16, 100), kHopper), "1.. floats") << "no whole blocks of 32";
+  EXPECT_EQ(floats_of(floats(DType::Q4_K, 4096), kHopper), "1..1 floats, 2..48 float skinny, 49.. float tiles")
+      << "decoded, mode f32";
+}
+
+TEST(CudaFloatTable, FormsOfSkinny) {
+  EXPECT_EQ(float_skinny_form(2, 4, kHopper), (FloatSkinnyForm{2, 4}));
+  EXPECT_EQ(float_skinny_form(3, 2, kHopper), (FloatSkinnyForm{4, 4}));
+  EXPECT_EQ(float_skinny_form(48, 4, kHopper), (FloatSkinnyForm{8, 4}));
+  EXPECT_EQ(float_skinny_form(48, 4, kAmpere), (FloatSkinnyForm{8, 2}));
+  EXPECT_EQ(float_skinny_form(48, 4, kAda), (FloatSkinnyForm{4, 2}));
+  EXPECT_EQ(float_skinny_form(48, 2, kAda), (FloatSkinnyForm{8, 2}));
+}
+
+TEST(CudaFloatTable, Fast) {
+  EXPECT_EQ(floats_of(floats(DType::F16, 4096, true), kHopper), "1..64 fast skinny, 65.. fast tiles");
+  EXPECT_EQ(floats_of(floats(DType::BF16, 4096, true), kAda), "1.. fast skinny");
+  EXPECT_EQ(floats_of(floats(DType::Q4_K, 4096, true), kHopper),
+            "1..64 fast skinny of blocks, 65.. fast tiles of decoded rows");
+  EXPECT_EQ(floats_of(floats(DType::IQ4_XS, 4096, true), kHopper),
+            "1..64 fast skinny of decoded rows, 65.. fast tiles of decoded rows");
+  EXPECT_EQ(floats_of(floats(DType::F16, 128, true, false), kHopper), "1.. fast skinny") << "no memory for packed rows";
+}
+
+TEST(CudaFloatTable, EveryMatrixHasOneRowForEveryNumberOfTokens) {
+  for (const FloatRow& row : float_table()) EXPECT_EQ(find_float_row(row.name), &row);
+  for (const Card& card : {kHopper, kAmpere, kAda}) {
+    for (const quant::Format& format : quant::all_formats()) {
+      for (const bool fast : {false, true}) {
+        for (const int64_t cols : {32, 33, 256, 4096}) {
+          const FloatChoice choice({{format.dtype, 64, fast_decodes(format.dtype)}, cols, fast, true}, card);
+          for (int64_t n = 1; n <= 200; ++n) EXPECT_EQ(is_fast(choice.at(n).kernel), fast);
+          EXPECT_EQ(choice.ranges().front().tokens_min, 1);
+          EXPECT_EQ(choice.ranges().back().tokens_max, kAnyTokens);
+        }
+      }
+    }
+  }
+}
+
+TEST(CudaDecodeTable, MainCases) {
+  using enum quant::Activation;
+  const auto row = [](const DecodeMatrix& w) {
+    const DecodeRow* found = find_decode_row(w);
+    return found == nullptr ? std::string_view() : found->name;
+  };
+  EXPECT_EQ(row({DType::Q4_K, 4096, 4096, a256}), "decode superblocks");
+  EXPECT_EQ(row({DType::Q8_0, 4096, 4096, a32}), "decode blocks");
+  EXPECT_EQ(row({DType::F16, 4096, 4096, f32}), "decode floats");
+  EXPECT_EQ(row({DType::F16, 4096, 4096, f32, true}), "decode halves");
+  EXPECT_EQ(row({DType::F32, 4096, 4096, f32, true}), "");
+  EXPECT_EQ(row({DType::Q4_K, 4096, 4096, f32, true}), "") << "quantised weights as halves: not by decode";
+  EXPECT_EQ(row({DType::IQ4_XS, 4096, 4096, a256}), "");
+  EXPECT_EQ(row({DType::Q4_K, 4096, kDecodeWidthMax, a256}), "decode superblocks");
+  EXPECT_EQ(row({DType::Q4_K, 4096, kDecodeWidthMax + 256, a256}), "") << "the row lies in shared memory";
+  EXPECT_EQ(row({DType::F16, 4096, 100, f32}), "");
+  EXPECT_TRUE(decode_is_narrow(DType::Q6_K, 2048));
+  EXPECT_FALSE(decode_is_narrow(DType::Q6_K, 2049));
+  EXPECT_FALSE(decode_is_narrow(DType::Q8_0, 1024));
+}
+
+TEST(CudaDecodeTable, ServesWhatARoutersRegistersHold) {
+  EXPECT_TRUE(router_serves(128, 2048, kHopper));
+  EXPECT_FALSE(router_serves(129, 2048, kHopper));
+  EXPECT_FALSE(router_serves(128, 2080, kHopper));
+  EXPECT_FALSE(router_serves(128, 48, kHopper));
+  EXPECT_FALSE(router_serves(128, 2048, kAmpere)) << "no clusters of blocks";
+}
+
+// "decode attention | batch attention | attention of Hopper"
+std::string attention_of(const AttentionShape& shape, const Card& card) {
+  const AttentionChoice choice(shape, card);
+  const std::string one(choice.one_token == nullptr ? "none" : choice.one_token->name);
+  return one + " | " + std::string(choice.alone->name) + " | " + std::string(choice.tiles->name);
+}
+
+TEST(CudaAttentionTable, MainCases) {
+  constexpr CacheType f16 = CacheType::f16, q8 = CacheType::q8_0;
+  EXPECT_EQ(attention_of({128, f16, f16}, kHopper), "decode attention | batch attention | attention of Hopper");
+  EXPECT_EQ(attention_of({64, q8, q8}, kHopper), "decode attention | batch attention | attention of Hopper");
+  EXPECT_EQ(attention_of({256, f16, f16}, kHopper), "decode attention | batch attention | attention of prefill");
+  EXPECT_EQ(attention_of({256, q8, f16}, kHopper), "decode attention | batch attention | attention tiles");
+  EXPECT_EQ(attention_of({80, q8, q8}, kHopper), "none | split attention | attention tiles");
+  EXPECT_EQ(attention_of({80, f16, f16}, kHopper), "decode attention | batch attention | attention tiles");
+  EXPECT_EQ(attention_of({128, f16, f16, true}, kHopper),
+            "fast decode attention | fast batch attention | fast attention tiles");
+  EXPECT_EQ(attention_of({96, f16, f16, true}, kHopper), "decode attention | batch attention | attention tiles");
+  EXPECT_EQ(attention_of({128, f16, f16}, kAmpere), "decode attention | batch attention | attention of prefill");
+  EXPECT_EQ(attention_of({128, f16, f16}, kAda), "decode attention | batch attention | attention tiles")
+      << "shared memory";
+}
+
+TEST(CudaAttentionTable, EveryShapeHasOneRow) {
+  for (const Card& card : {kHopper, kAmpere, kAda}) {
+    for (int64_t head_dim = 1; head_dim <= kHeadDimMax; ++head_dim) {
+      for (const CacheType k : {CacheType::f32, CacheType::f16, CacheType::q8_0}) {
+        for (const CacheType v : {CacheType::f32, CacheType::f16, CacheType::q8_0}) {
+          for (const bool fast : {false, true}) {
+            const AttentionChoice choice({head_dim, k, v, fast}, card);
+            ASSERT_NE(choice.alone, nullptr);
+            ASSERT_NE(choice.alone_beyond, nullptr);
+            ASSERT_NE(choice.tiles, nullptr);
+            EXPECT_EQ(&choice.alone_at(8, 4), choice.alone);
+          }
+        }
+      }
+    }
+  }
+  const AttentionChoice choice({128, CacheType::f16, CacheType::f16, false}, kHopper);
+  EXPECT_EQ(choice.alone_at(70000, 4).name, "split attention") << "more than a grid's third dimension";
+}
+
+}  // namespace
+}  // namespace assay::backend::cuda
