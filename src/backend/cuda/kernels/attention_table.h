@@ -3,12 +3,12 @@
 // cache belong to the kernel too.
 //
 //   name                  for          heads           cache      card     kernel
-//   fast decode attention one token    64, 128         f16        mode fast
+//   fast decode attention one token    64, 128         f16        any      attention/fast_attention.cu, mode fast
 //   decode attention      one token    8 n, 32 n q8_0  any        any      attention/decode_attention.cu, _f16.cu
-//   fast batch attention  alone        64, 128         f16        mode fast
+//   fast batch attention  alone        64, 128         f16        any      the same
 //   batch attention       alone        8 n, 32 n q8_0  any        any      attention/batch_attention.cu
 //   split attention       alone        up to 512       any        any      attention/attention.cu
-//   fast attention tiles  tiles        64, 128         f16        mode fast
+//   fast attention tiles  tiles        64, 128         f16        any      the same
 //   attention of Hopper   tiles        64, 128         any        Hopper   attention/attention_hopper.cu
 //   attention of prefill  tiles        64, 128, 256    f16        memory   attention/attention_prefill.cu
 //   attention tiles       tiles        up to 512       any        any      attention/attention.cu

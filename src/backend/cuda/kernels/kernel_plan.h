@@ -21,7 +21,6 @@ class KernelPlan {
   KernelPlan(const ops::Plan& plan, const ops::ExecutorOptions& options, const lower::Lowering& lowering,
              const Card& card);
 
-  const Card& card() const noexcept { return card_; }
   // Of a group of products that read integers.
   const LinearChoice& linears(const lower::FusionGroup& group) const noexcept {
     return linears_[index_of(group.ops.front())];

@@ -1,7 +1,10 @@
 // The smaller tables without a card: floats, decode, attention; and the list of cards.
 #include <gtest/gtest.h>
 
+#include <set>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "backend/cuda/kernels/attention_table.h"
 #include "backend/cuda/kernels/decode_table.h"
@@ -80,6 +83,17 @@ TEST(CudaFloatTable, EveryMatrixHasOneRowForEveryNumberOfTokens) {
       }
     }
   }
+}
+
+template <class Row>
+void expect_unique_names(std::span<const Row> table) {
+  std::set<std::string_view> names;
+  for (const Row& row : table) EXPECT_TRUE(names.insert(row.name).second) << row.name;
+}
+
+TEST(CudaDecodeTable, NamesAreUnique) {
+  expect_unique_names(decode_table());
+  expect_unique_names(attention_table());
 }
 
 TEST(CudaDecodeTable, MainCases) {
