@@ -38,6 +38,7 @@ Device::Device(std::unique_ptr<const Instance> instance, int number, bool apart)
   facts_ = devices[static_cast<size_t>(number)];
   if (apart) facts_.shares_memory = false;
   uses_dots_ = facts_.has_fast_dots;
+  matrix_depth_ = facts_.matrix_depth;
   if (!facts_.refused.empty()) {
     throw Error(Errc::device, "Vulkan device " + std::to_string(number) + " (" + facts_.name + ", " + facts_.driver +
                                   "): " + facts_.refused +
@@ -82,6 +83,15 @@ void Device::open() {
   if (facts_.has_dots) {
     extensions.push_back(VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME);
     features_12.pNext = &dots;
+  }
+  VkPhysicalDeviceCooperativeMatrixFeaturesNV matrices = {};
+  matrices.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_NV;
+  matrices.cooperativeMatrix = VK_TRUE;
+  if (facts_.matrix_depth > 0) {
+    extensions.push_back(VK_NV_COOPERATIVE_MATRIX_EXTENSION_NAME);
+    features_12.vulkanMemoryModel = features_12.shaderInt8 = VK_TRUE;
+    matrices.pNext = features_12.pNext;
+    features_12.pNext = &matrices;
   }
   VkDeviceCreateInfo info = {};
   info.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO;

@@ -98,6 +98,10 @@ class Device {
   // Whether shaders take the device's instruction for dots of bytes; at first, where it has a fast one.
   bool uses_dots() const noexcept { return uses_dots_; }
   void set_uses_dots(bool uses) noexcept { uses_dots_ = uses && facts_.has_dots; }
+  // How deep the cooperative matrices are that products of many tokens take, 16 or 32; 0: they take none. Where the
+  // device has none, as tests ask for, loops stand in their place.
+  uint32_t matrix_depth() const noexcept { return matrix_depth_; }
+  void set_matrix_depth(uint32_t depth) noexcept { matrix_depth_ = depth; }
   // Outputs of a product that an invocation has along each side of its tile: many where they fit into registers, one
   // where a multiply-add is a page of instructions, since drivers write them all out.
   int64_t tile_side() const noexcept {
@@ -188,6 +192,7 @@ class Device {
   size_t n_kept_ = 0;                       // pipelines that are in the user's cache
   std::string cache_note_;
   int64_t tile_side_ = 0;
+  uint32_t matrix_depth_ = 0;
   std::vector<Piece> pieces_;
   std::map<std::pair<std::string, Constants>, VkPipeline> pipelines_;  // the constants with those of the arithmetic
   Buffer staging_;

@@ -38,6 +38,12 @@ inline ::testing::AssertionResult same_floats(std::span<const float> found, std:
                                        << std::hexfloat << found[first] << ", expected " << expected[first];
 }
 
+// That its cooperative matrices have; of a device without them those of the loops that stand for them.
+inline std::vector<uint32_t> depths_of_matrices(const Device& device) {
+  if (device.facts().matrix_depth > 0) return {device.facts().matrix_depth};
+  return {16, 32};
+}
+
 template <class T>
 Buffer upload(Device& device, const std::vector<T>& values) {
   Buffer buffer = device.allocate(values.size() * sizeof(T), Device::Place::device, "a test");

@@ -13,8 +13,10 @@ namespace {
 
 constexpr uint32_t kVersionMin = VK_API_VERSION_1_2;
 constexpr uint32_t kInvocationsMin = 256, kPushBytesMin = 128, kSharedBytesMin = 16384;
+constexpr uint32_t kMatrixSubgroup = 32, kMatrixSharedBytes = 49152;  // of linear/linear_matrix.comp
 constexpr const char* kPortability = "VK_KHR_portability_enumeration";
 constexpr const char* kDots = VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME;
+constexpr const char* kMatrices = VK_NV_COOPERATIVE_MATRIX_EXTENSION_NAME;
 constexpr const char* kPortabilitySubset = "VK_KHR_portability_subset";
 
 std::string version_text(uint32_t version) {
@@ -200,6 +202,7 @@ Facts Instance::facts_of(VkPhysicalDevice device) const {
   f.has_portability = lists(extensions, kPortabilitySubset);
   f.has_budget = lists(extensions, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
   if (lists(extensions, kDots)) find_dots(f);
+  if (lists(extensions, kMatrices)) find_matrices(f);
 
   VkPhysicalDeviceMemoryBudgetPropertiesEXT budget = {};
   budget.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT;
@@ -232,6 +235,58 @@ void Instance::find_dots(Facts& f) const {
   functions_.GetPhysicalDeviceProperties2(f.handle, &properties);
   f.has_dots = dots.shaderIntegerDotProduct == VK_TRUE;
   f.has_fast_dots = f.has_dots && speeds.integerDotProduct4x8BitPackedSignedAccelerated == VK_TRUE;
+}
+
+void Instance::find_matrices(Facts& f) const {
+  VkPhysicalDeviceCooperativeMatrixFeaturesNV matrices = {};
+  matrices.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_NV;
+  VkPhysicalDeviceVulkan12Features features_12 = {};
+  features_12.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES;
+  features_12.pNext = &matrices;
+  VkPhysicalDeviceFeatures2 features = {};
+  features.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2;
+  features.pNext = &features_12;
+  functions_.GetPhysicalDeviceFeatures2(f.handle, &features);
+  VkPhysicalDeviceSubgroupProperties subgroups = {};
+  subgroups.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES;
+  VkPhysicalDeviceProperties2 properties = {};
+  properties.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2;
+  properties.pNext = &subgroups;
+  functions_.GetPhysicalDeviceProperties2(f.handle, &properties);
+  const auto lacks = [&f](bool is_so, const std::string& what) {
+    if (is_so) f.matrices_lack += (f.matrices_lack.empty() ? "" : ", ") + what;
+  };
+  const uint32_t depth = matrix_depth_of(f.handle);
+  lacks(matrices.cooperativeMatrix != VK_TRUE, "the feature itself");
+  lacks(features_12.vulkanMemoryModel != VK_TRUE, "vulkanMemoryModel");
+  lacks(features_12.shaderInt8 != VK_TRUE, "shaderInt8");
+  lacks(subgroups.subgroupSize != kMatrixSubgroup,
+        "subgroups of 32 (it has " + std::to_string(subgroups.subgroupSize) + ")");
+  lacks(f.shared_bytes < kMatrixSharedBytes, "48 KiB of shared memory (it has " + std::to_string(f.shared_bytes) + ")");
+  lacks(depth == 0, "16 x 16 outputs of signed bytes with sums of 32 bits");
+  if (f.matrices_lack.empty()) f.matrix_depth = depth;
+}
+
+// Of products of 16 x 16 outputs; the most.
+uint32_t Instance::matrix_depth_of(VkPhysicalDevice device) const {
+  const auto enumerate = reinterpret_cast<PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesNV>(
+      lookup_(instance_, "vkGetPhysicalDeviceCooperativeMatrixPropertiesNV"));
+  uint32_t n = 0;
+  if (enumerate == nullptr || enumerate(device, &n, nullptr) != VK_SUCCESS) return 0;
+  VkCooperativeMatrixPropertiesNV empty = {};
+  empty.sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_NV;
+  std::vector<VkCooperativeMatrixPropertiesNV> shapes(n, empty);
+  if (enumerate(device, &n, shapes.data()) < 0) return 0;
+  shapes.resize(std::min<size_t>(n, shapes.size()));
+  uint32_t depth = 0;
+  for (const VkCooperativeMatrixPropertiesNV& p : shapes) {
+    const bool fits = p.MSize == 16 && p.NSize == 16 && (p.KSize == 16 || p.KSize == 32) &&
+                      p.AType == VK_COMPONENT_TYPE_SINT8_NV && p.BType == VK_COMPONENT_TYPE_SINT8_NV &&
+                      p.CType == VK_COMPONENT_TYPE_SINT32_NV && p.DType == VK_COMPONENT_TYPE_SINT32_NV &&
+                      p.scope == VK_SCOPE_SUBGROUP_NV;
+    if (fits) depth = std::max(depth, p.KSize);
+  }
+  return depth;
 }
 
 }  // namespace assay::backend::vulkan

@@ -55,6 +55,10 @@ struct Facts {
   bool is_software = false, shares_memory = false;  // shares_memory: the host's and the device's are the same
   bool has_float64 = false, has_portability = false, has_budget = false;
   bool has_dots = false, has_fast_dots = false;  // an instruction for dots of packed bytes; and one that is accelerated
+  // Cooperative matrices as linear/cooperative.glsl has them (VK_NV_cooperative_matrix): bytes of a row that they
+  // multiply at once; 0: none, and why, where it has others.
+  uint32_t matrix_depth = 0;
+  std::string matrices_lack;
   uint32_t queue_family = 0;
   int64_t memory_bytes = 0, free_bytes = 0;
   uint64_t piece_bytes_max = 0;  // that are allocated at once
@@ -80,6 +84,8 @@ class Instance {
   void open(const std::string& library);
   Facts facts_of(VkPhysicalDevice device) const;
   void find_dots(Facts& facts) const;
+  void find_matrices(Facts& facts) const;
+  uint32_t matrix_depth_of(VkPhysicalDevice device) const;
 
   void* library_ = nullptr;
   PFN_vkGetInstanceProcAddr lookup_ = nullptr;

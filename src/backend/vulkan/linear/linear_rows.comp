@@ -144,7 +144,7 @@ float team_output(uint o) {
 
 void main() {
   first_token = gl_WorkGroupID.y * kTokens;
-  first_row = find_product(gl_WorkGroupSize.y * kRows) + gl_LocalInvocationID.y * kRows;
+  first_row = find_product(row_group(), gl_WorkGroupSize.y * kRows) + gl_LocalInvocationID.y * kRows;
   find_chains();
   for (uint o = gl_LocalInvocationID.x; o < kRows * kTokens; o += gl_WorkGroupSize.x) {
     const uint row = first_row + o / kTokens, token = first_token + o % kTokens;

@@ -141,7 +141,7 @@ bool end_block(uint b) {
 
 void main() {
   first_token = gl_WorkGroupID.y * 16u * kPer;
-  first_row = find_product(8u * kPer);
+  first_row = find_product(row_group(), 8u * kPer);
   const uint n_stages = (kBlocks * block_elements() + 63u) / 64u;
   bool has_small = false;
   uint chunk = 0u;

@@ -42,9 +42,10 @@ uint x_row(uint token) {
 #endif
 }
 
-// Finds the product at work, and the workgroup's first row there; each workgroup has so many.
-uint find_product(uint rows_together) {
-  uint first = (gl_WorkGroupID.z * gl_NumWorkGroups.x + gl_WorkGroupID.x) * rows_together;
+// Of the groups of rows that an axis of the dispatch is for. Then the product at work, and the first row there of the group; each has so many.
+uint row_group() { return gl_WorkGroupID.z * gl_NumWorkGroups.x + gl_WorkGroupID.x; }
+uint find_product(uint group, uint rows_together) {
+  uint first = group * rows_together;
 #if (ASSAY_OPERATION & 2) != 0
   product = push.product;
 #else
@@ -68,8 +69,8 @@ int x_sum(uint x, uint plane, uint at) {
 float x_step(uint x, uint b) { return uintBitsToFloat(push.x.at[x + twin_d(kBlocks * block_elements(), kPlanes) + b]); }
 
 // Integers of one or two planes as a float, and a block's term: multiples of 2^-31 from 2^-24 (halves) and 2^-7, never subnormal.
-float joined(int high, int low) { return kPlanes == 2u ? fused_normal(0.0078125, float(low), float(high)) : float(high); }
-float term_of(vec2 scales, ivec4 sum) {  // sum: dots of both planes, then minima's
+float joined(float high, float low) { return kPlanes == 2u ? fused_normal(0.0078125, low, high) : high; }
+float term_of(vec2 scales, vec4 sum) {  // sum: dots of both planes, then minima's
   const float f = joined(sum.x, sum.y);
   return has_min() ? fused_normal(scales.x, f, mul_normal(scales.y, joined(sum.z, sum.w))) : mul_normal(scales.x, f);
 }

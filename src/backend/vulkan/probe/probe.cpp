@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 
 #include "num/activations.h"
@@ -179,6 +180,46 @@ std::vector<uint32_t> device_bits(Device& device, ProbeOperation operation, bool
   return found;
 }
 
+int64_t n_wrong_of_matrices(Device& device) {
+  struct Push {
+    VkDeviceAddress bytes, scales, factors, terms, y;
+  };
+  constexpr size_t kSide = 16, kDepth = 32, kOutputs = kSide * kSide;
+  struct Samples {
+    std::array<int8_t, 2 * kSide * kDepth> bytes;  // of rows, of columns
+    std::array<int32_t, kSide> scales;
+    std::array<float, kSide> factors, terms;
+    std::array<uint32_t, kOutputs> y;
+  };
+  const Buffer memory = device.allocate(sizeof(Samples), Device::Place::host, "the probe");
+  auto& samples = *memory.as<Samples>();
+  int64_t n_wrong = 0;
+  for (uint64_t seed = 1; seed <= 8; ++seed) {
+    uint64_t state = seed;
+    for (int8_t& byte : samples.bytes) byte = static_cast<int8_t>(next(state));
+    for (int32_t& scale : samples.scales) scale = static_cast<int32_t>(next(state) % 256) - 128;
+    const auto any = [&state](uint32_t exponent) { return as_float((next(state) & 0x807FFFFFu) | (exponent << 23)); };
+    for (float& factor : samples.factors) factor = any(120 + static_cast<uint32_t>(next(state) % 8));
+    for (float& term : samples.terms) term = any(137 + static_cast<uint32_t>(next(state) % 8));
+    const VkDeviceAddress at = memory.address();
+    const Push push = {at, at + offsetof(Samples, scales), at + offsetof(Samples, factors),
+                       at + offsetof(Samples, terms), at + offsetof(Samples, y)};
+    device.dispatch(device.facts().matrix_depth > 0 ? "probe_matrix_4" : "probe_matrix_0", {device.matrix_depth()},
+                    push, 1);
+    device.finish();
+    for (size_t i = 0; i < kOutputs; ++i) {
+      const size_t row = i % kSide, column = i / kSide;
+      int32_t dot = 0;
+      for (size_t j = 0; j < kDepth; ++j)
+        dot += samples.bytes[row * kDepth + j] * samples.bytes[(kSide + column) * kDepth + j];
+      const float y =
+          num::fma(static_cast<float>(samples.scales[row] * dot), samples.factors[row], samples.terms[column]);
+      n_wrong += samples.y[i] == as_bits(y) ? 0 : 1;
+    }
+  }
+  return n_wrong;
+}
+
 int64_t n_different(ProbeOperation operation, std::span<const uint32_t> found, std::span<const uint32_t> expected) {
   int64_t n = 0;
   for (size_t i = 0; i < expected.size(); ++i) {
@@ -220,6 +261,7 @@ Probe probe(Device& device) {
     device.set_arithmetic(chosen);
   }
   device.set_uses_dots(device.uses_dots() && agrees(ProbeOperation::integer_dot, false, true));
+  if (device.matrix_depth() > 0 && n_wrong_of_matrices(device) > 0) device.set_matrix_depth(0);
   const auto say = [&](bool is_so, std::string_view what) {
     if (is_so) result.text += (result.text.empty() ? "" : ", ") + std::string(what);
   };
@@ -231,6 +273,10 @@ Probe probe(Device& device) {
   say(chosen.flushes, "subnormals by integers");
   say(!device.uses_dots(), "dots of bytes by shifts");
   say(result.text.empty(), "all operations the device's own");
+  say(device.matrix_depth() > 0, "cooperative matrices of bytes");
+  say(device.facts().matrix_depth > 0 && device.matrix_depth() == 0, "its cooperative matrices are wrong and not used");
+  if (const std::string& lack = device.facts().matrices_lack; !lack.empty())
+    say(true, "no cooperative matrices, which lack " + lack);
   for (uint32_t i = 0; i < kNProbed; ++i) {
     const auto operation = static_cast<ProbeOperation>(i);
     if (agrees(operation, true, true)) continue;

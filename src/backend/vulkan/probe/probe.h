@@ -54,12 +54,16 @@ std::vector<uint32_t> device_bits(Device& device, ProbeOperation operation, bool
 // Places where the bits differ; NaNs are one value.
 int64_t n_different(ProbeOperation operation, std::span<const uint32_t> found, std::span<const uint32_t> expected);
 
+// Outputs of eight small products by cooperative matrices that differ from the CPU's; where the device has none, by the
+// loops that stand for them in tests.
+int64_t n_wrong_of_matrices(Device& device);
+
 struct Probe {
   Arithmetic arithmetic;
   std::string text;     // "fma by float64" or "all its own": for lists of devices
   std::string refused;  // which operation still differs; empty: none
 };
-// Leaves the device with the arithmetic that it found, and with its dots of bytes if they are right.
+// Leaves the device with the arithmetic that it found, and with its dots of bytes and matrices if they are right.
 Probe probe(Device& device);
 
 }  // namespace assay::backend::vulkan

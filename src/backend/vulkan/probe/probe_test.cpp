@@ -52,6 +52,16 @@ TEST(VulkanProbe, EveryEmulationHasTheBitsOfTheCpu) {
   expect_bits(device, own, "subnormals by integers");
 }
 
+TEST(VulkanProbe, MatricesHaveTheBitsOfTheCpu) {
+  ASSAY_REQUIRE_VULKAN();
+  Device device(std::make_unique<const Instance>(), 0);
+  probe(device);
+  for (const uint32_t depth : depths_of_matrices(device)) {
+    device.set_matrix_depth(depth);
+    EXPECT_EQ(n_wrong_of_matrices(device), 0) << depth;
+  }
+}
+
 // What a device without a fused multiply-add would give without the emulation is found out.
 TEST(VulkanProbe, SeesAWrongOperation) {
   ASSAY_REQUIRE_VULKAN();

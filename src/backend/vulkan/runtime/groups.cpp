@@ -168,7 +168,7 @@ lower::DeviceLimits limits_for(const ops::Plan& plan, const ops::ExecutorOptions
                                bool borrows_all) {
   lower::DeviceLimits limits;
   limits.has_kernel = [&plan, options, borrows_all, most = device.piece_bytes_max](const ops::Op& op) {
-    return !borrows_all && !kernels_for(plan, options, op, most).empty();
+    return !borrows_all && !kernels_for(plan, options, op, {.matrix_bytes_max = most}).empty();
   };
   limits.products_max = plan.ops.size();
   if (borrows_all) return limits;

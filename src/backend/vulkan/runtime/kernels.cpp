@@ -34,6 +34,8 @@ using tensor::DType;
 
 constexpr int64_t kTokensTogether = 4;  // of float weights, by one invocation
 constexpr int64_t kRowsTokensMax = 8;   // tokens from which on tiles are faster
+constexpr int64_t kTilesTokensMax =
+    256;  // up to which cooperative matrices leave too many multiprocessors without work
 constexpr int64_t kElementsThreads = 64, kElementsGroupsMax = 4096, kRunGroupsMax = 4096;
 constexpr int64_t kAttentionThreads = 128, kValueDimMax = 512, kKeyDimMax = 1024;
 constexpr int64_t kMatrixBytesMax = (int64_t{1} << 32) - 1024;  // shaders count a matrix's bytes in 32 bits
@@ -210,6 +212,26 @@ void run_tiles(DeviceState& s, std::span<const int32_t> ops) {
   s.device.dispatch(shader_of(s, "linear_tile", false),
                     {number_of(w.dtype), u32(per), u32(s.options.planes), 0, 0, u32(n_blocks), u32(per * per)}, push,
                     n_groups, (n_tokens + 16 * per - 1) / (16 * per));
+}
+
+bool serves_matrix(const ops::Plan& plan, const ops::ExecutorOptions& options, const ops::Op& op) {
+  return serves_product<ops::Linear, false>(plan, options, op) &&
+         tensor::traits(view_of(plan, op.get<ops::Linear>().w).dtype).block_elements == 256;
+}
+void run_matrices(DeviceState& s, std::span<const int32_t> ops) {
+  constexpr int64_t kColumnFragments = 2, kRowFragments = 2, kElements = 8;  // as linear_matrix.comp has them
+  const bool is_own = s.device.facts().matrix_depth > 0;
+  const auto& first = only<ops::Linear>(s, ops);
+  const tensor::TensorView& w = view_of(s.plan, first.w);
+  const int64_t n_tokens = s.n_rows(first.y), planes = s.options.planes, tokens = 32 * kColumnFragments / planes;
+  int64_t n_groups = 0;
+  const LinearsPush push = linears_push(s, ops, is_own ? 128 : 64, n_groups);
+  const int64_t n_blocks = w.shape.cols() / tensor::traits(w.dtype).block_elements;
+  s.device.dispatch(
+      is_own ? "linear_matrix_4" : "linear_matrix_0",
+      {number_of(w.dtype), u32(kColumnFragments), u32(planes), u32(kRowFragments * kColumnFragments),
+       u32(3 * kRowFragments * kColumnFragments / planes * kElements), u32(n_blocks), s.device.matrix_depth()},
+      push, n_groups, (n_tokens + tokens - 1) / tokens);
 }
 
 void run_experts(DeviceState& s, std::span<const int32_t> ops) {
@@ -453,7 +475,11 @@ class LargestMatrix final : public ops::FieldVisitor {
 const std::array kTable = {
     Kernel{"linear_rows", ops::Record::type_of<ops::Linear>(), 1, kRowsTokensMax, serves_product<ops::Linear, false>,
            run_rows},
-    Kernel{"linear_tile", ops::Record::type_of<ops::Linear>(), kRowsTokensMax + 1, 0,
+    Kernel{"linear_tile", ops::Record::type_of<ops::Linear>(), kRowsTokensMax + 1, kTilesTokensMax,
+           serves_product<ops::Linear, false>, run_tiles},
+    Kernel{"linear_matrix", ops::Record::type_of<ops::Linear>(), kTilesTokensMax + 1, 0, serves_matrix, run_matrices,
+           true},
+    Kernel{"linear_tile", ops::Record::type_of<ops::Linear>(), kTilesTokensMax + 1, 0,
            serves_product<ops::Linear, false>, run_tiles},
     Kernel{"linear_float, 1 token", ops::Record::type_of<ops::Linear>(), 1, 1, serves_product<ops::Linear, true>,
            run_floats<ops::Linear, 1>},
@@ -494,14 +520,16 @@ Team team_for(const tensor::TensorView& w, int64_t n_tokens) noexcept {
 }
 
 std::vector<const Kernel*> kernels_for(const ops::Plan& plan, const ops::ExecutorOptions& options, const ops::Op& op,
-                                       uint64_t matrix_bytes_max) {
+                                       const Offer& offer) {
   std::vector<const Kernel*> rows;
   LargestMatrix largest(plan);
   op.record.fields(largest);
-  if (static_cast<uint64_t>(largest.bytes) > matrix_bytes_max) return rows;
+  if (static_cast<uint64_t>(largest.bytes) > offer.matrix_bytes_max) return rows;
   for (const Kernel& kernel : kTable) {
-    if (kernel.op == op.record.type() && (kernel.serves == nullptr || kernel.serves(plan, options, op)))
-      rows.push_back(&kernel);
+    if (kernel.op != op.record.type() || (kernel.needs_matrices && !offer.has_matrices)) continue;
+    if (kernel.serves != nullptr && !kernel.serves(plan, options, op)) continue;
+    rows.push_back(&kernel);
+    if (kernel.tokens_max == 0) break;
   }
   return rows;
 }

@@ -24,6 +24,7 @@ struct Kernel {
   // ops: places in the plan, of one op; of a kernel for linears up to kProductsMax whose matrices have one format and
   // whose x is one twin.
   void (*run)(DeviceState& state, std::span<const int32_t> ops) = nullptr;
+  bool needs_matrices = false;  // Device::matrix_depth
 };
 inline constexpr size_t kProductsMax = 3;
 std::span<const Kernel> kernels() noexcept;
@@ -35,9 +36,14 @@ struct Team {
 };
 Team team_for(const tensor::TensorView& w, int64_t n_tokens) noexcept;
 
+// What of a device the choice depends on.
+struct Offer {
+  uint64_t matrix_bytes_max = UINT64_MAX;  // in one piece; an op of a larger matrix is borrowed
+  bool has_matrices = false;
+};
 // The rows that serve the op, ascending by tokens; none: it is borrowed. An op of no row has no other number of tokens
-// either. matrix_bytes_max: that the device takes in one piece; an op of a larger matrix is borrowed.
+// either.
 std::vector<const Kernel*> kernels_for(const ops::Plan& plan, const ops::ExecutorOptions& options, const ops::Op& op,
-                                       uint64_t matrix_bytes_max = UINT64_MAX);
+                                       const Offer& offer = {});
 
 }  // namespace assay::backend::vulkan

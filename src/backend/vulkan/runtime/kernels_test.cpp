@@ -135,6 +135,7 @@ class VulkanKernels : public ::testing::Test {
     device->set_arithmetic(*arithmetic_);
     device->set_uses_dots(device->uses_dots() || with_dots_);
     device->set_tile_side(tile_side_);
+    device->set_matrix_depth(matrix_depth_);
     const auto executor = make_executor(plan, options, std::move(device), pool_, borrows_all);
     Collector collector;
     const int64_t width = plan.values[static_cast<size_t>(plan.input)].width;
@@ -173,13 +174,15 @@ class VulkanKernels : public ::testing::Test {
     for (size_t i = 0; i < plan.ops.size(); ++i) {
       EXPECT_NE(native.is_native[i], plan.ops[i].is<ops::Route>()) << plan.ops[i].name << ", " << how;
       EXPECT_FALSE(borrowed.is_native[i]);
-      for (const Kernel* kernel : kernels_for(plan, options, plan.ops[i])) shown_.insert(kernel);
+      for (const Kernel* kernel : kernels_for(plan, options, plan.ops[i], {.has_matrices = matrix_depth_ > 0}))
+        shown_.insert(kernel);
     }
   }
 
   void run_rows();
   void run_products();
   void run_tiles();
+  void run_matrices();
   void run_wide();
   void run_attention();
   void run_layer(const std::vector<ops::CacheType>& types, const std::vector<DType>& formats);
@@ -190,6 +193,7 @@ class VulkanKernels : public ::testing::Test {
   base::ThreadPool pool_{2};
   std::optional<Arithmetic> arithmetic_;
   bool with_dots_ = false;
+  uint32_t matrix_depth_ = 0;
   int64_t tile_side_ = 0;
   std::set<const Kernel*> shown_;
 };
@@ -278,6 +282,24 @@ void VulkanKernels::run_tiles() {
   ops::ExecutorOptions options;
   options.n_ctx = 128, options.n_batch_max = 70, options.n_outputs_max = 70;
   expect_same(t.plan, options, test_rows(75, kWidth, Rows::wild), {70, 5}, "tiles");
+}
+
+// Cooperative matrices, or what stands for them in tests: ragged at every side, several products together, chunks that
+// have no block, more tiles of tokens than one, and steps so small that a token is computed apart.
+void VulkanKernels::run_matrices() {
+  constexpr int64_t kWidth = 2304;
+  TestPlan t(kWidth);
+  for (const int64_t n : {170, 33, 5})
+    t.add(ops::Linear{t.plan.input, t.weight(DType::Q4_K, n, kWidth), kNone, t.value(n), kNone});
+  const ops::ValueId few = t.slice(t.plan.input, 0, 512), one = t.slice(t.plan.input, 5, 256);
+  t.add(ops::Linear{few, t.weight(DType::Q6_K, 131, 512), t.vector(131), t.value(131), kNone});
+  t.add(ops::Linear{one, t.weight(DType::Q5_K, 20, 256), t.vector(20), t.value(20), kNone});
+  t.add(ops::Linear{t.plan.input, t.weight(DType::Q6_K, 17, kWidth), kNone, t.value(17), kNone});
+  for (const int planes : {1, 2}) {
+    ops::ExecutorOptions options;
+    options.n_ctx = 272, options.n_batch_max = 260, options.n_outputs_max = 260, options.planes = planes;
+    expect_same(t.plan, options, test_rows(260, kWidth, Rows::wild), {260}, "matrices, " + std::to_string(planes));
+  }
 }
 
 // One token after the other, with rows of weights that 32, 64 and 128 invocations share, and a norm as wide as only
@@ -380,7 +402,18 @@ TEST_F(VulkanKernels, EveryRowOfTheTableHasTheBitsOfItsReference) {
   run_products();
   run_attention();
   run_layer({ops::CacheType::f16, ops::CacheType::q8_0}, {DType::Q6_K, DType::Q5_0, DType::Q5_K});
-  for (const Kernel& kernel : kernels()) EXPECT_TRUE(shown_.contains(&kernel)) << kernel.name << " was not run";
+  for (const Kernel& kernel : kernels())
+    EXPECT_NE(shown_.contains(&kernel), kernel.needs_matrices) << kernel.name << " was not run, or is of the next test";
+}
+
+TEST_F(VulkanKernels, RowsForMatricesHaveTheBitsOfTheirReference) {
+  ASSAY_REQUIRE_VULKAN();
+  const Device device(std::make_unique<const Instance>(), 0);
+  for (const uint32_t depth : depths_of_matrices(device)) {
+    matrix_depth_ = depth;
+    run_matrices();
+  }
+  for (const Kernel& kernel : kernels()) EXPECT_TRUE(shown_.contains(&kernel) || !kernel.needs_matrices) << kernel.name;
 }
 
 TEST_F(VulkanKernels, TilesAndDotsOfBytesAsFastDevicesHaveThem) {
@@ -397,9 +430,9 @@ TEST(VulkanKernelTable, TooLargeAMatrixIsBorrowed) {
   t.add(ops::Add{t.plan.input, t.plan.input, t.value(256)});
   const ops::ExecutorOptions options;
   const auto n_rows = [&](size_t op, uint64_t bytes_max) {
-    return kernels_for(t.plan, options, t.plan.ops[op], bytes_max).size();
+    return kernels_for(t.plan, options, t.plan.ops[op], {.matrix_bytes_max = bytes_max}).size();
   };
-  EXPECT_EQ(n_rows(1, 2720), 2u);  // 10 rows of 8 blocks of 34 bytes
+  EXPECT_EQ(n_rows(1, 2720), 3u);  // 10 rows of 8 blocks of 34 bytes
   EXPECT_EQ(n_rows(1, 2719), 0u);
   EXPECT_EQ(n_rows(2, 1), 1u);
 }

@@ -33,7 +33,8 @@ class VulkanExecutor final : public ops::Executor {
       : plan_((ops::check_plan(plan, options), plan)),
         options_(options),
         device_(std::move(device)),
-        chosen_(choose(plan, options, borrows_all ? 0 : device_->facts().piece_bytes_max)),
+        chosen_(
+            choose(plan, options, {borrows_all ? 0 : device_->facts().piece_bytes_max, device_->matrix_depth() > 0})),
         lowering_(lower::lower(plan, options_, limits_for(plan, options_, device_->facts(), borrows_all))),
         one_steps_(borrows_all ? std::vector<OneStep>{} : find_one_steps(plan, options_, lowering_)),
         small_weights_(plan),
@@ -130,7 +131,12 @@ class VulkanExecutor final : public ops::Executor {
     if (is_in_one) uses.push_back({1, 1, std::string(kHeadsAndAttention), false});
     const auto add = [&](int64_t first, int64_t last, std::string_view name) {
       if (is_in_one && first == 1) first = 2;
-      if (last == 0 || last >= first) uses.push_back({first, last, std::string(name), false});
+      if (last != 0 && last < first) return;
+      if (!uses.empty() && uses.back().name == name && uses.back().tokens_max == first - 1) {
+        uses.back().tokens_max = last;
+      } else {
+        uses.push_back({first, last, std::string(name), false});
+      }
     };
     if (const std::string_view name = kernel_of(lowering_.groups[at(g)]); !name.empty()) {
       add(1, 0, name);
@@ -147,16 +153,16 @@ class VulkanExecutor final : public ops::Executor {
   }
 
  private:
-  // matrix_bytes_max: 0: nothing is chosen.
-  static Chosen choose(const ops::Plan& plan, const ops::ExecutorOptions& options, uint64_t matrix_bytes_max) {
+  // No bytes of a matrix: nothing is chosen.
+  static Chosen choose(const ops::Plan& plan, const ops::ExecutorOptions& options, const Offer& offer) {
     if (options.n_batch_max > kGroupsMax) {
       throw Error(Errc::unsupported, "chunks of " + std::to_string(options.n_batch_max) +
                                          " tokens (-ub): the Vulkan backend takes up to " + std::to_string(kGroupsMax));
     }
     Chosen chosen;
     for (const ops::Op& op : plan.ops)
-      chosen.push_back(matrix_bytes_max == 0 ? std::vector<const Kernel*>{}
-                                             : kernels_for(plan, options, op, matrix_bytes_max));
+      chosen.push_back(offer.matrix_bytes_max == 0 ? std::vector<const Kernel*>{}
+                                                   : kernels_for(plan, options, op, offer));
     return chosen;
   }
   std::vector<uint8_t> native_ops() const {
