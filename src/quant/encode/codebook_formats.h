@@ -3,6 +3,7 @@
 
 #include "quant/encode/codebook_search.h"
 #include "quant/encode/gain.h"
+#include "quant/encode/large_weights.h"
 #include "quant/iq1_s.h"
 #include "quant/iq2_s.h"
 #include "quant/iq2_xs.h"
@@ -165,7 +166,9 @@ struct CodebookIq1S {
   using Block = BlockIQ1_S;
   using Shape = CodebookShape<2048, 8, 32, 8, Signs::none, Table<kLevelsOfIq1, 3>>;
   static Block encode(const Values& v, Effort effort) noexcept {
-    const CodebookFound<Shape> found = search_codebook<L, Shape>(kTableIq1S, v, 0.125f, effort);
+    float w[256];
+    const CodebookFound<Shape> found =
+        search_codebook<L, Shape>(kTableIq1S, large_weights_first<L>(v, LargeWeights::by_root, w), 0.125f, effort);
     Block b{};
     if (found.is_zero()) return b;
     b.d = L::half_bits(found.choice.unit * 8);

@@ -3,6 +3,7 @@
 // least squares to all that was chosen, and the integers again.
 #pragma once
 
+#include "quant/encode/large_weights.h"
 #include "quant/encode/signed_32.h"
 #include "quant/iq4_xs.h"
 #include "quant/q3_k.h"
@@ -135,26 +136,14 @@ struct SuperQ6_K {
 
 constexpr float kFirst3[16] = {0.70f, 0.76f, 0.82f, 0.88f, 0.94f, 1.0f, 1.06f, 1.14f, 1.24f, -0.80f, -0.90f, -1.0f, -1.1f, -1.2f, -1.3f, -1.45f};
 
-// Weights of errors where none are given: 1 + x^2 / (mean x^2). Eight levels leave large weights far off, and of those the
-// products that matter are made: the divergence falls by more than the plain error rises (docs/lab/2026-11-28-quantize.md).
-template <class L>
-Values weighed_by_size(const Values& v, float (&w)[256]) noexcept {
-  if (v.w != nullptr) return v;
-  L squares = L::splat(0);
-  for (int j = 0; j < 256; j += L::kLanes) squares = squares + L::load(v.x + j) * L::load(v.x + j);
-  const float one_over = inverse_of(fold(squares) / 256);
-  if (!(one_over > 0x1p-100f && one_over < 0x1p100f)) return v;  // squares near an end of float32
-  for (int j = 0; j < 256; j += L::kLanes) (L::splat(1.0f) + L::load(v.x + j) * L::load(v.x + j) * L::splat(one_over)).store(w + j);
-  return {v.x, w, v.n};
-}
-
 template <class L>
 struct SuperQ3_K {
   using Block = BlockQ3_K;
   using Shape = SignedShape<16, Steps<-4, 3>, -32, 31>;
   static Block encode(const Values& v, Effort effort) noexcept {
     float w[256];
-    const SignedChoice<Shape> c = choose_signed<L, Shape>(weighed_by_size<L>(v, w), {kFirst3, 1.0f}, effort);
+    const Values weighed = v.w == nullptr ? large_weights_first<L>(v, LargeWeights::by_square, w) : v;
+    const SignedChoice<Shape> c = choose_signed<L, Shape>(weighed, {kFirst3, 1.0f}, effort);
     float q[256];
     Block b{};
     b.d = L::half_bits(take_signed_levels<L>(v, c, q));
