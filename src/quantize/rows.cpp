@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "num/f16.h"
+#include "quantize/evening.h"
 
 namespace assay::quantizing {
 namespace {
@@ -64,6 +65,7 @@ double squared_error(const float* x, const float* y, const float* w, int64_t n) 
 RowEncoder::RowEncoder(const tensor::TensorView& source, DType dtype, std::span<const float> importance, Effort effort, base::ThreadPool& pool)
     : source_(source),
       importance_(importance),
+      evened_(evened(importance, source.shape.cols(), dtype)),
       from_(*quant::find_format(source.dtype)),
       to_(*quant::find_format(dtype)),
       encode_(quant::encode::find_encoder(dtype)),
@@ -81,10 +83,10 @@ RowEncoder::RowEncoder(const tensor::TensorView& source, DType dtype, std::span<
 }
 
 // Matrices of a tensor follow each other, each with rows as many as its last dimension but one.
-const float* RowEncoder::weights_of(int64_t row) const noexcept {
-  if (importance_.empty()) return nullptr;
+const float* RowEncoder::weights_of(std::span<const float> weights, int64_t row) const noexcept {
+  if (weights.empty()) return nullptr;
   const int64_t rows_of_matrix = source_.shape.rank < 2 ? 1 : source_.shape.dims[static_cast<size_t>(source_.shape.rank - 2)];
-  return importance_.data() + row / rows_of_matrix * source_.shape.cols();
+  return weights.data() + row / rows_of_matrix * source_.shape.cols();
 }
 
 std::optional<BadValue> RowEncoder::encode_row(int64_t row, std::byte* out, Scratch& scratch, Lost& lost) const {
@@ -95,7 +97,7 @@ std::optional<BadValue> RowEncoder::encode_row(int64_t row, std::byte* out, Scra
     const int64_t at = std::find_if(x, x + n, [&](float value) { return !(std::abs(value) <= limit_); }) - x;
     return BadValue{row * n + at, x[at]};
   }
-  const float* w = weights_of(row);
+  const float* w = weights_of(evened_, row);
   encode_(x, w, n, effort_, out);
   if (effort_ != Effort::best) return std::nullopt;
   encode_(x, w, n, Effort::normal, scratch.normal.data());
@@ -133,9 +135,9 @@ double RowEncoder::error_of_rows(int64_t n, const std::function<int64_t(int64_t)
     std::vector<std::byte> bytes(static_cast<size_t>(row_bytes_));
     scratch.back.resize(scratch.x.size());
     to_floats(from_, source_.row(row), n_columns, scratch.x.data());
-    encode_(scratch.x.data(), weights_of(row), n_columns, effort_, bytes.data());
+    encode_(scratch.x.data(), weights_of(evened_, row), n_columns, effort_, bytes.data());
     quant::decode_row(to_, bytes.data(), n_columns, scratch.back.data());
-    errors[static_cast<size_t>(i)] = squared_error(scratch.x.data(), scratch.back.data(), weights_of(row), n_columns);
+    errors[static_cast<size_t>(i)] = squared_error(scratch.x.data(), scratch.back.data(), weights_of(importance_, row), n_columns);
   });
   double sum = 0;
   for (const double error : errors) sum += error;

@@ -27,7 +27,7 @@ struct Lost {
 class RowEncoder {
  public:
   // Encodes rows of `source` as `dtype`. importance: how much the error of each column counts, a row for each matrix of the tensor in turn; empty: all
-  // the same. The view and the importance must outlive this.
+  // the same. They are encoded with it as evening.h evens it for the format. The view and the importance must outlive this.
   RowEncoder(const tensor::TensorView& source, tensor::DType dtype, std::span<const float> importance, quant::encode::Effort effort,
              base::ThreadPool& pool);
 
@@ -35,7 +35,7 @@ class RowEncoder {
   // Rows begin to begin + n into out. nullopt: all were written.
   std::optional<BadValue> encode(int64_t begin, int64_t n, std::byte* out);
   const Lost& lost() const noexcept { return lost_; }
-  // The squared error, weighted as the encoding is, summed over n rows: row_of(0) to row_of(n - 1).
+  // The squared error, weighted by the importance as it was given (so that formats can be compared), summed over n rows: row_of(0) to row_of(n - 1).
   double error_of_rows(int64_t n, const std::function<int64_t(int64_t)>& row_of);
 
  private:
@@ -43,11 +43,13 @@ class RowEncoder {
     std::vector<float> x, back;
     std::vector<std::byte> normal;
   };
-  const float* weights_of(int64_t row) const noexcept;
+  // The part of a row for each matrix that belongs to this row of the tensor.
+  const float* weights_of(std::span<const float> weights, int64_t row) const noexcept;
   std::optional<BadValue> encode_row(int64_t row, std::byte* out, Scratch& scratch, Lost& lost) const;
 
   const tensor::TensorView& source_;
   std::span<const float> importance_;
+  std::vector<float> evened_;
   const quant::Format& from_;
   const quant::Format& to_;
   quant::encode::EncodeRow encode_;

@@ -9,6 +9,7 @@
 #include "assay/error.h"
 #include "quant/encode/encoder.h"
 #include "quant/format.h"
+#include "quantize/evening.h"
 #include "support/gguf_writer.h"
 #include "support/random_numbers.h"
 #include "support/temp_folder.h"
@@ -87,7 +88,8 @@ TEST_F(WeighingTest, EachMatrixIsWeighedByItsOwnRow) {
   const gguf::File from = gguf::File::open(in()), to = gguf::File::open(out());
   for (const char* name : {kExpertsDown, kGate, kUp}) {
     const gguf::Tensor &source = *from.find(name), &t = *to.find(name);
-    const std::vector<float> w = matrix_.find(name)->importance();  // a power of two apart, which no encoder sees
+    // A power of two apart from what the encoder is given, which it does not see.
+    const std::vector<float> w = quantizing::evened(matrix_.find(name)->importance(), kColumns, t.view.dtype);
     for (int64_t row = 0; row < t.view.shape.rows(); ++row) {
       EXPECT_TRUE(same_row(t, row, encoded(source.view, row, t.view.dtype, w.data() + row / kRows * kColumns)))
           << name << " row " << row;
@@ -158,10 +160,22 @@ TEST_F(WeighingTest, ExpertsThatNoTokenCameToAreListed) {
   matrix_.entries[0].counts[1] = 0;
   const QuantizePlan plan = run().plan;
   EXPECT_THAT(plan.tensors[0].experts_without_data, testing::ElementsAre(1));
-  const std::vector<float> all_one(kColumns, 1.0f);
+  const std::vector<float> all_one = quantizing::evened(std::vector<float>(kColumns, 1.0f), kColumns, DType::Q4_0);
   const gguf::File from = gguf::File::open(in()), to = gguf::File::open(out());
   EXPECT_TRUE(same_row(*to.find(kExpertsDown), kRows,
                        encoded(from.find(kExpertsDown)->view, kRows, DType::Q4_0, all_one.data())));
+}
+
+TEST(Evening, EachRowGetsAShareOfItsOwnMean) {
+  const float share = quantizing::evening_share(DType::Q4_0);
+  EXPECT_GT(share, 0);
+  const std::vector<float> two_rows{1, 3, 8, 0}, evened = quantizing::evened(two_rows, 2, DType::Q4_0);
+  const std::vector<float> wanted{1 + 2 * share, 3 + 2 * share, 8 + 4 * share, 4 * share};
+  ASSERT_EQ(evened.size(), wanted.size());
+  for (size_t j = 0; j < wanted.size(); ++j) EXPECT_FLOAT_EQ(evened[j], wanted[j]);
+  EXPECT_EQ(quantizing::evening_share(DType::Q8_0), 0);
+  EXPECT_EQ(quantizing::evened(two_rows, 2, DType::Q8_0), two_rows);
+  EXPECT_TRUE(quantizing::evened({}, 2, DType::Q4_0).empty());
 }
 
 TEST_F(WeighingTest, ColumnsThatTheTextDidNotUseKeepAShare) {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include "quant/encode/codebook_search.h"
+#include "quant/encode/gain.h"
+#include "quant/encode/large_weights.h"
 #include "quant/iq1_s.h"
 #include "quant/iq2_s.h"
 #include "quant/iq2_xs.h"
@@ -24,12 +26,38 @@ struct CodebookFound {
   bool is_zero() const noexcept { return choice.unit == 0; }
 };
 
+// Of grids without signs of their own.
+template <class L, class Shape>
+float gain_of_rows(const typename Shape::Table& table, const CodebookInput& in,
+                   const CodebookFound<Shape>& found) noexcept {
+  constexpr int kWidth = Shape::kWidth;
+  float factors[16], y[256];
+  lane_factors<L, Shape>().store(factors);
+  for (int part = 0; part < Shape::kParts; ++part) {
+    const int row = found.rows.row[part], at = part * kWidth;
+    const float scale = found.choice.unit * factors[found.choice.lane[part / Shape::kPartsOfGroup]];
+    const int wrong = (found.rows.signs[at / 8] ^ in.negative[at / 8]) >> (at % 8);
+    const auto& level = table.level[row / 16];
+    for (int j = 0; j < kWidth; ++j) {
+      const float value = scale * level[j][row % 16];
+      y[at + j] = (wrong >> j) & 1 ? -value : value;
+    }
+  }
+  GainSums<L> sums;
+  for (int j = 0; j < 256; j += L::kLanes) sums.add(L::load(in.x + j), L::load(y + j));
+  return sums.gain();
+}
+
 template <class L, class Shape>
 CodebookFound<Shape> search_codebook(const typename Shape::Table& table, const Values& v, float held,
                                      Effort effort) noexcept {
   const CodebookInput in = codebook_input<Shape::kSigns>(v);
   CodebookFound<Shape> found{choose_codebook<L, Shape>(table, in, held, effort), {}};
-  if (!found.is_zero()) found.rows = rows_of_choice<L, Shape>(table, in, found.choice);
+  if (found.is_zero()) return found;
+  found.rows = rows_of_choice<L, Shape>(table, in, found.choice);
+  if (regains<typename Shape::Levels>(v) && !Shape::kShifted) {  // IQ1_S loses so much that its error would pass ggml's
+    found.choice.unit = unit_of_half<L>(found.choice.unit * gain_of_rows<L, Shape>(table, in, found), held);
+  }
   return found;
 }
 
@@ -138,7 +166,9 @@ struct CodebookIq1S {
   using Block = BlockIQ1_S;
   using Shape = CodebookShape<2048, 8, 32, 8, Signs::none, Table<kLevelsOfIq1, 3>>;
   static Block encode(const Values& v, Effort effort) noexcept {
-    const CodebookFound<Shape> found = search_codebook<L, Shape>(kTableIq1S, v, 0.125f, effort);
+    float w[256];
+    const CodebookFound<Shape> found =
+        search_codebook<L, Shape>(kTableIq1S, large_weights_first<L>(v, LargeWeights::by_root, w), 0.125f, effort);
     Block b{};
     if (found.is_zero()) return b;
     b.d = L::half_bits(found.choice.unit * 8);

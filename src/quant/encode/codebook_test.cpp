@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -88,6 +89,7 @@ TEST(Codebook, RowsAndSignsAreTheBestForTheirScale) {
 TEST(Codebook, RowsOfIq1AreTheBestForTheirScaleAndShift) {
   std::vector<float> x = test::normal_row(93), w = test::weights_row(94);
   x.resize(256);
+  w.resize(256);
   const Format& format = *find_format(DType::IQ1_S);
   std::byte block[50];
   find_encoder(DType::IQ1_S)(x.data(), w.data(), 256, Effort::fast, block);
@@ -96,6 +98,10 @@ TEST(Codebook, RowsOfIq1AreTheBestForTheirScaleAndShift) {
   Integers256 n;
   format.integers(block, n);
   const double d = format.scales(block).d;
+  double mean_square = 0;
+  for (const float value : x) mean_square += double{value} * value / 256;
+  for (size_t j = 0; j < 256; ++j)  // as large_weights.h has it
+    w[j] *= static_cast<float>(std::sqrt(2 + double{x[j]} * x[j] / mean_square));
   for (int i = 0; i < 256; i += 8) {
     uint16_t word;
     std::memcpy(&word, block + 34 + 2 * (i / 32), 2);

@@ -1,6 +1,6 @@
 // Floats to blocks: for every block format an encoder that looks for the scales and levels with the smallest weighted squared error. There is a
 // plain set of encoders and faster ones for some processors, with the same bytes. A row's bytes depend on that row, its weights and the effort
-// alone. The format's own header here says what it tries.
+// alone. The format's own header here says what it tries; gain.h what is done to blocks of few levels afterwards.
 #pragma once
 
 #include <cstddef>

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "quant/encode/search.h"
+#include "quant/encode/gain.h"
 #include "quant/mxfp4.h"
 #include "quant/tq1_0.h"
 #include "quant/tq2_0.h"
@@ -12,7 +12,7 @@ namespace assay::quant::encode {
 
 // The scale d >= 0 for which sum w (x - d t)^2, t in {-1, 0, 1}, is smallest. Whatever d is, the elements that do not become 0 are those of
 // largest magnitude, so the best of 256 prefixes is the best of all: (sum w |x|)^2 / sum w, d = sum w |x| / sum w.
-ASSAY_FN uint16_t ternary_scale(const Values& v) noexcept {
+ASSAY_FN float ternary_scale(const Values& v) noexcept {
   struct Item {
     float magnitude, weight;
     int at;
@@ -28,13 +28,21 @@ ASSAY_FN uint16_t ternary_scale(const Values& v) noexcept {
       scale = sum / weight;
     }
   }
-  return num::float_to_half(scale < kHalfMax ? scale : kHalfMax);
+  return num::half_to_float(num::float_to_half(scale < kHalfMax ? scale : kHalfMax));
 }
 
-// 0, 1, 2 for -1, 0, 1.
-ASSAY_FN void ternary_digits(const Values& v, float scale, uint8_t* digits) noexcept {
-  const float inverse = inverse_of(scale);
-  for (int j = 0; j < 256; ++j) digits[j] = static_cast<uint8_t>(static_cast<int>(nearest_one<Steps<-1, 1>>(v.x[j] * inverse)) + 1);
+// 0, 1, 2 for -1, 0, 1, and the scale to be stored with them.
+ASSAY_FN uint16_t ternary_digits(const Values& v, uint8_t* digits) noexcept {
+  const float scale = ternary_scale(v), inverse = inverse_of(scale);
+  float xx = 0, xt = 0;
+  for (int j = 0; j < 256; ++j) {
+    const float t = nearest_one<Steps<-1, 1>>(v.x[j] * inverse);
+    digits[j] = static_cast<uint8_t>(static_cast<int>(t) + 1);
+    xx += v.x[j] * v.x[j];
+    xt += v.x[j] * t;
+  }
+  const float stored = regains<Steps<-1, 1>>(v) ? scale * gain_of_products(xx, scale * xt) : scale;
+  return num::float_to_half(stored < kHalfMax ? stored : kHalfMax);
 }
 
 // Five digits of base 3 as a fraction of 243, so that multiplying by powers of 3 brings each to the top.
@@ -48,9 +56,8 @@ struct TernaryTQ1_0 {
   using Block = BlockTQ1_0;
   static Block encode(const Values& v, Effort) noexcept {
     Block b{};
-    b.d = ternary_scale(v);
     uint8_t digits[256];
-    ternary_digits(v, num::half_to_float(b.d), digits);
+    b.d = ternary_digits(v, digits);
     for (int i = 0; i < 32; ++i) b.fives[i] = ternary_byte(digits + i, 32, 5);
     for (int i = 0; i < 16; ++i) b.fives[32 + i] = ternary_byte(digits + 160 + i, 16, 5);
     for (int i = 0; i < 4; ++i) b.fours[i] = ternary_byte(digits + 240 + i, 4, 4);
@@ -62,9 +69,8 @@ struct TernaryTQ2_0 {
   using Block = BlockTQ2_0;
   static Block encode(const Values& v, Effort) noexcept {
     Block b{};
-    b.d = ternary_scale(v);
     uint8_t digits[256];
-    ternary_digits(v, num::half_to_float(b.d), digits);
+    b.d = ternary_digits(v, digits);
     for (int j = 0; j < 256; ++j) {
       uint8_t& byte = b.q[32 * (j / 128) + j % 32];
       byte = static_cast<uint8_t>(byte | (digits[j] << (2 * (j / 32 % 4))));

@@ -13,7 +13,7 @@ namespace assay::quant::encode {
 // The levels low, low + 1, ... high: the nearest, halves to even.
 template <int low, int high>
 struct Steps {
-  static constexpr int kLow = low, kHigh = high;
+  static constexpr int kLow = low, kHigh = high, kCount = high - low + 1;
   template <class L>
   static L nearest(const L& y) noexcept {
     const L magic = L::splat(0x1.8p23f);
@@ -25,7 +25,7 @@ struct Steps {
 // Uneven levels, rising: the nearest, of two equally near ones the lower.
 template <const int8_t* kLevels, int n>
 struct Table {
-  static constexpr int kLow = kLevels[0], kHigh = kLevels[n - 1];
+  static constexpr int kLow = kLevels[0], kHigh = kLevels[n - 1], kCount = n;
   [[gnu::always_inline]] static constexpr float middle(int k) noexcept { return 0.5f * static_cast<float>(kLevels[k] + kLevels[k + 1]); }
   [[gnu::always_inline]] static constexpr float step(int k) noexcept { return static_cast<float>(kLevels[k + 1] - kLevels[k]); }
   template <class L>

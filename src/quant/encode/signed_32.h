@@ -3,7 +3,7 @@
 // around the best of them, eight times.
 #pragma once
 
-#include "quant/encode/search.h"
+#include "quant/encode/gain.h"
 #include "quant/iq4_nl.h"
 #include "quant/q4_0.h"
 #include "quant/q5_0.h"
@@ -63,20 +63,14 @@ constexpr SignedSearch kSearchIq4 = {{0.83f, 0.89f, 0.95f, 1.0f, 1.05f, -0.85f, 
                                      {0.80f, 0.83f, 0.86f, 0.89f, 0.92f, 0.95f, 0.975f, 1.0f, 1.03f, 1.07f, -0.80f, -0.86f, -0.92f, -0.98f, -1.04f, -1.12f},
                                      0.003f};
 
-// Levels above the lowest.
+// The levels that a scale gives to 32 elements, and the scale to be stored with them.
 template <class L, class Levels>
-void take_levels(const Values& v, float scale, uint8_t* levels) noexcept {
-  float q[32];
+float take_levels(const Values& v, float scale, float* q) noexcept {
   levels_of<L, Levels>(v, scale, 0, q);
-  for (int j = 0; j < 32; ++j) levels[j] = static_cast<uint8_t>(static_cast<int>(q[j]) - Levels::kLow);
-}
-
-// Numbers of the levels of IQ4_NL, for 32 elements.
-template <class L>
-void take_indices(const Values& v, float scale, uint8_t* indices) noexcept {
-  float q[32];
-  levels_of<L, Iq4Levels>(v, scale, 0, q);
-  for (int j = 0; j < 32; ++j) indices[j] = static_cast<uint8_t>(Iq4Levels::index(q[j]));
+  if (!regains<Levels>(v)) return scale;
+  GainSums<L> sums;
+  for (int j = 0; j < 32; j += L::kLanes) sums.add(L::load(v.x + j), L::splat(scale) * L::load(q + j));
+  return half_of<L>(scale * sums.gain());
 }
 
 template <class L>
@@ -86,10 +80,9 @@ struct SignedQ4_0 {
     Block b{};
     const Ends ends = ends_of<L>(v.x, 32);
     const Found found = ends.all_zero() ? Found{} : find_scale<L, Steps<-8, 7>>(v, ends.farthest() / -8, kSearch4, effort);
-    uint8_t levels[32];
-    take_levels<L, Steps<-8, 7>>(v, found.scale, levels);
-    b.d = L::half_bits(found.scale);
-    for (int j = 0; j < 16; ++j) b.nibbles[j] = static_cast<uint8_t>(levels[j] | (levels[j + 16] << 4));
+    float q[32];
+    b.d = L::half_bits(take_levels<L, Steps<-8, 7>>(v, found.scale, q));
+    for (int j = 0; j < 16; ++j) b.nibbles[j] = static_cast<uint8_t>((static_cast<int>(q[j]) + 8) | ((static_cast<int>(q[j + 16]) + 8) << 4));
     return b;
   }
 };
@@ -101,9 +94,10 @@ struct SignedQ5_0 {
     Block b{};
     const Ends ends = ends_of<L>(v.x, 32);
     const Found found = ends.all_zero() ? Found{} : find_scale<L, Steps<-16, 15>>(v, ends.farthest() / -16, kSearch5, effort);
+    float q[32];
+    b.d = L::half_bits(take_levels<L, Steps<-16, 15>>(v, found.scale, q));
     uint8_t levels[32];
-    take_levels<L, Steps<-16, 15>>(v, found.scale, levels);
-    b.d = L::half_bits(found.scale);
+    for (int j = 0; j < 32; ++j) levels[j] = static_cast<uint8_t>(static_cast<int>(q[j]) + 16);
     pack_5_bits(levels, b.nibbles, b.high_bits);
     return b;
   }
@@ -117,9 +111,8 @@ struct SignedQ8_0 {
     const Ends ends = ends_of<L>(v.x, 32);
     const float amax = -ends.low > ends.high ? -ends.low : ends.high;
     const Found found = amax == 0 ? Found{} : find_scale<L, Steps<-127, 127>>(v, amax / 127, kSearch8, effort);
-    b.d = L::half_bits(found.scale);
     float q[32];
-    levels_of<L, Steps<-127, 127>>(v, found.scale, 0, q);
+    b.d = L::half_bits(take_levels<L, Steps<-127, 127>>(v, found.scale, q));
     for (int j = 0; j < 32; ++j) b.q[j] = static_cast<int8_t>(q[j]);
     return b;
   }
@@ -132,10 +125,9 @@ struct SignedIq4Nl {
     Block b{};
     const Ends ends = ends_of<L>(v.x, 32);
     const Found found = ends.all_zero() ? Found{} : find_scale<L, Iq4Levels>(v, ends.farthest() / -127, kSearchIq4, effort);
-    b.d = L::half_bits(found.scale);
-    uint8_t levels[32];
-    take_indices<L>(v, found.scale, levels);
-    for (int j = 0; j < 16; ++j) b.nibbles[j] = static_cast<uint8_t>(levels[j] | (levels[j + 16] << 4));
+    float q[32];
+    b.d = L::half_bits(take_levels<L, Iq4Levels>(v, found.scale, q));
+    for (int j = 0; j < 16; ++j) b.nibbles[j] = static_cast<uint8_t>(Iq4Levels::index(q[j]) | (Iq4Levels::index(q[j + 16]) << 4));
     return b;
   }
 };

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "quant/encode/affine_32.h"
+#include "quant/encode/gain.h"
 #include "quant/q2_k.h"
 #include "quant/q4_k.h"
 #include "quant/q5_k.h"
@@ -118,13 +119,23 @@ AffineChoice<Shape> choose_affine(const Values& v, const AffineSearch& search, E
   return c;
 }
 
+// The levels of a choice; its factors become those to be stored with them.
 template <class L, class Shape>
-void levels_of_affine(const Values& v, const AffineChoice<Shape>& c, uint8_t* levels) noexcept {
+void take_affine_levels(const Values& v, AffineChoice<Shape>& c, uint8_t* levels) noexcept {
+  GainSums<L> sums;
   for (int i = 0; i < Shape::kCount; ++i) {
+    const Values part = v.part(i * Shape::kSub, Shape::kSub);
+    const float scale = c.d * c.scale[i], min = c.d_min * c.min[i];
     float q[Shape::kSub];
-    levels_of<L, typename Shape::Levels>(v.part(i * Shape::kSub, Shape::kSub), c.d * c.scale[i], c.d_min * c.min[i], q);
+    levels_of<L, typename Shape::Levels>(part, scale, min, q);
     for (int j = 0; j < Shape::kSub; ++j) levels[i * Shape::kSub + j] = static_cast<uint8_t>(q[j]);
+    if (!regains<typename Shape::Levels>(v)) continue;
+    for (int j = 0; j < Shape::kSub; j += L::kLanes) sums.add(L::load(part.x + j), L::splat(scale) * L::load(q + j) - L::splat(min));
   }
+  if (!regains<typename Shape::Levels>(v)) return;
+  const float gain = sums.gain();
+  c.d = half_of<L>(c.d * gain);
+  c.d_min = half_of<L>(c.d_min * gain);
 }
 
 // The reverse of unpack_k_scales.
@@ -146,9 +157,9 @@ struct SuperQ4_K {
   using Block = BlockQ4_K;
   using Shape = AffineShape<32, 15, 63>;
   static Block encode(const Values& v, Effort effort) noexcept {
-    const AffineChoice<Shape> c = choose_affine<L, Shape>(v, kAffine4, effort);
+    AffineChoice<Shape> c = choose_affine<L, Shape>(v, kAffine4, effort);
     uint8_t levels[256];
-    levels_of_affine<L>(v, c, levels);
+    take_affine_levels<L>(v, c, levels);
     Block b{};
     b.d = L::half_bits(c.d);
     b.d_min = L::half_bits(c.d_min);
@@ -166,9 +177,9 @@ struct SuperQ5_K {
   using Block = BlockQ5_K;
   using Shape = AffineShape<32, 31, 63>;
   static Block encode(const Values& v, Effort effort) noexcept {
-    const AffineChoice<Shape> c = choose_affine<L, Shape>(v, kAffine5, effort);
+    AffineChoice<Shape> c = choose_affine<L, Shape>(v, kAffine5, effort);
     uint8_t levels[256];
-    levels_of_affine<L>(v, c, levels);
+    take_affine_levels<L>(v, c, levels);
     Block b{};
     b.d = L::half_bits(c.d);
     b.d_min = L::half_bits(c.d_min);
@@ -187,9 +198,9 @@ struct SuperQ2_K {
   using Block = BlockQ2_K;
   using Shape = AffineShape<16, 3, 15>;
   static Block encode(const Values& v, Effort effort) noexcept {
-    const AffineChoice<Shape> c = choose_affine<L, Shape>(v, kAffine2, effort);
+    AffineChoice<Shape> c = choose_affine<L, Shape>(v, kAffine2, effort);
     uint8_t levels[256];
-    levels_of_affine<L>(v, c, levels);
+    take_affine_levels<L>(v, c, levels);
     Block b{};
     b.d = L::half_bits(c.d);
     b.d_min = L::half_bits(c.d_min);

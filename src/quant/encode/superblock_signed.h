@@ -3,6 +3,7 @@
 // least squares to all that was chosen, and the integers again.
 #pragma once
 
+#include "quant/encode/large_weights.h"
 #include "quant/encode/signed_32.h"
 #include "quant/iq4_xs.h"
 #include "quant/q3_k.h"
@@ -97,12 +98,19 @@ SignedChoice<Shape> choose_signed(const Values& v, const SuperSearch& search, Ef
   return c;
 }
 
-// Levels above the lowest.
+// The levels of a choice, and the factor to be stored with them.
 template <class L, class Shape>
-void levels_of_signed(const Values& v, const SignedChoice<Shape>& c, float* levels) noexcept {
+float take_signed_levels(const Values& v, const SignedChoice<Shape>& c, float* levels) noexcept {
+  GainSums<L> sums;
   for (int i = 0; i < Shape::kCount; ++i) {
-    levels_of<L, typename Shape::Levels>(v.part(i * Shape::kSub, Shape::kSub), c.d * c.scale[i], 0, levels + i * Shape::kSub);
+    const Values part = v.part(i * Shape::kSub, Shape::kSub);
+    const float scale = c.d * c.scale[i];
+    float* q = levels + i * Shape::kSub;
+    levels_of<L, typename Shape::Levels>(part, scale, 0, q);
+    if (!regains<typename Shape::Levels>(v)) continue;
+    for (int j = 0; j < Shape::kSub; j += L::kLanes) sums.add(L::load(part.x + j), L::splat(scale) * L::load(q + j));
   }
+  return regains<typename Shape::Levels>(v) ? half_of<L>(c.d * sums.gain()) : c.d;
 }
 
 template <class L>
@@ -112,9 +120,8 @@ struct SuperQ6_K {
   static Block encode(const Values& v, Effort effort) noexcept {
     const SignedChoice<Shape> c = choose_signed<L, Shape>(v, {nullptr, 1.05f}, effort);
     float q[256];
-    levels_of_signed<L>(v, c, q);
     Block b{};
-    b.d = L::half_bits(c.d);
+    b.d = L::half_bits(take_signed_levels<L>(v, c, q));
     for (int i = 0; i < 16; ++i) b.sub_scales[i] = static_cast<int8_t>(c.scale[i]);
     for (int j = 0; j < 256; ++j) {
       const int level = static_cast<int>(q[j]) + 32, half = j / 128, i = j % 128;
@@ -134,11 +141,12 @@ struct SuperQ3_K {
   using Block = BlockQ3_K;
   using Shape = SignedShape<16, Steps<-4, 3>, -32, 31>;
   static Block encode(const Values& v, Effort effort) noexcept {
-    const SignedChoice<Shape> c = choose_signed<L, Shape>(v, {kFirst3, 1.0f}, effort);
+    float w[256];
+    const Values weighed = v.w == nullptr ? large_weights_first<L>(v, LargeWeights::by_square, w) : v;
+    const SignedChoice<Shape> c = choose_signed<L, Shape>(weighed, {kFirst3, 1.0f}, effort);
     float q[256];
-    levels_of_signed<L>(v, c, q);
     Block b{};
-    b.d = L::half_bits(c.d);
+    b.d = L::half_bits(take_signed_levels<L>(v, c, q));
     for (int i = 0; i < 16; ++i) {
       const int scale = static_cast<int>(c.scale[i]) + 32;
       uint8_t& low = b.sub_scales[i % 8];
@@ -163,9 +171,8 @@ struct SuperIq4Xs {
   static Block encode(const Values& v, Effort effort) noexcept {
     const SignedChoice<Shape> c = choose_signed<L, Shape>(v, {kSearchIq4.first, 1.0f}, effort);
     float q[256];
-    levels_of_signed<L>(v, c, q);
     Block b{};
-    b.d = L::half_bits(c.d);
+    b.d = L::half_bits(take_signed_levels<L>(v, c, q));
     for (int i = 0; i < 8; ++i) {
       const int scale = static_cast<int>(c.scale[i]) + 32;
       b.scales_low[i / 2] = static_cast<uint8_t>(b.scales_low[i / 2] | ((scale & 15) << (4 * (i % 2))));
