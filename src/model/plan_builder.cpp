@@ -269,7 +269,7 @@ ops::ValueId PlanBuilder::route(std::string_view name, ops::ValueId logits, cons
   }
   const ops::ValueId y = add_value(name, 2 * rule.n_used, value(logits).domain);
   ops::Route op{logits, bias, rule.gating, rule.n_used, rule.normalise, rule.scale, y, rule.n_groups, rule.n_groups_used, rule.group_by_best};
-  op.least_sum = rule.least_sum;
+  op.least_sum = rule.least_sum, op.near = rule.near;
   if (!rule.expert_scales.empty()) op.expert_scales = weights_.vector(full_name(rule.expert_scales), value(logits).width);
   add_op(name, op);
   return y;

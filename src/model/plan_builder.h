@@ -35,6 +35,7 @@ struct RouteRule {
   int64_t n_groups = 1, n_groups_used = 1;
   bool group_by_best = false;
   double least_sum = 1e-20;  // beside which weights are divided by their sum
+  double near = 0.02;        // of Gating::sparse_mixer
   std::string expert_scales = {};  // the tensor of this layer with a scale for each expert; empty: none
 };
 struct ExpertShape {

@@ -10,6 +10,7 @@ general.*. Pre-tokenizers are named here, since the converter knows them by the 
 """
 import base64
 import json
+import math
 import os
 import pathlib
 import struct
@@ -30,6 +31,9 @@ PATTERNS["gpt-4o"] = PATTERNS["llama4"] = PATTERNS["minimax-m2"] = (
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
     r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+
+
+LONG_ROPE_MAGNITUDE = math.sqrt(1 + math.log(512 / 128) / math.log(128))  # what the converter computes for 512 positions of 128
 
 
 def fnv(data, seed=0xCBF29CE484222325):
@@ -309,6 +313,9 @@ def expert_families(llama, spm, gpt):
     yield "ernie4_5_moe", "Ernie4_5_MoeConfig", llama(moe_num_experts=4, moe_k=2, moe_intermediate_size=32, moe_num_shared_experts=2, moe_layer_start_index=1,
                                                       moe_layer_end_index=-1, moe_layer_interval=1), spm, "BF16"
     yield "hunyuan_moe", "HunYuanMoEV1Config", llama(head_dim=16, num_experts=4, moe_topk=[2], moe_intermediate_size=[96], num_shared_expert=[1], **one), gpt, "BF16"
+    yield "phimoe", "PhimoeConfig", llama(num_hidden_layers=1, num_local_experts=4, attention_bias=True, lm_head_bias=True, rope_parameters=dict(
+        rope_type="longrope", short_factor=[1.0 + i / 8 for i in range(8)], long_factor=[2.0 + i for i in range(8)], original_max_position_embeddings=128, rope_theta=10000.0,
+        short_mscale=LONG_ROPE_MAGNITUDE, long_mscale=LONG_ROPE_MAGNITUDE)), ("phi", None), "BF16", dict(config=dict(architectures=["PhiMoEForCausalLM"]))
     yield "minimax_m2", "MiniMaxM2Config", llama(head_dim=32, rotary_dim=16, num_local_experts=4, num_experts_per_tok=2, scoring_func="sigmoid", use_qk_norm=True, **one), ("bpe", "minimax-m2"), "BF16"
     yield "llama4", "Llama4TextConfig", llama(head_dim=16, intermediate_size_mlp=80, num_local_experts=4, num_experts_per_tok=1, interleave_moe_layer_step=2), ("bpe", "llama4"), "BF16"
     yield "exaone_moe", "ExaoneMoeConfig", llama(head_dim=32, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, num_shared_experts=1, routed_scaling_factor=2.5,

@@ -30,13 +30,13 @@ ORACLE_LIMIT, F32_LIMIT = 1e-7, 2e-4
 # Fields of many classes, each drawn now and then.
 FIELDS = dict(
     rms_norm_eps=[1e-6, 1e-5, 1e-3], layer_norm_eps=[1e-6, 1e-5, 1e-3], layer_norm_epsilon=[1e-6, 1e-5, 1e-3], norm_eps=[1e-6, 1e-5, 1e-3], attention_bias=[False, True],
-    mlp_bias=[False, True], use_qkv_bias=[True, False], qkv_bias=[True, False], use_qk_norm=[True, False], norm_topk_prob=[True, False], logit_scale=[0.0625, 0.25, 1.0],
+    mlp_bias=[False, True], lm_head_bias=[False, True], use_qkv_bias=[True, False], qkv_bias=[True, False], use_qk_norm=[True, False], norm_topk_prob=[True, False], logit_scale=[0.0625, 0.25, 1.0],
     embedding_multiplier=[1.0, 12.0, 0.5], final_logit_softcapping=[5.0, 30.0], clip_qkv=[None, 0.5, 8.0], rotary_pct=[0.25, 0.5, 1.0], use_parallel_residual=[True, False],
     conv_L_cache=[2, 3, 4], mamba_d_conv=[2, 3, 4], conv_kernel=[2, 3, 4], linear_conv_kernel_dim=[2, 3, 4], mamba_d_state=[8, 16, 24], ssm_state_size=[8, 16, 24], state_size=[8, 16, 24],
     linear_key_head_dim=[8, 16, 24], linear_value_head_dim=[8, 24, 32], time_step_rank=[4, 8, "auto"], q_lora_rank=[16, 24, 40, None], kv_lora_rank=[16, 24, 40], qk_nope_head_dim=[8, 16, 24],
     qk_rope_head_dim=[8, 16], v_head_dim=[8, 12, 16, 24], n_shared_experts=[1, 2], num_shared_experts=[1, 2], moe_num_shared_experts=[1, 2], route_scale=[0.5, 2.0],
     moe_routed_scaling_factor=[0.5, 2.5], router_scaling_factor=[0.5, 2.5])
-ONE_ROTATION = ("minicpm3", "mimo2", "phi3", "hunyuan", "minimax_m3", "stablelm", "stablelm_12b", "gptneox", "falcon", "falcon_7b", "granite_swa", "gemma", "gemma2", "gemma4", "gemma4_e", "gemma4_moe", "laguna")
+ONE_ROTATION = ("minicpm3", "mimo2", "phi3", "phimoe", "hunyuan", "minimax_m3", "stablelm", "stablelm_12b", "gptneox", "falcon", "falcon_7b", "granite_swa", "gemma", "gemma2", "gemma4", "gemma4_e", "gemma4_moe", "laguna")
 ROTATION_BY_KIND = ("Gemma3TextConfig", "Olmo3Config", "MellumConfig", "Gemma3nTextConfig")
 LLAMA3 = ("llama", "llama_tied_yarn", "apertus", "exaone4", "smollm3", "mistral")
 WINDOW, FULL = "sliding_attention", "full_attention"
@@ -65,14 +65,14 @@ def draw_widths(name, config_class, values, draw):
             values["query_pre_attn_scalar"] = values["head_dim"]
         if "rotary_dim" in values:
             values["rotary_dim"] = draw.choice([8, 16])
-    if "hidden_size" in values and name != "mamba2" and not name.startswith("granitehybrid") and name not in ("phi2", "phi3", "minicpm3", "laguna", "gemma4", "gemma4_e", "gemma4_moe"):
+    if "hidden_size" in values and name != "mamba2" and not name.startswith("granitehybrid") and name not in ("phi2", "phi3", "phimoe", "minicpm3", "laguna", "gemma4", "gemma4_e", "gemma4_moe"):
         values["hidden_size"] = draw.choice([64, 96, 128])
     if "intermediate_size" in values and name not in ("phi2", "gpt_oss_mxfp4", "hunyuan_moe"):
         values["intermediate_size"] = draw.choice([64, 96, 128, 200])
     for key in ("moe_intermediate_size", "shared_expert_intermediate_size", "shared_intermediate_size"):
         if isinstance(values.get(key), int):
             values[key] = draw.choice([32, 40, 48])
-    if values.get("num_key_value_heads") == 2 and name not in ("laguna", "phi3"):
+    if values.get("num_key_value_heads") == 2 and name not in ("laguna", "phi3", "phimoe"):
         values["num_attention_heads"] = draw.choice([2, 4, 8])
         values["num_key_value_heads"] = draw.choice([n for n in (1, 2, 4) if values["num_attention_heads"] % n == 0])
 
@@ -88,12 +88,15 @@ def draw_rest(name, config_class, values, draw):
         if isinstance(values.get(key), int):
             values[key] = draw.choice([4, 8] if "n_group" in values else [4, 6, 8])
     for key in ("num_experts_per_tok", "top_k_experts"):
-        if isinstance(values.get(key), int) and name != "llama4":
+        if isinstance(values.get(key), int) and name not in ("llama4", "phimoe"):
             values[key] = draw.choice([1, 2] if "n_group" in values else [1, 2, 3])
     if "routed_scaling_factor" in values:
         values["routed_scaling_factor"] = draw.choice([0.5, 1.0, 2.5])
     if isinstance(values.get("partial_rotary_factor"), float):
         values["partial_rotary_factor"] = draw.choice([0.25, 0.5, 1.0])
+    if name == "phimoe":
+        values.update(sliding_window=draw.choice([None, 8, 24]), num_local_experts=draw.choice([4, 16]))
+        values["rope_parameters"].update(draw.choice([{}, dict(short_mscale=1.3, long_mscale=1.3)]))
     if config_class in ("LlamaConfig", "MistralConfig", "Qwen3Config", "SeedOssConfig", "OlmoConfig", "ArceeConfig") and "rope_scaling" not in values:
         values["rope_scaling"] = draw.choice([None, dict(rope_type="linear", factor=2.0), dict(rope_type="yarn", factor=8.0, original_max_position_embeddings=64)])
     if "attention_multiplier" in values:
@@ -322,6 +325,8 @@ def as_published(name, folder):
         config["layer_types"] = [{"linear_attention": "mamba", "full_attention": "attention"}.get(kind, kind) for kind in config["layer_types"]]
     if name == "gptneox":
         config.update(rotary_pct=(config.get("rope_parameters") or {}).get("partial_rotary_factor", 0.25))
+    if name == "phimoe":
+        config["architectures"] = ["PhiMoEForCausalLM"]
     if name == "mistral4":
         config["architectures"] = ["Mistral3ForConditionalGeneration"]
     if name == "nemotron_h":
@@ -390,7 +395,7 @@ def main():
                 settle(name, values)
                 said = look_at(assay, name, config_class, values, tokenizer, more, draw, pathlib.Path(folder), theirs)
         differ |= "DIFFERS" in said
-        print(f"{name}: {said}" + (f"  {values}" if "DIFFERS" in said else ""), flush=True)
+        print(f"{name}: {said}" + (f"  {values}" if "differs" in said.lower() else ""), flush=True)
     sys.exit(1 if differ else 0)
 
 
