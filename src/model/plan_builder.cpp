@@ -189,6 +189,12 @@ ops::ValueId PlanBuilder::choose_keys(std::string_view name, ops::ValueId q, ops
   return y;
 }
 
+ops::ValueId PlanBuilder::choose_blocks(std::string_view name, ops::ValueId q, int32_t cache, const BlockRule& rule) {
+  const ops::ValueId y = add_value(name, rule.n_block * rule.n_best, value(q).domain);
+  add_op(name, ops::ChooseKeys{q, ops::kNone, cache, 1, value(q).width, y, rule.n_block, rule.n_local});
+  return y;
+}
+
 ops::ValueId PlanBuilder::sparse_attention(std::string_view name, ops::ValueId q, ops::ValueId chosen, int64_t n_heads, double scale) {
   const ops::CacheLayer& cache = plan_.cache_layers[static_cast<size_t>(cache_)];
   const ops::ValueId y = add_value(name, n_heads * cache.v_dim(), value(q).domain);

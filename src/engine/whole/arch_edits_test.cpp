@@ -152,6 +152,33 @@ TEST_F(ArchEdits, ExpertsMayBeFusedOrNot) {
   expect_golden("mistral4", fused, split(2));
 }
 
+TEST_F(ArchEdits, QueriesKeysAndValuesMayBeFusedWithTheirBiasesOrWithout) {
+  for (const bool with_biases : {true, false}) {
+    std::set<std::string> without;
+    for (int layer = 0; layer < 2; ++layer) {
+      for (const char* part : {"attn_q", "attn_k", "attn_v"}) {
+        without.insert(in_layer(layer, part));
+        if (with_biases) without.insert("blk." + std::to_string(layer) + "." + part + ".bias");
+      }
+    }
+    expect_golden("qwen2", without, [&](GgufWriter& file, const gguf::File& source) {
+      for (int layer = 0; layer < 2; ++layer) {
+        const std::string blk = "blk." + std::to_string(layer) + ".";
+        Bytes rows, biases;
+        int64_t n = 0;
+        for (const char* part : {"attn_q", "attn_k", "attn_v"}) {
+          const tensor::TensorView &w = source.find(in_layer(layer, part))->view, &b = source.find(blk + part + ".bias")->view;
+          test::append(rows, w.data.data(), w.data.size()), test::append(biases, b.data.data(), b.data.size());
+          n += w.shape.rows();
+        }
+        const tensor::TensorView& q = source.find(in_layer(layer, "attn_q"))->view;
+        file.tensor(in_layer(layer, "attn_qkv"), q.dtype, {n, q.shape.cols()}, rows);
+        if (with_biases) file.tensor(blk + "attn_qkv.bias", tensor::DType::F32, {n}, biases);
+      }
+    });
+  }
+}
+
 TEST_F(ArchEdits, Gemma4KeysAsValuesAreKeysTwice) {
   expect_golden("gemma4", {}, [](GgufWriter& file, const gguf::File& source) {
     const gguf::Tensor& k = *source.find(in_layer(1, "attn_k"));
