@@ -135,8 +135,6 @@ def draw_rest(name, config_class, values, draw):
         values["routed_scaling_factor"] = draw.choice([0.5, 1.0, 2.5])
     if isinstance(values.get("partial_rotary_factor"), float):
         values["partial_rotary_factor"] = draw.choice([0.25, 0.5, 1.0])
-    if name == "deepseek2_lite":  # its class does not read the key, the published code does
-        values["norm_topk_prob"] = False
     if name == "phimoe":
         values.update(sliding_window=draw.choice([None, 8, 24]), num_local_experts=draw.choice([4, 16]))
         values["rope_parameters"].update(draw.choice([{}, dict(short_mscale=1.3, long_mscale=1.3)]))
@@ -184,8 +182,10 @@ def draw_rotation(name, config_class, values, draw):
 
 
 def settle(name, values):
-    """What follows from the number of layers."""
+    """What follows from the number of layers, and what the class does not know."""
     n = values.get("num_hidden_layers")
+    if name == "deepseek2_lite":  # its class does not read the key, the published code does
+        values["norm_topk_prob"] = False
     if name == "granite_swa":
         values["layer_rope_theta"] = [10000.0 if turns else 0 for turns in values["no_rope_layers"]]
     if name in ("afmoe", "exaone4_windows"):
@@ -324,7 +324,7 @@ def look_at_encoder(assay, name, config_class, values, tokenizer, files, draw, f
     for key in ("rms_norm_eps", "layer_norm_eps", "norm_eps"):
         if draw.random() < 0.5 and key in {field for parent in getattr(transformers, config_class).__mro__ for field in getattr(parent, "__annotations__", {})}:
             values[key] = draw.choice(FIELDS[key])
-    values.update(num_hidden_layers=draw.choice([1, 2, 3, 7]), hidden_size=draw.choice([64, 96, 128]), intermediate_size=draw.choice([64, 96, 200]))
+    values.update(num_hidden_layers=draw.choice([1, 2, 3, 7]), hidden_size=draw.choice([64, 72, 80, 96, 128]), intermediate_size=draw.choice([33, 64, 96, 200]))
     if name == "modern_bert":
         values.pop("num_key_value_heads", None)  # its class knows none
         values.update(local_attention=draw.choice([8, 16, 64]), global_attn_every_n_layers=draw.choice([2, 3]))
