@@ -43,7 +43,8 @@ KeyScores key_scores_of(const ops::ChooseKeys& op, const ScoredKeys& of, int64_t
   };
   for (int64_t head = 0; head < op.n_heads; ++head) {
     const std::span<const double> q = part(of.q, head);
-    const double w = of.weights[at(head)], dw = of.weight_error.empty() ? 0 : of.weight_error[at(head)],
+    const bool plain = op.weights == ops::kNone;
+    const double w = plain ? 1 : of.weights[at(head)], dw = of.weight_error.empty() ? 0 : of.weight_error[at(head)],
                  q_norm = length_of(q);
     double dq = length_of(part(of.q_error, head));
     if (of.half_q) dq += kUnitHalf * (q_norm + dq) + kTinyHalf * std::sqrt(static_cast<double>(op.head_dim));
@@ -51,18 +52,47 @@ KeyScores key_scores_of(const ops::ChooseKeys& op, const ScoredKeys& of, int64_t
       const double* key = of.keys + p * op.head_dim;
       double dot = 0;
       for (size_t j = 0; j < q.size(); ++j) dot += q[j] * key[j];
-      const double relu = 0 > dot ? 0 : dot;
+      const double relu = 0 > dot && !plain ? 0 : dot;
       s.score[at(p)] += w * relu;
       if (of.norms == nullptr) continue;
       const double k = of.norms->norm[at(p)], dk = of.norms->error[at(p)];
       const double off =
           dq * (k + dk) + q_norm * dk + gamma(static_cast<double>(op.head_dim) + 1, u) * (q_norm + dq) * (k + dk);
-      moved[at(p)] += std::fabs(w) * off + dw * (relu + off);
-      sums[at(p)] += (std::fabs(w) + dw) * (relu + off);
+      moved[at(p)] += std::fabs(w) * off + dw * (std::fabs(relu) + off);
+      sums[at(p)] += (std::fabs(w) + dw) * (std::fabs(relu) + off);
     }
   }
   for (size_t p = 0; p < at(n); ++p) s.error[p] = moved[p] + gamma(static_cast<double>(op.n_heads) + 1, u) * sums[p];
   return s;
+}
+
+// Of blocks, from those of their keys: a maximum moves no further than what it is of.
+KeyScores pooled(const ops::ChooseKeys& op, KeyScores s) {
+  if (op.n_block == 1) return s;
+  const auto n = static_cast<int64_t>(s.score.size());
+  for (int64_t p = 0; p < n; ++p) {
+    const size_t block = at(p / op.n_block);
+    s.error[block] = p % op.n_block == 0 ? s.error[at(p)] : std::max(s.error[block], s.error[at(p)]);
+  }
+  const int64_t n_blocks = ops::pool_blocks(s.score.data(), n, op);
+  s.score.resize(at(n_blocks)), s.error.resize(at(n_blocks));
+  for (size_t block = 0; block < at(n_blocks); ++block) {
+    if (std::isinf(s.score[block])) s.score[block] = std::numeric_limits<double>::max() / 4, s.error[block] = 0;
+  }
+  return s;
+}
+
+// The blocks that these positions are all the visible ones of; none where they are not.
+std::vector<int32_t> blocks_of(const ops::ChooseKeys& op, std::span<const int32_t> positions, int64_t n) {
+  std::vector<int32_t> blocks;
+  for (size_t i = 0; i < positions.size();) {
+    const int64_t block = positions[i] / op.n_block, end = std::min(n, (block + 1) * op.n_block);
+    for (int64_t p = block * op.n_block; p < end; ++p, ++i) {
+      if (i >= positions.size() || positions[i] != p) return {};
+    }
+    blocks.push_back(static_cast<int32_t>(block));
+  }
+  return blocks;
 }
 
 std::vector<int32_t> best_keys(const KeyScores& s, int64_t n_chosen) {
@@ -149,27 +179,37 @@ Expected local_choice(const OpInputs& in, const ops::ChooseKeys& op, const Decla
     if (n <= n_chosen) return ops::choose_all(n, n_chosen, y);
     const KvHistory& h = *in.history[at(row)];
     const bool is_known = h.k_stored.size() == h.k.size();
-    const KeyScores s =
-        key_scores_of(op,
-                      {of(in.a, in.a.values), of(in.b, in.b.values), of(in.a, in.a.error), of(in.b, in.b.error),
-                       is_known ? h.k_stored.data() : h.k.data(), &norms.at(&h), half_q},
-                      n, u);
-    const std::vector<int32_t> exact = best_keys(s, n_chosen);
-    std::vector<int32_t> chosen =
-        in.found.empty() ? exact : positions_in(in.found.subspan(at(row * n_chosen), at(n_chosen)), n - 1);
-    if (!may_be_chosen(s, chosen, n_chosen)) chosen = exact;
-    for (size_t i = 0; i < chosen.size(); ++i)
-      y[i] = chosen[i] < 0 ? std::numeric_limits<double>::quiet_NaN() : chosen[i];
+    const KeyScores s = pooled(
+        op, key_scores_of(op,
+                          {of(in.a, in.a.values), of(in.b, in.b.values), of(in.a, in.a.error), of(in.b, in.b.error),
+                           is_known ? h.k_stored.data() : h.k.data(), &norms.at(&h), half_q},
+                          n, u));
+    const int64_t n_best = n_chosen / op.n_block;  // keys, or blocks of them
+    const std::vector<int32_t> exact = best_keys(s, n_best);
+    std::vector<int32_t> chosen = exact;
+    if (!in.found.empty())
+      chosen = blocks_of(op, positions_in(in.found.subspan(at(row * n_chosen), at(n_chosen)), n - 1), n);
+    if (!may_be_chosen(s, chosen, n_best)) chosen = exact;
+    double* next = y;
+    for (const int32_t block : chosen) {
+      const int64_t first = block * op.n_block;
+      if (block < 0) std::fill_n(next, op.n_block, std::numeric_limits<double>::quiet_NaN()), next += op.n_block;
+      for (int64_t p = first; block >= 0 && p < std::min(n, first + op.n_block); ++p) *next++ = static_cast<double>(p);
+    }
     note_key_tie(
         s, chosen, exact, row, false, [&](size_t p) { return s.error[p]; }, ties[at(row)]);
     if (options.chain == nullptr) return;
     const ChainOp& chain = *options.chain;
-    const KeyScores c = key_scores_of(
-        op,
-        {of(chain.a, chain.a.values), of(chain.b, chain.b.values), {}, {}, chain.history[at(row)]->k.data(), nullptr},
-        n, u);
+    const KeyScores c = pooled(op, key_scores_of(op,
+                                                 {of(chain.a, chain.a.values),
+                                                  of(chain.b, chain.b.values),
+                                                  {},
+                                                  {},
+                                                  chain.history[at(row)]->k.data(),
+                                                  nullptr},
+                                                 n, u));
     note_key_tie(
-        c, chosen, best_keys(c, n_chosen), row, true,
+        c, chosen, best_keys(c, n_best), row, true,
         [&](size_t p) { return std::fabs(c.score[p] - s.score[p]) + s.error[p]; }, ties[at(row)]);
   });
   for (const std::vector<RouteTie>& of_row : ties) e.ties.insert(e.ties.end(), of_row.begin(), of_row.end());

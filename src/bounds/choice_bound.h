@@ -6,7 +6,8 @@
 //   r_h     = relu(d_h) + |dd_h|
 // where dk is what the cache rounds, nothing where the source keeps to our contract; relu moves nothing further than
 // its argument. A choice is right if every key in it may stand before every key that is not: then it is followed, and
-// said where float64 takes another (RouteTie). Else float64's own is expected.
+// said where float64 takes another (RouteTie). Else float64's own is expected. A choice of blocks is held by the
+// blocks' scores, each off by no more than its keys'.
 //
 // Attention over a choice is held as attention is (attention_bound.h) over the chosen keys alone.
 #pragma once

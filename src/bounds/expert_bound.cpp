@@ -139,6 +139,31 @@ std::vector<double> route_plainly(const ops::Route& op, std::span<const double> 
   return y;
 }
 
+// Shares among near logits (Gating::sparse_mixer) of these experts, in their order, and how far they may be off. e: of each logit; empty: 0.
+void share_among_near(const ops::Route& op, std::span<const int32_t> experts, std::span<const double> x, std::span<const double> e, double u,
+                      std::vector<double>& w, std::vector<double>& error) {
+  const auto off = [&](size_t i) { return e.empty() ? 0 : e[i]; };
+  std::vector<bool> is_taken(x.size(), false);
+  for (const int32_t expert : experts) {
+    const double m = x[at(expert)], dm = off(at(expert));
+    double sum = 0, moved = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+      if (is_taken[i]) continue;
+      const double apart = m - x[i], d_apart = dm + off(i) + u * std::fabs(apart);
+      const double larger = std::max(std::fabs(x[i]), m), least = larger - std::max(dm, off(i));
+      const double distance = apart / larger, d_distance = (d_apart + std::fabs(distance) * (larger - least)) / least + 3 * u * (std::fabs(distance) + op.near);
+      const bool is_open = !(least > 0) || std::fabs(distance - op.near) <= d_distance;  // may be on either side
+      if (distance > op.near && !is_open) continue;
+      const double term = num::exp64(-apart), d_term = term * (num::exp64(std::min(d_apart, 700.0)) - 1 + gamma(4, u));
+      if (!(distance > op.near)) sum += term;
+      moved += d_term + (is_open ? term : 0);
+    }
+    w.push_back(1 / sum);
+    error.push_back(moved < sum ? moved / (sum * (sum - moved)) + gamma(std::ceil(static_cast<double>(x.size()) / 32) + 5 + 4, u) / sum : 1);
+    is_taken[at(expert)] = true;
+  }
+}
+
 // Weights of these experts, in their order, and how far they may be off.
 void weigh(const ops::Route& op, const Scores& s, std::span<const int32_t> experts, std::span<const double> x, std::span<const double> e, double u,
            std::span<const double> scales, double* y, double* bound) {
@@ -148,6 +173,8 @@ void weigh(const ops::Route& op, const Scores& s, std::span<const int32_t> exper
     std::vector<double> chosen, chosen_error;
     for (const int32_t expert : experts) chosen.push_back(x[at(expert)]), chosen_error.push_back(e.empty() ? 0 : e[at(expert)]);
     softmax_scores(chosen, chosen_error, u, w, error);
+  } else if (op.gating == ops::Gating::sparse_mixer) {
+    share_among_near(op, experts, x, e, u, w, error);
   } else {
     for (const int32_t expert : experts) w.push_back(s.score[at(expert)]), error.push_back(s.score_error[at(expert)]);
   }

@@ -5,7 +5,8 @@
 // follows goes on with them: a router's tie within rounding is no fault. Where the found experts are not right, the expected ones stand in their place, a
 // whole number away.
 // A score's d: softmax |log p_k| moves by dx_k + sum p dx, and by the roundings of x - m, exp (2 u), the sum and the quotient; sigmoid by dx / 4 and 5 u;
-// the square root of softplus by dx / 2 and 14 u.
+// the square root of softplus by dx / 2 and 14 u. A logit of Gating::sparse_mixer is its own score; whether another one is near it may be on either side
+// of the limit within rounding, and then the sum has both ends.
 //
 // Products of experts are held as local_linear holds a product, expert by expert.
 #pragma once

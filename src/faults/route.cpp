@@ -21,7 +21,7 @@ struct RouteRule {
   std::vector<double> bias, expert_scales;  // empty: none
   bool bias_weighs = false;                 // the weight has the bias of the choice in it
   bool normalise = true, scaled_first = false, smallest = false;
-  double scale = 1, least_sum = 0;
+  double scale = 1, least_sum = 0, near = 0;
   int64_t n_groups = 1, n_groups_used = 1;
   bool group_by_best = false;
   int64_t skipped = 0;  // ranks that are passed over
@@ -31,6 +31,7 @@ RouteRule right_rule(const Case& c) {
   const auto& op = c.record<ops::Route>();
   RouteRule rule;
   rule.gating = op.gating, rule.normalise = op.normalise, rule.scale = op.scale, rule.least_sum = op.least_sum;
+  rule.near = op.near;
   rule.n_groups = op.n_groups, rule.n_groups_used = op.n_groups_used, rule.group_by_best = op.group_by_best;
   if (op.bias != ops::kNone) rule.bias = c.vector(op.bias);
   if (op.expert_scales != ops::kNone) rule.expert_scales = c.vector(op.expert_scales);
@@ -76,6 +77,22 @@ void keep_groups(const RouteRule& rule, std::vector<double>& choice) {
   }
 }
 
+// Weights of Gating::sparse_mixer.
+std::vector<double> shares_among_near(const std::vector<double>& logits, const double* experts, size_t k, double near) {
+  std::vector<double> open = logits, weights;
+  for (size_t rank = 0; rank < k; ++rank) {
+    const auto expert = static_cast<size_t>(experts[rank]);
+    double sum = 0;
+    for (size_t i = 0; i < open.size(); ++i) {
+      const double m = logits[expert];
+      if (!((m - open[i]) / std::max(std::fabs(logits[i]), m) > near)) sum += num::exp64(open[i] - m);
+    }
+    weights.push_back(1 / sum);
+    open[expert] = -std::numeric_limits<double>::infinity();
+  }
+  return weights;
+}
+
 RowFunction route_with(const Case& c, RouteRule rule) {
   return [&c, rule = std::move(rule)](int64_t row, double* y) {
     const auto k = static_cast<size_t>(c.record<ops::Route>().n_used);
@@ -94,6 +111,7 @@ RowFunction route_with(const Case& c, RouteRule rule) {
       y[k + i] = static_cast<double>(expert);
     }
     if (rule.gating == ops::Gating::softmax_of_chosen) softmax_of(w);
+    if (rule.gating == ops::Gating::sparse_mixer) w = shares_among_near(logits, y + k, k, rule.near);
     double sum = rule.least_sum;
     for (const double x : w) sum += rule.scaled_first ? x * rule.scale : x;
     for (size_t i = 0; i < k; ++i) {
@@ -126,6 +144,8 @@ const char* name_of(ops::Gating gating) {
       return "a softmax over the chosen experts, after the choice";
     case ops::Gating::sqrt_softplus:
       return "roots of softplus";
+    case ops::Gating::sparse_mixer:
+      return "shares among the logits near the chosen one (sparsemixer)";
   }
   return "";
 }

@@ -189,6 +189,12 @@ ops::ValueId PlanBuilder::choose_keys(std::string_view name, ops::ValueId q, ops
   return y;
 }
 
+ops::ValueId PlanBuilder::choose_blocks(std::string_view name, ops::ValueId q, int32_t cache, const BlockRule& rule) {
+  const ops::ValueId y = add_value(name, rule.n_block * rule.n_best, value(q).domain);
+  add_op(name, ops::ChooseKeys{q, ops::kNone, cache, 1, value(q).width, y, rule.n_block, rule.n_local});
+  return y;
+}
+
 ops::ValueId PlanBuilder::sparse_attention(std::string_view name, ops::ValueId q, ops::ValueId chosen, int64_t n_heads, double scale) {
   const ops::CacheLayer& cache = plan_.cache_layers[static_cast<size_t>(cache_)];
   const ops::ValueId y = add_value(name, n_heads * cache.v_dim(), value(q).domain);
@@ -269,7 +275,7 @@ ops::ValueId PlanBuilder::route(std::string_view name, ops::ValueId logits, cons
   }
   const ops::ValueId y = add_value(name, 2 * rule.n_used, value(logits).domain);
   ops::Route op{logits, bias, rule.gating, rule.n_used, rule.normalise, rule.scale, y, rule.n_groups, rule.n_groups_used, rule.group_by_best};
-  op.least_sum = rule.least_sum;
+  op.least_sum = rule.least_sum, op.near = rule.near;
   if (!rule.expert_scales.empty()) op.expert_scales = weights_.vector(full_name(rule.expert_scales), value(logits).width);
   add_op(name, op);
   return y;

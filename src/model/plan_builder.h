@@ -35,11 +35,16 @@ struct RouteRule {
   int64_t n_groups = 1, n_groups_used = 1;
   bool group_by_best = false;
   double least_sum = 1e-20;  // beside which weights are divided by their sum
+  double near = 0.02;        // of Gating::sparse_mixer
   std::string expert_scales = {};  // the tensor of this layer with a scale for each expert; empty: none
 };
 struct ExpertShape {
   int64_t n_experts = 0, n_used = 0, d_in = 0, width = 0;
   int64_t rows = 0, first_row = 0;  // of an expert in a fused tensor; rows 0: width
+};
+
+struct BlockRule {  // ops/attention/choose_keys.h
+  int64_t n_block = 1, n_best = 1, n_local = 0;
 };
 
 // The scan of Mamba: ops/state/selective_scan.h. a, d: tensors of this layer; n_a elements of a head's A.
@@ -93,6 +98,8 @@ class PlanBuilder {
   // them; attention over what was chosen of this layer's cache.
   int32_t index_store(std::string_view name, ops::ValueId k);
   ops::ValueId choose_keys(std::string_view name, ops::ValueId q, ops::ValueId weights, int32_t cache, int64_t n_chosen);
+  // The same by blocks of keys, of one head without weights: the n_best best ones, among which the n_local last ones always are.
+  ops::ValueId choose_blocks(std::string_view name, ops::ValueId q, int32_t cache, const BlockRule& rule);
   ops::ValueId sparse_attention(std::string_view name, ops::ValueId q, ops::ValueId chosen, int64_t n_heads, double scale);
   ops::ValueId add(std::string_view name, ops::ValueId a, ops::ValueId b);
   ops::ValueId activate(std::string_view name, ops::ValueId x, ops::ActivationFunction activation);

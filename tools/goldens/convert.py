@@ -10,6 +10,7 @@ general.*. Pre-tokenizers are named here, since the converter knows them by the 
 """
 import base64
 import json
+import math
 import os
 import pathlib
 import struct
@@ -30,6 +31,9 @@ PATTERNS["gpt-4o"] = PATTERNS["llama4"] = PATTERNS["minimax-m2"] = (
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
     r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+
+
+LONG_ROPE_MAGNITUDE = math.sqrt(1 + math.log(512 / 128) / math.log(128))  # what the converter computes for 512 positions of 128
 
 
 def fnv(data, seed=0xCBF29CE484222325):
@@ -309,6 +313,9 @@ def expert_families(llama, spm, gpt):
     yield "ernie4_5_moe", "Ernie4_5_MoeConfig", llama(moe_num_experts=4, moe_k=2, moe_intermediate_size=32, moe_num_shared_experts=2, moe_layer_start_index=1,
                                                       moe_layer_end_index=-1, moe_layer_interval=1), spm, "BF16"
     yield "hunyuan_moe", "HunYuanMoEV1Config", llama(head_dim=16, num_experts=4, moe_topk=[2], moe_intermediate_size=[96], num_shared_expert=[1], **one), gpt, "BF16"
+    yield "phimoe", "PhimoeConfig", llama(num_hidden_layers=1, num_local_experts=4, attention_bias=True, lm_head_bias=True, rope_parameters=dict(
+        rope_type="longrope", short_factor=[1.0 + i / 8 for i in range(8)], long_factor=[2.0 + i for i in range(8)], original_max_position_embeddings=128, rope_theta=10000.0,
+        short_mscale=LONG_ROPE_MAGNITUDE, long_mscale=LONG_ROPE_MAGNITUDE)), ("phi", None), "BF16", dict(config=dict(architectures=["PhiMoEForCausalLM"]))
     yield "minimax_m2", "MiniMaxM2Config", llama(head_dim=32, rotary_dim=16, num_local_experts=4, num_experts_per_tok=2, scoring_func="sigmoid", use_qk_norm=True, **one), ("bpe", "minimax-m2"), "BF16"
     yield "llama4", "Llama4TextConfig", llama(head_dim=16, intermediate_size_mlp=80, num_local_experts=4, num_experts_per_tok=1, interleave_moe_layer_step=2), ("bpe", "llama4"), "BF16"
     yield "exaone_moe", "ExaoneMoeConfig", llama(head_dim=32, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, num_shared_experts=1, routed_scaling_factor=2.5,
@@ -332,7 +339,7 @@ def expert_families(llama, spm, gpt):
         yarn, mscale=1.0, mscale_all_dim=1.0)), ("bpe", "llama-bpe"), "BF16"
     yield "glm4_moe_lite", "Glm4MoeLiteConfig", llama(**latent, scoring_func="sigmoid", routed_scaling_factor=1.8, norm_topk_prob=True, n_group=1, topk_group=1), ("glm", "glm4"), "BF16"
     yield "mistral4", "Mistral4Config", llama(**latent, norm_topk_prob=True, rope_parameters=dict(yarn, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1)), ("bpe", "llama-bpe"), "BF16", dict(
-        config=dict(architectures=["Mistral3ForConditionalGeneration"]))
+        config=dict(architectures=["Mistral3ForConditionalGeneration"]), also={"mistral4.attention.temperature_scale": np.float32(0.1), "mistral4.attention.temperature_length": np.uint32(128)})
 
 
 def state_families(llama, gpt):
@@ -347,9 +354,11 @@ def state_families(llama, gpt):
     yield "qwen35moe_fused", "Qwen3_5MoeTextConfig", {k: v for k, v in llama(**delta, **shared, **two).items() if k != "intermediate_size"}, ("bpe", "qwen35"), "BF16", dict(
         tensors_of=fused_experts)
     kimi = dict(head_dim=16, num_heads=4, short_conv_kernel_size=4, full_attn_layers=[2], kda_layers=[1, 3])
-    yield "kimi_linear", "KimiLinearConfig", llama(num_key_value_heads=4) | dict(num_hidden_layers=3, num_experts=4, num_experts_per_token=2, moe_intermediate_size=32,
+    kimi_values = llama(num_key_value_heads=4) | dict(num_hidden_layers=3, num_experts=4, num_experts_per_token=2, moe_intermediate_size=32,
         num_shared_experts=1, kv_lora_rank=24, qk_rope_head_dim=8, qk_nope_head_dim=16, v_head_dim=12, linear_attn_config=kimi, first_k_dense_replace=1,
-        rope_theta=10000.0, moe_router_activation_func="sigmoid"), gpt, "BF16", dict(tensors_of=published_dense)
+        rope_theta=10000.0, moe_router_activation_func="sigmoid")
+    yield "kimi_linear", "KimiLinearConfig", kimi_values, gpt, "BF16", dict(tensors_of=published_dense)
+    yield "kimi_linear_tied", "KimiLinearConfig", dict(kimi_values, tie_word_embeddings=True), gpt, "BF16", dict(tensors_of=published_dense)  # which its class does not do
     wide = dict(head_dim=16, hidden_size_per_layer_input=32, laurel_rank=8, sliding_window=16, layer_types=["sliding_attention", "full_attention"] * 2)
     yield "gemma3n", "Gemma3nTextConfig", llama(num_kv_shared_layers=2, vocab_size_per_layer_input=480, activation_sparsity_pattern=[0.95, 0.9, 0.0, 0.75],
                                                 **wide) | dict(num_hidden_layers=4), ("gemma", None), "BF16"
@@ -564,7 +573,7 @@ def make(name, config_class, values, tokenizer, dtype, more, convert):
             model.to_empty(device="cpu").save_pretrained(folder)
             from safetensors import safe_open
             with safe_open(folder / "model.safetensors", "pt") as file:
-                tied = config.tie_word_embeddings and {"lm_head.weight"} or {}  # which a model on no device has not shared yet
+                tied = config.tie_word_embeddings and model._tied_weights_keys and {"lm_head.weight"} or {}  # which a model on no device has not shared yet
                 tensors = [[key, dtype, file.get_slice(key).get_shape()] for key in file.keys() if key not in tied]
         else:  # a class that transformers has under other names
             folder.mkdir()
@@ -588,6 +597,8 @@ def make(name, config_class, values, tokenizer, dtype, more, convert):
             convert(folder, out, outtype, tokenizer[1], more.get("as_published", False))
             keys, tensors_found = read_gguf(out)
             keys = {k: v for k, v in keys.items() if "without" not in more or more["without"] not in k}  # of layers that the model has not
+            for key, value in more.get("also", {}).items():  # which its reader knows, and it does not write
+                keys[key] = [{"float32": 6, "uint32": 4}[value.dtype.name], 0, 0, value.tobytes().hex()]
             for tensor, (kind, shape, digest) in tensors_found.items():
                 found.setdefault(tensor, [shape]).extend([kind, digest])
         made = {"config": (folder / "config.json").read_text(), "tokenizer": "/".join(map(str, tokenizer)), "tensors": tensors, "keys": keys, "outputs": found}

@@ -1,13 +1,14 @@
 """Models of random settings and weights, through transformers in float64 and through assay: what the goldens' few settings leave open.
 
-usage: random_settings.py [--with LLAMA_CPP] ASSAY SEED [FAMILY...]     (pip install torch transformers safetensors tokenizers sentencepiece gguf; CPU is enough)
+usage: random_settings.py [--retell] [--with LLAMA_CPP] ASSAY SEED [FAMILY...]     (pip install torch transformers safetensors tokenizers sentencepiece gguf; CPU is enough)
 
 The families are those of convert.py. Of each, widths, heads, layers, windows, experts, ties, norms' epsilons, biases, scales and rotations are drawn, the folder
 is written and converted by `assay convert --outtype f32`; with a source folder of llama.cpp also by its converter, and then families that convert.py has not
 (only_there) are drawn too. `assay logits` runs it in modes oracle and f32, the latter with other threads and chunks as well. A line a family: `ok` with the largest difference of a
-log-probability or logit in either mode; `DIFFERS` above 1e-7 of the logits' span (oracle), 2e-4 (f32), or where bits do; or who refused it and why. Of an
+log-probability or logit in either mode; `DIFFERS` above 1e-7 of the logits' span (oracle), 2e-4 of a span of 10 (f32), or where bits do; or who refused it and why. Of an
 encoder: three poolings of the last norm's rows. Exit 1 where one differs that assay converted. transformers computes everything in float64 here (wide), rotations and norms too; what a
-file keeps as float32 (epsilons, A of Mamba, llama3's factors) is the limit. What llama.cpp's converter has no key for it leaves out: its files may differ.
+file keeps as float32 is the limit: epsilons and decays are taken as it keeps them. With --retell each file is told in other ways too (retell.py), whose bits
+must be its own, and run with caches of 16 and 8 bits. What llama.cpp's converter has no key for it leaves out: its files may differ.
 """
 import contextlib
 import copy
@@ -27,16 +28,17 @@ N_VOCAB = {"gemma4": 394}  # as many rows as tokens: of more, llama.cpp's conver
 ENCODERS = ("bert", "xlm_roberta", "modern_bert", "eurobert", "gemma_embedding", "qwen3_embedding")
 ONE_A_LAYER = ("layer_types", "mlp_layer_types", "no_rope_layers", "num_attention_heads_per_layer")
 ORACLE_LIMIT, F32_LIMIT = 1e-7, 2e-4
+RETELLS = False  # --retell
 # Fields of many classes, each drawn now and then.
 FIELDS = dict(
     rms_norm_eps=[1e-6, 1e-5, 1e-3], layer_norm_eps=[1e-6, 1e-5, 1e-3], layer_norm_epsilon=[1e-6, 1e-5, 1e-3], norm_eps=[1e-6, 1e-5, 1e-3], attention_bias=[False, True],
-    mlp_bias=[False, True], use_qkv_bias=[True, False], qkv_bias=[True, False], use_qk_norm=[True, False], norm_topk_prob=[True, False], logit_scale=[0.0625, 0.25, 1.0],
+    mlp_bias=[False, True], lm_head_bias=[False, True], use_qkv_bias=[True, False], qkv_bias=[True, False], use_qk_norm=[True, False], norm_topk_prob=[True, False], logit_scale=[0.0625, 0.25, 1.0],
     embedding_multiplier=[1.0, 12.0, 0.5], final_logit_softcapping=[5.0, 30.0], clip_qkv=[None, 0.5, 8.0], rotary_pct=[0.25, 0.5, 1.0], use_parallel_residual=[True, False],
     conv_L_cache=[2, 3, 4], mamba_d_conv=[2, 3, 4], conv_kernel=[2, 3, 4], linear_conv_kernel_dim=[2, 3, 4], mamba_d_state=[8, 16, 24], ssm_state_size=[8, 16, 24], state_size=[8, 16, 24],
     linear_key_head_dim=[8, 16, 24], linear_value_head_dim=[8, 24, 32], time_step_rank=[4, 8, "auto"], q_lora_rank=[16, 24, 40, None], kv_lora_rank=[16, 24, 40], qk_nope_head_dim=[8, 16, 24],
     qk_rope_head_dim=[8, 16], v_head_dim=[8, 12, 16, 24], n_shared_experts=[1, 2], num_shared_experts=[1, 2], moe_num_shared_experts=[1, 2], route_scale=[0.5, 2.0],
     moe_routed_scaling_factor=[0.5, 2.5], router_scaling_factor=[0.5, 2.5])
-ONE_ROTATION = ("minicpm3", "mimo2", "phi3", "hunyuan", "minimax_m3", "stablelm", "stablelm_12b", "gptneox", "falcon", "falcon_7b", "granite_swa", "gemma", "gemma2", "gemma4", "gemma4_e", "gemma4_moe", "laguna")
+ONE_ROTATION = ("minicpm3", "mimo2", "phi3", "phimoe", "hunyuan", "minimax_m3", "stablelm", "stablelm_12b", "gptneox", "falcon", "falcon_7b", "granite_swa", "gemma", "gemma2", "gemma4", "gemma4_e", "gemma4_moe", "laguna")
 ROTATION_BY_KIND = ("Gemma3TextConfig", "Olmo3Config", "MellumConfig", "Gemma3nTextConfig")
 LLAMA3 = ("llama", "llama_tied_yarn", "apertus", "exaone4", "smollm3", "mistral")
 WINDOW, FULL = "sliding_attention", "full_attention"
@@ -51,7 +53,7 @@ def draw_layers(name, values, draw):
         values["num_hidden_layers"] *= times
     elif "moe_layer_end_index" not in values and name not in ("gemma3", "exaone4_windows"):
         key = "num_hidden_layers" if "num_hidden_layers" in values else "n_layer"
-        if key not in values or name == "kimi_linear":  # a list says which layers there are
+        if key not in values or name.startswith("kimi_linear"):  # a list says which layers there are
             return
         values[key] += draw.choice([0, 1, 2])
         if "first_k_dense_replace" in values:
@@ -65,16 +67,55 @@ def draw_widths(name, config_class, values, draw):
             values["query_pre_attn_scalar"] = values["head_dim"]
         if "rotary_dim" in values:
             values["rotary_dim"] = draw.choice([8, 16])
-    if "hidden_size" in values and name != "mamba2" and not name.startswith("granitehybrid") and name not in ("phi2", "phi3", "minicpm3", "laguna", "gemma4", "gemma4_e", "gemma4_moe"):
+    if "hidden_size" in values and name != "mamba2" and not name.startswith("granitehybrid") and name not in ("phi2", "phi3", "phimoe", "minicpm3", "laguna", "gemma4", "gemma4_e", "gemma4_moe"):
         values["hidden_size"] = draw.choice([64, 96, 128])
     if "intermediate_size" in values and name not in ("phi2", "gpt_oss_mxfp4", "hunyuan_moe"):
         values["intermediate_size"] = draw.choice([64, 96, 128, 200])
     for key in ("moe_intermediate_size", "shared_expert_intermediate_size", "shared_intermediate_size"):
         if isinstance(values.get(key), int):
             values[key] = draw.choice([32, 40, 48])
-    if values.get("num_key_value_heads") == 2 and name not in ("laguna", "phi3"):
+    if values.get("num_key_value_heads") == 2 and name not in ("laguna", "phi3", "phimoe"):
         values["num_attention_heads"] = draw.choice([2, 4, 8])
         values["num_key_value_heads"] = draw.choice([n for n in (1, 2, 4) if values["num_attention_heads"] % n == 0])
+
+
+# Heads of queries and of keys: also as many as no power of two, and groups of 3, 5 and 7.
+HEADS = ((3, 3), (6, 2), (9, 3), (5, 1), (10, 2), (7, 1), (14, 2), (12, 4), (6, 6), (1, 1))
+FIXED_HEADS = ("laguna", "gemma4", "gemma4_e", "gemma4_moe", "gptneox", "granitehybrid", "granitehybrid_moe", "granitehybrid_attention", "minicpm3", "mimo2", "kimi_linear", "kimi_linear_tied",
+               "gpt_oss_mxfp4", "qwen4exp")
+
+
+def draw_odd(name, values, draw):
+    """Heads and widths that are no powers of two; single layers."""
+    if draw.random() < 0.5 or name in FIXED_HEADS:
+        return
+    if values.get("num_hidden_layers") in (2, 3, 4) and not any(isinstance(values.get(key), list) for key in ONE_A_LAYER) and "layer_group_size" not in values and draw.random() < 0.3:
+        if not any(key in values for key in ("first_k_dense_replace", "sliding_window_pattern", "num_kv_shared_layers", "attn_layer_period", "layers_block_type", "num_dense_layers", "moe_layer_start_index", "interleave_moe_layer_step")):
+            values["num_hidden_layers"] = 1
+    if name == "gpt2":
+        values["n_head"] = draw.choice([3, 5, 6])
+        values["n_embd"] = values["n_head"] * draw.choice([12, 20, 24])
+        return
+    if "num_key_value_heads" not in values or "qk_rope_head_dim" in values:
+        return
+    heads, kv_heads = draw.choice(HEADS)
+    if name in ("phi2", "llama4") or values["num_key_value_heads"] == values["num_attention_heads"] == 4:
+        kv_heads = heads
+    values.update(num_attention_heads=heads, num_key_value_heads=kv_heads)
+    if name in ("phi3", "phimoe"):
+        values["hidden_size"] = heads * 16
+    elif "head_dim" in values and "hidden_size" in values:
+        if "layer_types" not in values or name.startswith(("qwen3", "exaone", "gpt_oss", "afmoe", "granite_swa", "mellum", "cohere2moe")):
+            values["head_dim"] = draw.choice([24, 40, 72, 96, 8, 20])
+            if "query_pre_attn_scalar" in values:
+                values["query_pre_attn_scalar"] = values["head_dim"]
+            if isinstance(values.get("rotary_dim"), int):
+                values["rotary_dim"] = draw.choice([8, values["head_dim"]])
+        values["hidden_size"] = draw.choice([72, 80, 100, 36])
+    elif "hidden_size" in values:
+        values["hidden_size"] = heads * draw.choice([24, 40, 16, 8])
+        if name == "phi2":
+            values["intermediate_size"] = 4 * values["hidden_size"]
 
 
 def draw_rest(name, config_class, values, draw):
@@ -88,12 +129,15 @@ def draw_rest(name, config_class, values, draw):
         if isinstance(values.get(key), int):
             values[key] = draw.choice([4, 8] if "n_group" in values else [4, 6, 8])
     for key in ("num_experts_per_tok", "top_k_experts"):
-        if isinstance(values.get(key), int) and name != "llama4":
+        if isinstance(values.get(key), int) and name not in ("llama4", "phimoe"):
             values[key] = draw.choice([1, 2] if "n_group" in values else [1, 2, 3])
     if "routed_scaling_factor" in values:
         values["routed_scaling_factor"] = draw.choice([0.5, 1.0, 2.5])
     if isinstance(values.get("partial_rotary_factor"), float):
         values["partial_rotary_factor"] = draw.choice([0.25, 0.5, 1.0])
+    if name == "phimoe":
+        values.update(sliding_window=draw.choice([None, 8, 24]), num_local_experts=draw.choice([4, 16]))
+        values["rope_parameters"].update(draw.choice([{}, dict(short_mscale=1.3, long_mscale=1.3)]))
     if config_class in ("LlamaConfig", "MistralConfig", "Qwen3Config", "SeedOssConfig", "OlmoConfig", "ArceeConfig") and "rope_scaling" not in values:
         values["rope_scaling"] = draw.choice([None, dict(rope_type="linear", factor=2.0), dict(rope_type="yarn", factor=8.0, original_max_position_embeddings=64)])
     if "attention_multiplier" in values:
@@ -138,8 +182,10 @@ def draw_rotation(name, config_class, values, draw):
 
 
 def settle(name, values):
-    """What follows from the number of layers."""
+    """What follows from the number of layers, and what the class does not know."""
     n = values.get("num_hidden_layers")
+    if name == "deepseek2_lite":  # its class does not read the key, the published code does
+        values["norm_topk_prob"] = False
     if name == "granite_swa":
         values["layer_rope_theta"] = [10000.0 if turns else 0 for turns in values["no_rope_layers"]]
     if name in ("afmoe", "exaone4_windows"):
@@ -165,8 +211,8 @@ def fill(model, draw, torch):
     with torch.no_grad():
         for name, values in named:
             drawn = torch.randn(values.shape, generator=generator)
-            if values.ndim == 1:
-                drawn = drawn * 0.1 + (1 if name.endswith("weight") and float(values.abs().sum()) != 0 else 0)
+            if values.ndim == 1:  # also where a file has 1 + w, as float32
+                drawn = (drawn * 0.1 * 2048).round() / 2048 + (1 if name.endswith("weight") and float(values.abs().sum()) != 0 else 0)
             else:
                 drawn = drawn * (0.7 if "embed" in name else 1.3 / values.shape[-1] ** 0.5)
             values.copy_(drawn.half().float())
@@ -187,13 +233,20 @@ def wide(torch):
 
 
 def wide_logits(make, config, weights, ids, torch):
+    float32 = torch.float32
+
+    def as_kept(name, values):  # a file has float32 of -exp(A_log), and of epsilons
+        return values.double().exp().to(float32).double().log() if name.endswith("A_log") else values
+    for key, value in vars(config).items():
+        if key.endswith(("eps", "epsilon")) and isinstance(value, float):
+            setattr(config, key, float(torch.tensor(value, dtype=float32)))
     with wide(torch), torch.no_grad():
         config.dtype = None
         model = make(config).eval()
         model.set_attn_implementation("eager")
         model.tie_weights()
-        model.load_state_dict(weights, strict=False)
-        return model.double()(torch.tensor([ids]), use_cache=False).logits[0]
+        model.double().load_state_dict({name: as_kept(name, values) for name, values in weights.items()}, strict=False)
+        return model(torch.tensor([ids]), use_cache=False).logits[0]
 
 
 def run(assay, path, ids, *flags):
@@ -210,6 +263,13 @@ def worst(found, ids, logits, torch):
     return max(of_tokens + [abs(logit - float(logits[-1][token])) for token, logit in found["top"]])
 
 
+def median(found, ids, logits, torch):
+    """Of tokens: a router may choose otherwise for some."""
+    likely = torch.log_softmax(logits, -1)
+    off = sorted(abs(token["logprob"] - float(likely[i][ids[i + 1]])) for i, token in enumerate(found["logprobs"]["content"][1:]))
+    return off[len(off) // 2]
+
+
 def held(assay, path, ids, logits, torch):
     span = float(logits.max() - logits.min())
     try:
@@ -218,8 +278,36 @@ def held(assay, path, ids, logits, torch):
     except ValueError as refusal:
         return f"DIFFERS: {refusal}"
     in_f32, same = worst(plain, ids, logits, torch), plain["logits_digest"] == cut["logits_digest"]
-    ok = oracle < ORACLE_LIMIT * max(span, 10) and in_f32 < F32_LIMIT and same
+    ok = oracle < ORACLE_LIMIT * max(span, 10) and in_f32 < F32_LIMIT * max(1, span / 10) and same
     return f"{'ok' if ok else 'DIFFERS'} oracle {oracle:.1e} f32 {in_f32:.1e} of {span:.0f}{'' if same else ', other bits'}"
+
+
+def told_again(assay, path, ids, logits, torch):
+    """What differs of the file told in other ways (retell.py), of other caches, and of shards."""
+    span = max(10, float(logits.max() - logits.min()))
+    import retell  # behind converter_of(), which chooses between two packages named gguf
+    plain = run(assay, path, ids, "--numerics", "f32")["logits_digest"]
+    wrong = []
+    for way, other in retell.retellings(path, path.parent):
+        try:
+            if way == "f16_matrices":
+                off = worst(run(assay, other, ids, "--numerics", "oracle"), ids, logits, torch)
+                wrong += [f"{way} {off:.1e}"] if off > ORACLE_LIMIT * span else []
+            elif run(assay, other, ids, "--numerics", "f32")["logits_digest"] != plain:
+                wrong.append(f"{way}: other bits")
+        except ValueError as refusal:
+            wrong.append(f"{way}: {refusal}")
+    for cache in ("f16", "q8_0"):  # the last of two flags counts; what they round is far below a logit's span
+        flags = ("-ctk", cache, "-ctv", cache)
+        try:
+            first, cut = run(assay, path, ids, *flags, "-t", "1"), run(assay, path, ids, *flags, "-t", "2", "-ub", "5")
+        except ValueError as refusal:
+            wrong += [] if "q8_0" in str(refusal) else [f"cache {cache}: {refusal}"]  # heads that its blocks do not fit
+            continue
+        off = median(first, ids, logits, torch)
+        wrong += [f"cache {cache}: other bits"] if first["logits_digest"] != cut["logits_digest"] else []
+        wrong += [f"cache {cache}: {off:.1e}"] if not off < 0.05 * span else []
+    return wrong
 
 
 def converted(assay, tokenizer, files, folder):
@@ -236,7 +324,7 @@ def look_at_encoder(assay, name, config_class, values, tokenizer, files, draw, f
     for key in ("rms_norm_eps", "layer_norm_eps", "norm_eps"):
         if draw.random() < 0.5 and key in {field for parent in getattr(transformers, config_class).__mro__ for field in getattr(parent, "__annotations__", {})}:
             values[key] = draw.choice(FIELDS[key])
-    values.update(num_hidden_layers=draw.choice([1, 2, 3, 7]), hidden_size=draw.choice([64, 96, 128]), intermediate_size=draw.choice([64, 96, 200]))
+    values.update(num_hidden_layers=draw.choice([1, 2, 3, 7]), hidden_size=draw.choice([64, 72, 80, 96, 128]), intermediate_size=draw.choice([33, 64, 96, 200]))
     if name == "modern_bert":
         values.pop("num_key_value_heads", None)  # its class knows none
         values.update(local_attention=draw.choice([8, 16, 64]), global_attn_every_n_layers=draw.choice([2, 3]))
@@ -302,6 +390,9 @@ def look_at(assay, name, config_class, values, tokenizer, more, draw, folder, th
         made = converted(assay, tokenizer, {}, folder)
         refusal = None if made.returncode == 0 else next((line for line in made.stderr.splitlines() if "FAIL" in line), made.stderr.strip().splitlines()[-1])
         said.append(refusal or held(assay, folder / "m.gguf", ids, logits, torch))
+        if refusal is None and RETELLS and said[-1].startswith("ok"):
+            wrong = told_again(assay, folder / "m.gguf", ids, logits, torch)
+            said += ["retold"] if not wrong else ["retold DIFFERS: " + "; ".join(wrong)]
     if theirs is not None and "tensors_of" not in more:
         for file_name, content in convert.tokenizer_files(*tokenizer).items():
             content = convert.patched(convert.BASE, content) if isinstance(content, dict) else content
@@ -322,6 +413,8 @@ def as_published(name, folder):
         config["layer_types"] = [{"linear_attention": "mamba", "full_attention": "attention"}.get(kind, kind) for kind in config["layer_types"]]
     if name == "gptneox":
         config.update(rotary_pct=(config.get("rope_parameters") or {}).get("partial_rotary_factor", 0.25))
+    if name == "phimoe":
+        config["architectures"] = ["PhiMoEForCausalLM"]
     if name == "mistral4":
         config["architectures"] = ["Mistral3ForConditionalGeneration"]
     if name == "nemotron_h":
@@ -370,7 +463,9 @@ def converter_of(llama_cpp):
 
 
 def main():
+    global RETELLS
     arguments = sys.argv[1:]
+    RETELLS = arguments[0] == "--retell" and bool(arguments.pop(0))
     theirs = converter_of(arguments.pop(0)) if arguments[0] == "--with" and arguments.pop(0) else None
     assay, seed, only = arguments[0], arguments[1], arguments[2:]
     import transformers
@@ -387,10 +482,11 @@ def main():
                 draw_widths(name, config_class, values, draw)
                 draw_rest(name, config_class, values, draw)
                 draw_fields(name, getattr(transformers, config_class), values, draw)
+                draw_odd(name, values, draw)
                 settle(name, values)
                 said = look_at(assay, name, config_class, values, tokenizer, more, draw, pathlib.Path(folder), theirs)
         differ |= "DIFFERS" in said
-        print(f"{name}: {said}" + (f"  {values}" if "DIFFERS" in said else ""), flush=True)
+        print(f"{name}: {said}" + (f"  {values}" if "differs" in said.lower() else ""), flush=True)
     sys.exit(1 if differ else 0)
 
 

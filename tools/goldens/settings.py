@@ -20,6 +20,7 @@ GOLDENS = (
     ("cohere2moe-rms", "cohere2moe", "cohere2moe", dict(rms_norm_eps=1e-5, sliding_window=8)),  # RMS norms
     ("llama4-full", "llama4", "llama4", dict(num_hidden_layers=4, layer_types=["full_attention"] * 4, no_rope_layers=[1] * 4)),  # neither blocks nor layers without rotation
     ("bailing3-bounded", "bailing3", "bailingmoe3", {}),  # gates within BOUNDS
+    ("phimoe", "phimoe", "phimoe", dict(num_hidden_layers=2, num_local_experts=8)),
 )
 
 
@@ -64,6 +65,10 @@ def smallest_gap(model, ids, torch):
         scores = torch.nn.functional.linear(inputs[0].float().reshape(-1, module.weight.shape[1]), module.weight).sort(-1, descending=True).values
         n = getattr(module, "top_k", 1)
         gaps.append(float((scores[:, n - 1] - scores[:, n]).min()))
+        if type(module).__name__ == "PhimoeTopKRouter":  # either choice; and what is near it, of which some must be
+            near = torch.cat([(scores[:, i:i + 1] - scores[:, i + 1:]) / torch.maximum(scores[:, i + 1:].abs(), scores[:, i:i + 1]) for i in range(n)], -1)
+            gaps.append(float((scores[:, 0] - scores[:, 1]).min()))
+            gaps.append(float((near - 2 * module.router_jitter_noise).abs().min()) if int((near < 2 * module.router_jitter_noise).sum()) >= 3 else 0)
     hooks = [m.register_forward_hook(look) for name, m in model.named_modules() if name.endswith((".gate", ".router")) and hasattr(m, "weight")]
     with torch.no_grad():
         model(torch.tensor([ids]), use_cache=False)

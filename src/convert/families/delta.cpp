@@ -444,6 +444,8 @@ void kimi_linear(Draft& d) {
   if (lead > d.n_layers)
     throw Error(Errc::bad_file, fmt::format("config.json: first_k_dense_replace is {} of {} layers", lead, d.n_layers));
   d.leave_layers(d.n_layers, "they predict further tokens");
+  if (d.has("lm_head.weight"))
+    d.is_tied = false;  // transformers' class ties nothing, whatever tie_word_embeddings says
   d.take(rules::kEnds);
   d.take(rules::kNormsBefore);
   d.take(kKimiDelta, shape.states);

@@ -23,12 +23,17 @@ void long_rope(Draft& d, const Json& scaling, int64_t original, int64_t rope_dim
   if (type.empty()) type = scaling.text("type");
   if (type.empty() || type == "default") return;
   if (type != "longrope" && type != "su")
-    throw Error(Errc::unsupported, fmt::format("config.json: rope scaling \"{}\" is not known for phi3", type));
-  d.number("rope.scaling.attn_factor", parts::long_rope_factor(d.config.count("max_position_embeddings"), original));
+    throw Error(Errc::unsupported,
+                fmt::format("config.json: rope scaling \"{}\" is not known for {}", type, d.architecture()));
+  const Json* magnitude = scaling.find("short_mscale");  // phimoe's, which states what phi3 computes
+  d.number("rope.scaling.attn_factor",
+           magnitude != nullptr ? number_of(*magnitude, "short_mscale")
+                                : parts::long_rope_factor(d.config.count("max_position_embeddings"), original));
   parts::long_factors(d, scaling, rope_dim / 2);
 }
 
-void phi3(Draft& d) {
+// What all Phi-3 models have: sizes and rotation.
+void phi3_keys(Draft& d) {
   parts::sizes(d);
   Config& c = d.config;
   const Json* params = c.find_any({"rope_parameters", "rope_scaling"});
@@ -51,15 +56,44 @@ void phi3(Draft& d) {
   d.count("attention.sliding_window", window.value_or(0));
   if (window && *window < c.count("max_position_embeddings")) {
     d.notes.push_back(fmt::format(
-        "config.json: sliding_window = {} is written; readers of phi3 files let every token see all before it",
-        *window));
+        "config.json: sliding_window = {} is written; other readers of {} files let every token see all before it",
+        *window, d.architecture()));
   }
   c.expect("hidden_act", {"silu"});
-  c.expect_flag("attention_bias", false);
   long_rope(d, *params, n_original, rope_dim);
+}
+
+void phi3(Draft& d) {
+  phi3_keys(d);
+  d.config.expect_flag("attention_bias", false);
   d.take(rules::kEnds);
   d.take(rules::kNormsBefore);
   d.take(kPhi3);
+}
+
+constexpr std::array kPhiMoe = {
+    Rule{"lm_head.bias", "output.bias", As::plain, true},
+};
+
+void phimoe(Draft& d) {
+  phi3_keys(d);
+  Config& c = d.config;
+  if (const auto jitter = c.find_number("router_jitter_noise"); jitter && *jitter != 0.01)
+    throw Error(Errc::unsupported,
+                fmt::format("config.json: router_jitter_noise is {}; phimoe files have no key for it, and 0.01 is what "
+                            "readers take",
+                            *jitter));
+  if (c.count("num_experts_per_tok") != 2)
+    throw Error(Errc::unsupported, "config.json: num_experts_per_tok is not 2, of which sparsemixer routers are");
+  c.mark_read("input_jitter_noise");
+  d.take(rules::kEnds);
+  d.take(kPhiMoe);
+  d.take(rules::kNormsBefore);
+  d.take(rules::kNormBiases);
+  d.take(rules::kAttention);
+  d.take(rules::kSparseMoe);
+  parts::check_bias(d, "attention_bias", "blk.0.attn_q.bias", false);
+  parts::check_bias(d, "lm_head_bias", "output.bias", false);
 }
 
 constexpr std::array kPhi2 = {
@@ -267,6 +301,10 @@ constexpr std::string_view kPhi3Defaults =
     R"({"vocab_size":32064,"hidden_size":3072,"intermediate_size":8192,"num_hidden_layers":32,"num_attention_heads":32,"hidden_act":"silu",
         "max_position_embeddings":4096,"original_max_position_embeddings":4096,"rms_norm_eps":1e-5,"rope_theta":10000.0})";
 
+constexpr std::string_view kPhiMoeDefaults =
+    R"({"vocab_size":32064,"hidden_size":4096,"intermediate_size":6400,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"hidden_act":"silu",
+        "max_position_embeddings":131072,"rms_norm_eps":1e-5,"rope_theta":1000000.0,"num_experts_per_tok":2,"num_local_experts":16,"router_jitter_noise":0.01})";
+
 }  // namespace
 
 std::vector<Family> fused_families() {
@@ -274,6 +312,7 @@ std::vector<Family> fused_families() {
   constexpr std::string_view kRows = "<|endoftext|>";
   return {
       {"phi3", {"Phi3ForCausalLM"}, kPhi3Defaults, pieces_and_added, phi3},
+      {"phimoe", {"PhiMoEForCausalLM", "PhimoeForCausalLM"}, kPhiMoeDefaults, pieces_and_added, phimoe},
       {"phi2", {"PhiForCausalLM"}, R"({"layer_norm_eps":1e-5})", bpe, phi2},
       {"glm4",
        {"Glm4ForCausalLM"},

@@ -78,7 +78,14 @@ void latent_keys(Draft& d) {
           c.has("moe_intermediate_size") ? c.count("moe_intermediate_size") : c.count("intermediate_size"));
   d.count("expert_shared_count", c.find_count("n_shared_experts").value_or(0));
   if (const auto scale = c.find_number("routed_scaling_factor")) d.number("expert_weights_scale", *scale);
-  if (c.flag("norm_topk_prob", false)) d.flag("expert_weights_norm", true);
+  if (c.flag("norm_topk_prob", false)) {
+    d.flag("expert_weights_norm", true);
+    if (c.text("model_type") == "deepseek_v2")
+      d.notes.push_back(
+          "config.json: norm_topk_prob is true, which the published code of DeepSeek V2 and readers of the file "
+          "follow; "
+          "transformers' class does not");
+  }
   d.count("rope.dimension_count", turned);
   const Json* params = c.find_any({"rope_parameters", "rope_scaling"});
   const Json* all = params == nullptr ? nullptr : params->find("mscale_all_dim");
@@ -154,13 +161,20 @@ void glm_dsa(Draft& d) {
   d.take(kIndexer, has_indexer);
 }
 
+// Queries grow with the position. llama.cpp's converter leaves these keys out, though its reader knows them.
 void mistral4(Draft& d) {
   latent_keys(d);
   const Json* params = d.config.find("rope_parameters");
-  if (params != nullptr && params->find("llama_4_scaling_beta") != nullptr) {
-    d.notes.push_back(
-        "config.json: llama_4_scaling_beta has no key in mistral4 files: answers differ beyond "
-        "original_max_position_embeddings");
+  const auto find = [&](std::string_view key) {
+    const Json* value = params == nullptr ? nullptr : params->find(key);
+    return value == nullptr || value->is_null() ? nullptr : value;
+  };
+  if (const Json* beta = find("llama_4_scaling_beta")) {
+    const std::string_view key = "original_max_position_embeddings";
+    const Json* original = find(key);
+    if (original == nullptr) throw Error(Errc::bad_file, fmt::format("config.json: rope_parameters needs {}", key));
+    d.number("attention.temperature_scale", number_of(*beta, "llama_4_scaling_beta"));
+    d.count("attention.temperature_length", whole_of(number_of(*original, key), key));
   }
   latent_tensors(d);
 }

@@ -66,6 +66,7 @@ TEST(ArchBadInput, CountsOfExperts) {
       {"mixtral", "llama.expert_used_count", 5u},
       {"qwen3moe", "qwen3moe.expert_used_count", 9u},
       {"gptoss", "gpt-oss.expert_used_count", 0u},
+      {"phimoe", "phimoe.expert_used_count", 1u, "phimoe.expert_used_count = 1: only 2"},
       {"llama4", "llama4.interleave_moe_layer_step", 0u},
       {"minimaxm3", "minimax-m3.expert_count", 0u},
       {"qwen4exp", "qwen4exp.expert_used_count", 0u},

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <set>
@@ -13,6 +14,7 @@
 #include "assay/context.h"
 #include "assay/error.h"
 #include "model/build.h"
+#include "num/f16.h"
 #include "support/gguf_edit.h"
 #include "support/golden_run.h"
 #include "support/shared_data.h"
@@ -106,6 +108,35 @@ TEST_F(ArchEdits, LatentAttentionExpandedIsTheSameAsAbsorbed) {
   }
 }
 
+// A magnitude of the rotation that the file states multiplies what turns, of queries and of keys, and takes the place of the one that YaRN would give.
+TEST_F(ArchEdits, LatentAttentionTakesTheMagnitudeThatIsStated) {
+  constexpr int64_t kHeads = 4, kRank = 32, kNope = 16, kTurned = 8;
+  const std::set<std::string> without = {in_layer(0, "attn_q_b"), in_layer(0, "attn_kv_a_mqa"), in_layer(1, "attn_q_b"), in_layer(1, "attn_kv_a_mqa")};
+  expect_golden("deepseek3-yarn", without, [](GgufWriter& file, const gguf::File& source) {
+    const auto with_turned_twice = [&](const std::string& name, int64_t n_runs, int64_t first) {
+      const gguf::Tensor& of = *source.find(name);
+      const int64_t rows = of.view.shape.rows() / n_runs;
+      Bytes data(of.view.data.begin(), of.view.data.end());
+      ASSERT_EQ(rows, first + kTurned) << name;
+      for (int64_t i = 0; i < n_runs * rows; ++i) {
+        for (int64_t j = 0; i % rows >= first && j < of.view.shape.cols(); ++j) {
+          uint16_t half;
+          std::byte* const at = data.data() + i * of.view.row_bytes() + 2 * j;
+          std::memcpy(&half, at, 2);
+          half = num::float_to_half(2 * num::half_to_float(half));
+          std::memcpy(at, &half, 2);
+        }
+      }
+      file.tensor(name, of.view.dtype, {of.view.shape.rows(), of.view.shape.cols()}, data);
+    };
+    file.set("deepseek2.rope.scaling.yarn_attn_factor", 0.5f);
+    for (int layer = 0; layer < 2; ++layer) {
+      with_turned_twice(in_layer(layer, "attn_q_b"), kHeads, kNope);
+      with_turned_twice(in_layer(layer, "attn_kv_a_mqa"), 1, kRank);
+    }
+  });
+}
+
 TEST_F(ArchEdits, ExpertsMayBeFusedOrNot) {
   const auto split = [](int n_layers) {
     return [n_layers](GgufWriter& file, const gguf::File& source) {
@@ -119,6 +150,33 @@ TEST_F(ArchEdits, ExpertsMayBeFusedOrNot) {
   const std::set<std::string> fused = {in_layer(0, "ffn_gate_up_exps"), in_layer(1, "ffn_gate_up_exps")};
   expect_golden("gemma4-moe", fused, split(2));
   expect_golden("mistral4", fused, split(2));
+}
+
+TEST_F(ArchEdits, QueriesKeysAndValuesMayBeFusedWithTheirBiasesOrWithout) {
+  for (const bool with_biases : {true, false}) {
+    std::set<std::string> without;
+    for (int layer = 0; layer < 2; ++layer) {
+      for (const char* part : {"attn_q", "attn_k", "attn_v"}) {
+        without.insert(in_layer(layer, part));
+        if (with_biases) without.insert("blk." + std::to_string(layer) + "." + part + ".bias");
+      }
+    }
+    expect_golden("qwen2", without, [&](GgufWriter& file, const gguf::File& source) {
+      for (int layer = 0; layer < 2; ++layer) {
+        const std::string blk = "blk." + std::to_string(layer) + ".";
+        Bytes rows, biases;
+        int64_t n = 0;
+        for (const char* part : {"attn_q", "attn_k", "attn_v"}) {
+          const tensor::TensorView &w = source.find(in_layer(layer, part))->view, &b = source.find(blk + part + ".bias")->view;
+          test::append(rows, w.data.data(), w.data.size()), test::append(biases, b.data.data(), b.data.size());
+          n += w.shape.rows();
+        }
+        const tensor::TensorView& q = source.find(in_layer(layer, "attn_q"))->view;
+        file.tensor(in_layer(layer, "attn_qkv"), q.dtype, {n, q.shape.cols()}, rows);
+        if (with_biases) file.tensor(blk + "attn_qkv.bias", tensor::DType::F32, {n}, biases);
+      }
+    });
+  }
 }
 
 TEST_F(ArchEdits, Gemma4KeysAsValuesAreKeysTwice) {

@@ -24,7 +24,7 @@ constexpr const char* kDecoders[] = {"qwen2",   "qwen3",      "gemma",    "gemma
                                      "deepseek2", "deepseek2-lite", "deepseek3-yarn", "glm47flash", "mistral4", "deepseek32", "glmdsa",
                                      "qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "granitehybrid", "granitehybrid-moe", "nemotronh",
                                      "nemotronhmoe", "falconh1", "mamba", "mamba2", "kimilinear", "bailing3", "qwen4exp", "minimaxm3", "gemma3n", "bitnet",
-                                     "cohere2moe-rms", "llama4-full", "bailing3-bounded"};
+                                     "cohere2moe-rms", "llama4-full", "bailing3-bounded", "phimoe", "minimaxm3-blocks"};
 
 std::string file(const std::string& name, const char* ending) { return test::shared("goldens/arch/" + name + ending).string(); }
 

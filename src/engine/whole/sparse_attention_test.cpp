@@ -36,7 +36,7 @@ using ::testing::HasSubstr;
 
 std::string sparse_golden(const std::string& name) { return test::shared("goldens/arch/" + name + ".gguf").string(); }
 std::string sparse_key(const std::string& name, const char* of) {
-  return (name == "glmdsa" ? "glm-dsa." : "deepseek32.") + std::string(of);
+  return (name == "glmdsa" ? "glm-dsa." : name == "minimaxm3-blocks" ? "minimax-m3." : "deepseek32.") + std::string(of);
 }
 
 using Add = std::function<void(test::GgufWriter& file, const gguf::File& source)>;
@@ -91,10 +91,10 @@ std::vector<int32_t> many_ids(int64_t n) {
 // Choices of one key, of more than a page and a segment hold: one digest whatever the setting.
 TEST(SparseModels, HaveOneDigestWhateverTheSetting) {
   ASSAY_REQUIRE_FILE(sparse_golden("deepseek32"));
-  for (const char* name : {"deepseek32", "glmdsa"}) {
+  for (const char* name : {"deepseek32", "glmdsa", "minimaxm3-blocks"}) {
     for (const auto& [top_k, n_tokens] :
          {std::pair(1u, 70), std::pair(8u, 70), std::pair(100u, 140), std::pair(260u, 280)}) {
-      if (n_tokens > 200 && std::string(name) == "glmdsa") continue;  // one long run is enough
+      if (n_tokens > 200 && std::string(name) != "deepseek32") continue;  // one long run is enough
       const std::vector<int32_t> ids = many_ids(n_tokens);
       const auto model = with_top_k(name, top_k);
       const OneRun plain = run_ids(model, ids, options_for(Kernels::reference, 1, n_tokens));
@@ -119,8 +119,9 @@ ops::Plan all_attended(const ops::Plan& of) {
 TEST(SparseModels, ThatChooseEverythingHaveTheBitsOfPlainAttention) {
   ASSAY_REQUIRE_FILE(sparse_golden("deepseek32"));
   base::ThreadPool pool(2);
-  for (const char* name : {"deepseek32", "glmdsa"}) {
-    const auto all = with_top_k(name, 48), few = with_top_k(name, 5);
+  for (const char* name : {"deepseek32", "glmdsa", "minimaxm3-blocks"}) {
+    const bool by_blocks = std::string(name) == "minimaxm3-blocks";
+    const auto all = with_top_k(name, 48), few = with_top_k(name, by_blocks ? 1 : 5);
     for (const KernelSet set : {KernelSet::reference, backend::cpu::best_kernel_set()}) {
       const ops::ExecutorOptions options = options_of(ops::CacheType::f16, false, 2);
       const auto seen = [&](const ops::Plan& plan) {
@@ -137,8 +138,8 @@ TEST(SparseModels, OnSeveralExecutorsHaveTheBitsOfOne) {
   ASSAY_REQUIRE_FILE(sparse_golden("deepseek32"));
   base::ThreadPool pool(2);
   const auto best = backend::cpu::best_kernel_set();
-  for (const char* name : {"deepseek32", "glmdsa"}) {
-    const auto model = with_top_k(name, 6);
+  for (const char* name : {"deepseek32", "glmdsa", "minimaxm3-blocks"}) {
+    const auto model = with_top_k(name, std::string(name) == "minimaxm3-blocks" ? 1 : 6);
     const ops::Plan& plan = model->state().built.plan;
     for (const bool as_f32 : {false, true}) {
       const ops::ExecutorOptions options = options_of(as_f32 ? ops::CacheType::f32 : ops::CacheType::f16, as_f32, 2);
@@ -230,6 +231,25 @@ TEST(SparseModels, ALayerWithoutAnIndexerSharesTheChoiceBefore) {
                          [&](test::GgufWriter& file, const gguf::File&) { file.set(types, std::vector<bool>{true}); }),
               HasSubstr(types + ": needs 2 values"));
   EXPECT_THAT(failure_of("deepseek32", of_layer_1, {}), HasSubstr("blk.1.indexer."));  // whose layers all have one
+}
+
+TEST(SparseModels, OfBlocksWhatCannotBeIsNamed) {
+  const std::string name = "minimaxm3-blocks";
+  ASSAY_REQUIRE_FILE(sparse_golden(name));
+  const auto expect_named = [&](const char* key, uint32_t value, const std::string& named) {
+    const std::string of = sparse_key(name, key);
+    EXPECT_THAT(failure_of(name, {of}, [&](test::GgufWriter& file, const gguf::File&) { file.set(of, value); }),
+                HasSubstr(named.empty() ? of : named))
+        << value;
+  };
+  expect_named("attention.indexer.head_count", 0, "");
+  expect_named("attention.indexer.head_count", 4, "head_count = 4: needs one for each of 2 KV heads");
+  expect_named("attention.indexer.key_length", 8, "");  // fewer than turn
+  expect_named("attention.indexer.key_length", 64, "blk.1.indexer.q_proj.weight: needs 128 x 64");
+  expect_named("attention.indexer.block_size", 0, "");
+  expect_named("attention.indexer.local_blocks", 4, "");  // more than are chosen
+  for (const char* tensor : {"blk.1.indexer.k_proj.weight", "blk.1.indexer.q_norm.weight"})
+    EXPECT_THAT(failure_of(name, {tensor}, {}), HasSubstr(tensor));
 }
 
 TEST(SparseModels, WhatCannotBeIsNamed) {

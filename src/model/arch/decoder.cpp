@@ -95,8 +95,12 @@ ValueId Decoder::layer_norm(std::string_view name, ValueId x) const { return p.l
 Heads Decoder::project(ValueId x) const {
   const int64_t q = n_heads() * h.head_dim, k = n_kv_heads() * h.head_dim, v = n_kv_heads() * h.value_dim;
   if (p.has("attn_qkv.weight")) {
-    return {p.linear_rows("attn_q", "attn_qkv", x, q + k + v, 0, q), p.linear_rows("attn_k", "attn_qkv", x, q + k + v, q, k),
-            p.linear_rows("attn_v", "attn_qkv", x, q + k + v, q + k, v)};
+    const auto part = [&](const std::string& name, int64_t begin, int64_t width) {
+      const ValueId y = p.linear_rows(name, "attn_qkv", x, q + k + v, begin, width);
+      const std::string bias = name + ".bias";  // some converters fuse the matrices alone
+      return p.has(bias) ? p.add_columns(name + "_biased", bias, y) : y;
+    };
+    return {part("attn_q", 0, q), part("attn_k", q, k), part("attn_v", q + k, v)};
   }
   return {p.linear("attn_q", x, q, Bias::optional), p.linear("attn_k", x, k, Bias::optional), p.linear("attn_v", x, v, Bias::optional)};
 }

@@ -46,6 +46,7 @@ constexpr Architecture kArchitectures[] = {
     {"ernie4_5-moe", arch::ernie4_5_moe},
     {"exaone-moe", arch::exaone_moe},
     {"mellum", arch::mellum},
+    {"phimoe", arch::phimoe},
     {"granitemoe", arch::granitemoe},
     {"cohere2moe", arch::cohere2moe},
     {"afmoe", arch::afmoe},

@@ -50,6 +50,8 @@ constexpr UsualValue kValues[] = {
     {"qwen35moe", kEps, {1e-6}},
     {"phi3", kBase, {1e4, 2.5e5}},
     {"phi3", kEps, {1e-5}},
+    {"phimoe", kBase, {1e4}},
+    {"phimoe", kEps, {1e-5}},
     {"phi2", kBase, {1e4}},
     {"phi2", kLayerEps, {1e-5}},
     {"glm4", kBase, {1e4, 5e6, 1e8}},

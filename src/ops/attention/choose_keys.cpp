@@ -25,6 +25,7 @@ T score_of(const T* q, const T* weights, const T* key, int64_t n_heads, int64_t 
   for (int64_t head = 0; head < n_heads; ++head) {
     T dot = 0;
     for (int64_t j = 0; j < head_dim; ++j) dot = multiply_add(q[head * head_dim + j], key[j], dot);
+    if (weights == nullptr) return dot;
     score = multiply_add(weights[head], T{0} > dot ? T{0} : dot, score);
   }
   return score;
@@ -41,10 +42,10 @@ void choose_rows(const ChooseKeys& op, const HostRows<T>& rows, const CachedRun<
       choose_all(n, n_chosen, y);
       continue;
     }
+    const T* weights = op.weights == kNone ? nullptr : rows.row(op.weights, t);
     for (int64_t p = 0; p < n; ++p)
-      at.scratch[p] =
-          score_of(rows.row(op.q, t), rows.row(op.weights, t), at.keys + p * at.k_stride, op.n_heads, op.head_dim);
-    choose_best(at.scratch, n, n_chosen, at.order, y);
+      at.scratch[p] = score_of(rows.row(op.q, t), weights, at.keys + p * at.k_stride, op.n_heads, op.head_dim);
+    choose_by(op, at.scratch, n, n_chosen, at.order, y);
   }
 }
 
@@ -78,6 +79,38 @@ void choose_best(const T* scores, int64_t n, int64_t n_chosen, int32_t* order, T
   for (int64_t i = 0; i < n_chosen; ++i) y[i] = static_cast<T>(order[i]);
 }
 
+template <class T>
+int64_t pool_blocks(T* scores, int64_t n, const ChooseKeys& op) noexcept {
+  const int64_t n_blocks = (n + op.n_block - 1) / op.n_block;
+  for (int64_t block = 0; block < n_blocks; ++block) {
+    T best = scores[block * op.n_block];
+    for (int64_t p = block * op.n_block; p < std::min(n, (block + 1) * op.n_block); ++p)
+      best = best >= scores[p] || !(best == best) ? best : scores[p];  // a NaN stays
+    scores[block] = best;
+  }
+  for (int64_t block = std::max(int64_t{0}, n_blocks - op.n_local); block < n_blocks; ++block)
+    if (scores[block] == scores[block]) scores[block] = std::numeric_limits<T>::infinity();
+  return n_blocks;
+}
+
+template <class T>
+void choose_by(const ChooseKeys& op, T* scores, int64_t n, int64_t n_chosen, int32_t* order, T* y) noexcept {
+  if (op.n_block == 1 || n <= n_chosen) return choose_best(scores, n, n_chosen, order, y);
+  const int64_t n_best = n_chosen / op.n_block;
+  choose_best(scores, pool_blocks(scores, n, op), n_best, order, y);
+  if (!(y[0] == y[0])) return std::fill_n(y, n_chosen, y[0]), void();
+  std::fill_n(y, n_chosen, T{-1});
+  T* next = y;
+  for (int64_t i = 0; i < n_best; ++i) {  // order has the chosen blocks, ascending
+    const int64_t first = order[i] * op.n_block;
+    for (int64_t p = first; p < std::min(n, first + op.n_block); ++p) *next++ = static_cast<T>(p);
+  }
+}
+
+template int64_t pool_blocks(float*, int64_t, const ChooseKeys&) noexcept;
+template int64_t pool_blocks(double*, int64_t, const ChooseKeys&) noexcept;
+template void choose_by(const ChooseKeys&, float*, int64_t, int64_t, int32_t*, float*) noexcept;
+template void choose_by(const ChooseKeys&, double*, int64_t, int64_t, int32_t*, double*) noexcept;
 template void choose_all(int64_t, int64_t, float*) noexcept;
 template void choose_all(int64_t, int64_t, double*) noexcept;
 template void choose_best(const float*, int64_t, int64_t, int32_t*, float*) noexcept;
@@ -90,8 +123,15 @@ void ChooseKeys::check(const CheckScope& s) const {
   s.expect(of.n_kv_heads, 1, "heads of index keys");
   s.expect(of.head_dim, head_dim, "elements of an index key");
   s.expect(s.width(q), n_heads * head_dim, "columns");
-  s.expect(s.width(weights), n_heads, "weights of index heads");
-  if (s.of_outputs(q) || s.of_outputs(weights) || s.of_outputs(y)) s.refuse("a choice for selected tokens alone");
+  if (weights == kNone) {
+    s.expect(n_heads, 1, "index heads without weights");
+  } else {
+    s.expect(s.width(weights), n_heads, "weights of index heads");
+  }
+  if (n_block < 1 || n_local < 0 || s.width(y) % n_block != 0)
+    s.refuse("blocks of " + std::to_string(n_block) + " in a choice of " + std::to_string(s.width(y)) + " keys");
+  if (s.of_outputs(q) || (weights != kNone && s.of_outputs(weights)) || s.of_outputs(y))
+    s.refuse("a choice for selected tokens alone");
   if (s.width(y) < 1 || s.width(y) > kKeysChosenMax) s.refuse("a choice of " + std::to_string(s.width(y)) + " keys");
   if (s.plan().n_ctx_max < 1 || s.plan().n_ctx_max > kChoicePositionsMax)
     s.refuse("a choice among more than " + std::to_string(kChoicePositionsMax) + " positions");
@@ -100,7 +140,7 @@ void ChooseKeys::check(const CheckScope& s) const {
 
 void ChooseKeys::shard(ShardScope& s) const {
   ChooseKeys part = *this;
-  part.q = s.whole_of(q), part.weights = s.whole_of(weights), part.y = s.make(y, {});
+  part.q = s.whole_of(q), part.weights = weights == kNone ? kNone : s.whole_of(weights), part.y = s.make(y, {});
   s.enter({}, [&](size_t) { return part; });
 }
 

@@ -152,6 +152,42 @@ TEST(ChooseKeys, EqualsGoToTheLowerPosition) {
   EXPECT_EQ(y, (std::vector<float>{0, 1, 2, 3, 4, 5, 6}));
 }
 
+TEST(ChooseKeys, ABlockIsAsGoodAsItsBestKey) {
+  ChooseKeys op{0, kNone, 0, 1, kDim, 1, 4, 1};
+  const std::vector<float> of_keys = {5, 0, 0, 0, 1, 1, 9, 1, 8, 8, 8, 8, 0, 0};
+  const auto best = [&](std::vector<float> scores, int64_t n_chosen) {
+    std::vector<int32_t> order(scores.size());
+    std::vector<float> y(static_cast<size_t>(n_chosen));
+    choose_by(op, scores.data(), static_cast<int64_t>(scores.size()), n_chosen, order.data(), y.data());
+    return y;
+  };
+  EXPECT_EQ(best(of_keys, 8), (std::vector<float>{4, 5, 6, 7, 12, 13, -1, -1}));  // the last one is always in
+  EXPECT_EQ(best(of_keys, 4), (std::vector<float>{12, 13, -1, -1}));
+  op.n_local = 0;
+  EXPECT_EQ(best(of_keys, 8), (std::vector<float>{4, 5, 6, 7, 8, 9, 10, 11}));
+  EXPECT_EQ(best({2, 2, 3, 3, 0, 3, 0, 0, 3, 3}, 4), (std::vector<float>{0, 1, 2, 3}));  // equals: the lower block
+  EXPECT_EQ(best(of_keys, 16), (std::vector<float>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, -1, -1}));  // all
+  for (const size_t place : {0, 6, 13}) {
+    std::vector<float> poisoned = of_keys;
+    poisoned[place] = kNan;
+    for (const int64_t n_local : {0, 1}) {
+      op.n_local = n_local;
+      for (const float p : best(poisoned, 8)) EXPECT_TRUE(std::isnan(p)) << place;
+    }
+  }
+}
+
+// Without weights a score is the product itself, whatever its sign.
+TEST(ChooseKeys, OneHeadWithoutWeightsHasNoReLU) {
+  const auto q = values<float>(kDim, 1), k = values<float>(kDim, 3);
+  std::vector<float> minus;
+  for (const float x : q) minus.push_back(-x);
+  const float one = 1, score = index_score_ref(q.data(), nullptr, k.data(), 1, kDim);
+  EXPECT_NE(score, 0.0f);
+  EXPECT_EQ(index_score_ref(minus.data(), nullptr, k.data(), 1, kDim), -score);
+  EXPECT_EQ(std::max(score, 0.0f), index_score_ref(q.data(), &one, k.data(), 1, kDim));
+}
+
 TEST(ChooseKeys, PoisonReachesTheChoiceWhereThereIsOne) {
   OneOp<float> one({1, kDim, 0, 0, true}, kPositions, 3);
   const ChooseKeys op = choice_in(one, 12, 8);

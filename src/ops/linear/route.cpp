@@ -20,22 +20,42 @@
 namespace assay::ops {
 namespace {
 
-void softmax(const float* x, int64_t n, float* y) noexcept {
-  const float m = *std::max_element(x, x + n);
+float exp_of(float x) noexcept { return num::exp(x); }
+double exp_of(double x) noexcept { return num::exp64(x); }
+
+float sum_of(const float* x, int64_t n) noexcept {
   num::Lanes32 sum;
-  for (int64_t i = 0; i < n; ++i) {
-    y[i] = num::exp(x[i] - m);
-    sum.add(i, y[i]);
-  }
-  const float total = sum.fold();
+  for (int64_t i = 0; i < n; ++i) sum.add(i, x[i]);
+  return sum.fold();
+}
+double sum_of(const double* x, int64_t n) noexcept {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += x[i];
+  return sum;
+}
+
+template <class T>
+void softmax(const T* x, int64_t n, T* y) noexcept {
+  const T m = *std::max_element(x, x + n);
+  for (int64_t i = 0; i < n; ++i) y[i] = exp_of(x[i] - m);
+  const T total = sum_of(y, n);
   for (int64_t i = 0; i < n; ++i) y[i] = y[i] / total;
 }
 
-void softmax(const double* x, int64_t n, double* y) noexcept {
-  const double m = *std::max_element(x, x + n);
-  double sum = 0;
-  for (int64_t i = 0; i < n; ++i) sum += y[i] = num::exp64(x[i] - m);
-  for (int64_t i = 0; i < n; ++i) y[i] /= sum;
+// Weights of Gating::sparse_mixer.
+template <class T>
+void share_among_near(const Route& op, const T* logits, int64_t n, const int32_t* chosen, T* weights) noexcept {
+  const T near = std::is_same_v<T, float> ? static_cast<T>(static_cast<float>(op.near)) : static_cast<T>(op.near);
+  std::array<T, kExpertsMax> e;
+  for (int64_t rank = 0; rank < op.n_used; ++rank) {
+    const T m = logits[chosen[rank]];
+    for (int64_t i = 0; i < n; ++i) {
+      const T s = logits[i], larger = std::fabs(s) > m ? std::fabs(s) : m;
+      const bool is_taken = std::find(chosen, chosen + rank, static_cast<int32_t>(i)) != chosen + rank;
+      e[static_cast<size_t>(i)] = is_taken || (m - s) / larger > near ? T{0} : exp_of(s - m);
+    }
+    weights[rank] = e[static_cast<size_t>(chosen[rank])] / sum_of(e.data(), n);
+  }
 }
 
 float sigmoid_of(float x) noexcept { return num::sigmoid(x); }
@@ -106,6 +126,7 @@ void route_row(const Route& op, const T* logits, int64_t n_experts, const float*
     std::copy_n(y, op.n_used, of_chosen.begin());
     softmax(of_chosen.data(), op.n_used, y);
   }
+  if (op.gating == Gating::sparse_mixer) share_among_near(op, logits, n_experts, chosen.data(), y);
   T sum = 0;
   for (int64_t i = 0; i < op.n_used; ++i) sum = sum + y[i];
   for (int64_t i = 0; i < op.n_used; ++i) {
@@ -135,6 +156,7 @@ void Route::check(const CheckScope& s) const {
                     n_groups_used * (n_experts / n_groups) >= n_used;
   if (!fits) s.refuse(std::to_string(n_groups_used) + " used of " + std::to_string(n_groups) + " groups of " + std::to_string(n_experts) + " experts");
   if (!std::isfinite(scale)) s.refuse("a scale that is no number");
+  if (!std::isfinite(near)) s.refuse("a distance of near logits that is no number");
 }
 
 void Route::shard(ShardScope& s) const {

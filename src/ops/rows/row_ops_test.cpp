@@ -14,6 +14,7 @@
 #include "ops/plan/host_rows.h"
 #include "ops/rows/join.h"
 #include "ops/linear/linear.h"
+#include "ops/linear/route.h"
 #include "ops/rows/match_magnitude.h"
 #include "ops/rows/rms_norm.h"
 #include "ops/attention/rope.h"
@@ -231,6 +232,40 @@ TEST(Linear, AddsTheBiasLast) {
   EXPECT_EQ(linear_ref(format, row.data(), q, 0, &bias), quant::dot_ref(format, row.data(), q, 0) + bias);
   EXPECT_EQ(linear_f32_ref(format, row.data(), x.data(), k, nullptr), quant::dot_f32_ref(format, row.data(), x.data(), k));
   EXPECT_EQ(linear_f32_ref(format, row.data(), x.data(), k, &bias), quant::dot_f32_ref(format, row.data(), x.data(), k) + bias);
+}
+
+// Numbers of transformers' sparsemixer (modeling_phimoe, jitter 0.01) in float64.
+TEST(Route, SparseMixerSharesAmongTheLogitsNearTheChosenOne) {
+  struct Known {
+    std::vector<float> logits;
+    double weights[2];
+    int experts[2];
+  };
+  const Known kKnown[] = {{{1.0f, 0.99f, 0.985f, -2.0f, 0.5f, 0.9701f}, {0.33611617659138615, 0.5012499973958399}, {0, 1}},
+                          {{-1.05f, -1.0f, -1.015f, -1.3f}, {0.5037499296890819, 1.0}, {1, 2}},
+                          {{0.0f, 0.0f, -1.0f}, {0.5, 1.0}, {0, 1}},
+                          {{0.5f, 0.1f, 0.3f, 0.3f}, {1.0, 0.5}, {0, 2}}};
+  for (const Known& known : kKnown) {
+    Plan plan;
+    plan.values = {{"logits", static_cast<int64_t>(known.logits.size())}, {"y", 4}};
+    std::vector<float> x = known.logits, y(4);
+    std::vector<double> wide_x(x.begin(), x.end()), wide_y(4);
+    float* const values[] = {x.data(), y.data()};
+    double* const wide[] = {wide_x.data(), wide_y.data()};
+    HostRows<float> rows;
+    rows.plan = &plan, rows.values = values;
+    HostRows<double> wide_rows;
+    wide_rows.plan = &plan, wide_rows.values = wide;
+    const Route op{0, kNone, Gating::sparse_mixer, 2, false, 1.0, 1};
+    op.run(rows, 0, 1);
+    op.run(wide_rows, 0, 1);
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_NEAR(y[i], known.weights[i], 1e-7) << x[0] << ", rank " << i;
+      EXPECT_NEAR(wide_y[i], known.weights[i], 1e-8) << x[0] << ", rank " << i;  // of logits that were rounded to float
+      EXPECT_EQ(static_cast<int>(y[2 + i]), known.experts[i]);
+      EXPECT_EQ(static_cast<int>(wide_y[2 + i]), known.experts[i]);
+    }
+  }
 }
 
 TEST(SelectOutputs, KeepsTheWantedRowsInOrder) {

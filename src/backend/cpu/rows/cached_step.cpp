@@ -33,7 +33,7 @@ class Choice {
 
   static size_t scratch_bytes(const ops::ChooseKeys& op, int64_t n_ctx) {
     return index_scratch_bytes(op.head_dim) + bytes_of_floats(round_up(n_ctx, kKeyTile)) +
-           static_cast<size_t>(n_ctx) * sizeof(int32_t);
+           bytes_of_floats(2 * op.head_dim) + static_cast<size_t>(n_ctx) * sizeof(int32_t);
   }
 
   void run() const {
@@ -66,15 +66,28 @@ class Choice {
   }
 
   void score(int64_t token, int64_t begin, int64_t end, float* scores, int thread) const {
-    const IndexBlock block{s_.cache.head(op_.layer, s_.sequence_of(token), 0), s_.row(op_.q, token),
-                           s_.row(op_.weights, token), op_.n_heads, scores};
+    const CacheHead keys = s_.cache.head(op_.layer, s_.sequence_of(token), 0);
+    if (op_.weights == ops::kNone) {
+      const IndexBlock block{keys, both_signs(token, thread), kSigns, 2, scores};
+      return s_.kernels.index_scores(block, begin, end, memory(thread));
+    }
+    const IndexBlock block{keys, s_.row(op_.q, token), s_.row(op_.weights, token), op_.n_heads, scores};
     s_.kernels.index_scores(block, begin, end, memory(thread));
+  }
+  // The kernel takes ReLUs: relu(q . k) - relu(-q . k) is q . k, exactly.
+  static constexpr float kSigns[] = {1.0f, -1.0f};
+  const float* both_signs(int64_t token, int thread) const {
+    const float* q = s_.row(op_.q, token);
+    float* both = scores_of(thread) + base::round_up(base::round_up(s_.n_ctx, kKeyTile), 16);
+    for (int64_t j = 0; j < op_.head_dim; ++j) both[j] = q[j], both[op_.head_dim + j] = -q[j];
+    return both;
   }
   void choose(int64_t token, int thread) const {
     const int64_t n = n_visible(s_, token);
     float* scores = scores_of(thread);
-    auto* order = reinterpret_cast<int32_t*>(scores + round_up(round_up(n, kKeyTile), 16));
-    ops::choose_best(scores, n, n_chosen_, order, s_.row(op_.y, token));
+    auto* order = reinterpret_cast<int32_t*>(scores + round_up(round_up(s_.n_ctx, kKeyTile), 16) +
+                                             round_up(2 * op_.head_dim, 16));
+    ops::choose_by(op_, scores, n, n_chosen_, order, s_.row(op_.y, token));
   }
 
   const RunState& s_;
@@ -181,9 +194,10 @@ class Sparse {
       });
     };
     if (n_visible_keys <= n_chosen_) return attend(head, n_visible_keys);
-    const Gathered gathered(head, chosen, n_chosen_, memory(workers.thread) + kernel_bytes_);
+    const int64_t n = ops::n_chosen_in(chosen, n_chosen_);  // fewer where the last block is not full
+    const Gathered gathered(head, chosen, n, memory(workers.thread) + kernel_bytes_);
     workers.run(gathered.n_pages(), [&](int64_t i, int) { gathered.fill(i); });
-    attend(gathered.head(), n_chosen_);
+    attend(gathered.head(), n);
   }
 
   std::byte* memory(int thread) const { return s_.scratch[static_cast<size_t>(thread)]; }

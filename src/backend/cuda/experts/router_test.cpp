@@ -5,6 +5,8 @@
 #include "backend/cuda/runtime/device_test.h"
 #include "backend/cuda/runtime/this_card.h"
 #include "ops/linear/linear.h"
+#include "ops/linear/route.h"
+#include "ops/plan/host_rows.h"
 #include "quant/format.h"
 #include "support/random_weights.h"
 
@@ -68,13 +70,38 @@ TEST(CudaRouter, HasTheBitsOfProductAndRoute) {
       check_router(c, seed += 10);
     }
   }
-  for (const ops::Gating gating : {ops::Gating::sigmoid, ops::Gating::softmax_of_chosen, ops::Gating::sqrt_softplus}) {
+  for (const ops::Gating gating :
+       {ops::Gating::sigmoid, ops::Gating::softmax_of_chosen, ops::Gating::sqrt_softplus, ops::Gating::sparse_mixer}) {
     RouterCase c{64, 512, {}, true};
     c.route.gating = gating;
     c.route.n_used = 6;
     c.route.n_groups = 8, c.route.n_groups_used = 3;
-    c.route.scale = 2.5f;
+    c.route.scale = 2.5f, c.route.near = 0.02f;
     check_router(c, seed += 10);
+  }
+}
+
+// Logits near each other, so that several share a weight, against the reference.
+TEST(CudaRoute, SparseMixerHasTheReferencesBits) {
+  ASSAY_REQUIRE_GPU();
+  for (const int64_t n_experts : {2, 16, 33, 100}) {
+    ops::Plan plan;
+    plan.values = {{"logits", n_experts}, {"routes", 4}};
+    std::vector<float> x = test::random_activations(n_experts, 7), expected(4);
+    for (float& value : x) value = (n_experts == 33 ? -1.0f : 1.0f) + 0.01f * value;
+    float* const values[] = {x.data(), expected.data()};
+    ops::HostRows<float> rows;
+    rows.plan = &plan, rows.values = values;
+    const ops::Route op{0, ops::kNone, ops::Gating::sparse_mixer, 2, false, 1.0, 1};
+    op.run(rows, 0, 1);
+    EXPECT_LT(expected[0], 0.9f) << "nothing is near";
+    const DeviceBuffer logits = upload(x), y = poisoned(4);
+    RouteTask task;
+    task.logits = logits.as<float>(), task.y = y.as<float>();
+    task.gating = op.gating, task.n_experts = static_cast<int32_t>(n_experts), task.n_used = 2, task.n_rows = 1;
+    task.near = static_cast<float>(op.near);
+    route(task, Queue());
+    EXPECT_TRUE(same_floats(download<float>(y.data(), 4), expected)) << n_experts;
   }
 }
 

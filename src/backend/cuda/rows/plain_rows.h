@@ -55,7 +55,7 @@ struct RouteTask {
   ops::Gating gating = ops::Gating::softmax;
   int32_t n_experts = 0, n_used = 0, n_groups = 1, n_groups_used = 1;
   bool group_by_best = false, normalise = false;
-  float scale = 1, least_sum = 0;
+  float scale = 1, least_sum = 0, near = 0;
   int64_t n_rows = 0;
   float* y = nullptr;
 };

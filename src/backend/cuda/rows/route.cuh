@@ -93,6 +93,24 @@ __device__ inline void keep_groups(const RouteTask& task, float* choice, float* 
   __syncwarp();
 }
 
+// Weights of Gating::sparse_mixer, from the logits. By a warp.
+__device__ inline void share_among_near(const RouteTask& task, const float* logits, const int* chosen, float* weights) {
+  const int lane = threadIdx.x % 32;
+  for (int rank = 0; rank < task.n_used; ++rank) {
+    const float m = logits[chosen[rank]];
+    float sum = 0.0f;
+    for (int i = lane; i < task.n_experts; i += 32) {
+      const float s = logits[i], larger = fabsf(s) > m ? fabsf(s) : m;
+      bool is_out = (m - s) / larger > task.near;
+      for (int before = 0; before < rank; ++before) is_out = is_out || chosen[before] == i;
+      sum = sum + (is_out ? 0.0f : num::exp(s - m));
+    }
+    const float total = fold_lanes(sum);
+    if (lane == 0) weights[rank] = num::exp(m - m) / total;
+  }
+  __syncwarp();
+}
+
 // One token's row; memory: route_shared_bytes().
 __device__ inline void route_by_warp(const RouteTask& task, const float* logits, float* y, float* memory) {
   float *scores = memory, *choice = memory + task.n_experts, *group = choice + task.n_experts;
@@ -127,6 +145,7 @@ __device__ inline void route_by_warp(const RouteTask& task, const float* logits,
   for (int i = lane; i < k; i += 32) weights[i] = scores[chosen[i]];
   __syncwarp();
   if (task.gating == ops::Gating::softmax_of_chosen) softmax(weights, k, weights);
+  if (task.gating == ops::Gating::sparse_mixer) share_among_near(task, scores, chosen, weights);
   float sum = 0.0f;
   for (int i = 0; i < k; ++i) sum = sum + weights[i];
   for (int i = lane; i < k; i += 32) {

@@ -220,6 +220,7 @@ RouteTask route_task(const DeviceState& s, const ops::Route& r) {
   task.n_groups = static_cast<int32_t>(r.n_groups), task.n_groups_used = static_cast<int32_t>(r.n_groups_used);
   task.group_by_best = r.group_by_best, task.normalise = r.normalise;
   task.scale = static_cast<float>(r.scale), task.least_sum = static_cast<float>(r.least_sum);
+  task.near = static_cast<float>(r.near);
   task.n_rows = s.n_rows(r.y);
   task.y = s.value(r.y);
   return task;
