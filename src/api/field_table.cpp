@@ -47,6 +47,7 @@ void set_max_tokens(Draft& d, const json::value& v, std::string_view field) {
   d.max_tokens_field = field;
 }
 
+// clang-format off
 const Field kFields[] = {
     // What is asked.
     {.path = "model", .where = kEverywhere, .types = kString, .size_most = 512, .standard = "the served model",
@@ -291,6 +292,7 @@ const Field kFields[] = {
     {.path = "echo", .where = kCompletions, .types = kBoolean, .refused = "prompts are not repeated", .neutral = "false"},
     {.path = "suffix", .where = kCompletions, .types = kString, .refused = "text is not filled in before a suffix"},
 };
+// clang-format on
 
 }  // namespace
 

@@ -14,6 +14,7 @@ namespace {
 constexpr int64_t kCountMax = 0x7FFFFFFF;  // the product of any two still fits
 
 // Keys that say nothing about what the weights compute: training, caching, what transformers returns, who saved it.
+// clang-format off
 constexpr std::array kWithoutEffect = {
     "_attn_implementation", "_attn_implementation_autoset", "_name_or_path", "_sliding_window_pattern", "architectures", "attention_dropout", "auto_map",
     "attn_implementation", "bos_token_id", "cache_implementation", "chunk_size_feed_forward", "classifier_dropout", "dtype", "embd_pdrop",
@@ -26,6 +27,7 @@ constexpr std::array kWithoutEffect = {
     "max_window_layers", "summary_activation", "summary_first_dropout",
     "summary_proj_to_labels", "summary_type", "summary_use_proj", "attn_pdrop", "activation_dropout", "mlp_dropout", "output_dropout",
     "gradient_checkpointing", "bad_words_ids", "temperature", "top_k", "top_p", "do_sample", "keys_to_ignore_at_inference", "z_loss_coefficient", "aux_loss_alpha", "seq_aux", "init_std", "attention_probs_dropout_prob"};
+// clang-format on
 
 }  // namespace
 

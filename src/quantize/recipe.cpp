@@ -18,6 +18,7 @@ using tensor::DType;
 bool has(std::string_view text, std::string_view part) noexcept { return text.find(part) != std::string_view::npos; }
 
 // What stays as it is wherever it stands in a name.
+// clang-format off
 constexpr std::string_view kKept[] = {
     "_norm.weight", "ffn_gate_inp.weight", "ffn_gate_tid2eid.weight",                  // norms, routers
     "altup", "laurel", "per_layer_model_proj",                                        // small matrices of Gemma 3n
@@ -29,6 +30,7 @@ constexpr std::string_view kKept[] = {
     ".position_embd", "sam.pos_embd", "sam.neck.", "sam.net_", ".rel_pos", ".patch_embd", ".patch_merger",  // pictures
     "a.rvq.codebook", "mm.a.code_embd",                                                                    // sound
 };
+// clang-format on
 constexpr std::string_view kKeptWhole[] = {"position_embd.weight", "token_types.weight"};
 constexpr std::string_view kKeptGlm5Next[] = {
     "hc_", "indexer.attn_q_b", "indexer.attn_k", "indexer.proj", "indexer_compressor_gate", "indexer_compressor_ape", "ssm_f_a.weight",

@@ -8,6 +8,8 @@ namespace {
 
 using ops::CacheType;
 
+// clang-format off
+
 // R: the bugs of one project's Llama engine, commit by commit.
 std::vector<Row> rows_r() {
   return {
@@ -257,6 +259,7 @@ std::vector<Row> rows_further() {
        .change_file = no_pre_tokenizer, .stage = "tokenizer", .named_by = {"tokenizer.ggml.pre"}},
   };
 }
+// clang-format on
 
 std::vector<Row> make_catalogue() {
   std::vector<Row> all;
